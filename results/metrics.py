@@ -1,0 +1,42 @@
+"""Every metric: its label, unit and which direction is better. A new metric is one line here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a kind of number is named and read."""
+
+    label: str
+    unit: str
+    better: str  # "lower" or "higher"
+    description: str
+
+
+METRICS: dict[str, Metric] = {
+    "latency_ms": Metric("Latency", "ms", "lower", "time of one call"),
+    "compile_ms": Metric("Compile time", "ms", "lower", "first call less a warm call: compiling and loading"),
+    "peak_memory_mb": Metric("Peak memory", "MiB", "lower", "largest allocation during the call, inputs included"),
+    "extra_memory_mb": Metric("Memory above inputs", "MiB", "lower", "peak less what was allocated before the call"),
+    "activation_memory_mb": Metric("Saved for backward", "MiB", "lower", "kept between forward and backward"),
+    "attention_memory_mb": Metric("Attention matrix", "MiB", "lower", "scores and probabilities, as published"),
+    "kv_cache_mb": Metric("KV cache", "MiB", "lower", "keys and values kept, as published"),
+    "memory_per_token_mb": Metric("Memory per token", "MiB", "lower", "memory over tokens"),
+    "memory_reduction": Metric("Memory reduction", "x", "higher", "baseline over implementation, as printed"),
+    "memory_saved_percent": Metric("Memory saved", "%", "higher", "1 - implementation / baseline, as printed"),
+    "time_per_token_ms": Metric("Time per token", "ms", "lower", "latency over tokens"),
+    "tokens_per_s": Metric("Tokens per second", "1/s", "higher", "throughput of generation"),
+    "samples_per_s": Metric("Samples per second", "1/s", "higher", "throughput of training"),
+    "tflops": Metric("TFLOP/s", "TFLOP/s", "higher", "as printed; ours is derived from latency"),
+    "speedup": Metric("Speedup", "x", "higher", "baseline over implementation, as printed"),
+    "error_out": Metric("Error of out", "", "lower", "relative root mean square error against float64"),
+    "error_dq": Metric("Error of dq", "", "lower", "relative root mean square error against float64"),
+    "error_dk": Metric("Error of dk", "", "lower", "relative root mean square error against float64"),
+    "error_dv": Metric("Error of dv", "", "lower", "relative root mean square error against float64"),
+    "max_error_out": Metric("Largest error of out", "", "lower", "largest absolute difference from float64"),
+    "max_error_dq": Metric("Largest error of dq", "", "lower", "largest absolute difference from float64"),
+    "max_error_dk": Metric("Largest error of dk", "", "lower", "largest absolute difference from float64"),
+    "max_error_dv": Metric("Largest error of dv", "", "lower", "largest absolute difference from float64"),
+}

@@ -1,0 +1,247 @@
+"""The nouns of the project: Case, Measurement, Run, Status. Standard library only.
+
+`None` always means "the source did not say", never a default. Features that are known to be absent are 0
+(`window_size=0`: no sliding window, `page_size=0`: contiguous keys, `latent_dim=0`: no latent).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
+LEVELS = ("op", "decode", "layer", "model")
+MODES = ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train")
+TIMINGS = ("kernel", "eager")
+SOURCES = ("local", "published", "upload")
+STATISTICS = ("median", "mean", "max", "single", "printed")
+
+
+class Status(StrEnum):
+    """How a planned number ended; numbers are None unless OK."""
+
+    OK = "ok"
+    OOM = "oom"  # out of device memory
+    OUT_OF_RESOURCES = "out_of_resources"  # out of shared memory, registers or threads
+    UNSUPPORTED = "unsupported"
+    INCORRECT = "incorrect"  # failed the check against the oracle, so it has no speed
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    SKIPPED = "skipped"
+
+
+class RecordError(ValueError):
+    """A record that breaks a rule of this module; the message names the field, the value and what is possible."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is computed. Flat and hashable; each field is a column."""
+
+    level: str | None = "op"
+    subject: str | None = "attention"
+    batch: int | None = None
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
+    seqlen_q: int | None = None
+    seqlen_k: int | None = None
+    head_dim: int | None = None
+    head_dim_v: int | None = None
+    dtype: str | None = None
+    causal: bool | None = None
+    window_size: int | None = None
+    page_size: int | None = None
+    latent_dim: int | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("level", self.level, LEVELS)
+        _one_of("dtype", self.dtype, DTYPES)
+        for name in ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v"):
+            _whole_number(name, getattr(self, name), minimum=1)
+        for name in ("window_size", "page_size", "latent_dim"):
+            _whole_number(name, getattr(self, name), minimum=0)
+        if self.causal is not None and not isinstance(self.causal, bool):
+            raise RecordError(f"causal is {self.causal!r}; possible are true and false.")
+        if self.num_heads and self.num_kv_heads and self.num_heads % self.num_kv_heads:
+            raise RecordError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}.")
+
+
+CASE_FIELDS = tuple(f.name for f in fields(Case))
+
+
+def attention_case(
+    *,
+    batch: int,
+    num_heads: int,
+    seqlen: int,
+    head_dim: int,
+    dtype: str,
+    causal: bool,
+    num_kv_heads: int | None = None,
+    seqlen_k: int | None = None,
+    window_size: int = 0,
+) -> Case:
+    """A fully specified attention operator case: every field said, absent features 0."""
+    return Case(
+        level="op",
+        subject="attention",
+        batch=batch,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads or num_heads,
+        seqlen_q=seqlen,
+        seqlen_k=seqlen_k or seqlen,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        dtype=dtype,
+        causal=causal,
+        window_size=window_size,
+        page_size=0,
+        latent_dim=0,
+    )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number: of what case, by which implementation, how it was taken, its spread and its status."""
+
+    run_id: str
+    case: Case
+    implementation: str
+    metric: str  # a key of results.metrics.METRICS
+    status: Status
+    mode: str | None = None
+    timing: str | None = None  # for latencies; None elsewhere or when the source did not say
+    baseline: str | None = None  # for printed ratios: what the implementation is compared with
+    value: float | None = None  # in the metric's unit
+    statistic: str | None = None  # what `value` is: median, mean, max, single, printed
+    mean: float | None = None
+    std: float | None = None
+    p20: float | None = None
+    p80: float | None = None
+    ci_low: float | None = None  # 95 % interval of the median
+    ci_high: float | None = None
+    n: int | None = None
+    samples: tuple[float, ...] = ()
+    note: str | None = None  # why there is no number, or what to know about it
+    flags: tuple[str, ...] = ()
+    printed: str | None = None  # the published cell to the letter
+    origin: str | None = None  # where in the source: section, row and column
+    time: str | None = None  # UTC, ISO 8601
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", Status(self.status))
+        _one_of("mode", self.mode, MODES)
+        _one_of("timing", self.timing, TIMINGS)
+        _one_of("statistic", self.statistic, STATISTICS)
+        for name in ("value", "mean", "std", "p20", "p80", "ci_low", "ci_high"):
+            number = getattr(self, name)
+            if number is None:
+                continue
+            if self.status is not Status.OK:
+                raise RecordError(f"{name} is {number} although the status is {self.status}; only ok has numbers.")
+            if not math.isfinite(number):
+                raise RecordError(f"{name} is {number}; a number must be finite.")
+        if self.status is Status.OK and self.value is None:
+            raise RecordError("value is missing although the status is ok.")
+
+    @property
+    def measurement_id(self) -> str:
+        """The same number of the same run always has the same id, so a repeat adds nothing."""
+        key = (self.run_id, asdict(self.case), self.implementation, self.mode, self.timing, self.metric, self.baseline)
+        text = json.dumps((*key, self.origin), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where and when numbers were taken, and how to repeat it."""
+
+    run_id: str
+    source: str  # local, published, upload
+    created: str | None = None  # UTC, ISO 8601
+    title: str | None = None
+    report: str | None = None  # the published report's name under results/reports
+    gpu_name: str | None = None  # as the driver reports it; of a CPU run the processor's name
+    gpu_uuid: str | None = None  # hashed
+    device_type: str | None = None  # cuda or cpu
+    compute_capability: str | None = None  # "9.0"
+    sm_count: int | None = None
+    gpu_memory_mb: float | None = None
+    l2_mb: float | None = None
+    power_limit_w: float | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    torch: str | None = None
+    triton: str | None = None
+    python: str | None = None
+    os: str | None = None
+    cpu: str | None = None
+    host: str | None = None  # hashed
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    kernel_hash: str | None = None  # of the kernel sources
+    tf32: bool | None = None
+    protocol: str | None = None
+    seed: int | None = None
+    command: str | None = None  # repeats the run
+    notes: str | None = None
+    sweep: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _one_of("source", self.source, SOURCES)
+        if not self.run_id or "/" in self.run_id or self.run_id.startswith("."):
+            raise RecordError(f"run_id {self.run_id!r} is not a plain folder name.")
+
+
+def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
+    """A flat dict, ready for one journal line; `measurement_from_json` is its inverse."""
+    record = {f.name: getattr(measurement, f.name) for f in fields(Measurement) if f.name != "case"}
+    record |= asdict(measurement.case)
+    record["measurement_id"] = measurement.measurement_id
+    return record
+
+
+def measurement_from_json(record: dict[str, Any]) -> Measurement:
+    """The measurement of a journal line. Raises RecordError if a field is missing, unknown or breaks a rule."""
+    names = {f.name for f in fields(Measurement)} - {"case"}
+    unknown = set(record) - names - set(CASE_FIELDS) - {"measurement_id"}
+    if unknown:
+        raise RecordError(f"Unknown fields {sorted(unknown)}.")
+    try:
+        case = Case(**{name: record.get(name) for name in CASE_FIELDS})
+        values = {name: record[name] for name in names if name in record}
+        values["samples"] = tuple(values.get("samples") or ())
+        values["flags"] = tuple(values.get("flags") or ())
+        return Measurement(case=case, **values)
+    except (TypeError, ValueError) as error:
+        raise RecordError(str(error)) from error
+
+
+def run_to_json(run: Run) -> dict[str, Any]:
+    """A dict for run.json; `run_from_json` is its inverse."""
+    return asdict(run)
+
+
+def run_from_json(record: dict[str, Any]) -> Run:
+    """The run of a run.json. Raises RecordError if a field is missing, unknown or breaks a rule."""
+    try:
+        return Run(**record)
+    except TypeError as error:
+        raise RecordError(str(error)) from error
+
+
+def _one_of(name: str, value: str | None, possible: tuple[str, ...]) -> None:
+    if value is not None and value not in possible:
+        raise RecordError(f"{name} {value!r} is not one of {', '.join(possible)}.")
+
+
+def _whole_number(name: str, value: int | None, *, minimum: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise RecordError(f"{name} is {value!r}; it must be a whole number of at least {minimum}.")

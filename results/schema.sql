@@ -1,0 +1,86 @@
+CREATE TABLE IF NOT EXISTS runs (
+    run_id VARCHAR NOT NULL,
+    source VARCHAR NOT NULL CHECK (source IN ('local', 'published', 'upload')),
+    created TIMESTAMP,
+    title VARCHAR,
+    report VARCHAR,
+    gpu_name VARCHAR,
+    gpu_uuid VARCHAR,
+    device_type VARCHAR,
+    compute_capability VARCHAR,
+    sm_count INTEGER,
+    gpu_memory_mb DOUBLE,
+    l2_mb DOUBLE,
+    power_limit_w DOUBLE,
+    driver VARCHAR,
+    cuda VARCHAR,
+    cudnn VARCHAR,
+    torch VARCHAR,
+    triton VARCHAR,
+    python VARCHAR,
+    os VARCHAR,
+    cpu VARCHAR,
+    host VARCHAR,
+    git_commit VARCHAR,
+    git_dirty BOOLEAN,
+    kernel_hash VARCHAR,
+    tf32 BOOLEAN,
+    protocol VARCHAR,
+    seed BIGINT,
+    command VARCHAR,
+    notes VARCHAR,
+    sweep VARCHAR  -- JSON
+);
+
+CREATE TABLE IF NOT EXISTS measurements (
+    run_id VARCHAR NOT NULL,
+    measurement_id VARCHAR NOT NULL,
+    level VARCHAR,
+    subject VARCHAR,
+    batch INTEGER CHECK (batch IS NULL OR batch > 0),
+    num_heads INTEGER,
+    num_kv_heads INTEGER,
+    seqlen_q INTEGER CHECK (seqlen_q IS NULL OR seqlen_q > 0),
+    seqlen_k INTEGER CHECK (seqlen_k IS NULL OR seqlen_k > 0),
+    head_dim INTEGER,
+    head_dim_v INTEGER,
+    dtype VARCHAR,
+    causal BOOLEAN,
+    window_size INTEGER,
+    page_size INTEGER,
+    latent_dim INTEGER,
+    implementation VARCHAR NOT NULL,
+    mode VARCHAR,
+    timing VARCHAR,
+    metric VARCHAR NOT NULL,
+    baseline VARCHAR,
+    status VARCHAR NOT NULL,
+    value DOUBLE CHECK (value IS NULL OR (isfinite(value) AND status = 'ok')),
+    statistic VARCHAR,
+    mean DOUBLE CHECK (mean IS NULL OR isfinite(mean)),
+    std DOUBLE CHECK (std IS NULL OR isfinite(std)),
+    p20 DOUBLE,
+    p80 DOUBLE,
+    ci_low DOUBLE,
+    ci_high DOUBLE,
+    n INTEGER,
+    samples DOUBLE[],
+    note VARCHAR,
+    flags VARCHAR[],
+    printed VARCHAR,
+    origin VARCHAR,
+    time TIMESTAMP
+);
+
+-- How far each run folder's journal has been read; written in the same transaction as its rows.
+CREATE TABLE IF NOT EXISTS ingested (
+    run_id VARCHAR NOT NULL,
+    path VARCHAR NOT NULL,
+    byte_offset BIGINT NOT NULL
+);
+
+CREATE OR REPLACE VIEW results AS
+SELECT m.*, r.source, r.report, r.title, r.created, r.gpu_name, r.device_type, r.gpu_memory_mb,
+       r.compute_capability, r.torch, r.triton
+FROM measurements m
+JOIN runs r USING (run_id);

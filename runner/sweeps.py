@@ -1,0 +1,180 @@
+"""Sweeps as data: a grid of cases and what to measure of them. A new sweep is one entry of SWEEPS."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from results.records import DTYPES, MODES, TIMINGS, Case, attention_case
+
+TORCH = (
+    "torch_naive",
+    "torch_sdpa_auto",
+    "torch_sdpa_flash",
+    "torch_sdpa_cudnn",
+    "torch_sdpa_efficient",
+    "torch_sdpa_math",
+)
+TRITON = ("triton_fa2", "triton_fa2_tf32")
+
+
+class SweepError(ValueError):
+    """A sweep or override that does not exist or makes no case; the message says what is possible."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A grid of attention cases. With `tokens` the batch is tokens / seqlen, with `hidden` the heads hidden / head_dim."""
+
+    name: str
+    description: str
+    seqlen: tuple[int, ...]
+    head_dim: tuple[int, ...]
+    dtype: tuple[str, ...] = ("bfloat16", "float32")
+    causal: tuple[bool, ...] = (True,)
+    batch: tuple[int, ...] = (1,)
+    num_heads: tuple[int, ...] = (1,)
+    num_kv_heads: tuple[int, ...] = ()  # empty: as many as num_heads
+    window_size: tuple[int, ...] = (0,)
+    tokens: int | None = None
+    hidden: int | None = None
+    implementations: tuple[str, ...] = TORCH + TRITON
+    baseline: str = "torch_naive"
+    modes: tuple[str, ...] = ("fwd", "bwd", "fwd_bwd")
+    timings: tuple[str, ...] = TIMINGS
+
+    def cases(self) -> tuple[Case, ...]:
+        """Every case of the grid, short sequences first. Raises SweepError if a combination is impossible."""
+        return tuple(case for shape in product(self.seqlen, self.head_dim) for case in self._cases_of(*shape))
+
+    def _cases_of(self, seqlen: int, head_dim: int) -> list[Case]:
+        batches = (_divide("tokens", self.tokens, "seqlen", seqlen),) if self.tokens else self.batch
+        heads = (_divide("hidden", self.hidden, "head_dim", head_dim),) if self.hidden else self.num_heads
+        grid = product(self.dtype, self.causal, batches, heads, self.num_kv_heads or (None,), self.window_size)
+        try:
+            return [
+                attention_case(
+                    batch=batch,
+                    num_heads=num_heads,
+                    num_kv_heads=num_kv_heads,
+                    seqlen=seqlen,
+                    head_dim=head_dim,
+                    dtype=dtype,
+                    causal=causal,
+                    window_size=window_size,
+                )
+                for dtype, causal, batch, num_heads, num_kv_heads, window_size in grid
+            ]
+        except ValueError as error:
+            raise SweepError(f"Sweep {self.name!r}: {error}") from error
+
+
+SWEEPS: dict[str, Sweep] = {
+    sweep.name: sweep
+    for sweep in (
+        Sweep(
+            name="quick",
+            description="A first look in under a minute, on any GPU or CPU",
+            seqlen=(128, 512, 1024),
+            head_dim=(64,),
+            dtype=("float16", "float32"),
+            num_heads=(2,),
+        ),
+        Sweep(
+            name="fa2_speedup",
+            description="The 56 cases of report fa2_rtx4060: one head, causal, seqlen 128 to 8192",
+            seqlen=(128, 256, 512, 1024, 2048, 4096, 8192),
+            head_dim=(16, 32, 64, 128),
+        ),
+        Sweep(
+            name="torch_vs_triton",
+            description="The 24 cases of report torch_vs_triton: one head, causal, seqlen 128 to 512",
+            seqlen=(128, 256, 512),
+            head_dim=(16, 32, 64, 128),
+        ),
+        Sweep(
+            name="long_context",
+            description="The single-head shapes on to 65536 tokens",
+            seqlen=(16384, 32768, 65536),
+            head_dim=(16, 32, 64, 128),
+        ),
+        Sweep(
+            name="fa_paper",
+            description="The FlashAttention papers' grid: 16k tokens, hidden 2048, causal and full",
+            seqlen=(512, 1024, 2048, 4096, 8192, 16384),
+            head_dim=(64, 128, 256),
+            dtype=("bfloat16",),
+            causal=(False, True),
+            tokens=16384,
+            hidden=2048,
+        ),
+    )
+}
+
+_PARSERS: dict[str, Any] = {
+    "seqlen": int,
+    "head_dim": int,
+    "batch": int,
+    "num_heads": int,
+    "num_kv_heads": int,
+    "window_size": int,
+    "dtype": str,
+    "causal": {"true": True, "false": False}.__getitem__,
+    "modes": str,
+    "timings": str,
+}
+_POSSIBLE: dict[str, tuple[str, ...]] = {"dtype": DTYPES, "modes": MODES[:3], "timings": TIMINGS}
+
+
+def get(name: str) -> Sweep:
+    """The sweep of that name. Raises SweepError naming those that exist."""
+    if name not in SWEEPS:
+        raise SweepError(f"Unknown sweep {name!r}. Available: {', '.join(sorted(SWEEPS))}.")
+    return SWEEPS[name]
+
+
+def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:
+    """The sweep with axes replaced, each a comma-separated list as typed: {"seqlen": "1024,2048"}.
+
+    Setting batch or num_heads ends the tokens or hidden rule. Raises SweepError for an unknown axis or value.
+    """
+    values: dict[str, Any] = {}
+    for axis, text in changes.items():
+        if axis not in _PARSERS:
+            raise SweepError(f"Unknown axis {axis!r}. Possible: {', '.join(_PARSERS)}.")
+        values[axis] = tuple(_parse(axis, part.strip()) for part in text.split(","))
+    if "batch" in values:
+        values["tokens"] = None
+    if "num_heads" in values:
+        values["hidden"] = None
+    changed = dataclasses.replace(sweep, **values)
+    changed.cases()
+    return changed
+
+
+def to_json(sweep: Sweep) -> dict[str, Any]:
+    """The sweep as plain data, for the run's record; `from_json` is its inverse."""
+    return dataclasses.asdict(sweep)
+
+
+def from_json(record: dict[str, Any]) -> Sweep:
+    """The sweep of a run's record."""
+    return Sweep(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
+
+
+def _parse(axis: str, text: str) -> Any:
+    try:
+        value = _PARSERS[axis](text)
+    except (ValueError, KeyError):
+        raise SweepError(f"{axis} {text!r} is not a {'true or false' if axis == 'causal' else 'whole number'}.") from None
+    if axis in _POSSIBLE and value not in _POSSIBLE[axis]:
+        raise SweepError(f"{axis} {text!r} is not one of {', '.join(_POSSIBLE[axis])}.")
+    return value
+
+
+def _divide(what: str, total: int, by: str, size: int) -> int:
+    if total % size:
+        raise SweepError(f"{what} {total} is not a multiple of {by} {size}.")
+    return total // size

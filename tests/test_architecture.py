@@ -1,0 +1,70 @@
+"""Who may import what, read from the imports themselves (the table of the README's architecture section)."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+OURS = {"app", "kernels", "pages", "results", "runner", "tests"}
+STDLIB = set(sys.stdlib_module_names)
+
+# path prefix -> (packages or modules of ours, third party); the longest matching prefix decides
+ALLOWED: dict[str, tuple[set[str], set[str]]] = {
+    "kernels": ({"kernels"}, {"torch", "triton"}),
+    "results": ({"results"}, {"duckdb", "pandas"}),
+    "results/records.py": (set(), set()),
+    "results/metrics.py": (set(), set()),
+    "results/journal.py": ({"results.records"}, set()),
+    "runner": ({"kernels", "results", "runner"}, {"torch", "pynvml"}),
+    "runner/sweeps.py": ({"results.records"}, set()),
+    "runner/launch.py": ({"results.records", "results.journal", "runner.sweeps"}, set()),
+    "runner/supervisor.py": ({"results", "runner"}, set()),
+    "pages": ({"pages", "results", "runner.sweeps", "runner.launch"}, {"streamlit", "plotly", "pandas"}),
+    "app.py": ({"pages", "results.store"}, {"streamlit"}),
+}
+
+
+def _sources() -> list[Path]:
+    tops = ("kernels", "results", "runner", "pages")
+    return [ROOT / "app.py", *(path for top in tops for path in sorted((ROOT / top).rglob("*.py")))]
+
+
+def _imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.relative_to(ROOT)}:{node.lineno} is a relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def _within(name: str, allowed: set[str]) -> bool:
+    return any(name == entry or name.startswith(f"{entry}.") for entry in allowed)
+
+
+@pytest.mark.parametrize("path", _sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_follow_the_direction(path: Path) -> None:
+    relative = path.relative_to(ROOT).as_posix()
+    prefix = max((p for p in ALLOWED if relative == p or relative.startswith(f"{p}/")), key=len)
+    ours, third_party = ALLOWED[prefix]
+    for name in _imports(path):
+        top = name.split(".")[0]
+        allowed = ours if top in OURS else third_party | STDLIB
+        assert _within(name, allowed), f"{relative} imports {name}; {prefix} may import {sorted(ours | third_party)}"
+
+
+def test_the_app_never_imports_torch() -> None:
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in sorted((ROOT / "pages" / "ui").glob("*.py"))
+        if path.stem != "__init__"
+    ]
+    modules += ["results.store", "results.queries", "runner.sweeps", "runner.launch"]
+    code = f"import {', '.join(modules)}, sys; print(sorted({{'torch', 'triton', 'kernels'}} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert answer.stdout.strip() == "[]", answer.stdout + answer.stderr
