@@ -1,0 +1,27 @@
+"""Published reports, one module each: `parse` its text into runs and measurements, `render` either in its layout."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from results.reports.cells import ReportError
+
+__all__ = ["ReportError", "get", "names"]
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The names of all reports, found by listing this folder for modules with a NAME."""
+    stems = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    modules = (importlib.import_module(f"{__name__}.{stem}") for stem in stems)
+    return tuple(module.NAME for module in modules if hasattr(module, "NAME"))
+
+
+def get(name: str) -> ModuleType:
+    """The module of a report: NAME, TITLE, SOURCE, parse, notes, render. Raises ReportError naming those that exist."""
+    if name not in names():
+        raise ReportError(f"Unknown report {name!r}. Available: {', '.join(names())}.")
+    return importlib.import_module(f"{__name__}.{name}")

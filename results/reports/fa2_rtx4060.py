@@ -1,0 +1,130 @@
+"""FlashAttention-2 in Triton against PyTorch on an RTX 4060 Laptop: 56 cases of one head, forward and backward."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from results.records import Measurement, Run, Status
+from results.reports.cells import ReportError
+from results.reports.claims import Claim, low_and_high, parse_claims
+from results.reports.layout import Grid, Labels, Says, parse_grid
+from results.reports.notes import Note, notes_of
+from results.reports.rendering import Runs, render_report
+from results.reports.tables import tables
+
+NAME = "fa2_rtx4060"
+TITLE = "FlashAttention-2 Benchmark Results"
+SOURCE = (
+    "FlashAttention-2 Benchmark Results, RTX 4060 Laptop: a published answer to the flash_benchmarking task of "
+    "Stanford CS336, assignment 2 (author and address unknown)"
+)
+IMPLEMENTATIONS = {"torch": "torch_naive", "triton_fa2": "triton_fa2"}
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+_FACTS = re.compile(
+    r"\*\*GPU\*\*: (?P<gpu>.+?) \((?P<memory>\d+)GB VRAM\)\s+\*\*Settings\*\*: batch_size=(?P<batch>\d+)"
+)
+_OOM = (
+    "read as out of shared memory, not out of device memory, because observation 5 of the report says that "
+    "d=128 with bf16 hits shared memory OOM"
+)
+_RUN_NOTES = (
+    "The number of heads is not said. seq_len is read as the length of queries and keys, d as the head dimension of "
+    "queries, keys and values. Whether a time is a mean or a median is not said."
+)
+
+
+def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
+    """The report's run and its numbers: 9 a row, and those of the observations. Raises ReportError if the text is not this report."""
+    facts = _FACTS.search(text)
+    found = [table for table in tables(text) if GRID.matches(table)]
+    if not facts or len(found) != 1:
+        raise ReportError(f"Not report {NAME}: it has a **GPU** and a **Settings** line and one table of results.")
+    run = Run(
+        run_id=f"published-{NAME}",
+        source="published",
+        report=NAME,
+        title=TITLE,
+        gpu_name=facts["gpu"],
+        gpu_memory_mb=1024.0 * int(facts["memory"]),
+        device_type="cuda",
+        notes=_RUN_NOTES,
+    )
+    return [(run, [*parse_grid(GRID, found[0], run.run_id), *parse_claims(text, CLAIMS, run.run_id)])]
+
+
+def notes(text: str) -> list[Note]:
+    """What the report says besides its numbers."""
+    return notes_of(text, [GRID])
+
+
+def render(runs: Runs) -> str:
+    """The report's table: as printed, or with the numbers of an own run of sweep fa2_speedup."""
+    return render_report(runs, name=NAME, title=TITLE, source=SOURCE, grids=[GRID], implementations=IMPLEMENTATIONS)
+
+
+def _row(labels: Labels) -> Says:
+    seqlen, head_dim, dtype = labels
+    return {"seqlen": int(seqlen), "head_dim": int(head_dim), "dtype": DTYPES.get(dtype, dtype)}
+
+
+def _name(measurement: Measurement) -> Labels:
+    case = measurement.case
+    short = {long: short for short, long in DTYPES.items()}
+    return str(case.seqlen_q), str(case.head_dim), short.get(case.dtype or "", str(case.dtype))
+
+
+def _time(implementation: str, mode: str) -> dict[str, Any]:
+    says = {"implementation": implementation, "metric": "latency_ms", "mode": mode}
+    return says | {"failed": Status.OUT_OF_RESOURCES, "why": _OOM}
+
+
+def _speedup(mode: str) -> dict[str, Any]:
+    says = {"implementation": "triton_fa2", "baseline": "torch", "metric": "speedup", "mode": mode}
+    return says | {"why": "no ratio, because triton_fa2 has no time here"}
+
+
+_MODES: Sequence[tuple[str, str, str]] = (("fwd", "fwd", "Fwd"), ("bwd", "bwd", "Bwd"), ("e2e", "fwd_bwd", "E2E"))
+
+GRID = Grid(
+    section="Results Table",
+    header=(
+        *("seq_len", "d", "dtype"),
+        *(f"{system} {word} (ms)" for system in ("PT", "TR") for word, _, _ in _MODES),
+        *(f"{word} Speedup" for _, _, word in _MODES),
+    ),
+    row=_row,
+    name=_name,
+    order=(0, 1, 2),
+    columns={
+        **{f"PT {word} (ms)": _time("torch", mode) for word, mode, _ in _MODES},
+        **{f"TR {word} (ms)": _time("triton_fa2", mode) for word, mode, _ in _MODES},
+        **{f"{word} Speedup": _speedup(mode) for _, mode, word in _MODES},
+    },
+    says={"level": "op", "subject": "attention", "batch": 1, "causal": True},
+)
+
+CLAIMS = (
+    Claim(
+        pattern=r"Triton forward is (?P<low>\d+)–(?P<high>\d+x) faster",
+        origin="Key Observations / 1",
+        says=_speedup("fwd"),
+        figures=low_and_high("speedup"),
+    ),
+    Claim(
+        pattern=r"At seq_len ≥ 4096, Triton backward achieves (?P<low>\d+)–(?P<high>\d+x) speedup",
+        origin="Key Observations / 2",
+        says=_speedup("bwd"),
+        figures=low_and_high("speedup"),
+        note="at seq_len of 4096 and more",
+    ),
+    Claim(
+        pattern=r"Up to (?P<speedup>\*\*[\d.]+x\*\*) at seq=8192, d=16, bf16",
+        origin="Key Observations / 3",
+        says={**_speedup("fwd_bwd"), "seqlen": 8192, "head_dim": 16, "dtype": "bfloat16", "batch": 1, "causal": True},
+        figures={"speedup": {}},
+    ),
+)

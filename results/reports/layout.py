@@ -1,0 +1,154 @@
+"""A report's tables as data: what rows and columns say of a cell. One description parses and renders.
+
+What a row, a column and the table itself say are dicts, merged for each cell: fields of Case, `seqlen` (both of
+seqlen_q and seqlen_k), `head_dim` (also of the values), and implementation, metric, mode, baseline, and of the cell
+unit, std (the column with the standard deviation), note, why (it has no number), failed (what OOM means here).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from results.records import CASE_FIELDS, Case, Measurement, Status
+from results.reports.cells import ReportError, read_cell
+from results.reports.tables import Table, plain
+
+Says = Mapping[str, Any]
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A column of words: kept in the notes of the row's numbers."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A column with the standard deviations of another, which names it as `std`."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """A column that prints the best ratio of a row and, in brackets, whose it is."""
+
+    names: Mapping[str, str]  # name in brackets -> implementation
+    says: Says
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One table of a report."""
+
+    section: str  # begins the origin of its cells
+    header: Labels
+    row: Callable[[Labels], Says]  # what the labels of a row say
+    columns: Mapping[str, Says | Remark | Spread | Best]  # header -> what it says
+    name: Callable[[Measurement], Labels] | None = None  # labels of a row; the inverse of `row`
+    rows: tuple[Labels, ...] = ()  # the only rows there are, where `name` is None
+    says: Says = field(default_factory=dict)  # of every cell
+    order: tuple[int, ...] = (0,)  # the labels that own rows are sorted by
+    run: str = ""  # which of the report's runs it belongs to
+
+    @property
+    def labels(self) -> int:
+        """How many leading columns name the row."""
+        return len(self.header) - len(self.columns)
+
+    def matches(self, table: Table) -> bool:
+        """Whether the table is the one described here."""
+        return table.header == self.header and (not self.section or table.section.endswith(self.section))
+
+
+def parse_grid(grid: Grid, table: Table, run_id: str) -> list[Measurement]:
+    """Every cell of the table as a measurement. Raises ReportError for a ragged row or an unreadable cell."""
+    measurements = []
+    for number, row in enumerate(table.rows):
+        if len(row) != len(table.header):
+            line = table.line + 2 + number
+            raise ReportError(f"Line {line}: {len(row)} cells where the header has {len(table.header)}.")
+        measurements += _row(grid, dict(zip(table.header, row, strict=True)), run_id)
+    return measurements
+
+
+def measure(run_id: str, says: Says, *, printed: str, origin: str, notes: Iterable[str | None] = ()) -> Measurement:
+    """A measurement from what is said of a cell and what the cell prints."""
+    text, _, spread = str(says.get("text", printed)).partition(" | ")
+    cell = read_cell(text, says.get("unit", ""))
+    status = says.get("failed", cell.status) if cell.status is Status.OOM else cell.status
+    parts = [cell.remark, says.get("note"), _why_missing(status, printed, says.get("why")), *notes]
+    return Measurement(
+        run_id=run_id,
+        case=case_of(says),
+        implementation=says["implementation"],
+        metric=says["metric"],
+        status=status,
+        mode=says.get("mode"),
+        baseline=says.get("baseline"),
+        value=cell.value,
+        statistic=None if status is not Status.OK else "mean" if spread else "printed",
+        mean=cell.value if spread else None,
+        std=read_cell(spread).value if spread else None,
+        note="; ".join(part for part in parts if part) or None,
+        printed=printed,
+        origin=origin,
+    )
+
+
+def case_of(says: Says) -> Case:
+    """The case that is said; what is not said is None."""
+    fields = {name: says[name] for name in CASE_FIELDS if name in says}
+    if "seqlen" in says:
+        fields |= {"seqlen_q": says["seqlen"], "seqlen_k": says["seqlen"]}
+    if "head_dim" in says:
+        fields.setdefault("head_dim_v", says["head_dim"])
+    return Case(**fields)
+
+
+def origin_of(grid: Grid, labels: Labels, column: str) -> str:
+    """Where a cell stands: section, row and column."""
+    parts = (grid.section, ", ".join(map(plain, labels)), column)
+    return " / ".join(part for part in parts if part)
+
+
+def origins(grid: Grid, labels: Labels) -> dict[str, str]:
+    """Where the numbers of a row stand, by column."""
+    says = {name: column for name, column in grid.columns.items() if not isinstance(column, Remark | Spread)}
+    return {
+        name: origin_of(grid, labels, " | ".join(_cells_of(name, column if isinstance(column, Mapping) else {})))
+        for name, column in says.items()
+    }
+
+
+def _row(grid: Grid, row: dict[str, str], run_id: str) -> list[Measurement]:
+    labels = tuple(list(row.values())[: grid.labels])
+    remarks = [f"{column}: {row[column]}" for column, says in grid.columns.items() if isinstance(says, Remark)]
+    measurements = []
+    for column, says in grid.columns.items():
+        if isinstance(says, Remark | Spread):
+            continue
+        if isinstance(says, Best):
+            says = _best(says, row[column])
+        said = {**grid.says, **grid.row(labels), **says}
+        printed = " | ".join(row[name] for name in _cells_of(column, said))
+        origin = origin_of(grid, labels, " | ".join(_cells_of(column, said)))
+        measurements.append(measure(run_id, said, printed=printed, origin=origin, notes=remarks))
+    return measurements
+
+
+def _cells_of(column: str, says: Says) -> tuple[str, ...]:
+    return (column, says["std"]) if "std" in says else (column,)
+
+
+def _best(best: Best, text: str) -> Says:
+    cell, _, name = plain(text).rstrip(")").partition(" (")
+    if name not in best.names:
+        raise ReportError(f"Cell {text!r} names none of {', '.join(best.names)}.")
+    return {**best.says, "implementation": best.names[name], "text": cell}
+
+
+def _why_missing(status: Status, printed: str, why: str | None) -> str | None:
+    if status is Status.OK:
+        return None
+    return f"the report prints {plain(printed)!r}" + (f": {why}" if why else "")

@@ -1,0 +1,50 @@
+"""What a published report says besides its numbers, quoted: observations, recommendations, tables of features."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from results.reports.layout import Grid
+from results.reports.tables import Table, read
+
+_PUBLISHED = Path(__file__).parents[1] / "published"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A quoted paragraph, or a table of words."""
+
+    section: str  # the headings it stands under
+    lines: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+def notes_of(text: str, grids: Sequence[Grid]) -> list[Note]:
+    """Every paragraph and every table that no grid describes, in order."""
+    notes = []
+    for block in read(text):
+        section = " > ".join(block.headings)
+        if not isinstance(block, Table):
+            notes.append(Note(section, lines=block.lines))
+        elif not any(grid.matches(block) for grid in grids):
+            notes.append(Note(section, header=block.header, rows=block.rows))
+    return notes
+
+
+def shipped_notes(report: str) -> list[Note]:
+    """The notes that ship with a report's runs, in order."""
+    paths = sorted(_PUBLISHED.glob(f"published-{report}*/notes.json"))
+    records = [record for path in paths for record in json.loads(path.read_text(encoding="utf-8"))]
+    return [
+        Note(
+            record["section"],
+            lines=tuple(record["lines"]),
+            header=tuple(record["header"]),
+            rows=tuple(tuple(row) for row in record["rows"]),
+        )
+        for record in records
+    ]
