@@ -12,6 +12,10 @@ from typing import Protocol
 import torch
 
 
+class UnsupportedCase(RuntimeError):
+    """An implementation was called with what it cannot compute; the message says what is possible."""
+
+
 class AttentionCase(Protocol):
     """The fields of a case that an implementation may ask about; None where the caller did not say."""
 
@@ -94,7 +98,10 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
     checks = (
         (device.type not in impl.devices, f"runs on {' and '.join(impl.devices)}, not on {device.type}"),
         (case.dtype not in (None, *impl.dtypes), f"does not support {case.dtype} (supports {', '.join(impl.dtypes)})"),
-        (bool(impl.max_head_dim and head_dim > impl.max_head_dim), f"does not support head_dim {head_dim} (up to {impl.max_head_dim})"),
+        (
+            bool(impl.max_head_dim and head_dim > impl.max_head_dim),
+            f"does not support head_dim {head_dim} (up to {impl.max_head_dim})",
+        ),
         (bool(case.causal and not impl.causal), "does not support causal masks"),
         (
             bool(case.causal and case.seqlen_q != case.seqlen_k and not impl.unequal_causal),
@@ -102,8 +109,14 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
         ),
         (bool(case.window_size and not impl.window), "does not support sliding windows"),
         (case.num_heads != case.num_kv_heads and not impl.gqa, "does not support fewer key heads than query heads"),
-        (bool(capability and wanted[0] and capability < wanted[0]), f"needs compute capability {wanted[0]}, this is {capability}"),
-        (bool(capability and wanted[1] and capability > wanted[1]), f"is for compute capability up to {wanted[1]}, this is {capability}"),
+        (
+            bool(capability and wanted[0] and capability < wanted[0]),
+            f"needs compute capability {wanted[0]}, this is {capability}",
+        ),
+        (
+            bool(capability and wanted[1] and capability > wanted[1]),
+            f"is for compute capability up to {wanted[1]}, this is {capability}",
+        ),
     )
     return next((f"{impl.name} {reason}." for failed, reason in checks if failed), None)
 

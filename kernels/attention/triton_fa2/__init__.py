@@ -1,0 +1,99 @@
+"""FlashAttention-2 in Triton for any GPU from compute capability 8.0: forward, and backward in two kernels.
+
+`triton_fa2` computes float32 in IEEE float32; `triton_fa2_tf32` rounds the factors of float32 products to TF32 for the
+tensor cores, and is a name of its own so that nobody takes one for the other.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+from functools import cache, partial
+
+import torch
+
+from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+    precision: str = "ieee",
+) -> torch.Tensor:
+    """Attention as `kernels.registry.Attention` defines it; `precision` ("ieee" or "tf32") is for float32 products.
+
+    Raises UnsupportedCase for tensors it cannot take, and on the CPU without TRITON_INTERPRET=1.
+    """
+    if q.device.type != "cuda":
+        _refuse_cpu(q)
+    from kernels.attention.triton_fa2.plan import attend  # needs triton, which this package must import without
+
+    return attend(q, k, v, causal, window_size, softmax_scale, precision)
+
+
+def _refuse_cpu(q: torch.Tensor) -> None:
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        raise UnsupportedCase(
+            "triton_fa2 runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts."
+        )
+    reason = _cpu_reason(str(q.dtype).removeprefix("torch."))
+    if reason:
+        raise UnsupportedCase(reason)
+
+
+def _cpu_reason(dtype: str | None) -> str | None:
+    if dtype == "bfloat16":
+        return (
+            "Triton's interpreter multiplies bfloat16 wrongly (triton issue 11584), so triton_fa2 is not checked in "
+            "bfloat16 on the CPU; use float16 or float32."
+        )
+    versions = [tuple(map(int, importlib.metadata.version(name).split(".")[:2])) for name in ("triton", "numpy")]
+    if versions[0] < (3, 7) and versions[1] >= (2, 4):
+        return "The interpreter of Triton 3.6 fails with numpy 2.4 and later; install numpy<2.4 or a later Triton."
+    return None
+
+
+def _refuses(case: AttentionCase, device: Device) -> str | None:
+    if case.head_dim_v not in (None, case.head_dim):
+        return f"triton_fa2 needs head_dim_v equal to head_dim, not {case.head_dim_v} and {case.head_dim}."
+    if device.type == "cpu":
+        return _cpu_reason(case.dtype)
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        return "Triton needs a C compiler to build its launcher; install gcc or clang, or set CC."
+    return None
+
+
+@cache
+def _unavailable() -> str | None:
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed; it exists for Linux: pip install 'triton>=3.6,<4'."
+    return None
+
+
+def _implementation(name: str, description: str, dtypes: tuple[str, ...], precision: str) -> Implementation:
+    return Implementation(
+        name=name,
+        description=description,
+        attention=partial(attention, precision=precision),
+        dtypes=dtypes,
+        max_head_dim=256,
+        min_compute_capability=(8, 0),
+        interpreted_on_cpu=True,
+        unavailable=_unavailable(),
+        refuses=_refuses,
+    )
+
+
+IMPLEMENTATIONS = (
+    _implementation("triton_fa2", "FlashAttention-2 in Triton, float32 in IEEE precision", tuple(DTYPES), "ieee"),
+    _implementation("triton_fa2_tf32", "FlashAttention-2 in Triton, float32 products in TF32", ("float32",), "tf32"),
+)

@@ -1,0 +1,169 @@
+"""The forward kernel: FlashAttention-2 (Dao 2023, arXiv:2307.08691, algorithm 1) with a softmax in base 2.
+
+A program owns BLOCK_M query rows of one head and walks over the keys they may see. Masks are two distances: a query
+at position p (its row, shifted so that the last query meets the last key) sees the keys j with
+p - left <= j <= p + right. Causal is right = 0; without a mask on a side, that side is compiled away.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def assign(program, tiles, total_heads, heads_at_once):
+    """The tile and head of a program: all tiles of `heads_at_once` heads (as many as the L2 holds), by rank of tile."""
+    batch_of_heads = program // (heads_at_once * tiles)
+    rank = program % (heads_at_once * tiles)
+    first = batch_of_heads * heads_at_once
+    width = tl.minimum(heads_at_once, total_heads - first)
+    return rank // width, first + rank % width
+
+
+@triton.jit
+def load_rows(
+    base, start, stride, limit, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr
+):
+    """Rows start .. start + ROWS of one head, zeros beyond `limit` (if MASKED) and beyond HEAD_DIM."""
+    rows = tl.arange(0, ROWS)
+    dims = tl.arange(0, BLOCK_D)
+    pointers = base + tl.cast(start, tl.int64) * stride + (rows[:, None] * stride + dims[None, :])
+    if MASKED:
+        if HEAD_DIM == BLOCK_D:
+            return tl.load(pointers, mask=(start + rows < limit)[:, None], other=0.0)
+        return tl.load(pointers, mask=(start + rows < limit)[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
+    if HEAD_DIM == BLOCK_D:
+        return tl.load(pointers)
+    return tl.load(pointers, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+
+
+@triton.jit
+def store_rows(base, start, stride, limit, values, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Write rows start .. start + ROWS of one head, as far as `limit` and HEAD_DIM go."""
+    rows = tl.arange(0, ROWS)
+    dims = tl.arange(0, BLOCK_D)
+    pointers = base + tl.cast(start, tl.int64) * stride + (rows[:, None] * stride + dims[None, :])
+    mask = (start + rows < limit)[:, None] & (dims < HEAD_DIM)[None, :]
+    tl.store(pointers, values.to(base.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def visible(positions, keys, seqlen_k, left, right, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr):
+    """Which keys each position sees; the arguments broadcast against one another."""
+    seen = keys < seqlen_k
+    if HAS_RIGHT:
+        seen = seen & (keys <= positions + right)
+    if HAS_LEFT:
+        seen = seen & (keys >= positions - left)
+    return seen
+
+
+@triton.jit
+def key_ranges(
+    first_position, last_position, seqlen_k, left, right,
+    BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr,
+):  # fmt: skip
+    """Bounds lo <= full_lo <= full_hi and hi of the keys that a range of positions sees.
+
+    Blocks in [full_lo, full_hi) are seen whole by every position; those before and after need a mask.
+    """
+    lo = 0
+    full_lo = 0
+    hi = seqlen_k
+    full_hi = (seqlen_k // BLOCK_N) * BLOCK_N
+    if HAS_RIGHT:
+        hi = tl.minimum(hi, tl.maximum(last_position + right + 1, 0))
+        full_hi = tl.minimum(full_hi, (tl.maximum(first_position + right + 1, 0) // BLOCK_N) * BLOCK_N)
+    if HAS_LEFT:
+        lo = (tl.maximum(first_position - left, 0) // BLOCK_N) * BLOCK_N
+        full_lo = tl.cdiv(tl.maximum(last_position - left, 0), BLOCK_N) * BLOCK_N
+        full_lo = tl.minimum(full_lo, tl.maximum(tl.cdiv(hi, BLOCK_N) * BLOCK_N, lo))
+    full_hi = tl.maximum(full_hi, full_lo)
+    return lo, full_lo, full_hi, hi
+
+
+@triton.jit
+def _attend(
+    acc, row_sum, row_max, q, k_base, v_base, k_n, v_n, positions, lo, hi, seqlen_k, left, right, scale,
+    BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
+    HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Fold the keys lo .. hi into the running sum, maximum and output of each query row."""
+    for start in tl.range(lo, hi, BLOCK_N):
+        start = tl.multiple_of(start, BLOCK_N)
+        k = load_rows(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        if SCALE_FIRST:
+            scores = scores * scale
+        if MASKED:
+            keys = start + tl.arange(0, BLOCK_N)
+            seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+            scores = tl.where(seen, scores, float("-inf"))
+        factor = 1.0 if SCALE_FIRST else scale
+        new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
+        base = tl.where(new_max == float("-inf"), 0.0, new_max) if MASKED else new_max
+        p = tl.exp2(scores * factor - base[:, None])
+        alpha = tl.exp2(row_max - base)
+        row_sum = row_sum * alpha + tl.sum(p, 1)
+        row_max = new_max
+        v = load_rows(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED)
+        acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
+    return acc, row_sum, row_max
+
+
+@triton.jit(
+    do_not_specialize=["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
+)
+def forward_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr,
+    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m,
+    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, PRECISION: tl.constexpr,
+    STORE_LSE: tl.constexpr,
+):  # fmt: skip
+    """Output and base-2 logsumexp of BLOCK_M query rows. `scale` is softmax_scale x log2(e)."""
+    tiles = tl.cdiv(seqlen_q, BLOCK_M)
+    tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
+    if HAS_RIGHT:
+        tile = tiles - 1 - tile  # the longest first, so that no late start decides the time
+    start_m = tile * BLOCK_M
+    batch = tl.cast(head // num_heads, tl.int64)
+    head_q = tl.cast(head % num_heads, tl.int64)
+    head_k = head_q // group
+
+    q = load_rows(q_ptr + batch * q_b + head_q * q_h, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    k_base = k_ptr + batch * k_b + head_k * k_h
+    v_base = v_ptr + batch * v_b + head_k * v_h
+    rows = start_m + tl.arange(0, BLOCK_M)
+    shift = seqlen_k - seqlen_q
+    positions = rows + shift
+    last_position = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1 + shift
+    lo, full_lo, full_hi, hi = key_ranges(
+        start_m + shift, last_position, seqlen_k, left, right, BLOCK_N, HAS_LEFT, HAS_RIGHT
+    )
+
+    acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
+    row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    if HAS_LEFT:
+        acc, row_sum, row_max = _attend(
+            acc, row_sum, row_max, q, k_base, v_base, k_n, v_n, positions, lo, tl.minimum(full_lo, hi), seqlen_k,
+            left, right, scale, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, PRECISION, True,
+        )  # fmt: skip
+    acc, row_sum, row_max = _attend(
+        acc, row_sum, row_max, q, k_base, v_base, k_n, v_n, positions, full_lo, full_hi, seqlen_k,
+        left, right, scale, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, PRECISION, False,
+    )  # fmt: skip
+    acc, row_sum, row_max = _attend(
+        acc, row_sum, row_max, q, k_base, v_base, k_n, v_n, positions, full_hi, hi, seqlen_k,
+        left, right, scale, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, PRECISION, True,
+    )  # fmt: skip
+
+    some = row_sum != 0.0  # a row that sees no key: output 0
+    row_sum = tl.where(some, row_sum, 1.0)
+    out_base = out_ptr + batch * out_b + head_q * out_h
+    store_rows(out_base, start_m, out_m, seqlen_q, acc / row_sum[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
+    if STORE_LSE:
+        # +inf where no key is seen, so that the backward's exp2(score - lse) is 0 there
+        lse = tl.where(some, row_max + tl.log2(row_sum), float("inf"))
+        tl.store(lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows, lse, mask=rows < seqlen_q)

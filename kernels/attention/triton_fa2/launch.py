@@ -1,0 +1,92 @@
+"""From a kernel, its arguments and a ladder of tiles to a callable that launches it with little host work.
+
+`JITFunction.run` binds and hashes every argument on every call (13 us of Python for these kernels); a launch made here
+keeps the compiled kernel and calls it directly. Nothing is compiled, tuned or synchronised after the first call of a
+shape, so launches can be captured in CUDA graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import triton
+from triton.runtime.errors import OutOfResources
+
+from kernels.attention.triton_fa2.tuning import Tile
+from kernels.registry import UnsupportedCase
+
+Launch = Callable[..., None]
+INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
+
+
+def make_launch(
+    kernel: Any,
+    pointers: Sequence[torch.Tensor],
+    scalars: Sequence[int | float],
+    constants: dict[str, Any],
+    tiles: Sequence[Tile],
+    programs: Callable[[Tile], int],
+) -> Launch:
+    """A callable that takes tensors like `pointers` and runs the kernel on the first tile that fits this device.
+
+    Raises UnsupportedCase if no tile fits.
+    """
+    if INTERPRETED:
+        return _interpreted(kernel, scalars, constants, tiles[0], programs(tiles[0]))
+    compiled, tile = _first_that_fits(kernel, [*pointers, *scalars], constants, tiles)
+    values = _constants_of(tile, constants)
+    names = kernel.arg_names[len(pointers) + len(scalars) :]
+    rest = (*scalars, *(values[name] for name in names))
+    return _compiled(compiled, programs(tile), pointers[0].device.index, rest)
+
+
+def _constants_of(tile: Tile, constants: dict[str, Any]) -> dict[str, Any]:
+    return {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n, **constants}
+
+
+def _first_that_fits(
+    kernel: Any, args: list[Any], constants: dict[str, Any], tiles: Sequence[Tile]
+) -> tuple[Any, Tile]:
+    needed = 0
+    for tile in tiles:
+        compiled = kernel.warmup(
+            *args,
+            grid=(1,),
+            **_constants_of(tile, constants),
+            num_warps=tile.num_warps,
+            num_stages=tile.num_stages,
+            enable_fp_fusion=True,
+        )
+        try:
+            compiled.run  # noqa: B018 - loads the kernel, which is when Triton checks what it needs against the device
+        except OutOfResources as error:
+            needed = error.required
+            continue
+        return compiled, tile
+    raise UnsupportedCase(
+        f"triton_fa2's smallest tile needs {needed} of a block's resources, more than this device has; "
+        "use a smaller head_dim or a 16-bit dtype."
+    )
+
+
+def _compiled(compiled: Any, programs: int, device: int, rest: tuple[Any, ...]) -> Launch:
+    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+    stream_of = torch._C._cuda_getCurrentRawStream
+
+    def launch(*pointers: torch.Tensor) -> None:
+        run(programs, 1, 1, stream_of(device), function, metadata, None, None, None, *pointers, *rest)
+
+    return launch if programs else _nothing
+
+
+def _interpreted(kernel: Any, scalars: Sequence[Any], constants: dict[str, Any], tile: Tile, programs: int) -> Launch:
+    def launch(*pointers: torch.Tensor) -> None:
+        kernel[(programs,)](*pointers, *scalars, **_constants_of(tile, constants))
+
+    return launch if programs else _nothing
+
+
+def _nothing(*pointers: torch.Tensor) -> None:
+    """What is launched for tensors without elements."""

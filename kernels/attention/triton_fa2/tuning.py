@@ -1,0 +1,162 @@
+"""Which tile each kernel uses, as data: by chip, precision, head_dim and how much work there is to share out.
+
+A row of a table is a ladder of (rows, Tile). `rows` is the least number of query rows (for dkdv: key rows), counted
+over batch and heads and divided by the number of multiprocessors, from which the tile is used: a single short head
+needs small tiles to reach every multiprocessor, a large batch needs large ones for reuse.
+
+Rows marked "measured" were swept with `python -m kernels.bench sweep` on the chip named (log: kernels/NOTES.md). The
+others are expected: chosen so that `python -m kernels.offline` shows no spills and a fit in shared memory.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+
+class Tile(NamedTuple):
+    """One shape of work for a block of threads."""
+
+    block_m: int  # query rows
+    block_n: int  # key rows
+    num_warps: int
+    num_stages: int
+
+
+Ladder = tuple[tuple[int, Tile], ...]
+Table = dict[str, dict[int, Ladder]]  # precision -> padded head_dim -> ladder
+
+KERNELS = ("forward", "dq", "dkdv")
+PRECISIONS = ("half", "ieee", "tf32")
+BLOCK_DIMS = (16, 32, 64, 128, 256)
+
+# A block's opt-in shared memory by compute capability (CUDA C++ Programming Guide, table of technical specifications).
+SHARED_MEMORY = {80: 166912, 86: 101376, 87: 166912, 89: 101376, 90: 232448, 100: 232448, 120: 101376}
+
+
+def chip_class(capability: int, shared_memory_bytes: int) -> str:
+    """The table that serves a chip: by what a block can hold, since names and capabilities do not order it."""
+    if shared_memory_bytes < SHARED_MEMORY[80]:
+        return "sm_86"
+    if capability >= 100:
+        return "sm_100"
+    return "sm_90" if capability >= 90 else "sm_80"
+
+
+@cache
+def ladder(kernel: str, chip: str, precision: str, block_d: int) -> Ladder:
+    """The rungs of one table row, smallest demand first."""
+    return TABLES[chip][kernel][precision][block_d]
+
+
+def tiles(kernel: str, chip: str, precision: str, block_d: int, rows_per_multiprocessor: float) -> list[Tile]:
+    """The tile to use, and after it those to fall back to when it does not fit, each smaller than the one before."""
+    rungs = ladder(kernel, chip, precision, block_d)
+    chosen = max((rung for rung in rungs if rung[0] <= rows_per_multiprocessor), key=lambda rung: rung[0])[1]
+    ways = [chosen]
+    while (next_tile := smaller(ways[-1])) is not None:
+        ways.append(next_tile)
+    return ways
+
+
+def smaller(tile: Tile) -> Tile | None:
+    """The next smaller tile: rows first, then keys, then stages, since fewer stages do not always hold less."""
+    if tile.block_m > 16 and tile.block_m >= tile.block_n:
+        return tile._replace(block_m=tile.block_m // 2)
+    if tile.block_n > 16:
+        return tile._replace(block_n=tile.block_n // 2)
+    if tile.block_m > 16:
+        return tile._replace(block_m=tile.block_m // 2)
+    return tile._replace(num_stages=1) if tile.num_stages > 1 else None
+
+
+def every_tile(chip: str) -> list[tuple[str, str, int, Tile]]:
+    """All (kernel, precision, padded head_dim, tile) of a chip's tables, each once."""
+    found = {
+        (kernel, precision, block_d, tile): None
+        for kernel, table in TABLES[chip].items()
+        for precision, by_dim in table.items()
+        for block_d, rungs in by_dim.items()
+        for _, tile in rungs
+    }
+    return list(found)
+
+
+def _row(*rungs: tuple[int, ...]) -> Ladder:
+    return tuple((rung[0], Tile(*rung[1:])) for rung in rungs)
+
+
+# (rows, block_m, block_n, num_warps, num_stages)
+_SM_90 = {
+    "forward": {
+        "half": {
+            16: _row((0, 16, 64, 1, 2), (24, 32, 64, 2, 2), (48, 64, 64, 4, 3), (256, 128, 64, 4, 3)),
+            32: _row((0, 16, 64, 1, 2), (24, 32, 64, 2, 2), (48, 64, 64, 4, 3), (256, 128, 64, 4, 3)),
+            64: _row((0, 16, 64, 2, 2), (24, 32, 64, 2, 2), (48, 64, 64, 4, 3), (256, 128, 64, 4, 3)),
+            128: _row((0, 16, 64, 4, 2), (24, 32, 64, 4, 2), (48, 64, 64, 4, 2), (256, 128, 128, 8, 2)),
+            256: _row((0, 16, 32, 4, 2), (24, 32, 32, 4, 2), (48, 64, 32, 4, 2), (256, 128, 64, 8, 2)),
+        },
+        "ieee": {
+            16: _row((0, 16, 64, 4, 1), (48, 32, 64, 8, 1), (128, 64, 64, 8, 1)),
+            32: _row((0, 16, 64, 4, 1), (48, 32, 64, 8, 1), (128, 64, 64, 8, 1)),
+            64: _row((0, 16, 32, 4, 1), (48, 32, 32, 8, 1), (128, 64, 32, 8, 1)),
+            128: _row((0, 16, 32, 4, 1), (48, 32, 32, 8, 1)),
+            256: _row((0, 16, 16, 8, 1), (48, 32, 16, 8, 1)),
+        },
+        "tf32": {
+            16: _row((0, 16, 64, 2, 2), (48, 64, 64, 4, 2)),
+            32: _row((0, 16, 64, 2, 2), (48, 64, 64, 4, 2)),
+            64: _row((0, 16, 64, 4, 2), (48, 64, 32, 4, 2)),
+            128: _row((0, 16, 32, 4, 2), (48, 64, 32, 4, 2)),
+            256: _row((0, 16, 32, 4, 1), (48, 32, 32, 4, 1)),
+        },
+    },
+    "dq": {
+        "half": {
+            16: _row((0, 16, 64, 1, 2), (24, 32, 64, 2, 2), (48, 64, 64, 4, 3), (256, 128, 64, 4, 3)),
+            32: _row((0, 16, 64, 1, 2), (24, 32, 64, 2, 2), (48, 64, 64, 4, 3), (256, 128, 64, 4, 3)),
+            64: _row((0, 16, 64, 2, 2), (24, 32, 64, 2, 2), (48, 64, 64, 4, 3), (256, 128, 64, 8, 2)),
+            128: _row((0, 16, 64, 4, 2), (24, 32, 64, 4, 2), (48, 64, 64, 4, 2), (256, 128, 64, 8, 2)),
+            256: _row((0, 16, 32, 4, 2), (24, 32, 32, 4, 2), (48, 64, 32, 8, 1)),
+        },
+        "ieee": {
+            16: _row((0, 16, 64, 4, 1), (48, 32, 64, 8, 1)),
+            32: _row((0, 16, 64, 4, 1), (48, 32, 64, 8, 1)),
+            64: _row((0, 16, 32, 4, 1), (48, 32, 32, 8, 1)),
+            128: _row((0, 16, 32, 4, 1), (48, 32, 32, 8, 1)),
+            256: _row((0, 16, 16, 8, 1)),
+        },
+        "tf32": {
+            16: _row((0, 16, 64, 2, 2), (48, 64, 64, 4, 2)),
+            32: _row((0, 16, 64, 2, 2), (48, 64, 64, 4, 2)),
+            64: _row((0, 16, 64, 4, 2), (48, 64, 32, 4, 2)),
+            128: _row((0, 16, 32, 4, 2), (48, 32, 32, 4, 1)),
+            256: _row((0, 16, 16, 4, 1)),
+        },
+    },
+    "dkdv": {
+        "half": {
+            16: _row((0, 64, 16, 1, 2), (24, 64, 32, 2, 2), (48, 64, 64, 4, 3), (256, 64, 128, 4, 3)),
+            32: _row((0, 64, 16, 1, 2), (24, 64, 32, 2, 2), (48, 64, 64, 4, 3), (256, 64, 128, 4, 3)),
+            64: _row((0, 64, 16, 2, 2), (24, 64, 32, 4, 2), (48, 64, 64, 4, 3), (256, 64, 128, 8, 2)),
+            128: _row((0, 64, 16, 4, 2), (24, 64, 32, 4, 2), (48, 64, 64, 8, 2), (256, 64, 128, 8, 2)),
+            256: _row((0, 32, 16, 4, 2), (24, 32, 32, 8, 2), (48, 32, 64, 8, 2)),
+        },
+        "ieee": {
+            16: _row((0, 64, 16, 4, 1), (48, 64, 32, 8, 1)),
+            32: _row((0, 64, 16, 4, 1), (48, 64, 32, 8, 1)),
+            64: _row((0, 32, 16, 4, 1), (48, 32, 32, 8, 1)),
+            128: _row((0, 32, 16, 4, 1), (48, 32, 32, 8, 1)),
+            256: _row((0, 16, 16, 8, 1)),
+        },
+        "tf32": {
+            16: _row((0, 64, 16, 2, 2), (48, 64, 64, 4, 2)),
+            32: _row((0, 64, 16, 2, 2), (48, 64, 64, 4, 2)),
+            64: _row((0, 32, 16, 4, 2), (48, 32, 64, 4, 2)),
+            128: _row((0, 32, 16, 4, 2), (48, 32, 32, 4, 1)),
+            256: _row((0, 16, 16, 4, 1)),
+        },
+    },
+}
+
+TABLES: dict[str, dict[str, Table]] = {"sm_90": _SM_90, "sm_80": _SM_90, "sm_86": _SM_90, "sm_100": _SM_90}

@@ -1,0 +1,177 @@
+"""The oracle: attention and its gradients in float64, written out from the definition.
+
+Works through the queries in chunks, so that memory stays near `CHUNK_BYTES` beyond the tensors themselves, and skips
+the keys that no query of a chunk sees. Slow next to a kernel, but batched over heads, so that it serves on a GPU too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+CHUNK_BYTES = 1 << 30  # of one float64 score matrix; four of them are alive at most
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What attention should be, in float64."""
+
+    out: torch.Tensor  # (batch, num_heads, seqlen_q, head_dim_v); 0 for a query that sees no key
+    lse: torch.Tensor  # (batch, num_heads, seqlen_q), natural logarithm; -inf for a query that sees no key
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What attention and the gradients of sum(out * dout) should be, in float64."""
+
+    out: torch.Tensor
+    lse: torch.Tensor
+    dq: torch.Tensor
+    dk: torch.Tensor
+    dv: torch.Tensor
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+) -> Reference:
+    """Output and logsumexp for q: (batch, num_heads, seqlen_q, head_dim); k, v with num_kv_heads and seqlen_k.
+
+    Masks as `kernels.registry.Attention` defines them.
+    """
+    with torch.no_grad():
+        problem = _Problem(q, k, v, causal, window_size, softmax_scale)
+        for chunk in problem.chunks():
+            problem.forward(chunk)
+        return Reference(problem.like_q(problem.out), problem.like_q(problem.lse))
+
+
+def gradients(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dout: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+) -> Gradients:
+    """Output, logsumexp and the gradients of q, k and v for the output's gradient `dout`.
+
+    With P = softmax(scale Q K^T): dV = P^T dO, dP = dO V^T, dS = P * (dP - rowsum(dO * O)), dQ = scale dS K,
+    dK = scale dS^T Q (FlashAttention, arXiv:2205.14135, appendix B.2).
+    """
+    with torch.no_grad():
+        problem = _Problem(q, k, v, causal, window_size, softmax_scale)
+        problem.prepare_backward(dout)
+        for chunk in problem.chunks():
+            problem.backward(chunk, problem.forward(chunk))
+        return Gradients(
+            problem.like_q(problem.out),
+            problem.like_q(problem.lse),
+            problem.like_q(problem.dq),
+            problem.dk.view(k.shape),
+            problem.dv.view(v.shape),
+        )
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    heads: slice  # of batch x num_kv_heads
+    rows: slice  # of the queries
+    keys: slice  # that any of these queries may see
+
+
+class _Problem:
+    """Everything in float64 and grouped by key head: q is (batch x num_kv_heads, group, seqlen_q, head_dim)."""
+
+    def __init__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        causal: bool,
+        window_size: int,
+        softmax_scale: float | None,
+    ) -> None:
+        batch, self.num_heads, self.seqlen_q, head_dim = q.shape
+        num_kv_heads, self.seqlen_k, head_dim_v = k.shape[1], k.shape[2], v.shape[3]
+        self.batch, self.total, self.group = batch, batch * num_kv_heads, self.num_heads // num_kv_heads
+        self.scale = head_dim**-0.5 if softmax_scale is None else softmax_scale
+        self.shift = self.seqlen_k - self.seqlen_q  # the last query stands at the last key
+        self.left = window_size - 1 if window_size else None
+        self.right = 0 if causal else self.left
+        self.q = q.double().reshape(self.total, self.group, self.seqlen_q, head_dim)
+        self.k = k.double().reshape(self.total, self.seqlen_k, head_dim)
+        self.v = v.double().reshape(self.total, self.seqlen_k, head_dim_v)
+        self.out = self.q.new_zeros(self.total, self.group, self.seqlen_q, head_dim_v)
+        self.lse = self.q.new_full((self.total, self.group, self.seqlen_q), float("-inf"))
+
+    def prepare_backward(self, dout: torch.Tensor) -> None:
+        self.dout = dout.double().reshape(self.out.shape)
+        self.dq, self.dk, self.dv = torch.zeros_like(self.q), torch.zeros_like(self.k), torch.zeros_like(self.v)
+
+    def chunks(self) -> Iterator[_Chunk]:
+        row_bytes = 8 * self.group * max(1, self.seqlen_k)
+        rows = min(self.seqlen_q, max(1, CHUNK_BYTES // row_bytes), 2048)
+        heads = max(1, CHUNK_BYTES // (row_bytes * max(1, rows)))
+        for head in range(0, self.total, heads):
+            for row in range(0, self.seqlen_q, rows):
+                end = min(row + rows, self.seqlen_q)
+                first = 0 if self.left is None else max(0, row + self.shift - self.left)
+                last = self.seqlen_k if self.right is None else min(self.seqlen_k, end + self.shift + self.right)
+                if first < last:
+                    yield _Chunk(slice(head, head + heads), slice(row, end), slice(first, last))
+
+    def forward(self, chunk: _Chunk) -> torch.Tensor:
+        """The chunk's probabilities (heads, group, rows, keys), its output and logsumexp stored."""
+        q, k, v = self._of(self.q, chunk), self.k[chunk.heads, chunk.keys], self.v[chunk.heads, chunk.keys]
+        heads, group, rows, _ = self.q[chunk.heads, :, chunk.rows].shape
+        scores = torch.bmm(q, k.mT).mul_(self.scale).view(heads, group, rows, -1)
+        self._mask(scores, chunk)
+        highest = scores.amax(-1, keepdim=True)
+        highest.masked_fill_(highest == float("-inf"), 0.0)
+        p = scores.sub_(highest).exp_()
+        total = p.sum(-1, keepdim=True)
+        self.lse[chunk.heads, :, chunk.rows] = (highest + total.log()).squeeze(-1)
+        p.div_(total.masked_fill(total == 0, 1.0))
+        self.out[chunk.heads, :, chunk.rows] = torch.bmm(p.view(heads, group * rows, -1), v).view(
+            heads, group, rows, -1
+        )
+        return p
+
+    def backward(self, chunk: _Chunk, p: torch.Tensor) -> None:
+        q, dout, out = (self._of(x, chunk) for x in (self.q, self.dout, self.out))
+        k, v = self.k[chunk.heads, chunk.keys], self.v[chunk.heads, chunk.keys]
+        p = p.view(p.shape[0], -1, p.shape[-1])
+        self.dv[chunk.heads, chunk.keys] += torch.bmm(p.mT, dout)
+        ds = torch.bmm(dout, v.mT).sub_((dout * out).sum(-1, keepdim=True)).mul_(p).mul_(self.scale)
+        shape = self.q[chunk.heads, :, chunk.rows].shape
+        self.dq[chunk.heads, :, chunk.rows] = torch.bmm(ds, k).view(shape)
+        self.dk[chunk.heads, chunk.keys] += torch.bmm(ds.mT, q)
+
+    def like_q(self, x: torch.Tensor) -> torch.Tensor:
+        """From (batch x num_kv_heads, group, ...) back to (batch, num_heads, ...)."""
+        return x.reshape(self.batch, self.num_heads, *x.shape[2:])
+
+    def _of(self, x: torch.Tensor, chunk: _Chunk) -> torch.Tensor:
+        """The chunk's rows of all query heads of a group as one matrix: (heads, group x rows, head_dim)."""
+        part = x[chunk.heads, :, chunk.rows]
+        return part.reshape(part.shape[0], -1, part.shape[-1])
+
+    def _mask(self, scores: torch.Tensor, chunk: _Chunk) -> None:
+        if self.right is None:
+            return
+        positions = torch.arange(chunk.rows.start, chunk.rows.stop, device=scores.device)[:, None] + self.shift
+        keys = torch.arange(chunk.keys.start, chunk.keys.stop, device=scores.device)[None, :]
+        hidden = keys > positions + self.right
+        if self.left is not None:
+            hidden |= keys < positions - self.left
+        scores.masked_fill_(hidden, float("-inf"))
