@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from results.records import Status
 from results.reports.tables import plain
 
-MIB = {"KB": 1 / 1024, "MB": 1.0, "GB": 1024.0, "TB": 1024.0**2}
+MIB = {"MB": 1.0, "GB": 1024.0}
+_SCALES = {**MIB, "PFLOPS": 1000.0}  # to MiB and TFLOP/s
 
 _NUMBER = r"~?\s*(?P<number>\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _CELL = re.compile(rf"^{_NUMBER}\s*(?P<unit>[A-Za-z%]+)?(?:\s+per block)?$")
@@ -81,4 +82,4 @@ def _split(cell: str) -> tuple[str, str | None]:
 
 
 def _scale(value: float, unit: str) -> float:
-    return round(value * MIB.get(unit, 1.0), 6)
+    return round(value * _SCALES[unit], 6) if unit in _SCALES else value

@@ -38,7 +38,10 @@ _RUN_NOTES = (
 
 
 def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
-    """The report's run and its numbers: 9 a row, and those of the observations. Raises ReportError if the text is not this report."""
+    """The report's run and its numbers: 9 a row, and those of the observations.
+
+    Raises ReportError if the text is not this report.
+    """
     facts = _FACTS.search(text)
     found = [table for table in tables(text) if GRID.matches(table)]
     if not facts or len(found) != 1:

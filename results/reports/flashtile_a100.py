@@ -1,0 +1,214 @@
+"""FlashTile: tiled attention in plain PyTorch and a Triton forward against a naive layer on an A100."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from results.records import Measurement, Run
+from results.reports.cells import ReportError
+from results.reports.claims import Claim, parse_claims
+from results.reports.layout import Grid, Labels, Remark, Says, parse_grid
+from results.reports.notes import Note
+from results.reports.rendering import Runs, render_report
+from results.reports.tables import tables
+
+NAME = "flashtile_a100"
+TITLE = "FlashTile performance on an A100"
+SOURCE = "FlashTile, docs/PERFORMANCE.md, https://github.com/iamrahulreddy/FlashTile"
+IMPLEMENTATIONS = {
+    "naive": "torch_naive",
+    "flashtile_v1": "tiled_v1",
+    "flashtile_v2": "tiled_v2",
+    "flashtile_gqa": "tiled_v2",
+    "flashtile_triton": "triton_fa2",
+}
+
+_FACTS = re.compile(
+    r"Validated on (?P<gpu>[\w -]+) \(CUDA (?P<cuda>[\d.]+), PyTorch (?P<torch>[\d.]+), Triton (?P<triton>[\d.]+)\)"
+)
+_COMMAND = re.compile(
+    r"matching our A100 validation\)\s+(?P<command>python .*--batch-size (?P<batch>\d+) "
+    r"--embed-dim (?P<embed>\d+) --num-heads (?P<heads>\d+).*)"
+)
+_RUN_NOTES = (
+    "Batch, heads and head dimension come from the command that the report calls its A100 validation; that command "
+    "has no --non-causal, so the numbers are read as causal. dtype is not said. MB is MiB: the report's code divides "
+    "bytes by 1024 twice. The report's usage examples are left out of the notes."
+)
+
+
+def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
+    """The report's run and its numbers: memory, time and speedup by seqlen, and what the prose claims.
+
+    Raises ReportError if the text is not this report.
+    """
+    facts, command = _FACTS.search(text), _COMMAND.search(text)
+    if not facts or not command:
+        raise ReportError(f"Not report {NAME}: it says 'Validated on' and 'matching our A100 validation'.")
+    if (command["batch"], command["embed"], command["heads"]) != ("4", "768", "12"):
+        raise ReportError(f"Not report {NAME}: its validation has batch 4, embed-dim 768 and 12 heads.")
+    run = Run(
+        run_id=f"published-{NAME}",
+        source="published",
+        report=NAME,
+        title=TITLE,
+        gpu_name=facts["gpu"],
+        gpu_memory_mb=80 * 1024.0,  # the 80GB of its name
+        device_type="cuda",
+        cuda=facts["cuda"],
+        torch=facts["torch"],
+        triton=facts["triton"],
+        command=command["command"].strip(),
+        notes=_RUN_NOTES,
+    )
+    measurements: list[Measurement] = []
+    for grid in GRIDS:
+        found = [table for table in tables(text) if table.header == grid.header]
+        if len(found) != 1:
+            raise ReportError(f"Not report {NAME}: {len(found)} tables have the columns {', '.join(grid.header)}.")
+        measurements += parse_grid(grid, found[0], run.run_id)
+    return [(run, [*measurements, *parse_claims(text, CLAIMS, run.run_id)])]
+
+
+def notes(text: str) -> list[Note]:
+    """What the report says besides its numbers, without its usage examples, whose fences are lost."""
+    prose = [Note("", lines=_passage(text, first, last)) for first, last in _PASSAGES]
+    words = [table for table in tables(text) if all(table.header != grid.header for grid in GRIDS)]
+    return [*prose, *(Note("", header=table.header, rows=table.rows) for table in words)]
+
+
+def render(runs: Runs) -> str:
+    """The report's tables: as printed, or with the numbers of an own run of layers with these shapes."""
+    return render_report(runs, name=NAME, title=TITLE, source=SOURCE, grids=GRIDS, implementations=IMPLEMENTATIONS)
+
+
+def _passage(text: str, first: str, last: str) -> tuple[str, ...]:
+    start = text.find(first)
+    end = text.find(last, start)
+    if min(start, end) < 0:
+        raise ReportError(f"Not report {NAME}: it lacks the passage from {first!r} to {last!r}.")
+    return tuple(text[start : end + len(last)].splitlines())
+
+
+_SYSTEMS = {
+    "Naive": "naive",
+    "Flash V1": "flashtile_v1",
+    "Flash V2": "flashtile_v2",
+    "GQA": "flashtile_gqa",
+    "Triton": "flashtile_triton",
+}
+_LAYER: dict[str, Any] = {
+    "level": "layer",
+    "batch": 4,
+    "num_heads": 12,
+    "head_dim": 64,  # embed-dim 768 over 12 heads
+    "causal": True,
+    "mode": "fwd",
+}
+_TRITON = {**_LAYER, "subject": "mha_fused", "implementation": "flashtile_triton", "baseline": "naive"}
+
+
+def _row(labels: Labels) -> Says:
+    return {"seqlen": int(labels[0].replace(",", ""))}
+
+
+def _name(measurement: Measurement) -> Labels:
+    return (f"{measurement.case.seqlen_q:,}",)
+
+
+def _block(labels: Labels) -> Says:
+    return {"subject": f"block_size {labels[0]}"}
+
+
+def _subject(implementation: str) -> str:
+    return "gqa" if implementation == "flashtile_gqa" else "mha_fused"
+
+
+def _columns(metric: str, suffix: str) -> dict[str, Any]:
+    return {
+        f"{words}{suffix}": {"implementation": system, "subject": _subject(system), "metric": metric}
+        for words, system in _SYSTEMS.items()
+    }
+
+
+GRIDS = [
+    Grid(
+        section=section,
+        header=("Sequence Length", *columns),
+        row=_row,
+        name=_name,
+        columns=columns,
+        says=_LAYER,
+    )
+    for section, columns in (
+        ("Memory", _columns("peak_memory_mb", " Memory")),
+        ("Time", _columns("latency_ms", "")),
+        ("Triton speedup", {"Speedup": {**_TRITON, "metric": "speedup", "note": "read as Triton over Naive"}}),
+    )
+]
+GRIDS.append(
+    Grid(
+        section="Shared memory",
+        header=("Block Size", "SRAM Required", "Best For"),
+        row=_block,
+        rows=(("32",), ("64",), ("128",)),
+        columns={
+            "SRAM Required": {"implementation": "flashtile", "metric": "shared_memory_kb", "level": None},
+            "Best For": Remark(),
+        },
+    )
+)
+_AT_8K = {**_LAYER, "seqlen": 8192}
+CLAIMS = (
+    *(
+        Claim(
+            pattern=rf"- {words}: (?P<reduction>[\d.]+x)",
+            origin=f"Memory reduction at 8K vs Naive / {words}",
+            says={**_AT_8K, "subject": _subject(system), "implementation": system, "baseline": "naive"},
+            figures={"reduction": {"metric": "memory_reduction"}},
+        )
+        for words, system in _SYSTEMS.items()
+        if system != "naive"
+    ),
+    *(
+        Claim(
+            pattern=pattern + r" Fast \((?P<speedup>[\d.]+x) at 8K\) \|",
+            origin=origin,
+            says={**_TRITON, "seqlen": 8192},
+            figures={"speedup": {"metric": "speedup"}},
+        )
+        for pattern, origin in (
+            (r"\| Triton Kernel \| O\(N\) forward \|", "Implementation / Triton Kernel / Speed"),
+            (r"\| Speed \| .*? \| .*? \|", "Aspect / Speed / Triton Kernel"),
+        )
+    ),
+    Claim(
+        pattern=r"Max numerical error of (?P<error>[\d.e-]+) across all implementations",
+        origin="Correctness",
+        says={"level": "layer", "subject": None, "implementation": "all", "metric": "max_error_out", "mode": "fwd"},
+        figures={"error": {}},
+        note="the largest over all implementations; what they were compared with is not said",
+    ),
+    Claim(
+        pattern=r"num_kv_heads=2\)\s*# (?P<savings>\dx) KV cache savings",
+        origin="GroupedQueryAttention(512, 8, num_kv_heads=2)",
+        says={"level": "layer", "subject": "gqa", "num_heads": 8, "num_kv_heads": 2, "implementation": "flashtile_gqa"},
+        figures={"savings": {"metric": "memory_reduction", "note": "of the KV cache, against as many as 8 heads"}},
+    ),
+)
+
+# The report's prose, as first and last words of each passage: its fences are lost, so code cannot be told by form.
+_PASSAGES = (
+    ("Benchmarking methodology", "A100 GPU testing."),
+    ("Validated on NVIDIA", "Triton 3.4.0)."),
+    ("Memory reduction at 8K vs Naive", "- Triton: 78.8x"),
+    ("FlashTile's Python implementations are", "fastest path on GPU."),
+    ("The Python V1/V2/GQA implementations use", "(machine epsilon)"),
+    ("# With custom settings (matching our A100 validation)", "--theme dark"),
+    ("In practice, PyTorch native", "the production path."),
+    ("# Saves ~50% compute", "causal=True)"),
+    ("Pitfall: Custom autograd", "for best results."),
+    ("model = GroupedQueryAttention(512", "KV cache savings"),
+    ("Choose FlashTile Python when:", "low-level details"),
+)
