@@ -16,7 +16,6 @@ _SCALES = {**MIB, "PFLOPS": 1000.0}  # to MiB and TFLOP/s
 
 _NUMBER = r"~?\s*(?P<number>\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _CELL = re.compile(rf"^{_NUMBER}\s*(?P<unit>[A-Za-z%]+)?(?:\s+per block)?$")
-_RANGE = re.compile(r"(?P<low>\d+(?:\.\d+)?)-(?P<high>\d+(?:\.\d+)?)x")
 _REMARK = re.compile(r"^(?P<cell>.*?)\s*\((?P<remark>.*)\)$")
 _SEQLEN = re.compile(r"^(\d+)(K?)$")
 
@@ -55,20 +54,17 @@ def read_cell(text: str, unit: str = "") -> Cell:
     return Cell(Status.OK, _scale(value, match["unit"] or unit), remark)
 
 
-def read_range(text: str) -> tuple[float, float]:
-    """Both ends of a printed range of ratios such as 1.76-3.77x. Raises ReportError if there is none."""
-    match = _RANGE.search(text)
-    if not match:
-        raise ReportError(f"{text!r} holds no range such as 1.5-2x.")
-    return float(match["low"]), float(match["high"])
-
-
 def read_seqlen(text: str) -> int:
     """A printed sequence length: 512, 1,024 or 2K (K is 1024). Raises ReportError for anything else."""
     match = _SEQLEN.match(plain(text).replace(",", ""))
     if not match:
         raise ReportError(f"Sequence length {text!r} is neither a number nor one with K.")
     return int(match[1]) * (1024 if match[2] else 1)
+
+
+def read_count(text: str) -> int | None:
+    """A whole number in a label; None where the case does not say it."""
+    return None if text == "None" else int(text.replace(",", ""))
 
 
 def with_k(seqlen: int) -> str:

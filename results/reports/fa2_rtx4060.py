@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from results.records import Measurement, Run, Status
-from results.reports.cells import ReportError
+from results.reports.cells import ReportError, read_count
 from results.reports.claims import Claim, low_and_high, parse_claims
 from results.reports.layout import Grid, Labels, Says, parse_grid
 from results.reports.notes import Note, notes_of
@@ -71,13 +71,13 @@ def render(runs: Runs) -> str:
 
 def _row(labels: Labels) -> Says:
     seqlen, head_dim, dtype = labels
-    return {"seqlen": int(seqlen), "head_dim": int(head_dim), "dtype": DTYPES.get(dtype, dtype)}
+    return {"seqlen": read_count(seqlen), "head_dim": read_count(head_dim), "dtype": DTYPES.get(dtype)}
 
 
 def _name(measurement: Measurement) -> Labels:
     case = measurement.case
     short = {long: short for short, long in DTYPES.items()}
-    return str(case.seqlen_q), str(case.head_dim), short.get(case.dtype or "", str(case.dtype))
+    return str(case.seqlen_q), str(case.head_dim), short.get(case.dtype or "", "None")
 
 
 def _time(implementation: str, mode: str) -> dict[str, Any]:

@@ -22,14 +22,14 @@ _FORMATS = {
     "memory_saved_percent": "{:.0f}%",
 }
 _RATIO_OF = {"speedup": "latency_ms", "memory_reduction": "peak_memory_mb", "memory_saved_percent": "peak_memory_mb"}
-_FALLBACK = {"attention_memory_mb": "extra_memory_mb"}
 
 
 class OwnNumbers:
     """The measurements of one run, looked up by what a layout says of a cell."""
 
     def __init__(self, measurements: Sequence[Measurement], implementations: Mapping[str, str]) -> None:
-        self.implementations = implementations
+        there = {m.implementation for m in measurements}
+        self.implementations = {theirs: own if own in there else theirs for theirs, own in implementations.items()}
         self.timing = _timing(measurements)
         self.measurements = [m for m in measurements if m.timing in (None, self.timing)]
         self.found = {(m.case, m.implementation, m.mode, m.metric): m for m in self.measurements}
@@ -80,7 +80,7 @@ class OwnNumbers:
 
     def _cells(self, grid: Grid, labels: Labels, rest: Mapping[str, Any]) -> Iterator[str]:
         said = {**grid.says, **grid.row(labels)}
-        for name, column in grid.columns.items():
+        for column in grid.columns.values():
             if isinstance(column, Remark):
                 yield ""
             elif isinstance(column, Best):
@@ -89,7 +89,6 @@ class OwnNumbers:
                 yield self._text({**said, **column}, rest)
                 if isinstance(grid.columns.get(column.get("std", "")), Spread):
                     yield self._spread({**said, **column}, rest)
-            assert name in grid.header
 
     def _measured(self, says: Says, rest: Mapping[str, Any], implementation: str, metric: str) -> Measurement | None:
         case = Case(**{**rest, **_said_fields(says)})
@@ -108,7 +107,8 @@ class OwnNumbers:
             return ""
         if measurement.value is None:
             return WORDS.get(measurement.status, str(measurement.status))
-        return _format(metric, measurement.value, says)
+        mean = measurement.mean if "std" in says else None  # a column with a spread is one of means
+        return _format(metric, measurement.value if mean is None else mean, says)
 
     def _spread(self, says: Says, rest: Mapping[str, Any]) -> str:
         measurement = self._measured(says, rest, says["implementation"], says["metric"])

@@ -94,7 +94,7 @@ def _own_parts(
     parts = [numbers.explanation()]
     for grid in grids:
         for settings, rows in numbers.tables(grid):
-            parts += [f"## {grid.section}"] * bool(grid.section) + [settings, markdown_table(grid.header, rows)]
+            parts += [f"## As in: {grid.section}"] * bool(grid.section) + [settings, markdown_table(grid.header, rows)]
     if len(parts) == 1:
         wanted = sorted({grid.section for grid in grids if grid.section})
         raise ReportError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from results.records import Measurement, Run
-from results.reports.cells import ReportError
+from results.reports.cells import ReportError, read_count
 from results.reports.layout import Grid, Labels, Says, Spread, parse_grid
 from results.reports.notes import Note, notes_of
 from results.reports.rendering import Runs, render_report
@@ -58,11 +58,11 @@ def _row(labels: Labels) -> Says:
     implementation, dtype, seqlen, head_dim, batch, causal = labels
     return {
         "implementation": implementation,
-        "dtype": dtype,
-        "seqlen": int(seqlen),
-        "head_dim": int(head_dim),
-        "batch": int(batch),
-        "causal": causal == "True",
+        "dtype": None if dtype == "None" else dtype,
+        "seqlen": read_count(seqlen),
+        "head_dim": read_count(head_dim),
+        "batch": read_count(batch),
+        "causal": {"True": True, "False": False}.get(causal),
     }
 
 
