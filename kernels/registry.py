@@ -84,6 +84,11 @@ class Implementation:
     unavailable: str | None = None  # why it cannot run on this machine at all
     refuses: Callable[[AttentionCase, Device], str | None] | None = None  # further rules of its own
 
+    @property
+    def tf32(self) -> bool:
+        """Whether it rounds the factors of float32 products to TF32; such implementations say so in their name."""
+        return self.name.endswith("_tf32")
+
     def reason_against(self, case: AttentionCase, device: Device) -> str | None:
         """Why this case cannot run here, in one sentence, or None if it can."""
         return self.unavailable or _declared_reason(self, case, device) or self._own_reason(case, device)
