@@ -1,0 +1,58 @@
+"""The frame of the app: pages, shared filters, the notice of the store. Start it with `streamlit run app.py`."""
+
+import streamlit as st
+
+from pages.ui import filters
+from pages.ui.data import store
+
+st.set_page_config(page_title="attnbench", page_icon=":material/speed:", layout="wide")
+
+RESULTS = (
+    st.Page(
+        "pages/overview.py",
+        title="Overview",
+        icon=":material/leaderboard:",
+        default=True,
+        help="Which attention is fastest on a GPU, by how much, and whether it fits.",
+    ),
+    st.Page(
+        "pages/speedup.py",
+        title="Speedup",
+        icon=":material/bolt:",
+        help="Speedup over the baseline by seqlen and head_dim, with every failure named.",
+    ),
+    st.Page(
+        "pages/memory.py",
+        title="Memory",
+        icon=":material/memory:",
+        help="Memory by seqlen against the device's capacity and the formula.",
+    ),
+)
+WORK = (
+    st.Page(
+        "pages/run_sweep.py",
+        title="Run sweep",
+        icon=":material/play_circle:",
+        help="Plan a sweep on a device of this machine, start it, follow it, cancel it.",
+    ),
+    st.Page(
+        "pages/runs.py",
+        title="Runs",
+        icon=":material/history:",
+        help="Every run and upload: state, environment, log, download.",
+    ),
+    st.Page(
+        "pages/upload.py",
+        title="Upload",
+        icon=":material/upload:",
+        help="Import results from other machines: see what was understood before anything is stored.",
+    ),
+)
+
+page = st.navigation({"Results": list(RESULTS), "This machine": list(WORK)})
+notice = store().notice
+if notice:
+    st.warning(notice, icon=":material/info:")
+if page in RESULTS:
+    filters.sidebar()
+page.run()

@@ -1,0 +1,48 @@
+"""By how much is an implementation faster than the baseline, in each cell, and where does it fail?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui import cells, charts, detail, filters, messages, words
+from pages.ui.data import ask
+from results import queries
+
+chosen = filters.current()
+messages.header("Speedup", ":material/bolt:", "By how much is it faster than the baseline, and where does it fail?")
+ranking = ask(queries.ranking, chosen)
+rivals = ranking[ranking["implementation"] != chosen.baseline]
+if rivals.empty:
+    messages.nothing_here(chosen, "speedups")
+    st.stop()
+
+names = rivals["implementation"].tolist()
+shown = st.pills("Implementation", names, default=names[0], required=True, key="show", bind="query-params", wrap=True)
+row = rivals[rivals["implementation"] == shown].iloc[0]
+if row["compared"]:
+    st.markdown(
+        f"#### {shown}: {words.ratio(row['speedup'])} {chosen.baseline}, geometric mean of {row['compared']} of "
+        f"{row['cases']} cases, {words.ratio(row['lowest'])} to {words.ratio(row['highest'])}"
+    )
+else:
+    st.markdown(f"#### {shown} has no case in common with {chosen.baseline}")
+
+table = cells.speedup_cells(ask(queries.grid, chosen), shown, chosen.baseline)
+clicked = cells.facets(
+    table,
+    charts.speedup_heatmap,
+    f"speedup_{shown}",
+    f"Speedup of {shown} over {chosen.baseline} by seqlen and head_dim",
+)
+messages.slice_caption(
+    chosen,
+    rows=int(table["speedup"].notna().sum()),
+    statistic=", ".join(sorted(table["statistic"].dropna().unique())) or "no number",
+    note="Purple is faster than the baseline, orange slower; colours end at ⅛× and 8×. Select a cell for its details.",
+)
+if clicked:
+    detail.cell_detail(chosen, clicked)
+st.subheader("Every cell")
+cells.cells_table(table, chosen.baseline)
+messages.download("Download cells", f"speedup_{shown}", lambda: cells.speedups_csv(table), "speedup_csv")
+messages.provenance(chosen)

@@ -1,0 +1,173 @@
+"""Cells by dtype, seqlen and head_dim: what the maps draw of them, and the maps side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from pages.ui import words
+
+Draw = Callable[[pd.DataFrame, list, list], go.Figure]
+CHART = {"displayModeBar": False}
+COLUMNS = (
+    *("dtype", "seqlen", "head_dim", "speedup", "latency_ms", "baseline_ms", "p20", "p80", "n", "status", "note"),
+    *("source", "run_id"),
+)
+
+
+NUMBERS = {
+    "latency_ms": st.column_config.NumberColumn(
+        "latency (ms)", format="%.4g", help="Median unless the source says else"
+    ),
+    "p20": st.column_config.NumberColumn("p20 (ms)", format="%.4g"),
+    "p80": st.column_config.NumberColumn("p80 (ms)", format="%.4g"),
+    "speedup": st.column_config.NumberColumn("speedup", format="%.2f×"),
+    "tflops": st.column_config.NumberColumn("TFLOP/s", format="%.1f"),
+    "percent_of_peak": st.column_config.NumberColumn("% of peak", format="%.1f"),
+    "note": st.column_config.TextColumn("note", width="large"),
+}
+
+
+def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str) -> tuple | None:
+    """One chart a dtype, side by side where there is room; returns the (dtype, seqlen, head_dim) that was clicked."""
+    seqlens, head_dims = axis(table["seqlen"]), axis(table["head_dim"])
+    kinds = sorted(table["dtype"].dropna().unique()) or [None]
+    clicked = None
+    for start in range(0, len(kinds), 2):
+        for column, dtype in zip(st.columns(2 if len(kinds) > 1 else 1), kinds[start : start + 2], strict=False):
+            with column:
+                st.markdown(f"**{dtype or 'dtype not said'}**")
+                rows = table[table["dtype"] == dtype] if dtype else table[table["dtype"].isna()]
+                event = st.plotly_chart(
+                    draw(rows, seqlens, head_dims),
+                    key=f"{key}_{dtype}",
+                    on_select="rerun",
+                    selection_mode="points",
+                    config=CHART,
+                    alt=f"{alt}, {dtype or 'dtype not said'}",
+                )
+                clicked = clicked or _place(event, dtype)
+    return clicked
+
+
+def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
+    """Winners with what the map draws: `colour` (a name or tie), `label`, `hover`, `shown`, `failure`."""
+    tied = [list(names) if isinstance(names, list) or hasattr(names, "tolist") else [] for names in winners["tied"]]
+    won = winners.assign(
+        ties=[", ".join(names[1:]) for names in tied],
+        colour=[
+            None if words.missing(winner) else "tie" if len(names) > 1 else winner
+            for winner, names in zip(winners["winner"], tied, strict=True)
+        ],
+    )
+    won["shown"] = won["colour"]
+    won["failure"] = [_all_failed(row) for row in won.to_dict("records")]
+    won["label"] = [_winner_label(row) for row in won.to_dict("records")]
+    won["hover"] = [_winner_hover(row) for row in won.to_dict("records")]
+    return won
+
+
+def winners_csv(won: pd.DataFrame) -> pd.DataFrame:
+    """The winner map as a table."""
+    return won[["dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "ties", "failed", "cases"]]
+
+
+def speedup_cells(grid: pd.DataFrame, implementation: str, baseline: str | None) -> pd.DataFrame:
+    """Every cell of the slice as one implementation has it, with what the heatmap draws; a missing baseline says so."""
+    place = ["dtype", "seqlen", "head_dim"]
+    own = grid[grid["implementation"] == implementation]
+    cells = grid[place].drop_duplicates().merge(own, on=place, how="left")
+    cells["implementation"] = implementation
+    rows = cells.to_dict("records")
+    cells["shown"] = cells["speedup"]
+    cells["failure"] = [_no_speedup(row) for row in rows]
+    cells["hover"] = [_speedup_hover(row, baseline) for row in rows]
+    return cells
+
+
+def cells_table(cells: pd.DataFrame, baseline: str | None) -> None:
+    """The numbers behind a speedup heatmap."""
+    table = cells.assign(
+        baseline_ms=cells["latency_ms"] * cells["speedup"],
+        status=[words.status(name) for name in cells["status"]],
+        source=[words.sources(text) for text in cells["source"]],
+    )
+    st.dataframe(
+        table[[*COLUMNS]],
+        hide_index=True,
+        alt="Numbers of every cell",
+        column_config=NUMBERS | {"baseline_ms": st.column_config.NumberColumn(f"{baseline} (ms)", format="%.4g")},
+    )
+
+
+def speedups_csv(table: pd.DataFrame) -> pd.DataFrame:
+    """The numbers behind a speedup heatmap, as a table."""
+    return table.drop(columns=["shown", "failure", "hover"])
+
+
+def axis(values: pd.Series) -> list[int | None]:
+    """The sizes of an axis in order; a size the source did not say comes last."""
+    sizes: list[int | None] = sorted({int(value) for value in values.dropna()})
+    return sizes + [None] * bool(values.isna().any())
+
+
+def _place(event: object, dtype: str | None) -> tuple | None:
+    points = event["selection"]["points"] if event else []
+    chosen = [point["customdata"] for point in points if point.get("customdata")]
+    if not chosen or chosen[0][1] is None:
+        return None
+    return dtype, chosen[0][1], chosen[0][2]
+
+
+def _all_failed(row: dict) -> str | None:
+    if not words.missing(row["winner"]):
+        return None
+    return words.status(row["status"])
+
+
+def _winner_label(row: dict) -> str:
+    text = words.ratio(row["speedup"]) if not words.missing(row["speedup"]) else words.ms(row["latency_ms"])
+    return f"≈ {text}" if row["colour"] == "tie" else text
+
+
+def _winner_hover(row: dict) -> str:
+    lines = [f"seqlen {row['seqlen']}, head_dim {row['head_dim']}"]
+    if not words.missing(row["winner"]):
+        lines.append(f"fastest: {row['winner']}, {words.ms(row['latency_ms'])}")
+        lines += [f"{words.ratio(row['speedup'])} the baseline"] if not words.missing(row["speedup"]) else []
+        lines += [f"no clear difference: {row['ties']}"] if row["ties"] else []
+    if hasattr(row["failed"], "__len__") and len(row["failed"]):
+        named = [text.rsplit(" ", 1) for text in row["failed"]]
+        lines += [f"{name}: {words.status(status)}" for name, status in named]
+    if row["cases"] > 1:
+        lines.append(f"geometric mean of {row['cases']} shapes")
+    return "<br>".join(lines)
+
+
+def _no_speedup(row: dict) -> str | None:
+    if not words.missing(row["speedup"]):
+        return None
+    if row["status"] != "ok":
+        return words.status(row["status"])
+    return (
+        "no baseline" if words.missing(row["baseline_status"]) else f"baseline {words.status(row['baseline_status'])}"
+    )
+
+
+def _speedup_hover(row: dict, baseline: str | None) -> str:
+    lines = [f"seqlen {row['seqlen']}, head_dim {row['head_dim']}"]
+    if not words.missing(row["latency_ms"]):
+        lines.append(f"{row['implementation']}: {words.ms(row['latency_ms'])}")
+    if not words.missing(row["speedup"]):
+        lines.append(f"{words.ratio(row['speedup'])} {baseline} ({words.ms(row['latency_ms'] * row['speedup'])})")
+    elif row["status"] == "ok":
+        lines.append(f"no speedup: {baseline} {words.status(row['baseline_status'])}")
+    else:
+        lines.append(f"{words.status(row['status'])}: {words.STATUS_MEANINGS.get(row['status'], '')}")
+    if not words.missing(row["note"]):
+        lines.append(str(row["note"])[:120])
+    lines.append(f"n = {'not said' if words.missing(row['n']) else int(row['n'])}, {words.sources(row['source'])}")
+    return "<br>".join(lines)

@@ -1,0 +1,35 @@
+"""The store and cached questions to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from results import journal, queries
+from results.store import Store, open_store
+
+
+def store() -> Store:
+    """The one store of this process and home, up to date with the files."""
+    opened = _open(str(journal.home()))
+    opened.refresh()
+    return opened
+
+
+def ask(question: Callable[..., pd.DataFrame], *args: Any, **kwargs: Any) -> pd.DataFrame:
+    """The answer of a function of results.queries, computed once for each version of the data."""
+    opened = _open(str(journal.home()))
+    return _answer(question.__name__, (str(journal.home()), str(opened.version())), args, kwargs, opened)
+
+
+@st.cache_resource(show_spinner=False)
+def _open(home: str) -> Store:
+    return open_store()
+
+
+@st.cache_data(max_entries=300, show_spinner=False)
+def _answer(name: str, version: tuple[str, str], args: tuple, kwargs: dict, _store: Store) -> pd.DataFrame:
+    return getattr(queries, name)(_store, *args, **kwargs)

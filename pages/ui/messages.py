@@ -1,0 +1,108 @@
+"""Empty states, captions, downloads: what every view says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui import filters, words
+from pages.ui.data import ask
+from results import queries
+from results.queries import Filters
+
+RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "triton", "driver", "protocol", "command")
+
+
+def header(title: str, icon: str, question: str) -> None:
+    """The page's name and the question it answers."""
+    st.title(title, icon=icon)
+    st.caption(question)
+
+
+def nothing_here(chosen: Filters, what: str = "latencies") -> None:
+    """Say why a view is empty and what to do about it."""
+    if chosen.gpu is None:
+        st.info(
+            "No results yet. Run a sweep on this machine, or upload results from another one.", icon=":material/inbox:"
+        )
+    else:
+        st.info(
+            f"No {what} for this slice: {filters.words_of(chosen)}, {chosen.timing or 'any'} timing. "
+            f"{_what_to_clear(chosen)}, or run a sweep or upload results that hold it.",
+            icon=":material/filter_alt_off:",
+        )
+    with st.container(horizontal=True):
+        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
+        st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
+
+
+def slice_caption(chosen: Filters, *, rows: int, statistic: str = "median", note: str = "") -> None:
+    """Under every chart: the slice, how many cells, which statistic."""
+    timing = words.TIMING_WORDS.get(chosen.timing or "", "")
+    text = f"{filters.words_of(chosen)} · {timing} · {rows} cells · {statistic} of n samples, speedup within one run"
+    st.caption(f"{text}. {note}")
+
+
+def provenance(chosen: Filters) -> None:
+    """Which runs the numbers come from, told apart by source."""
+    runs = ask(queries.provenance, chosen)
+    if runs.empty:
+        return
+    with st.expander(f"Where these numbers come from: {counted(len(runs), 'run')}", icon=":material/verified:"):
+        shown = runs.assign(source=[words.SOURCE_WORDS[source] for source in runs["source"]])
+        st.dataframe(
+            shown[[*RUN_COLUMNS]],
+            hide_index=True,
+            alt="Runs behind this view",
+            column_config={
+                "created": st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm"),
+                "command": st.column_config.TextColumn("command", width="large"),
+            },
+        )
+
+
+def source_badges(text: str) -> str:
+    """Markdown badges that tell published, uploaded and own numbers apart."""
+    colours = {"local": "green", "published": "blue", "upload": "violet"}
+    parts = [part for part in text.split(", ") if part in colours]
+    return " ".join(f":{colours[p]}-badge[{words.SOURCE_ICONS[p]} {words.SOURCE_WORDS[p]}]" for p in parts)
+
+
+def download(label: str, name: str, table: Callable[[], pd.DataFrame], key: str) -> None:
+    """A CSV of the view, made only when it is asked for."""
+    st.download_button(
+        label,
+        data=lambda: safe_csv(table()),
+        file_name=f"{name}.csv",
+        mime="text/csv",
+        on_click="ignore",
+        icon=":material/download:",
+        key=key,
+    )
+
+
+def safe_csv(table: pd.DataFrame) -> bytes:
+    """CSV whose text cells no spreadsheet takes for a formula."""
+    safe = table.copy()
+    for column in safe.columns:
+        if not pd.api.types.is_numeric_dtype(safe[column]) and not pd.api.types.is_datetime64_any_dtype(safe[column]):
+            safe[column] = [_plain(value) for value in safe[column]]
+    return safe.to_csv(index=False).encode()
+
+
+def counted(number: int, noun: str) -> str:
+    """1 run, 2 runs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _plain(value: object) -> object:
+    if hasattr(value, "tolist"):
+        value = " ".join(str(item) for item in value.tolist())
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
+
+
+def _what_to_clear(chosen: Filters) -> str:
+    narrowed = [name for name in filters.MULTIPLE if getattr(chosen, name)]
+    return f"Clear {', '.join(narrowed)}" if narrowed else "Choose another mode or timing"

@@ -1,0 +1,91 @@
+"""The answer over a slice: who is fastest, how sure that is, what failed."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui import messages, words
+from results.queries import Filters
+
+
+def headline(ranking: pd.DataFrame, won: pd.DataFrame, chosen: Filters) -> None:
+    """The answer in one sentence and four numbers."""
+    rivals = ranking[ranking["implementation"] != chosen.baseline]
+    best = best_of(rivals, ranking)
+    if best is None:
+        st.markdown(f"#### Nothing here can be compared with {chosen.baseline}")
+    else:
+        verb = "is fastest" if best["speedup"] > 1 else "comes closest"
+        st.markdown(
+            f"#### {best['implementation']} {verb}: {words.ratio(best['speedup'])} {chosen.baseline}, "
+            f"geometric mean of {best['compared']} of {best['cases']} cases"
+        )
+    wins = 0 if best is None else int((won["winner"] == best["implementation"]).sum())
+    ties = 0 if best is None else sum(best["implementation"] in names.split(", ") for names in won["ties"])
+    compared, cases = int(rivals["compared"].sum()), int(rivals["cases"].sum())
+    with st.grid(4, min_column_width=150):
+        _metric(
+            "Best speedup",
+            "none" if best is None else words.ratio(best["speedup"]),
+            "" if best is None else f"{words.ratio(best['lowest'])} to {words.ratio(best['highest'])}",
+            "Highest geometric mean over the baseline, of those compared in at least half as many cases as any.",
+        )
+        _metric("Cells it wins", f"{wins} of {len(won)}", f"ties in {ties} more", "Cells of the map below.")
+        _metric(
+            "Compared",
+            f"{compared} of {cases}",
+            messages.counted(len(rivals), "implementation"),
+            f"A case and an implementation with a speed of both it and {chosen.baseline}, in the same run.",
+        )
+        failures = failure_words(ranking.sum(numeric_only=True))
+        _metric("Failures", str(int(ranking["failures"].sum())), failures or "none", "Planned cases without a number.")
+
+
+def best_of(rivals: pd.DataFrame, ranking: pd.DataFrame) -> pd.Series | None:
+    """The highest geometric mean of those that cover at least half as many cases as any, if there is one."""
+    fair = rivals[(rivals["compared"] > 0) & (rivals["compared"] * 2 >= ranking["compared"].max())]
+    return None if fair.empty else fair.iloc[0]
+
+
+def ranking_table(ranking: pd.DataFrame, fits: pd.DataFrame) -> None:
+    """Every implementation in a row: speedup, coverage, failures, how far it goes and what memory that took."""
+    table = ranking.merge(fits[["implementation", "peak_memory_mb"]], on="implementation", how="left")
+    table["failures"] = [failure_words(row) for row in table.to_dict("records")]
+    columns = [
+        "implementation",
+        "speedup",
+        "lowest",
+        "highest",
+        "compared",
+        "cases",
+        "failures",
+        "longest",
+        "peak_memory_mb",
+    ]
+    st.dataframe(
+        table[columns],
+        hide_index=True,
+        alt="Every implementation with its speedup, coverage, failures and memory",
+        column_config={
+            "implementation": st.column_config.TextColumn("implementation", width="medium", pinned=True),
+            "speedup": st.column_config.NumberColumn("speedup (geomean)", format="%.2f×"),
+            "lowest": st.column_config.NumberColumn("lowest", format="%.2f×"),
+            "highest": st.column_config.NumberColumn("highest", format="%.2f×"),
+            "compared": st.column_config.NumberColumn("compared", help="Cases with a speed of it and of the baseline"),
+            "cases": st.column_config.NumberColumn("of cases"),
+            "failures": st.column_config.TextColumn("no number because", width="medium"),
+            "longest": st.column_config.NumberColumn("longest seqlen", format="%d"),
+            "peak_memory_mb": st.column_config.NumberColumn("largest peak memory (MiB)", format="%.1f"),
+        },
+    )
+
+
+def failure_words(counts: dict | pd.Series) -> str:
+    """OOM 3, unsupported 2; empty if nothing failed."""
+    names = [name for name in words.STATUS_WORDS if name not in ("ok", None) and name in counts]
+    return ", ".join(f"{words.status(name)} {int(counts[name])}" for name in names if counts[name] > 0)
+
+
+def _metric(label: str, value: str, below: str, help: str) -> None:
+    st.metric(label, value, below, delta_arrow="off", delta_color="off", border=True, help=help, height="stretch")

@@ -1,0 +1,93 @@
+"""How values read on the page: sizes, times, ratios, statuses, sources. Pure functions, the same everywhere."""
+
+from __future__ import annotations
+
+import math
+
+STATUS_WORDS = {
+    "ok": "ok",
+    "oom": "OOM",
+    "out_of_resources": "shared memory",
+    "unsupported": "unsupported",
+    "incorrect": "incorrect",
+    "timeout": "timeout",
+    "error": "error",
+    "skipped": "skipped",
+    None: "not measured",
+}
+STATUS_MEANINGS = {
+    "oom": "out of device memory",
+    "out_of_resources": "out of shared memory, registers or threads of one block",
+    "unsupported": "the implementation does not do this case",
+    "incorrect": "failed the check against the oracle, so it has no speed",
+    "timeout": "did not end in time",
+    "error": "ended with an error",
+    "skipped": "not tried, with a reason",
+}
+SOURCE_WORDS = {"local": "measured here", "published": "published", "upload": "uploaded"}
+SOURCE_ICONS = {"local": ":material/computer:", "published": ":material/menu_book:", "upload": ":material/upload_file:"}
+MODE_WORDS = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
+TIMING_WORDS = {
+    "kernel": "kernel time (device only, cold L2)",
+    "eager": "eager time (a plain call, host overhead included)",
+    "as published": "time as published (the source does not say how it was taken)",
+}
+
+
+def size(number: float | None) -> str:
+    """128, 1k, 64k: whole multiples of 1024 are shortened; "not said" of nothing."""
+    if missing(number):
+        return "not said"
+    whole = int(number)
+    return f"{whole // 1024}k" if whole >= 1024 and whole % 1024 == 0 else str(whole)
+
+
+def ratio(number: float | None) -> str:
+    """1.23×, and fewer decimals above ten; a dash of nothing."""
+    if missing(number):
+        return "–"
+    return f"{number:.2f}×" if number < 9.995 else f"{number:.1f}×" if number < 99.95 else f"{number:.0f}×"
+
+
+def ms(number: float | None) -> str:
+    """Milliseconds with three significant digits."""
+    return "–" if missing(number) else f"{significant(number)} ms"
+
+
+def mib(number: float | None) -> str:
+    """Memory in MiB, from 1024 on in GiB."""
+    if missing(number):
+        return "–"
+    return f"{number / 1024:.2f} GiB" if number >= 1024 else f"{significant(number)} MiB"
+
+
+def seconds(number: float | None) -> str:
+    """A duration in the unit a person would use."""
+    if missing(number):
+        return "unknown"
+    if number < 90:
+        return f"{max(1, round(number))} s"
+    return f"{number / 60:.0f} min" if number < 5400 else f"{number / 3600:.1f} h"
+
+
+def significant(number: float) -> str:
+    """Three significant digits without an exponent."""
+    if number == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(number))))
+    return f"{number:.{decimals}f}"
+
+
+def status(name: str | None) -> str:
+    """What a cell without a number says."""
+    return STATUS_WORDS.get(None if missing(name) else name, str(name))
+
+
+def sources(text: str | None) -> str:
+    """The sources of a row in words."""
+    return "" if missing(text) else ", ".join(SOURCE_WORDS.get(part, part) for part in str(text).split(", "))
+
+
+def missing(value: object) -> bool:
+    """None, NaN or a table's NA."""
+    return value is None or value != value or str(value) == "<NA>"

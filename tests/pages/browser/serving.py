@@ -1,0 +1,109 @@
+"""The app on a port of its own, with a home of its own, and a Chromium to look at it. Every wait has a deadline."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+ROOT = Path(__file__).parents[3]
+IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+DEADLINE_MS = 30_000
+
+
+class Server:
+    """One `streamlit run app.py`; `log` is what it printed."""
+
+    def __init__(self, home: Path, *, address: str = "127.0.0.1", environment: dict[str, str] | None = None) -> None:
+        self.home, self.address, self.port = Path(home), address, free_port()
+        self.environment = {**os.environ, "ATTNBENCH_HOME": str(home), **(environment or {})}
+        self.log_path = self.home / f"server-{self.port}.log"
+        self.process: subprocess.Popen | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def start(self) -> Server:
+        """Start and wait until it answers. Raises RuntimeError with the log if it ends or stays silent for a minute."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        flags = f"--server.port={self.port} --server.address={self.address} --server.headless=true"
+        command = [sys.executable, "-m", "streamlit", "run", "app.py", *flags.split(), "--server.fileWatcherType=none"]
+        with open(self.log_path, "a") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=1):
+                    return self
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError(f"The app did not start:\n{self.log}")
+
+    def stop(self) -> None:
+        """End it and wait for its end."""
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(timeout=15)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A headless Chromium of this machine."""
+    with sync_playwright() as playwright:
+        path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def settled(page: Page) -> Page:
+    """The page once its script has run to the end."""
+    expect(page.locator(IDLE)).to_be_visible(timeout=DEADLINE_MS)
+    return page
+
+
+def drawn(page: Page) -> Page:
+    """The settled page once nothing is still loading and every chart is there."""
+    settled(page)
+    expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=DEADLINE_MS)
+    for chart in page.get_by_test_id("stPlotlyChart").all():
+        expect(chart.locator(".main-svg").first).to_be_attached(timeout=DEADLINE_MS)
+    page.evaluate("document.fonts.ready")
+    return page
+
+
+def visit(browser: Browser, url: str, **context: object) -> Page:
+    """A fresh tab with the page at that address, settled."""
+    page = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **context}).new_page()
+    page.set_default_timeout(DEADLINE_MS)
+    page.goto(url)
+    return settled(page)
