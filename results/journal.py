@@ -107,7 +107,7 @@ class RunFolder:
         """
         runs = Path(home) / "runs"
         folder = cls(runs / run.run_id)
-        text = "".join(_line(measurement) for measurement in measurements)
+        text = "".join(line_of(measurement) for measurement in measurements)
         try:
             runs.mkdir(parents=True, exist_ok=True)
             draft = Path(tempfile.mkdtemp(prefix=".new-", dir=runs))
@@ -154,7 +154,7 @@ class RunFolder:
 
     def append(self, measurement: Measurement) -> None:
         """Add one number; on return it is on disk. Raises JournalError, and then the journal is as it was."""
-        line = _line(measurement).encode()
+        line = line_of(measurement).encode()
         try:
             fd = os.open(self.journal_path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
@@ -176,7 +176,8 @@ class RunFolder:
         measurements, problems = [], []
         for number, line in enumerate(data.split(b"\n")[:-1]):
             try:
-                measurements.append(parse_line(line))
+                if line.strip():
+                    measurements.append(parse_line(line))
             except RecordError as error:
                 before = self.lines(0)[0][:offset].count(b"\n")
                 problems.append(f"{self.run_id}, line {before + number + 1}: {error}")
@@ -287,16 +288,20 @@ def parse_line(line: bytes) -> Measurement:
     """The measurement of one journal line. Raises RecordError saying what is wrong with it."""
     try:
         record = json.loads(line)
-    except ValueError:  # neither UTF-8 nor JSON
+    except (ValueError, RecursionError):  # neither UTF-8 nor JSON
         raise RecordError(f"Not a complete JSON line: {line[:40]!r}.") from None
     if not isinstance(record, dict):
         raise RecordError(f"Not a JSON object: {line[:40]!r}.")
     if missing := {"run_id", "implementation", "metric", "status"} - set(record):
         raise RecordError(f"Missing fields {sorted(missing)}.")
-    return measurement_from_json(record)
+    try:
+        return measurement_from_json(record)
+    except OverflowError as error:
+        raise RecordError(f"A number is out of range: {error}.") from error
 
 
-def _line(measurement: Measurement) -> str:
+def line_of(measurement: Measurement) -> str:
+    """The journal line of a measurement, newline included. Raises JournalError if a sample is not finite."""
     try:
         return json.dumps(measurement_to_json(measurement), allow_nan=False, separators=(",", ":")) + "\n"
     except ValueError as error:  # NaN or infinity

@@ -2,13 +2,14 @@ CREATE TABLE IF NOT EXISTS runs (
     run_id VARCHAR NOT NULL,
     source VARCHAR NOT NULL CHECK (source IN ('local', 'published', 'upload')),
     created TIMESTAMP,
+    created_text VARCHAR,  -- as the record says it
     title VARCHAR,
     report VARCHAR,
     gpu_name VARCHAR,
     gpu_uuid VARCHAR,
     device_type VARCHAR,
     compute_capability VARCHAR,
-    sm_count INTEGER,
+    sm_count BIGINT,
     gpu_memory_mb DOUBLE,
     l2_mb DOUBLE,
     power_limit_w DOUBLE,
@@ -69,14 +70,33 @@ CREATE TABLE IF NOT EXISTS measurements (
     flags VARCHAR[],
     printed VARCHAR,
     origin VARCHAR,
-    time TIMESTAMP
+    time TIMESTAMP,
+    time_text VARCHAR  -- as the journal says it
 );
 
--- How far each run folder's journal has been read; written in the same transaction as its rows.
+-- How far each run folder has been read; written in the same transaction as its rows.
 CREATE TABLE IF NOT EXISTS ingested (
     run_id VARCHAR NOT NULL,
     path VARCHAR NOT NULL,
-    byte_offset BIGINT NOT NULL
+    byte_offset BIGINT NOT NULL,
+    line_count BIGINT NOT NULL,
+    journal_crc BIGINT NOT NULL,  -- of the bytes before the offset
+    record_crc BIGINT NOT NULL,   -- of run.json
+    stamp VARCHAR NOT NULL        -- size, time and inode of both files when they were read
+);
+
+-- What could not be read; line 0 is the run's record.
+CREATE TABLE IF NOT EXISTS problems (
+    run_id VARCHAR NOT NULL,
+    line BIGINT NOT NULL,
+    reason VARCHAR NOT NULL
+);
+
+-- One row: the layout that this file has, whose it is, and a number that grows with every change of the data.
+CREATE TABLE IF NOT EXISTS store (
+    layout VARCHAR NOT NULL,
+    store_id VARCHAR NOT NULL,
+    data_version BIGINT NOT NULL
 );
 
 CREATE OR REPLACE VIEW results AS

@@ -1,0 +1,216 @@
+"""Journal lines into the measurements table, fast and each one once.
+
+DuckDB parses the JSON. A line that is exactly as our own writer writes it (a regular expression made from the fields of
+`results.records` says so) goes straight in; any other line is judged by `results.records` itself, and either written
+anew and taken, or kept as a problem. So the fast way never takes what the slow way would refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import duckdb
+import pandas as pd
+
+from results.journal import JournalError, line_of, parse_line
+from results.records import (
+    DTYPES,
+    LEVELS,
+    MODES,
+    STATISTICS,
+    TIMINGS,
+    Case,
+    Measurement,
+    RecordError,
+    Run,
+    Status,
+)
+
+Problem = tuple[str, int, str]  # run_id, line (0 is run.json), reason
+
+
+class Line(NamedTuple):
+    """One complete line of a run's journal."""
+
+    run_id: str
+    number: int  # from 1
+    text: str
+
+
+_SQL_TYPES = {
+    "str": "VARCHAR",
+    "Status": "VARCHAR",
+    "int": "INTEGER",
+    "float": "DOUBLE",
+    "bool": "BOOLEAN",
+    "tuple[float, ...]": "DOUBLE[]",
+    "tuple[str, ...]": "VARCHAR[]",
+    "dict[str, Any]": "VARCHAR",
+}
+
+
+def _types(record: type, leave_out: str) -> dict[str, str]:
+    names = {f.name: str(f.type).removesuffix(" | None") for f in fields(record) if f.name != leave_out}
+    return {name: _SQL_TYPES[python] for name, python in names.items()}
+
+
+# in the order of a journal line
+COLUMNS = _types(Measurement, "case") | _types(Case, "") | {"measurement_id": "VARCHAR"}
+RUN_COLUMNS = _types(Run, "")
+NUMBERS = ("value", "mean", "std", "p20", "p80", "ci_low", "ci_high")
+
+_ESCAPE = r'["\\/bfnrt]|u[0-9a-ce-f][0-9a-f]{3}|ud[0-7][0-9a-f]{2}|ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}'
+_TEXT = rf'"(?:[^"\\\x00-\x1f]|\\(?:{_ESCAPE}))*"'
+_FLOAT = r"-?\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?"
+_SHAPES = {
+    "VARCHAR": rf"(?:null|{_TEXT})",
+    "INTEGER": r"(?:null|\d{1,9})",
+    "DOUBLE": rf"(?:null|{_FLOAT})",
+    "BOOLEAN": r"(?:null|true|false)",
+    "DOUBLE[]": rf"\[(?:{_FLOAT}(?:,{_FLOAT})*)?\]",
+    "VARCHAR[]": rf"\[(?:{_TEXT}(?:,{_TEXT})*)?\]",
+}
+_MEANINGS = {
+    "VARCHAR": "text that UTF-8 can hold",
+    "INTEGER": "a whole number of ordinary size",
+    "DOUBLE": "a number below 1e100",
+    "BOOLEAN": "true or false",
+    "DOUBLE[]": "a list of numbers",
+    "VARCHAR[]": "a list of texts",
+}
+
+
+def _one_of(possible: Iterable[str]) -> str:
+    return rf'(?:null|"(?:{"|".join(possible)})")'
+
+
+_PATTERNS = {name: _SHAPES[kind] for name, kind in COLUMNS.items()}
+_PATTERNS |= {name: _TEXT for name in ("run_id", "implementation", "metric")}
+_PATTERNS |= {"level": _one_of(LEVELS), "dtype": _one_of(DTYPES), "mode": _one_of(MODES)}
+_PATTERNS |= {"timing": _one_of(TIMINGS), "statistic": _one_of(STATISTICS), "measurement_id": '"[0-9a-f]{20}"'}
+_POSITIVE = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")
+_PATTERNS |= {name: r"(?:null|[1-9]\d{0,8})" for name in _POSITIVE}
+
+
+def _line_pattern(special: dict[str, str]) -> str:
+    return r"\{" + ",".join(f'"{name}":{(_PATTERNS | special)[name]}' for name in COLUMNS) + r"\}"
+
+
+_WITH_NUMBERS = _line_pattern({"status": '"ok"', "value": _FLOAT})
+_OTHER = "|".join(status for status in Status if status is not Status.OK)
+_WITHOUT_NUMBERS = _line_pattern({"status": f'"(?:{_OTHER})"'} | dict.fromkeys(NUMBERS, "null"))
+CANONICAL = f"(?:{_WITH_NUMBERS}|{_WITHOUT_NUMBERS})"
+
+_STRUCTURE = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in COLUMNS.items()})
+_AS_TIME = "make_timestamp(epoch_us(try_cast({} AS TIMESTAMPTZ)))"  # an offset is honoured, none means UTC
+_INSERT = f"""
+    INSERT INTO measurements ({", ".join(COLUMNS)}, time_text)
+    SELECT {", ".join(_AS_TIME.format("time") if name == "time" else name for name in COLUMNS)}, time
+    FROM (SELECT unnest(json_transform(line, '{_STRUCTURE}')) FROM incoming)
+"""
+_NOT_CANONICAL = """
+    SELECT position FROM incoming
+    WHERE NOT CASE WHEN regexp_full_match(line, ?) AND starts_with(line, prefix) THEN
+        coalesce(CAST(line->>'num_heads' AS INTEGER) % CAST(line->>'num_kv_heads' AS INTEGER), 0) = 0 ELSE false END
+"""
+_KNOWN = "SELECT measurement_id FROM measurements WHERE measurement_id IN (SELECT measurement_id FROM incoming)"
+
+
+def insert_lines(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[int, list[Problem]]:
+    """Insert what is new among these lines; returns how many rows that is and what is wrong with which line."""
+    odd = _not_canonical(cursor, lines)
+    good = [line for position, line in enumerate(lines) if position not in odd] if odd else lines
+    inserted, repeated = _insert_new(cursor, good)
+    if not odd and not repeated:
+        return inserted, []
+    mended, problems = _mend([lines[position] for position in sorted(odd)] + repeated)
+    unfit = _not_canonical(cursor, mended)
+    problems += [_problem(mended[position]) for position in sorted(unfit)]
+    late, _ = _insert_new(cursor, [line for position, line in enumerate(mended) if position not in unfit])
+    return inserted + late, sorted(problems)
+
+
+def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> list[Problem]:
+    """Insert a run's record; a field of the wrong type becomes NULL and is told as a problem."""
+    row, problems = {"created_text": run.created if isinstance(run.created, str) else None}, []
+    for name, kind in RUN_COLUMNS.items():
+        value = getattr(run, name)
+        if name == "sweep":
+            value = json.dumps(value)
+        elif not _fits(value, kind):
+            problems.append((run.run_id, 0, f"run.json: {name} is {value!r}; it must be {_MEANINGS[kind]}."))
+            value = None
+        row[name] = value
+    places = [_AS_TIME.format("?") if name == "created" else "?" for name in row]
+    cursor.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join(places)})", list(row.values()))
+    return problems
+
+
+def _not_canonical(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> set[int]:
+    """Positions of the lines that need a closer look."""
+    prefixes = {run_id: f'{{"run_id":{json.dumps(run_id)},' for run_id in {line.run_id for line in lines}}
+    _register(cursor, line=[line.text for line in lines], prefix=[prefixes[line.run_id] for line in lines])
+    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL]).fetchall()}
+
+
+def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[int, list[Line]]:
+    """Insert canonical lines; returns how many, and those whose id is there already or came twice."""
+    if not lines:
+        return 0, []
+    ids = [line.text[-22:-2] for line in lines]  # the id is last in a canonical line
+    _register(cursor, measurement_id=ids)
+    seen = {known for (known,) in cursor.execute(_KNOWN).fetchall()}
+    new, repeated = [], []
+    for line, measurement_id in zip(lines, ids, strict=True):
+        (repeated if measurement_id in seen else new).append(line)
+        seen.add(measurement_id)
+    if new:
+        _register(cursor, line=[line.text for line in new])
+        cursor.execute(_INSERT)
+    return len(new), repeated
+
+
+def _mend(lines: list[Line]) -> tuple[list[Line], list[Problem]]:
+    """The lines as our own writer would write them, with the id that belongs to them, and what cannot be."""
+    mended, problems = [], []
+    for line in lines:
+        try:
+            measurement = parse_line(line.text.encode())
+            if measurement.run_id != line.run_id:
+                raise RecordError(
+                    f"It is of run {measurement.run_id!r}, not of {line.run_id!r}, in whose folder it is."
+                )
+            mended.append(Line(line.run_id, line.number, line_of(measurement).removesuffix("\n")))
+        except (RecordError, JournalError) as error:
+            problems.append((line.run_id, line.number, str(error)))
+    return mended, problems
+
+
+def _problem(line: Line) -> Problem:
+    """Which field keeps a line out that is valid JSON and breaks no rule of the records."""
+    for name, value in json.loads(line.text).items():
+        if not re.fullmatch(_PATTERNS[name], json.dumps(value, separators=(",", ":"))):
+            return line.run_id, line.number, f"{name} is {value!r}; it must be {_MEANINGS[COLUMNS[name]]}."
+    return line.run_id, line.number, "Its numbers do not fit its status."
+
+
+def _register(cursor: duckdb.DuckDBPyConnection, **columns: list[str]) -> None:
+    """Offer the columns to the next query as the table `incoming`."""
+    frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
+    cursor.register("incoming", frame.assign(position=range(len(frame))))
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if value is None:
+        return True
+    if kind == "VARCHAR":
+        return isinstance(value, str) and value == value.encode(errors="replace").decode()
+    if kind == "BOOLEAN" or isinstance(value, bool):
+        return kind == "BOOLEAN" and isinstance(value, bool)
+    if kind == "INTEGER":
+        return isinstance(value, int) and abs(value) < 2**63
+    return isinstance(value, int | float) and abs(value) < 1e100
