@@ -170,7 +170,10 @@ class Plan:
 
     def _make_dkdv(self, *tensors: torch.Tensor) -> Launch:
         q, k, v, dout, dk, dv, _, _ = tensors
-        return self._make("dkdv", dkdv_kernel, tensors, (q, k, v, dout, dk, dv), (self.scale * LOG2_E, self.scale))
+        return self._make(
+            *("dkdv", dkdv_kernel, tensors, (q, k, v, dout, dk, dv), (self.scale * LOG2_E, self.scale)),
+            extra={"GROUPED": self.group > 1},
+        )
 
     def _make(
         self,

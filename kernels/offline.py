@@ -1,0 +1,168 @@
+"""Compile every kernel variant of the tuning tables for any NVIDIA chip, with no GPU: `python -m kernels.offline`.
+
+Prints for each variant what a block needs (shared memory, registers, spilled bytes) and what the chip has. The test
+suite uses it as a gate: a tile that no longer fits, or spills, fails there and not on somebody's GPU. Needs only what
+Triton's wheel ships (its ptxas and cuobjdump).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.compiler import compile as triton_compile
+from triton.runtime.jit import create_function_from_signature
+
+from kernels.attention.triton_fa2 import tuning
+from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.forward import forward_kernel
+from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
+
+CHIPS = (80, 86, 89, 90, 100, 120)
+MASKS = {"causal": (False, True), "full": (False, False), "window": (True, True)}  # name -> HAS_LEFT, HAS_RIGHT
+_KERNELS = {"forward": forward_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
+_CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing to compile."""
+
+    kernel: str
+    chip: int  # 90 for compute capability 9.0
+    precision: str
+    head_dim: int
+    tile: Tile
+    mask: str = "causal"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a block of a compiled variant needs."""
+
+    variant: Variant
+    shared_bytes: int
+    registers: int
+    spilled_bytes: int  # of a thread's stack
+
+    @property
+    def fits(self) -> bool:
+        return self.shared_bytes <= SHARED_MEMORY[self.variant.chip]
+
+
+def variants(chips: Iterable[int] = CHIPS, masks: Iterable[str] = ("causal",)) -> Iterator[Variant]:
+    """Everything the tables can ask for on these chips, each once."""
+    for chip in chips:
+        for kernel, precision, head_dim, tile in tuning.every_tile(tuning.chip_class(chip, SHARED_MEMORY[chip])):
+            for mask in masks:
+                yield Variant(kernel, chip, precision, head_dim, tile, mask)
+
+
+def compile_variant(variant: Variant) -> Report:
+    """Compile for the variant's chip and read what the result needs."""
+    compiled = _compile(_KERNELS[variant.kernel], variant)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        usage = subprocess.run([_CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
+    return Report(variant, compiled.metadata.shared, registers, stack)
+
+
+def compile_all(wanted: Iterable[Variant], processes: int = 2) -> Iterator[Report]:
+    """Reports in the order of the variants."""
+    with ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(compile_variant, wanted, chunksize=4)
+
+
+def table(reports: Iterable[Report]) -> Iterator[str]:
+    """One line a report."""
+    head = f"{'kernel':8} {'chip':6} {'mask':7} {'precision':9} {'dim':>4} {'tile':>18} {'shared KB':>10} {'limit':>6}"
+    yield f"{head} {'regs':>5} {'spilled':>8}"
+    for report in reports:
+        v = report.variant
+        tile = f"{v.tile.block_m}x{v.tile.block_n} w{v.tile.num_warps} s{v.tile.num_stages}"
+        limit = SHARED_MEMORY[v.chip] / 1024
+        line = f"{v.kernel:8} sm_{v.chip:<3} {v.mask:7} {v.precision:9} {v.head_dim:4} {tile:>18} {report.shared_bytes / 1024:10.1f}"
+        fit = "" if report.fits else "  DOES NOT FIT"
+        yield f"{line} {limit:6.0f} {report.registers:5} {report.spilled_bytes:8}{fit}"
+
+
+class _Pointer:
+    """Stands in for a tensor: an aligned address of some dtype."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+
+    def data_ptr(self) -> int:
+        return 0
+
+
+def _compile(kernel: Any, variant: Variant) -> Any:
+    target = GPUTarget("cuda", variant.chip, 32)
+    backend = make_backend(target)
+    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
+    tile = variant.tile
+    options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages, "enable_fp_fusion": True, "debug": False}
+    arguments = {name: _argument(name, variant) for name in kernel.arg_names}
+    bound, specialization, parsed = binder(**arguments, **options)
+    parsed, signature, constants, attributes = kernel._pack_args(backend, dict(options), bound, specialization, parsed)
+    source = ASTSource(kernel, signature, constants, attributes)
+    return triton_compile(source, target=target, options=parsed.__dict__)
+
+
+def _argument(name: str, variant: Variant) -> Any:
+    if name in ("lse_ptr", "delta_ptr"):
+        return _Pointer("fp32")
+    if name.endswith("_ptr"):
+        return _Pointer("bf16" if variant.precision == "half" else "fp32")
+    if name in ("scale", "softmax_scale"):
+        return 0.125
+    has_left, has_right = MASKS[variant.mask]
+    constants = {
+        "BLOCK_M": variant.tile.block_m,
+        "BLOCK_N": variant.tile.block_n,
+        "HEAD_DIM": variant.head_dim,
+        "BLOCK_D": variant.head_dim,
+        "HAS_LEFT": has_left,
+        "HAS_RIGHT": has_right,
+        "SCALE_FIRST": False,
+        "STORE_LSE": True,
+        "GROUPED": False,
+        "PRECISION": "tf32" if variant.precision == "tf32" else "ieee",
+    }
+    return constants.get(name, 4096)  # else a stride or a length: a multiple of 16, as those of usual shapes are
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; 1 if anything does not fit."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.offline", description=__doc__.splitlines()[0])
+    parser.add_argument("--chips", type=int, nargs="+", default=CHIPS, choices=CHIPS)
+    parser.add_argument("--masks", nargs="+", default=["causal"], choices=MASKS)
+    parser.add_argument("--processes", type=int, default=2)
+    chosen = parser.parse_args(arguments)
+    reports = []
+    for line in table(_collect(compile_all(variants(chosen.chips, chosen.masks), chosen.processes), reports)):
+        print(line, flush=True)
+    return int(not all(report.fits for report in reports))
+
+
+def _collect(reports: Iterable[Report], into: list[Report]) -> Iterator[Report]:
+    for report in reports:
+        into.append(report)
+        yield report
+
+
+if __name__ == "__main__":
+    sys.exit(main())
