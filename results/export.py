@@ -1,8 +1,8 @@
 """Measurements out of the store: CSV, JSON, Markdown and Parquet, each row with its run.
 
-CSV and Parquet have the columns of `COLUMNS`: the fields of a journal line in its order (`run_id, implementation, metric,
-status` and so on, then those of the case), and after them every field of the run with the prefix `run_` (`run_source,
-run_created` and so on, to `run_sweep`). In CSV:
+CSV and Parquet have the columns of `COLUMNS`: the fields of a journal line in its order (`run_id`, `implementation`,
+`metric`, `status` and so on, then those of the case), and after them every field of the run with the prefix `run_`
+(`run_source`, `run_created` and so on, to `run_sweep`). In CSV:
 
 - nothing is an empty cell; empty text is a lone apostrophe;
 - numbers are written so that they read back equal, booleans are `true` and `false`;
@@ -63,6 +63,7 @@ class Selection:
 
 EVERYTHING = Selection()
 _FILTERS = {f.name: f.name for f in fields(Selection)} | {"run": "run_id", "gpu": "gpu_name"}
+_OF_RUNS = ("run", "gpu", "source")
 
 
 def export(store: Store, form: str, selection: Selection = EVERYTHING) -> bytes:
@@ -73,7 +74,7 @@ def export(store: Store, form: str, selection: Selection = EVERYTHING) -> bytes:
 
 
 def write(store: Store, form: str, file: BinaryIO, selection: Selection = EVERYTHING) -> None:
-    """The selected measurements into an open file, a run at a time."""
+    """The selected measurements into an open file, row by row."""
     FORMS[form](_Table(store, selection), file)
 
 
@@ -101,28 +102,35 @@ def unguard(cell: str) -> str | None:
 
 
 class _Table:
-    """What is selected, read a run at a time so that only one run is in memory."""
+    """What is selected, read piece by piece so that a large selection needs little memory."""
 
     def __init__(self, store: Store, selection: Selection) -> None:
         self._store = store
-        self._where, self._params = _where(selection)
+        self._selection = selection
         self.runs: dict[str, tuple] = {}
-        chosen = f"SELECT DISTINCT run_id FROM results WHERE {self._where}"
+        where, params = _where(selection)
+        chosen = f"SELECT DISTINCT run_id FROM results WHERE {where}"
         sql = f"SELECT run_id, {_SELECT_RUN} FROM runs WHERE run_id IN ({chosen}) ORDER BY created, run_id"
-        for run_id, *values in store.rows(sql, self._params):
+        for run_id, *values in store.rows(sql, params):
             values[_SWEEP] = json.loads(values[_SWEEP])
             self.runs[run_id] = tuple(values)
 
     def rows(self) -> Iterator[tuple]:
         """The values of COLUMNS, in the order of the journals."""
-        sql = f"SELECT {_SELECT} FROM measurements JOIN runs USING (run_id) WHERE run_id = ? AND {self._where}"
-        for run_id, values in self.runs.items():
-            for row in self._store.rows(f"{sql} ORDER BY measurements.rowid", [run_id, *self._params]):
+        for values, rows in self.by_run():
+            for row in rows:
                 yield row + values
 
+    def by_run(self) -> Iterator[tuple[tuple, Iterator[tuple]]]:
+        """The values of each run's columns, and its measurements."""
+        where, params = _where(self._selection, without=_OF_RUNS)
+        sql = f"SELECT {_SELECT} FROM measurements WHERE run_id = ? AND {where}"
+        for run_id, values in self.runs.items():
+            yield values, self._store.stream(sql, [run_id, *params])
 
-def _where(selection: Selection) -> tuple[str, list[list[str]]]:
-    chosen = {_FILTERS[name]: list(values) for name, values in vars(selection).items() if values}
+
+def _where(selection: Selection, *, without: tuple[str, ...] = ()) -> tuple[str, list[list[str]]]:
+    chosen = {_FILTERS[name]: list(of) for name, of in vars(selection).items() if of and name not in without}
     return " AND ".join(["true", *(f"{column} = ANY(?)" for column in chosen)]), list(chosen.values())
 
 
@@ -130,7 +138,9 @@ def _csv(table: _Table, file: BinaryIO) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_cell(value) for value in row] for row in table.rows())
+    for values, rows in table.by_run():
+        of_run = [_cell(value) for value in values]
+        writer.writerows([*map(_cell, row), *of_run] for row in rows)
     text.detach()
 
 
@@ -140,7 +150,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | dict):
-        return json.dumps(value)
+        return json.dumps(value) if value else str(value)
     return value
 
 

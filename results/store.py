@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ LAYOUT = f"{zlib.crc32(SCHEMA.encode()):08x}"  # a file with another layout is n
 
 _WAIT_S = 2.0  # for another process to let go of the file
 _FILE_TROUBLE = (duckdb.IOException, duckdb.FatalException, duckdb.InternalException, duckdb.SerializationException)
+_PIECE = 2000  # rows of an answer fetched at a time
 _SAME_RESULTS = "This is a copy in memory of the same results"
 _locks: dict[Path | None, threading.RLock] = {}
 _open: dict[Path, int] = {}
@@ -60,6 +61,16 @@ class Store:
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple]:
         """The same as plain tuples: None stays None, whole numbers stay whole."""
         return self._on_cursor(lambda cursor: cursor.execute(sql, list(params)).fetchall())
+
+    def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[tuple]:
+        """The same piece by piece, for answers that are large. Raises StoreError if the file breaks on the way."""
+        try:
+            with closing(self._connection.cursor()) as cursor:
+                cursor.execute(sql, list(params))
+                while rows := cursor.fetchmany(_PIECE):
+                    yield from rows
+        except _FILE_TROUBLE as error:
+            raise StoreError(f"{_first_line(error)}; run `python -m results rebuild` and try again.") from error
 
     def refresh(self) -> int:
         """Take in what the run folders have that the store has not; returns how many measurements are new."""
