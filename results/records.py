@@ -151,7 +151,7 @@ class Measurement:
     @property
     def measurement_id(self) -> str:
         """The same number of the same run always has the same id, so a repeat adds nothing."""
-        key = (self.run_id, asdict(self.case), self.implementation, self.mode, self.timing, self.metric, self.baseline)
+        key = (self.run_id, case_to_json(self.case), self.implementation, self.mode, self.timing, self.metric, self.baseline)
         text = json.dumps((*key, self.origin), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -198,10 +198,15 @@ class Run:
             raise RecordError(f"run_id {self.run_id!r} is not a plain folder name.")
 
 
+def case_to_json(case: Case) -> dict[str, Any]:
+    """The case as a flat dict; `dataclasses.asdict` would copy each value, ten times slower."""
+    return {name: getattr(case, name) for name in CASE_FIELDS}
+
+
 def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
     """A flat dict, ready for one journal line; `measurement_from_json` is its inverse."""
     record = {f.name: getattr(measurement, f.name) for f in fields(Measurement) if f.name != "case"}
-    record |= asdict(measurement.case)
+    record |= case_to_json(measurement.case)
     record["measurement_id"] = measurement.measurement_id
     return record
 
