@@ -26,7 +26,7 @@ class SweepError(ValueError):
 
 @dataclass(frozen=True)
 class Sweep:
-    """A grid of attention cases. With `tokens` the batch is tokens / seqlen, with `hidden` the heads hidden / head_dim."""
+    """A grid of attention cases. `tokens` makes the batch tokens / seqlen, `hidden` the heads hidden / head_dim."""
 
     name: str
     description: str
@@ -80,7 +80,6 @@ SWEEPS: dict[str, Sweep] = {
             seqlen=(128, 512, 1024),
             head_dim=(64,),
             dtype=("float16", "float32"),
-            num_heads=(2,),
         ),
         Sweep(
             name="fa2_speedup",
@@ -168,7 +167,9 @@ def _parse(axis: str, text: str) -> Any:
     try:
         value = _PARSERS[axis](text)
     except (ValueError, KeyError):
-        raise SweepError(f"{axis} {text!r} is not a {'true or false' if axis == 'causal' else 'whole number'}.") from None
+        raise SweepError(
+            f"{axis} {text!r} is not a {'true or false' if axis == 'causal' else 'whole number'}."
+        ) from None
     if axis in _POSSIBLE and value not in _POSSIBLE[axis]:
         raise SweepError(f"{axis} {text!r} is not one of {', '.join(_POSSIBLE[axis])}.")
     return value

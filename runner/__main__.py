@@ -1,0 +1,201 @@
+"""The command line: `python -m runner list | plan | run`. Data on stdout, progress and errors on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from results.journal import JournalError, RunFolder, home
+from runner import sweeps
+from runner.job import Cancelled, Job, Refused, SweepFailed
+from runner.locks import DeviceBusy
+from runner.progress import Progress
+from runner.protocol import PROTOCOLS
+from runner.supervisor import supervise
+from runner.sweeps import SweepError
+from runner.workerprocess import COMMAND
+
+EXIT_UNFINISHED, EXIT_ARGUMENTS, EXIT_BUSY, EXIT_CANCELLED = 1, 2, 3, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what was typed; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.do(options)
+    except (Refused, SweepError) as error:
+        return _complain(error, EXIT_ARGUMENTS)
+    except DeviceBusy as error:
+        return _complain(error, EXIT_BUSY)
+    except (SweepFailed, JournalError) as error:
+        return _complain(error, EXIT_UNFINISHED)
+    except (Cancelled, KeyboardInterrupt):
+        return EXIT_CANCELLED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m runner", description="Measure attention implementations.")
+    commands = parser.add_subparsers(required=True, metavar="list|plan|run")
+    listing = commands.add_parser("list", help="devices, implementations and sweeps")
+    listing.add_argument("--device", help="the device that reasons against implementations refer to")
+    listing.set_defaults(do=_list)
+    planning = commands.add_parser("plan", help="what a sweep would measure, and what it would skip and why")
+    planning.add_argument("sweep", help="a sweep's name, as `list` shows them")
+    planning.set_defaults(do=_plan)
+    running = commands.add_parser("run", help="measure a sweep")
+    running.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
+    running.add_argument("--resume", metavar="RUN", help="go on with a run that was cut off")
+    running.add_argument("--run-id", help=argparse.SUPPRESS)
+    running.add_argument("--step-limit", type=float, metavar="SECONDS", help="longest a single step may take")
+    running.set_defaults(do=_run)
+    for command in (planning, running):
+        command.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
+        command.add_argument("--implementations", metavar="A,B", help="instead of the sweep's own")
+        command.add_argument(
+            "--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048"
+        )
+        command.add_argument("--seed", type=int, default=0, help="of the data and the order; default 0")
+        preset = command.add_mutually_exclusive_group()
+        for name, protocol in PROTOCOLS.items():
+            about = f"{protocol.rounds} round(s), up to {protocol.cap_ms:.0f} ms of sampling a number"
+            preset.add_argument(f"--{name}", dest="protocol", action="store_const", const=name, help=about)
+    for command in (listing, planning):
+        command.add_argument("--json", action="store_true", help="machine-readable")
+    return parser
+
+
+def _list(options: argparse.Namespace) -> int:
+    from runner import catalogue  # with torch, which `run` keeps out of this process
+
+    catalogue.show_list(home(), options.device, as_json=options.json)
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    sweep = sweeps.override(sweeps.get(options.sweep), _changes(options.set))
+    from runner import catalogue
+
+    protocol = PROTOCOLS[options.protocol or "standard"]
+    catalogue.show_plan(sweep, options.device, _names(options), protocol, options.seed, as_json=options.json)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    job = _resumed(options) if options.resume else _new(options)
+    progress = Progress()
+    command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker
+    with _StopSignals() as stop:
+        folder = supervise(job, home(), progress=progress, stop=stop, worker_command=command)
+    print(folder.run_id)
+    progress.say(f"Every cell has a status; numbers are in {folder.journal_path}.")
+    _ingest()
+    return 0
+
+
+def _new(options: argparse.Namespace) -> Job:
+    if not options.sweep:
+        raise Refused(f"Name a sweep, or a run by --resume. Sweeps: {', '.join(sorted(sweeps.SWEEPS))}.")
+    return Job(
+        sweep=sweeps.override(sweeps.get(options.sweep), _changes(options.set)),
+        device=options.device,
+        implementations=_names(options),
+        protocol=options.protocol or "standard",
+        seed=options.seed,
+        run_id=options.run_id,
+        step_limit_s=options.step_limit,
+        command=lambda device: _command(options, device),
+    )
+
+
+def _resumed(options: argparse.Namespace) -> Job:
+    if options.sweep or options.device or options.implementations or options.set or options.protocol or options.seed:
+        raise Refused("--resume goes on with the run as it was planned; give it no sweep and no other choices.")
+    try:
+        run = RunFolder.open(home(), options.resume).run()
+    except JournalError as error:
+        raise Refused(str(error)) from error
+    try:
+        before = _parser().parse_args(shlex.split(run.command or "")[3:])
+        sweep = sweeps.from_json(run.sweep)
+    except (SystemExit, TypeError):
+        raise Refused(f"Run {options.resume!r} does not say how it was started; start a new run.") from None
+    return Job(
+        sweep=sweep,
+        device=before.device,
+        protocol=(run.protocol or "").split("/")[0],
+        seed=run.seed or 0,
+        resume=options.resume,
+        step_limit_s=options.step_limit,
+        command=lambda device: run.command or "",
+    )
+
+
+def _command(options: argparse.Namespace, device: str) -> str:
+    words = ["python", "-m", "runner", "run", options.sweep, "--device", device, f"--{options.protocol or 'standard'}"]
+    words += ["--implementations", options.implementations] if options.implementations else []
+    words += [word for change in options.set for word in ("--set", change)]
+    words += ["--seed", str(options.seed)] if options.seed else []
+    return shlex.join(words)
+
+
+def _changes(texts: list[str]) -> dict[str, str]:
+    changes: dict[str, str] = {}
+    for text in texts:
+        axis, equals, values = text.partition("=")
+        if not equals:
+            raise Refused(f"--set {text!r} is not AXIS=VALUES, such as seqlen=1024,2048.")
+        changes[axis.strip()] = values
+    return changes
+
+
+def _names(options: argparse.Namespace) -> tuple[str, ...] | None:
+    if options.implementations is None:
+        return None
+    names = tuple(name.strip() for name in options.implementations.split(",") if name.strip())
+    if not names:
+        raise Refused("--implementations names none; give a comma-separated list, such as torch_naive,triton_fa2.")
+    return names
+
+
+class _StopSignals:
+    """Turns SIGINT and SIGTERM into a wish to stop, which the sweep looks at between messages."""
+
+    def __enter__(self) -> Callable[[], bool]:
+        self._wished = False
+        self._before = {number: signal.signal(number, self._wish) for number in (signal.SIGINT, signal.SIGTERM)}
+        return lambda: self._wished
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _wish(self, _number: int, _frame: FrameType | None) -> None:
+        self._wished = True
+
+
+def _ingest() -> None:
+    """Bring the new numbers into the database, if there is one to be had; otherwise its readers do."""
+    try:
+        from results.store import open_store
+    except ImportError:  # no duckdb on a bare GPU node
+        return
+    store = open_store()
+    try:
+        if store.notice is None:
+            store.refresh()
+    finally:
+        store.close()
+
+
+def _complain(error: Exception, code: int) -> int:
+    print(error, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

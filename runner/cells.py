@@ -1,0 +1,119 @@
+"""What a sweep plans: cells of case, implementation and mode, their order, and what each may cost. No torch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from results.derive import DTYPE_BYTES, attention_flops, bytes_moved, predicted_memory_mb
+from results.records import CASE_FIELDS, Case, Measurement, Status
+from runner.protocol import Protocol
+
+MODES_WITH_MEMORY = ("fwd", "fwd_bwd")
+
+# Sustained rates assumed for estimates only, on purpose low: (10^12 operations/s, 10^9 bytes/s, seconds a cell).
+_RATES = {
+    ("cuda", "bfloat16"): (80.0, 500.0, 0.15),
+    ("cuda", "float16"): (80.0, 500.0, 0.15),
+    ("cuda", "float32"): (8.0, 500.0, 0.15),
+    ("cpu", "float32"): (0.05, 5.0, 0.02),
+}
+_RATES_ELSE = {"cuda": (0.5, 500.0, 0.15), "cpu": (0.01, 2.0, 0.02)}
+_MATRIX_PASSES = {"fwd": 6, "bwd": 8, "fwd_bwd": 14}  # reads and writes of a score matrix kept in memory
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One planned combination and what is known of it beforehand."""
+
+    case: Case
+    implementation: str
+    mode: str
+    reason: str | None = None  # why it cannot run here
+    seconds: float = 0.0  # estimate of the whole cell
+    memory_mb: float | None = None  # estimate of the peak
+
+    @property
+    def words(self) -> str:
+        """The cell as a progress line says it."""
+        return f"{self.implementation} {self.mode}, {case_words(self.case)}"
+
+
+def case_words(case: Case) -> str:
+    """The shape in a few words."""
+    mask = ", causal" if case.causal else ""
+    window = f", window {case.window_size}" if case.window_size else ""
+    heads = f"{case.batch}x{case.num_heads}"
+    return f"{heads} heads, seqlen {case.seqlen_q}, head_dim {case.head_dim}, {case.dtype}{mask}{window}"
+
+
+def ordered_cells(
+    cases: Iterable[Case], implementations: tuple[str, ...], modes: tuple[str, ...], seed: int
+) -> list[Cell]:
+    """Every combination: cases in the sweep's order, implementations shuffled anew within each by the seed."""
+    cells = []
+    for number, case in enumerate(cases):
+        names = list(implementations)
+        random.Random(f"{seed}/{number}").shuffle(names)
+        cells += [Cell(case, name, mode) for name in names for mode in modes]
+    return cells
+
+
+def estimated_seconds(case: Case, mode: str, protocol: Protocol, timings: int, device_type: str, matrix: bool) -> float:
+    """About how long a cell takes, its check and sampling included; `matrix`: it keeps the score matrix in memory."""
+    rate, bandwidth, floor = _RATES.get((device_type, case.dtype or ""), _RATES_ELSE[device_type])
+    record = asdict(case)
+    traffic = (bytes_moved(record, mode) or 0.0) + (_matrix_bytes(case) * _MATRIX_PASSES[mode] if matrix else 0)
+    call = max((attention_flops(record, mode) or 0.0) / rate / 1e12, traffic / bandwidth / 1e9)
+    least = protocol.least_of_round(call * 1e3) * protocol.rounds
+    calls = max(least, min(protocol.most, protocol.cap_ms / 1e3 / max(call, 1e-5)))
+    return floor + call * (4 + calls * timings)
+
+
+def estimated_memory_mb(case: Case, mode: str, matrix: bool) -> float | None:
+    """About the peak in MiB, by the formulas of results.derive."""
+    forward_only = "fwd" if mode == "fwd" else "fwd_bwd"
+    return predicted_memory_mb(asdict(case), "matrix" if matrix else "linear", forward_only)
+
+
+def without_number(run_id: str, cell: Cell, timings: Iterable[str], status: Status, note: str) -> list[Measurement]:
+    """The rows of a cell that has no latency: the status and the reason, once for each timing."""
+    return [
+        Measurement(
+            run_id=run_id,
+            case=cell.case,
+            implementation=cell.implementation,
+            mode=cell.mode,
+            timing=timing,
+            metric="latency_ms",
+            status=status,
+            note=note,
+            time=utc_now(),
+        )
+        for timing in timings
+    ]
+
+
+def cell_to_json(cell: Cell) -> dict[str, Any]:
+    """A flat dict; `cell_from_json` is its inverse."""
+    record = asdict(cell.case)
+    return record | {name: getattr(cell, name) for name in ("implementation", "mode", "reason", "seconds", "memory_mb")}
+
+
+def cell_from_json(record: Mapping[str, Any]) -> Cell:
+    """The cell of a plan's line."""
+    rest = {name: value for name, value in record.items() if name not in CASE_FIELDS}
+    return Cell(case=Case(**{name: record[name] for name in CASE_FIELDS}), **rest)
+
+
+def utc_now() -> str:
+    """The time, UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _matrix_bytes(case: Case) -> float:
+    size = DTYPE_BYTES.get(case.dtype or "", 4)
+    return float(case.batch or 1) * (case.num_heads or 1) * (case.seqlen_q or 1) * (case.seqlen_k or 1) * size

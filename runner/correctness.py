@@ -1,0 +1,186 @@
+"""Nothing is timed before it is right: out, dq, dk and dv against the float64 reference.
+
+An error may be at most twice that of torch_naive in the same dtype plus a rounding floor: what counts is not how large
+an error is but whether a plain implementation makes it too. TF32 implementations are held to torch_naive under TF32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from kernels import reference, registry
+from results.records import Case
+from runner.faults import is_out_of_memory
+from runner.subjects import Inputs, Subject, fill
+
+NAMES = ("out", "dq", "dk", "dv")
+ALLOWED = 2.0  # times torch_naive's error
+
+# Half a unit in the last place of the 16-bit types and TF32: rounding the exact result alone costs about a third of it.
+# float32 has a wider one, because exp2 on a GPU is approximate (PTX ISA, ex2.approx.f32: 2^-22) and sums are long.
+FLOORS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "tf32": 2.0**-11, "float32": 2.0**-20, "float64": 2.0**-40}
+# Where torch_naive itself does not fit: a multiple of the floor that covers twice its error wherever it does fit.
+ALONE = 4.0
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far a tensor is from the reference; NaN if it holds one."""
+
+    relative: float  # root mean square of the difference over that of the reference
+    largest: float  # absolute difference
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the check of a pass found."""
+
+    errors: dict[str, Error]
+    reason: str | None  # why it is incorrect
+    first_ms: float | None = None  # of the first call, compiling included
+    warm_ms: float | None = None  # of the call after it
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The float64 results of a case and the errors they allow; made once, shared by all implementations and modes."""
+
+    inputs: Inputs
+    case: Case
+    seed: int
+    exact: dict[str, torch.Tensor]
+    naive: dict[bool, dict[str, Error] | None]  # torch_naive's errors, by whether TF32 is on; None if it does not fit
+
+    def budget(self, name: str, *, tf32: bool = False) -> tuple[Error, str]:
+        """The largest errors that pass, and where they come from."""
+        naive = self.naive[tf32]
+        floor = FLOORS["tf32" if tf32 else str(self.case.dtype)]
+        reach = float(self.exact[name].abs().max())
+        if naive is None:
+            return Error(ALONE * floor, ALONE * floor * reach), "the floor of the dtype, torch_naive does not fit"
+        relative = ALLOWED * naive[name].relative + floor
+        return Error(relative, ALLOWED * naive[name].largest + 2 * floor * reach), "twice torch_naive plus a floor"
+
+
+def make_oracle(inputs: Inputs, case: Case, seed: int, *, tf32: bool = False) -> Oracle:
+    """The reference of a case, from the inputs as they are; with `tf32` for implementations that use TF32 too."""
+    q, k, v = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
+    found = reference.gradients(q, k, v, inputs.dout, causal=bool(case.causal), window_size=case.window_size or 0)
+    exact = {name: getattr(found, name) for name in NAMES}
+    precisions = (False, True) if tf32 else (False,)
+    naive = {precision: _naive_errors(inputs, case, exact, tf32=precision) for precision in precisions}
+    return Oracle(inputs, case, seed, exact, naive)
+
+
+def check_forward(subject: Subject, oracle: Oracle, *, tf32: bool = False, warm: bool = True) -> Verdict:
+    """Out against the oracle. With `warm` a call on other data in the same tensors comes first, so that neither
+    compiling nor an output remembered from an earlier call passes for a result."""
+    with torch.no_grad():
+        return _check(oracle, subject.forward, ("out",), tf32=tf32, warm=warm)
+
+
+def check_backward(subject: Subject, oracle: Oracle, *, tf32: bool = False, warm: bool = True) -> Verdict:
+    """dq, dk and dv, and the out that autograd made on the way, against the oracle."""
+    outs: list[torch.Tensor] = []
+
+    def prepare() -> None:
+        outs[:] = [subject.forward()]
+
+    verdict = _check(oracle, lambda: subject.backward(outs[0]), NAMES[1:], tf32=tf32, warm=warm, prepare=prepare)
+    errors = {"out": error_of(outs[0].detach(), oracle.exact["out"])}
+    reason = verdict.reason or _reason(errors, oracle, tf32=tf32)
+    return Verdict(verdict.errors, reason, verdict.first_ms, verdict.warm_ms)
+
+
+def error_of(tensor: torch.Tensor, exact: torch.Tensor) -> Error:
+    """The error of a tensor against the float64 one; infinite if the shape is another."""
+    if tensor.shape != exact.shape:
+        return Error(math.inf, math.inf)
+    difference = tensor.double() - exact
+    moments = torch.stack((difference.square().mean().sqrt(), exact.square().mean().sqrt(), difference.abs().amax()))
+    error, size, largest = moments.tolist()
+    # Where the exact result is zero (dq and dk of a single key) the scale is that of the terms that cancel.
+    return Error(error / (size if size > 1e-6 else math.sqrt(exact.shape[-1])), largest)
+
+
+def _check(
+    oracle: Oracle,
+    call: Callable[[], object],
+    names: tuple[str, ...],
+    *,
+    tf32: bool,
+    warm: bool,
+    prepare: Callable[[], None] = lambda: None,
+) -> Verdict:
+    inputs, first_ms = oracle.inputs, None
+    if warm:
+        fill(inputs, oracle.case, oracle.seed + 1)
+        prepare()
+        first_ms = _timed(call, inputs)[1]
+        fill(inputs, oracle.case, oracle.seed)
+    poison(inputs)
+    prepare()
+    result, warm_ms = _timed(call, inputs)
+    tensors = result if isinstance(result, tuple) else (result,)
+    errors = {name: error_of(tensor.detach(), oracle.exact[name]) for name, tensor in zip(names, tensors, strict=True)}
+    return Verdict(errors, _reason(errors, oracle, tf32=tf32), first_ms, warm_ms)
+
+
+def _reason(errors: dict[str, Error], oracle: Oracle, *, tf32: bool) -> str | None:
+    for name, error in errors.items():
+        allowed, source = oracle.budget(name, tf32=tf32)
+        if not (error.relative <= allowed.relative and error.largest <= allowed.largest):  # NaN fails too
+            return (
+                f"{name} is wrong: relative error {error.relative:.3g} (allowed {allowed.relative:.3g}), "
+                f"largest {error.largest:.3g} (allowed {allowed.largest:.3g}; {source})."
+            )
+    return None
+
+
+def poison(inputs: Inputs) -> None:
+    """Leave NaN in the memory that the next outputs will probably get, so that an element never written shows."""
+    shapes = [tensor.shape for tensor in (inputs.q, inputs.k, inputs.v, inputs.dout)]
+    blocks = [torch.full(shape, math.nan, dtype=inputs.q.dtype, device=inputs.q.device) for shape in shapes * 2]
+    del blocks
+
+
+def _timed(call: Callable[[], object], inputs: Inputs) -> tuple[object, float]:
+    _synchronize(inputs)
+    start = time.perf_counter()
+    result = call()
+    _synchronize(inputs)
+    return result, (time.perf_counter() - start) * 1e3
+
+
+def _synchronize(inputs: Inputs) -> None:
+    if inputs.q.is_cuda:
+        torch.cuda.synchronize()
+
+
+def _naive_errors(inputs: Inputs, case: Case, exact: dict[str, torch.Tensor], *, tf32: bool) -> dict[str, Error] | None:
+    subject = Subject(registry.get("torch_naive").attention, inputs, case)
+    try:
+        with _tf32(tf32):
+            out = subject.forward()
+            tensors = (out.detach(), *subject.backward(out))
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    return {name: error_of(tensor, exact[name]) for name, tensor in zip(NAMES, tensors, strict=True)}
+
+
+@contextlib.contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

@@ -1,0 +1,67 @@
+"""The devices torch sees here, by the names a user types."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from dataclasses import dataclass
+
+import torch
+
+
+class UnknownDevice(ValueError):
+    """A device that is not here; the message says which are."""
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device as lists and locks know it."""
+
+    id: str  # "cpu" or "cuda:0"
+    type: str
+    name: str
+    lock: str  # the name of its lock: "cpu" or "gpu-<hash of the UUID>"
+    uuid: str | None = None  # as torch prints it; never stored
+
+
+def available() -> list[DeviceInfo]:
+    """Every device here, GPUs first."""
+    gpus = [_gpu(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    return [*gpus, DeviceInfo("cpu", "cpu", cpu_name(), "cpu")]
+
+
+def resolve(wanted: str | None) -> DeviceInfo:
+    """The device of that name; None or "cuda" means the first GPU, and None the CPU if there is no GPU.
+
+    Raises UnknownDevice naming what is here.
+    """
+    found = available()
+    if wanted is None:
+        return found[0]
+    name = "cuda:0" if wanted == "cuda" else wanted
+    for device in found:
+        if device.id == name:
+            return device
+    raise UnknownDevice(f"Unknown device {wanted!r}. Available: {', '.join(device.id for device in found)}.")
+
+
+def hashed(text: str) -> str:
+    """A short, stable stand-in for an identifier that should not be published."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def cpu_name() -> str:
+    """The processor's model name."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            match = re.search(r"^model name\s*:\s*(.+)$", file.read(), re.MULTILINE)
+    except OSError:
+        match = None
+    return match.group(1).strip() if match else platform.processor() or platform.machine()
+
+
+def _gpu(index: int) -> DeviceInfo:
+    properties = torch.cuda.get_device_properties(index)
+    uuid = str(getattr(properties, "uuid", "")) or f"{platform.node()}/{properties.name}/{index}"
+    return DeviceInfo(f"cuda:{index}", "cuda", properties.name, f"gpu-{hashed(uuid)}", uuid)

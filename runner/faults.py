@@ -1,0 +1,55 @@
+"""From an exception to a status and a sentence: which resource ran out, how much was needed, how much there was."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from results.records import Status
+
+_CUDA_OOM = re.compile(
+    r"Tried to allocate (?P<needed>[\d.]+ \w+).*?total capacity of (?P<total>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+)"
+)
+_CPU_OOM = re.compile(r"(?:can't allocate memory|not enough memory).*?(?:allocate|allocating)\s+(?P<bytes>\d+) bytes")
+
+
+def describe(error: BaseException) -> tuple[Status, str]:
+    """The status of a cell that raised, and its note."""
+    if is_out_of_memory(error):
+        return Status.OOM, _memory_note(str(error))
+    if type(error).__name__ == "OutOfResources":  # of Triton, which need not be installed to run torch's kernels
+        name, required, limit = (getattr(error, field, "?") for field in ("name", "required", "limit"))
+        return Status.OUT_OF_RESOURCES, f"Out of {name}: required {required}, limit {limit}."
+    if isinstance(error, NotImplementedError) or type(error).__name__ == "UnsupportedCase":
+        return Status.UNSUPPORTED, _first_line(error)
+    return Status.ERROR, f"{type(error).__name__}: {_first_line(error)}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory of the device or the host ran out."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or bool(_CPU_OOM.search(str(error)))
+
+
+def context_is_broken() -> bool:
+    """Whether an earlier fault has poisoned this process's CUDA context, so that only a new process can go on."""
+    if not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
+
+
+def _memory_note(text: str) -> str:
+    if match := _CUDA_OOM.search(text):
+        return "Out of device memory: needed {needed} more, free were {free} of {total}.".format(**match.groupdict())
+    if match := _CPU_OOM.search(text):
+        return f"Out of memory: needed {int(match['bytes']) / 2**30:.2f} GiB more than the machine gives."
+    return f"Out of memory: {text.splitlines()[0] if text else 'no details'}"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else "no message")[:400]

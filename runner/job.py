@@ -1,0 +1,35 @@
+"""What a sweep is asked to do, and the ways it can end early. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runner.sweeps import Sweep
+
+
+class Refused(ValueError):
+    """The sweep cannot be started as asked; the message says what is possible."""
+
+
+class Cancelled(Exception):
+    """Somebody asked the sweep to stop."""
+
+
+class SweepFailed(RuntimeError):
+    """The sweep cannot go on; what it has measured is kept."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to measure, where, and how."""
+
+    sweep: Sweep
+    device: str | None = None  # None: the first GPU, or else the CPU
+    implementations: tuple[str, ...] | None = None  # None: the sweep's own
+    protocol: str = "standard"
+    seed: int = 0
+    run_id: str | None = None  # None: a new name
+    resume: str | None = None  # the run to go on with
+    step_limit_s: float | None = None  # None: by estimate
+    command: Callable[[str], str] = lambda device: ""  # what repeats the run on that device

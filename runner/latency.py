@@ -1,0 +1,129 @@
+"""The stopwatches: device time with launches hidden and a cold L2, and the wall time of a plain call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol as Interface
+
+import torch
+
+from runner.protocol import Protocol
+from runner.spread import is_precise
+
+Call = Callable[[], object]
+
+_BATCH = 10  # samples queued behind one spin; CUDA holds about a thousand launches before it makes the host wait
+_LONGEST_SPIN_MS = 400.0
+_CALIBRATION_CYCLES = 4_000_000
+
+
+class Stopwatch(Interface):
+    """Takes samples of one call."""
+
+    def sample(self, call: Call, count: int) -> list[float]:
+        """So many times of the call, in milliseconds."""
+        ...
+
+    @property
+    def flag(self) -> str | None:
+        """What to know of the samples just taken, or None."""
+        ...
+
+
+class EagerStopwatch:
+    """Wall time from the call to its end on the device, host overhead included, caches as they are."""
+
+    flag = None
+
+    def __init__(self, synchronize: Call = lambda: None) -> None:
+        self._synchronize = synchronize
+
+    def sample(self, call: Call, count: int) -> list[float]:
+        """So many times of the call, in milliseconds."""
+        times = []
+        for _ in range(count):
+            self._synchronize()
+            start = time.perf_counter()
+            call()
+            self._synchronize()
+            times.append((time.perf_counter() - start) * 1e3)
+        return times
+
+
+class KernelStopwatch:
+    """Device time between two CUDA events around a call. Launches cost nothing, because a spinning kernel holds the
+    stream until all of them are queued; L2 is cold, because twice its size is written before each call."""
+
+    def __init__(self, device: str) -> None:
+        properties = torch.cuda.get_device_properties(device)
+        self._flush = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=device)
+        self._cycles_per_ms = self._calibrate()
+        self.flag: str | None = None
+
+    def sample(self, call: Call, count: int) -> list[float]:
+        """So many times of the call, in milliseconds. Sets `flag` if the launches could not be hidden."""
+        times: list[float] = []
+        self.flag = None
+        host_ms = self._queue(call, 1, 0.0)[1]
+        while len(times) < count:
+            batch = min(_BATCH, count - len(times))
+            spin_ms = min(2.0 * host_ms * batch + 0.2, _LONGEST_SPIN_MS)
+            taken, host_ms, hidden = self._queue(call, batch, spin_ms)
+            if not hidden:  # the host was slower than expected: once more, behind a longer spin
+                taken, host_ms, hidden = self._queue(call, batch, min(4.0 * host_ms * batch + 1.0, _LONGEST_SPIN_MS))
+            if not hidden:
+                self.flag = "launches not hidden"
+            times += taken
+        return times
+
+    def _queue(self, call: Call, count: int, spin_ms: float) -> tuple[list[float], float, bool]:
+        """The times, the host's time for each call, and whether the spin outlasted the queueing."""
+        events = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(count)]
+        gate = torch.cuda.Event()
+        torch.cuda._sleep(int(spin_ms * self._cycles_per_ms))
+        gate.record()
+        start = time.perf_counter()
+        for before, after in events:
+            self._flush.zero_()
+            before.record()
+            call()
+            after.record()
+        host_ms = (time.perf_counter() - start) * 1e3 / count
+        hidden = not gate.query()
+        torch.cuda.synchronize()
+        return [before.elapsed_time(after) for before, after in events], host_ms, hidden
+
+    def _calibrate(self) -> float:
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(_CALIBRATION_CYCLES)
+        before.record()
+        torch.cuda._sleep(_CALIBRATION_CYCLES)
+        after.record()
+        torch.cuda.synchronize()
+        return _CALIBRATION_CYCLES / before.elapsed_time(after)
+
+
+def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protocol: Protocol) -> list[float]:
+    """One round's samples of a call: the least every round takes, then more until all samples together are precise
+    or the round's share of the cap is used up."""
+    call_ms = EagerStopwatch(torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None).sample(call, 1)[0]
+    least = protocol.least_of_round(call_ms)
+    most = max(least, protocol.most // protocol.rounds)
+    end = time.perf_counter() + protocol.cap_ms / protocol.rounds / 1e3
+    samples = stopwatch.sample(call, least)
+    while len(samples) < most and time.perf_counter() < end and not is_precise(earlier + samples, protocol.precision):
+        samples += stopwatch.sample(call, min(_BATCH, most - len(samples)))
+    return samples
+
+
+def preheat(device: str, seconds: float) -> None:
+    """Keep the GPU busy with matrix products, so that its clocks are up before anything is timed."""
+    if not device.startswith("cuda"):
+        return
+    a, b = (torch.randn(4096, 4096, dtype=torch.float16, device=device) for _ in range(2))
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for _ in range(8):
+            a @ b
+        torch.cuda.synchronize()

@@ -1,0 +1,78 @@
+"""One sweep a device at a time, held by an flock in the home: it is gone the moment its process is."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from results.journal import JournalError
+
+
+class DeviceBusy(RuntimeError):
+    """Another sweep holds the device; the message names it."""
+
+
+@contextlib.contextmanager
+def device_lock(home: Path, name: str, run_id: str, *, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold a device ("gpu-<hash>" or "cpu") for a run. Raises DeviceBusy if another sweep has it after `wait_s`."""
+    path = _path(home, name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise JournalError(
+            f"Cannot lock the device at {path}: {error.strerror}; set ATTNBENCH_HOME to a folder that can be written."
+        ) from error
+    try:
+        if not _take(fd, wait_s):
+            other = _holder_of(fd) or "another sweep"
+            raise DeviceBusy(f"The device is taken by {other}; wait for it, cancel it, or choose another device.")
+        with contextlib.suppress(OSError):  # on a full disk the name is lost, the lock holds
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps({"run_id": run_id, "pid": os.getpid()}).encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def holder(home: Path, name: str) -> str | None:
+    """The run that holds a device now, or None."""
+    try:
+        fd = os.open(_path(home, name), os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder_of(fd) or "another sweep"
+    finally:
+        os.close(fd)
+    return None
+
+
+def _take(fd: int, wait_s: float) -> bool:
+    deadline = time.monotonic() + max(wait_s, 0.2)  # longer than a reader's look at who holds it
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+
+
+def _holder_of(fd: int) -> str | None:
+    try:
+        return json.loads(os.pread(fd, 4096, 0))["run_id"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _path(home: Path, name: str) -> Path:
+    return Path(home) / "locks" / f"{name}.lock"

@@ -1,0 +1,97 @@
+"""What the NVIDIA driver's management library says of a GPU; everything is None where it is missing or refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+try:
+    import pynvml
+except ImportError:  # nvidia-ml-py is not needed to measure
+    pynvml = None
+
+# nvmlClocksEventReasons of NVML's API reference; idle and application settings are no throttling.
+THROTTLE_REASONS = {
+    0x04: "power limit",
+    0x08: "hardware slowdown",
+    0x20: "temperature (software)",
+    0x40: "temperature (hardware)",
+    0x80: "power brake",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The GPU at one moment."""
+
+    sm_clock_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
+    throttle: int  # bits of THROTTLE_REASONS
+    others: int | None  # processes on the GPU beside this one; None if the driver does not tell
+
+
+class Gpu:
+    """One GPU as NVML knows it, found by its UUID."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    def reading(self) -> Reading:
+        """Clock, power, temperature, throttling and company, now."""
+        power = _ask(pynvml.nvmlDeviceGetPowerUsage, self._handle)
+        return Reading(
+            sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM),
+            power_w=None if power is None else power / 1000,
+            temperature_c=_ask(pynvml.nvmlDeviceGetTemperature, self._handle, pynvml.NVML_TEMPERATURE_GPU),
+            throttle=(_ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle) or 0)
+            & sum(THROTTLE_REASONS),
+            others=self._others(),
+        )
+
+    def power_limit_w(self) -> float | None:
+        """The enforced power limit."""
+        limit = _ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, self._handle)
+        return None if limit is None else limit / 1000
+
+    def _others(self) -> int | None:
+        processes = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
+        if not processes:  # a container may hide them all, this one too
+            return None
+        ours = any(process.pid == os.getpid() for process in processes)
+        return len(processes) - 1 if ours or len(processes) > 1 else 0  # alone with a foreign id: a container's view
+
+
+def find(uuid: str) -> Gpu | None:
+    """The GPU of that UUID (as torch prints it), or None without NVML."""
+    if pynvml is None:
+        return None
+    try:
+        pynvml.nvmlInit()
+        return Gpu(pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"))
+    except pynvml.NVMLError:
+        return None
+
+
+def driver_version() -> str | None:
+    """The driver's version, from NVML or else from the kernel module."""
+    if pynvml is not None:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            return str(pynvml.nvmlSystemGetDriverVersion())
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            words = file.readline().split()
+    except OSError:
+        return None
+    return next((word for word in words if word.count(".") >= 1 and word.replace(".", "").isdigit()), None)
+
+
+def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return question(*arguments)
+    except pynvml.NVMLError:
+        return None

@@ -1,0 +1,73 @@
+"""A sweep's cells with the reason against each that cannot run here, and estimates of the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from kernels import registry
+from runner.cells import Cell, estimated_memory_mb, estimated_seconds, ordered_cells
+from runner.devices import DeviceInfo
+from runner.protocol import Protocol
+from runner.sweeps import Sweep
+
+INTERPRETER_LIMIT_S = 3.0  # of one implementation's check of one case
+# Seconds of a forward over 1024 x 1024 scores of one head of 64, measured with Triton 3.9 on one core (2026-11);
+# the backward takes about four times as long.
+_INTERPRETER_FORWARD_S = 0.7
+_INTERPRETER_BOTH = 5.0
+NOT_TIMED = "Triton runs in the interpreter on a CPU: checked, not timed."
+
+
+class UnknownImplementation(ValueError):
+    """An implementation that does not exist; the message says which do."""
+
+
+def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> list[Cell]:
+    """Every cell in the order it will be measured."""
+    target = registry.describe_device(device.id)
+    cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed)
+    return [_judged(cell, target, protocol, len(sweep.timings)) for cell in cells]
+
+
+def chosen(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
+    """The sweep with the implementations named. Raises UnknownImplementation naming those that exist."""
+    if not named:
+        return sweep
+    existing = registry.implementations()
+    for name in named:
+        if name not in existing:
+            raise UnknownImplementation(f"Unknown implementation {name!r}. Available: {', '.join(existing)}.")
+    return dataclasses.replace(sweep, implementations=tuple(dict.fromkeys(named)))
+
+
+def interpreter_reason(cell: Cell) -> str | None:
+    """Why the interpreter does not check this case, or None if it is small enough."""
+    case = cell.case
+    share = case.batch * case.num_heads * case.seqlen_q * case.seqlen_k * max(case.head_dim, 16) / (1024 * 1024 * 64)
+    seconds = share * _INTERPRETER_FORWARD_S * _INTERPRETER_BOTH
+    if seconds <= INTERPRETER_LIMIT_S:
+        return None
+    return (
+        f"Triton runs in the interpreter on a CPU, where the check of this case would take about {seconds:.0f} s "
+        f"(limit {INTERPRETER_LIMIT_S:.0f} s); shorter sequences are checked."
+    )
+
+
+def _judged(cell: Cell, target: registry.Device, protocol: Protocol, timings: int) -> Cell:
+    implementation = registry.implementations().get(cell.implementation)
+    if implementation is None:
+        return dataclasses.replace(cell, reason=f"{cell.implementation} is not part of this checkout.")
+    matrix = implementation.materialises_scores
+    reason = implementation.reason_against(cell.case, target)
+    if reason is None and cell.mode != "fwd" and not implementation.backward:
+        reason = f"{cell.implementation} has no backward pass."
+    seconds = estimated_seconds(cell.case, cell.mode, protocol, timings, target.type, matrix)
+    if is_interpreted(implementation, target.type):
+        seconds = 0.0 if interpreter_reason(cell) else INTERPRETER_LIMIT_S / 3
+    memory = estimated_memory_mb(cell.case, cell.mode, matrix)
+    return dataclasses.replace(cell, reason=reason, seconds=0.0 if reason else seconds, memory_mb=memory)
+
+
+def is_interpreted(implementation: registry.Implementation, device_type: str) -> bool:
+    """Whether it runs there only to be checked."""
+    return device_type == "cpu" and implementation.interpreted_on_cpu

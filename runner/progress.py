@@ -1,0 +1,54 @@
+"""Progress on stderr: a bar on a terminal, plain lines otherwise."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import TextIO
+
+_BAR_WIDTH = 24
+_LINE_EVERY_S = 5.0
+
+
+class Progress:
+    """Says how far a sweep is."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._bar = self._stream.isatty()
+        self._last_line = 0.0
+
+    def say(self, text: str) -> None:
+        """A sentence on its own line."""
+        self._write(f"\r\x1b[K{text}\n" if self._bar else f"{text}\n")
+
+    def show(self, done: int, total: int, current: str, eta_s: float | None) -> None:
+        """How many cells are done, what is measured now, and how long it may still take."""
+        left = "" if eta_s is None else f", about {duration(eta_s)} left"
+        if self._bar:
+            filled = _BAR_WIDTH * done // max(total, 1)
+            text = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done}/{total}{left}  {current}"
+            self._write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
+        elif done == total or time.monotonic() - self._last_line >= _LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            self._write(f"{done}/{total} cells{left}: {current}\n")
+
+    def finish(self) -> None:
+        """Leave the bar's line."""
+        if self._bar:
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (BrokenPipeError, OSError):  # whoever watched is gone; the sweep goes on
+            self._bar = False
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: 45 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,40 @@
+"""How long and how often each number is sampled. Standard library only, so that the supervisor can read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VERSION = "1"  # raise it when a change makes new numbers incomparable with old ones
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A sampling preset; a call is sampled in rounds, interleaved with the other implementations of its case."""
+
+    name: str
+    rounds: int
+    cap_ms: float  # sampling time of one measurement, all rounds together
+    precision: float = 0.01  # stop once half the 95 % interval of the median is within this share of it
+    least: int = 20  # samples of one measurement, whatever the cap says
+    least_slow: int = 6  # of a slow call; fewer than 6 samples give no 95 % interval
+    patience_ms: float = 10_000.0  # what the least samples may take before they become fewer
+    most: int = 120
+
+    @property
+    def label(self) -> str:
+        """What is recorded with a run: the preset and the version of the protocol."""
+        return f"{self.name}/{VERSION}"
+
+    def least_of_round(self, call_ms: float) -> int:
+        """The samples every round must take of a call of that length."""
+        wanted = min(self.least, max(self.least_slow, int(self.patience_ms / max(call_ms, 1e-3))))
+        return -(-wanted // self.rounds)
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("quick", rounds=1, cap_ms=30.0, patience_ms=400.0),
+        Protocol("standard", rounds=3, cap_ms=150.0),
+    )
+}

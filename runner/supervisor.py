@@ -1,0 +1,100 @@
+"""Runs a sweep through workers and writes every number down. No torch, so that no fault of a kernel reaches it.
+
+A worker announces each step with the cell that it may cost. If it then crashes, hangs or is killed, that cell gets its
+status here, a new worker starts, and the sweep goes on with the cells that have none.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from results.journal import RunFolder
+from results.records import Run
+from runner.cells import cell_from_json, utc_now
+from runner.crew import OPEN_LIMIT_S, Crew
+from runner.job import Job, Refused, SweepFailed
+from runner.locks import device_lock
+from runner.progress import Progress
+from runner.protocol import PROTOCOLS
+from runner.sweeping import Sweeping
+from runner.workerprocess import COMMAND
+
+_LOCK_WAIT_RESUMED_S = 5.0  # the worker of a killed supervisor may need a moment to die
+
+# What must be the same when a run is resumed, or its numbers would not be comparable.
+_SAME = ("gpu_uuid", "gpu_name", "torch", "triton", "kernel_hash", "protocol")
+
+
+def new_run_id(sweep: str) -> str:
+    """A folder name that sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{sweep}-{secrets.token_hex(3)}"
+
+
+def supervise(
+    job: Job,
+    home: Path,
+    *,
+    progress: Progress,
+    stop: Callable[[], bool],
+    worker_command: tuple[str, ...] = COMMAND,
+) -> RunFolder:
+    """Measure everything that has no status yet; returns the run's folder once every cell has one.
+
+    Raises Refused, DeviceBusy, Cancelled, SweepFailed or JournalError.
+    """
+    crew, at_work = Crew(job, worker_command, stop), True
+    try:
+        opened = _open(crew)
+        cells = [cell_from_json(record) for record in opened["cells"]]
+        if not cells:
+            raise Refused(f"Sweep {job.sweep.name!r} has no cells; name at least one implementation and mode.")
+        run_id = job.resume or job.run_id or new_run_id(job.sweep.name)
+        wait_s = _LOCK_WAIT_RESUMED_S if job.resume else 0.0
+        with device_lock(home, opened["device"]["lock"], run_id, wait_s=wait_s):
+            folder = _folder(job, home, run_id, opened)
+            with folder.lock():
+                crew.log.write_to(folder.log_path)
+                Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress).run()
+                at_work = False
+                crew.dismiss(at_work=at_work)
+        return folder
+    finally:
+        crew.dismiss(at_work=at_work)
+
+
+def _open(crew: Crew) -> dict[str, Any]:
+    try:
+        return crew.open(plan=True)
+    except EOFError:
+        raise SweepFailed(f"The worker does not start. {crew.describe_loss()}") from None
+    except TimeoutError:
+        raise SweepFailed(f"The worker does not answer within {OPEN_LIMIT_S:.0f} s.") from None
+
+
+def _folder(job: Job, home: Path, run_id: str, opened: dict[str, Any]) -> RunFolder:
+    run = Run(
+        run_id=run_id,
+        source="local",
+        created=utc_now(),
+        title=f"{job.sweep.name} on {opened['environment'].get('gpu_name')}",
+        protocol=PROTOCOLS[job.protocol].label,
+        seed=job.seed,
+        command=job.command(opened["device"]["id"]),
+        sweep=opened["sweep"],
+        **opened["environment"],
+    )
+    if not job.resume:
+        return RunFolder.create(home, run)
+    folder = RunFolder.open(home, job.resume)
+    before = folder.run()
+    for name in _SAME:
+        if getattr(before, name) != getattr(run, name):
+            raise Refused(
+                f"Run {run_id!r} was taken with {name} {getattr(before, name)!r}, this would be "
+                f"{getattr(run, name)!r}: the numbers could not be compared. Start a new run."
+            )
+    return folder

@@ -1,0 +1,210 @@
+"""A sweep under way: cases go to the worker, answers are written down, losses get their status. No torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from itertools import groupby
+
+from results.journal import JournalError, RunFolder, State
+from results.records import Measurement, Status, measurement_from_json
+from runner.cells import Cell, cell_to_json, utc_now, without_number
+from runner.crew import OPEN_LIMIT_S, Crew
+from runner.job import Cancelled, Job, SweepFailed
+from runner.progress import Progress
+
+_STEP_LIMIT_S = 120.0  # compiling included; the estimate of the cell comes on top
+_STEP_LIMIT_ESTIMATES = 20.0
+_LOSSES_OF_CASE = 3  # workers lost in one case while no cell was announced, and no cell got a status
+_LOSSES_OF_ONE = 6  # workers one implementation may cost before the rest of it is skipped
+_STATE_EVERY_S = 0.5
+
+
+class Sweeping:
+    """A sweep under way."""
+
+    def __init__(
+        self, job: Job, folder: RunFolder, cells: list[Cell], timings: tuple[str, ...], crew: Crew, progress: Progress
+    ) -> None:
+        self._job, self._folder, self._cells, self._timings = job, folder, cells, timings
+        self._crew, self._progress = crew, progress
+        self._ids: set[str] = set()
+        self._left: dict[Cell, set[str]] = {}  # latency rows that cells still lack
+        self._owner: dict[str, Cell] = {}  # of such a row
+        self._work_left = 0.0  # estimated seconds
+        self._losses: Counter[str] = Counter()
+        self._failed_starts, self._why = 0, ""
+        self._started, self._started_at = time.monotonic(), utc_now()
+        self._state_at = 0.0
+        self._ready = False  # the worker has warmed up
+        self._at: Cell | None = None  # the cell announced, its step, and how long that may take
+        self._step, self._deadline_s = "", OPEN_LIMIT_S
+        self._current: str | None = None
+
+    def run(self) -> None:
+        """Go through all cases. Raises Cancelled, SweepFailed or JournalError, with the state written."""
+        try:
+            self._recall()
+            self._watch_cancel()
+            self._write_state("running", force=True)
+            for cell in self._cells:
+                if cell.reason:
+                    self._give_status([cell], Status.UNSUPPORTED, cell.reason)
+            for _, cells in groupby(self._cells, key=lambda cell: cell.case):
+                self._finish_case(list(cells))
+            self._current = None
+            self._write_state("finished", force=True)
+        except Cancelled:
+            self._end("cancelled", "Cancelled; --resume goes on.")
+            raise
+        except (SweepFailed, JournalError) as error:
+            self._end("failed", str(error))
+            raise
+        finally:
+            self._progress.finish()
+
+    def _recall(self) -> None:
+        self._ids = self._folder.measurement_ids()
+        for cell in self._cells:
+            rows = without_number(self._folder.run_id, cell, self._timings, Status.SKIPPED, "")
+            lacking = {row.measurement_id for row in rows} - self._ids
+            if lacking:
+                self._left[cell] = lacking
+                self._owner |= dict.fromkeys(lacking, cell)
+                self._work_left += cell.seconds
+        self._work_at_start = self._work_left
+
+    def _watch_cancel(self) -> None:
+        if self._job.resume:
+            self._folder.clear_cancel()
+        signalled = self._crew.stop
+        self._crew.stop = lambda: signalled() or self._folder.cancel_requested()
+
+    # one case
+
+    def _finish_case(self, cells: list[Cell]) -> None:
+        losses = 0
+        while todo := self._without_hopeless([cell for cell in cells if cell in self._left]):
+            before = len(self._left)
+            self._work(todo)
+            losses = losses + 1 if len(self._left) == before else 0
+            if losses == _LOSSES_OF_CASE:
+                self._give_status(todo, Status.ERROR, f"Given up after {losses} lost workers. {self._why}")
+
+    def _without_hopeless(self, todo: list[Cell]) -> list[Cell]:
+        hopeless = [cell for cell in todo if self._losses[cell.implementation] >= _LOSSES_OF_ONE]
+        for cell in hopeless:
+            note = f"{cell.implementation} took {_LOSSES_OF_ONE} workers down in this run; the rest of it is not tried."
+            self._give_status([cell], Status.SKIPPED, note)
+        return [cell for cell in todo if cell not in hopeless]
+
+    def _work(self, todo: list[Cell]) -> None:
+        """Let a worker measure these cells of a case; the cell at which it is lost gets its status."""
+        self._at, self._step, self._deadline_s = None, "start", OPEN_LIMIT_S
+        try:
+            self._ensure_worker()
+            self._crew.send({"do": "case", "cells": [cell_to_json(cell) for cell in todo]})
+            self._deadline_s = self._limit(todo)
+            self._listen(todo)
+            unanswered = [cell for cell in todo if cell in self._left]
+            self._give_status(unanswered, Status.ERROR, "The worker reported no result.")
+            return
+        except EOFError:
+            status, self._why = Status.ERROR, f"{self._crew.describe_loss()} (in its {self._step})"
+        except TimeoutError:
+            status = Status.TIMEOUT
+            self._why = f"No answer within {self._deadline_s:.0f} s in its {self._step}; the worker was killed."
+            self._crew.kill()
+        self._blame(status)
+
+    def _listen(self, todo: list[Cell]) -> None:
+        while (message := self._crew.receive(time.monotonic() + self._deadline_s))["event"] != "case_done":
+            if message["event"] == "begin":
+                self._at = next((c for c in todo if [c.implementation, c.mode] == message["cell"]), None)
+                self._step, self._deadline_s = message["step"], self._limit([self._at] if self._at else todo)
+                self._tell(self._at or todo[0], self._step)
+            else:
+                self._record(measurement_from_json(message["record"]))
+
+    def _blame(self, status: Status) -> None:
+        """The worker is gone: at a cell, between cells, or before it began."""
+        if not self._ready:
+            self._failed_starts += 1
+            if self._failed_starts == _LOSSES_OF_CASE:
+                raise SweepFailed(f"The worker failed to start {self._failed_starts} times. {self._why}")
+        self._ready = False
+        if self._at in self._left:
+            self._losses[self._at.implementation] += 1
+            self._give_status([self._at], status, self._why)
+
+    def _ensure_worker(self) -> None:
+        if not self._crew.present:
+            self._crew.open(plan=False)
+        if not self._ready:
+            self._crew.send({"do": "start", "run_id": self._folder.run_id})
+            self._crew.receive(time.monotonic() + OPEN_LIMIT_S)
+            self._ready, self._failed_starts = True, 0
+
+    def _limit(self, cells: list[Cell]) -> float:
+        longest = max(cell.seconds for cell in cells)
+        return self._job.step_limit_s or _STEP_LIMIT_S + _STEP_LIMIT_ESTIMATES * longest
+
+    # what is written down
+
+    def _record(self, measurement: Measurement) -> None:
+        identity = measurement.measurement_id
+        if identity in self._ids:  # a resumed run or a second worker repeats what is known
+            return
+        self._folder.append(measurement)
+        self._ids.add(identity)
+        cell = self._owner.pop(identity, None)
+        if cell is None:
+            return
+        self._left[cell].discard(identity)
+        if not self._left[cell]:
+            del self._left[cell]
+            self._work_left -= cell.seconds
+            self._write_state("running")
+
+    def _give_status(self, cells: list[Cell], status: Status, note: str) -> None:
+        for cell in cells:
+            if cell in self._left:
+                for row in without_number(self._folder.run_id, cell, self._timings, status, note):
+                    self._record(row)
+
+    def _tell(self, cell: Cell, step: str) -> None:
+        self._current = f"{cell.words} ({step})"
+        self._progress.show(len(self._cells) - len(self._left), len(self._cells), self._current, self._eta())
+        self._write_state("running")
+
+    def _eta(self) -> float | None:
+        left, spent = self._work_left, time.monotonic() - self._started
+        did = self._work_at_start - left
+        if did <= 0 or spent < 2.0:
+            return left
+        return left * spent / did
+
+    def _write_state(self, state: str, *, force: bool = False, message: str | None = None) -> None:
+        if not force and time.monotonic() - self._state_at < _STATE_EVERY_S:
+            return
+        self._state_at = time.monotonic()
+        running = state == "running"
+        self._folder.write_state(
+            State(
+                state=state,
+                done=len(self._cells) - len(self._left),
+                total=len(self._cells),
+                current=self._current if running else None,
+                pid=os.getpid(),
+                started=self._started_at,
+                updated=utc_now(),
+                eta_s=self._eta() if running else None,
+                message=message,
+            )
+        )
+
+    def _end(self, state: str, message: str) -> None:
+        with contextlib.suppress(JournalError):  # on a full disk the state stays as it was; the exit says why
+            self._write_state(state, force=True, message=message)

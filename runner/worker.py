@@ -1,0 +1,161 @@
+"""The process that touches torch and the device: `python -m runner.worker`, started and fed by the supervisor.
+
+It answers over its own pair of pipes, never over stdout, and announces each step before it starts it, so that the
+supervisor knows which cell a crash or a hang belongs to. It dies with the supervisor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import signal
+import sys
+from typing import Any
+
+from results.records import Measurement, measurement_to_json
+from runner import sweeps
+from runner.cells import Cell, cell_from_json, cell_to_json
+from runner.protocol import PROTOCOLS
+from runner.wire import Channel
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_PREHEAT_S = 1.0
+EXIT_CONTEXT_BROKEN = 70
+
+
+class Worker:
+    """One conversation: open, start, cases, close."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._message: dict[str, Any] = {}
+        self._device: Any = None
+        self._bench: Any = None
+
+    def serve(self) -> None:
+        """Answer until the other end closes the conversation or is gone."""
+        answers = {"open": self._open, "start": self._start, "case": self._case}
+        while True:
+            try:
+                message = self._channel.receive()
+            except EOFError:
+                return
+            if message["do"] == "close":
+                return
+            answers[message["do"]](message)
+
+    def _open(self, message: dict[str, Any]) -> None:
+        """Find the device and plan the sweep; the device is not used yet, another sweep may hold it."""
+        import torch
+
+        from runner import devices
+
+        torch.backends.cuda.matmul.allow_tf32 = False  # float32 means IEEE
+        torch.backends.cudnn.allow_tf32 = False
+        try:
+            self._device = devices.resolve(message["device"])
+        except devices.UnknownDevice as error:
+            self._channel.send({"event": "refused", "message": str(error)})
+            return
+        set_interpreter(self._device.type)
+        from runner import environment, plan
+
+        self._message = message
+        try:
+            sweep = plan.chosen(sweeps.from_json(message["sweep"]), message["implementations"])
+        except plan.UnknownImplementation as error:
+            self._channel.send({"event": "refused", "message": str(error)})
+            return
+        cells = (
+            plan.plan(sweep, self._device, PROTOCOLS[message["protocol"]], message["seed"]) if message["plan"] else []
+        )
+        self._channel.send(
+            {
+                "event": "opened",
+                "device": {"id": self._device.id, "lock": self._device.lock, "type": self._device.type},
+                "sweep": sweeps.to_json(sweep),
+                "environment": environment.describe(self._device),
+                "cells": [cell_to_json(cell) for cell in cells],
+            }
+        )
+
+    def _start(self, message: dict[str, Any]) -> None:
+        """Warm the device up; from here on it is ours."""
+        import torch
+
+        from runner import execute, latency
+        from runner.telemetry import Telemetry
+
+        stopwatches: dict[str, latency.Stopwatch] = {"eager": latency.EagerStopwatch()}
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device.id)
+            latency.preheat(self._device.id, _PREHEAT_S)
+            synchronize = torch.cuda.synchronize
+            stopwatches = {
+                "kernel": latency.KernelStopwatch(self._device.id),
+                "eager": latency.EagerStopwatch(synchronize),
+            }
+        self._bench = execute.Bench(
+            run_id=message["run_id"],
+            device=self._device.id,
+            protocol=PROTOCOLS[self._message["protocol"]],
+            timings=tuple(self._message["sweep"]["timings"]),
+            seed=self._message["seed"],
+            emit=self._emit,
+            begin=self._begin,
+            telemetry=Telemetry(self._device.uuid),
+            stopwatches=stopwatches,
+        )
+        gc.collect()
+        gc.freeze()  # what is loaded by now stays; collecting before each memory pass would take 50 ms otherwise
+        self._channel.send({"event": "started"})
+
+    def _case(self, message: dict[str, Any]) -> None:
+        from runner import execute
+
+        cells = [cell_from_json(record) for record in message["cells"]]
+        try:
+            execute.run_case(self._bench, cells[0].case, cells)
+        except execute.ContextBroken as error:
+            print(f"The CUDA context is broken, a new worker goes on: {error}", file=sys.stderr)
+            sys.exit(EXIT_CONTEXT_BROKEN)
+        self._channel.send({"event": "case_done"})
+
+    def _emit(self, measurement: Measurement) -> None:
+        self._channel.send({"event": "measurement", "record": measurement_to_json(measurement)})
+
+    def _begin(self, cell: Cell | None, step: str) -> None:
+        where = None if cell is None else [cell.implementation, cell.mode]
+        self._channel.send({"event": "begin", "cell": where, "step": step})
+
+
+def set_interpreter(device_type: str) -> None:
+    """Triton's interpreter on a CPU, never on a GPU; triton reads this when kernels are imported, so call it before."""
+    os.environ.pop("TRITON_INTERPRET", None)
+    if device_type == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends, however that happens."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call above
+        sys.exit(0)
+
+
+def main() -> None:
+    """Entry point of `python -m runner.worker`."""
+    parser = argparse.ArgumentParser(prog="python -m runner.worker", description="Started by the supervisor only.")
+    parser.add_argument("--read-fd", type=int, required=True)
+    parser.add_argument("--write-fd", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    arguments = parser.parse_args()
+    die_with(arguments.parent)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    Worker(Channel(arguments.read_fd, arguments.write_fd)).serve()
+
+
+if __name__ == "__main__":
+    main()
