@@ -1,0 +1,260 @@
+"""Starting, watching and cancelling sweeps from another process, such as the app. Never imports torch.
+
+What needs torch is asked of `python -m runner` in a process of its own; a started sweep is detached and goes on when
+its starter ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from results import journal
+from results.journal import JournalError, RunFolder
+from runner import sweeps
+from runner.sweeps import Sweep, SweepError
+
+ROOT = Path(__file__).resolve().parents[1]
+MAX_CELLS = 20_000
+BOUNDS = {
+    "seqlen": 1_048_576,
+    "head_dim": 1024,
+    "batch": 65_536,
+    "num_heads": 1024,
+    "num_kv_heads": 1024,
+    "window_size": 1_048_576,
+}
+PROTOCOLS = ("quick", "standard")
+_DEVICE = re.compile(r"cpu|cuda:\d{1,2}")
+_ANSWER_LIMIT_S = 180.0
+_START_LIMIT_S = 180.0
+_POLL_S = 0.05
+
+_children: list[subprocess.Popen[bytes]] = []  # reaped whenever this module is asked something
+
+
+class LaunchError(ValueError):
+    """A sweep that cannot be started, watched or cancelled; the message says what is possible."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody wants measured."""
+
+    sweep: str
+    device: str = "cpu"
+    implementations: tuple[str, ...] | None = None  # None: the sweep's own
+    changes: dict[str, str] = field(default_factory=dict)  # axes as typed: {"seqlen": "1024,2048"}
+    protocol: str = "standard"
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How a run stands."""
+
+    run_id: str
+    condition: str  # running, finished, cancelled, failed or crashed
+    sweep: str | None
+    device: str | None  # its name
+    done: int = 0
+    total: int = 0
+    current: str | None = None
+    started: str | None = None
+    updated: str | None = None
+    eta_s: float | None = None
+    message: str | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it is being measured now."""
+        return self.condition == "running"
+
+
+def devices() -> list[dict[str, Any]]:
+    """Every device here with id, name, type, and the run that holds it (`busy`). Raises LaunchError."""
+    return catalogue()["devices"]
+
+
+def catalogue(device: str | None = None) -> dict[str, Any]:
+    """Devices, implementations with what speaks against them on a device, and sweeps. Raises LaunchError."""
+    return _ask(["list", "--json", *(["--device", device] if device else [])])
+
+
+def plan(request: Request) -> dict[str, Any]:
+    """What a request would measure: cells with reasons and estimates, and totals. Raises LaunchError."""
+    checked(request)
+    return _ask(["plan", *_words(request), "--json"])
+
+
+def start(request: Request, home: Path | None = None) -> str:
+    """Start a sweep that outlives this process; returns its run_id once it is under way.
+
+    Raises LaunchError, for example if another sweep holds the device.
+    """
+    sweep = checked(request)
+    home = Path(home or journal.home())
+    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{sweep.name}-{secrets.token_hex(3)}"
+    log = home / "logs" / f"{run_id}.txt"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "runner", "run", *_words(request), "--run-id", run_id],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                close_fds=True,
+                cwd=ROOT,
+                env={**os.environ, "ATTNBENCH_HOME": str(home)},
+            )
+    except OSError as error:
+        raise LaunchError(f"The sweep cannot be started: {error.strerror} ({log}).") from error
+    _children.append(process)
+    _wait_until_under_way(process, home, run_id, log)
+    return run_id
+
+
+def runs(home: Path | None = None) -> list[RunStatus]:
+    """Every run of the home, newest first."""
+    _reap()
+    return [_status(folder) for folder in journal.run_folders(Path(home or journal.home()))]
+
+
+def status(run_id: str, home: Path | None = None) -> RunStatus:
+    """How a run stands. Raises LaunchError if there is none of that name."""
+    _reap()
+    return _status(_folder(run_id, home))
+
+
+def cancel(run_id: str, home: Path | None = None) -> None:
+    """Ask a run to stop; its supervisor does so within seconds. Raises LaunchError if it cannot be asked."""
+    _reap()
+    folder = _folder(run_id, home)
+    if not folder.is_alive():
+        raise LaunchError(f"Run {run_id!r} is not running; it is {folder.condition()}.")
+    try:
+        folder.request_cancel()
+    except JournalError as error:
+        raise LaunchError(str(error)) from error
+
+
+def checked(request: Request) -> Sweep:
+    """The sweep of a request, once everything in it is within bounds. Raises LaunchError saying what is not."""
+    if not _DEVICE.fullmatch(request.device):
+        raise LaunchError(f"Unknown device {request.device!r}. Possible: cpu, cuda:0, cuda:1, ...")
+    if request.protocol not in PROTOCOLS:
+        raise LaunchError(f"Unknown protocol {request.protocol!r}. Possible: {', '.join(PROTOCOLS)}.")
+    if request.implementations == ():
+        raise LaunchError("No implementation is chosen; choose at least one.")
+    for name in request.implementations or ():
+        if not re.fullmatch(r"[a-z0-9_]+", name):
+            raise LaunchError(f"{name!r} is not the name of an implementation.")
+    _check_bounds(request.changes)
+    try:
+        sweep = sweeps.override(sweeps.get(request.sweep), request.changes)
+    except SweepError as error:
+        raise LaunchError(str(error)) from error
+    names = request.implementations or sweep.implementations
+    count = len(sweep.cases()) * len(names) * len(sweep.modes)
+    if count > MAX_CELLS:
+        raise LaunchError(f"This makes {count} cells; at most {MAX_CELLS} are possible. Choose fewer values.")
+    return sweep
+
+
+def _check_bounds(changes: dict[str, str]) -> None:
+    combinations = 1
+    for axis, text in changes.items():
+        values = text.split(",")
+        combinations *= len(values)
+        for value in values:
+            digits = value.strip()
+            if axis in BOUNDS and digits.isdecimal() and (len(digits) > 7 or int(digits) > BOUNDS[axis]):
+                raise LaunchError(f"{axis} {digits} is too large; at most {BOUNDS[axis]} is possible.")
+    if combinations > MAX_CELLS:
+        raise LaunchError(f"This makes {combinations} combinations; at most {MAX_CELLS} cells are possible.")
+
+
+def _words(request: Request) -> list[str]:
+    words = [request.sweep, "--device", request.device, f"--{request.protocol}"]
+    if request.implementations:
+        words += ["--implementations", ",".join(request.implementations)]
+    return words + [word for axis, values in request.changes.items() for word in ("--set", f"{axis}={values}")]
+
+
+def _ask(words: list[str]) -> dict[str, Any]:
+    _reap()
+    command = [sys.executable, "-m", "runner", *words]
+    try:
+        answer = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_ANSWER_LIMIT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchError(f"`python -m runner {words[0]}` did not answer: {error}") from error
+    if answer.returncode:
+        raise LaunchError(_last_line(answer.stderr) or f"`python -m runner {words[0]}` failed.")
+    return json.loads(answer.stdout)
+
+
+def _wait_until_under_way(process: subprocess.Popen[bytes], home: Path, run_id: str, log: Path) -> None:
+    folder = RunFolder(home / "runs" / run_id)
+    deadline = time.monotonic() + _START_LIMIT_S
+    while time.monotonic() < deadline:
+        code = process.poll()
+        if code is None and folder.read_state() is None:
+            time.sleep(_POLL_S)
+            continue
+        if code is None or folder.run_path.is_file():
+            return
+        raise LaunchError(_last_line(log.read_text(errors="replace")) or f"The sweep ended at once, exit code {code}.")
+    process.terminate()
+    raise LaunchError(f"The sweep did not get under way within {_START_LIMIT_S:.0f} s; {log} says how far it came.")
+
+
+def _status(folder: RunFolder) -> RunStatus:
+    state = folder.read_state()
+    try:
+        run = folder.run()
+        sweep, device = run.sweep.get("name"), run.gpu_name
+    except JournalError:
+        sweep = device = None
+    if state is None:
+        return RunStatus(folder.run_id, folder.condition(), sweep, device)
+    return RunStatus(
+        run_id=folder.run_id,
+        condition=folder.condition(),
+        sweep=sweep,
+        device=device,
+        done=state.done,
+        total=state.total,
+        current=state.current,
+        started=state.started,
+        updated=state.updated,
+        eta_s=state.eta_s,
+        message=state.message,
+    )
+
+
+def _folder(run_id: str, home: Path | None) -> RunFolder:
+    try:
+        return RunFolder.open(Path(home or journal.home()), run_id)
+    except JournalError as error:
+        raise LaunchError(str(error)) from error
+
+
+def _reap() -> None:
+    _children[:] = [process for process in _children if process.poll() is None]
+
+
+def _last_line(text: str) -> str | None:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else None
