@@ -1,3 +1,31 @@
+"""What does each implementation take as sequences grow, where does it stop fitting, is it as the formula says?"""
+
+from __future__ import annotations
+
 import streamlit as st
 
-st.write("soon")
+from pages.ui import charts, filters, memory, messages
+from pages.ui.data import ask
+from results import queries
+
+chosen = filters.current()
+messages.header("Memory", ":material/memory:", "What does it take as sequences grow, and where does it stop fitting?")
+metric, taken = memory.choose_metric(chosen)
+if metric is None:
+    messages.nothing_here(chosen, "memory")
+    st.stop()
+
+table = ask(queries.memory, taken, metric)
+table, kept = memory.one_shape(table)
+if table.empty:
+    messages.nothing_here(taken, "memory by seqlen")
+    st.stop()
+
+memory.headline(table, taken)
+formulas = memory.formulas(table, metric)
+memory.facets(table, formulas, charts.colours(table["implementation"].unique().tolist()), metric)
+memory.caption(taken, metric, kept, table)
+st.subheader(f"Reduction against {taken.baseline}")
+memory.reduction_table(table, formulas)
+messages.download("Download memory", metric, lambda: memory.with_formula(table, formulas), "memory_csv")
+messages.provenance(chosen)

@@ -1,3 +1,29 @@
+"""Every run and upload: state, environment, log, download."""
+
+from __future__ import annotations
+
 import streamlit as st
 
-st.write("soon")
+from pages.ui import detail, messages, records, words
+from pages.ui.data import ask
+from results import queries
+
+messages.header("Runs", ":material/history:", "Every run and upload: how it ended, where it was taken, its numbers.")
+table = records.with_states(ask(queries.runs))
+if table.empty:
+    st.info("No runs yet. Run a sweep here, or upload results from another machine.", icon=":material/inbox:")
+    st.stop()
+
+records.show_table(table)
+names = table["run_id"].tolist()
+chosen = st.selectbox("Run", names, key="run_id", bind="query-params", help="Type to search.")
+row = table[table["run_id"] == chosen].iloc[0]
+st.subheader(row["title"] if not words.missing(row["title"]) else chosen)
+st.markdown(f"{messages.source_badges(row['source'])} {records.state_badge(row['state'])}")
+st.caption(f"{messages.counted(int(row['numbers']), 'number')}, {messages.counted(int(row['failures']), 'failure')}")
+facts, log = st.columns(2)
+with facts:
+    detail.run_facts(row)
+with log:
+    records.show_log(chosen, row["source"])
+messages.download("Download this run", chosen, lambda: ask(queries.run_rows, chosen), "run_csv")

@@ -37,7 +37,7 @@ clicked = cells.facets(
 messages.slice_caption(
     chosen,
     rows=int(table["speedup"].notna().sum()),
-    statistic=", ".join(sorted(table["statistic"].dropna().unique())) or "no number",
+    statistic=words.statistic(table["statistic"]),
     note="Purple is faster than the baseline, orange slower; colours end at ⅛× and 8×. Select a cell for its details.",
 )
 if clicked:

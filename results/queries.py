@@ -122,12 +122,13 @@ def gpus(store: Store) -> pd.DataFrame:
 
 
 def options(store: Store, name: str, *, gpu: str, workload: str | None = None, mask: str | None = None) -> pd.DataFrame:
-    """What a filter can be set to within a device, workload and mask: columns `choice` and `numbers`, most first."""
+    """What a filter can be set to within a device, workload and mask: `choice` and `numbers`, most numbers first."""
     column = _COLUMNS.get(name, "implementation")
+    metrics = "'latency_ms'" if name == "timing" else _METRICS
     where, params = _where(Filters(gpu=gpu, workload=workload, mask=mask))
     return store.query(
         f"""SELECT {column} AS choice, count(*) FILTER (status = 'ok') AS numbers FROM {RESULTS}
-            WHERE metric IN ({_METRICS}) AND {column} IS NOT NULL AND {where}
+            WHERE metric IN ({metrics}) AND {column} IS NOT NULL AND {where}
             GROUP BY ALL ORDER BY numbers DESC, choice""",
         params,
     )
@@ -187,7 +188,8 @@ def ranking(store: Store, filters: Filters) -> pd.DataFrame:
                count(*) FILTER (status = 'error') AS error,
                count(*) FILTER (status = 'skipped') AS skipped,
                max(seqlen_q) FILTER (status = 'ok') AS longest,
-               min(seqlen_q) FILTER (status = 'oom') AS first_oom
+               min(seqlen_q) FILTER (status = 'oom') AS first_oom,
+               string_agg(DISTINCT statistic, ', ' ORDER BY statistic) AS statistic
         FROM paired GROUP BY ALL ORDER BY speedup DESC NULLS LAST, implementation""",
         params,
     )
@@ -220,17 +222,25 @@ def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, head_di
 
 
 def memory(store: Store, filters: Filters, metric: str) -> pd.DataFrame:
-    """Every memory of the slice, of each case and implementation from the latest run; failures keep their status."""
+    """One memory metric of the slice with its reduction against the baseline in the same run, failures included."""
     where, params = _where(filters, without=("timing",))
     return store.query(
-        f"""SELECT implementation, dtype, head_dim, {SHAPE} AS shape, seqlen_q AS seqlen, value, status, note,
-                   statistic, run_id, source, gpu_memory_mb, batch, num_heads, num_kv_heads, seqlen_q, seqlen_k,
-                   head_dim_v
+        f"""WITH one AS (
+            SELECT *, {SHAPE} AS shape,
+                   bool_or(implementation = ? AND status = 'ok') OVER (PARTITION BY run_id, {CASE_KEY}) AS has_baseline
             FROM {RESULTS} WHERE metric = ? AND {where}
-            QUALIFY row_number() OVER (PARTITION BY {CASE_KEY}, implementation
-                                       ORDER BY created DESC NULLS LAST, status = 'ok' DESC, origin) = 1
-            ORDER BY implementation, dtype, head_dim, shape, seqlen""",
-        [metric, *params],
+            QUALIFY row_number() OVER (PARTITION BY run_id, {CASE_KEY}, implementation
+                                       ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
+        ), same_run AS (
+            SELECT * FROM one QUALIFY run_id = first_value(run_id) OVER (
+                PARTITION BY {CASE_KEY} ORDER BY has_baseline DESC, created DESC NULLS LAST, run_id)
+        )
+        SELECT implementation, shape, seqlen_q AS seqlen, value, status, note, run_id, source, gpu_memory_mb, mode,
+               max(value) FILTER (implementation = ?) OVER same_case / nullif(value, 0) AS reduction,
+               dtype, batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v
+        FROM same_run WHERE seqlen_q IS NOT NULL WINDOW same_case AS (PARTITION BY {CASE_KEY})
+        ORDER BY dtype, head_dim, shape, implementation, seqlen""",
+        [filters.baseline, metric, *params, filters.baseline],
     )
 
 

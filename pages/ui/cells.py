@@ -29,6 +29,7 @@ NUMBERS = {
     "percent_of_peak": st.column_config.NumberColumn("% of peak", format="%.1f"),
     "note": st.column_config.TextColumn("note", width="large"),
 }
+WINNER_COLUMNS = ("dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "ties", "failed", "cases")
 
 
 def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str) -> tuple | None:
@@ -54,16 +55,9 @@ def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str) -> tuple | None:
 
 
 def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
-    """Winners with what the map draws: `colour` (a name or tie), `label`, `hover`, `shown`, `failure`."""
+    """Winners with what the map draws: `ties` (names), `label`, `hover`, `shown`, `failure`."""
     tied = [list(names) if isinstance(names, list) or hasattr(names, "tolist") else [] for names in winners["tied"]]
-    won = winners.assign(
-        ties=[", ".join(names[1:]) for names in tied],
-        colour=[
-            None if words.missing(winner) else "tie" if len(names) > 1 else winner
-            for winner, names in zip(winners["winner"], tied, strict=True)
-        ],
-    )
-    won["shown"] = won["colour"]
+    won = winners.assign(ties=[", ".join(names[1:]) for names in tied], shown=winners["winner"])
     won["failure"] = [_all_failed(row) for row in won.to_dict("records")]
     won["label"] = [_winner_label(row) for row in won.to_dict("records")]
     won["hover"] = [_winner_hover(row) for row in won.to_dict("records")]
@@ -72,7 +66,15 @@ def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
 
 def winners_csv(won: pd.DataFrame) -> pd.DataFrame:
     """The winner map as a table."""
-    return won[["dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "ties", "failed", "cases"]]
+    return won[[*WINNER_COLUMNS]]
+
+
+def winners_table(won: pd.DataFrame) -> None:
+    """The winner map in rows."""
+    shown = winners_csv(won)
+    shown["winner"] = shown["winner"].fillna("none")
+    config = NUMBERS | {"ties": st.column_config.TextColumn("no clear difference", width="medium")}
+    st.dataframe(shown, hide_index=True, alt="Fastest implementation of every cell", column_config=config)
 
 
 def speedup_cells(grid: pd.DataFrame, implementation: str, baseline: str | None) -> pd.DataFrame:
@@ -93,6 +95,7 @@ def cells_table(cells: pd.DataFrame, baseline: str | None) -> None:
     table = cells.assign(
         baseline_ms=cells["latency_ms"] * cells["speedup"],
         status=[words.status(name) for name in cells["status"]],
+        note=cells["note"].fillna(""),
         source=[words.sources(text) for text in cells["source"]],
     )
     st.dataframe(
@@ -130,7 +133,7 @@ def _all_failed(row: dict) -> str | None:
 
 def _winner_label(row: dict) -> str:
     text = words.ratio(row["speedup"]) if not words.missing(row["speedup"]) else words.ms(row["latency_ms"])
-    return f"≈ {text}" if row["colour"] == "tie" else text
+    return f"≈ {text}" if row["ties"] else text
 
 
 def _winner_hover(row: dict) -> str:

@@ -25,7 +25,6 @@ COLOURS = {
 }
 SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon", "hexagon")
-TIE_COLOUR = "#c9c5bd"
 FAILED_COLOUR = "#4a4f57"
 EMPTY_COLOUR = "#8a8f98"
 CLIP = 3  # colours end at 1/8x and 8x; the text shows the real number
@@ -42,48 +41,40 @@ def colours(implementations: list[str]) -> dict[str, str]:
 def speedup_heatmap(cells: pd.DataFrame, seqlens: list[int], head_dims: list[int]) -> go.Figure:
     """Speedup by seqlen and head_dim: log2 colours around 1x, the number in each cell, failures in words."""
     grid = _Grid(cells, seqlens, head_dims)
-    ok = grid.values("speedup", lambda row: max(-CLIP, min(CLIP, math.log2(row["speedup"]))))
+    ok = grid.values("speedup", lambda row: max(-CLIP, min(CLIP, math.log2(row["speedup"]))), None)
     figure = go.Figure(
         go.Heatmap(
             z=ok,
             x=grid.x,
             y=grid.y,
-            text=grid.values("speedup", lambda row: words.ratio(row["speedup"])),
+            text=grid.values("speedup", lambda row: words.ratio(row["speedup"]), ""),
             texttemplate="%{text}",
-            colorscale="PuOr",
-            zmid=0,
-            zmin=-CLIP,
-            zmax=CLIP,
+            coloraxis="coloraxis",
             xgap=2,
             ygap=2,
             hoverinfo="skip",
-            colorbar={
-                "tickvals": [-3, -2, -1, 0, 1, 2, 3],
-                "ticktext": ["⅛×", "¼×", "½×", "1×", "2×", "4×", "8×"],
-                "thickness": 10,
-                "outlinewidth": 0,
-            },
         )
     )
+    ticks = {"tickvals": [-3, -2, -1, 0, 1, 2, 3], "ticktext": ["⅛×", "¼×", "½×", "1×", "2×", "4×", "8×"]}
+    bar = {"thickness": 10, "outlinewidth": 0, **ticks}
+    figure.update_layout(coloraxis={"colorscale": "PuOr", "cmin": -CLIP, "cmax": CLIP, "colorbar": bar})
     return _finish(figure, grid)
 
 
 def winner_map(
-    cells: pd.DataFrame, seqlens: list[int], head_dims: list[int], palette: dict[str, str], baseline: str | None
+    cells: pd.DataFrame, seqlens: list, head_dims: list, palette: dict[str, str], names: list[str]
 ) -> go.Figure:
-    """The fastest implementation as colour, its speedup as text; ties have a colour of their own."""
+    """The fastest implementation as colour, paler where it is a tie, and its speedup as text."""
     grid = _Grid(cells, seqlens, head_dims)
-    names = [name for name in palette if name in set(cells["colour"].dropna())]
-    tie = "tie" in set(cells["colour"].dropna())
-    keys = names + ["tie"] * tie
-    scale = [palette.get(key, TIE_COLOUR) for key in keys] or [TIE_COLOUR]
+    keys = [(name, tie) for name in names for tie in (False, True)]
+    scale = [_pale(palette[name]) if tie else palette[name] for name, tie in keys] or [EMPTY_COLOUR]
     steps = [(edge / len(scale), colour) for i, colour in enumerate(scale) for edge in (i, i + 1)]
     figure = go.Figure(
         go.Heatmap(
-            z=grid.values("colour", lambda row: keys.index(row["colour"]) + 0.5),
+            z=grid.values("winner", lambda row: keys.index((row["winner"], bool(row["ties"]))) + 0.5, None),
             x=grid.x,
             y=grid.y,
-            text=grid.values("colour", lambda row: row["label"]),
+            text=grid.values("winner", lambda row: row["label"], ""),
             texttemplate="%{text}",
             colorscale=steps,
             zmin=0,
@@ -94,16 +85,20 @@ def winner_map(
             hoverinfo="skip",
         )
     )
-    for key, colour in zip(keys, scale, strict=False):
-        name = "tie" if key == "tie" else f"{key} (baseline)" if key == baseline else key
-        figure.add_scatter(
-            x=[None], y=[None], mode="markers", name=name, marker={"symbol": "square", "size": 12, "color": colour}
-        )
+    for name in names:
+        marker = {"symbol": "square", "size": 12, "color": palette[name]}
+        figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker=marker)
     return _finish(figure, grid, legend=True)
 
 
+def _pale(colour: str) -> str:
+    """Two thirds of the way to white."""
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{(part + 2 * 255) // 3:02x}" for part in parts)
+
+
 def memory_lines(
-    table: pd.DataFrame, palette: dict[str, str], capacity_mb: float | None, formulas: pd.DataFrame, unit: str
+    table: pd.DataFrame, palette: dict[str, str], capacity_mb: float | None, formulas: pd.DataFrame, label: str
 ) -> go.Figure:
     """Memory by seqlen, both logarithmic: a line an implementation, formulas dotted, first failures as crosses."""
     figure = go.Figure()
@@ -141,7 +136,12 @@ def memory_lines(
         )
     ticks = sorted({*table["seqlen"].dropna().astype(int), *formulas["seqlen"].dropna().astype(int)})
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[words.size(tick) for tick in ticks], title="seqlen")
-    figure.update_yaxes(type="log", title=unit, dtick=1)
+    top = max([capacity_mb or 0, *table["value"].dropna(), *formulas["value"].dropna(), 1e-3])
+    bottom = min([top, *table["value"].dropna()])
+    marks = [2.0**power for power in range(-12, 26, 4)]
+    texts = [_round_mib(mark) for mark in marks]
+    span = [math.log10(bottom) - 0.3, math.log10(top) + 0.6]
+    figure.update_yaxes(type="log", title=label, tickvals=marks, ticktext=texts, range=span)
     figure.update_layout(height=440, margin=MARGIN, legend={"orientation": "h", "y": -0.2}, hovermode="closest")
     return figure
 
@@ -159,11 +159,17 @@ def _mark_first_oom(
         name=f"{name} OOM",
         mode="markers+text",
         text=[f"OOM from {words.size(first)}"],
-        textposition="top center",
+        textposition="bottom left",
         marker={"symbol": "x", "size": 13, "color": colour, "line": {"width": 1}},
         showlegend=False,
         hovertemplate=f"{name}<br>out of memory from seqlen {first} on<extra></extra>",
     )
+
+
+def _round_mib(mark: float) -> str:
+    if mark < 1:
+        return f"{mark * 1024:g} KiB"
+    return f"{mark:g} MiB" if mark < 1024 else f"{mark / 1024:g} GiB"
 
 
 class _Grid:
@@ -174,11 +180,11 @@ class _Grid:
         self.x, self.y = [words.size(n) if n is None else str(n) for n in head_dims], [words.size(n) for n in seqlens]
         self.rows = {(_whole(row["seqlen"]), _whole(row["head_dim"])): row for row in cells.to_dict("records")}
 
-    def values(self, needed: str, value: Callable[[dict], object]) -> list[list]:
-        """`value(row)` of each cell that has the needed column, None elsewhere."""
+    def values(self, needed: str, value: Callable[[dict], object], otherwise: object) -> list[list]:
+        """`value(row)` of each cell that has the needed column, something else elsewhere."""
 
         def of(row: dict | None) -> object:
-            return None if row is None or words.missing(row[needed]) else value(row)
+            return otherwise if row is None or words.missing(row[needed]) else value(row)
 
         return [[of(row) for row in line] for line in self.lines()]
 
@@ -189,7 +195,7 @@ class _Grid:
             shown = [row is not None and not words.missing(row.get("shown")) for row in line]
             empty = [row is None or words.missing(row["status"]) for row in line]
             marks.append([None if ok else 0 if gap else 1 for ok, gap in zip(shown, empty, strict=True)])
-            texts.append([None if ok else _broken(_failure(row)) for row, ok in zip(line, shown, strict=True)])
+            texts.append(["" if ok else _broken(_failure(row)) for row, ok in zip(line, shown, strict=True)])
         return marks, texts
 
     def lines(self) -> list[list[dict | None]]:

@@ -37,6 +37,7 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
     peaks = [derive.peak_tflops(r["gpu_name"], r["dtype"], tf32=_tf32(r)) for r in derived]
     table = rows.assign(
         status=[words.status(status) for status in rows["status"]],
+        note=rows["note"].fillna(""),
         tflops=rate,
         percent_of_peak=[derive.percent_of_peak(r, p) for r, p in zip(rate, peaks, strict=True)],
     )

@@ -38,10 +38,10 @@ def nothing_here(chosen: Filters, what: str = "latencies") -> None:
         st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
-def slice_caption(chosen: Filters, *, rows: int, statistic: str = "median", note: str = "") -> None:
-    """Under every chart: the slice, how many cells, which statistic."""
+def slice_caption(chosen: Filters, *, rows: int, statistic: str, note: str = "") -> None:
+    """Under every chart of speed: the slice, how many cells, which statistic."""
     timing = words.TIMING_WORDS.get(chosen.timing or "", "")
-    text = f"{filters.words_of(chosen)} · {timing} · {rows} cells · {statistic} of n samples, speedup within one run"
+    text = f"{filters.words_of(chosen)} · {timing} · {counted(rows, 'cell')} · {statistic} · speedup within one run"
     st.caption(f"{text}. {note}")
 
 

@@ -8,6 +8,10 @@ import streamlit as st
 from pages.ui import messages, words
 from results.queries import Filters
 
+COLUMNS = (
+    *("implementation", "speedup", "lowest", "highest", "compared", "cases", "failures", "longest", "peak_memory_mb"),
+)
+
 
 def headline(ranking: pd.DataFrame, won: pd.DataFrame, chosen: Filters) -> None:
     """The answer in one sentence and four numbers."""
@@ -52,31 +56,20 @@ def ranking_table(ranking: pd.DataFrame, fits: pd.DataFrame) -> None:
     """Every implementation in a row: speedup, coverage, failures, how far it goes and what memory that took."""
     table = ranking.merge(fits[["implementation", "peak_memory_mb"]], on="implementation", how="left")
     table["failures"] = [failure_words(row) for row in table.to_dict("records")]
-    columns = [
-        "implementation",
-        "speedup",
-        "lowest",
-        "highest",
-        "compared",
-        "cases",
-        "failures",
-        "longest",
-        "peak_memory_mb",
-    ]
     st.dataframe(
-        table[columns],
+        table[[*COLUMNS]],
         hide_index=True,
         alt="Every implementation with its speedup, coverage, failures and memory",
         column_config={
             "implementation": st.column_config.TextColumn("implementation", width="medium", pinned=True),
-            "speedup": st.column_config.NumberColumn("speedup (geomean)", format="%.2f×"),
+            "speedup": st.column_config.NumberColumn("speedup", format="%.2f×", help="Geometric mean of the cases"),
             "lowest": st.column_config.NumberColumn("lowest", format="%.2f×"),
             "highest": st.column_config.NumberColumn("highest", format="%.2f×"),
             "compared": st.column_config.NumberColumn("compared", help="Cases with a speed of it and of the baseline"),
             "cases": st.column_config.NumberColumn("of cases"),
-            "failures": st.column_config.TextColumn("no number because", width="medium"),
-            "longest": st.column_config.NumberColumn("longest seqlen", format="%d"),
-            "peak_memory_mb": st.column_config.NumberColumn("largest peak memory (MiB)", format="%.1f"),
+            "failures": st.column_config.TextColumn("no number", width="medium"),
+            "longest": st.column_config.NumberColumn("longest", format="%d", help="Longest seqlen that ran"),
+            "peak_memory_mb": st.column_config.NumberColumn("peak MiB", format="%.1f", help="Largest of the slice"),
         },
     )
 

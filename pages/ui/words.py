@@ -83,6 +83,13 @@ def status(name: str | None) -> str:
     return STATUS_WORDS.get(None if missing(name) else name, str(name))
 
 
+def statistic(names: object) -> str:
+    """What the numbers of a slice are, from the names of their statistics."""
+    found = {part for name in names if not missing(name) for part in str(name).split(", ")}
+    meanings = {"printed": "values as printed", "single": "single values"}
+    return ", ".join(meanings.get(name, f"{name} of n samples") for name in sorted(found)) or "no number"
+
+
 def sources(text: str | None) -> str:
     """The sources of a row in words."""
     return "" if missing(text) else ", ".join(SOURCE_WORDS.get(part, part) for part in str(text).split(", "))
@@ -90,4 +97,4 @@ def sources(text: str | None) -> str:
 
 def missing(value: object) -> bool:
     """None, NaN or a table's NA."""
-    return value is None or value != value or str(value) == "<NA>"
+    return value is None or str(value) in ("<NA>", "nan", "NaT")

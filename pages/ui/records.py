@@ -1,0 +1,85 @@
+"""Runs as they lie on disk: state, log, problems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui import words
+from pages.ui.data import store
+from results import journal
+
+STATE_COLOURS = {"running": "blue", "finished": "green", "cancelled": "orange", "failed": "red", "crashed": "red"}
+STATE_ICONS = {
+    "running": ":material/sync:",
+    "finished": ":material/check:",
+    "cancelled": ":material/cancel:",
+    "failed": ":material/error:",
+    "crashed": ":material/bolt:",
+}
+COLUMNS = (
+    *("run_id", "state", "source", "title", "created", "gpu_name", "numbers", "failures", "implementations"),
+    *("protocol", "torch", "triton"),
+)
+_LOG_BYTES = 8_000
+
+
+def folder(run_id: str, source: str) -> journal.RunFolder:
+    """Where a run lies."""
+    home = journal.PUBLISHED if source == "published" else journal.home() / "runs"
+    return journal.RunFolder(Path(home) / run_id)
+
+
+def with_states(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with what became of each; published and uploaded ones are finished by nature."""
+    states = [
+        folder(row["run_id"], row["source"]).condition() if row["source"] == "local" else "finished"
+        for row in runs.to_dict("records")
+    ]
+    return runs.assign(state=states)
+
+
+def show_table(runs: pd.DataFrame) -> None:
+    """All runs, newest first."""
+    shown = runs.assign(source=[words.SOURCE_WORDS[source] for source in runs["source"]])
+    st.dataframe(
+        shown[[*COLUMNS]],
+        hide_index=True,
+        alt="Every run, newest first",
+        height=min(420, 38 + 35 * len(shown)),
+        column_config={
+            "created": st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm"),
+            "run_id": st.column_config.TextColumn("run", width="medium"),
+            "title": st.column_config.TextColumn("title", width="medium"),
+        },
+    )
+
+
+def state_badge(state: str) -> str:
+    """A badge in Markdown."""
+    return f":{STATE_COLOURS.get(state, 'gray')}-badge[{STATE_ICONS.get(state, '')} {state}]"
+
+
+def log_tail(run_id: str, source: str = "local") -> str:
+    """The end of a run's log; empty if it has none."""
+    path = folder(run_id, source).log_path
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - _LOG_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def show_log(run_id: str, source: str) -> None:
+    """The end of the log, and lines of the journal that could not be read."""
+    text = log_tail(run_id, source)
+    if text:
+        st.code(text, language=None, height=320, wrap_lines=True)
+    else:
+        st.caption("This run has no log.")
+    for run, line, reason in store().problems:
+        if run == run_id:
+            st.warning(f"Line {line} was left out: {reason}", icon=":material/warning:")
