@@ -151,7 +151,8 @@ class Measurement:
     @property
     def measurement_id(self) -> str:
         """The same number of the same run always has the same id, so a repeat adds nothing."""
-        key = (self.run_id, case_to_json(self.case), self.implementation, self.mode, self.timing, self.metric, self.baseline)
+        case = case_to_json(self.case)
+        key = (self.run_id, case, self.implementation, self.mode, self.timing, self.metric, self.baseline)
         text = json.dumps((*key, self.origin), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
