@@ -1,0 +1,29 @@
+"""Ships a finished run of one's own with the repository, as data that every checkout shows."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from results.journal import PUBLISHED, JournalError, RunFolder
+
+
+def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = PUBLISHED) -> RunFolder:
+    """A copy of the run under results/published, marked as such; the numbers are not touched.
+
+    `git_commit` fills a commit that the measuring machine could not know. Raises JournalError if the run has not
+    finished, is not one's own, says another commit or is published already.
+    """
+    run, condition = folder.run(), folder.condition()
+    if condition != "finished" or run.source != "local":
+        raise JournalError(f"Run {run.run_id!r} is {condition} ({run.source}); only a finished local run is published.")
+    if git_commit and run.git_commit not in (None, git_commit):
+        raise JournalError(f"Run {run.run_id!r} was measured at commit {run.git_commit}, not at {git_commit}.")
+    shipped = RunFolder(target / run.run_id)
+    if shipped.path.exists():
+        raise JournalError(f"{shipped.path} exists; remove it first to publish run {run.run_id!r} anew.")
+    shipped.path.mkdir(parents=True)
+    shutil.copyfile(folder.journal_path, shipped.journal_path)
+    shipped.write_run(replace(run, source="published", git_commit=git_commit or run.git_commit))
+    return shipped

@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+from results.journal import JournalError, RunFolder, State
+from results.publish import publish
+from results.records import Measurement, Run, Status, attention_case
+
+
+def _run(home: Path, *, state: str = "finished", commit: str | None = None) -> RunFolder:
+    case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    measurement = Measurement("a-run", case, "torch_naive", "latency_ms", Status.OK, mode="fwd", value=1.5)
+    folder = RunFolder.create(home, Run(run_id="a-run", source="local", git_commit=commit), [measurement])
+    folder.write_state(State(state, done=1, total=1))
+    return folder
+
+
+def test_a_published_run_has_the_same_numbers_and_says_what_it_is(tmp_path: Path) -> None:
+    folder = _run(tmp_path)
+    shipped = publish(folder, git_commit="abc", target=tmp_path / "published")
+    assert shipped.read() == folder.read()
+    assert (shipped.run().source, shipped.run().git_commit) == ("published", "abc")
+    assert folder.run().source == "local"
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled", "running"])
+def test_only_a_finished_run_is_published(tmp_path: Path, state: str) -> None:
+    with pytest.raises(JournalError, match="only a finished local run"):
+        publish(_run(tmp_path, state=state), target=tmp_path / "published")
+
+
+def test_a_commit_that_the_run_knows_is_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="measured at commit abc, not at def"):
+        publish(_run(tmp_path, commit="abc"), git_commit="def", target=tmp_path / "published")
+
+
+def test_nothing_published_is_overwritten(tmp_path: Path) -> None:
+    folder = _run(tmp_path)
+    publish(folder, target=tmp_path / "published")
+    with pytest.raises(JournalError, match="remove it first"):
+        publish(folder, target=tmp_path / "published")
