@@ -22,7 +22,7 @@ def render_report(
     `implementations` says which own implementation stands in a published one's place.
     Raises ReportError if the runs hold nothing for these tables.
     """
-    if all(run.report == name for run, _ in runs):
+    if all(run.report == name and run.source == "published" for run, _ in runs):
         parts = [f"# {title}", f"Source: {source}", *(_environment(run) for run, _ in runs)]
         parts += [*_printed_parts(runs, grids), *map(_quoted, shipped_notes(name))]
         return "\n\n".join(parts) + "\n"

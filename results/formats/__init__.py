@@ -1,0 +1,50 @@
+"""Uploads: what a file from elsewhere means, shown before anything is written, then written whole or not at all.
+
+One importer a file; a new one is a module with NAME, DESCRIPTION, `misfit(upload)` and `understand(upload)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from results.formats.errors import UploadError
+from results.formats.importing import already_here, import_understanding
+from results.formats.upload import Column, Rejection, Understanding, Upload
+
+__all__ = [
+    "Column",
+    "Rejection",
+    "Understanding",
+    "UploadError",
+    "already_here",
+    "formats",
+    "import_understanding",
+    "understand",
+]
+
+
+@cache
+def formats() -> tuple[ModuleType, ...]:
+    """The formats, found by listing this folder for modules with a NAME."""
+    stems = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    modules = (importlib.import_module(f"{__name__}.{stem}") for stem in stems)
+    return tuple(module for module in modules if hasattr(module, "NAME"))
+
+
+def understand(filename: str, data: bytes) -> Understanding:
+    """What the file says, in the first format that fits. Writes nothing.
+
+    Raises UploadError if it cannot be read, or if no format fits: then it says what each would need.
+    """
+    name = "".join(character if character.isprintable() else "_" for character in Path(filename).name)
+    upload = Upload(name or "upload", data)
+    reasons = []
+    for format in formats():
+        reason = format.misfit(upload)
+        if reason is None:
+            return format.understand(upload)
+        reasons.append(f"As {format.NAME} ({format.DESCRIPTION}): {reason}")
+    raise UploadError("\n".join([f"{upload.filename} is of no known format.", *reasons]))

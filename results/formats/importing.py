@@ -1,0 +1,124 @@
+"""What was understood, as run folders: all of a file's runs or none, and each only once.
+
+A run that is here already, by its id, is left alone. A file without run ids becomes `upload-<sha256>`, so the same
+bytes are the same run; own exports and run folders keep their ids, so a run that was measured here, shipped, or
+uploaded before in another file is not doubled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from results.formats.errors import CellError, UploadError
+from results.formats.upload import Understanding
+from results.formats.values import words
+from results.journal import PUBLISHED, JournalError, RunFolder
+from results.records import Measurement, Run
+
+_SUFFIX = re.compile(r"(\.tar)?\.[A-Za-z0-9]{1,8}$")
+
+
+def already_here(home: Path, understanding: Understanding) -> list[str]:
+    """The ids of the file's runs that an import would leave alone."""
+    return [run.run_id for run in understanding.runs if _is_here(Path(home), run.run_id)]
+
+
+def import_understanding(
+    home: Path, understanding: Understanding, *, gpu_name: str | None = None, skip_rejected: bool = False
+) -> list[str]:
+    """Write the runs that are not here yet, with the original file beside; returns their ids, so none the second time.
+
+    `gpu_name` is for runs that name no GPU. Raises UploadError, with nothing written, if a line was rejected and
+    `skip_rejected` does not say to go on without it, or if the folder cannot be written.
+    """
+    if understanding.rejected and not skip_rejected:
+        first = understanding.rejected[0]
+        raise UploadError(
+            f"{len(understanding.rejected):,} cells or lines are rejected, the first in line {first.line}"
+            f"{f', column {first.column}' if first.column else ''}: {first.value!r} {first.reason}. "
+            "Correct them, or import without them."
+        )
+    if not understanding.measurements:
+        raise UploadError("No line of the file can be taken.")
+    by_run: dict[str, list[Measurement]] = defaultdict(list)
+    for measurement in understanding.measurements:
+        by_run[measurement.run_id].append(measurement)
+    fresh = [
+        _completed(run, understanding, gpu_name)
+        for run in understanding.runs
+        if by_run[run.run_id] and not _is_here(Path(home), run.run_id)
+    ]
+    if fresh:
+        _write(Path(home) / "runs", fresh, by_run, understanding)
+    return [run.run_id for run in fresh]
+
+
+def _is_here(home: Path, run_id: str) -> bool:
+    return (home / "runs" / run_id).exists() or (PUBLISHED / run_id).exists()
+
+
+def _completed(run: Run, understanding: Understanding, gpu_name: str | None) -> Run:
+    """The run with the GPU that somebody named and, in its notes, how the file was read."""
+    upload = understanding.upload
+    read = [f"Uploaded as {upload.filename[:200]!r}, sha256 {upload.sha256}.", *understanding.assumptions]
+    if understanding.rejected:
+        read.append(f"{len(understanding.rejected):,} rejected cells or lines are left out.")
+    if run.gpu_name is None and gpu_name:
+        run = replace(run, gpu_name=_named(gpu_name.strip()))
+        read.append("The GPU was named at the upload; the file does not say it.")
+    keeps_its_own = not run.run_id.startswith(upload.run_id)
+    return run if keeps_its_own else replace(run, notes=" ".join(read))
+
+
+def _named(gpu_name: str) -> str:
+    try:
+        return words(gpu_name)
+    except CellError as error:
+        raise UploadError(f"The GPU name {gpu_name[:80]!r} {error}.") from error
+
+
+def _write(
+    runs: Path, fresh: Sequence[Run], by_run: dict[str, list[Measurement]], understanding: Understanding
+) -> None:
+    """All folders in a hidden draft first, then each by one rename; what was renamed goes if a later one fails."""
+    draft: Path | None = None
+    moved: list[Path] = []
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".upload-", dir=runs))
+        drafted = [RunFolder.create(draft, run, by_run[run.run_id]).path for run in fresh]
+        for folder in drafted:
+            _keep_original(folder, understanding, drafted[0])
+        for folder in drafted:
+            folder.rename(runs / folder.name)
+            moved.append(runs / folder.name)
+    except (OSError, JournalError) as error:
+        for folder in moved:
+            shutil.rmtree(folder, ignore_errors=True)
+        reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+        raise UploadError(f"The upload cannot be written to {runs}: {reason}.") from error
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _keep_original(folder: Path, understanding: Understanding, first: Path) -> None:
+    upload = understanding.upload
+    match = _SUFFIX.search(upload.filename)
+    name = f"original{match[0].lower() if match else '.bin'}"
+    if folder != first:
+        with contextlib.suppress(OSError):  # not every file system can link
+            os.link(first / name, folder / name)
+            return
+    with open(folder / name, "wb") as file:
+        file.write(upload.data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,192 @@
+"""The project's own CSV, as `python -m results export --format csv` writes it; the rules stand in results/export.py.
+
+A run keeps its id and all it says of itself, except that its source becomes `upload`. So a file that holds runs which
+are here already adds nothing, wherever it came from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from results.formats import values
+from results.formats.errors import CellError, UploadError
+from results.formats.fitting import misfit_of, sheet_of
+from results.formats.sheet import MARKDOWN, Sheet
+from results.formats.untrusted import CASE_TYPES, MEASUREMENT_TYPES, RUN_TYPES, measurement_of, run_of
+from results.formats.upload import Column, Rejection, Understanding, Upload
+from results.records import Case, Measurement, Run
+
+NAME = "own_csv"
+DESCRIPTION = "the CSV that attnbench exports, with any number of runs"
+REQUIRED = ("run_id", "implementation", "metric", "status", "value")
+
+_PREFIX = "run_"
+_WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
+
+
+def misfit(upload: Upload) -> str | None:
+    """Why the file is not of this format; None if it is."""
+    return misfit_of(upload, _misfit)
+
+
+def understand(upload: Upload) -> Understanding:
+    """The rows as the runs and measurements they were."""
+    sheet = sheet_of(upload, _misfit)
+    reader = _Reader(_Columns(sheet.header))
+    for line, row in sheet.rows:
+        reader.read(line, row)
+    if not reader.measurements and not reader.rejected:
+        raise UploadError(f"{upload.filename} has a header and no numbers.")
+    return Understanding(
+        upload=upload,
+        format=NAME,
+        description=f"{sheet.description}, {len(sheet.rows):,} rows of {len(reader.runs)} runs",
+        runs=tuple(run for run, _ in reader.runs.values()),
+        measurements=tuple(reader.measurements),
+        columns=tuple(Column(name, name if name in reader.columns.known else None) for name in sheet.header),
+        rejected=tuple(reader.rejected),
+    )
+
+
+def _misfit(sheet: Sheet) -> str | None:
+    if sheet.description == MARKDOWN:
+        return "It is a Markdown table, which leaves things out; export as CSV."
+    missing = [name for name in REQUIRED if name not in sheet.header]
+    return f"It lacks the columns {', '.join(missing)}." if missing else None
+
+
+class _Columns:
+    """Where each field of a measurement, its case and its run stands."""
+
+    def __init__(self, header: Sequence[str]) -> None:
+        self.header = tuple(header)
+        place = {name: at for at, name in enumerate(header)}
+        self.case = {name: place[name] for name in CASE_TYPES if name in place}
+        self.measurement = {name: place[name] for name in MEASUREMENT_TYPES if name in place}
+        self.run = {name: place[_PREFIX + name] for name in RUN_TYPES if _PREFIX + name in place and name != "run_id"}
+        self.run["run_id"] = place["run_id"]
+        self.known = {header[at] for at in (*self.case.values(), *self.measurement.values(), *self.run.values())}
+
+
+@dataclass
+class _Reader:
+    columns: _Columns
+    runs: dict[str, tuple[Run, tuple[str, ...]]] = field(default_factory=dict)  # with the cells it was read from
+    cases: dict[tuple[str, ...], Mapping[str, Any]] = field(default_factory=dict)
+    measurements: list[Measurement] = field(default_factory=list)
+    rejected: list[Rejection] = field(default_factory=list)
+    lines: dict[tuple[Any, ...], int] = field(default_factory=dict)
+
+    def read(self, line: int, row: Sequence[str]) -> None:
+        """One row, into a measurement or a rejection."""
+        if len(row) != len(self.columns.header):
+            self._reject(line, "", f"has {len(row)} cells where the header has {len(self.columns.header)}")
+            return
+        try:
+            run = self._run(line, row)
+            measurement = measurement_of(_record(row, self.columns.measurement, MEASUREMENT_TYPES) | self._case(row))
+        except _BadCell as error:
+            self.rejected.append(Rejection(line, error.column, error.value[:80], error.reason))
+            return
+        except CellError as error:
+            self._reject(line, "", str(error))
+            return
+        first = self.lines.setdefault(_key(measurement), line)
+        if first != line:
+            self._reject(line, "", f"repeats line {first}")
+            return
+        self.runs.setdefault(run.run_id, (run, self._run_cells(row)))
+        self.measurements.append(measurement)
+
+    def _reject(self, line: int, column: str, reason: str) -> None:
+        self.rejected.append(Rejection(line, column, "", reason))
+
+    def _run_cells(self, row: Sequence[str]) -> tuple[str, ...]:
+        return tuple(row[at] for at in self.columns.run.values())
+
+    def _run(self, line: int, row: Sequence[str]) -> Run:
+        known = self.runs.get(_text(row[self.columns.run["run_id"]]) or "")
+        cells = self._run_cells(row)
+        if known is None:
+            return run_of({"source": "upload"} | _record(row, self.columns.run, RUN_TYPES))
+        if known[1] != cells:
+            raise CellError(f"says other things of run {known[0].run_id} than the rows before")
+        return known[0]
+
+    def _case(self, row: Sequence[str]) -> Mapping[str, Any]:
+        key = tuple(row[at] for at in self.columns.case.values())
+        if key not in self.cases:
+            self.cases[key] = _record(row, self.columns.case, CASE_TYPES)
+        return self.cases[key]
+
+
+class _BadCell(CellError):
+    def __init__(self, column: str, value: str, reason: str) -> None:
+        super().__init__(reason)
+        self.column, self.value, self.reason = column, value, reason
+
+
+def _record(row: Sequence[str], places: Mapping[str, int], types: Mapping[str, str]) -> dict[str, Any]:
+    """The fields whose cells are not empty, in their types, and None for those of the case that are."""
+    record: dict[str, Any] = {}
+    for name, at in places.items():
+        cell = row[at]
+        if not cell:
+            if types is CASE_TYPES:
+                record[name] = None
+            continue
+        try:
+            record[name] = _PARSERS[types[name]](cell)
+        except CellError as error:
+            raise _BadCell(name, cell, str(error)) from error
+    return record
+
+
+def _key(measurement: Measurement) -> tuple[Any, ...]:
+    m = measurement
+    case: Case = m.case
+    return (m.run_id, case, m.implementation, m.mode, m.timing, m.metric, m.baseline, m.origin)
+
+
+def _text(cell: str) -> str | None:
+    return cell.removeprefix("'") if cell else None
+
+
+def _whole(cell: str) -> int:
+    if not _WHOLE.fullmatch(cell):
+        raise CellError("is not a whole number")
+    return int(cell)
+
+
+def _boolean(cell: str) -> bool:
+    if cell not in ("true", "false"):
+        raise CellError("is neither true nor false")
+    return cell == "true"
+
+
+def _json(cell: str) -> Any:
+    try:
+        return json.loads(cell, parse_constant=_not_finite)
+    except (ValueError, RecursionError) as error:
+        raise CellError(f"is not JSON: {error}") from error
+
+
+def _not_finite(name: str) -> None:
+    raise ValueError(f"{name} is not finite")
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "str": _text,
+    "str | None": _text,
+    "Status": _text,
+    "int | None": _whole,
+    "float | None": values.number,
+    "bool | None": _boolean,
+    "tuple[float, ...]": _json,
+    "tuple[str, ...]": _json,
+    "dict[str, Any]": _json,
+}

@@ -1,0 +1,233 @@
+"""Rows of text into measurements: each cell checked, each fault kept with its line, column, value and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from results.formats import values
+from results.formats.errors import CellError, UploadError
+from results.formats.headers import PARSERS, Number
+from results.formats.sheet import Sheet
+from results.formats.upload import Column, Rejection, Understanding, Upload
+from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status
+from results.reports.tables import plain
+
+MAX_RUNS = 100
+_SHOWN = 80  # characters of a refused value
+_CHECKS = {"latency_ms": values.milliseconds, "speedup": values.ratio}
+_ASKED = {
+    "gpu_name": "The file does not name a GPU. Which one was it?",
+    "num_heads": "The file does not say the number of heads.",
+    "causal": "The file does not say whether the attention is causal.",
+}
+
+
+@dataclass
+class Reading:
+    """What the rows of one sheet came to."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    rejected: list[Rejection] = field(default_factory=list)
+    empty: int = 0  # cells without a number and without a word
+    lines: dict[tuple, int] = field(default_factory=dict)  # what has been seen, and where
+
+    def reject(self, line: int, column: str, value: str, reason: str) -> None:
+        """Keep a fault."""
+        shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+        self.rejected.append(Rejection(line, column, shown, reason))
+
+
+def understand_rows(
+    upload: Upload,
+    sheet: Sheet,
+    *,
+    format: str,
+    fields: Mapping[str, int],
+    numbers: Sequence[Number],
+    assumptions: Sequence[str] = (),
+) -> Understanding:
+    """A table whose columns are known, as runs (one for each GPU it names) and measurements."""
+    runs = _runs(upload, sheet, fields.get("gpu_name"))
+    reading = Reading()
+    cases: dict[tuple[str, ...], Case] = {}
+    for line, row in sheet.rows:
+        if len(row) != len(sheet.header):
+            text = f"has {len(row)} cells where the header has {len(sheet.header)}"
+            reading.reject(line, "", ", ".join(row), text)
+            continue
+        said = _fields(reading, sheet, line, row, fields)
+        if said is None:
+            continue
+        case = _case(reading, cases, line, row, fields, said)
+        if case is not None:
+            _numbers(reading, runs, numbers, line, row, said, case)
+    return _understanding(upload, sheet, format, fields, numbers, runs, reading, assumptions)
+
+
+def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[str, Run]:
+    """The runs by the GPU as the file writes it."""
+    if gpu_at is None:
+        return {"": _run(upload, upload.run_id, None)}
+    names = dict.fromkeys(plain(row[gpu_at]) for _, row in sheet.rows if len(row) == len(sheet.header))
+    if len(names) > MAX_RUNS:
+        raise UploadError(f"Column {sheet.header[gpu_at]!r} names {len(names)} GPUs; at most {MAX_RUNS} are taken.")
+    ids = [upload.run_id] if len(names) == 1 else [f"{upload.run_id}-{number + 1}" for number in range(len(names))]
+    return {name: _run(upload, run_id, name or None) for name, run_id in zip(names, ids, strict=True)}
+
+
+def _run(upload: Upload, run_id: str, gpu_name: str | None) -> Run:
+    return Run(run_id=run_id, source="upload", title=upload.filename[: values.MAX_TEXT], gpu_name=gpu_name)
+
+
+def _fields(
+    reading: Reading, sheet: Sheet, line: int, row: Sequence[str], fields: Mapping[str, int]
+) -> dict[str, Any] | None:
+    """What the row says besides its numbers; None if a cell of it is not taken."""
+    said: dict[str, Any] = {}
+    taken = True
+    for name, at in fields.items():
+        text = plain(row[at])
+        if not text and name != "implementation":
+            continue  # not said
+        try:
+            if not text:
+                raise CellError("is empty; every row needs an implementation")
+            said[name] = PARSERS[name](text)
+        except CellError as error:
+            reading.reject(line, sheet.header[at], text, str(error))
+            taken = False
+    return said if taken else None
+
+
+def _case(
+    reading: Reading,
+    cases: dict[tuple[str, ...], Case],
+    line: int,
+    row: Sequence[str],
+    fields: Mapping[str, int],
+    said: Mapping[str, Any],
+) -> Case | None:
+    key = tuple(row[at] for at in fields.values())
+    if key not in cases:
+        case = {name: value for name, value in said.items() if name in CASE_FIELDS}
+        if "seqlen" in said:
+            case.setdefault("seqlen_q", said["seqlen"])
+            case.setdefault("seqlen_k", said["seqlen"])
+        if "head_dim" in said:
+            case.setdefault("head_dim_v", said["head_dim"])
+        try:
+            cases[key] = Case(**case)
+        except RecordError as error:
+            reading.reject(line, "", ", ".join(row), str(error))
+            return None
+    return cases[key]
+
+
+def _numbers(
+    reading: Reading,
+    runs: Mapping[str, Run],
+    numbers: Sequence[Number],
+    line: int,
+    row: Sequence[str],
+    said: Mapping[str, Any],
+    case: Case,
+) -> None:
+    for number in numbers:
+        text = plain(row[number.at])
+        if not text:
+            reading.empty += 1
+            continue
+        spread = plain(row[number.std_at]) if number.std_at is not None else ""
+        try:
+            status, value, std = _read(number, text, spread)
+        except CellError as error:
+            reading.reject(line, number.header, text, str(error))
+            continue
+        run = runs[said.get("gpu_name", "")]
+        measurement = Measurement(
+            run_id=run.run_id,
+            case=case,
+            implementation=number.implementation or said["implementation"],
+            metric=number.metric,
+            status=status,
+            mode=number.mode or said.get("mode"),
+            timing=said.get("timing") if number.metric == "latency_ms" else None,
+            baseline=number.baseline,
+            value=value,
+            statistic=number.statistic if value is not None else None,
+            mean=value if number.statistic == "mean" else None,
+            std=std,
+            note=None if value is not None else f"the file says {text!r}",
+            printed=row[number.at].strip(),
+            origin=f"line {line}, {number.header}",
+        )
+        if first := _seen(reading, measurement, line):
+            reading.reject(line, number.header, text, f"repeats line {first}: the same case, implementation and mode")
+        else:
+            reading.measurements.append(measurement)
+
+
+def _read(number: Number, text: str, spread: str) -> tuple[Status, float | None, float | None]:
+    status = values.missing(text)
+    if status is not None:
+        return status, None, None
+    check = _CHECKS.get(number.metric)
+    value = check(text) if check else values.number(text, minimum=0)
+    if not spread or values.missing(spread) is not None:
+        return Status.OK, value, None
+    try:
+        return Status.OK, value, values.number(spread, minimum=0)
+    except CellError as error:
+        raise CellError(f"has the standard deviation {spread!r}, which {error}") from error
+
+
+def _seen(reading: Reading, measurement: Measurement, line: int) -> int | None:
+    """The line that has the same number already; remembers this one otherwise."""
+    m = measurement
+    key = (m.run_id, m.case, m.implementation, m.mode, m.timing, m.metric, m.baseline)
+    first = reading.lines.get(key)
+    reading.lines.setdefault(key, line)
+    return first
+
+
+def _understanding(
+    upload: Upload,
+    sheet: Sheet,
+    format: str,
+    fields: Mapping[str, int],
+    numbers: Sequence[Number],
+    runs: Mapping[str, Run],
+    reading: Reading,
+    assumptions: Sequence[str],
+) -> Understanding:
+    if not reading.measurements and not reading.rejected:
+        raise UploadError(f"{upload.filename} has a header and no numbers.")
+    used = {measurement.run_id for measurement in reading.measurements}
+    meanings = {at: name for name, at in fields.items()} | {number.at: number.meaning for number in numbers}
+    meanings |= {number.std_at: f"standard deviation of {number.header}" for number in numbers if number.std_at}
+    return Understanding(
+        upload=upload,
+        format=format,
+        description=f"{sheet.description}, {len(sheet.rows):,} rows",
+        runs=tuple(run for run in runs.values() if run.run_id in used),
+        measurements=tuple(reading.measurements),
+        columns=tuple(Column(name, meanings.get(at)) for at, name in enumerate(sheet.header)),
+        rejected=tuple(reading.rejected),
+        assumptions=(*assumptions, *_assumptions(sheet, fields, reading)),
+        questions=tuple(question for name, question in _ASKED.items() if name not in fields),
+    )
+
+
+def _assumptions(sheet: Sheet, fields: Mapping[str, int], reading: Reading) -> Iterator[str]:
+    yield "Every row is attention alone (level op), unless a column says otherwise."
+    yield "A file says neither device time nor plain calls unless it has a column timing, so times have none."
+    if "seqlen" in fields and "seqlen_k" not in fields:
+        yield f"{sheet.header[fields['seqlen']]} is the length of queries and of keys."
+    if "head_dim" in fields and "head_dim_v" not in fields:
+        yield f"{sheet.header[fields['head_dim']]} is the head dimension of queries, keys and values."
+    if reading.empty:
+        yield f"{reading.empty:,} empty cells are left out."
+    if sheet.comments:
+        yield f"{len(sheet.comments)} lines before the header begin with # and are left out."

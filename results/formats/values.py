@@ -1,0 +1,123 @@
+"""Single cells of an upload, checked: text in, a value out, or CellError with the reason."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from functools import lru_cache
+
+from results.formats.errors import CellError
+from results.records import DTYPES, Status
+
+DTYPE_ALIASES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "f16": "float16",
+    "fp32": "float32",
+    "f32": "float32",
+    "float": "float32",
+    "fp64": "float64",
+    "double": "float64",
+    **{name: name for name in DTYPES},
+}
+MISSING = {
+    "oom": Status.OOM,
+    "cuda oom": Status.OOM,
+    "out of memory": Status.OOM,
+    "oor": Status.OUT_OF_RESOURCES,
+    "out_of_resources": Status.OUT_OF_RESOURCES,
+    "out of resources": Status.OUT_OF_RESOURCES,
+    "n/a": Status.UNSUPPORTED,
+    "unsupported": Status.UNSUPPORTED,
+    "—": Status.SKIPPED,
+    "–": Status.SKIPPED,
+    "-": Status.SKIPPED,
+    "skipped": Status.SKIPPED,
+    "timeout": Status.TIMEOUT,
+    "error": Status.ERROR,
+    "failed": Status.ERROR,
+    "incorrect": Status.INCORRECT,
+}
+MAX_TEXT = 200
+_LARGEST = 2**31 - 1
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_WHOLE = re.compile(r"(\d+|\d{1,3}(?:,\d{3})+)(?:\.0+)?", re.ASCII)
+_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_NOT_FINITE = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}
+
+
+def missing(text: str) -> Status | None:
+    """The status that a word in place of a number stands for; None if it is no such word."""
+    return MISSING.get(text.lower())
+
+
+def number(text: str, *, minimum: float = -math.inf, above: float = -math.inf) -> float:
+    """A finite number with a decimal point."""
+    if text.lower() in _NOT_FINITE:
+        raise CellError("must be finite; write OOM, N/A or leave the cell empty where there is no number")
+    if _COMMA.fullmatch(text):
+        raise CellError(f"has a decimal comma; write {text.replace(',', '.')}")
+    if not _NUMBER.fullmatch(text):
+        raise CellError("is not a number")
+    value = float(text)
+    if not math.isfinite(value):
+        raise CellError("is too large")
+    if value <= above:
+        raise CellError(f"must be above {above:g}")
+    if value < minimum:
+        raise CellError(f"must be at least {minimum:g}")
+    return value
+
+
+def milliseconds(text: str) -> float:
+    """A time; zero is no time."""
+    return number(text, above=0)
+
+
+def ratio(text: str) -> float:
+    """A ratio such as 3.8 or 3.8x."""
+    return number(text.removesuffix("x"), above=0)
+
+
+@lru_cache(maxsize=4096)
+def whole(text: str, minimum: int = 1) -> int:
+    """A whole number such as 1024, 1,024 or 1024.0."""
+    match = _WHOLE.fullmatch(text)
+    if not match:
+        hint = f"; write {int(text[:-1]) * 1024}" if re.fullmatch(r"\d{1,6}[kK]", text, re.ASCII) else ""
+        raise CellError(f"is not a whole number{hint}")
+    value = int(match[1].replace(",", ""))
+    if not minimum <= value <= _LARGEST:
+        raise CellError(f"must be between {minimum} and {_LARGEST}")
+    return value
+
+
+@lru_cache(maxsize=256)
+def dtype(text: str) -> str:
+    """A data type by its name or a usual short one."""
+    name = text.lower().removeprefix("torch.")
+    if name not in DTYPE_ALIASES:
+        raise CellError(f"is not one of {', '.join(DTYPES)} (bf16, fp16, fp32 and fp64 also do)")
+    return DTYPE_ALIASES[name]
+
+
+def boolean(text: str) -> bool:
+    """True or False, yes or no, 1 or 0."""
+    value = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(text.lower())
+    if value is None:
+        raise CellError("is not one of True, False, yes, no, 1, 0")
+    return value
+
+
+@lru_cache(maxsize=4096)
+def words(text: str) -> str:
+    """A name, as it is: no control characters and not too long."""
+    if len(text) > MAX_TEXT:
+        raise CellError(f"has {len(text)} characters; at most {MAX_TEXT} are taken")
+    for character in text:
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+            raise CellError(f"has the control character U+{ord(character):04X}")
+    return text
