@@ -62,7 +62,7 @@ class RunStatus:
     """How a run stands."""
 
     run_id: str
-    condition: str  # running, finished, cancelled, failed or crashed
+    state: str  # running, finished, cancelled, failed or crashed
     sweep: str | None
     device: str | None  # its name
     done: int = 0
@@ -73,18 +73,13 @@ class RunStatus:
     eta_s: float | None = None
     message: str | None = None
 
-    @property
-    def active(self) -> bool:
-        """Whether it is being measured now."""
-        return self.condition == "running"
-
 
 def devices() -> list[dict[str, Any]]:
     """Every device here with id, name, type, and the run that holds it (`busy`). Raises LaunchError."""
-    return catalogue()["devices"]
+    return listing()["devices"]
 
 
-def catalogue(device: str | None = None) -> dict[str, Any]:
+def listing(device: str | None = None) -> dict[str, Any]:
     """Devices, implementations with what speaks against them on a device, and sweeps. Raises LaunchError."""
     return _ask(["list", "--json", *(["--device", device] if device else [])])
 
@@ -101,27 +96,17 @@ def start(request: Request, home: Path | None = None) -> str:
     Raises LaunchError, for example if another sweep holds the device.
     """
     sweep = checked(request)
-    home = Path(home or journal.home())
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{sweep.name}-{secrets.token_hex(3)}"
-    log = home / "logs" / f"{run_id}.txt"
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "runner", "run", *_words(request), "--run-id", run_id],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                close_fds=True,
-                cwd=ROOT,
-                env={**os.environ, "ATTNBENCH_HOME": str(home)},
-            )
-    except OSError as error:
-        raise LaunchError(f"The sweep cannot be started: {error.strerror} ({log}).") from error
-    _children.append(process)
-    _wait_until_under_way(process, home, run_id, log)
+    _spawn([*_words(request), "--run-id", run_id], run_id, Path(home or journal.home()))
     return run_id
+
+
+def resume(run_id: str, home: Path | None = None) -> None:
+    """Go on with a run that was cut off. Raises LaunchError, for example if it is running."""
+    folder = _folder(run_id, home)
+    if folder.is_alive():
+        raise LaunchError(f"Run {run_id!r} is running.")
+    _spawn(["--resume", run_id], run_id, Path(home or journal.home()))
 
 
 def runs(home: Path | None = None) -> list[RunStatus]:
@@ -205,19 +190,45 @@ def _ask(words: list[str]) -> dict[str, Any]:
     return json.loads(answer.stdout)
 
 
-def _wait_until_under_way(process: subprocess.Popen[bytes], home: Path, run_id: str, log: Path) -> None:
-    folder = RunFolder(home / "runs" / run_id)
+def _spawn(words: list[str], run_id: str, home: Path) -> None:
+    _reap()
+    log = home / "logs" / f"{run_id}.txt"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "runner", "run", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                close_fds=True,
+                cwd=ROOT,
+                env={**os.environ, "ATTNBENCH_HOME": str(home)},
+            )
+    except OSError as error:
+        raise LaunchError(f"The sweep cannot be started: {error.strerror} ({log}).") from error
+    _children.append(process)
+    try:
+        _wait_until_under_way(process, RunFolder(home / "runs" / run_id))
+    except LaunchError as error:
+        reason = _last_line(log.read_text(errors="replace"))
+        log.unlink()
+        raise LaunchError(reason or str(error)) from None
+
+
+def _wait_until_under_way(process: subprocess.Popen[bytes], folder: RunFolder) -> None:
     deadline = time.monotonic() + _START_LIMIT_S
-    while time.monotonic() < deadline:
+    while not folder.is_alive():
         code = process.poll()
-        if code is None and folder.read_state() is None:
-            time.sleep(_POLL_S)
-            continue
-        if code is None or folder.run_path.is_file():
+        if code == 0:
             return
-        raise LaunchError(_last_line(log.read_text(errors="replace")) or f"The sweep ended at once, exit code {code}.")
-    process.terminate()
-    raise LaunchError(f"The sweep did not get under way within {_START_LIMIT_S:.0f} s; {log} says how far it came.")
+        if code is not None:
+            raise LaunchError(f"The sweep ended at once with exit code {code}.")
+        if time.monotonic() > deadline:
+            process.terminate()
+            raise LaunchError(f"The sweep did not get under way within {_START_LIMIT_S:.0f} s.")
+        time.sleep(_POLL_S)
 
 
 def _status(folder: RunFolder) -> RunStatus:
@@ -231,7 +242,7 @@ def _status(folder: RunFolder) -> RunStatus:
         return RunStatus(folder.run_id, folder.condition(), sweep, device)
     return RunStatus(
         run_id=folder.run_id,
-        condition=folder.condition(),
+        state=folder.condition(),
         sweep=sweep,
         device=device,
         done=state.done,

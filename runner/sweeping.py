@@ -10,7 +10,7 @@ from itertools import groupby
 
 from results.journal import JournalError, RunFolder, State
 from results.records import Measurement, Status, measurement_from_json
-from runner.cells import Cell, cell_to_json, utc_now, without_number
+from runner.cells import Cell, case_words, cell_to_json, utc_now, without_number
 from runner.crew import OPEN_LIMIT_S, Crew
 from runner.job import Cancelled, Job, SweepFailed
 from runner.progress import Progress
@@ -86,6 +86,8 @@ class Sweeping:
 
     def _finish_case(self, cells: list[Cell]) -> None:
         losses = 0
+        done = len(self._cells) - len(self._left)
+        self._crew.log.note(f"{utc_now()} {done}/{len(self._cells)} cells, next {case_words(cells[0].case)}")
         while todo := self._without_hopeless([cell for cell in cells if cell in self._left]):
             before = len(self._left)
             self._work(todo)
@@ -130,6 +132,7 @@ class Sweeping:
 
     def _blame(self, status: Status) -> None:
         """The worker is gone: at a cell, between cells, or before it began."""
+        self._crew.log.note(f"{utc_now()} {self._at.words if self._at else 'No cell announced'}: {self._why}")
         if not self._ready:
             self._failed_starts += 1
             if self._failed_starts == _LOSSES_OF_CASE:

@@ -155,6 +155,8 @@ def main() -> None:
     die_with(arguments.parent)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     Worker(Channel(arguments.read_fd, arguments.write_fd)).serve()
+    sys.stdout.flush()
+    os._exit(0)  # everything is said; tearing the libraries down takes seconds and prints what they leak
 
 
 if __name__ == "__main__":

@@ -45,6 +45,10 @@ class Log:
                 return
         self._append(line)
 
+    def note(self, line: str) -> None:
+        """A line of the supervisor's own."""
+        self._append(f"{line}\n".encode())
+
     def last_words(self) -> str | None:
         """The last line with a message in it."""
         with self._guard:
