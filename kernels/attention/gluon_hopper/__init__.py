@@ -1,0 +1,92 @@
+"""Attention for Hopper alone: warp-specialised kernels in Gluon, fed by the copy engine.
+
+Forward for head dims up to 256. Backward up to 128; beyond, the gradients come from triton_fa2's portable kernels,
+which give `lse` the same meaning. NOTES.md holds the measurements behind the choices.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import math
+
+import torch
+
+from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+
+TRITON_VERSIONS = ((3, 6), (4, 0))  # the first that serves, the first that may not
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+) -> torch.Tensor:
+    """Attention as `kernels.registry.Attention` defines it. Raises UnsupportedCase for tensors it cannot take."""
+    _check(q, k, v)
+    from kernels.attention.gluon_hopper.plan import attend  # needs Gluon, which this package must import without
+
+    if q.numel() == 0 or k.numel() == 0:
+        return q * 0.0
+    scale = 1 / math.sqrt(q.shape[3]) if softmax_scale is None else softmax_scale
+    if scale <= 0:  # the kernel takes the maximum of a row before it scales
+        q, scale = (-q, -scale) if scale < 0 else (q * 0.0, 1.0)
+    return attend(q, k, v, causal, window_size, scale)
+
+
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} of {q.dtype}, {k.dtype}, {v.dtype}"
+    problems = (
+        (q.dim() != 4 or k.dim() != 4, "q, k and v must be (batch, heads, seqlen, head_dim)"),
+        (k.shape != v.shape, "k and v must have the same shape"),
+        (q.shape[:1] + q.shape[3:] != k.shape[:1] + k.shape[3:], "q and k must agree in batch and head_dim"),
+        (k.dim() == 4 and bool(q.shape[1] % max(1, k.shape[1])), "num_heads must be a multiple of num_kv_heads"),
+        (q.shape[-1] > 256, "head_dim must be at most 256"),
+        (q.dtype not in (torch.bfloat16, torch.float16), "the dtype must be bfloat16 or float16"),
+        (not (q.dtype == k.dtype == v.dtype), "q, k and v must have one dtype"),
+        (not (q.device == k.device == v.device), "q, k and v must be on one device"),
+        (q.device.type != "cuda", f"it runs on a Hopper GPU, not on {q.device}"),
+    )
+    problem = next((text for failed, text in problems if failed), None)
+    if problem:
+        raise UnsupportedCase(f"gluon_hopper got {shapes}: {problem}.")
+
+
+def _unavailable() -> str | None:
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed; it exists for Linux: pip install 'triton>=3.6,<4'."
+    version = importlib.metadata.version("triton")
+    if not TRITON_VERSIONS[0] <= tuple(map(int, version.split(".")[:2])) < TRITON_VERSIONS[1]:
+        return f"gluon_hopper is written for Triton 3.6 to 3.9, this is {version}; pip install 'triton>=3.6,<4'."
+    return None
+
+
+def _refuses(case: AttentionCase, device: Device) -> str | None:
+    if case.head_dim_v not in (None, case.head_dim):
+        return f"gluon_hopper needs head_dim_v equal to head_dim, not {case.head_dim_v} and {case.head_dim}."
+    try:
+        importlib.import_module("kernels.attention.gluon_hopper.plan")
+    except (ImportError, AttributeError) as error:  # Gluon is experimental: its names move
+        return f"gluon_hopper cannot use the Gluon of this Triton: {error}."
+    return None
+
+
+IMPLEMENTATIONS = (
+    Implementation(
+        name="gluon_hopper",
+        description="Warp-specialised kernels in Gluon for Hopper: copy engine, asynchronous tensor cores",
+        attention=attention,
+        dtypes=("bfloat16", "float16"),
+        devices=("cuda",),
+        max_head_dim=256,
+        min_compute_capability=(9, 0),
+        max_compute_capability=(9, 0),
+        unavailable=_unavailable(),
+        refuses=_refuses,
+    ),
+)

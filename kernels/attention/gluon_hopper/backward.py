@@ -1,0 +1,246 @@
+"""The warp-specialised backward in one kernel: a program owns 128 keys of one key head and walks over the queries.
+
+FlashAttention-3's structure (arXiv 2407.08608): scores and their gradient are computed transposed, so that P^T and
+dS^T are register operands of dV += P^T dO and dK += dS^T Q. The two consumers own 64 keys each; dQ = dS K needs both,
+so dS goes through shared memory, each consumer computes one 64 x 64 fragment of dQ, and the copy engine adds it to
+a float32 buffer. The order of these additions is not fixed: dQ may differ in its last bits from run to run.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from kernels.attention.gluon_hopper.shim import (
+    hold_weights,
+    opaque_zero,
+    pair_sync,
+    reinterpret,
+    tma_add,
+    tma_load,
+    tma_store,
+)
+
+
+@gluon.jit
+def _query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+                  CAUSAL: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
+    """Query blocks [low, high) that see keys n0 .. n0 + BLOCK_N; those in [left, right) need no mask."""
+    shift = seqlen_k - seqlen_q
+    low = gl.to_tensor(0)
+    high = n_m
+    left = low
+    right = n_m
+    if CAUSAL:
+        low = gl.maximum(n0 - shift, 0) // BLOCK_M
+        left = gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 - shift, 0), BLOCK_M)
+    elif WINDOW:
+        low = gl.maximum(n0 - window + 1 - shift, 0) // BLOCK_M
+        left = gl.cdiv(gl.maximum(n0 + BLOCK_N - window - shift, 0), BLOCK_M)
+    if WINDOW:
+        high = gl.minimum(high, gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 + window - shift, 0), BLOCK_M))
+        right = gl.minimum(right, gl.maximum(n0 + window - shift, 0) // BLOCK_M)
+    if n0 + BLOCK_N > seqlen_k:
+        right = low
+    return low, left, right, gl.maximum(high, low)
+
+
+@gluon.jit
+def _next(m, member, low, high):
+    """The query block after m; after the last, the first of the next query head."""
+    m += 1
+    again = m >= high
+    return gl.where(again, low, m), member + again.to(gl.int32)
+
+
+@gluon.jit
+def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):
+    q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
+    q_s, k_s, v_s, do_s, lse_s, delta_s, ds_s = tiles
+    kv_full, q_full, q_empty, do_full, do_empty = barriers
+    batch, h_kv, n0, low, left, right, high = place
+    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
+    mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
+    tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
+    tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
+    m = low
+    member = gl.to_tensor(0)
+    for i in range(group_size * (high - low)):
+        slot = i % SLOTS
+        phase = (i // SLOTS) & 1
+        h = h_kv * group_size + member
+        row = (batch * num_heads + h) * padded_q + m * BLOCK_M
+        mbarrier.wait(q_empty.index(slot), phase ^ 1)
+        mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes + BLOCK_M * 4)
+        tma_load(q_desc, [batch, h, m * BLOCK_M, 0], q_full.index(slot), q_s.index(slot))
+        tma_load(lse_desc, [row], q_full.index(slot), lse_s.index(slot))
+        mbarrier.wait(do_empty.index(slot), phase ^ 1)
+        mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 4)
+        tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
+        tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
+        m, member = _next(m, member, low, high)
+
+
+@gluon.jit
+def _mask(p, m, n0, consumer: gl.constexpr, shift, seqlen_k, window, BLOCK_M: gl.constexpr, CAUSAL: gl.constexpr,
+          WINDOW: gl.constexpr):  # fmt: skip
+    layout: gl.constexpr = p.type.layout
+    half: gl.constexpr = p.shape[0]
+    keys = n0 + consumer * half + gl.arange(0, half, gl.SliceLayout(1, layout))[:, None]
+    rows = m * BLOCK_M + shift + gl.arange(0, BLOCK_M, gl.SliceLayout(0, layout))[None, :]
+    keep = keys < seqlen_k
+    if CAUSAL:
+        keep = keep & (rows >= keys)
+    if WINDOW:
+        keep = keep & (rows - keys < window)
+        if not CAUSAL:
+            keep = keep & (keys - rows < window)
+    return gl.where(keep, p, 0.0)
+
+
+@gluon.jit
+def _dq_fragment(ds, k, consumer: gl.constexpr, BLOCK_M: gl.constexpr, FRAGMENT: gl.constexpr):
+    """The operands of this consumer's fragment of dQ: half of the columns, or half of the rows."""
+    if BLOCK_M == FRAGMENT:
+        return ds.permute((1, 0)), k.slice(consumer * FRAGMENT, FRAGMENT, 1)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return ds.slice(consumer * FRAGMENT, FRAGMENT, 1).permute((1, 0)), k
+
+
+@gluon.jit
+def _consumer(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, tiles, dq_s, barriers, place, sizes, scale,
+              softmax_scale, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+              CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    q_s, k_s, v_s, do_s, lse_s, delta_s, ds_s = tiles
+    kv_full, q_full, q_empty, do_full, do_empty = barriers
+    batch, h_kv, n0, low, left, right, high = place
+    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
+    dtype: gl.constexpr = q_s.dtype
+    HALF: gl.constexpr = BLOCK_N // 2
+    FRAGMENT: gl.constexpr = 64
+    score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
+    kv_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
+    operand: gl.constexpr = gl.DotOperandLayout(0, kv_layout, 2)
+    columns: gl.constexpr = gl.SliceLayout(0, score_layout)
+    dk = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
+    dv = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
+    zero = gl.zeros([HALF, BLOCK_M], gl.float32, score_layout)
+    zero_dq = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, dq_layout)
+    mbarrier.wait(kv_full, 0)
+    m = low
+    member = gl.to_tensor(0)
+    for i in range(group_size * (high - low)):
+        slot = i % SLOTS
+        phase = (i // SLOTS) & 1
+        z = opaque_zero()
+        k = k_s.index(z).reshape([BLOCK_N, HEAD_DIM])
+        v = v_s.index(z).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0)
+        ds_tile = ds_s.index(i % 2)
+        q = q_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
+        do = do_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
+        mbarrier.wait(q_full.index(slot), phase)
+        k_half = k.slice(consumer * HALF, HALF, 0)
+        s_token = warpgroup_mma(k_half, q.permute((1, 0)), zero, use_acc=False, is_async=True)
+        mbarrier.wait(do_full.index(slot), phase)
+        dp_token = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)
+        s_t = warpgroup_mma_wait(1, deps=(s_token,))
+        p = gl.exp2(s_t * scale - lse_s.index(slot).load(columns)[None, :])  # rows beyond the end hold lse = +inf
+        if MASKED:  # noqa: SIM102 - decided at compile time
+            if (m < left) | (m >= right):
+                p = _mask(p, m, n0, consumer, seqlen_k - seqlen_q, seqlen_k, window, BLOCK_M, CAUSAL, WINDOW)
+        p16 = hold_weights(p.to(dtype))
+        delta = delta_s.index(slot).load(columns)
+        dp = warpgroup_mma_wait(0, deps=(dp_token,))
+        p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
+        if BLOCK_M > FRAGMENT:
+            p = p16.to(gl.float32)  # head_dim 64: 64 registers less; with p itself 520 bytes are spilled (3.6)
+        ds = p * (dp - delta[None, :])
+        dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
+        ds16 = ds.to(dtype)
+        ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
+        ds_tile.slice(consumer * HALF, HALF, 0).store(ds16)
+        fence_async_shared()
+        pair_sync()  # both halves of dS are written; two tiles in turn, so that none is overwritten while read
+        left_operand, right_operand = _dq_fragment(ds_tile, k, consumer, BLOCK_M, FRAGMENT)
+        dq_token = warpgroup_mma(left_operand, right_operand, zero_dq, use_acc=False, is_async=True)
+        dv, p_operand = warpgroup_mma_wait(1, deps=(dv_token, p_operand))
+        mbarrier.arrive(do_empty.index(slot), count=1)
+        dk_token = warpgroup_mma(ds_operand, q, dk, is_async=True)
+        dq = warpgroup_mma_wait(1, deps=(dq_token,))
+        tma.store_wait(0)  # the fragment before has left its buffer
+        dq_s.store(dq)
+        fence_async_shared()
+        head = batch * num_heads + h_kv * group_size + member
+        fragment = (head * n_m + m) * 2 + consumer
+        tma_add(dq_desc, [fragment * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], dq_desc.layout))
+        dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
+        mbarrier.arrive(q_empty.index(slot), count=1)
+        m, member = _next(m, member, low, high)
+    pair_sync()  # the other consumer has read all keys: their tiles take the gradients to the copy engine
+    k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
+    v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
+    fence_async_shared()
+    pair_sync()
+    if consumer == 0:
+        tma_store(dk_desc, [batch, h_kv, n0, 0], k_s.index(0))
+    else:
+        tma_store(dv_desc, [batch, h_kv, n0, 0], v_s.index(0))
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window"])
+def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, lse_desc, delta_desc, num_heads,
+                    group_size, seqlen_q, seqlen_k, padded_q, n_m, window, scale, softmax_scale,
+                    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+                    CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e), `padded_q` n_m x BLOCK_M."""
+    dtype: gl.constexpr = q_desc.dtype
+    q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
+    do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
+    k_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
+    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
+    ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_M], dtype)
+    ds_s = gl.allocate_shared_memory(dtype, [2, BLOCK_N, BLOCK_M], ds_layout)
+    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. conversion.py undoes it.
+    dq_layout: gl.constexpr = gl.SharedLinearLayout(
+        [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16], [0, 32]]
+    )
+    dq_0 = gl.allocate_shared_memory(gl.float32, [64, 64], dq_layout)
+    dq_1 = gl.allocate_shared_memory(gl.float32, [64, 64], dq_layout)
+    lse_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
+    delta_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], delta_desc.layout)
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+    kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
+    q_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
+    q_empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
+    do_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
+    do_empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
+    mbarrier.init(kv_full, count=1)
+    for i in gl.static_range(SLOTS):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(do_full.index(i), count=1)
+        mbarrier.init(q_empty.index(i), count=2)
+        mbarrier.init(do_empty.index(i), count=2)
+    n0 = gl.program_id(0) * BLOCK_N
+    h_kv = gl.program_id(1)
+    batch = gl.program_id(2)
+    low, left, right, high = _query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
+    descriptors = (q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc)
+    tiles = (q_s, k_s, v_s, do_s, lse_s, delta_s, ds_s)
+    barriers = (kv_full, q_full, q_empty, do_full, do_empty)
+    place = (batch, h_kv, n0, low, left, right, high)
+    sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
+    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    gl.warp_specialize([
+        (_producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS)),
+        (_consumer, (0, dq_desc, dk_desc, dv_desc, tiles, dq_0, barriers, place, sizes, scale, softmax_scale, BLOCK_M,
+                     BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
+        (_consumer, (1, dq_desc, dk_desc, dv_desc, tiles, dq_1, barriers, place, sizes, scale, softmax_scale, BLOCK_M,
+                     BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
+    ], [4, 4], [240, 240])  # fmt: skip

@@ -1,0 +1,48 @@
+"""Before and after the backward kernel: delta = rowsum(dout x out), and dQ from float32 fragments to its own dtype."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["num_heads", "seqlen_q", "padded_q"])
+def prepare_kernel(out, dout, lse, lse_padded, delta_padded, out_b, out_h, out_m, do_b, do_h, do_m, num_heads, seqlen_q,
+                   padded_q, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):  # fmt: skip
+    """delta and a copy of lse, padded to whole tiles by rows that weigh nothing (lse = +inf, delta = 0)."""
+    head = tl.program_id(1).to(tl.int64)
+    batch = head // num_heads
+    h = head - batch * num_heads
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK_D)
+    inside = rows < seqlen_q
+    mask = inside[:, None] & (columns < HEAD_DIM)[None, :]
+    o = tl.load(out + batch * out_b + h * out_h + rows[:, None].to(tl.int64) * out_m + columns[None, :], mask, 0.0)
+    do = tl.load(dout + batch * do_b + h * do_h + rows[:, None].to(tl.int64) * do_m + columns[None, :], mask, 0.0)
+    delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
+    tl.store(delta_padded + head * padded_q + rows, delta, rows < padded_q)
+    value = tl.load(lse + head * seqlen_q + rows, inside, float("inf"))
+    tl.store(lse_padded + head * padded_q + rows, value, rows < padded_q)
+
+
+@triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m"])
+def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, softmax_scale,
+                  BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr):  # fmt: skip
+    """One 64 x 64 fragment of dQ, from the order of the registers that held it to rows and columns."""
+    fragment = tl.program_id(0)
+    head = tl.program_id(1).to(tl.int64)
+    batch = head // num_heads
+    h = head - batch * num_heads
+    values = tl.load(fragments + (head * n_m * 2 + fragment) * 4096 + tl.arange(0, 4096))
+    # bits of the offset, highest first: c5 c4 c3 | r5 r4 | r2 r1 r0 | c2 c1 | r3 | c0
+    values = tl.reshape(values, [8, 4, 8, 4, 2, 2])
+    values = tl.reshape(tl.permute(values, [1, 4, 2, 0, 3, 5]), [64, 64])
+    m = fragment // 2
+    half = (fragment % 2) * 64
+    if BLOCK_M == 64:
+        rows = m * BLOCK_M + tl.arange(0, 64)
+        columns = half + tl.arange(0, 64)
+    else:
+        rows = m * BLOCK_M + half + tl.arange(0, 64)
+        columns = tl.arange(0, 64)
+    mask = (rows < seqlen_q)[:, None] & (columns < HEAD_DIM)[None, :]
+    place = dq + batch * dq_b + h * dq_h + rows[:, None].to(tl.int64) * dq_m + columns[None, :]
+    tl.store(place, (values * softmax_scale).to(dq.dtype.element_ty), mask)

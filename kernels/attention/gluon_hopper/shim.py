@@ -1,0 +1,97 @@
+"""What differs between triton 3.6 and 3.9, and the few Hopper instructions that Gluon does not offer by name.
+
+Gluon is experimental: every name that moved is bound here once, at import, so that the kernels read the same on
+every version. Named barriers 8 to 15 are free: triton takes 0 to 4 for the partitions of a specialised kernel.
+"""
+
+from triton._C.libtriton import ir
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
+from triton.experimental.gluon.language.nvidia.hopper import tma
+
+tma_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+tma_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+
+if hasattr(tma, "async_atomic_add"):
+    tma_add = tma.async_atomic_add
+else:
+
+    @builtin
+    def tma_add(tensor_desc, coord, src, _semantic=None):
+        """Add a tile of shared memory to global memory by the copy engine (bound in 3.6, named from 3.8 on)."""
+        coord = _semantic._convert_to_ir_values(coord, require_i64=False)
+        _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, tensor_desc.handle, coord, src.handle)
+
+
+@builtin
+def reinterpret(memory, dtype, shape, layout, _semantic=None):
+    """The same shared memory seen with another shape and layout."""
+    method = getattr(memory, "reinterpret", None) or memory._reinterpret
+    return method(dtype, shape, layout, _semantic=_semantic)
+
+
+@gluon.jit
+def _execute(instruction: gl.constexpr):
+    gl.inline_asm_elementwise(instruction, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def turn_wait(consumer: gl.constexpr):
+    """Wait until the other of two consumers has handed over the tensor cores."""
+    if consumer == 0:
+        _execute("bar.sync 14, 256; mov.b32 $0, 0;")
+    else:
+        _execute("bar.sync 15, 256; mov.b32 $0, 0;")
+
+
+@gluon.jit
+def turn_give(consumer: gl.constexpr):
+    """Let that consumer issue its products."""
+    if consumer == 0:
+        _execute("bar.arrive 14, 256; mov.b32 $0, 0;")
+    else:
+        _execute("bar.arrive 15, 256; mov.b32 $0, 0;")
+
+
+@gluon.jit
+def pair_sync():
+    """A barrier of both consumer warpgroups."""
+    _execute("bar.sync 8, 256; mov.b32 $0, 0;")
+
+
+@gluon.jit
+def opaque_zero():
+    """A zero that is not hoisted: keeps shared memory descriptors out of the registers that live across a loop."""
+    return gl.inline_asm_elementwise("mov.u32 $0, 0;", "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def hold_before_wait(row_sum):
+    """Keep the exponentials that lead to this non-negative row sum in front of the next wait for a product.
+
+    ptxas otherwise sinks them below the wait, and softmax no longer overlaps with the product.
+    """
+    return gl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.lt.f32 p, $1, 0f00000000; @p nanosleep.u32 0; mov.b32 $0, $1; }",
+        "=f,f",
+        [row_sum],
+        dtype=gl.float32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def hold_weights(p):
+    """The same for a tile of 16-bit weights, none of them negative."""
+    return gl.inline_asm_elementwise(
+        "{ .reg .pred p; .reg .b32 t; or.b32 t, $4, $5; or.b32 t, t, $6; or.b32 t, t, $7;"
+        " setp.lt.s32 p, t, 0; @p nanosleep.u32 0;"
+        " mov.b32 $0, $4; mov.b32 $1, $5; mov.b32 $2, $6; mov.b32 $3, $7; }",
+        "=r,=r,=r,=r,r,r,r,r",
+        [p],
+        dtype=p.dtype,
+        is_pure=False,
+        pack=8,
+    )

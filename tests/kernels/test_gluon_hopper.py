@@ -1,0 +1,231 @@
+"""gluon_hopper against the float64 oracle on a Hopper GPU, and its compiled form on any machine with Triton."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from kernels import reference, registry
+from kernels.attention import gluon_hopper, torch_naive
+
+ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
+ROUNDING = {torch.bfloat16: 1e-3, torch.float16: 1.5e-4}  # a quarter of the dtype's spacing at 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A case to check; the defaults are the plain one."""
+
+    seqlen_q: int
+    seqlen_k: int
+    head_dim: int
+    causal: bool = False
+    window_size: int = 0
+    num_heads: int = 3
+    num_kv_heads: int = 3
+    batch: int = 2
+    dtype: torch.dtype = torch.bfloat16
+    magnitude: float = 1.0  # of q and k
+    softmax_scale: float | None = None
+
+    @property
+    def options(self) -> dict[str, object]:
+        return {"causal": self.causal, "window_size": self.window_size, "softmax_scale": self.softmax_scale}
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """q, k, v, dout."""
+        generator = torch.Generator("cuda").manual_seed(0)
+        heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads, self.num_heads)
+        lengths = (self.seqlen_q, self.seqlen_k, self.seqlen_k, self.seqlen_q)
+        amplitudes = (self.magnitude, self.magnitude, 1.0, 1.0)
+        return tuple(
+            (torch.randn(self.batch, h, s, self.head_dim, device="cuda", generator=generator) * a).to(self.dtype)
+            for h, s, a in zip(heads, lengths, amplitudes, strict=True)
+        )
+
+
+def results_of(attention: registry.Attention, tensors: tuple[torch.Tensor, ...], **options: object) -> dict:
+    """out, dq, dk, dv."""
+    *inputs, dout = tensors
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    out = attention(*inputs, **options)
+    return dict(zip(("out", "dq", "dk", "dv"), (out.detach(), *torch.autograd.grad(out, inputs, dout)), strict=True))
+
+
+def relative_error(value: torch.Tensor, wanted: torch.Tensor) -> float:
+    norm = wanted.norm().item()
+    return (value.double() - wanted).norm().item() / (norm or 1.0)
+
+
+def assert_within_budget(problem: Problem, tensors: tuple[torch.Tensor, ...] | None = None) -> None:
+    """Each result's error is at most twice torch_naive's in the same dtype, plus rounding."""
+    tensors = tensors or problem.tensors()
+    wanted = reference.gradients(*tensors, **problem.options)
+    ours = results_of(gluon_hopper.attention, tensors, **problem.options)
+    naive = results_of(torch_naive.attention, tensors, **problem.options)
+    for name, value in ours.items():
+        error = relative_error(value, getattr(wanted, name))
+        budget = 2 * relative_error(naive[name], getattr(wanted, name)) + ROUNDING[problem.dtype]
+        assert error <= budget, f"{name} of {problem}: error {error:.1e}, budget {budget:.1e}"
+
+
+class TestOnHopper:
+    pytestmark = [*on_hopper, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    @pytest.mark.parametrize(
+        ("seqlen_q", "seqlen_k"),
+        [(1, 1), (63, 63), (128, 128), (200, 200), (1000, 1000), (1, 1000), (200, 1000), (1000, 200), (513, 130)],
+    )
+    def test_every_length_is_right(self, seqlen_q: int, seqlen_k: int, head_dim: int, causal: bool) -> None:
+        assert_within_budget(Problem(seqlen_q, seqlen_k, head_dim, causal))
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    @pytest.mark.parametrize("window_size", [1, 17, 129, 500])
+    def test_windows_are_right(self, window_size: int, head_dim: int, causal: bool) -> None:
+        assert_within_budget(Problem(1000, 1000, head_dim, causal, window_size))
+        assert_within_budget(Problem(300, 700, head_dim, causal, window_size))
+        assert_within_budget(Problem(700, 300, head_dim, causal, window_size))
+
+    @pytest.mark.parametrize("head_dim", [16, 20, 32, 40, 80, 96, 192])
+    def test_head_dims_between_are_padded(self, head_dim: int) -> None:
+        assert_within_budget(Problem(200, 333, head_dim, causal=True))
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    @pytest.mark.parametrize("num_kv_heads", [1, 2])
+    def test_query_heads_share_key_heads(self, num_kv_heads: int, head_dim: int, causal: bool) -> None:
+        assert_within_budget(Problem(300, 400, head_dim, causal, num_heads=8, num_kv_heads=num_kv_heads))
+
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    def test_float16_is_right(self, head_dim: int) -> None:
+        assert_within_budget(Problem(300, 500, head_dim, causal=True, dtype=torch.float16))
+
+    @pytest.mark.parametrize("magnitude", [8.0, 30.0])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    def test_large_scores_are_right(self, head_dim: int, magnitude: float) -> None:
+        assert_within_budget(Problem(300, 300, head_dim, causal=True, magnitude=magnitude))
+
+    @pytest.mark.parametrize("softmax_scale", [-0.1, 0.0, 0.3])
+    def test_any_scale_is_right(self, softmax_scale: float) -> None:
+        assert_within_budget(Problem(200, 200, 128, causal=True, softmax_scale=softmax_scale))
+
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    def test_strided_and_expanded_tensors_are_right(self, head_dim: int) -> None:
+        problem = Problem(300, 300, head_dim, causal=True)
+        q, k, v, dout = problem.tensors()
+        assert_within_budget(problem, tuple(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, dout)))
+        assert_within_budget(problem, (q, k[:, :1].expand_as(k), v[:, :1].expand_as(v), dout))
+        assert_within_budget(problem, tuple(x.mT.contiguous().mT for x in (q, k, v, dout)))
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    def test_many_tiles_give_the_same_result_every_time(self, head_dim: int, causal: bool) -> None:
+        problem = Problem(1900, 2048, head_dim, causal, num_heads=5, num_kv_heads=5)
+        tensors = problem.tensors()
+        first = results_of(gluon_hopper.attention, tensors, **problem.options)
+        for _ in range(10):
+            again = results_of(gluon_hopper.attention, tensors, **problem.options)
+            assert all(torch.equal(first[name], again[name]) for name in ("out", "dk", "dv"))
+            assert relative_error(again["dq"], first["dq"].double()) < ROUNDING[problem.dtype]  # summed in any order
+        assert_within_budget(problem)
+
+    def test_logsumexp_has_the_meaning_that_the_backward_expects(self) -> None:
+        from kernels.attention.gluon_hopper import launch
+
+        q, k, v, _ = Problem(300, 200, 128).tensors()
+        lse = launch.forward(q, k, v, launch.Mask(causal=True, window_size=0), 128**-0.5)[1]
+        wanted = reference.attention(q, k, v, causal=True).lse / math.log(2)
+        assert torch.all(lse[:, :, :100] == math.inf)  # rows that see no key
+        torch.testing.assert_close(lse[:, :, 100:].double(), wanted[:, :, 100:], atol=1e-4, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def reports() -> list:
+    offline = pytest.importorskip(
+        "kernels.attention.gluon_hopper.offline", reason="Triton, with Gluon, exists for Linux", exc_type=ImportError
+    )
+    return list(offline.compile_all(variant for variant in offline.variants() if variant.mask == "causal"))
+
+
+def test_every_kernel_fits_the_shared_memory_of_a_block(reports: list) -> None:
+    from kernels.attention.gluon_hopper.offline import SHARED_MEMORY
+
+    assert len(reports) == 5
+    assert [report for report in reports if report.shared_bytes > SHARED_MEMORY] == []
+
+
+def test_no_product_is_serialised(reports: list) -> None:
+    assert [report for report in reports if report.warnings] == []
+
+
+def test_little_is_spilled(reports: list) -> None:
+    assert [report for report in reports if report.spilled_bytes > 400] == []
+
+
+def hopper(**changes: object) -> registry.Device:
+    return registry.Device(**{"type": "cuda", "name": "H200", "compute_capability": (9, 0), **changes})
+
+
+@dataclass(frozen=True)
+class Case:
+    num_heads: int | None = 8
+    num_kv_heads: int | None = 8
+    seqlen_q: int | None = 128
+    seqlen_k: int | None = 128
+    head_dim: int | None = 128
+    head_dim_v: int | None = 128
+    dtype: str | None = "bfloat16"
+    causal: bool | None = True
+    window_size: int | None = 0
+
+
+@pytest.mark.skipif(gluon_hopper.IMPLEMENTATIONS[0].unavailable is not None, reason="Triton is not installed")
+@pytest.mark.parametrize(
+    ("case", "device", "reason"),
+    [
+        (Case(), hopper(), None),
+        (Case(), hopper(compute_capability=(10, 0)), "compute capability"),
+        (Case(), hopper(compute_capability=(8, 9)), "compute capability"),
+        (Case(), registry.Device(type="cpu", name="CPU"), "not on cpu"),
+        (Case(dtype="float32"), hopper(), "float32"),
+        (Case(head_dim=512, head_dim_v=512), hopper(), "head_dim 512"),
+        (Case(head_dim_v=64), hopper(), "head_dim_v"),
+    ],
+)
+def test_it_says_what_it_cannot_run(case: Case, device: registry.Device, reason: str | None) -> None:
+    answer = registry.get("gluon_hopper").reason_against(case, device)
+    assert (answer is None) if reason is None else (reason in answer)
+
+
+def test_a_call_on_the_cpu_says_where_it_runs() -> None:
+    q = torch.zeros(1, 1, 16, 64, dtype=torch.bfloat16)
+    with pytest.raises(registry.UnsupportedCase, match="Hopper"):
+        gluon_hopper.attention(q, q, q)
+
+
+@pytest.mark.parametrize(
+    ("stride_of", "copied"),
+    [("contiguous", False), ("heads beside rows", False), ("expanded", True), ("odd rows", True), ("transposed", True)],
+)
+def test_only_what_the_copy_engine_cannot_address_is_copied(stride_of: str, copied: bool) -> None:
+    launch = pytest.importorskip("kernels.attention.gluon_hopper.launch", exc_type=ImportError)
+    x = torch.randn(2, 3, 20, 64).to(torch.bfloat16)
+    x = {
+        "contiguous": x,
+        "heads beside rows": x.transpose(1, 2).contiguous().transpose(1, 2),
+        "expanded": x[:, :1].expand(2, 3, 20, 64),
+        "odd rows": torch.randn(2, 3, 20, 65).to(torch.bfloat16)[..., :64],
+        "transposed": x.mT.contiguous().mT,
+    }[stride_of]
+    ready = launch.addressable(x)
+    assert (ready is not x) == copied
+    assert torch.equal(ready, x)
+    assert ready.stride(3) == 1
+    assert all(stride % 8 == 0 and stride > 0 for stride in ready.stride()[:3])
