@@ -32,6 +32,7 @@ LAYOUT = f"{zlib.crc32(SCHEMA.encode()):08x}"  # a file with another layout is n
 _WAIT_S = 2.0  # for another process to let go of the file
 _FILE_TROUBLE = (duckdb.IOException, duckdb.FatalException, duckdb.InternalException, duckdb.SerializationException)
 _PIECE = 2000  # rows of an answer fetched at a time
+_DAMAGE = re.compile(r"checksum|not a valid DuckDB|Could not read enough bytes|replaying WAL", re.IGNORECASE)
 _SAME_RESULTS = "This is a copy in memory of the same results"
 _locks: dict[Path | None, threading.RLock] = {}
 _open: dict[Path, int] = {}
@@ -69,7 +70,9 @@ class Store:
                 cursor.execute(sql, list(params))
                 while rows := cursor.fetchmany(_PIECE):
                     yield from rows
-        except _FILE_TROUBLE as error:
+        except duckdb.Error as error:
+            if not _of_the_file(error):
+                raise
             raise StoreError(f"{_first_line(error)}; run `python -m results rebuild` and try again.") from error
 
     def refresh(self) -> int:
@@ -96,7 +99,9 @@ class Store:
         try:
             with closing(connection.cursor()) as cursor:
                 return work(cursor)
-        except _FILE_TROUBLE as error:
+        except duckdb.Error as error:
+            if not _of_the_file(error):
+                raise
             if self.path is None and connection is self._connection:
                 raise StoreError(f"The results cannot be read: {_first_line(error)}.") from error
             with self._lock:
@@ -203,6 +208,11 @@ def _ensure_layout(connection: duckdb.DuckDBPyConnection) -> None:
         cursor.execute("CHECKPOINT")  # a crash before it would have to replay tables being made
 
 
+def _of_the_file(error: duckdb.Error) -> bool:
+    """Whether the file is to blame and not the query; a block with a wrong checksum raises a bare Error."""
+    return isinstance(error, _FILE_TROUBLE) or type(error) is duckdb.Error
+
+
 def _holder(error: Exception) -> str | None:
     """Of a refused lock: the id of the process that has it."""
     if "Could not set lock" not in str(error):
@@ -222,7 +232,7 @@ def _notice(path: Path | None, error: Exception) -> str:
         return (
             f"{_SAME_RESULTS}: {path} cannot be written; set ATTNBENCH_HOME to a folder that can be to keep the file."
         )
-    reason = _first_line(error)
+    reason = "it is damaged" if _DAMAGE.search(text) else _first_line(error)
     return f"{_SAME_RESULTS}: {path} cannot be used ({reason}); `python -m results rebuild` makes it anew."
 
 
