@@ -23,7 +23,9 @@ st.markdown(f"{messages.source_badges(row['source'])} {records.state_badge(row['
 st.caption(f"{messages.counted(int(row['numbers']), 'number')}, {messages.counted(int(row['failures']), 'failure')}")
 facts, log = st.columns(2)
 with facts:
+    st.markdown("**Environment**")
     detail.run_facts(row)
 with log:
+    st.markdown("**End of the log**")
     records.show_log(chosen, row["source"])
 messages.download("Download this run", chosen, lambda: ask(queries.run_rows, chosen), "run_csv")

@@ -32,7 +32,7 @@ NUMBERS = {
 WINNER_COLUMNS = ("dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "ties", "failed", "cases")
 
 
-def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str) -> tuple | None:
+def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str, *, selectable: bool = True) -> tuple | None:
     """One chart a dtype, side by side where there is room; returns the (dtype, seqlen, head_dim) that was clicked."""
     seqlens, head_dims = axis(table["seqlen"]), axis(table["head_dim"])
     kinds = sorted(table["dtype"].dropna().unique()) or [None]
@@ -45,12 +45,12 @@ def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str) -> tuple | None:
                 event = st.plotly_chart(
                     draw(rows, seqlens, head_dims),
                     key=f"{key}_{dtype}",
-                    on_select="rerun",
+                    on_select="rerun" if selectable else "ignore",
                     selection_mode="points",
                     config=CHART,
                     alt=f"{alt}, {dtype or 'dtype not said'}",
                 )
-                clicked = clicked or _place(event, dtype)
+                clicked = clicked or (_place(event, dtype) if selectable else None)
     return clicked
 
 

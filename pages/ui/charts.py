@@ -128,14 +128,19 @@ def memory_lines(
                 hovertemplate=f"{name} by formula<br>seqlen %{{x}}<br>%{{customdata}}<extra></extra>",
             )
         _mark_first_oom(figure, rows, name, colour, capacity_mb, table["value"].max())
-    if capacity_mb:
-        figure.add_hline(
-            y=capacity_mb,
-            line={"dash": "dash", "width": 1.5},
-            annotation_text=f"device memory {words.mib(capacity_mb)}",
-        )
     ticks = sorted({*table["seqlen"].dropna().astype(int), *formulas["seqlen"].dropna().astype(int)})
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[words.size(tick) for tick in ticks], title="seqlen")
+    if capacity_mb and ticks:
+        figure.add_scatter(
+            x=[ticks[0], ticks[-1]],
+            y=[capacity_mb, capacity_mb],
+            mode="lines+text",
+            text=[f"device memory {words.mib(capacity_mb)}", ""],
+            textposition="top right",
+            line={"dash": "dash", "width": 1.5, "color": EMPTY_COLOUR},
+            showlegend=False,
+            hoverinfo="skip",
+        )
     top = max([capacity_mb or 0, *table["value"].dropna(), *formulas["value"].dropna(), 1e-3])
     bottom = min([top, *table["value"].dropna()])
     marks = [2.0**power for power in range(-12, 26, 4)]

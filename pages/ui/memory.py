@@ -144,6 +144,7 @@ def with_formula(table: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
     ]
     shown = table[columns].rename(columns={"value": "memory_mb"}).reset_index(drop=True)
     formula = predicted["value"].reset_index(drop=True) if len(predicted) else pd.Series(index=shown.index, dtype=float)
+    shown["head_dim"] = pd.to_numeric(shown["head_dim"], errors="coerce").astype("Int64")
     shown.insert(6, "formula_mb", formula)
     shown.insert(7, "of_formula", shown["memory_mb"] / formula)
     return shown

@@ -50,7 +50,7 @@ def show_table(runs: pd.DataFrame) -> None:
         alt="Every run, newest first",
         height=min(420, 38 + 35 * len(shown)),
         column_config={
-            "created": st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm"),
+            "created": st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm", width=150),
             "run_id": st.column_config.TextColumn("run", width="medium"),
             "title": st.column_config.TextColumn("title", width="medium"),
         },
@@ -63,14 +63,17 @@ def state_badge(state: str) -> str:
 
 
 def log_tail(run_id: str, source: str = "local") -> str:
-    """The end of a run's log; empty if it has none."""
-    path = folder(run_id, source).log_path
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - _LOG_BYTES))
-            return file.read().decode("utf-8", errors="replace")
-    except OSError:
-        return ""
+    """The end of a run's log, or of what its process printed; empty if it has neither."""
+    for path in (folder(run_id, source).log_path, journal.home() / "logs" / f"{run_id}.txt"):
+        try:
+            with open(path, "rb") as file:
+                file.seek(max(0, path.stat().st_size - _LOG_BYTES))
+                text = file.read().decode("utf-8", errors="replace")
+        except OSError:
+            continue
+        if text.strip():
+            return text
+    return ""
 
 
 def show_log(run_id: str, source: str) -> None:

@@ -1,0 +1,135 @@
+"""The sweeps of this machine: following those that run, cancelling, resuming, and what became of the others."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui import cells, charts, guard, records, words
+from pages.ui.data import ask, store
+from results import journal, queries
+from results.queries import Filters
+from runner import launch
+from runner.launch import LaunchError
+
+ACTIVE_S, IDLE_S = 2, 15  # an idle tab still looks, or it would never learn of a sweep started elsewhere
+_HISTORY = 20
+
+
+def follow(allowed: bool) -> None:
+    """The running sweeps, drawn again every few seconds without the rest of the page."""
+    problem = st.session_state.pop("start_problem", None)
+    if problem:
+        st.error(problem, icon=":material/error:")
+    before = _running()
+    st.fragment(_follow, run_every=ACTIVE_S if before else IDLE_S)(before, allowed)
+
+
+def history(allowed: bool) -> None:
+    """The latest sweeps and how they ended; those that were cut off can go on."""
+    statuses = [status for status in launch.runs() if status.total or status.state != "finished"][:_HISTORY]
+    if not statuses:
+        st.caption("None yet. A sweep started from the command line shows up here too.")
+        return
+    for status in statuses:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            text = f"{records.state_badge(status.state)} `{status.run_id}` {status.done} of {status.total} cells"
+            st.markdown(f"{text}{' · ' + status.message if status.message else ''}", width="stretch")
+            if status.state in ("crashed", "cancelled", "failed"):
+                st.button(
+                    "Resume",
+                    icon=":material/resume:",
+                    key=f"resume_{status.run_id}",
+                    on_click=_resume,
+                    args=(status.run_id,),
+                    disabled=not allowed,
+                )
+    st.page_link("pages/runs.py", label="All runs, logs and downloads", icon=":material/history:")
+
+
+def _running() -> tuple[str, ...]:
+    return tuple(status.run_id for status in launch.runs() if status.state == "running")
+
+
+def _follow(before: tuple[str, ...], allowed: bool) -> None:
+    running = _running()
+    if running != before:
+        st.rerun()
+    for run_id in running:
+        with st.container(border=True):
+            _progress(run_id, allowed)
+            _arriving(run_id)
+    if not running:
+        st.caption("No sweep is running on this machine.")
+
+
+def _progress(run_id: str, allowed: bool) -> None:
+    status = launch.status(run_id)
+    share = status.done / status.total if status.total else 0.0
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"{records.state_badge(status.state)} **{run_id}**", width="stretch")
+        with st.popover("Cancel", icon=":material/stop_circle:", disabled=not allowed):
+            st.markdown("Stop after the cell it is at? What was measured is kept, and the sweep can be resumed.")
+            st.button("Yes, cancel it", key=f"cancel_{run_id}", type="primary", on_click=_cancel, args=(run_id,))
+    left = f"about {words.seconds(status.eta_s)} left" if status.eta_s is not None else "estimating"
+    st.progress(min(1.0, share), text=f"{status.done} of {status.total} cells · {left}")
+    st.caption(f"Now: {status.current or 'preparing'}{' · ' + status.message if status.message else ''}")
+    if journal.RunFolder(journal.home() / "runs" / run_id).cancel_requested():
+        st.info("Cancelling: it stops after the cell it is at.", icon=":material/hourglass_top:")
+    with st.expander("Log", icon=":material/terminal:", key=f"log_{run_id}"):
+        st.code(records.log_tail(run_id) or "nothing yet", language=None, height=200, wrap_lines=True)
+
+
+def _arriving(run_id: str) -> None:
+    """The fastest implementation of each cell as far as it is known; the rest waits."""
+    store()
+    arrived = ask(queries.run_progress, run_id)
+    ok = arrived[arrived["status"] == "ok"]
+    if ok.empty:
+        st.caption("No number yet. The first ones come after compiling and the check against the oracle.")
+        return
+    timing = "kernel" if "kernel" in set(ok["timing"]) else str(ok["timing"].iloc[0])
+    modes = [mode for mode in ("fwd", "bwd", "fwd_bwd") if mode in set(ok["mode"])]
+    mode = st.segmented_control("Mode", modes, default=modes[0], required=True, key=f"live_mode_{run_id}")
+    sweep = journal.RunFolder(journal.home() / "runs" / run_id).run().sweep
+    chosen = Filters(run=(run_id,), mode=mode, timing=timing, baseline=sweep.get("baseline"))
+    won = _with_waiting(cells.winner_cells(ask(queries.winners, chosen)), sweep)
+    names = sorted(won["winner"].dropna().unique())
+    cells.facets(
+        won,
+        lambda rows, seqlens, head_dims: charts.winner_map(rows, seqlens, head_dims, charts.colours(names), names),
+        f"live_{run_id}",
+        "Fastest implementation so far by seqlen and head_dim",
+        selectable=False,
+    )
+    st.caption(f"{len(ok)} latencies so far · {timing} time · {mode} · numbers are the speedup over {chosen.baseline}.")
+
+
+def _with_waiting(won: pd.DataFrame, sweep: dict) -> pd.DataFrame:
+    """The cells of the whole sweep, those that are still to come marked as waiting."""
+    axes = ["dtype", "seqlen", "head_dim"]
+    planned = pd.MultiIndex.from_product([sweep.get(axis, ()) for axis in axes], names=axes).to_frame(index=False)
+    whole = planned.merge(won, on=axes, how="outer")
+    waiting = whole["contenders"].isna()
+    whole.loc[waiting, "failure"] = "waiting"
+    whole.loc[waiting, "hover"] = "waiting for its turn"
+    return whole
+
+
+def _cancel(run_id: str) -> None:
+    _act(launch.cancel, run_id)
+
+
+def _resume(run_id: str) -> None:
+    _act(launch.resume, run_id)
+
+
+def _act(action: object, run_id: str) -> None:
+    """Do it if this session may; what goes wrong is said at the next drawing."""
+    if not guard.allowed(st.session_state.get("run_token")):
+        st.session_state["start_problem"] = "Running sweeps is off on this server."
+        return
+    try:
+        action(run_id)
+    except (LaunchError, journal.JournalError) as error:
+        st.session_state["start_problem"] = str(error)
