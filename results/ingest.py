@@ -18,6 +18,7 @@ import pandas as pd
 
 from results.journal import JournalError, line_of, parse_line
 from results.records import (
+    CASE_FIELDS,
     DTYPES,
     LEVELS,
     MODES,
@@ -112,10 +113,19 @@ _INSERT = f"""
     SELECT {", ".join(_AS_TIME.format("time") if name == "time" else name for name in COLUMNS)}, time
     FROM (SELECT unnest(json_transform(line, '{_STRUCTURE}')) FROM incoming)
 """
-_NOT_CANONICAL = """
-    SELECT position FROM incoming
-    WHERE NOT CASE WHEN regexp_full_match(line, ?) AND starts_with(line, prefix) THEN
-        coalesce(CAST(line->>'num_heads' AS INTEGER) % CAST(line->>'num_kv_heads' AS INTEGER), 0) = 0 ELSE false END
+# What Measurement.measurement_id is made of, in its order; odd characters may differ, and then get the closer look.
+_CASE_KEY = ", ".join(f"'{', ' * bool(at)}\"{name}\": ', key[{at + 2}]" for at, name in enumerate(sorted(CASE_FIELDS)))
+_OTHER_KEYS = ("implementation", "mode", "timing", "metric", "baseline", "origin")
+_KEYS = [f"$.{name}" for name in ("run_id", *sorted(CASE_FIELDS), *_OTHER_KEYS)]
+_OTHER_KEY = ", ".join(f"', ', key[{at}]" for at in range(len(CASE_FIELDS) + 2, len(_KEYS) + 1))
+_ID = f"sha256(concat('[', key[1], ', {{', {_CASE_KEY}, '}}', {_OTHER_KEY}, ']'))[:20]"
+_NOT_CANONICAL = f"""
+    SELECT position FROM (
+        SELECT *, CASE WHEN regexp_full_match(line, ?) AND starts_with(line, prefix)
+                       THEN json_extract(line, {_KEYS}) END AS key FROM incoming)
+    WHERE key IS NULL OR {_ID} <> line[-22:-3]
+       OR coalesce(try_cast(key[{_KEYS.index("$.num_heads") + 1}] AS INTEGER)
+                   % try_cast(key[{_KEYS.index("$.num_kv_heads") + 1}] AS INTEGER), 0) <> 0
 """
 _KNOWN = "SELECT measurement_id FROM measurements WHERE measurement_id IN (SELECT measurement_id FROM incoming)"
 
@@ -123,15 +133,13 @@ _KNOWN = "SELECT measurement_id FROM measurements WHERE measurement_id IN (SELEC
 def insert_lines(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[int, list[Problem]]:
     """Insert what is new among these lines; returns how many rows that is and what is wrong with which line."""
     odd = _not_canonical(cursor, lines)
-    good = [line for position, line in enumerate(lines) if position not in odd] if odd else lines
-    inserted, repeated = _insert_new(cursor, good)
-    if not odd and not repeated:
-        return inserted, []
-    mended, problems = _mend([lines[position] for position in sorted(odd)] + repeated)
+    if not odd:
+        return _insert_new(cursor, lines), []
+    new = _insert_new(cursor, [line for position, line in enumerate(lines) if position not in odd])
+    mended, problems = _mend([lines[position] for position in sorted(odd)])
     unfit = _not_canonical(cursor, mended)
-    problems += [_problem(mended[position]) for position in sorted(unfit)]
-    late, _ = _insert_new(cursor, [line for position, line in enumerate(mended) if position not in unfit])
-    return inserted + late, sorted(problems)
+    new += _insert_new(cursor, [line for position, line in enumerate(mended) if position not in unfit])
+    return new, sorted(problems + [_problem(mended[position]) for position in sorted(unfit)])
 
 
 def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> list[Problem]:
@@ -157,25 +165,24 @@ def _not_canonical(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> set[
     return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL]).fetchall()}
 
 
-def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[int, list[Line]]:
-    """Insert canonical lines; returns how many, and those whose id is there already or came twice."""
+def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> int:
+    """Insert canonical lines whose id is not there already; returns how many."""
     if not lines:
-        return 0, []
-    ids = [line.text[-22:-2] for line in lines]  # the id is last in a canonical line
-    _register(cursor, measurement_id=ids)
-    seen = {known for (known,) in cursor.execute(_KNOWN).fetchall()}
-    new, repeated = [], []
-    for line, measurement_id in zip(lines, ids, strict=True):
-        (repeated if measurement_id in seen else new).append(line)
-        seen.add(measurement_id)
-    if new:
-        _register(cursor, line=[line.text for line in new])
+        return 0
+    by_id: dict[str, str] = {}
+    for line in lines:
+        by_id.setdefault(line.text[-22:-2], line.text)  # the id is last in a canonical line
+    _register(cursor, measurement_id=list(by_id))
+    for (known,) in cursor.execute(_KNOWN).fetchall():
+        del by_id[known]
+    if by_id:
+        _register(cursor, line=list(by_id.values()))
         cursor.execute(_INSERT)
-    return len(new), repeated
+    return len(by_id)
 
 
 def _mend(lines: list[Line]) -> tuple[list[Line], list[Problem]]:
-    """The lines as our own writer would write them, with the id that belongs to them, and what cannot be."""
+    """The lines as our own writer would write them, and what is wrong with those that cannot be."""
     mended, problems = [], []
     for line in lines:
         try:

@@ -30,7 +30,13 @@ SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 LAYOUT = f"{zlib.crc32(SCHEMA.encode()):08x}"  # a file with another layout is not used
 
 _WAIT_S = 2.0  # for another process to let go of the file
-_FILE_TROUBLE = (duckdb.IOException, duckdb.FatalException, duckdb.InternalException, duckdb.SerializationException)
+_FILE_TROUBLE = (
+    duckdb.IOException,
+    duckdb.FatalException,
+    duckdb.InternalException,
+    duckdb.SerializationException,
+    duckdb.TransactionException,  # a commit that found the disk full
+)
 _PIECE = 2000  # rows of an answer fetched at a time
 _DAMAGE = re.compile(r"checksum|not a valid DuckDB|Could not read enough bytes|replaying WAL", re.IGNORECASE)
 _SAME_RESULTS = "This is a copy in memory of the same results"
