@@ -13,9 +13,10 @@ try:
 except ImportError:  # nvidia-ml-py is not needed to measure
     pynvml = None
 
+POWER_LIMIT = 0x04
 # nvmlClocksEventReasons of NVML's API reference; idle and application settings are no throttling.
 THROTTLE_REASONS = {
-    0x04: "power limit",
+    POWER_LIMIT: "power limit",
     0x08: "hardware slowdown",
     0x20: "temperature (software)",
     0x40: "temperature (hardware)",
@@ -31,7 +32,8 @@ class Reading:
     power_w: float | None
     temperature_c: int | None
     throttle: int  # bits of THROTTLE_REASONS
-    others: int | None  # processes on the GPU beside this one; None if the driver does not tell
+    max_sm_clock_mhz: int | None = None
+    others: int | None = None  # processes on the GPU beside this one; None if the driver does not tell
 
 
 class Gpu:
@@ -39,6 +41,7 @@ class Gpu:
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
+        self._max_sm_clock_mhz = _ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM)
 
     def reading(self) -> Reading:
         """Clock, power, temperature, throttling and company, now."""
@@ -49,6 +52,7 @@ class Gpu:
             temperature_c=_ask(pynvml.nvmlDeviceGetTemperature, self._handle, pynvml.NVML_TEMPERATURE_GPU),
             throttle=(_ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle) or 0)
             & sum(THROTTLE_REASONS),
+            max_sm_clock_mhz=self._max_sm_clock_mhz,
             others=self._others(),
         )
 

@@ -18,7 +18,7 @@ class Protocol:
     least: int = 20  # samples of one measurement, whatever the cap says
     least_slow: int = 6  # of a slow call; fewer than 6 samples give no 95 % interval
     patience_ms: float = 10_000.0  # what the least samples may take before they become fewer
-    most: int = 120
+    most: int = 90
 
     @property
     def label(self) -> str:

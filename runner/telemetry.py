@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from runner import nvml
 
 _PERIOD_S = 0.05
+_FULL_CLOCK = 0.95  # of the highest SM clock
 _KEPT = 20_000  # readings: about a quarter of an hour, more than a case takes
 
 
@@ -53,17 +54,30 @@ class Telemetry:
 def judge(readings: list[nvml.Reading]) -> Findings:
     """What readings say: throttled, and by what; other processes on the GPU."""
     flags, notes = [], []
-    bits = 0
-    for reading in readings:
-        bits |= reading.throttle
-    if bits:
+    if bits := _throttling(readings):
         flags.append("throttled")
         reasons = ", ".join(name for bit, name in nvml.THROTTLE_REASONS.items() if bits & bit)
-        clocks = sorted(reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz)
-        clock = f" at an SM clock of {clocks[len(clocks) // 2]} MHz" if clocks else ""
-        notes.append(f"The GPU was held back by its {reasons}{clock}.")
+        clock = _median_clock(readings)
+        notes.append(f"The GPU was held back by its {reasons}{f' to an SM clock of {clock} MHz' if clock else ''}.")
     others = max((reading.others for reading in readings if reading.others), default=0)
     if others:
         flags.append("shared GPU")
         notes.append(f"{others} other process{'es were' if others > 1 else ' was'} on the GPU.")
     return Findings(tuple(flags), " ".join(notes) or None)
+
+
+def _throttling(readings: list[nvml.Reading]) -> int:
+    """The reasons that held the clock back. The power limit alone is none while the clock stays up: an H200 shows it
+    at its full 1980 MHz when heavy and light kernels alternate (2026-11)."""
+    bits = 0
+    for reading in readings:
+        bits |= reading.throttle
+    clock, top = _median_clock(readings), next((r.max_sm_clock_mhz for r in readings if r.max_sm_clock_mhz), None)
+    if bits == nvml.POWER_LIMIT and clock and top and clock >= _FULL_CLOCK * top:
+        return 0
+    return bits
+
+
+def _median_clock(readings: list[nvml.Reading]) -> int | None:
+    clocks = sorted(reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz)
+    return clocks[len(clocks) // 2] if clocks else None
