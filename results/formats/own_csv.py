@@ -16,9 +16,9 @@ from results.formats import values
 from results.formats.errors import CellError, UploadError
 from results.formats.fitting import misfit_of, sheet_of
 from results.formats.sheet import MARKDOWN, Sheet
-from results.formats.untrusted import CASE_TYPES, MEASUREMENT_TYPES, RUN_TYPES, measurement_of, run_of
+from results.formats.untrusted import CASE_TYPES, MEASUREMENT_TYPES, RUN_TYPES, check_metric, fault, run_of
 from results.formats.upload import Column, Rejection, Understanding, Upload
-from results.records import Case, Measurement, Run
+from results.records import Case, Measurement, RecordError, Run
 
 NAME = "own_csv"
 DESCRIPTION = "the CSV that attnbench exports, with any number of runs"
@@ -76,7 +76,7 @@ class _Columns:
 class _Reader:
     columns: _Columns
     runs: dict[str, tuple[Run, tuple[str, ...]]] = field(default_factory=dict)  # with the cells it was read from
-    cases: dict[tuple[str, ...], Mapping[str, Any]] = field(default_factory=dict)
+    cases: dict[tuple[str, ...], Case] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)
     lines: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class _Reader:
             return
         try:
             run = self._run(line, row)
-            measurement = measurement_of(_record(row, self.columns.measurement, MEASUREMENT_TYPES) | self._case(row))
+            measurement = self._measurement(row)
         except _BadCell as error:
             self.rejected.append(Rejection(line, error.column, error.value[:80], error.reason))
             return
@@ -117,10 +117,23 @@ class _Reader:
             raise CellError(f"says other things of run {known[0].run_id} than the rows before")
         return known[0]
 
-    def _case(self, row: Sequence[str]) -> Mapping[str, Any]:
+    def _measurement(self, row: Sequence[str]) -> Measurement:
+        record = _record(row, self.columns.measurement, MEASUREMENT_TYPES)
+        check_metric(record.get("metric"))
+        if empty := [name for name in ("run_id", "implementation", "status") if name not in record]:
+            raise CellError(f"{empty[0]} is empty")
+        for name in ("samples", "flags"):
+            record[name] = tuple(record.get(name) or ())
+        try:
+            return Measurement(case=self._case(row), **record)
+        except RecordError as error:
+            raise CellError(str(error).rstrip(".")) from error
+
+    def _case(self, row: Sequence[str]) -> Case:
         key = tuple(row[at] for at in self.columns.case.values())
         if key not in self.cases:
-            self.cases[key] = _record(row, self.columns.case, CASE_TYPES)
+            nothing = dict.fromkeys(CASE_TYPES)
+            self.cases[key] = Case(**nothing | _record(row, self.columns.case, CASE_TYPES))
         return self.cases[key]
 
 
@@ -131,16 +144,14 @@ class _BadCell(CellError):
 
 
 def _record(row: Sequence[str], places: Mapping[str, int], types: Mapping[str, str]) -> dict[str, Any]:
-    """The fields whose cells are not empty, in their types, and None for those of the case that are."""
+    """The fields whose cells are not empty, in their types."""
     record: dict[str, Any] = {}
     for name, at in places.items():
         cell = row[at]
         if not cell:
-            if types is CASE_TYPES:
-                record[name] = None
             continue
         try:
-            record[name] = _PARSERS[types[name]](cell)
+            record[name] = _parse(name, cell, types[name])
         except CellError as error:
             raise _BadCell(name, cell, str(error)) from error
     return record
@@ -150,6 +161,13 @@ def _key(measurement: Measurement) -> tuple[Any, ...]:
     m = measurement
     case: Case = m.case
     return (m.run_id, case, m.implementation, m.mode, m.timing, m.metric, m.baseline, m.origin)
+
+
+def _parse(name: str, cell: str, kind: str) -> Any:
+    value = _PARSERS[kind](cell)
+    if kind != "float | None" and (reason := fault(name, value, kind)):
+        raise CellError(reason)
+    return value
 
 
 def _text(cell: str) -> str | None:

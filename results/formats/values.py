@@ -41,7 +41,8 @@ MISSING = {
     "incorrect": Status.INCORRECT,
 }
 MAX_TEXT = 200
-_LARGEST = 2**31 - 1
+LARGEST_WHOLE = 999_999_999  # what the store takes
+LARGEST, SMALLEST = 1e99, 1e-99  # likewise
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"(\d+|\d{1,3}(?:,\d{3})+)(?:\.0+)?", re.ASCII)
@@ -63,13 +64,18 @@ def number(text: str, *, minimum: float = -math.inf, above: float = -math.inf) -
     if not _NUMBER.fullmatch(text):
         raise CellError("is not a number")
     value = float(text)
-    if not math.isfinite(value):
-        raise CellError("is too large")
+    if not fits(value):
+        raise CellError(f"is neither 0 nor between {SMALLEST:g} and {LARGEST:g}")
     if value <= above:
         raise CellError(f"must be above {above:g}")
     if value < minimum:
         raise CellError(f"must be at least {minimum:g}")
     return value
+
+
+def fits(value: float) -> bool:
+    """Whether the number is one that the store takes."""
+    return value == 0 or SMALLEST <= abs(value) <= LARGEST
 
 
 def milliseconds(text: str) -> float:
@@ -90,8 +96,8 @@ def whole(text: str, minimum: int = 1) -> int:
         hint = f"; write {int(text[:-1]) * 1024}" if re.fullmatch(r"\d{1,6}[kK]", text, re.ASCII) else ""
         raise CellError(f"is not a whole number{hint}")
     value = int(match[1].replace(",", ""))
-    if not minimum <= value <= _LARGEST:
-        raise CellError(f"must be between {minimum} and {_LARGEST}")
+    if not minimum <= value <= LARGEST_WHOLE:
+        raise CellError(f"must be between {minimum} and {LARGEST_WHOLE}")
     return value
 
 
