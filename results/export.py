@@ -136,7 +136,7 @@ def _where(selection: Selection, *, without: tuple[str, ...] = ()) -> tuple[str,
 
 def _csv(table: _Table, file: BinaryIO) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, lineterminator="\r\n")  # it quotes only the line ends that it uses itself
     writer.writerow(COLUMNS)
     for values, rows in table.by_run():
         of_run = [_cell(value) for value in values]

@@ -123,7 +123,7 @@ _NOT_CANONICAL = f"""
     SELECT position FROM (
         SELECT *, CASE WHEN regexp_full_match(line, ?) AND starts_with(line, prefix)
                        THEN json_extract(line, {_KEYS}) END AS key FROM incoming)
-    WHERE key IS NULL OR {_ID} <> line[-22:-3]
+    WHERE key IS NULL OR (? AND {_ID} <> line[-22:-3])
        OR coalesce(try_cast(key[{_KEYS.index("$.num_heads") + 1}] AS INTEGER)
                    % try_cast(key[{_KEYS.index("$.num_kv_heads") + 1}] AS INTEGER), 0) <> 0
 """
@@ -132,14 +132,16 @@ _KNOWN = "SELECT measurement_id FROM measurements WHERE measurement_id IN (SELEC
 
 def insert_lines(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[int, list[Problem]]:
     """Insert what is new among these lines; returns how many rows that is and what is wrong with which line."""
-    odd = _not_canonical(cursor, lines)
+    odd = _not_canonical(cursor, lines, check_id=True)
     if not odd:
         return _insert_new(cursor, lines), []
-    new = _insert_new(cursor, [line for position, line in enumerate(lines) if position not in odd])
-    mended, problems = _mend([lines[position] for position in sorted(odd)])
-    unfit = _not_canonical(cursor, mended)
-    new += _insert_new(cursor, [line for position, line in enumerate(mended) if position not in unfit])
-    return new, sorted(problems + [_problem(mended[position]) for position in sorted(unfit)])
+    mended, problems = _mend([lines[position] for position in odd])
+    unfit = {mended[position] for position in _not_canonical(cursor, mended, check_id=False)}  # `_mend` made the ids
+    good = [line for position, line in enumerate(lines) if position not in odd]
+    good += [line for line in mended if line not in unfit]
+    order = {(line.run_id, line.number): position for position, line in enumerate(lines)}
+    good.sort(key=lambda line: order[line.run_id, line.number])
+    return _insert_new(cursor, good), sorted(problems + [_problem(line) for line in unfit])
 
 
 def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> list[Problem]:
@@ -158,11 +160,11 @@ def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> list[Problem]:
     return problems
 
 
-def _not_canonical(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> set[int]:
+def _not_canonical(cursor: duckdb.DuckDBPyConnection, lines: list[Line], *, check_id: bool) -> set[int]:
     """Positions of the lines that need a closer look."""
     prefixes = {run_id: f'{{"run_id":{json.dumps(run_id)},' for run_id in {line.run_id for line in lines}}
     _register(cursor, line=[line.text for line in lines], prefix=[prefixes[line.run_id] for line in lines])
-    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL]).fetchall()}
+    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL, check_id]).fetchall()}
 
 
 def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> int:

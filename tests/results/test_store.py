@@ -41,7 +41,7 @@ FULL = Measurement(
     note='back\\slash, "quote", é, 😀,\nnew line',
     flags=("throttled", "retried"),
     printed="0.30",
-    origin="a",
+    origin="Table 1 × é 😀",
     time="2026-11-21T08:30:00+02:00",
 )
 

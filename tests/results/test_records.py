@@ -1,0 +1,120 @@
+"""The nouns keep their rules, and go to JSON and back unchanged."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from results.records import (
+    Case,
+    Measurement,
+    RecordError,
+    Run,
+    Status,
+    attention_case,
+    measurement_from_json,
+    measurement_to_json,
+    run_from_json,
+    run_to_json,
+)
+
+CASE = attention_case(batch=2, num_heads=8, num_kv_heads=2, seqlen=200, head_dim=64, dtype="bfloat16", causal=False)
+LATENCY = Measurement(
+    "r1", CASE, "triton_fa2", "latency_ms", Status.OK, mode="bwd", timing="kernel", value=0.25, samples=(0.2, 0.3)
+)
+
+
+@pytest.mark.parametrize(
+    "measurement",
+    [
+        LATENCY,
+        Measurement("r1", Case(level=None, subject=None), "x", "speedup", Status.OK, baseline="torch", value=2.0),
+        Measurement("r1", CASE, "x", "latency_ms", Status.OUT_OF_RESOURCES, note="needs 300 KB", flags=("retried",)),
+    ],
+)
+def test_a_measurement_goes_to_json_and_back(measurement: Measurement) -> None:
+    record = json.loads(json.dumps(measurement_to_json(measurement)))
+    assert measurement_from_json(record) == measurement
+    assert record["measurement_id"] == measurement.measurement_id
+
+
+def test_a_run_goes_to_json_and_back() -> None:
+    run = Run("r1", "local", gpu_name="H200", tf32=False, seed=7, sweep={"name": "quick", "seqlen": [1, 2]})
+    assert run_from_json(json.loads(json.dumps(run_to_json(run)))) == run
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("run_id", "r2"),
+        ("implementation", "torch_naive"),
+        ("metric", "compile_ms"),
+        ("mode", "fwd"),
+        ("timing", "eager"),
+        ("baseline", "torch_naive"),
+        ("origin", "row 2"),
+        ("case", replace(CASE, seqlen_k=201)),
+        ("case", replace(CASE, causal=None)),
+    ],
+)
+def test_the_id_tells_apart_whatever_is_another_number(field: str, value: object) -> None:
+    assert replace(LATENCY, **{field: value}).measurement_id != LATENCY.measurement_id
+
+
+@pytest.mark.parametrize("changes", [{"value": 1.0}, {"samples": ()}, {"note": "again"}, {"time": "2026-11-21"}])
+def test_measuring_the_same_again_keeps_the_id(changes: dict) -> None:
+    assert replace(LATENCY, **changes).measurement_id == LATENCY.measurement_id
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"status": "oom"}, "only ok has numbers"),
+        ({"status": "fine"}, "fine"),
+        ({"value": None}, "missing although"),
+        ({"value": float("nan")}, "finite"),
+        ({"ci_high": float("inf")}, "finite"),
+        ({"mode": "backward"}, "fwd, bwd"),
+        ({"timing": "cuda"}, "kernel, eager"),
+        ({"statistic": "best"}, "median"),
+    ],
+)
+def test_a_measurement_that_breaks_a_rule_is_refused_with_the_reason(changes: dict, reason: str) -> None:
+    with pytest.raises((RecordError, ValueError), match=reason):
+        replace(LATENCY, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dtype": "bf16"}, "bfloat16"),
+        ({"level": "kernel"}, "op, decode"),
+        ({"batch": 0}, "at least 1"),
+        ({"seqlen_q": 1.5}, "whole number"),
+        ({"head_dim": True}, "whole number"),
+        ({"window_size": -1}, "at least 0"),
+        ({"causal": 1}, "true and false"),
+        ({"num_kv_heads": 3}, "multiple"),
+    ],
+)
+def test_a_case_that_cannot_be_is_refused_with_the_reason(changes: dict, reason: str) -> None:
+    with pytest.raises(RecordError, match=reason):
+        replace(CASE, **changes)
+
+
+@pytest.mark.parametrize("run_id", ["", "a/b", ".hidden", ".."])
+def test_a_run_id_is_a_plain_folder_name(run_id: str) -> None:
+    with pytest.raises(RecordError, match="plain folder name"):
+        Run(run_id, "local")
+
+
+def test_an_unknown_field_is_named() -> None:
+    with pytest.raises(RecordError, match="speed"):
+        measurement_from_json(measurement_to_json(LATENCY) | {"speed": 1})
+    with pytest.raises(RecordError, match="color"):
+        run_from_json(run_to_json(Run("r1", "local")) | {"color": 1})
+
+
+def test_what_a_source_did_not_say_is_none_and_never_a_default() -> None:
+    said = {name: value for name, value in vars(Case()).items() if value is not None}
+    assert said == {"level": "op", "subject": "attention"}
