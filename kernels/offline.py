@@ -25,13 +25,13 @@ from triton.compiler import compile as triton_compile
 from triton.runtime.jit import create_function_from_signature
 
 from kernels.attention.triton_fa2 import tuning
-from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
 
 CHIPS = (80, 86, 89, 90, 100, 120)
 MASKS = {"causal": (False, True), "full": (False, False), "window": (True, True)}  # name -> HAS_LEFT, HAS_RIGHT
-_KERNELS = {"forward": forward_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
+_KERNELS = {"forward": forward_kernel, "both": both_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
 _CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
@@ -94,9 +94,9 @@ def table(reports: Iterable[Report]) -> Iterator[str]:
         v = report.variant
         tile = f"{v.tile.block_m}x{v.tile.block_n} w{v.tile.num_warps} s{v.tile.num_stages}"
         limit = SHARED_MEMORY[v.chip] / 1024
-        line = f"{v.kernel:8} sm_{v.chip:<3} {v.mask:7} {v.precision:9} {v.head_dim:4} {tile:>18} {report.shared_bytes / 1024:10.1f}"
-        fit = "" if report.fits else "  DOES NOT FIT"
-        yield f"{line} {limit:6.0f} {report.registers:5} {report.spilled_bytes:8}{fit}"
+        name = f"{v.kernel:8} sm_{v.chip:<3} {v.mask:7} {v.precision:9} {v.head_dim:4} {tile:>18}"
+        needs = f"{report.shared_bytes / 1024:10.1f} {limit:6.0f} {report.registers:5} {report.spilled_bytes:8}"
+        yield f"{name} {needs}" if report.fits else f"{name} {needs}  DOES NOT FIT"
 
 
 class _Pointer:
@@ -140,6 +140,7 @@ def _argument(name: str, variant: Variant) -> Any:
         "SCALE_FIRST": False,
         "STORE_LSE": True,
         "GROUPED": False,
+        "COPIED": variant.precision == "ieee",
         "PRECISION": "tf32" if variant.precision == "tf32" else "ieee",
     }
     return constants.get(name, 4096)  # else a stride or a length: a multiple of 16, as those of usual shapes are

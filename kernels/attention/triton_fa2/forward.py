@@ -8,6 +8,8 @@ p - left <= j <= p + right. Causal is right = 0; without a mask on a side, that 
 import triton
 import triton.language as tl
 
+from kernels.attention.triton_fa2.prepare import columns, load_rows, padded, store_rows
+
 
 @triton.jit
 def assign(program, tiles, total_heads, heads_at_once):
@@ -17,33 +19,6 @@ def assign(program, tiles, total_heads, heads_at_once):
     first = batch_of_heads * heads_at_once
     width = tl.minimum(heads_at_once, total_heads - first)
     return rank // width, first + rank % width
-
-
-@triton.jit
-def load_rows(
-    base, start, stride, limit, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr
-):
-    """Rows start .. start + ROWS of one head, zeros beyond `limit` (if MASKED) and beyond HEAD_DIM."""
-    rows = tl.arange(0, ROWS)
-    dims = tl.arange(0, BLOCK_D)
-    pointers = base + tl.cast(start, tl.int64) * stride + (rows[:, None] * stride + dims[None, :])
-    if MASKED:
-        if HEAD_DIM == BLOCK_D:
-            return tl.load(pointers, mask=(start + rows < limit)[:, None], other=0.0)
-        return tl.load(pointers, mask=(start + rows < limit)[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
-    if HEAD_DIM == BLOCK_D:
-        return tl.load(pointers)
-    return tl.load(pointers, mask=(dims < HEAD_DIM)[None, :], other=0.0)
-
-
-@triton.jit
-def store_rows(base, start, stride, limit, values, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Write rows start .. start + ROWS of one head, as far as `limit` and HEAD_DIM go."""
-    rows = tl.arange(0, ROWS)
-    dims = tl.arange(0, BLOCK_D)
-    pointers = base + tl.cast(start, tl.int64) * stride + (rows[:, None] * stride + dims[None, :])
-    mask = (start + rows < limit)[:, None] & (dims < HEAD_DIM)[None, :]
-    tl.store(pointers, values.to(base.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -83,15 +58,17 @@ def key_ranges(
 
 @triton.jit
 def _attend(
-    acc, row_sum, row_max, q, k_base, v_base, k_n, v_n, positions, lo, hi, seqlen_k, left, right, scale,
+    acc, row_sum, row_max, q, k_base, kt_base, v_base, k_n, v_n, positions, lo, hi, seqlen_k, left, right, scale,
     BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
-    HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
+    HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
     """Fold the keys lo .. hi into the running sum, maximum and output of each query row."""
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
-        k = load_rows(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        k = q if COPIED else load_rows(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED)
+        kt = columns(k, kt_base, start, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, COPIED)
+        scores = tl.dot(q, kt, input_precision=PRECISION)
         if SCALE_FIRST:
             scores = scores * scale
         if MASKED:
@@ -114,14 +91,14 @@ def _attend(
     do_not_specialize=["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
 )
 def forward_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr,
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, kt_ptr,
     q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m,
     num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, PRECISION: tl.constexpr,
-    STORE_LSE: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, COPIED: tl.constexpr,
+    PRECISION: tl.constexpr, STORE_LSE: tl.constexpr,
 ):  # fmt: skip
-    """Output and base-2 logsumexp of BLOCK_M query rows. `scale` is softmax_scale x log2(e)."""
+    """Output and base-2 logsumexp of BLOCK_M query rows. `scale` is softmax_scale x log2(e), kt k's copy."""
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     if HAS_RIGHT:
@@ -134,6 +111,7 @@ def forward_kernel(
     q = load_rows(q_ptr + batch * q_b + head_q * q_h, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
     k_base = k_ptr + batch * k_b + head_k * k_h
     v_base = v_ptr + batch * v_b + head_k * v_h
+    kt_base = kt_ptr + (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
     rows = start_m + tl.arange(0, BLOCK_M)
     shift = seqlen_k - seqlen_q
     positions = rows + shift
@@ -147,16 +125,17 @@ def forward_kernel(
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     if HAS_LEFT:
         acc, row_sum, row_max = _attend(
-            acc, row_sum, row_max, q, k_base, v_base, k_n, v_n, positions, lo, tl.minimum(full_lo, hi), seqlen_k,
-            left, right, scale, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, PRECISION, True,
+            acc, row_sum, row_max, q, k_base, kt_base, v_base, k_n, v_n, positions, lo, tl.minimum(full_lo, hi),
+            seqlen_k, left, right, scale,
+            BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
         )  # fmt: skip
     acc, row_sum, row_max = _attend(
-        acc, row_sum, row_max, q, k_base, v_base, k_n, v_n, positions, full_lo, full_hi, seqlen_k,
-        left, right, scale, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, PRECISION, False,
+        acc, row_sum, row_max, q, k_base, kt_base, v_base, k_n, v_n, positions, full_lo, full_hi, seqlen_k,
+        left, right, scale, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, False,
     )  # fmt: skip
     acc, row_sum, row_max = _attend(
-        acc, row_sum, row_max, q, k_base, v_base, k_n, v_n, positions, full_hi, hi, seqlen_k,
-        left, right, scale, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, PRECISION, True,
+        acc, row_sum, row_max, q, k_base, kt_base, v_base, k_n, v_n, positions, full_hi, hi, seqlen_k,
+        left, right, scale, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
     )  # fmt: skip
 
     some = row_sum != 0.0  # a row that sees no key: output 0

@@ -36,14 +36,14 @@ def make_launch(
     if INTERPRETED:
         return _interpreted(kernel, scalars, constants, tiles[0], programs(tiles[0]))
     compiled, tile = _first_that_fits(kernel, [*pointers, *scalars], constants, tiles)
-    values = _constants_of(tile, constants)
-    names = kernel.arg_names[len(pointers) + len(scalars) :]
-    rest = (*scalars, *(values[name] for name in names))
+    rest = (*scalars, *_constants_of(kernel, tile, constants).values())
     return _compiled(compiled, programs(tile), pointers[0].device.index, rest)
 
 
-def _constants_of(tile: Tile, constants: dict[str, Any]) -> dict[str, Any]:
-    return {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n, **constants}
+def _constants_of(kernel: Any, tile: Tile, constants: dict[str, Any]) -> dict[str, Any]:
+    """Those that the kernel has, in its order."""
+    values = {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n, **constants}
+    return {name: values[name] for name in kernel.arg_names if name in values}
 
 
 def _first_that_fits(
@@ -54,7 +54,7 @@ def _first_that_fits(
         compiled = kernel.warmup(
             *args,
             grid=(1,),
-            **_constants_of(tile, constants),
+            **_constants_of(kernel, tile, constants),
             num_warps=tile.num_warps,
             num_stages=tile.num_stages,
             enable_fp_fusion=True,
@@ -83,7 +83,7 @@ def _compiled(compiled: Any, programs: int, device: int, rest: tuple[Any, ...]) 
 
 def _interpreted(kernel: Any, scalars: Sequence[Any], constants: dict[str, Any], tile: Tile, programs: int) -> Launch:
     def launch(*pointers: torch.Tensor) -> None:
-        kernel[(programs,)](*pointers, *scalars, **_constants_of(tile, constants))
+        kernel[(programs,)](*pointers, *scalars, **_constants_of(kernel, tile, constants))
 
     return launch if programs else _nothing
 

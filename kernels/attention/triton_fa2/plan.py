@@ -9,13 +9,17 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from kernels.attention.triton_fa2 import tuning
-from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, make_launch
+from kernels.attention.triton_fa2.prepare import PAD, prepare_kernel
 from kernels.registry import UnsupportedCase
 
 LOG2_E = math.log2(math.e)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+_PREPARE_TILE = tuning.Tile(32, 0, 4, 1)
+_INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
 _PLANS: dict[tuple[Any, ...], Plan] = {}
 _MAX_PLANS = 4096
 
@@ -90,38 +94,35 @@ class Plan:
         longest = self.seqlen_q + self.seqlen_k
         self.left = min(window_size - 1, longest) if window_size else longest
         self.right = 0 if causal else self.left
+        self.precision = "half" if q.dtype.itemsize == 2 else precision
+        self.copied = self.precision == "ieee"  # works on transposed copies, see prepare.py
+        self.bytes_per_row = q.dtype.itemsize * self.head_dim
         self.constants = {
             "HEAD_DIM": self.head_dim,
             "BLOCK_D": self.block_d,
             "HAS_LEFT": bool(window_size),
             "HAS_RIGHT": bool(causal or window_size),
+            "SCALE_FIRST": self.scale <= 0,  # the forward may then not take the maximum before scaling
+            "GROUPED": self.group > 1,
+            "COPIED": self.copied,
             "PRECISION": precision,
         }
-        self.precision = "half" if q.dtype.itemsize == 2 else precision
-        self.bytes_per_row = q.dtype.itemsize * self.head_dim
-        self._limits()
+        self.chip, self.multiprocessors, self.l2_bytes = _INTERPRETED_CHIP if INTERPRETED else _chip(q.device)
+        busy = self.batch * self.num_heads * max(self.seqlen_q, self.seqlen_k) / self.multiprocessors
+        self.both = self.group == 1 and bool(tuning.tiles("both", self.chip, self.precision, self.block_d, busy))
         self._launches: dict[Any, Launch] = {}
-
-    def _limits(self) -> None:
-        if INTERPRETED:  # large tiles: the interpreter's time goes by operation
-            self.chip, self.multiprocessors, self.l2_bytes = "sm_86", 0, 1 << 25
-            return
-        properties = torch.cuda.get_device_properties(self.device)
-        capability = properties.major * 10 + properties.minor
-        self.chip = tuning.chip_class(capability, properties.shared_memory_per_block_optin)
-        self.multiprocessors, self.l2_bytes = properties.multi_processor_count, properties.L2_cache_size
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """The output alone."""
         out = torch.empty_like(q)
-        self._launch_forward(False, q, k, v, out, out)
+        self._forward(q, k, v, out, None)
         return out
 
     def forward_with_lse(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The output and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
         out = torch.empty_like(q)
         lse = torch.empty(q.shape[:3], dtype=torch.float32, device=self.device)
-        self._launch_forward(True, q, k, v, out, lse)
+        self._forward(q, k, v, out, lse)
         return out, lse
 
     def backward(
@@ -137,77 +138,91 @@ class Plan:
         if dout.stride(-1) != 1 or _too_far(dout):
             dout = dout.contiguous()
         dq, dk, dv, delta = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(lse)
-        key = (dout.stride(), dout.data_ptr() & 15)
-        launches = self._launches.get(key)
-        if launches is None:
-            launches = self._launches[key] = (
-                self._make_dq(q, k, v, out, dout, dq, lse, delta),
-                self._make_dkdv(q, k, v, dout, dk, dv, lse, delta),
-            )
+        qt, dot, kt, vt = q, dout, k, v
+        dout_key = (dout.stride(), dout.data_ptr() & 15)
         with _device_guard(self.device):
-            launches[0](q, k, v, out, dout, dq, lse, delta)
-            launches[1](q, k, v, dout, dk, dv, lse, delta)
+            if self.copied:
+                qt, dot, kt, vt = self._copy_of(q), self._copy_of(q), self._copy_of(k), self._copy_of(v)
+                self._prepare("k and v", (k, v, k, kt, vt, delta), copy_x=True, copy_y=True)
+            if self.copied or self.both:
+                tensors = (q, dout, out, qt, dot, delta)
+                self._prepare(("q and dout", dout_key), tensors, copy_x=self.copied, copy_y=self.copied, delta=True)
+            if self.both:
+                strided = (q, k, v, dout, dq, dk, dv)
+                self._attend(("both", dout_key), both_kernel, strided, (lse, delta, qt, kt, vt, dot))
+            else:
+                self._attend(("dq", dout_key), dq_kernel, (q, k, v, out, dout, dq), (lse, delta, kt, vt))
+                self._attend(("dkdv", dout_key), dkdv_kernel, (q, k, v, dout, dk, dv), (lse, delta, qt, dot))
         return dq, dk, dv
 
-    def _launch_forward(self, with_lse: bool, *tensors: torch.Tensor) -> None:
-        launch = self._launches.get(with_lse)
-        if launch is None:
-            launch = self._launches[with_lse] = self._make_forward(with_lse, *tensors)
+    def _forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None
+    ) -> None:
         with _device_guard(self.device):
-            launch(*tensors)
+            kt = k
+            if self.copied:
+                kt = self._copy_of(k)
+                self._prepare("k", (k, k, k, kt, kt, kt), copy_x=True)
+            name = "forward" if lse is None else "forward with lse"
+            self._attend((name, None), forward_kernel, (q, k, v, out), (out if lse is None else lse, kt))
 
-    def _make_forward(self, with_lse: bool, *tensors: torch.Tensor) -> Launch:
-        q, k, v, out, _ = tensors
-        flat = self.scale <= 0  # the kernel may then not take the maximum before scaling
-        return self._make(
-            *("forward", forward_kernel, tensors, (q, k, v, out), (self.scale * LOG2_E,)),
-            extra={"SCALE_FIRST": flat, "STORE_LSE": with_lse},
-        )
+    def _copy_of(self, x: torch.Tensor) -> torch.Tensor:
+        """Room for a transposed copy (batch, heads, head_dim, seqlen padded)."""
+        batch, heads, seqlen, head_dim = x.shape
+        return torch.empty((batch, heads, head_dim, -(-seqlen // PAD) * PAD), dtype=x.dtype, device=x.device)
 
-    def _make_dq(self, *tensors: torch.Tensor) -> Launch:
-        q, k, v, out, dout, dq, _, _ = tensors
-        return self._make("dq", dq_kernel, tensors, (q, k, v, out, dout, dq), (self.scale * LOG2_E, self.scale))
+    def _prepare(
+        self, key: Any, tensors: tuple[torch.Tensor, ...], *, copy_x: bool, copy_y: bool = False, delta: bool = False
+    ) -> None:
+        launch = self._launches.get(key)
+        if launch is None:
+            batch, heads, seqlen, _ = tensors[0].shape
+            strides = (stride for tensor in tensors[:3] for stride in tensor.stride()[:3])
+            constants = {**self.constants, "COPY_X": copy_x, "COPY_Y": copy_y, "DELTA": delta}
 
-    def _make_dkdv(self, *tensors: torch.Tensor) -> Launch:
-        q, k, v, dout, dk, dv, _, _ = tensors
-        return self._make(
-            *("dkdv", dkdv_kernel, tensors, (q, k, v, dout, dk, dv), (self.scale * LOG2_E, self.scale)),
-            extra={"GROUPED": self.group > 1},
-        )
+            def programs(tile: tuning.Tile) -> int:
+                return batch * heads * -(-seqlen // tile.block_m)
+
+            scalars = (*strides, heads, seqlen)
+            launch = make_launch(prepare_kernel, tensors, scalars, constants, [_PREPARE_TILE], programs)
+            self._launches[key] = launch
+        launch(*tensors)
+
+    def _attend(
+        self, key: tuple[str, Any], kernel: Any, strided: tuple[torch.Tensor, ...], others: tuple[torch.Tensor, ...]
+    ) -> None:
+        tensors = (*strided, *others)
+        launch = self._launches.get(key)
+        if launch is None:
+            launch = self._launches[key] = self._make(key[0], kernel, tensors, strided)
+        launch(*tensors)
 
     def _make(
-        self,
-        name: str,
-        kernel: Any,
-        tensors: tuple[torch.Tensor, ...],
-        strided: tuple[torch.Tensor, ...],
-        scales: tuple[float, ...],
-        extra: dict[str, Any] | None = None,
+        self, name: str, kernel: Any, tensors: tuple[torch.Tensor, ...], strided: tuple[torch.Tensor, ...]
     ) -> Launch:
-        over_keys = name == "dkdv"
-        heads = self.batch * (self.num_kv_heads if over_keys else self.num_heads)
-        rows = self.seqlen_k if over_keys else self.seqlen_q
+        """Pick the tile by how many rows there are to share out, and fix grid and scalars."""
+        table = name.split()[0]
+        heads = self.batch * (self.num_kv_heads if table == "dkdv" else self.num_heads)
+        rows = {"dkdv": self.seqlen_k, "both": max(self.seqlen_q, self.seqlen_k)}.get(table, self.seqlen_q)
+        scales = (self.scale * LOG2_E,) if table == "forward" else (self.scale * LOG2_E, self.scale)
         scalars = (
             *(stride for tensor in strided for stride in tensor.stride()[:3]),
-            *(self.num_heads, self.group, heads, self._heads_at_once(over_keys)),
+            *(self.num_heads, self.group, heads, self._heads_at_once(table)),
             *(self.seqlen_q, self.seqlen_k, self.left, self.right, *scales),
         )
-        per_multiprocessor = heads * rows / self.multiprocessors if self.multiprocessors else math.inf
-        tiles = tuning.tiles(name, self.chip, self.precision, self.block_d, per_multiprocessor)
+        constants = {**self.constants, "STORE_LSE": name != "forward"}
+        tiles = tuning.tiles(table, self.chip, self.precision, self.block_d, heads * rows / self.multiprocessors)
 
         def programs(tile: tuning.Tile) -> int:
-            return heads * -(-rows // (tile.block_n if over_keys else tile.block_m))
+            return heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))
 
-        with _device_guard(self.device):
-            return make_launch(kernel, tensors, scalars, {**self.constants, **(extra or {})}, tiles, programs)
+        return make_launch(kernel, tensors, scalars, constants, tiles, programs)
 
-    def _heads_at_once(self, over_keys: bool) -> int:
+    def _heads_at_once(self, table: str) -> int:
         """How many heads' streamed tensors (k and v, or q and dout) fit in half of the L2."""
-        if over_keys:
-            streamed = 2 * self.group * self.seqlen_q * self.bytes_per_row
-            return max(1, self.l2_bytes // 2 // max(1, streamed))
-        streamed = 2 * self.seqlen_k * self.bytes_per_row
-        return self.group * max(1, self.l2_bytes // 2 // max(1, streamed))
+        rows = self.group * self.seqlen_q if table == "dkdv" else self.seqlen_k
+        streamed = 2 * rows * self.bytes_per_row
+        return (1 if table == "dkdv" else self.group) * max(1, self.l2_bytes // 2 // max(1, streamed))
 
 
 class _NoGuard:
@@ -225,29 +240,29 @@ def _device_guard(device: torch.device) -> Any:
     return torch.cuda.device(device)
 
 
+def _chip(device: torch.device) -> tuple[str, int, int]:
+    properties = torch.cuda.get_device_properties(device)
+    capability = properties.major * 10 + properties.minor
+    chip = tuning.chip_class(capability, properties.shared_memory_per_block_optin)
+    return chip, properties.multi_processor_count, properties.L2_cache_size
+
+
 def _too_far(x: torch.Tensor) -> bool:
     return x.stride(-2) >= MAX_ROW_STRIDE
 
 
 def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if q.dim() != 4 or k.dim() != 4:
+        raise UnsupportedCase(f"triton_fa2 got {shapes}: q, k and v must be (batch, heads, seqlen, head_dim).")
+    dtypes, devices = {q.dtype, k.dtype, v.dtype}, {q.device, k.device, v.device}
     problems = (
-        (q.dim() != 4 or k.dim() != 4, "q, k and v must be (batch, heads, seqlen, head_dim)"),
         (k.shape != v.shape, "k and v must have the same shape"),
         (q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1], "q and k must agree in batch and head_dim"),
-        (
-            k.dim() == 4 and (not k.shape[1] or bool(q.shape[1] % k.shape[1])),
-            "num_heads must be a multiple of num_kv_heads",
-        ),
-        (q.shape[-1] > 256, "head_dim must be at most 256"),
-        (
-            not (q.dtype == k.dtype == v.dtype),
-            f"q, k and v must have one dtype, not {q.dtype}, {k.dtype} and {v.dtype}",
-        ),
-        (
-            not (q.device == k.device == v.device),
-            f"q, k and v must be on one device, not {q.device}, {k.device} and {v.device}",
-        ),
+        (not k.shape[1] or bool(q.shape[1] % max(1, k.shape[1])), "num_heads must be a multiple of num_kv_heads"),
+        (not 0 < q.shape[-1] <= 256, "head_dim must be 1 to 256"),
+        (len(dtypes) > 1 or q.dtype not in DTYPES, f"one dtype of {', '.join(map(str, DTYPES))}, not {dtypes}"),
+        (len(devices) > 1, f"q, k and v must be on one device, not {devices}"),
         (any(map(_too_far, (q, k, v))), f"a row stride must be below {MAX_ROW_STRIDE} elements; call .contiguous()"),
     )
     problem = next((text for failed, text in problems if failed), None)

@@ -23,10 +23,10 @@ class Tile(NamedTuple):
     num_stages: int
 
 
-Ladder = tuple[tuple[int, Tile], ...]
+Ladder = tuple[tuple[int, Tile | None], ...]
 Table = dict[str, dict[int, Ladder]]  # precision -> padded head_dim -> ladder
 
-KERNELS = ("forward", "dq", "dkdv")
+KERNELS = ("forward", "both", "dq", "dkdv")
 PRECISIONS = ("half", "ieee", "tf32")
 BLOCK_DIMS = (16, 32, 64, 128, 256)
 
@@ -50,9 +50,14 @@ def ladder(kernel: str, chip: str, precision: str, block_d: int) -> Ladder:
 
 
 def tiles(kernel: str, chip: str, precision: str, block_d: int, rows_per_multiprocessor: float) -> list[Tile]:
-    """The tile to use, and after it those to fall back to when it does not fit, each smaller than the one before."""
+    """The tile to use, and after it those to fall back to when it does not fit, each smaller than the one before.
+
+    Empty if the table says not to use this kernel for so many rows ("both": then dq and dkdv are faster).
+    """
     rungs = ladder(kernel, chip, precision, block_d)
     chosen = max((rung for rung in rungs if rung[0] <= rows_per_multiprocessor), key=lambda rung: rung[0])[1]
+    if chosen is None:
+        return []
     ways = [chosen]
     while (next_tile := smaller(ways[-1])) is not None:
         ways.append(next_tile)
@@ -78,12 +83,13 @@ def every_tile(chip: str) -> list[tuple[str, str, int, Tile]]:
         for precision, by_dim in table.items()
         for block_d, rungs in by_dim.items()
         for _, tile in rungs
+        if tile is not None
     }
     return list(found)
 
 
 def _row(*rungs: tuple[int, ...]) -> Ladder:
-    return tuple((rung[0], Tile(*rung[1:])) for rung in rungs)
+    return tuple((rung[0], Tile(*rung[1:]) if rung[1:] else None) for rung in rungs)
 
 
 # (rows, block_m, block_n, num_warps, num_stages)
@@ -109,6 +115,29 @@ _SM_90 = {
             64: _row((0, 16, 64, 4, 2), (48, 64, 32, 4, 2)),
             128: _row((0, 16, 32, 4, 2), (48, 64, 32, 4, 2)),
             256: _row((0, 16, 32, 4, 1), (48, 32, 32, 4, 1)),
+        },
+    },
+    "both": {
+        "half": {
+            16: _row((0, 16, 64, 2, 3), (24, 32, 64, 2, 3), (48, 64, 64, 4, 3), (128,)),
+            32: _row((0, 16, 64, 4, 3), (24, 32, 64, 2, 3), (48, 64, 64, 4, 3), (128,)),
+            64: _row((0, 16, 64, 4, 3), (24, 32, 64, 4, 3), (48, 64, 64, 4, 2), (128,)),
+            128: _row((0, 16, 64, 4, 3), (24, 32, 64, 4, 2), (48, 64, 64, 8, 2), (128,)),
+            256: _row((0, 16, 32, 4, 2), (24,)),
+        },
+        "ieee": {
+            16: _row((0, 16, 64, 4, 1), (48,)),
+            32: _row((0, 16, 64, 4, 1), (48,)),
+            64: _row((0, 16, 64, 4, 1), (48,)),
+            128: _row((0, 16, 64, 4, 1), (48,)),
+            256: _row((0, 16, 16, 8, 1), (48,)),
+        },
+        "tf32": {
+            16: _row((0, 16, 64, 2, 2), (48, 64, 64, 4, 2), (128,)),
+            32: _row((0, 16, 64, 2, 2), (48, 64, 64, 4, 2), (128,)),
+            64: _row((0, 16, 64, 4, 2), (48,)),
+            128: _row((0, 16, 32, 4, 2), (48,)),
+            256: _row((0,)),
         },
     },
     "dq": {
