@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from results.formats.sheet import Sheet, read_sheets
 from results.records import Measurement, Run
@@ -26,6 +27,10 @@ class Upload:
     def sheets(self) -> list[Sheet]:
         """Its tables as text. Raises UploadError if it has none."""
         return read_sheets(self.filename, self.data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what can be read again, so that a cached upload is not twice as large."""
+        return {"filename": self.filename, "data": self.data}
 
     @cached_property
     def kind(self) -> str:

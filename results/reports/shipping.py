@@ -7,7 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from results import reports
-from results.records import Measurement, Run, measurement_to_json, run_to_json
+from results.journal import line_of
+from results.records import Measurement, Run, run_to_json
 from results.reports.cells import ReportError
 
 
@@ -48,8 +49,7 @@ def _recognise(filename: str, text: str) -> tuple[str, list[tuple[Run, list[Meas
 def _write(folder: Path, run: Run, measurements: list[Measurement]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(_pretty(run_to_json(run)), encoding="utf-8")
-    lines = [json.dumps(measurement_to_json(m), ensure_ascii=False, sort_keys=True) for m in measurements]
-    (folder / "measurements.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / "measurements.jsonl").write_text("".join(map(line_of, measurements)), encoding="utf-8")
 
 
 def _pretty(data: object) -> str:

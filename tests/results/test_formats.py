@@ -1,11 +1,12 @@
 """Uploaded tables: what is understood, what is refused and why; an import happens whole, once or not at all."""
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
 
-from results import formats
+from results import formats, reports
 from results.formats import UploadError, already_here, import_understanding, understand
 from results.formats.headers import ALIASES, fields_of, normalise
 from results.formats.sheet import MAX_ROWS
@@ -105,8 +106,6 @@ def test_two_tables_that_could_be_meant_are_not_guessed_between() -> None:
 
 
 def test_the_layouts_of_published_reports_are_read_from_their_own_tables() -> None:
-    from results import reports
-
     for name, format, count in (("fa2_rtx4060", "wide_table", 504), ("torch_vs_triton", "long_table", 144)):
         folders = [folder for folder in published_folders() if folder.run_id == f"published-{name}"]
         runs = [(folder.run(), folder.read()[0]) for folder in folders]
@@ -302,6 +301,12 @@ def test_the_second_import_of_the_same_bytes_adds_nothing(tmp_path: Path) -> Non
     again = understand("renamed.csv", (LONG + ROW).encode())
     assert import_understanding(tmp_path, again) == [] and already_here(tmp_path, again) == [found.runs[0].run_id]
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [found.runs[0].run_id]
+
+
+def test_an_understanding_survives_a_cache_without_its_tables() -> None:
+    found = understand("a.csv", (LONG + ROW).encode())
+    copy = pickle.loads(pickle.dumps(found))
+    assert copy == found and "sheets" in vars(found.upload) and "sheets" not in vars(copy.upload)
 
 
 def test_a_file_with_rejected_cells_is_imported_only_when_asked_to(tmp_path: Path) -> None:
