@@ -1,0 +1,154 @@
+"""`python -m results` as a person or a script uses it: data on stdout, sentences on stderr, exit status 0, 1 or 2."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from results import journal
+from results.__main__ import main
+from results.journal import RunFolder
+from results.records import Measurement, Run, Status, attention_case
+from results.store import open_store
+
+CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
+
+
+def measurements(run_id: str) -> list[Measurement]:
+    return [
+        Measurement(run_id, CASE, name, "latency_ms", Status.OK, mode="fwd", timing="eager", value=value)
+        for name, value in (("torch_naive", 2.0), ("triton_fa2", 0.5))
+    ]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
+    run = Run("r1", "local", created="2026-11-21T08:00:00Z", gpu_name="H200")
+    RunFolder.create(tmp_path / "home", run, measurements("r1"))
+    return tmp_path / "home"
+
+
+def refused(capfd: pytest.CaptureFixture, *arguments: str) -> str:
+    """What a command that fails says."""
+    assert main(arguments) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    return err
+
+
+def test_what_is_exported_can_be_imported_elsewhere_and_a_second_time_is_a_no_op(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    file = tmp_path / "out.csv"
+    assert main(["export", "--output", str(file)]) == 0
+    assert "2 measurements written" in capfd.readouterr().err
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path / "elsewhere"))
+    assert main(["import", str(file), "--dry-run"]) == 0
+    assert journal.run_folders(tmp_path / "elsewhere") == []
+    capfd.readouterr()
+    assert main(["import", str(file)]) == 0
+    assert capfd.readouterr().out == "r1\n"
+    assert main(["import", str(file)]) == 0
+    assert capfd.readouterr().out == ""
+    assert RunFolder.open(tmp_path / "elsewhere", "r1").read()[0] == measurements("r1")
+
+
+def test_a_file_that_cannot_be_imported_is_named_and_the_others_are_taken(
+    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "bad.csv").write_text("this is,no result\n1,2\n")
+    main(["export", "--output", str(tmp_path / "good.csv")])
+    (home / "runs" / "r1").rename(tmp_path / "r1")
+    missing = str(tmp_path / "missing.csv")
+    assert main(["import", str(tmp_path / "bad.csv"), missing, str(tmp_path / "good.csv")]) == 1
+    out, err = capfd.readouterr()
+    assert out == "r1\n"
+    assert "bad.csv" in err
+    assert f"{missing} cannot be read: No such file or directory." in err
+
+
+def test_an_export_takes_only_what_is_asked_for(capfd: pytest.CaptureFixture) -> None:
+    assert main(["export", "--format", "json", "--implementation", "triton_fa2", "--gpu", "H200", "--run", "r1"]) == 0
+    found = json.loads(capfd.readouterr().out)["measurements"]
+    assert [record["implementation"] for record in found] == ["triton_fa2"]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "md", "parquet"])
+def test_every_format_goes_to_a_file_and_to_stdout_alike(
+    form: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture
+) -> None:
+    assert main(["export", "--format", form, "--output", str(tmp_path / "out")]) == 0
+    capfdbinary.readouterr()
+    assert main(["export", "--format", form]) == 0
+    out = capfdbinary.readouterr().out
+    written = (tmp_path / "out").read_bytes()
+    assert len(out) == len(written) > 100
+    assert form == "parquet" or out == written
+
+
+def test_a_filter_that_matches_nothing_says_what_is_possible(capfd: pytest.CaptureFixture) -> None:
+    answer = refused(capfd, "export", "--dtype", "bf16")
+    assert answer == "There is no dtype 'bf16'. Possible: float16.\n"
+
+
+def test_an_output_that_cannot_be_written_says_so_and_leaves_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    assert "cannot be written: Is a directory" in refused(capfd, "export", "--output", str(tmp_path / "folder"))
+    assert "cannot be written" in refused(capfd, "export", "--output", "/proc/nothing/out.csv")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("arguments", [[], ["explode"], ["export", "--format", "xls"], ["import"], ["report", "nope"]])
+def test_wrong_arguments_are_status_two(arguments: list[str], capfd: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage" in capfd.readouterr().err
+
+
+def test_runs_are_listed_with_what_is_wrong_with_them(home: Path, capfd: pytest.CaptureFixture) -> None:
+    with open(home / "runs" / "r1" / "measurements.jsonl", "a") as file:
+        file.write("{torn\n")
+    assert main(["runs"]) == 0
+    out, err = capfd.readouterr()
+    assert out.splitlines()[1].split("\t") == ["r1", "local", "crashed", "2026-11-21T08:00:00Z", "H200", "2"]
+    assert "r1, line 3: Not a complete JSON line" in err
+
+
+def test_a_report_renders_the_published_numbers_and_those_of_a_run(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(journal, "PUBLISHED", journal.REPOSITORY / "results" / "published")
+    assert main(["report", "fa2_rtx4060"]) == 0
+    assert capfd.readouterr().out.startswith("# FlashAttention-2")
+    assert "There is no run 'r9'" in refused(capfd, "report", "fa2_rtx4060", "--run", "r9")
+
+
+def test_rebuild_makes_the_file_anew_unless_somebody_has_it(home: Path, capfd: pytest.CaptureFixture) -> None:
+    home.joinpath("store.duckdb").write_bytes(b"garbage")
+    assert main(["rebuild"]) == 0
+    assert "2 measurements" in capfd.readouterr().err
+    with closing(open_store(home)) as opened:
+        assert opened.notice is None
+        assert "close the store first" in refused(capfd, "rebuild")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
+    command = f"{sys.executable} -m results export --format md | head -1; exit ${{PIPESTATUS[0]}}"
+    many = [Measurement("r2", CASE, "x", "latency_ms", Status.OK, value=1.0, origin=str(n)) for n in range(5000)]
+    RunFolder.create(home, Run("r2", "local"), many)
+    answer = subprocess.run(
+        ["bash", "-c", command], cwd=journal.REPOSITORY, env=os.environ, capture_output=True, text=True
+    )
+    assert (answer.returncode, "Traceback" in answer.stderr) == (0, False)
+    assert answer.stdout.startswith("| run_id")
