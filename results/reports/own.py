@@ -15,6 +15,7 @@ WORDS = {
     Status.UNSUPPORTED: "N/A",
     Status.SKIPPED: "—",
 }
+_TIMINGS = {"kernel": "device time, launches excluded", "eager": "plain calls, host overhead included"}
 _FORMATS = {
     "latency_ms": "{:.4f}",
     "speedup": "{:.1f}x",
@@ -38,10 +39,10 @@ class OwnNumbers:
         """Which implementations and timing stand in the tables, and what the words in them mean."""
         shown = {m.implementation for m in self.measurements}
         pairs = [f"{theirs} is {own}" for theirs, own in self.implementations.items() if own in shown and theirs != own]
-        timing = {"kernel": "device time, launches excluded", "eager": "plain calls, host overhead included"}
-        parts = [f"Timing: {self.timing} ({timing[self.timing]})"] if self.timing else []
+        timing = f"{self.timing}, {_TIMINGS[self.timing]}" if self.timing else "not said"
+        parts = [f"Timing: {timing}", *pairs]
         words = "OOM is out of device memory, OOR out of shared memory or registers, N/A unsupported, — no number"
-        return "; ".join([*parts, *pairs]) + f".\n\n{words}."
+        return "; ".join(parts) + f".\n\n{words}."
 
     def tables(self, grid: Grid) -> Iterator[tuple[str, list[list[str]]]]:
         """For each setting that the table's rows and columns do not tell apart: the setting and the rows."""
@@ -132,7 +133,8 @@ class OwnNumbers:
 
 def _timing(measurements: Sequence[Measurement]) -> str | None:
     """Device time where the run has it, else plain calls; the two are never mixed."""
-    timed = {m.timing for m in measurements if m.metric == "latency_ms" and m.status is Status.OK}
+    latencies = [m for m in measurements if m.metric == "latency_ms"]
+    timed = {m.timing for m in latencies if m.status is Status.OK} or {m.timing for m in latencies}
     return next((timing for timing in ("kernel", "eager") if timing in timed), None)
 
 

@@ -23,7 +23,7 @@ def render_report(
     Raises ReportError if the runs hold nothing for these tables.
     """
     if all(run.report == name and run.source == "published" for run, _ in runs):
-        parts = [f"# {title}", f"Source: {source}", *(_environment(run) for run, _ in runs)]
+        parts = [f"# {title}", f"Source: {source}", "\n".join(_environment(run) for run, _ in runs)]
         parts += [*_printed_parts(runs, grids), *map(_quoted, shipped_notes(name))]
         return "\n\n".join(parts) + "\n"
     parts = [f"# {title}"]
@@ -94,7 +94,8 @@ def _own_parts(
     parts = [numbers.explanation()]
     for grid in grids:
         for settings, rows in numbers.tables(grid):
-            parts += [f"## As in: {grid.section}"] * bool(grid.section) + [settings, markdown_table(grid.header, rows)]
+            parts += [f"## As in: {grid.section}"] * bool(grid.section) + [settings] * bool(settings)
+            parts.append(markdown_table(grid.header, rows))
     if len(parts) == 1:
         wanted = sorted({grid.section for grid in grids if grid.section})
         raise ReportError(

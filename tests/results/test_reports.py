@@ -357,6 +357,13 @@ def test_an_own_cell_without_a_number_shows_its_status_and_no_speedup() -> None:
     assert table.rows[6][6:] == ("OOR", "OOR", "OOR", "—", "—", "—")
 
 
+def test_a_run_that_failed_everywhere_shows_so() -> None:
+    run, measurements = _own_run(4.0)
+    failed = [replace(m, status=Status.OOM, value=None, mean=None, std=None) for m in measurements]
+    (table,) = tables(fa2_rtx4060.render([(run, failed)]))
+    assert len(table.rows) == 56 and set(table.rows[0][3:]) == {"OOM", "—"}
+
+
 def test_own_timings_are_never_mixed() -> None:
     run, measurements = _own_run(4.0)
     eager = [m for m in measurements if m.timing == "eager"]
@@ -377,6 +384,13 @@ def test_an_own_run_stands_in_the_layout_of_torch_vs_triton_with_means() -> None
     (table,) = tables(torch_vs_triton.render([_own_run(4.0, sweep="torch_vs_triton")]))
     assert len(table.rows) == 48
     assert table.rows[1] == ("triton_fa2", "bfloat16", "128", "16", "1", "True", *["0.0640", "0.5000"] * 3)
+
+
+def test_a_run_that_says_no_timing_and_keeps_the_published_names_is_rendered_too() -> None:
+    run, measurements = _shipped("published-torch_vs_triton")
+    text = torch_vs_triton.render([(replace(run, source="upload", report=None), measurements)])
+    assert "Timing: not said.\n" in text and "\n\n\n" not in text
+    assert tables(text)[0].rows[0][:7] == ("torch", "bfloat16", "128", "16", "1", "True", "0.3546")
 
 
 def test_an_own_layer_run_stands_in_the_layout_of_attention_layers() -> None:
