@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.ui import filters
+from pages.ui import filters, frame
 from pages.ui.data import store
 
 st.set_page_config(page_title="attnbench", page_icon=":material/speed:", layout="wide")
@@ -49,6 +49,7 @@ WORK = (
     ),
 )
 
+frame.enter()
 page = st.navigation({"Results": list(RESULTS), "This machine": list(WORK)})
 notice = store().notice
 if notice:

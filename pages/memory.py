@@ -8,8 +8,8 @@ from pages.ui import charts, filters, memory, messages
 from pages.ui.data import ask
 from results import queries
 
-chosen = filters.current()
 messages.header("Memory", ":material/memory:", "What does it take as sequences grow, and where does it stop fitting?")
+chosen = filters.current()
 metric, taken = memory.choose_metric(chosen)
 if metric is None:
     messages.nothing_here(chosen, "memory")

@@ -9,8 +9,8 @@ from pages.ui import ranking as ranked
 from pages.ui.data import ask
 from results import queries
 
-chosen = filters.current()
 messages.header("Overview", ":material/leaderboard:", "Which attention is fastest here, by how much, and does it fit?")
+chosen = filters.current()
 ranking = ask(queries.ranking, chosen)
 if ranking.empty:
     messages.nothing_here(chosen)

@@ -8,8 +8,8 @@ from pages.ui import cells, charts, detail, filters, messages, words
 from pages.ui.data import ask
 from results import queries
 
-chosen = filters.current()
 messages.header("Speedup", ":material/bolt:", "By how much is it faster than the baseline, and where does it fail?")
+chosen = filters.current()
 ranking = ask(queries.ranking, chosen)
 rivals = ranking[ranking["implementation"] != chosen.baseline]
 if rivals.empty:

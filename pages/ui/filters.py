@@ -1,6 +1,7 @@
 """The shared filters: sidebar widgets bound to the URL, and the slice they choose.
 
-Each widget's key is its name in the URL. A filter at its default is not in the URL; an unknown value in it is ignored.
+Each widget's key is its name in the URL. Filters of one value are always there, so that a link keeps its meaning when
+new results would change a default; of the others an absent one means all. An unknown value in the URL is ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def sidebar() -> Filters:
         gpus = ask(queries.gpus)["gpu"].tolist()
         if not gpus:
             return _remember(Filters())
-        gpu = st.selectbox("GPU", gpus, key="gpu", bind="query-params", help="The name the driver reports.")
+        gpu = _select("GPU", "gpu", gpus, gpus[0], help="The name the driver reports.")
         visible, more = st.container(), st.expander("More filters", icon=":material/tune:", key="more_filters")
         with more:
             scope = _scope(gpu)
@@ -75,9 +76,15 @@ def _folded(scope: dict[str, str | None]) -> dict[str, object]:
 
 def _one(label: str, name: str, scope: dict, order: tuple[str, ...] = (), help: str | None = None) -> str | None:
     choices = _choices(name, scope, order)
-    if not choices:
-        return None
-    return st.selectbox(label, choices, key=name, bind="query-params", help=help, filter_mode=None)
+    return _select(label, name, choices, choices[0], help=help) if choices else None
+
+
+def _select(label: str, name: str, choices: list[str], default: str, help: str | None = None) -> str:
+    """A filter of exactly one value. Without an index the value is never taken for a default and left out of the URL."""
+    value = st.session_state.get(name, st.query_params.get(name))
+    if name in st.session_state or value not in choices:
+        st.session_state[name] = value if value in choices else default  # a value set here is written to the URL
+    return st.selectbox(label, choices, index=None, required=True, key=name, bind="query-params", help=help)
 
 
 def _many(label: str, name: str, scope: dict, order: tuple[str, ...] = ()) -> tuple:
@@ -94,8 +101,7 @@ def _shape(scope: dict) -> str | None:
     choices = [*found["choice"], ALL_SHAPES]
     one_leads = len(found) > 0 and found["numbers"].iloc[0] > 0.6 * found["numbers"].sum()
     help = "Batch and heads. With several in a cell, the cell shows their geometric mean."
-    start = 0 if one_leads else len(choices) - 1
-    return st.selectbox("Batch and heads", choices, index=start, key="shape", bind="query-params", help=help)
+    return _select("Batch and heads", "shape", choices, choices[0] if one_leads else ALL_SHAPES, help=help)
 
 
 def _choices(name: str, scope: dict, order: tuple[str, ...]) -> list:
@@ -126,10 +132,8 @@ def _restore() -> None:
 
 
 def _reset() -> None:
-    for name in SINGLE + MULTIPLE:
-        if name in st.session_state:
-            del st.session_state[name]
-    st.session_state[_KEPT] = {}
+    """Back to the defaults; a single value that is no choice becomes the default when its widget is drawn."""
+    st.session_state.update({name: None for name in SINGLE} | {name: [] for name in MULTIPLE})
 
 
 def words_of(filters: Filters) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from pages.ui import filters, words
+from pages.ui import filters, frame, words
 from pages.ui.data import ask
 from results import queries
 from results.queries import Filters
@@ -17,6 +17,7 @@ RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "trit
 
 def header(title: str, icon: str, question: str) -> None:
     """The page's name and the question it answers."""
+    frame.require()
     st.title(title, icon=icon)
     st.caption(question)
 

@@ -1,0 +1,39 @@
+"""One Chromium for all browser tests; a server and a home for each test module that wants its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.pages.browser.serving import Server, chromium, visit
+
+
+@pytest.fixture(scope="session")
+def chrome() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server(tmp_path_factory.mktemp("home")).start()
+    yield running
+    running.stop()
+    assert "Traceback" not in running.log, running.log
+
+
+@pytest.fixture
+def tab(chrome: Browser, server: Server) -> Iterator[Callable[..., Page]]:
+    """Opens a path of the app in a fresh tab; at the end no tab may show an exception."""
+    pages: list[Page] = []
+
+    def open_tab(path: str = "", **context: object) -> Page:
+        pages.append(visit(chrome, f"{server.url}/{path}", **context))
+        return pages[-1]
+
+    yield open_tab
+    for page in pages:
+        assert page.get_by_test_id("stException").count() == 0, page.get_by_test_id("stException").all_inner_texts()
+        page.context.close()

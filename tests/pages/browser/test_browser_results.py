@@ -1,0 +1,97 @@
+"""The result pages in a real browser: what only a browser shows. The data are the reports that ship in git."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.pages.browser.serving import drawn, settled
+
+pytestmark = pytest.mark.browser
+REPORT = "gpu=RTX+4060+Laptop"
+
+
+def _choose(page: Page, label: str, option: str) -> None:
+    """Pick an option of a selectbox or multiselect in the sidebar."""
+    page.get_by_role("combobox", name=re.compile(label)).click()
+    page.get_by_role("option", name=option, exact=True).click()
+    page.keyboard.press("Escape")
+    settled(page)
+
+
+def _cells(page: Page) -> str:
+    """The texts in the heatmaps."""
+    return " ".join(page.locator(".heatmaplayer text").all_inner_texts())
+
+
+def test_a_filter_changes_the_heatmap_and_the_url(tab):
+    page = drawn(tab(f"speedup?{REPORT}"))
+    expect(page.locator(".heatmaplayer image").first).to_be_attached()
+    assert "26.5×" in page.content()
+    _choose(page, "Mode", "bwd")
+    expect(page).to_have_url(re.compile("mode=bwd"))
+    expect(page.get_by_text("· backward ·")).to_be_visible()
+    expect(page.get_by_text("11.8×").first).to_be_visible()
+    _choose(page, "dtype", "float32")
+    expect(page).to_have_url(re.compile("dtype=float32"))
+    expect(page.get_by_test_id("stPlotlyChart")).to_have_count(1)
+
+
+def test_failures_are_named_in_the_cells(tab):
+    page = drawn(tab(f"speedup?{REPORT}&dtype=bfloat16"))
+    expect(page.get_by_text("shared").first).to_be_visible()
+
+
+def test_a_deep_link_opens_the_same_slice(tab):
+    page = tab(f"speedup?{REPORT}&mode=fwd_bwd&dtype=float32&seqlen=512&seqlen=1024")
+    expect(page.get_by_text("forward and backward · B1 H? · float32 · seqlen 512, 1k")).to_be_visible()
+    expect(page.get_by_text("8 cells")).to_be_visible()
+
+
+def test_an_unknown_value_in_the_link_is_ignored(tab):
+    page = tab(f"speedup?{REPORT}&mode=sideways&dtype=float7")
+    expect(page.get_by_text("· forward ·")).to_be_visible()
+
+
+def test_filters_survive_a_page_without_them_and_can_be_reset(tab):
+    page = tab(f"?{REPORT}&mode=bwd&dtype=float32")
+    page.get_by_role("link", name="Upload").click()
+    expect(page.get_by_role("heading", name="Upload")).to_be_visible()
+    settled(page)
+    page.get_by_role("link", name="Speedup").click()
+    expect(page.get_by_text("· backward · B1 H? · float32")).to_be_visible()
+    expect(page).to_have_url(re.compile("mode=bwd"))
+    page.get_by_role("button", name="Reset filters").click()
+    expect(page.get_by_text("· forward ·")).to_be_visible()
+    expect(page).to_have_url(re.compile("mode=fwd"))
+    expect(page).not_to_have_url(re.compile("dtype="))
+
+
+def test_clicking_a_cell_shows_its_details(tab):
+    page = drawn(tab(f"speedup?{REPORT}&dtype=float32"))
+    box = page.locator(".heatmaplayer image").first.bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 0.9, box["y"] + box["height"] * 0.93)
+    expect(page.get_by_role("heading", name="seqlen 8192, head_dim 128, float32")).to_be_visible()
+    expect(page.get_by_text("Run published-fa2_rtx4060")).to_be_visible()
+
+
+def test_the_view_downloads_as_csv(tab, tmp_path):
+    page = tab(f"speedup?{REPORT}")
+    with page.expect_download() as caught:
+        page.get_by_role("button", name="Download cells").click()
+    path = tmp_path / "cells.csv"
+    caught.value.save_as(path)
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("dtype,seqlen,head_dim,implementation")
+    assert len(lines) == 57
+
+
+@pytest.mark.parametrize("path", ["", "speedup", "memory", "run_sweep", "runs", "upload"])
+def test_a_narrow_screen_needs_no_sideways_scrolling(tab, path):
+    page = drawn(tab(path, viewport={"width": 390, "height": 844}))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_an_address_that_is_no_page_says_so(tab):
+    page = tab("ui")
+    expect(page.get_by_text("Page not found")).to_be_visible()
