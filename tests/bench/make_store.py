@@ -1,0 +1,146 @@
+"""`python tests/bench/make_store.py HOME [N]`: a home with N measurements as run folders, and how long the store takes.
+
+The runs look like sweeps: of each case and implementation two latencies with 30 samples, two memories and five errors,
+every twentieth cell out of memory. Prints seconds of wall clock, and of the processors, which a busy machine does not stretch as much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import product
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from results.journal import RunFolder
+from results.records import Case, Measurement, Run, Status, attention_case
+from results.store import Store, open_store
+
+GPUS = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4060 Laptop GPU")
+IMPLEMENTATIONS = ("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_efficient", "triton_fa2")
+ERRORS = ("error_out", "error_dq", "error_dk", "error_dv", "max_error_out")
+QUESTIONS = {
+    "filter options": """
+        SELECT list(DISTINCT gpu_name), list(DISTINCT implementation), list(DISTINCT dtype), list(DISTINCT head_dim),
+               list(DISTINCT seqlen_q) FROM results""",
+    "latency by seqlen and implementation": """
+        SELECT implementation, seqlen_q, median(value) FROM results
+        WHERE metric = 'latency_ms' AND status = 'ok' AND timing = 'kernel' AND gpu_name = 'NVIDIA H200'
+        GROUP BY ALL""",
+    "speedup within each run": """
+        SELECT m.seqlen_q, m.head_dim, m.implementation, median(b.value / m.value)
+        FROM measurements m JOIN measurements b
+          ON m.run_id = b.run_id AND b.implementation = 'torch_naive' AND m.metric = b.metric
+         AND m.mode IS NOT DISTINCT FROM b.mode AND m.timing IS NOT DISTINCT FROM b.timing AND m.dtype = b.dtype
+         AND m.seqlen_q = b.seqlen_q AND m.head_dim = b.head_dim AND m.causal = b.causal AND m.batch = b.batch
+        WHERE m.metric = 'latency_ms' AND m.status = 'ok' AND b.status = 'ok' GROUP BY ALL""",
+    "statuses": "SELECT implementation, status, count(*) FROM results GROUP BY ALL",
+}
+
+
+def measurements(run_id: str, seed: int) -> Iterator[Measurement]:
+    """The numbers of one sweep, without end: the batch grows when the grid is through."""
+    dice = random.Random(seed)
+    grid = list(product((128, 512, 2048, 8192), (64, 128), ("bfloat16", "float32"), (True, False)))
+    batch = 0
+    while True:
+        batch += 1
+        for seqlen, head_dim, dtype, causal in grid:
+            case = attention_case(
+                batch=batch, num_heads=16, seqlen=seqlen, head_dim=head_dim, dtype=dtype, causal=causal
+            )
+            for implementation, mode in product(IMPLEMENTATIONS, ("fwd", "bwd", "fwd_bwd")):
+                yield from _cell(run_id, case, implementation, mode, dice)
+
+
+def _cell(run_id: str, case: Case, implementation: str, mode: str, dice: random.Random) -> Iterator[Measurement]:
+    failed = dice.random() < 0.05
+    common = {"run_id": run_id, "case": case, "implementation": implementation, "mode": mode}
+    common |= {"time": "2026-11-21T08:30:00+00:00"}
+    for timing in ("kernel", "eager"):
+        if failed:
+            note = "needs 96.0 GiB, 79.1 GiB are there"
+            yield Measurement(**common, metric="latency_ms", timing=timing, status=Status.OOM, note=note)
+            continue
+        samples = tuple(round(dice.lognormvariate(0, 0.1), 6) for _ in range(30))
+        middle = sorted(samples)[15]
+        yield Measurement(
+            **common,
+            metric="latency_ms",
+            timing=timing,
+            status=Status.OK,
+            value=middle,
+            statistic="median",
+            mean=sum(samples) / 30,
+            std=0.1,
+            p20=min(samples),
+            p80=max(samples),
+            ci_low=min(samples),
+            ci_high=max(samples),
+            n=30,
+            samples=samples,
+        )
+    for metric in () if failed else ("peak_memory_mb", "extra_memory_mb", *ERRORS):
+        yield Measurement(**common, metric=metric, status=Status.OK, value=dice.random(), statistic="max")
+
+
+def make(home: Path, total: int, per_run: int) -> None:
+    """Write the run folders."""
+    for number in range(-(-total // per_run)):
+        run_id, gpu = f"bench-{number:04d}", GPUS[number % len(GPUS)]
+        run = Run(run_id, "local", created=f"2026-11-{1 + number % 28:02d}T08:00:00Z", gpu_name=gpu, device_type="cuda")
+        source = measurements(run_id, number)
+        RunFolder.create(home, run, (next(source) for _ in range(min(per_run, total - number * per_run))))
+
+
+def _timed(what: str, work: Callable[[], object]) -> float:
+    start, busy = time.perf_counter(), time.process_time()
+    work()
+    seconds = time.perf_counter() - start
+    print(f"{what:40s} {seconds:9.4f} s, of the processors {time.process_time() - busy:.4f} s", flush=True)
+    return seconds
+
+
+def _best_of_five(store: Store, name: str, sql: str) -> None:
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        store.query(sql)
+        times.append(time.perf_counter() - start)
+    print(f"{name:40s} {min(times):9.4f} s best, {max(times):.4f} s worst of 5", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("home", type=Path)
+    parser.add_argument("number", type=int, nargs="?", default=1_000_000)
+    parser.add_argument("--per-run", type=int, default=20_000)
+    options = parser.parse_args()
+    if not (options.home / "runs").exists():
+        _timed("write the run folders", lambda: make(options.home, options.number, options.per_run))
+    (options.home / "store.duckdb").unlink(missing_ok=True)
+    size = sum(path.stat().st_size for path in options.home.glob("runs/*/measurements.jsonl"))
+    seconds = _timed("open and ingest", lambda: open_store(options.home).close())
+    with closing(open_store(options.home)) as store:
+        rows = store.rows("SELECT count(*) FROM measurements")[0][0]
+        print(f"{rows} rows of {size / 1e6:.0f} MB: {rows / seconds:.0f} rows/s, {size / 1e6 / seconds:.0f} MB/s")
+        print(f"file: {(options.home / 'store.duckdb').stat().st_size / 1e6:.0f} MB; notice: {store.notice}")
+        _timed("refresh, nothing new", store.refresh)
+        _timed("refresh, nothing new, again", store.refresh)
+        folder = RunFolder(next(iter(sorted((options.home / "runs").iterdir()))))
+        folder.append(
+            Measurement(folder.run_id, Case(), "x", "latency_ms", Status.OK, value=1.0, origin=str(time.time()))
+        )
+        _timed("refresh, one new line", store.refresh)
+        for name, sql in QUESTIONS.items():
+            _best_of_five(store, name, sql)
+    _timed("open again", lambda: open_store(options.home).close())
+
+
+if __name__ == "__main__":
+    main()
