@@ -139,15 +139,13 @@ def _numbers(
         if not text:
             reading.empty += 1
             continue
-        spread = plain(row[number.std_at]) if number.std_at is not None else ""
         try:
-            status, value, std = _read(number, text, spread)
+            status, value, std = _read(number, text, plain(row[number.std_at]) if number.std_at is not None else "")
         except CellError as error:
             reading.reject(line, number.header, text, str(error))
             continue
-        run = runs[said.get("gpu_name", "")]
         measurement = Measurement(
-            run_id=run.run_id,
+            run_id=runs[said.get("gpu_name", "")].run_id,
             case=case,
             implementation=number.implementation or said["implementation"],
             metric=number.metric,
