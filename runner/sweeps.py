@@ -17,7 +17,7 @@ TORCH = (
     "torch_sdpa_efficient",
     "torch_sdpa_math",
 )
-TRITON = ("triton_fa2", "triton_fa2_tf32")
+OURS = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper")
 
 
 class SweepError(ValueError):
@@ -40,7 +40,7 @@ class Sweep:
     window_size: tuple[int, ...] = (0,)
     tokens: int | None = None
     hidden: int | None = None
-    implementations: tuple[str, ...] = TORCH + TRITON
+    implementations: tuple[str, ...] = TORCH + OURS
     baseline: str = "torch_naive"
     modes: tuple[str, ...] = ("fwd", "bwd", "fwd_bwd")
     timings: tuple[str, ...] = TIMINGS
