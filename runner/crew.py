@@ -20,6 +20,7 @@ class Crew:
     def __init__(self, job: Job, command: tuple[str, ...], stop: Callable[[], bool]) -> None:
         self.log = Log()
         self._job, self._command, self.stop = job, command, stop
+        self.on_wait: Callable[[], None] = lambda: None  # called now and then while no message comes
         self._worker: WorkerProcess | None = None
 
     def open(self, *, plan: bool) -> dict[str, Any]:
@@ -57,6 +58,7 @@ class Crew:
             message = self._worker.receive(_POLL_S)
             if message is not None:
                 return message
+            self.on_wait()
             if time.monotonic() > deadline:
                 raise TimeoutError
 

@@ -47,7 +47,7 @@ class Sweeping:
         """Go through all cases. Raises Cancelled, SweepFailed or JournalError, with the state written."""
         try:
             self._recall()
-            self._watch_cancel()
+            self._follow_crew()
             self._write_state("running", force=True)
             for cell in self._cells:
                 if cell.reason:
@@ -76,11 +76,12 @@ class Sweeping:
                 self._work_left += cell.seconds
         self._work_at_start = self._work_left
 
-    def _watch_cancel(self) -> None:
+    def _follow_crew(self) -> None:
         if self._job.resume:
             self._folder.clear_cancel()
         signalled = self._crew.stop
         self._crew.stop = lambda: signalled() or self._folder.cancel_requested()
+        self._crew.on_wait = lambda: self._write_state("running")  # a step that hangs must show as the current one
 
     # one case
 

@@ -1,0 +1,113 @@
+"""How the runner's tests start it: as a user would, in a process of its own, with a home of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.journal import RunFolder, run_folders
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+DEADLINE_S = 90.0
+
+
+class Runner:
+    """The command line in a home, with a worker that the test chooses."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.started: list[subprocess.Popen[str]] = []
+        self.environment = {
+            **os.environ,
+            "ATTNBENCH_HOME": str(home),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def use(self, worker: str, **settings: Any) -> None:
+        """Let tests/runner/<worker>.py be the worker; settings reach it as JSON in ATTNBENCH_TEST_WORKER."""
+        self.environment["ATTNBENCH_WORKER"] = f"{sys.executable} {HERE / worker}.py"
+        self.environment["ATTNBENCH_TEST_WORKER"] = json.dumps(settings)
+
+    def __call__(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run to the end."""
+        command = [sys.executable, "-m", "runner", *words]
+        return subprocess.run(
+            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=DEADLINE_S, **options
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Run in the background."""
+        command = [sys.executable, "-m", "runner", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, cwd=ROOT, env=self.environment, **pipes)
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Leave nothing running."""
+        for process in self.started:
+            process.kill()
+            process.communicate()
+
+    def folder(self) -> RunFolder:
+        """The only run."""
+        (folder,) = run_folders(self.home)
+        return folder
+
+    def lines(self) -> list[str]:
+        """The complete lines of the only run's journal; none before it exists."""
+        found = run_folders(self.home)
+        return found[0].lines()[0].decode().splitlines() if found else []
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    runner = Runner(tmp_path / "home")
+    yield runner
+    runner.end()
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], Any], str], Any]:
+    def wait(condition: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if answer := condition():
+                return answer
+            time.sleep(0.005)
+        raise AssertionError(f"Waited {DEADLINE_S:.0f} s for {what}.")
+
+    return wait
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A file system of its own, with the mount options given; only root can have one."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system")
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = False
+
+    def mount(options: str) -> Path:
+        nonlocal mounted
+        flags = f"remount,{options}" if mounted else options
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", flags, "tmpfs", str(place)], capture_output=True, text=True
+        )
+        if done.returncode:
+            pytest.skip(f"this machine mounts nothing: {done.stderr.strip()}")
+        mounted = True
+        return place
+
+    yield mount
+    if mounted:
+        subprocess.run(["umount", "-l", str(place)], check=True)

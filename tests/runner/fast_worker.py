@@ -1,0 +1,91 @@
+"""A worker without torch that speaks the real protocol and answers at once, so that many kills fit into a test.
+
+Every number follows from its measurement's id, so that a test knows what must be in the journal. Settings (JSON in
+ATTNBENCH_TEST_WORKER): `delay_s` before each number; `stuck_at` [implementation, mode, seqlen] never answers there;
+`dies_at`, likewise; `dies_on_start`; `pids`, a file to which each worker adds its process id.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from results.records import Measurement, Status, measurement_to_json
+from runner import sweeps
+from runner.cells import cell_from_json, cell_to_json, ordered_cells
+from runner.wire import Channel
+from runner.worker import die_with
+
+SETTINGS = json.loads(os.environ["ATTNBENCH_TEST_WORKER"])
+
+
+def number_of(measurement_id: str) -> float:
+    """The latency that a row of that id has."""
+    return int(measurement_id[:4], 16) / 1000 + 0.001
+
+
+def rows(run_id, cell, timings):
+    for timing in timings:
+        plain = Measurement(
+            run_id, cell.case, cell.implementation, "latency_ms", Status.ERROR, mode=cell.mode, timing=timing
+        )
+        record = measurement_to_json(plain)
+        yield record | {"status": "ok", "value": number_of(record["measurement_id"]), "statistic": "median"}
+
+
+def main() -> None:
+    arguments = dict(zip(sys.argv[1::2], map(int, sys.argv[2::2]), strict=True))
+    die_with(arguments["--parent"])
+    channel = Channel(arguments["--read-fd"], arguments["--write-fd"])
+    if "pids" in SETTINGS:
+        with Path(SETTINGS["pids"]).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+    print("the fast worker is here")
+    if SETTINGS.get("dies_on_start"):
+        sys.exit(5)
+    timings, run_id = (), ""
+    while True:
+        message = channel.receive()
+        if message["do"] == "open":
+            timings = message["sweep"]["timings"]
+            channel.send(opened(message))
+        elif message["do"] == "start":
+            run_id = message["run_id"]
+            channel.send({"event": "started"})
+        elif message["do"] == "case":
+            for record in message["cells"]:
+                measure(channel, run_id, cell_from_json(record), timings)
+            channel.send({"event": "case_done"})
+        else:
+            return
+
+
+def opened(message):
+    sweep = sweeps.from_json(message["sweep"])
+    names = tuple(message["implementations"] or sweep.implementations)
+    cells = ordered_cells(sweep.cases(), names, sweep.modes, message["seed"])
+    return {
+        "event": "opened",
+        "device": {"id": "cuda:0", "lock": "gpu-test", "type": "cuda"},
+        "sweep": sweeps.to_json(sweep) | {"implementations": names},
+        "environment": {"gpu_name": "Test GPU", "gpu_uuid": "test", "device_type": "cuda", "kernel_hash": "k"},
+        "cells": [cell_to_json(cell) for cell in cells] if message["plan"] else [],
+    }
+
+
+def measure(channel, run_id, cell, timings):
+    where = [cell.implementation, cell.mode, cell.case.seqlen_q]
+    channel.send({"event": "begin", "cell": where[:2], "step": "timing"})
+    if where == SETTINGS.get("stuck_at"):
+        threading.Event().wait()
+    if where == SETTINGS.get("dies_at"):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    for record in rows(run_id, cell, timings):
+        threading.Event().wait(SETTINGS.get("delay_s", 0.0))
+        channel.send({"event": "measurement", "record": record})
+
+
+if __name__ == "__main__":
+    main()
