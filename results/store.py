@@ -7,6 +7,7 @@ on it would drop DuckDB's own lock.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import tempfile
@@ -58,6 +59,7 @@ class Store:
         self.path = path  # None: in memory
         self.notice = notice  # what a reader should know about where the results come from
         self._connection = connection
+        self._closed = False
         self._ledger = Ledger(home)
         self._lock = _locks.setdefault(path, threading.RLock()) if path else threading.RLock()
 
@@ -84,7 +86,7 @@ class Store:
     def refresh(self) -> int:
         """Take in what the run folders have that the store has not; returns how many measurements are new."""
         with self._lock:
-            return self._on_cursor(self._ledger.refresh)
+            return self._on_cursor(lambda cursor: self._ledger.refresh(cursor))
 
     def version(self) -> str:
         """A text that changes exactly when the data changed; a key for caches."""
@@ -98,17 +100,21 @@ class Store:
     def close(self) -> None:
         """Let go of the file, so that another process may have it."""
         with self._lock:
-            self._release()
+            self._closed = True
+            self._release(self._connection)
 
     def _on_cursor(self, work: Any) -> Any:
         connection = self._connection
+        if self._closed:
+            raise StoreError("The store is closed; open it again with open_store.")
         try:
             with closing(connection.cursor()) as cursor:
                 return work(cursor)
         except duckdb.Error as error:
-            if not _of_the_file(error):
+            current = connection is self._connection  # otherwise another thread has left the file already
+            if current and not _of_the_file(error):
                 raise
-            if self.path is None and connection is self._connection:
+            if current and self.path is None:
                 raise StoreError(f"The results cannot be read: {_first_line(error)}.") from error
             with self._lock:
                 if connection is self._connection:
@@ -117,17 +123,19 @@ class Store:
 
     def _go_on_in_memory(self, notice: str) -> None:
         """Leave the file for a copy in memory; readers that are under way end on the old connection."""
-        self._release()
-        self.path, self.notice = None, notice
-        self._ledger = Ledger(self.home)
-        self._connection = _connect(None)
-        self.refresh()
+        connection, ledger = _connect(None), Ledger(self.home)
+        with closing(connection.cursor()) as cursor:
+            ledger.refresh(cursor)
+        left, self._connection = self._connection, connection
+        self.notice, self._ledger = notice, ledger
+        self._release(left)
 
-    def _release(self) -> None:
+    def _release(self, connection: duckdb.DuckDBPyConnection) -> None:
         with suppress(duckdb.Error):
-            self._connection.close()
+            connection.close()
         if self.path:
             _open[self.path] -= 1
+            self.path = None
 
 
 def open_store(home: Path | None = None) -> Store:
@@ -186,7 +194,7 @@ def _connect(path: Path | None) -> duckdb.DuckDBPyConnection:
     config = {
         "threads": 2,  # a dashboard beside a benchmark keeps out of its way
         "memory_limit": "2GB",
-        "temp_directory": str(Path(tempfile.gettempdir()) / "attnbench-spill"),
+        "temp_directory": str(Path(tempfile.gettempdir()) / f"attnbench-spill-{os.getpid()}"),
     }
     connection = duckdb.connect(str(path) if path else ":memory:", config=config)
     try:

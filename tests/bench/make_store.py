@@ -1,7 +1,8 @@
 """`python tests/bench/make_store.py HOME [N]`: a home with N measurements as run folders, and how long the store takes.
 
 The runs look like sweeps: of each case and implementation two latencies with 30 samples, two memories and five errors,
-every twentieth cell out of memory. Prints seconds of wall clock, and of the processors, which a busy machine does not stretch as much.
+every twentieth cell out of memory. Prints seconds of wall clock, and of the processors, which a busy machine does not
+stretch as much.
 """
 
 from __future__ import annotations

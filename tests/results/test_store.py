@@ -579,6 +579,39 @@ def test_eight_threads_ask_while_one_refreshes_and_every_answer_is_right(opened:
     assert count(opened) == 25
 
 
+def test_threads_that_meet_a_damaged_file_all_get_the_right_answer(home: Path, folder: RunFolder) -> None:
+    folder.append(latency(1))
+    opened = open_store(home)
+    answers = []
+
+    def ask() -> None:
+        answers.append(opened.rows("SELECT count(*) FROM results"))
+
+    real = opened._connection
+
+    class Broken:
+        """A connection whose every cursor finds the file damaged."""
+
+        def cursor(self):
+            raise duckdb.IOException("Corrupt database file: computed checksum")
+
+        def close(self):
+            real.close()
+
+    opened._connection = Broken()
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [[(1,)]] * 8
+    assert "it is damaged" in opened.notice
+    folder.append(latency(2))
+    assert (opened.refresh(), count(opened)) == (1, 2)
+    opened.close()
+    assert rebuild(home) == 2
+
+
 def test_a_query_reaches_nothing_but_the_results(opened: Store, tmp_path: Path) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     for sql in (
@@ -601,3 +634,12 @@ def test_looking_for_news_among_fifty_runs_costs_two_stats_a_run(
     monkeypatch.setattr(RunFolder, "lines", None)
     monkeypatch.setattr(RunFolder, "run", None)
     assert opened.refresh() == 0
+
+
+def test_a_store_that_is_closed_says_so_and_can_be_closed_again(home: Path, folder: RunFolder) -> None:
+    opened = open_store(home)
+    opened.close()
+    opened.close()
+    with pytest.raises(StoreError, match="closed"):
+        opened.refresh()
+    assert rebuild(home) == 0
