@@ -80,7 +80,7 @@ def _one(label: str, name: str, scope: dict, order: tuple[str, ...] = (), help: 
 
 
 def _select(label: str, name: str, choices: list[str], default: str, help: str | None = None) -> str:
-    """A filter of exactly one value. Without an index the value is never taken for a default and left out of the URL."""
+    """A filter of exactly one value. Without an index no value counts as default, which the URL would leave out."""
     value = st.session_state.get(name, st.query_params.get(name))
     if name in st.session_state or value not in choices:
         st.session_state[name] = value if value in choices else default  # a value set here is written to the URL

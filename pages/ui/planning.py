@@ -36,7 +36,9 @@ def ask_for(found: dict) -> Request | None:
         name = middle.selectbox("Sweep", names, key="sweep", bind="query-params")
         sweep = sweeps.get(name)
         middle.caption(sweep.description)
-        protocol = right.segmented_control("Protocol", launch.PROTOCOLS, default="quick", required=True, key="protocol")
+        protocol = right.segmented_control(
+            "Protocol", launch.PROTOCOLS, default="quick", required=True, key="protocol", bind="query-params"
+        )
         edited = _edited(sweep, name)
         implementations = _implementations(found, sweep, name)
     changes = {axis: text for axis, text in edited.items() if text != _axis_text(sweep, axis)}
@@ -118,10 +120,21 @@ def _edited(sweep: sweeps.Sweep, name: str) -> dict[str, str]:
     """Sizes and dtypes as typed, starting from the sweep's own."""
     seqlen, head_dim, dtype = st.columns([2, 1, 2])
     return {
-        "seqlen": seqlen.text_input("seqlen", _axis_text(sweep, "seqlen"), key=f"edit_seqlen_{name}"),
-        "head_dim": head_dim.text_input("head_dim", _axis_text(sweep, "head_dim"), key=f"edit_head_dim_{name}"),
+        "seqlen": seqlen.text_input(
+            "seqlen", _axis_text(sweep, "seqlen"), key=f"edit_seqlen_{name}", bind="query-params"
+        ),
+        "head_dim": head_dim.text_input(
+            "head_dim", _axis_text(sweep, "head_dim"), key=f"edit_head_dim_{name}", bind="query-params"
+        ),
         "dtype": ",".join(
-            dtype.multiselect("dtype", DTYPES, default=list(sweep.dtype), key=f"edit_dtype_{name}", select_all=False)
+            dtype.multiselect(
+                "dtype",
+                DTYPES,
+                default=list(sweep.dtype),
+                key=f"edit_dtype_{name}",
+                bind="query-params",
+                select_all=False,
+            )
         ),
     }
 
@@ -130,7 +143,7 @@ def _implementations(found: dict, sweep: sweeps.Sweep, name: str) -> tuple[str, 
     known = [implementation["name"] for implementation in found["implementations"]]
     default = [implementation for implementation in sweep.implementations if implementation in known]
     key = f"edit_implementations_{name}"
-    chosen = st.multiselect("Implementations", known, default=default, key=key, select_all=False)
+    chosen = st.multiselect("Implementations", known, default=default, key=key, bind="query-params", select_all=False)
     reasons = {i["name"]: i["reason"] for i in found["implementations"] if i.get("reason")}
     for text in sorted({reasons[implementation] for implementation in chosen if implementation in reasons}):
         st.caption(f":material/info: {text}")

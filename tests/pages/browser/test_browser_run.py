@@ -1,0 +1,90 @@
+"""Running sweeps from the page in a real browser, on the CPU: to the end, cancelled, seen from elsewhere."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from results import journal
+from runner import launch
+from tests.pages.browser.serving import Server, settled, visit
+
+pytestmark = pytest.mark.browser
+SWEEP_MS = 240_000  # the longest a small CPU sweep may take on a busy machine
+SMALL = "run_sweep?sweep=quick&edit_seqlen_quick=128,256,512&edit_dtype_quick=float32"
+LONG = "run_sweep?sweep=quick&protocol=standard&edit_seqlen_quick=512,1024,2048,4096"
+
+
+@pytest.fixture
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server of its own; whatever it left running is cancelled and waited for."""
+    server = Server(tmp_path_factory.mktemp("home")).start()
+    monkeypatch.setenv("ATTNBENCH_HOME", str(server.home))
+    yield server
+    server.stop()
+    for folder in journal.run_folders(server.home):
+        if folder.is_alive():
+            folder.request_cancel()
+            with folder_lock(folder):
+                pass
+    assert "Traceback" not in server.log, server.log
+
+
+def folder_lock(folder: journal.RunFolder):
+    """The run's lock, once its holder is gone; the deadline is the test's own."""
+    import fcntl
+    from contextlib import contextmanager
+
+    @contextmanager
+    def held():
+        with open(folder.path / "run.lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            yield
+
+    return held()
+
+
+def _start(page: Page) -> None:
+    page.get_by_role("button", name="Show plan").click()
+    page.get_by_role("button", name="Start sweep").click()
+    expect(page.get_by_role("button", name="Cancel")).to_be_visible(timeout=SWEEP_MS)
+
+
+def test_a_sweep_runs_to_its_end_and_its_results_arrive(chrome: Browser, home: Server):
+    page = visit(chrome, f"{home.url}/{SMALL}")
+    _start(page)
+    expect(page.get_by_text(re.compile(r"\d+ of \d+ cells · "))).to_be_visible()
+    expect(page.get_by_text("latencies so far")).to_be_visible(timeout=SWEEP_MS)
+    expect(page.get_by_text("No sweep is running on this machine.")).to_be_visible(timeout=SWEEP_MS)
+    (status,) = launch.runs()
+    assert (status.state, status.done) == ("finished", status.total)
+    page.get_by_role("link", name="Overview").click()
+    settled(page)
+    page.get_by_role("combobox", name="GPU").click()
+    page.get_by_role("option", name=status.device, exact=True).click()
+    expect(page.get_by_text(re.compile("geometric mean of"))).to_be_visible()
+    assert page.get_by_test_id("stException").count() == 0
+
+
+def test_a_running_sweep_is_found_again_and_can_be_cancelled(chrome: Browser, home: Server):
+    first = visit(chrome, f"{home.url}/{LONG}")
+    _start(first)
+    second = visit(chrome, f"{home.url}/run_sweep")
+    (status,) = launch.runs()
+    expect(second.get_by_text(status.run_id).first).to_be_visible()
+
+    home.stop()
+    assert launch.status(status.run_id).state == "running"
+    home.start()
+    third = visit(chrome, f"{home.url}/run_sweep")
+    expect(third.get_by_role("button", name="Cancel")).to_be_visible()
+
+    third.get_by_role("button", name="Cancel").click()
+    third.get_by_role("button", name="Yes, cancel it").click()
+    expect(third.get_by_text("No sweep is running on this machine.")).to_be_visible(timeout=SWEEP_MS)
+    assert launch.status(status.run_id).state == "cancelled"
+    expect(third.get_by_role("button", name="Resume")).to_be_visible()
+    expect(first.get_by_text("No sweep is running on this machine.")).to_be_visible(timeout=60_000)
+    for page in (first, second, third):
+        assert page.get_by_test_id("stException").count() == 0
