@@ -165,11 +165,9 @@ class _Reading:
             texts: list[str | None] = [*data.decode().split("\n")[:-1]]
         except UnicodeDecodeError:
             texts = [_text(line) for line in data.split(b"\n")[:-1]]
-        for number, text in enumerate(texts, entry.line_count + 1):
-            if text is None:
-                self.problems.append((entry.run_id, number, "It is not UTF-8."))
-            elif text and not text.isspace():
-                self._lines.append(Line(entry.run_id, number, text))
+        numbered = list(enumerate(texts, entry.line_count + 1))
+        self.problems += [(entry.run_id, number, "It is not UTF-8.") for number, text in numbered if text is None]
+        self._lines += [Line(entry.run_id, number, text) for number, text in numbered if text and not text.isspace()]
         self._size += len(data)
         if self._size >= _PIECE:
             self.flush()

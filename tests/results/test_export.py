@@ -89,12 +89,12 @@ def test_what_is_exported_as_csv_is_read_back_equal(opened: Store) -> None:
         assert json.loads(row["run_sweep"]) == RUN.sweep
 
 
-def test_the_importer_reads_the_csv_as_the_same_runs_and_measurements(opened: Store) -> None:
-    clean = Selection(implementation=("y", "z"))
-    found = understand("export.csv", export.export(opened, "csv", clean))
-    assert (found.format, found.rejected) == ("own_csv", ())
-    assert found.measurements == tuple(m for m in MEASUREMENTS if m.implementation in "yz")
-    assert found.runs == (RUN,)
+def test_the_importers_read_csv_and_json_as_the_same_runs_and_measurements(opened: Store) -> None:
+    for form in ("csv", "json"):
+        found = understand(f"export.{form}", export.export(opened, form, Selection(run=("r1",))))
+        assert (found.format, found.rejected) == (f"own_{form}", ())
+        assert found.measurements == tuple(MEASUREMENTS)
+        assert found.runs == (RUN,)
 
 
 def test_what_is_exported_as_json_is_read_back_equal(opened: Store) -> None:
