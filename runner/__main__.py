@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import signal
@@ -181,15 +182,12 @@ class _StopSignals:
 def _ingest() -> None:
     """Bring the new numbers into the database, if there is one to be had; otherwise its readers do."""
     try:
-        from results.store import open_store
+        from results.store import StoreError, open_store
     except ImportError:  # no duckdb on a bare GPU node
         return
-    store = open_store()
-    try:
+    with contextlib.suppress(StoreError), contextlib.closing(open_store()) as store:
         if store.notice is None:
             store.refresh()
-    finally:
-        store.close()
 
 
 def _complain(error: Exception, code: int) -> int:

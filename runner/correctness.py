@@ -63,7 +63,8 @@ class Oracle:
         """The largest errors that pass, and where they come from."""
         naive = self.naive[tf32]
         floor = FLOORS["tf32" if tf32 else str(self.case.dtype)]
-        reach = float(self.exact[name].abs().max())
+        exact = self.exact[name]
+        reach = _size(float(exact.abs().max()), exact)
         if naive is None:
             return Error(ALONE * floor, ALONE * floor * reach), "the floor of the dtype, torch_naive does not fit"
         relative = ALLOWED * naive[name].relative + floor
@@ -107,8 +108,12 @@ def error_of(tensor: torch.Tensor, exact: torch.Tensor) -> Error:
     difference = tensor.double() - exact
     moments = torch.stack((difference.square().mean().sqrt(), exact.square().mean().sqrt(), difference.abs().amax()))
     error, size, largest = moments.tolist()
-    # Where the exact result is zero (dq and dk of a single key) the scale is that of the terms that cancel.
-    return Error(error / (size if size > 1e-6 else math.sqrt(exact.shape[-1])), largest)
+    return Error(error / _size(size, exact), largest)
+
+
+def _size(size: float, exact: torch.Tensor) -> float:
+    """What errors are relative to; where the result is zero (dq of a single key), the terms that cancel in it."""
+    return size if size > 1e-6 else math.sqrt(exact.shape[-1])
 
 
 def _check(

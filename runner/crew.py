@@ -74,12 +74,16 @@ class Crew:
             self._worker.end()
         self._worker = None
 
-    def dismiss(self, *, at_work: bool) -> None:
-        """End the worker: by a word if it waits for one, by signals if it is at work."""
-        if self._worker and at_work:
-            self._worker.end(grace_s=GRACE_S)
-        elif self._worker:
+    def close(self) -> None:
+        """Let a worker that waits for a message end by itself."""
+        if self._worker:
             self._worker.close()
+        self._worker = None
+
+    def dismiss(self) -> None:
+        """End the worker, whatever it is at: by SIGTERM, and if it does not listen by SIGKILL."""
+        if self._worker:
+            self._worker.end(grace_s=GRACE_S)
         self._worker = None
 
     @property

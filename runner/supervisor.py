@@ -46,24 +46,28 @@ def supervise(
 
     Raises Refused, DeviceBusy, Cancelled, SweepFailed or JournalError.
     """
-    crew, at_work = Crew(job, worker_command, stop), True
+    crew = Crew(job, worker_command, stop)
     try:
         opened = _open(crew)
-        cells = [cell_from_json(record) for record in opened["cells"]]
-        if not cells:
-            raise Refused(f"Sweep {job.sweep.name!r} has no cells; name at least one implementation and mode.")
         run_id = job.resume or job.run_id or new_run_id(job.sweep.name)
         wait_s = _LOCK_WAIT_RESUMED_S if job.resume else 0.0
         with device_lock(home, opened["device"]["lock"], run_id, wait_s=wait_s):
-            folder = _folder(job, home, run_id, opened)
-            with folder.lock():
-                crew.log.write_to(folder.log_path)
-                Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress).run()
-                at_work = False
-                crew.dismiss(at_work=at_work)
-        return folder
+            try:
+                return _sweep(job, home, run_id, opened, crew, progress)
+            finally:
+                crew.dismiss()  # before the device is given free
     finally:
-        crew.dismiss(at_work=at_work)
+        crew.dismiss()
+
+
+def _sweep(job: Job, home: Path, run_id: str, opened: dict[str, Any], crew: Crew, progress: Progress) -> RunFolder:
+    cells = [cell_from_json(record) for record in opened["cells"]]
+    folder = _folder(job, home, run_id, opened)
+    with folder.lock():
+        crew.log.write_to(folder.log_path)
+        Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress).run()
+        crew.close()
+    return folder
 
 
 def _open(crew: Crew) -> dict[str, Any]:

@@ -1,0 +1,213 @@
+"""The gate before every timing: right implementations pass, and the known ways to cheat do not."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernels import registry
+from kernels.attention.torch_naive import attention as naive
+from results.records import Case, attention_case
+from runner.correctness import (
+    ALONE,
+    FLOORS,
+    NAMES,
+    Oracle,
+    check_backward,
+    check_forward,
+    error_of,
+    make_oracle,
+    poison,
+)
+from runner.subjects import Subject, make_inputs
+
+CASE = attention_case(batch=1, num_heads=2, seqlen=63, head_dim=16, dtype="float32", causal=True)
+
+
+def oracle_of(case: Case = CASE) -> Oracle:
+    return make_oracle(make_inputs(case, "cpu", seed=3), case, seed=3)
+
+
+def verdicts(attention, case: Case = CASE):
+    oracle = oracle_of(case)
+    subject = Subject(attention, oracle.inputs, case)
+    return check_forward(subject, oracle), check_backward(subject, oracle)
+
+
+@pytest.mark.parametrize("name", ["torch_naive", "torch_sdpa_auto", "torch_sdpa_math", "torch_sdpa_flash"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("seqlen", [1, 63, 128])
+def test_right_implementations_pass(name: str, dtype: str, seqlen: int) -> None:
+    case = replace(CASE, dtype=dtype, seqlen_q=seqlen, seqlen_k=seqlen)
+    forward, backward = verdicts(registry.get(name).attention, case)
+    assert (forward.reason, backward.reason) == (None, None)
+    assert set(forward.errors) == {"out"}
+    assert set(backward.errors) == {"dq", "dk", "dv"}
+    assert forward.first_ms > 0 and forward.warm_ms > 0
+
+
+def zeros(q, k, v, **options):
+    return naive(q, k, v, causal=True) * 0
+
+
+def unwritten(q, k, v, **options):
+    return torch.empty_like(q) + naive(q, k, v, causal=True) * 0
+
+
+def half_written(q, k, v, **options):
+    out = torch.full_like(q, math.nan)
+    out[:, :, :32] = naive(q, k, v, causal=True)[:, :, :32]
+    return out
+
+
+def without_mask(q, k, v, **options):
+    return naive(q, k, v, causal=False)
+
+
+def wrong_scale(q, k, v, **options):
+    return naive(q, k, v, causal=True, softmax_scale=0.26)
+
+
+def one_row_wrong(q, k, v, **options):
+    out = naive(q, k, v, causal=True).clone()
+    out[:, 1, -1] = out[:, 1, -2]
+    return out
+
+
+def of_another_shape(q, k, v, **options):
+    return naive(q, k, v, causal=True)[:, :, :-1]
+
+
+def remembering():
+    """Computes once and gives the same output whenever it sees the same tensors again."""
+    known = {}
+
+    def attention(q, k, v, **options):
+        key = (q.data_ptr(), torch.is_grad_enabled())
+        if key not in known:
+            known[key] = naive(q, k, v, causal=True)
+        return known[key]
+
+    return attention
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [zeros, unwritten, half_written, without_mask, wrong_scale, one_row_wrong, of_another_shape, remembering()],
+    ids=lambda cheat: cheat.__name__,
+)
+def test_a_cheat_does_not_pass_the_forward(cheat) -> None:
+    oracle = oracle_of()
+    verdict = check_forward(Subject(cheat, oracle.inputs, CASE), oracle)
+    assert verdict.reason.startswith("out is wrong: relative error ")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("cheat", [zeros, unwritten, half_written, without_mask, one_row_wrong])
+def test_a_cheat_does_not_pass_in_16_bits_either(cheat, dtype: str) -> None:
+    case = replace(CASE, dtype=dtype)
+    oracle = oracle_of(case)
+    assert check_forward(Subject(cheat, oracle.inputs, case), oracle).reason
+
+
+def scaled_gradient(q, k, v, **options):
+    out = naive(q, k, v, causal=True)
+    if out.requires_grad:
+        out.register_hook(lambda gradient: gradient * 1.01)
+    return out
+
+
+def gradient_of_v_missing(q, k, v, **options):
+    return naive(q, k, v.detach() + (v - v.detach()) * 0, causal=True)
+
+
+@pytest.mark.parametrize(("cheat", "tensor"), [(scaled_gradient, "dq"), (gradient_of_v_missing, "dv")])
+def test_a_wrong_gradient_does_not_pass_the_backward(cheat, tensor: str) -> None:
+    forward, backward = verdicts(cheat)
+    assert forward.reason is None
+    assert backward.reason.startswith(f"{tensor} is wrong: ")
+
+
+def test_an_output_that_is_wrong_only_with_gradients_does_not_pass_the_backward() -> None:
+    def two_faced(q, k, v, **options):
+        out = naive(q, k, v, causal=True)
+        return out + 0.01 if torch.is_grad_enabled() and q.requires_grad else out
+
+    oracle = oracle_of()
+    assert check_forward(Subject(two_faced, oracle.inputs, CASE), oracle).reason is None
+    # make_oracle has measured the real torch_naive, so only the subject is two-faced
+    assert check_backward(Subject(two_faced, oracle.inputs, CASE), oracle).reason.startswith("out is wrong")
+
+
+def test_the_budget_is_twice_the_naive_error_plus_a_floor() -> None:
+    oracle = oracle_of()
+    budget, source = oracle.budget("dk")
+    assert budget.relative == 2 * oracle.naive[False]["dk"].relative + FLOORS["float32"]
+    assert source == "twice torch_naive plus a floor"
+
+
+def test_the_budget_falls_back_to_the_floor_where_naive_does_not_fit() -> None:
+    oracle = replace(oracle_of(), naive={False: None})
+    budget, source = oracle.budget("out")
+    assert budget.relative == ALONE * FLOORS["float32"]
+    assert "does not fit" in source
+    subject = Subject(registry.get("torch_sdpa_math").attention, oracle.inputs, CASE)
+    assert check_forward(subject, oracle).reason is None
+
+
+def test_naive_running_out_of_memory_is_no_fault_of_the_case(monkeypatch) -> None:
+    def too_large(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    plain = registry.get("torch_naive")
+    monkeypatch.setattr(registry, "get", lambda name: replace(plain, attention=too_large))
+    assert oracle_of().naive == {False: None}
+
+
+def test_the_same_seed_gives_the_same_inputs_and_another_gives_others() -> None:
+    first, same, other = (make_inputs(CASE, "cpu", seed) for seed in (3, 3, 4))
+    for name in ("q", "k", "v", "dout"):
+        assert torch.equal(getattr(first, name), getattr(same, name))
+        assert not torch.equal(getattr(first, name), getattr(other, name))
+    assert abs(first.q.std().item() - 1) < 0.1
+
+
+def test_the_check_leaves_the_inputs_as_they_were() -> None:
+    oracle = oracle_of()
+    before = oracle.inputs.q.detach().clone()
+    check_forward(Subject(naive, oracle.inputs, CASE), oracle)
+    assert torch.equal(oracle.inputs.q, before)
+
+
+def test_errors_are_relative_to_the_reference_and_nan_stays_nan() -> None:
+    exact = torch.full((1, 1, 4, 4), 2.0, dtype=torch.float64)
+    assert error_of(exact.float() + 0.02, exact).relative == pytest.approx(0.01, rel=1e-3)
+    assert error_of(exact.float() + 0.02, exact).largest == pytest.approx(0.02, rel=1e-3)
+    spoiled = exact.float().clone()
+    spoiled[0, 0, 0, 0] = math.nan
+    assert math.isnan(error_of(spoiled, exact).relative)
+    assert error_of(exact[:, :, :2].float(), exact).relative == math.inf
+
+
+def test_grouped_heads_windows_and_unequal_lengths_are_checked_too() -> None:
+    case = attention_case(
+        batch=2,
+        num_heads=4,
+        num_kv_heads=2,
+        seqlen=40,
+        seqlen_k=64,
+        head_dim=16,
+        dtype="float32",
+        causal=True,
+        window_size=9,
+    )
+    forward, backward = verdicts(naive, case)
+    assert (forward.reason, backward.reason) == (None, None)
+    assert set(NAMES) == {"out", "dq", "dk", "dv"}
+
+
+def test_poison_touches_no_input() -> None:
+    inputs = make_inputs(CASE, "cpu", 0)
+    poison(inputs)
+    assert all(bool(torch.isfinite(t).all()) for t in (inputs.q, inputs.k, inputs.v, inputs.dout))

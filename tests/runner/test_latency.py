@@ -1,0 +1,119 @@
+"""The stopwatches, tried on calls of known length, and the sampling that uses them."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from runner.latency import EagerStopwatch, KernelStopwatch, sample_round
+from runner.protocol import PROTOCOLS, Protocol
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def busy(milliseconds: float) -> Callable[[], None]:
+    """A call that keeps the processor for that long."""
+
+    def call() -> None:
+        end = time.perf_counter() + milliseconds / 1e3
+        while time.perf_counter() < end:
+            pass
+
+    return call
+
+
+class Counting:
+    """A stopwatch of prepared times."""
+
+    flag = None
+
+    def __init__(self, times: Callable[[int], float]) -> None:
+        self.times, self.taken = times, 0
+
+    def sample(self, call: Callable[[], object], count: int) -> list[float]:
+        found = [self.times(self.taken + i) for i in range(count)]
+        self.taken += count
+        return found
+
+
+def test_a_call_of_known_length_is_timed_right() -> None:
+    samples = EagerStopwatch().sample(busy(2.0), 30)
+    assert len(samples) == 30
+    assert min(samples) >= 2.0
+    assert sorted(samples)[3] < 2.1  # the few that nobody interrupted
+
+
+def test_waiting_for_the_device_is_part_of_a_plain_call() -> None:
+    samples = EagerStopwatch(synchronize=busy(1.0)).sample(lambda: None, 5)
+    assert min(samples) >= 1.0
+
+
+def test_a_call_twice_as_long_takes_twice_the_time() -> None:
+    short, long = (min(EagerStopwatch().sample(busy(length), 20)) for length in (0.5, 1.0))
+    assert long / short == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_steady_call_stops_at_the_least_samples() -> None:
+    stopwatch = Counting(lambda i: 1.0)
+    assert len(sample_round(stopwatch, lambda: None, [], Protocol("test", rounds=1, cap_ms=1e6))) == 20
+
+
+def test_a_noisy_call_goes_on_to_the_most_samples() -> None:
+    stopwatch = Counting(lambda i: 1.0 + i % 2)
+    samples = sample_round(stopwatch, lambda: None, [], Protocol("test", rounds=3, cap_ms=1e6, most=90))
+    assert len(samples) == 30
+
+
+def test_a_noisy_call_stops_at_the_cap() -> None:
+    stopwatch = Counting(lambda i: 1.0 + i % 2)
+    assert len(sample_round(stopwatch, lambda: None, [], Protocol("test", rounds=1, cap_ms=0.0))) == 20
+
+
+def test_samples_of_earlier_rounds_count_towards_the_precision() -> None:
+    stopwatch = Counting(lambda i: 1.0)
+    protocol = Protocol("test", rounds=3, cap_ms=1e6)
+    assert len(sample_round(stopwatch, lambda: None, [1.0] * 7, protocol)) == 7
+    assert len(sample_round(stopwatch, lambda: None, [1.0, 3.0] * 40, protocol)) > 10
+
+
+@pytest.mark.parametrize(
+    ("call_ms", "quick", "standard"), [(0.01, 20, 7), (20.0, 20, 7), (50.0, 8, 7), (400.0, 6, 7), (5000.0, 6, 2)]
+)
+def test_slow_calls_are_sampled_less_but_enough_for_an_interval(call_ms: float, quick: int, standard: int) -> None:
+    assert PROTOCOLS["quick"].least_of_round(call_ms) == quick
+    assert PROTOCOLS["standard"].least_of_round(call_ms) == standard
+    assert PROTOCOLS["standard"].rounds * PROTOCOLS["standard"].least_of_round(call_ms) >= 6
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_time_leaves_the_hosts_time_out() -> None:
+    x = torch.randn(4096, 4096, device="cuda")
+    slow_host, work = busy(2.0), lambda: x @ x
+
+    def call() -> None:
+        slow_host()
+        work()
+
+    stopwatch = KernelStopwatch("cuda:0")
+    plain, with_host = (sorted(stopwatch.sample(c, 20))[10] for c in (work, call))
+    assert with_host == pytest.approx(plain, rel=0.1)
+    assert min(EagerStopwatch(torch.cuda.synchronize).sample(call, 5)) >= 2.0 + 0.5 * plain
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_time_of_a_spin_of_known_length() -> None:
+    stopwatch = KernelStopwatch("cuda:0")
+    one, two = (sorted(stopwatch.sample(lambda n=n: torch.cuda._sleep(n * 1_000_000), 10))[5] for n in (1, 2))
+    assert two / one == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_call_that_waits_for_the_device_is_flagged() -> None:
+    stopwatch = KernelStopwatch("cuda:0")
+    x = torch.ones(16, device="cuda")
+    stopwatch.sample(lambda: x.sum().item(), 3)
+    assert stopwatch.flag == "launches not hidden"

@@ -1,0 +1,129 @@
+"""Starting sweeps as the app does: refused with a sentence, or detached and under way."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from results.journal import run_folders
+from runner import launch
+from runner.launch import LaunchError, Request, checked
+
+SMALL = Request(
+    "fa2_speedup", implementations=("torch_naive", "triton_fa2"), changes={"seqlen": "128,256", "head_dim": "16"}
+)
+
+
+@pytest.fixture
+def home(runner, monkeypatch):
+    """A home whose sweeps are measured by the fast worker."""
+    runner.use("fast_worker", delay_s=0.02)
+    for name in ("ATTNBENCH_HOME", "ATTNBENCH_WORKER", "ATTNBENCH_TEST_WORKER", "PYTHONPATH"):
+        monkeypatch.setenv(name, runner.environment[name])
+    yield runner.home
+    for status in launch.runs():
+        if status.state == "running":
+            launch.cancel(status.run_id)
+    for process in launch._children:
+        process.wait(timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"sweep": "fa2"}, "Unknown sweep 'fa2'. Available: "),
+        ({"device": "tpu"}, "Unknown device 'tpu'. Possible: cpu, cuda:0"),
+        ({"device": "cpu; rm -rf /"}, "Unknown device 'cpu; rm -rf /'."),
+        ({"protocol": "forever"}, "Unknown protocol 'forever'. Possible: quick, standard."),
+        ({"implementations": ()}, "No implementation is chosen; choose at least one."),
+        ({"implementations": ("--resume",)}, "'--resume' is not the name of an implementation."),
+        ({"changes": {"seqlen": "1048577"}}, "seqlen 1048577 is too large; at most 1048576 is possible."),
+        ({"changes": {"seqlen": "9" * 5000}}, "seqlen 999"),
+        ({"changes": {"batch": "1,65537"}}, "batch 65537 is too large; at most 65536 is possible."),
+        ({"changes": {"seqlen": "-5"}}, "Sweep 'quick': seqlen_q is -5"),
+        ({"changes": {"rows": "5"}}, "Unknown axis 'rows'."),
+        ({"changes": {"seqlen": ",".join(["64"] * 25_000)}}, "This makes 25000 combinations"),
+        (
+            {"changes": {"seqlen": ",".join(map(str, range(1, 4000)))}, "implementations": ("torch_naive",)},
+            "This makes 23994 cells; at most 20000 are possible.",
+        ),
+    ],
+)
+def test_a_request_out_of_bounds_is_refused_before_anything_starts(changes: dict, sentence: str) -> None:
+    with pytest.raises(LaunchError) as refused:
+        checked(Request(**{"sweep": "quick"} | changes))
+    assert str(refused.value).startswith(sentence)
+
+
+def test_the_largest_values_are_possible() -> None:
+    request = Request("quick", changes={"seqlen": "1048576", "head_dim": "1024"})
+    assert checked(request).seqlen == (1048576,)
+
+
+def test_a_started_sweep_is_under_way_and_ends_without_its_starter(home, wait_for) -> None:
+    code = "import sys; from runner import launch; print(launch.start(launch.Request(**eval(sys.argv[1]))))"
+    request = repr({"sweep": SMALL.sweep, "implementations": SMALL.implementations, "changes": SMALL.changes})
+    starter = subprocess.run([sys.executable, "-c", code, request], capture_output=True, text=True, cwd=launch.ROOT)
+    assert starter.returncode == 0, starter.stderr
+    run_id = starter.stdout.strip()
+    status = wait_for(lambda: (s := launch.status(run_id)).state == "finished" and s, "the end of the sweep")
+    assert (status.done, status.total, status.sweep, status.device) == (24, 24, "fa2_speedup", "Test GPU")
+    assert [s.run_id for s in launch.runs()] == [run_id]
+
+
+def test_a_second_sweep_on_a_device_is_refused_with_the_name_of_the_first(home) -> None:
+    run_id = launch.start(SMALL)
+    assert launch.status(run_id).state == "running"
+    with pytest.raises(LaunchError, match=f"The device is taken by {run_id}"):
+        launch.start(SMALL)
+    assert [status.run_id for status in launch.runs()] == [run_id]
+    assert [log.stem for log in (home / "logs").iterdir()] == [run_id]
+
+
+def test_a_cancelled_sweep_can_be_resumed_to_its_end(home, wait_for) -> None:
+    run_id = launch.start(SMALL)
+    wait_for(lambda: launch.status(run_id).done, "the first cell")
+    launch.cancel(run_id)
+    status = wait_for(lambda: (s := launch.status(run_id)).state != "running" and s, "the cancel")
+    assert (status.state, status.message) == ("cancelled", "Cancelled; --resume goes on.")
+    with pytest.raises(LaunchError, match="is not running; it is cancelled"):
+        launch.cancel(run_id)
+    wait_for(lambda: launch.runs() is not None and not launch._children, "the end of the process")
+    launch.resume(run_id)
+    wait_for(lambda: launch.status(run_id).state == "finished", "the end of the sweep")
+
+
+def test_a_killed_sweep_reads_as_crashed_and_leaves_no_zombie(home, wait_for) -> None:
+    run_id = launch.start(SMALL)
+    (process,) = launch._children
+    process.kill()
+    wait_for(lambda: launch.status(run_id).state == "crashed", "the crash to be seen")
+    wait_for(lambda: launch.runs() is not None and not launch._children, "the process to be reaped")
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
+
+
+def test_a_sweep_that_cannot_start_says_why_and_leaves_nothing(runner, home, monkeypatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_TEST_WORKER", '{"dies_on_start": true}')
+    with pytest.raises(LaunchError, match="The worker does not start. The worker ended with exit code 5"):
+        launch.start(SMALL)
+    assert run_folders(home) == []
+    assert list((home / "logs").iterdir()) == []
+
+
+def test_an_unknown_run_has_no_status(home) -> None:
+    for action in (launch.status, launch.cancel, launch.resume):
+        with pytest.raises(LaunchError, match="There is no run 'nothing'"):
+            action("nothing")
+
+
+def test_a_plan_and_the_devices_come_from_the_machine(runner, monkeypatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
+    found = launch.plan(
+        Request("quick", changes={"seqlen": "64", "dtype": "float32"}, implementations=("torch_naive",))
+    )
+    assert (found["device"], found["cell_count"], found["skipped_count"]) == ("cpu", 3, 0)
+    with pytest.raises(LaunchError, match="Unknown implementation 'nope'. Available: "):
+        launch.plan(Request("quick", implementations=("nope",)))
+    assert {"id": "cpu", "type": "cpu", "busy": None}.items() <= launch.devices()[-1].items()

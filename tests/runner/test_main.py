@@ -1,0 +1,139 @@
+"""The command line: data on stdout, sentences on stderr, exit codes that scripts can rely on."""
+
+import json
+
+import pytest
+
+from results.journal import run_folders
+from runner.__main__ import main
+from runner.progress import Progress, duration
+from runner.sweeps import SWEEPS
+
+
+@pytest.fixture
+def complaint(tmp_path, monkeypatch, capsys):
+    """What a command that cannot start says; it must leave no run behind."""
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+
+    def ask(*words: str) -> tuple[int, str]:
+        code = main(words)
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert run_folders(tmp_path) == []
+        return code, captured.err.strip()
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("run", "fa2"), f"Unknown sweep 'fa2'. Available: {', '.join(sorted(SWEEPS))}."),
+        (("plan", "fa2"), f"Unknown sweep 'fa2'. Available: {', '.join(sorted(SWEEPS))}."),
+        (("run",), "Name a sweep, or a run by --resume. Sweeps: fa2_speedup"),
+        (("run", "quick", "--set", "seqlen"), "--set 'seqlen' is not AXIS=VALUES, such as seqlen=1024,2048."),
+        (("run", "quick", "--set", "heads=3"), "Unknown axis 'heads'. Possible: seqlen, head_dim"),
+        (("run", "quick", "--set", "dtype=bf16"), "dtype 'bf16' is not one of bfloat16, float16"),
+        (("run", "quick", "--implementations", ","), "--implementations names none; give a comma-separated list"),
+        (("run", "--resume", "no-such-run"), "There is no run 'no-such-run' in "),
+        (("run", "quick", "--resume", "x"), "--resume goes on with the run as it was planned; give it no sweep"),
+        (("run", "--resume", "x", "--quick"), "--resume goes on with the run as it was planned; give it no sweep"),
+    ],
+)
+def test_bad_arguments_are_a_sentence_and_exit_code_2(complaint, words: tuple[str, ...], sentence: str) -> None:
+    code, text = complaint(*words)
+    assert code == 2
+    assert text.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("run", "quick", "--device", "cuda:99"), "Unknown device 'cuda:99'. Available: "),
+        (("list", "--device", "tpu"), "Unknown device 'tpu'. Available: "),
+        (("run", "quick", "--implementations", "fa2"), "Unknown implementation 'fa2'. Available: "),
+        (("plan", "quick", "--implementations", "torch_naive,fa2"), "Unknown implementation 'fa2'. Available: "),
+    ],
+)
+def test_what_only_the_machine_knows_is_checked_too(runner, words: tuple[str, ...], sentence: str) -> None:
+    done = runner(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith(sentence)
+    assert run_folders(runner.home) == []
+
+
+@pytest.mark.parametrize("words", [("run", "quick", "--standard", "--quick"), ("measure",), ()])
+def test_words_that_make_no_command_end_with_the_usage(words: tuple[str, ...], capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "usage: python -m runner" in capsys.readouterr().err
+
+
+def test_the_list_as_json_has_devices_implementations_and_sweeps(runner) -> None:
+    found = json.loads(runner("list", "--json", "--device", "cpu").stdout)
+    assert found["devices"][-1]["id"] == "cpu" and found["devices"][-1]["busy"] is None
+    reasons = {entry["name"]: entry["reason"] for entry in found["implementations"]}
+    assert reasons["torch_naive"] is None
+    assert reasons["torch_sdpa_cudnn"] == "torch_sdpa_cudnn runs on cuda, not on cpu."
+    assert {"quick", "fa2_speedup"} <= {sweep["name"] for sweep in found["sweeps"]}
+
+
+def test_the_plan_counts_its_cells_and_gives_the_reason_of_each_skip(runner) -> None:
+    words = ("plan", "quick", "--device", "cpu", "--set", "seqlen=64", "--set", "dtype=float32")
+    words = (*words, "--implementations", "torch_naive,torch_sdpa_cudnn")
+    found = json.loads(runner(*words, "--json").stdout)
+    assert (found["sweep"], found["device"], found["cell_count"], found["skipped_count"]) == ("quick", "cpu", 6, 3)
+    assert found["seconds"] == pytest.approx(sum(cell["seconds"] for cell in found["cells"]))
+    assert {cell["seqlen_q"] for cell in found["cells"]} == {64}
+    text = runner(*words).stdout
+    assert "1x1 heads, seqlen 64, head_dim 64, float32, causal" in text
+    assert text.count("skipped: torch_sdpa_cudnn runs on cuda, not on cpu.") == 3
+    assert "6 cells on cpu, 3 of them skipped; about " in text
+
+
+class Screen:
+    """A stream that remembers."""
+
+    def __init__(self, terminal: bool) -> None:
+        self.terminal, self.text = terminal, ""
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere() -> None:
+    bar, lines = Screen(terminal=True), Screen(terminal=False)
+    for screen in (bar, lines):
+        progress = Progress(screen)
+        progress.show(12, 24, "torch_naive fwd", 30.0)
+        progress.show(13, 24, "triton_fa2 fwd", 29.0)
+        progress.show(24, 24, "the end", 0.0)
+        progress.finish()
+    assert "[############............] 12/24, about 30 s left  torch_naive fwd" in bar.text
+    assert bar.text.count("\n") == 1
+    assert lines.text.splitlines() == [
+        "12/24 cells, about 30 s left: torch_naive fwd",
+        "24/24 cells, about 0 s left: the end",
+    ]
+
+
+def test_progress_outlives_whoever_watches() -> None:
+    class Gone(Screen):
+        def write(self, text: str) -> None:
+            raise BrokenPipeError
+
+    progress = Progress(Gone(terminal=True))
+    progress.show(1, 2, "x", None)
+    progress.say("a sentence")
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(5, "5 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")])
+def test_durations_are_said_in_the_unit_that_fits(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

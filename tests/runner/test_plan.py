@@ -1,0 +1,113 @@
+"""What a sweep plans: which cells, in which order, what speaks against them, and what they may cost."""
+
+import dataclasses
+
+import pytest
+
+from kernels import registry
+from results.records import CASE_FIELDS, Status, attention_case
+from runner import plan, sweeps
+from runner.cells import (
+    Cell,
+    cell_from_json,
+    cell_to_json,
+    estimated_memory_mb,
+    estimated_seconds,
+    ordered_cells,
+    without_number,
+)
+from runner.devices import DeviceInfo, UnknownDevice, resolve
+from runner.protocol import PROTOCOLS
+
+CPU = DeviceInfo("cpu", "cpu", "a processor", "cpu")
+STANDARD = PROTOCOLS["standard"]
+CASES = tuple(
+    attention_case(batch=1, num_heads=1, seqlen=n, head_dim=64, dtype="float32", causal=True) for n in (128, 256, 512)
+)
+
+
+def case(**changes):
+    shape = {"batch": 1, "num_heads": 1, "seqlen": 1024, "head_dim": 64, "dtype": "float32", "causal": True}
+    return attention_case(**shape | changes)
+
+
+def test_cells_are_every_combination_case_by_case() -> None:
+    cells = ordered_cells(CASES, ("a", "b", "c"), ("fwd", "bwd"), seed=0)
+    assert len(cells) == len(set(cells)) == 18
+    assert [cell.case for cell in cells[::6]] == list(CASES)
+    assert [cell.mode for cell in cells[:2]] == ["fwd", "bwd"]
+
+
+def test_implementations_are_shuffled_within_a_case_by_the_seed() -> None:
+    names = tuple("abcdefgh")
+    orders = [
+        tuple(c.implementation for c in ordered_cells(CASES, names, ("fwd",), seed)[start : start + 8])
+        for seed in (0, 1)
+        for start in (0, 8, 16)
+    ]
+    assert len(set(orders)) == 6
+    assert ordered_cells(CASES, names, ("fwd",), 1) == ordered_cells(CASES, names, ("fwd",), 1)
+
+
+def test_a_plan_names_the_reason_against_each_cell_that_cannot_run() -> None:
+    sweep = dataclasses.replace(sweeps.get("quick"), seqlen=(128,), implementations=("torch_naive", "torch_sdpa_cudnn"))
+    cells = plan.plan(sweep, CPU, STANDARD, seed=0)
+    reasons = {(cell.implementation, cell.reason) for cell in cells}
+    assert reasons == {("torch_naive", None), ("torch_sdpa_cudnn", "torch_sdpa_cudnn runs on cuda, not on cpu.")}
+    assert all((cell.seconds == 0) == bool(cell.reason) for cell in cells)
+
+
+def test_an_implementation_without_backward_says_so(monkeypatch) -> None:
+    forward_only = dataclasses.replace(registry.get("torch_naive"), name="forward_only", backward=False)
+    monkeypatch.setattr(registry, "implementations", lambda: {"forward_only": forward_only})
+    sweep = dataclasses.replace(sweeps.get("quick"), seqlen=(128,), implementations=("forward_only", "gone"))
+    reasons = {(c.implementation, c.mode): c.reason for c in plan.plan(sweep, CPU, STANDARD, seed=0)}
+    assert reasons["forward_only", "fwd"] is None
+    assert reasons["forward_only", "bwd"] == reasons["forward_only", "fwd_bwd"] == "forward_only has no backward pass."
+    assert reasons["gone", "fwd"] == "gone is not part of this checkout."
+
+
+def test_an_unknown_implementation_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(plan.UnknownImplementation, match="Unknown implementation 'fa2'. Available: .*torch_naive"):
+        plan.chosen(sweeps.get("quick"), ("fa2",))
+
+
+def test_an_unknown_device_is_refused_with_those_that_are_here() -> None:
+    with pytest.raises(UnknownDevice, match="Unknown device 'cuda:99'. Available: .*cpu"):
+        resolve("cuda:99")
+
+
+def test_the_interpreter_checks_small_cases_only() -> None:
+    small, large = (Cell(case(seqlen=n), "triton_fa2", "fwd") for n in (256, 4096))
+    assert plan.interpreter_reason(small) is None
+    assert "would take about" in plan.interpreter_reason(large)
+
+
+@pytest.mark.parametrize("mode", ["fwd", "bwd", "fwd_bwd"])
+def test_larger_cases_are_expected_to_take_longer_and_more_memory(mode: str) -> None:
+    cases = [case(seqlen=n) for n in (1024, 8192, 65536)]
+    for device in ("cuda", "cpu"):
+        seconds = [estimated_seconds(c, mode, STANDARD, 2, device, matrix=True) for c in cases]
+        assert seconds == sorted(seconds) and seconds[2] > 10 * seconds[0]
+    linear, matrix = ([estimated_memory_mb(c, mode, m) for c in cases] for m in (False, True))
+    assert matrix[2] / matrix[1] == pytest.approx(64, rel=0.1)
+    assert linear[2] / linear[1] == pytest.approx(8, rel=0.1)
+
+
+def test_a_short_case_is_expected_to_cost_its_overhead() -> None:
+    assert 0.1 < estimated_seconds(case(seqlen=128, dtype="bfloat16"), "fwd", STANDARD, 2, "cuda", matrix=False) < 1.0
+
+
+def test_a_cell_survives_the_way_through_json() -> None:
+    cell = Cell(case(), "torch_naive", "bwd", reason="why", seconds=1.5, memory_mb=None)
+    record = cell_to_json(cell)
+    assert set(CASE_FIELDS) < set(record)
+    assert cell_from_json(record) == cell
+
+
+def test_a_cell_without_a_number_has_a_row_for_each_timing() -> None:
+    rows = without_number("run", Cell(case(), "a", "fwd"), ("kernel", "eager"), Status.OOM, "too large")
+    assert [(row.timing, row.status, row.note, row.value) for row in rows] == [
+        ("kernel", Status.OOM, "too large", None),
+        ("eager", Status.OOM, "too large", None),
+    ]

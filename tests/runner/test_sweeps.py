@@ -1,0 +1,69 @@
+"""The sweeps: the grids of the reports they repeat, and changing an axis."""
+
+import pytest
+
+from runner import sweeps
+from runner.sweeps import SWEEPS, Sweep, SweepError
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("quick", 6), ("fa2_speedup", 56), ("torch_vs_triton", 24), ("long_context", 24), ("fa_paper", 36)],
+)
+def test_a_sweep_has_as_many_cases_as_its_description_says(name: str, count: int) -> None:
+    cases = sweeps.get(name).cases()
+    assert len(cases) == len(set(cases)) == count
+
+
+def test_the_paper_keeps_tokens_and_width() -> None:
+    for case in sweeps.get("fa_paper").cases():
+        assert case.batch * case.seqlen_q == 16384
+        assert case.num_heads * case.head_dim == 2048
+
+
+def test_every_case_says_every_feature() -> None:
+    for sweep in SWEEPS.values():
+        for case in sweep.cases():
+            assert None not in (case.num_kv_heads, case.head_dim_v, case.window_size, case.causal, case.seqlen_k)
+
+
+def test_an_axis_can_be_changed() -> None:
+    changed = sweeps.override(sweeps.get("quick"), {"seqlen": "64, 96", "causal": "false", "dtype": "float32"})
+    assert [(c.seqlen_q, c.causal, c.dtype) for c in changed.cases()] == [
+        (64, False, "float32"),
+        (96, False, "float32"),
+    ]
+
+
+def test_setting_the_batch_ends_the_rule_of_tokens() -> None:
+    changed = sweeps.override(sweeps.get("fa_paper"), {"batch": "3", "num_heads": "5"})
+    assert {(c.batch, c.num_heads) for c in changed.cases()} == {(3, 5)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"seq": "1"}, "Unknown axis 'seq'. Possible: seqlen, head_dim"),
+        ({"seqlen": "abc"}, "seqlen 'abc' is not a whole number."),
+        ({"seqlen": "0"}, "it must be a whole number of at least 1."),
+        ({"seqlen": ""}, "seqlen '' is not a whole number."),
+        ({"dtype": "bf16"}, "dtype 'bf16' is not one of bfloat16"),
+        ({"causal": "yes"}, "causal 'yes' is not a true or false."),
+        ({"modes": "train"}, "modes 'train' is not one of fwd, bwd, fwd_bwd."),
+        ({"num_heads": "4", "num_kv_heads": "3"}, "num_heads 4 is not a multiple of num_kv_heads 3."),
+    ],
+)
+def test_an_impossible_change_is_refused_with_a_sentence(changes: dict[str, str], sentence: str) -> None:
+    with pytest.raises(SweepError) as refused:
+        sweeps.override(sweeps.get("quick"), changes)
+    assert sentence in str(refused.value)
+
+
+def test_a_shape_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(SweepError, match="tokens 16384 is not a multiple of seqlen 1000"):
+        sweeps.override(sweeps.get("fa_paper"), {"seqlen": "1000"})
+
+
+@pytest.mark.parametrize("sweep", SWEEPS.values(), ids=lambda sweep: sweep.name)
+def test_a_sweep_survives_the_way_through_json(sweep: Sweep) -> None:
+    assert sweeps.from_json(sweeps.to_json(sweep)) == sweep
