@@ -137,10 +137,10 @@ class TestOnHopper:
         assert_within_budget(problem)
 
     def test_logsumexp_has_the_meaning_that_the_backward_expects(self) -> None:
-        from kernels.attention.gluon_hopper import launch
+        from kernels.attention.gluon_hopper.plan import plan_of
 
         q, k, v, _ = Problem(300, 200, 128).tensors()
-        lse = launch.forward(q, k, v, launch.Mask(causal=True, window_size=0), 128**-0.5)[1]
+        lse = plan_of(q, k, v, True, 0, 128**-0.5).forward(q, k, v)[1]
         wanted = reference.attention(q, k, v, causal=True).lse / math.log(2)
         assert torch.all(lse[:, :, :100] == math.inf)  # rows that see no key
         torch.testing.assert_close(lse[:, :, 100:].double(), wanted[:, :, 100:], atol=1e-4, rtol=1e-4)
@@ -157,7 +157,7 @@ def reports() -> list:
 def test_every_kernel_fits_the_shared_memory_of_a_block(reports: list) -> None:
     from kernels.attention.gluon_hopper.offline import SHARED_MEMORY
 
-    assert len(reports) == 5
+    assert len(reports) == 6
     assert [report for report in reports if report.shared_bytes > SHARED_MEMORY] == []
 
 
@@ -225,7 +225,6 @@ def test_only_what_the_copy_engine_cannot_address_is_copied(stride_of: str, copi
         "transposed": x.mT.contiguous().mT,
     }[stride_of]
     ready = launch.addressable(x)
+    assert launch.is_addressable(ready)
     assert (ready is not x) == copied
     assert torch.equal(ready, x)
-    assert ready.stride(3) == 1
-    assert all(stride % 8 == 0 and stride > 0 for stride in ready.stride()[:3])

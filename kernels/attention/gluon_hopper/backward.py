@@ -28,7 +28,7 @@ from kernels.attention.gluon_hopper.shim import (
 
 
 @gluon.jit
-def _query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
                   CAUSAL: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
     """Query blocks [low, high) that see keys n0 .. n0 + BLOCK_N; those in [left, right) need no mask."""
     shift = seqlen_k - seqlen_q
@@ -45,53 +45,46 @@ def _query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BL
     if WINDOW:
         high = gl.minimum(high, gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 + window - shift, 0), BLOCK_M))
         right = gl.minimum(right, gl.maximum(n0 + window - shift, 0) // BLOCK_M)
+    high = gl.maximum(high, low)
+    left = gl.minimum(gl.maximum(left, low), high)
     if n0 + BLOCK_N > seqlen_k:
-        right = low
-    return low, left, right, gl.maximum(high, low)
+        left = high
+    return low, left, gl.minimum(gl.maximum(right, left), high), high
 
 
 @gluon.jit
-def _next(m, member, low, high):
-    """The query block after m; after the last, the first of the next query head."""
-    m += 1
-    again = m >= high
-    return gl.where(again, low, m), member + again.to(gl.int32)
-
-
-@gluon.jit
-def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):
+def producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):
     q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
-    q_s, k_s, v_s, do_s, lse_s, delta_s, ds_s = tiles
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
     kv_full, q_full, q_empty, do_full, do_empty = barriers
     batch, h_kv, n0, low, left, right, high = place
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
     tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
     tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
-    m = low
-    member = gl.to_tensor(0)
-    for i in range(group_size * (high - low)):
-        slot = i % SLOTS
-        phase = (i // SLOTS) & 1
+    count = 0
+    for member in range(group_size):
         h = h_kv * group_size + member
-        row = (batch * num_heads + h) * padded_q + m * BLOCK_M
-        mbarrier.wait(q_empty.index(slot), phase ^ 1)
-        mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes + BLOCK_M * 4)
-        tma_load(q_desc, [batch, h, m * BLOCK_M, 0], q_full.index(slot), q_s.index(slot))
-        tma_load(lse_desc, [row], q_full.index(slot), lse_s.index(slot))
-        mbarrier.wait(do_empty.index(slot), phase ^ 1)
-        mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 4)
-        tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
-        tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
-        m, member = _next(m, member, low, high)
+        for m in range(low, high):
+            slot = count % SLOTS
+            phase = (count // SLOTS) & 1
+            row = (batch * num_heads + h) * padded_q + m * BLOCK_M
+            mbarrier.wait(q_empty.index(slot), phase ^ 1)
+            mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes + BLOCK_M * 4)
+            tma_load(q_desc, [batch, h, m * BLOCK_M, 0], q_full.index(slot), q_s.index(slot))
+            tma_load(lse_desc, [row], q_full.index(slot), lse_s.index(slot))
+            mbarrier.wait(do_empty.index(slot), phase ^ 1)
+            mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 4)
+            tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
+            tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
+            count += 1
 
 
 @gluon.jit
-def _mask(p, m, n0, consumer: gl.constexpr, shift, seqlen_k, window, BLOCK_M: gl.constexpr, CAUSAL: gl.constexpr,
-          WINDOW: gl.constexpr):  # fmt: skip
+def mask(p, m, first_key, shift, seqlen_k, window, BLOCK_M: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
+    """Weights, keys down and queries across, without those that are hidden."""
     layout: gl.constexpr = p.type.layout
-    half: gl.constexpr = p.shape[0]
-    keys = n0 + consumer * half + gl.arange(0, half, gl.SliceLayout(1, layout))[:, None]
+    keys = first_key + gl.arange(0, p.shape[0], gl.SliceLayout(1, layout))[:, None]
     rows = m * BLOCK_M + shift + gl.arange(0, BLOCK_M, gl.SliceLayout(0, layout))[None, :]
     keep = keys < seqlen_k
     if CAUSAL:
@@ -113,75 +106,100 @@ def _dq_fragment(ds, k, consumer: gl.constexpr, BLOCK_M: gl.constexpr, FRAGMENT:
 
 
 @gluon.jit
-def _consumer(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, tiles, dq_s, barriers, place, sizes, scale,
-              softmax_scale, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-              CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    q_s, k_s, v_s, do_s, lse_s, delta_s, ds_s = tiles
+def _step(consumer: gl.constexpr, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
+          BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """What one block of queries adds to dK and dV of this consumer's keys, and its fragment of dQ."""
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
     kv_full, q_full, q_empty, do_full, do_empty = barriers
-    batch, h_kv, n0, low, left, right, high = place
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     dtype: gl.constexpr = q_s.dtype
     HALF: gl.constexpr = BLOCK_N // 2
     FRAGMENT: gl.constexpr = 64
     score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
-    kv_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
+    kv_layout: gl.constexpr = dk.type.layout
     operand: gl.constexpr = gl.DotOperandLayout(0, kv_layout, 2)
     columns: gl.constexpr = gl.SliceLayout(0, score_layout)
-    dk = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
-    dv = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
     zero = gl.zeros([HALF, BLOCK_M], gl.float32, score_layout)
     zero_dq = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, dq_layout)
+    slot = count % SLOTS
+    phase = (count // SLOTS) & 1
+    z = opaque_zero()
+    k = k_s.index(z).reshape([BLOCK_N, HEAD_DIM])
+    v = v_s.index(z).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0)
+    ds_tile = ds_s.index(count % 2)
+    q = q_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
+    do = do_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
+    mbarrier.wait(q_full.index(slot), phase)
+    k_half = k.slice(consumer * HALF, HALF, 0)
+    s_token = warpgroup_mma(k_half, q.permute((1, 0)), zero, use_acc=False, is_async=True)
+    mbarrier.wait(do_full.index(slot), phase)
+    dp_token = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)
+    s_t = warpgroup_mma_wait(1, deps=(s_token,))
+    p = gl.exp2(s_t * scale - lse_s.index(slot).load(columns)[None, :])  # rows beyond the end hold lse = +inf
+    if MASKED:
+        p = mask(p, m, n0 + consumer * HALF, seqlen_k - seqlen_q, seqlen_k, window, BLOCK_M, CAUSAL, WINDOW)
+    p16 = hold_weights(p.to(dtype))
+    delta = delta_s.index(slot).load(columns)
+    dp = warpgroup_mma_wait(0, deps=(dp_token,))
+    p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
+    if BLOCK_M > FRAGMENT:
+        p = p16.to(gl.float32)  # head_dim 64: 64 registers less; with p itself 520 bytes are spilled (3.6)
+    ds = p * (dp - delta[None, :])
+    dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
+    ds16 = ds.to(dtype)
+    ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
+    ds_tile.slice(consumer * HALF, HALF, 0).store(ds16)
+    fence_async_shared()
+    pair_sync()  # both halves of dS are written; two tiles in turn, so that none is overwritten while read
+    left_operand, right_operand = _dq_fragment(ds_tile, k, consumer, BLOCK_M, FRAGMENT)
+    dq_token = warpgroup_mma(left_operand, right_operand, zero_dq, use_acc=False, is_async=True)
+    dv, p_operand = warpgroup_mma_wait(1, deps=(dv_token, p_operand))
+    mbarrier.arrive(do_empty.index(slot), count=1)
+    dk_token = warpgroup_mma(ds_operand, q, dk, is_async=True)
+    dq = warpgroup_mma_wait(1, deps=(dq_token,))
+    tma.store_wait(0)  # the fragment before has left its buffer
+    dq_s.store(dq)
+    fence_async_shared()
+    fragment = (head * n_m + m) * 2 + consumer
+    tma_add(dq_desc, [fragment * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], dq_desc.layout))
+    dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
+    mbarrier.arrive(q_empty.index(slot), count=1)
+    return count + 1, dk, dv
+
+
+@gluon.jit
+def _consumer(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_s, barriers, place, sizes, scale,
+              softmax_scale, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+              CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    kv_full, q_full, q_empty, do_full, do_empty = barriers
+    batch, h_kv, n0, low, left, right, high = place
+    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
+    dtype: gl.constexpr = q_s.dtype
+    HALF: gl.constexpr = BLOCK_N // 2
+    kv_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    dk = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
+    dv = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
     mbarrier.wait(kv_full, 0)
-    m = low
-    member = gl.to_tensor(0)
-    for i in range(group_size * (high - low)):
-        slot = i % SLOTS
-        phase = (i // SLOTS) & 1
-        z = opaque_zero()
-        k = k_s.index(z).reshape([BLOCK_N, HEAD_DIM])
-        v = v_s.index(z).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0)
-        ds_tile = ds_s.index(i % 2)
-        q = q_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
-        do = do_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
-        mbarrier.wait(q_full.index(slot), phase)
-        k_half = k.slice(consumer * HALF, HALF, 0)
-        s_token = warpgroup_mma(k_half, q.permute((1, 0)), zero, use_acc=False, is_async=True)
-        mbarrier.wait(do_full.index(slot), phase)
-        dp_token = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)
-        s_t = warpgroup_mma_wait(1, deps=(s_token,))
-        p = gl.exp2(s_t * scale - lse_s.index(slot).load(columns)[None, :])  # rows beyond the end hold lse = +inf
-        if MASKED:  # noqa: SIM102 - decided at compile time
-            if (m < left) | (m >= right):
-                p = _mask(p, m, n0, consumer, seqlen_k - seqlen_q, seqlen_k, window, BLOCK_M, CAUSAL, WINDOW)
-        p16 = hold_weights(p.to(dtype))
-        delta = delta_s.index(slot).load(columns)
-        dp = warpgroup_mma_wait(0, deps=(dp_token,))
-        p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
-        if BLOCK_M > FRAGMENT:
-            p = p16.to(gl.float32)  # head_dim 64: 64 registers less; with p itself 520 bytes are spilled (3.6)
-        ds = p * (dp - delta[None, :])
-        dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
-        ds16 = ds.to(dtype)
-        ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
-        ds_tile.slice(consumer * HALF, HALF, 0).store(ds16)
-        fence_async_shared()
-        pair_sync()  # both halves of dS are written; two tiles in turn, so that none is overwritten while read
-        left_operand, right_operand = _dq_fragment(ds_tile, k, consumer, BLOCK_M, FRAGMENT)
-        dq_token = warpgroup_mma(left_operand, right_operand, zero_dq, use_acc=False, is_async=True)
-        dv, p_operand = warpgroup_mma_wait(1, deps=(dv_token, p_operand))
-        mbarrier.arrive(do_empty.index(slot), count=1)
-        dk_token = warpgroup_mma(ds_operand, q, dk, is_async=True)
-        dq = warpgroup_mma_wait(1, deps=(dq_token,))
-        tma.store_wait(0)  # the fragment before has left its buffer
-        dq_s.store(dq)
-        fence_async_shared()
+    count = 0
+    for member in range(group_size):
         head = batch * num_heads + h_kv * group_size + member
-        fragment = (head * n_m + m) * 2 + consumer
-        tma_add(dq_desc, [fragment * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], dq_desc.layout))
-        dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
-        mbarrier.arrive(q_empty.index(slot), count=1)
-        m, member = _next(m, member, low, high)
+        if MASKED:
+            for m in range(low, left):
+                count, dk, dv = _step(
+                    consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale, BLOCK_M,
+                    BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+        for m in range(left, right):
+            count, dk, dv = _step(
+                consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale, BLOCK_M,
+                BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
+        if WINDOW:
+            for m in range(right, high):
+                count, dk, dv = _step(
+                    consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale, BLOCK_M,
+                    BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
     pair_sync()  # the other consumer has read all keys: their tiles take the gradients to the copy engine
     k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
     v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
@@ -230,17 +248,17 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     n0 = gl.program_id(0) * BLOCK_N
     h_kv = gl.program_id(1)
     batch = gl.program_id(2)
-    low, left, right, high = _query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
+    low, left, right, high = query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
     descriptors = (q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc)
-    tiles = (q_s, k_s, v_s, do_s, lse_s, delta_s, ds_s)
+    tiles = (q_s, k_s, v_s, do_s, lse_s, delta_s)
     barriers = (kv_full, q_full, q_empty, do_full, do_empty)
     place = (batch, h_kv, n0, low, left, right, high)
     sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
-        (_producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS)),
-        (_consumer, (0, dq_desc, dk_desc, dv_desc, tiles, dq_0, barriers, place, sizes, scale, softmax_scale, BLOCK_M,
-                     BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
-        (_consumer, (1, dq_desc, dk_desc, dv_desc, tiles, dq_1, barriers, place, sizes, scale, softmax_scale, BLOCK_M,
-                     BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
+        (producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS)),
+        (_consumer, (0, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_0, barriers, place, sizes, scale, softmax_scale,
+                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
+        (_consumer, (1, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_1, barriers, place, sizes, scale, softmax_scale,
+                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
     ], [4, 4], [240, 240])  # fmt: skip

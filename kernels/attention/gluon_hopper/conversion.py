@@ -8,10 +8,10 @@ import triton.language as tl
 def prepare_kernel(out, dout, lse, lse_padded, delta_padded, out_b, out_h, out_m, do_b, do_h, do_m, num_heads, seqlen_q,
                    padded_q, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):  # fmt: skip
     """delta and a copy of lse, padded to whole tiles by rows that weigh nothing (lse = +inf, delta = 0)."""
-    head = tl.program_id(1).to(tl.int64)
+    head = tl.program_id(0).to(tl.int64)
     batch = head // num_heads
     h = head - batch * num_heads
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, BLOCK_D)
     inside = rows < seqlen_q
     mask = inside[:, None] & (columns < HEAD_DIM)[None, :]
@@ -25,23 +25,23 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, out_b, out_h, out_m
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m"])
 def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, softmax_scale,
-                  BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr):  # fmt: skip
+                  BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr):  # fmt: skip
     """One 64 x 64 fragment of dQ, from the order of the registers that held it to rows and columns."""
-    fragment = tl.program_id(0)
-    head = tl.program_id(1).to(tl.int64)
+    fragment = tl.program_id(1)
+    head = tl.program_id(0).to(tl.int64)
     batch = head // num_heads
     h = head - batch * num_heads
-    values = tl.load(fragments + (head * n_m * 2 + fragment) * 4096 + tl.arange(0, 4096))
+    values = tl.load(fragments + (head * n_m * FRAGMENTS + fragment) * 4096 + tl.arange(0, 4096))
     # bits of the offset, highest first: c5 c4 c3 | r5 r4 | r2 r1 r0 | c2 c1 | r3 | c0
     values = tl.reshape(values, [8, 4, 8, 4, 2, 2])
     values = tl.reshape(tl.permute(values, [1, 4, 2, 0, 3, 5]), [64, 64])
-    m = fragment // 2
-    half = (fragment % 2) * 64
-    if BLOCK_M == 64:
+    m = fragment // FRAGMENTS
+    part = (fragment % FRAGMENTS) * 64
+    if BLOCK_M == 64:  # the fragments of a tile stand side by side
         rows = m * BLOCK_M + tl.arange(0, 64)
-        columns = half + tl.arange(0, 64)
-    else:
-        rows = m * BLOCK_M + half + tl.arange(0, 64)
+        columns = part + tl.arange(0, 64)
+    else:  # one below the other
+        rows = m * BLOCK_M + part + tl.arange(0, 64)
         columns = tl.arange(0, 64)
     mask = (rows < seqlen_q)[:, None] & (columns < HEAD_DIM)[None, :]
     place = dq + batch * dq_b + h * dq_h + rows[:, None].to(tl.int64) * dq_m + columns[None, :]

@@ -143,6 +143,22 @@ def _softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASK
 
 
 @gluon.jit
+def _first_scores(consumer: gl.constexpr, turn, turns, count, memory, ROWS: gl.constexpr, BLOCK_N: gl.constexpr,
+                  HEAD_DIM: gl.constexpr, Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr):  # fmt: skip
+    """Begin a tile's product with its first keys; beyond the last tile, one that nobody reads."""
+    q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    slot = count % KV_SLOTS
+    q_slot = consumer * Q_SLOTS + turn % Q_SLOTS
+    if turn < turns:
+        mbarrier.wait(q_full.index(q_slot), (turn // Q_SLOTS) & 1)
+        mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
+    k_t = k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
+    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
+    return warpgroup_mma(q_s.index(q_slot).reshape([ROWS, HEAD_DIM]), k_t, zero, use_acc=False, is_async=True)
+
+
+@gluon.jit
 def _block(consumer: gl.constexpr, j, count, q, p, out, m_i, l_i, memory, diagonal, seqlen_k, window, scale,
            ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, KV_SLOTS: gl.constexpr,
            CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
@@ -182,7 +198,7 @@ def _block(consumer: gl.constexpr, j, count, q, p, out, m_i, l_i, memory, diagon
 def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
               ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
               Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
-              TURNS: gl.constexpr):  # fmt: skip
+              TURNS: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
     dtype: gl.constexpr = q_s.dtype
@@ -192,8 +208,16 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
     row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
     if TURNS and consumer == 1:
         turn_give(0)
+    turns = _rounds(n_tiles)
     count = 0
-    for turn in range(_rounds(n_tiles)):
+    if TURNS:
+        turn_wait(consumer)
+    s_token = _first_scores(consumer, 0, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS)
+    if TURNS:
+        turn_give(1 - consumer)
+    s = warpgroup_mma_wait(0, deps=(s_token,))
+    mbarrier.arrive(k_empty.index(0), count=1)
+    for turn in range(turns):
         m, head = _tile(turn, n_m, n_heads, heads_together, CAUSAL and not WINDOW)
         low, left, right, high = _blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
         row = (m * CONSUMERS + consumer) * ROWS
@@ -203,24 +227,13 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
         m_i = gl.full([ROWS], -float("inf"), gl.float32, row_layout)
         l_i = gl.full([ROWS], 0.0, gl.float32, row_layout)
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, out_layout)
-        mbarrier.wait(q_full.index(q_slot), (turn // Q_SLOTS) & 1)
-        slot = count % KV_SLOTS
-        mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
-        if TURNS:
-            turn_wait(consumer)
-        k_t = k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
-        zero = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
-        s_token = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
-        if TURNS:
-            turn_give(1 - consumer)
-        if Q_SLOTS == 2:  # noqa: SIM102 - decided at compile time
-            if turn > 0:  # the tile before has left its slot by now
+        if MASKED:
+            s = _mask(s, high - 1, diagonal, seqlen_k, window, BLOCK_N, CAUSAL, WINDOW)
+        p, m_i, l_i, alpha = _softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
+        if Q_SLOTS > 1:  # noqa: SIM102 - decided at compile time
+            if turn > 0:  # the output of the tile before has left its slot by now
                 tma.store_wait(0)
-                mbarrier.arrive(q_empty.index(consumer * Q_SLOTS + (turn + 1) % Q_SLOTS), count=1)
-        s = warpgroup_mma_wait(0, deps=(s_token,))
-        mbarrier.arrive(k_empty.index(slot), count=1)
-        s = _mask(s, high - 1, diagonal, seqlen_k, window, BLOCK_N, CAUSAL, WINDOW)
-        p, m_i, l_i, alpha = _softmax(s, m_i, l_i, scale, p_layout, dtype, True)
+                mbarrier.arrive(q_empty.index(consumer * Q_SLOTS + (turn - 1) % Q_SLOTS), count=1)
         if CAUSAL or WINDOW:
             for i in range(right, high - 1):
                 count, p, out, m_i, l_i = _block(
@@ -237,14 +250,24 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
                     scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True)  # fmt: skip
         slot = count % KV_SLOTS
         mbarrier.wait(v_full.index(slot), (count // KV_SLOTS) & 1)
+        count += 1
+        if TURNS:
+            turn_wait(consumer)
         out_token = warpgroup_mma(p, v_s.index(slot).reshape([BLOCK_N, HEAD_DIM]), out, is_async=True)
+        if Q_SLOTS > 1:  # the next tile's first product runs while this tile's output is stored
+            s_token = _first_scores(
+                consumer, turn + 1, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS)  # fmt: skip
+        if TURNS:
+            turn_give(1 - consumer)
         rows = row + gl.arange(0, ROWS, row_layout)
         log_sum = gl.where(l_i == 0.0, float("inf"), m_i + gl.log2(l_i))  # +inf: no key was seen, no weight later
         gl.store(lse + head.to(gl.int64) * seqlen_q + rows, log_sum, mask=rows < seqlen_q)
         inverse = 1.0 / gl.where(l_i == 0.0, 1.0, l_i)
-        out, p = warpgroup_mma_wait(0, deps=(out_token, p))
+        if Q_SLOTS > 1:
+            out, p = warpgroup_mma_wait(1, deps=(out_token, p))
+        else:
+            out, p = warpgroup_mma_wait(0, deps=(out_token, p))
         mbarrier.arrive(v_empty.index(slot), count=1)
-        count += 1
         out = out * gl.convert_layout(inverse, gl.SliceLayout(1, out_layout))[:, None]
         q.store(out.to(dtype))  # the queries have been read: their slot takes the output to the copy engine
         fence_async_shared()
@@ -253,6 +276,10 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
         if Q_SLOTS == 1:
             tma.store_wait(0)
             mbarrier.arrive(q_empty.index(q_slot), count=1)
+            s_token = _first_scores(
+                consumer, turn + 1, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS)  # fmt: skip
+        s = warpgroup_mma_wait(0, deps=(s_token,))
+        mbarrier.arrive(k_empty.index(count % KV_SLOTS), count=1)
     tma.store_wait(0)
 
 
@@ -262,7 +289,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out_desc, lse, n_tiles, n_m, num_head
                    seqlen_q, seqlen_k, window, scale,
                    ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
                    Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
-                   TURNS: gl.constexpr, REGISTERS: gl.constexpr):  # fmt: skip
+                   TURNS: gl.constexpr, MASKED: gl.constexpr, REGISTERS: gl.constexpr):  # fmt: skip
     """Attention of all query tiles; `scale` is softmax_scale x log2(e), `n_heads` batch x num_heads."""
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [CONSUMERS * Q_SLOTS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
@@ -291,18 +318,18 @@ def forward_kernel(q_desc, k_desc, v_desc, out_desc, lse, n_tiles, n_m, num_head
             (_producer, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
                          WINDOW)),
             (_consumer, (0, out_desc, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS,
-                         KV_SLOTS, CAUSAL, WINDOW, TURNS)),
+                         KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED)),
             (_consumer, (1, out_desc, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS,
-                         KV_SLOTS, CAUSAL, WINDOW, TURNS)),
+                         KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED)),
         ], [4, 4], [REGISTERS, REGISTERS])  # fmt: skip
     else:
         gl.warp_specialize([
             (_producer, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
                          WINDOW)),
             (_consumer, (0, out_desc, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS,
-                         KV_SLOTS, CAUSAL, WINDOW, TURNS)),
+                         KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED)),
             (_consumer, (1, out_desc, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS,
-                         KV_SLOTS, CAUSAL, WINDOW, TURNS)),
+                         KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED)),
             (_consumer, (2, out_desc, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS,
-                         KV_SLOTS, CAUSAL, WINDOW, TURNS)),
+                         KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED)),
         ], [4, 4, 4], [REGISTERS, REGISTERS, REGISTERS])  # fmt: skip

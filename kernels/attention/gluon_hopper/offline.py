@@ -27,6 +27,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
+from kernels.attention.gluon_hopper.backward_wide import backward_wide_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel
 
 SHARED_MEMORY = 232448  # bytes of a block on compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
@@ -56,8 +57,9 @@ class Report:
 def variants() -> Iterator[Variant]:
     """Every kernel, head_dim and mask of the tables."""
     for mask in MASKS:
-        yield from (Variant("forward", head_dim, mask) for head_dim in tuning.FORWARD)
-        yield from (Variant("backward", head_dim, mask) for head_dim in tuning.BACKWARD_BLOCK_M)
+        yield from (
+            Variant(kernel, head_dim, mask) for kernel in ("forward", "backward") for head_dim in tuning.HEAD_DIMS
+        )
 
 
 def compile_variant(variant: Variant) -> Report:
@@ -124,22 +126,24 @@ def _descriptor(dtype: str, block: list[int]) -> TensorDescriptor:
 
 def _forward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
-    head_dim, tiles = variant.head_dim, tuning.forward_tiles(variant.head_dim, window)
+    head_dim, tiles = variant.head_dim, tuning.forward_tiles(variant.head_dim, 4096, causal, window)
     q, kv = (_descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tuning.ROWS, tiles.block_n))
     counts = [9, 9, 9, 9, 9, 9, 9, 9, 9]
     constants = [tuning.ROWS, tiles.block_n, head_dim, tiles.consumers, tiles.q_slots, tiles.kv_slots]
-    constants += [causal, window, tiles.turns, tiles.registers]
+    constants += [causal, window, tiles.turns, causal or window, tiles.registers]
     return forward_kernel, [q, kv, kv, q, _Pointer("fp32"), *counts, 0.125, *constants]
 
 
 def _backward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
-    head_dim, block_m, block_n = variant.head_dim, tuning.BACKWARD_BLOCK_M[variant.head_dim], tuning.BLOCK_N_BACKWARD
-    q, kv = (_descriptor("bf16", [1, 1, rows, head_dim]) for rows in (block_m, block_n))
-    fragments, rows = _descriptor("fp32", [16, 256]), _descriptor("fp32", [block_m])
+    head_dim, tiles = variant.head_dim, tuning.BACKWARD[variant.head_dim]
+    wide = head_dim == 256
+    q, kv = (_descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tiles.block_m, tiles.block_n))
+    fragments, rows = _descriptor("fp32", [64 if wide else 16, 256]), _descriptor("fp32", [tiles.block_m])
     counts = [9, 9, 9, 9, 9, 9, 9]
-    constants = [block_m, block_n, head_dim, 2, causal, window, causal or window]
-    return backward_kernel, [q, kv, kv, q, fragments, kv, kv, rows, rows, *counts, 0.125, 0.125, *constants]
+    constants = [tiles.block_m, tiles.block_n, head_dim, 1 if wide else 2, causal, window, causal or window]
+    arguments = [q, kv, kv, q, fragments, kv, kv, rows, rows, *counts, 0.125, 0.125, *constants]
+    return backward_wide_kernel if wide else backward_kernel, arguments
 
 
 def main() -> int:

@@ -1,55 +1,207 @@
-"""Which kernels a call takes, and the autograd function around them."""
+"""What is decided once per shape: tiles, grids, descriptors and launches; and the autograd function that uses it."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from kernels.attention.gluon_hopper import launch
-from kernels.attention.triton_fa2.plan import Plan as PortablePlan
+from kernels.attention.gluon_hopper import tuning
+from kernels.attention.gluon_hopper.backward import backward_kernel
+from kernels.attention.gluon_hopper.backward_wide import backward_wide_kernel
+from kernels.attention.gluon_hopper.conversion import finish_kernel, prepare_kernel
+from kernels.attention.gluon_hopper.forward import forward_kernel
+from kernels.attention.gluon_hopper.launch import Descriptor, Launch, addressable, empty_addressable, is_addressable
+
+LOG2_E = math.log2(math.e)
+_PLANS: dict[tuple[Any, ...], Plan] = {}
+_MAX_PLANS = 4096
 
 
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
 ) -> torch.Tensor:
     """Attention of tensors that belong together, none of them empty, for a positive scale."""
-    mask = launch.Mask(causal, window_size)
+    plan = plan_of(q, k, v, causal, window_size, softmax_scale)
+    if plan is None:
+        q, k, v = addressable(q), addressable(k), addressable(v)
+        plan = plan_of(q, k, v, causal, window_size, softmax_scale)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return _Attention.apply(q, k, v, mask, softmax_scale)
-    return launch.forward(q, k, v, mask, softmax_scale)[0]
+        return _Attention.apply(q, k, v, plan)
+    return plan.forward(q, k, v)[0]
+
+
+def plan_of(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
+) -> Plan | None:
+    """The plan of these shapes and strides, or None if the copy engine cannot address them."""
+    if (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
+        return None
+    key = (q.dtype, q.device, q.shape, k.shape, q.stride(), k.stride(), v.stride(), causal, window_size, softmax_scale)
+    plan = _PLANS.get(key)
+    if plan is None and all(map(is_addressable, (q, k, v))):
+        if len(_PLANS) >= _MAX_PLANS:
+            _PLANS.clear()
+        plan = _PLANS[key] = Plan(q, k, v, causal, window_size, softmax_scale)
+    return plan
 
 
 class _Attention(torch.autograd.Function):
     """Saves q, k, v, out and lse; the backward recomputes the scores."""
 
     @staticmethod
-    def forward(
-        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: launch.Mask, softmax_scale: float
-    ) -> torch.Tensor:
-        out, lse = launch.forward(q, k, v, mask, softmax_scale)
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: Plan) -> torch.Tensor:
+        out, lse = plan.forward(q, k, v)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.mask, ctx.softmax_scale = mask, softmax_scale
+        ctx.plan = plan
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        backward = launch.backward if launch.has_backward(dout.shape[3]) else _portable_backward
-        return *backward(*ctx.saved_tensors, dout, ctx.mask, ctx.softmax_scale), None, None
+        return *ctx.plan.backward(*ctx.saved_tensors, dout), None
 
 
-def _portable_backward(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    dout: torch.Tensor,
-    mask: launch.Mask,
-    softmax_scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    q, k, v, out, dout = (launch.addressable(x) for x in (q, k, v, out, dout))
-    plan = PortablePlan(q, k, v, mask.causal, mask.window_size, softmax_scale, "ieee")
-    return plan.backward(q, k, v, out, lse, dout)
+class Plan:
+    """The launches for one shape and set of strides, all addressable by the copy engine."""
+
+    def __init__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        causal: bool,
+        window_size: int,
+        softmax_scale: float,
+    ) -> None:
+        self.device = q.device
+        self.batch, self.num_heads, self.seqlen_q, self.head_dim = q.shape
+        self.num_kv_heads, self.seqlen_k = k.shape[1:3]
+        self.n_heads, self.group_size = self.batch * self.num_heads, self.num_heads // self.num_kv_heads
+        self.size = tuning.padded_head_dim(self.head_dim)
+        self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
+        self._backwards: dict[tuple[int, ...], _Backward] = {}
+        tiles = tuning.forward_tiles(self.size, self.seqlen_q, causal, window_size > 0)
+        self._q, self._out = (Descriptor(x, [1, 1, tuning.ROWS, self.size]) for x in (q, self._new(q)))
+        self._k, self._v = (Descriptor(x, [1, 1, tiles.block_n, self.size]) for x in (k, v))
+        n_m = -(-self.seqlen_q // (tuning.ROWS * tiles.consumers))
+        n_tiles = n_m * self.n_heads
+        programs = min(n_tiles, torch.cuda.get_device_properties(q.device).multi_processor_count)
+        self._launch = Launch(forward_kernel, (programs, 1, 1), q.device)
+        together = tuning.heads_together(self.seqlen_k, self.size, self.group_size, self.n_heads)
+        self._rest = (
+            *(n_tiles, n_m, self.num_heads, self.n_heads, self.group_size, together),
+            *(self.seqlen_q, self.seqlen_k, window_size, softmax_scale * LOG2_E),
+            *(tuning.ROWS, tiles.block_n, self.size, tiles.consumers, tiles.q_slots, tiles.kv_slots),
+            *(causal, window_size > 0, tiles.turns, self.masked(tiles.block_n), tiles.registers),
+        )
+
+    def masked(self, block_n: int) -> bool:
+        """Whether any block of keys needs a mask."""
+        return self.causal or self.window_size > 0 or self.seqlen_k % block_n > 0
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The output, and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
+        out = self._new(q)
+        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=self.device)
+        with _device_guard(self.device):
+            self._launch(self._q(q), self._k(k), self._v(v), self._out(out), lse, *self._rest)
+        return out, lse
+
+    def backward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        dout: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """dq, dk and dv; the last bits of dq depend on the order of additions."""
+        dout = addressable(dout)
+        launches = self._backwards.get(dout.stride())
+        if launches is None:
+            launches = self._backwards[dout.stride()] = _Backward(self, q, k, v, out, dout)
+        with _device_guard(self.device):
+            return launches(q, k, v, out, lse, dout)
+
+    def _new(self, like: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(like) if like.is_contiguous() and not self.head_dim % 8 else empty_addressable(like)
+
+
+class _Backward:
+    """Three launches: delta, the gradients, and dQ from float32 to its own dtype."""
+
+    def __init__(
+        self, plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, dout: torch.Tensor
+    ) -> None:
+        self._new, self.device = plan._new, plan.device
+        tiles = tuning.BACKWARD[plan.size]
+        n_m = -(-plan.seqlen_q // tiles.block_m)
+        padded_q = n_m * tiles.block_m
+        self._rows = (2, plan.n_heads * padded_q)  # lse and delta
+        self._fragments = (plan.n_heads * n_m * tiles.fragments * 16, 256)  # 4096 numbers each
+        rows, fragments = self._rooms()
+        dq, dk, dv = self._new(q), self._new(k), self._new(v)
+        block_q, block_kv = [1, 1, tiles.block_m, plan.size], [1, 1, tiles.block_n, plan.size]
+        wide = plan.size == 256  # there one consumer adds all fragments at once
+        self._q, self._do = Descriptor(q, block_q), Descriptor(dout, block_q)
+        self._k, self._v, self._dk, self._dv = (Descriptor(x, block_kv) for x in (k, v, dk, dv))
+        self._dq = Descriptor(fragments, [64 if wide else 16, 256])
+        self._row = Descriptor(rows[0], [tiles.block_m])
+        self._prepare = Launch(prepare_kernel, (plan.n_heads, n_m, 1), plan.device)
+        self._prepare_rest = (
+            *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, padded_q),
+            *(tiles.block_m, plan.head_dim, plan.size),
+        )
+        grid = (-(-plan.seqlen_k // tiles.block_n), plan.num_kv_heads, plan.batch)
+        self._main = Launch(backward_wide_kernel if wide else backward_kernel, grid, plan.device)
+        self._main_rest = (
+            *(plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, padded_q, n_m, plan.window_size),
+            *(plan.softmax_scale * LOG2_E, plan.softmax_scale, tiles.block_m, tiles.block_n, plan.size),
+            *(1 if wide else 2, plan.causal, plan.window_size > 0, plan.masked(tiles.block_n)),
+        )
+        self._finish = Launch(finish_kernel, (plan.n_heads, n_m * tiles.fragments, 1), plan.device)
+        self._finish_rest = (
+            *(*dq.stride()[:3], plan.num_heads, plan.seqlen_q, n_m, plan.softmax_scale),
+            *(tiles.block_m, tiles.fragments, plan.head_dim),
+        )
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        dout: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        rows, fragments = self._rooms()
+        dq, dk, dv = self._new(q), self._new(k), self._new(v)
+        self._prepare(out, dout, lse, rows[0], rows[1], *self._prepare_rest)
+        self._main(
+            *(self._q(q), self._k(k), self._v(v), self._do(dout), self._dq(fragments)),
+            *(self._dk(dk), self._dv(dv), self._row(rows[0]), self._row(rows[1])),
+            *self._main_rest,
+        )
+        self._finish(fragments, dq, *self._finish_rest)
+        return dq, dk, dv
+
+    def _rooms(self) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = torch.empty(self._rows, dtype=torch.float32, device=self.device)
+        return rows, torch.zeros(self._fragments, dtype=torch.float32, device=self.device)
+
+
+class _NoGuard:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+
+_NO_GUARD = _NoGuard()
+
+
+def _device_guard(device: torch.device) -> Any:
+    """Triton launches on the current device; nothing to do when the tensors are there."""
+    return _NO_GUARD if device.index == torch.cuda.current_device() else torch.cuda.device(device)
