@@ -49,11 +49,11 @@ WORK = (
     ),
 )
 
-frame.enter()
 page = st.navigation({"Results": list(RESULTS), "This machine": list(WORK)})
 notice = store().notice
 if notice:
     st.warning(notice, icon=":material/info:")
-if page in RESULTS:
-    filters.sidebar()
-page.run()
+with frame.around():
+    if page in RESULTS:
+        filters.sidebar()
+    page.run()

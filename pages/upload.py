@@ -1,3 +1,34 @@
+"""Import results from other machines: what was understood is shown before anything is stored."""
+
+from __future__ import annotations
+
 import streamlit as st
 
-st.write("soon")
+from pages.ui import messages, uploads
+
+messages.header("Upload", ":material/upload:", "Bring in results from other machines; see first what is understood.")
+st.markdown(
+    "CSV, JSON, JSON lines or a Markdown report, a run folder's `measurements.jsonl`, or an export of this app. "
+    "Needed are an implementation, a size (such as `seqlen`) and a number (such as `latency_ms`); names vary."
+)
+files = st.file_uploader(
+    "Files with results",
+    type=list(uploads.ENDINGS),
+    accept_multiple_files=True,
+    max_upload_size=uploads.LIMIT_MB,
+    key="files",
+    help=f"Up to {uploads.LIMIT_MB} MB each. Nothing is stored before you press import.",
+)
+done = st.session_state.pop("imported", None)
+if done:
+    uploads.show_outcome(done)
+understood = [uploads.show(file.name, file.getvalue()) for file in files]
+ready = [found for found in understood if found is not None and found.measurements]
+if ready:
+    numbers = sum(len(found.measurements) for found in ready)
+    rejected = sum(len(found.rejected) for found in ready)
+    label = f"Import {messages.counted(numbers, 'number')} from {messages.counted(len(ready), 'file')}"
+    icon = ":material/download_done:"
+    st.button(label, type="primary", icon=icon, on_click=uploads.import_all, args=(ready,), key="import")
+    left_out = f"{messages.counted(rejected, 'rejected value')} stay out. " if rejected else ""
+    st.caption(f"{left_out}Each file is imported whole or not at all; a file that is here already adds nothing.")

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import streamlit as st
 
 _FRAMED = "framed"
 
 
-def enter() -> None:
-    """Called by app.py: from here on this session is framed."""
+@contextmanager
+def around() -> Iterator[None]:
+    """What app.py draws a page in."""
     st.session_state[_FRAMED] = True
+    try:
+        yield
+    finally:
+        st.session_state[_FRAMED] = False
 
 
-def require() -> None:
+def require(url_path: str) -> None:
     """Run app.py around this page if it was run alone.
 
     Until the first st.navigation of a server's life Streamlit takes a folder named `pages` for its old way of listing
-    pages, and runs a page that is linked to directly without app.py (1.67: PagesManager.uses_pages_directory). Any
+    pages, and runs a page that is linked to directly without app.py (1.67: PagesManager.uses_pages_directory). A
     st.navigation that knows this address ends that, and the rerun comes back here through app.py.
     """
     if not st.session_state.get(_FRAMED):
-        here = (st.context.url or "").rstrip("/").rsplit("/", 1)[-1] or "page"
-        st.navigation([st.Page(_nothing, default=True), st.Page(_nothing, url_path=here)], position="hidden")
+        pages = [st.Page(_nothing, title="attnbench", default=True, url_path="start")]
+        st.navigation([*pages, st.Page(_nothing, title="attnbench", url_path=url_path)], position="hidden")
         st.rerun()
 
 

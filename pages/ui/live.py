@@ -110,9 +110,11 @@ def _with_waiting(won: pd.DataFrame, sweep: dict) -> pd.DataFrame:
     axes = ["dtype", "seqlen", "head_dim"]
     planned = pd.MultiIndex.from_product([sweep.get(axis, ()) for axis in axes], names=axes).to_frame(index=False)
     whole = planned.merge(won, on=axes, how="outer")
-    waiting = whole["contenders"].isna()
+    arrived = whole["contenders"].fillna(0) + [len(f) if hasattr(f, "__len__") else 0 for f in whole["failed"]]
+    waiting = whole["winner"].isna() & (arrived < len(sweep.get("implementations", ())))
     whole.loc[waiting, "failure"] = "waiting"
     whole.loc[waiting, "hover"] = "waiting for its turn"
+    whole.loc[waiting, "status"] = None
     return whole
 
 

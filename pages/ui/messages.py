@@ -16,8 +16,8 @@ RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "trit
 
 
 def header(title: str, icon: str, question: str) -> None:
-    """The page's name and the question it answers."""
-    frame.require()
+    """The page's name, which is also its address, and the question it answers."""
+    frame.require(title.lower().replace(" ", "_"))
     st.title(title, icon=icon)
     st.caption(question)
 

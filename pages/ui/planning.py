@@ -68,8 +68,10 @@ def problems_of(request: Request, found: dict) -> list[str]:
 
 def plan_and_start(request: Request, found: dict, allowed: bool) -> None:
     """The button that plans, the plan it made, the button that starts exactly that plan."""
-    if st.button("Show plan", icon=":material/checklist:", key="show_plan"):
-        st.session_state[_PLANNED] = request
+    remember = {_PLANNED: request}
+    st.button(
+        "Show plan", icon=":material/checklist:", key="show_plan", on_click=st.session_state.update, args=(remember,)
+    )
     if st.session_state.get(_PLANNED) != request:
         st.caption("The plan says what will be measured, what will be skipped and why, and how long it will take.")
         return
@@ -145,8 +147,9 @@ def _implementations(found: dict, sweep: sweeps.Sweep, name: str) -> tuple[str, 
     key = f"edit_implementations_{name}"
     chosen = st.multiselect("Implementations", known, default=default, key=key, bind="query-params", select_all=False)
     reasons = {i["name"]: i["reason"] for i in found["implementations"] if i.get("reason")}
-    for text in sorted({reasons[implementation] for implementation in chosen if implementation in reasons}):
-        st.caption(f":material/info: {text}")
+    against = sorted({reasons[implementation] for implementation in chosen if implementation in reasons})
+    if against:
+        st.caption(f":material/info: Will be skipped: {' '.join(against)}")
     return None if chosen == default else tuple(chosen)
 
 
@@ -168,7 +171,10 @@ def _show(plan: dict) -> None:
             reasons.sort_values("cells", ascending=False)[["cells", "reason"]],
             hide_index=True,
             alt="Why cells are skipped",
-            column_config={"reason": st.column_config.TextColumn("skipped because", width="large")},
+            column_config={
+                "cells": st.column_config.NumberColumn("cells", width=80),
+                "reason": st.column_config.TextColumn("skipped because", width="large"),
+            },
         )
     with st.expander(f"Every cell of the plan: {messages.counted(len(cells), 'cell')}", icon=":material/table_rows:"):
         columns = ["implementation", "mode", "dtype", "seqlen_q", "head_dim", "seconds", "memory_mb", "reason"]

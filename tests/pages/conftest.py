@@ -1,0 +1,73 @@
+"""A home with a small run of known numbers, and the app over it without a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from results.journal import RunFolder
+from results.records import Measurement, Run, Status, attention_case
+
+ROOT = Path(__file__).parents[2]
+GPU = "Test GPU"
+# by implementation and seqlen: milliseconds, or why there is none
+LATENCIES: dict[str, dict[int, float | Status]] = {
+    "torch_naive": {128: 1.0, 256: 4.0, 512: Status.OOM},
+    "triton_fa2": {128: 0.5, 256: 0.5, 512: 1.0},
+    "torch_sdpa_flash": {128: 0.502, 256: 2.0, 512: Status.OUT_OF_RESOURCES},
+}
+
+
+def run_folder(
+    home: Path, run_id: str = "run-a", *, created: str = "2026-01-01T00:00:00", scale: float = 1.0
+) -> RunFolder:
+    """A run of the latencies above, in modes fwd and bwd (ten times as long), with memory."""
+    run = Run(
+        run_id=run_id, source="local", created=created, gpu_name=GPU, gpu_memory_mb=1000.0, title=f"Title {run_id}"
+    )
+    rows = []
+    for name, by_seqlen in LATENCIES.items():
+        for seqlen, found in by_seqlen.items():
+            case = attention_case(batch=1, num_heads=2, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
+            for mode, factor in (("fwd", scale), ("bwd", 10 * scale)):
+                rows.append(_row(run_id, case, name, found, factor, metric="latency_ms", mode=mode, timing="kernel"))
+            rows.append(_row(run_id, case, name, found, seqlen, metric="peak_memory_mb", mode="fwd", timing=None))
+    return RunFolder.create(home, run, rows)
+
+
+def _row(
+    run_id: str, case: object, name: str, found: float | Status, factor: float, **names: str | None
+) -> Measurement:
+    if isinstance(found, Status):
+        return Measurement(run_id=run_id, case=case, implementation=name, status=found, note="too large", **names)
+    numbers = {"value": found * factor, "statistic": "median", "p20": found * factor, "p80": found * factor, "n": 5}
+    return Measurement(run_id=run_id, case=case, implementation=name, status=Status.OK, **numbers, **names)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with one run; the app in this process looks there."""
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.chdir(ROOT)
+    run_folder(tmp_path)
+    st.cache_resource.clear()
+    st.cache_data.clear()
+    return tmp_path
+
+
+@pytest.fixture
+def app(home: Path) -> AppTest:
+    """The app, looking at the test GPU."""
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    test.query_params["gpu"] = GPU
+    return test.run()
+
+
+def shown(app: AppTest) -> str:
+    """Everything the page says in words."""
+    assert not app.exception, [problem.message for problem in app.exception]
+    kinds = (app.title, app.markdown, app.caption, app.info, app.warning, app.error, app.success)
+    return "\n".join(element.value for kind in kinds for element in kind)

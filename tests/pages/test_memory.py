@@ -1,0 +1,25 @@
+import json
+
+from tests.pages.conftest import shown
+
+
+def test_the_headline_names_the_saving_and_who_runs_out_of_memory(app):
+    page = app.switch_page("pages/memory.py").run()
+    text = shown(page)
+    assert "triton_fa2 takes 128 MiB at seqlen 256, 8.00× less than torch_naive" in text
+    assert "torch_naive is out of memory from 512 in float16" in text
+
+
+def test_lines_end_where_memory_does_and_the_device_has_its_own(app):
+    page = app.switch_page("pages/memory.py").run()
+    spec = json.loads(page.get("plotly_chart")[0].proto.spec)
+    names = [trace.get("name") for trace in spec["data"]]
+    assert {"torch_naive", "triton_fa2", "torch_naive formula", "torch_naive OOM"} <= set(names)
+    assert any("device memory 1000 MiB" in str(trace.get("text")) for trace in spec["data"])
+    assert spec["layout"]["yaxis"]["type"] == "log"
+
+
+def test_memory_of_bwd_alone_is_not_known_so_another_mode_is_shown_and_named(app):
+    page = app.switch_page("pages/memory.py").run()
+    page.selectbox(key="mode").select("bwd").run()
+    assert "· forward ·" in shown(page)

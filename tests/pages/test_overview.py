@@ -1,0 +1,38 @@
+from tests.pages.conftest import shown
+
+
+def _metric(app, label):
+    return next(metric for metric in app.metric if metric.label == label)
+
+
+def test_the_answer_names_the_fastest_its_speedup_and_its_coverage(app):
+    text = shown(app)
+    assert "triton_fa2 is fastest: 4.00× torch_naive, geometric mean of 2 of 3 cases" in text
+    assert _metric(app, "Best speedup").delta == "2.00× to 8.00×"
+
+
+def test_a_close_call_is_a_tie_and_failures_are_counted_by_kind(app):
+    assert "ties in 1 more" not in _metric(app, "Cells it wins").delta  # the tie counts for the one that is ahead
+    assert _metric(app, "Cells it wins").value == "3 of 3"
+    assert _metric(app, "Failures").value == "2"
+    assert _metric(app, "Failures").delta == "OOM 1, shared memory 1"
+
+
+def test_another_baseline_turns_the_comparison_round(app):
+    app.selectbox(key="baseline").select("triton_fa2").run()
+    assert "torch_sdpa_flash comes closest: 0.50× triton_fa2" in shown(app)
+
+
+def test_a_slice_without_results_says_what_to_do(app):
+    app.multiselect(key="source").select("local").run()
+    app.multiselect(key="implementation").set_value([]).run()
+    app.selectbox(key="mode").select("bwd").run()
+    app.multiselect(key="seqlen").set_value(["512"]).run()
+    assert "Nothing here can be compared with torch_naive" in shown(app)
+
+
+def test_published_results_are_there_without_any_run_of_ones_own(app):
+    options = app.selectbox(key="gpu").options
+    assert "RTX 4060 Laptop" in options
+    app.selectbox(key="gpu").select("RTX 4060 Laptop").run()
+    assert "time as published" in shown(app)

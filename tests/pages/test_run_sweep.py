@@ -1,0 +1,137 @@
+"""The page's own logic; a real sweep runs in the browser tests."""
+
+import pytest
+import streamlit as st
+
+from pages.ui import guard, planning
+from results.journal import RunFolder, State
+from runner import launch
+from runner.launch import Request
+from tests.pages.conftest import shown
+
+LISTING = {
+    "devices": [{"id": "cpu", "name": "A processor", "type": "cpu", "busy": None}],
+    "implementations": [
+        {"name": "torch_naive", "description": "plain", "reason": None},
+        {"name": "torch_sdpa_cudnn", "description": "cuDNN", "reason": "torch_sdpa_cudnn runs on cuda, not on cpu."},
+    ],
+    "sweeps": [{"name": "quick"}, {"name": "fa2_speedup"}],
+}
+CELL = {"implementation": "torch_naive", "mode": "fwd", "dtype": "float16", "seqlen_q": 128, "head_dim": 64}
+PLAN = {
+    "cells": [
+        CELL | {"seconds": 70.0, "memory_mb": 1.0, "reason": None},
+        CELL | {"seconds": 0.0, "reason": "Too old."},
+    ],
+    "seconds": 70.0,
+    "cell_count": 2,
+    "skipped_count": 1,
+}
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Requests that were started; nothing really runs."""
+    requests: list[Request] = []
+    monkeypatch.setattr(launch, "listing", lambda device=None: LISTING)
+    monkeypatch.setattr(launch, "plan", lambda request: PLAN)
+    monkeypatch.setattr(launch, "start", lambda request, home=None: requests.append(request))
+    return requests
+
+
+@pytest.fixture
+def page(app, started):
+    return app.switch_page("pages/run_sweep.py").run()
+
+
+def test_the_plan_shows_time_and_reasons_before_anything_starts(page, started):
+    assert "start" not in [button.key for button in page.button]
+    page.button(key="show_plan").click().run()
+    assert [metric.value for metric in page.metric] == ["1", "1", "70 s"]
+    assert page.dataframe[0].value["reason"].tolist() == ["Too old."]
+    assert started == []
+
+
+def test_start_starts_exactly_what_was_planned(page, started):
+    page.text_input(key="edit_seqlen_quick").set_value("64,256").run()
+    page.multiselect(key="edit_implementations_quick").set_value(["torch_naive"]).run()
+    page.button(key="show_plan").click().run()
+    page.button(key="start").click().run()
+    assert started == [Request("quick", "cpu", ("torch_naive",), {"seqlen": "64,256"}, "quick")]
+
+
+def test_a_changed_form_needs_a_new_plan(page):
+    page.button(key="show_plan").click().run()
+    page.text_input(key="edit_head_dim_quick").set_value("32").run()
+    assert "start" not in [button.key for button in page.button]
+
+
+def test_a_size_that_is_no_number_is_refused_in_words(page):
+    page.text_input(key="edit_seqlen_quick").set_value("many").run()
+    assert "seqlen 'many' is not a whole number." in shown(page)
+    assert "show_plan" not in [button.key for button in page.button]
+
+
+@pytest.mark.parametrize(
+    "request_,reason",
+    [
+        (Request("quick", "cuda:9"), "Device 'cuda:9' is not here. Available: cpu."),
+        (Request("quick; rm", "cpu"), "Unknown sweep 'quick; rm'."),
+        (Request("quick", "cpu", ("--help",)), "Unknown implementation --help."),
+        (Request("quick", "cpu", ()), "No implementation is chosen"),
+        (Request("quick", "cpu", protocol="forever"), "Unknown protocol 'forever'."),
+        (Request("quick", "cpu", changes={"seqlen": "99999999"}), "seqlen 99999999 is too large"),
+        (Request("quick", "cpu", changes={"exec": "1"}), "Unknown axis 'exec'."),
+    ],
+)
+def test_a_forged_request_is_refused_before_anything_starts(request_, reason):
+    assert any(problem.startswith(reason) for problem in planning.problems_of(request_, LISTING))
+
+
+def test_a_crashed_sweep_is_in_the_history_and_can_be_resumed(app, started, home, monkeypatch):
+    resumed = []
+    monkeypatch.setattr(launch, "resume", lambda run_id, home=None: resumed.append(run_id))
+    RunFolder(home / "runs" / "run-a").write_state(State(state="running", done=3, total=9))
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert "crashed" in shown(page)
+    page.button(key="resume_run-a").click().run()
+    assert resumed == ["run-a"]
+
+
+def test_a_running_sweep_shows_how_far_it_is_and_asks_before_it_cancels(app, started, home):
+    folder = RunFolder(home / "runs" / "run-a")
+    with folder.lock():
+        folder.write_state(State(state="running", done=3, total=9, current="torch_naive fwd", eta_s=200.0))
+        page = app.switch_page("pages/run_sweep.py").run()
+        assert page.progress[0].text == "3 of 9 cells · about 3 min left"
+        assert "Now: torch_naive fwd" in shown(page)
+        assert not folder.cancel_requested()
+        page.button(key="cancel_run-a").click().run()
+        assert folder.cancel_requested()
+
+
+@pytest.fixture
+def open_to_all(monkeypatch):
+    """The server listens on every interface."""
+    real = st.get_option
+    monkeypatch.setattr(st, "get_option", lambda name: "0.0.0.0" if name == "server.address" else real(name))
+
+
+def test_a_server_that_others_can_reach_runs_nothing_without_a_token(app, started, open_to_all, monkeypatch):
+    monkeypatch.delenv(guard.TOKEN, raising=False)
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert "Running sweeps is off" in shown(page)
+    page.button(key="show_plan").click().run()
+    assert page.button(key="start").disabled
+    assert not guard.allowed("")
+
+
+def test_the_token_opens_it_and_a_wrong_one_does_not(app, started, open_to_all, monkeypatch):
+    monkeypatch.setenv(guard.TOKEN, "a secret é")
+    page = app.switch_page("pages/run_sweep.py").run()
+    page.text_input(key="run_token").set_value("guess").run()
+    assert "That is not the token" in shown(page)
+    page.text_input(key="run_token").set_value("a secret é").run()
+    page.button(key="show_plan").click().run()
+    page.button(key="start").click().run()
+    assert len(started) == 1

@@ -1,0 +1,54 @@
+import pytest
+
+from results import journal
+from tests.pages.conftest import shown
+
+GOOD = b"implementation,seqlen,head_dim,dtype,causal,mode,latency_ms\nfast,128,64,bf16,true,fwd,0.5\nslow,128,64,bf16,true,fwd,1.0\n"
+ONE_BAD = GOOD + b"slow,256,64,bf61,true,fwd,2.0\n"
+
+
+@pytest.fixture
+def page(app):
+    return app.switch_page("pages/upload.py").run()
+
+
+def test_what_was_understood_is_shown_and_nothing_is_stored_before_the_click(page, home):
+    page.file_uploader[0].upload("mine.csv", GOOD)
+    page.run()
+    text = shown(page)
+    assert "2 numbers" in text
+    assert "Import 2 numbers from 1 file" in [button.label for button in page.button]
+    assert [folder.run_id for folder in journal.run_folders(home)] == ["run-a"]
+
+
+def test_one_click_imports_and_a_second_time_changes_nothing(page, home):
+    page.file_uploader[0].upload("mine.csv", GOOD)
+    page.run()
+    page.button(key="import").click().run()
+    assert "2 numbers in 1 run" in shown(page)
+    assert len(journal.run_folders(home)) == 2
+    page.button(key="import").click().run()
+    assert len(journal.run_folders(home)) == 2
+
+
+def test_rejected_values_name_line_column_value_and_reason(page):
+    page.file_uploader[0].upload("mine.csv", ONE_BAD)
+    page.run()
+    rejected = page.dataframe[1].value.iloc[0]
+    assert (rejected["line"], rejected["column"], rejected["value"]) == (4, "dtype", "bf61")
+    assert "bfloat16" in rejected["reason"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe\x00", b"a,b\n1,2\n", b"# only a comment\n", b"implementation\n\n"])
+def test_a_file_that_is_no_result_is_refused_in_words(page, data):
+    page.file_uploader[0].upload("bad.csv", data)
+    page.run()
+    assert not page.exception
+    assert page.error
+    assert "import" not in [button.key for button in page.button]
+
+
+def test_a_file_name_is_text_and_never_markup(page):
+    page.file_uploader[0].upload("a](javascript:x)**b**.csv", GOOD)
+    page.run()
+    assert r"\*\*b\*\*" in shown(page)
