@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from kernels import registry
+from results.records import Case
 from runner.cells import Cell, estimated_memory_mb, estimated_seconds, ordered_cells
 from runner.devices import DeviceInfo
 from runner.protocol import Protocol
@@ -26,7 +27,9 @@ def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> lis
     """Every cell in the order it will be measured."""
     target = registry.describe_device(device.id)
     cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed)
-    return [_judged(cell, target, protocol, len(sweep.timings)) for cell in cells]
+    pairs = dict.fromkeys((cell.case, cell.implementation) for cell in cells)
+    reasons = {(case, name): _reason_against(case, name, target) for case, name in pairs}
+    return [_judged(cell, reasons, target, protocol, len(sweep.timings)) for cell in cells]
 
 
 def chosen(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
@@ -53,19 +56,34 @@ def interpreter_reason(cell: Cell) -> str | None:
     )
 
 
-def _judged(cell: Cell, target: registry.Device, protocol: Protocol, timings: int) -> Cell:
+def _reason_against(case: Case, name: str, target: registry.Device) -> str | None:
+    implementation = registry.implementations().get(name)
+    if implementation is None:
+        return f"{name} is not part of this checkout."
+    return implementation.reason_against(case, target)
+
+
+def _judged(
+    cell: Cell,
+    reasons: dict[tuple[Case, str], str | None],
+    target: registry.Device,
+    protocol: Protocol,
+    timings: int,
+) -> Cell:
+    reason = reasons[cell.case, cell.implementation]
     implementation = registry.implementations().get(cell.implementation)
     if implementation is None:
-        return dataclasses.replace(cell, reason=f"{cell.implementation} is not part of this checkout.")
-    matrix = implementation.materialises_scores
-    reason = implementation.reason_against(cell.case, target)
+        return dataclasses.replace(cell, reason=reason)
     if reason is None and cell.mode != "fwd" and not implementation.backward:
         reason = f"{cell.implementation} has no backward pass."
+    matrix = implementation.materialises_scores
+    memory = estimated_memory_mb(cell.case, cell.mode, matrix)
+    if reason:
+        return dataclasses.replace(cell, reason=reason, memory_mb=memory)
     seconds = estimated_seconds(cell.case, cell.mode, protocol, timings, target.type, matrix)
     if is_interpreted(implementation, target.type):
         seconds = 0.0 if interpreter_reason(cell) else INTERPRETER_LIMIT_S / 3
-    memory = estimated_memory_mb(cell.case, cell.mode, matrix)
-    return dataclasses.replace(cell, reason=reason, seconds=0.0 if reason else seconds, memory_mb=memory)
+    return dataclasses.replace(cell, seconds=seconds, memory_mb=memory)
 
 
 def is_interpreted(implementation: registry.Implementation, device_type: str) -> bool:

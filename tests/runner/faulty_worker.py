@@ -38,6 +38,14 @@ def out_of_memory(q, k, v, **options):
     )
 
 
+def too_large(q, k, v, **options):
+    return torch.empty(2**45, dtype=torch.int8, device=q.device)
+
+
+def device_fault(q, k, v, **options):
+    return q[:, :, torch.full((1,), 10**6, device=q.device)]  # an assertion on a GPU, which poisons the context
+
+
 def out_of_resources(q, k, v, **options):
     raise OutOfResources
 
@@ -53,7 +61,7 @@ def broken_backward(q, k, v, *, causal=False, window_size=0, softmax_scale=None)
     return out
 
 
-FAULTS = (zeros, kills_itself, hangs, out_of_memory, out_of_resources, raises, broken_backward)
+FAULTS = (zeros, kills_itself, hangs, out_of_memory, too_large, device_fault, out_of_resources, raises, broken_backward)
 
 
 def with_faults():

@@ -197,6 +197,26 @@ def test_a_real_kernel_that_hangs_is_ended(runner) -> None:
     assert statuses(runner.folder()) == {("hangs", "fwd"): Status.TIMEOUT, ("torch_naive", "fwd"): Status.OK}
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a CUDA device")
+def test_a_fault_of_a_gpu_costs_a_worker_and_its_own_cells(runner) -> None:
+    runner.use("faulty_worker")
+    words = ("quick", "--quick", "--set", "seqlen=128", "--set", "dtype=float16")
+    done = runner("run", *words, "--implementations", "device_fault,too_large,torch_naive,torch_sdpa_flash")
+    assert done.returncode == 0, done.stderr
+    for timing in ("kernel", "eager"):
+        found = {name: status for (name, _), status in statuses(runner.folder(), timing).items()}
+        assert found == {
+            "device_fault": Status.ERROR,
+            "too_large": Status.OOM,
+            "torch_naive": Status.OK,
+            "torch_sdpa_flash": Status.OK,
+        }
+    notes = {m.implementation: m.note for m in runner.folder().read()[0] if m.metric == "latency_ms"}
+    assert notes["too_large"].startswith("Out of device memory: needed 32768.00 GiB more, free were ")
+    assert "device-side assert" in notes["device_fault"]
+
+
 def test_a_taken_device_is_refused_with_the_name_of_who_has_it(runner) -> None:
     runner.use("fast_worker")
     with device_lock(runner.home, "gpu-test", "some-run"):
