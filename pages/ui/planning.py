@@ -68,10 +68,8 @@ def problems_of(request: Request, found: dict) -> list[str]:
 
 def plan_and_start(request: Request, found: dict, allowed: bool) -> None:
     """The button that plans, the plan it made, the button that starts exactly that plan."""
-    remember = {_PLANNED: request}
-    st.button(
-        "Show plan", icon=":material/checklist:", key="show_plan", on_click=st.session_state.update, args=(remember,)
-    )
+    remember, icon = {_PLANNED: request}, ":material/checklist:"
+    st.button("Show plan", icon=icon, key="show_plan", on_click=st.session_state.update, args=(remember,))
     if st.session_state.get(_PLANNED) != request:
         st.caption("The plan says what will be measured, what will be skipped and why, and how long it will take.")
         return

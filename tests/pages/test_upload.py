@@ -3,7 +3,8 @@ import pytest
 from results import journal
 from tests.pages.conftest import shown
 
-GOOD = b"implementation,seqlen,head_dim,dtype,causal,mode,latency_ms\nfast,128,64,bf16,true,fwd,0.5\nslow,128,64,bf16,true,fwd,1.0\n"
+HEADER = b"implementation,seqlen,head_dim,dtype,causal,mode,latency_ms\n"
+GOOD = HEADER + b"fast,128,64,bf16,true,fwd,0.5\nslow,128,64,bf16,true,fwd,1.0\n"
 ONE_BAD = GOOD + b"slow,256,64,bf61,true,fwd,2.0\n"
 
 
