@@ -14,11 +14,11 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from results import durable
 from results.records import (
     Measurement,
     RecordError,
@@ -31,15 +31,6 @@ from results.records import (
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PUBLISHED = REPOSITORY / "results" / "published"
-
-_REASONS = {
-    errno.ENOSPC: "the disk is full; free some space and resume the run",
-    errno.EDQUOT: "the disk quota is used up; free some space and resume the run",
-    errno.EFBIG: "the file size limit is reached; raise it (ulimit -f) and resume the run",
-    errno.EROFS: "the file system is read-only; set ATTNBENCH_HOME to a folder that can be written",
-    errno.EACCES: "there is no permission to write; set ATTNBENCH_HOME to a folder that can be written",
-    errno.EPERM: "there is no permission to write; set ATTNBENCH_HOME to a folder that can be written",
-}
 
 
 class JournalError(RuntimeError):
@@ -113,13 +104,13 @@ class RunFolder:
             draft = Path(tempfile.mkdtemp(prefix=".new-", dir=runs))
             try:
                 draft.chmod(0o755)
-                _write_synced(draft / "run.json", json.dumps(run_to_json(run), indent=1) + "\n")
-                _write_synced(draft / "measurements.jsonl", text)
-                _sync_directory(draft)
+                durable.write_synced(draft / "run.json", json.dumps(run_to_json(run), indent=1) + "\n")
+                durable.write_synced(draft / "measurements.jsonl", text)
+                durable.sync_directory(draft)
                 draft.rename(folder.path)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
-            _sync_directory(runs)
+            durable.sync_directory(runs)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise JournalError(f"Run {run.run_id!r} exists in {runs} already; choose another run_id.") from error
@@ -161,7 +152,7 @@ class RunFolder:
             raise _journal_error("write", self.journal_path, error) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            _append(fd, line)
+            durable.append_line(fd, line)
         except OSError as error:
             raise _journal_error("write", self.journal_path, error) from error
         finally:
@@ -235,7 +226,7 @@ class RunFolder:
         except OSError as error:
             raise _journal_error("lock the run", self.path, error) from error
         try:
-            if not _take(fd, fcntl.LOCK_EX, seconds=0.5):  # longer than anyone's look whether it is alive
+            if not durable.take_lock(fd, fcntl.LOCK_EX, seconds=0.5):  # longer than anyone's look whether it is alive
                 raise RunBusy(f"Run {self.run_id!r} is being measured by another process; wait for it or cancel it.")
             yield
         finally:
@@ -248,7 +239,7 @@ class RunFolder:
         except OSError:
             return False
         try:
-            return not _take(fd, fcntl.LOCK_SH)
+            return not durable.take_lock(fd, fcntl.LOCK_SH)
         finally:
             os.close(fd)
 
@@ -276,7 +267,7 @@ class RunFolder:
     def _replace(self, path: Path, text: str) -> None:
         draft = path.with_name(f".{path.name}-{os.getpid()}")
         try:
-            _write_synced(draft, text)
+            durable.write_synced(draft, text)
             draft.replace(path)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -309,50 +300,6 @@ def line_of(measurement: Measurement) -> str:
         raise JournalError(f"{what} has a sample that is not finite; give it a status instead.") from error
 
 
-def _append(fd: int, line: bytes) -> None:
-    """Write and sync one line, after ending a line that a crash cut; undo it all if that fails."""
-    size = os.fstat(fd).st_size
-    if size and os.pread(fd, 1, size - 1) != b"\n":
-        line = b"\n" + line
-    try:
-        written = 0
-        while written < len(line):
-            written += os.write(fd, line[written:])
-        os.fsync(fd)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.ftruncate(fd, size)
-        raise
-
-
-def _write_synced(path: Path, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _take(fd: int, kind: int, seconds: float = 0.0) -> bool:
-    """Take an flock, trying for that long; False if somebody else holds it."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.01)
-
-
 def _age(folder: RunFolder) -> tuple[str, str]:
     try:
         return folder.run().created or "", folder.run_id
@@ -361,5 +308,4 @@ def _age(folder: RunFolder) -> tuple[str, str]:
 
 
 def _journal_error(what: str, path: Path, error: OSError) -> JournalError:
-    reason = _REASONS.get(error.errno, (error.strerror or str(error)).lower())
-    return JournalError(f"Cannot {what} at {path}: {reason}.")
+    return JournalError(f"Cannot {what} at {path}: {durable.reason(error)}.")
