@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--seed", type=int, default=0, help="of the data and the order; default 0")
         preset = command.add_mutually_exclusive_group()
         for name, protocol in PROTOCOLS.items():
-            about = f"{protocol.rounds} round(s), up to {protocol.cap_ms:.0f} ms of sampling a number"
+            about = f"{protocol.rounds} round(s), about {protocol.cap_ms:.0f} ms of sampling a number"
             preset.add_argument(f"--{name}", dest="protocol", action="store_const", const=name, help=about)
     for command in (listing, planning):
         command.add_argument("--json", action="store_true", help="machine-readable")
@@ -81,7 +81,7 @@ def _plan(options: argparse.Namespace) -> int:
     sweep = sweeps.override(sweeps.get(options.sweep), _changes(options.set))
     from runner import catalogue
 
-    protocol = PROTOCOLS[options.protocol or "standard"]
+    protocol = PROTOCOLS[options.protocol or sweep.protocol]
     catalogue.show_plan(sweep, options.device, _names(options), protocol, options.seed, as_json=options.json)
     return 0
 
@@ -101,15 +101,17 @@ def _run(options: argparse.Namespace) -> int:
 def _new(options: argparse.Namespace) -> Job:
     if not options.sweep:
         raise Refused(f"Name a sweep, or a run by --resume. Sweeps: {', '.join(sorted(sweeps.SWEEPS))}.")
+    sweep = sweeps.override(sweeps.get(options.sweep), _changes(options.set))
+    protocol = options.protocol or sweep.protocol
     return Job(
-        sweep=sweeps.override(sweeps.get(options.sweep), _changes(options.set)),
+        sweep=sweep,
         device=options.device,
         implementations=_names(options),
-        protocol=options.protocol or "standard",
+        protocol=protocol,
         seed=options.seed,
         run_id=options.run_id,
         step_limit_s=options.step_limit,
-        command=lambda device: _command(options, device),
+        command=lambda device: _command(options, device, protocol),
     )
 
 
@@ -136,8 +138,8 @@ def _resumed(options: argparse.Namespace) -> Job:
     )
 
 
-def _command(options: argparse.Namespace, device: str) -> str:
-    words = ["python", "-m", "runner", "run", options.sweep, "--device", device, f"--{options.protocol or 'standard'}"]
+def _command(options: argparse.Namespace, device: str, protocol: str) -> str:
+    words = ["python", "-m", "runner", "run", options.sweep, "--device", device, f"--{protocol}"]
     words += ["--implementations", options.implementations] if options.implementations else []
     words += [word for change in options.set for word in ("--set", change)]
     words += ["--seed", str(options.seed)] if options.seed else []

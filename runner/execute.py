@@ -74,6 +74,7 @@ class _CaseRun:
         self.oracle: correctness.Oracle | None = None
 
     def run(self) -> None:
+        """Reference, checks, memory, rounds."""
         self._skip_what_the_interpreter_cannot()
         if self.live:
             self._attempt(None, self.live, "float64 reference", self._prepare)

@@ -34,7 +34,7 @@ class Protocol:
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        Protocol("quick", rounds=1, cap_ms=30.0, patience_ms=400.0),
+        Protocol("quick", rounds=1, cap_ms=30.0, patience_ms=200.0),
         Protocol("standard", rounds=3, cap_ms=150.0),
     )
 }

@@ -44,6 +44,7 @@ class Sweep:
     baseline: str = "torch_naive"
     modes: tuple[str, ...] = ("fwd", "bwd", "fwd_bwd")
     timings: tuple[str, ...] = TIMINGS
+    protocol: str = "standard"  # the sampling preset when none is chosen
 
     def cases(self) -> tuple[Case, ...]:
         """Every case of the grid, short sequences first. Raises SweepError if a combination is impossible."""
@@ -80,6 +81,7 @@ SWEEPS: dict[str, Sweep] = {
             seqlen=(128, 512, 1024),
             head_dim=(64,),
             dtype=("float16", "float32"),
+            protocol="quick",
         ),
         Sweep(
             name="fa2_speedup",

@@ -89,11 +89,6 @@ class WorkerProcess:
         self._reader = threading.Thread(target=self._read_output, args=(log,), daemon=True)
         self._reader.start()
 
-    @property
-    def pid(self) -> int:
-        """The worker's process id, which is its group's too."""
-        return self._process.pid
-
     def send(self, message: dict[str, Any]) -> None:
         """Raises EOFError if the worker is gone."""
         try:

@@ -137,3 +137,11 @@ def test_progress_outlives_whoever_watches() -> None:
 @pytest.mark.parametrize(("seconds", "words"), [(5, "5 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")])
 def test_durations_are_said_in_the_unit_that_fits(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_the_quick_sweep_is_sampled_quickly_unless_told_otherwise(runner) -> None:
+    runner.use("fast_worker")
+    for words in ((), ("--standard",)):
+        assert runner("run", "quick", *words).returncode == 0
+    commands = sorted(folder.run().command for folder in run_folders(runner.home))
+    assert commands == ["python -m runner run quick --device cuda:0 " + preset for preset in ("--quick", "--standard")]
