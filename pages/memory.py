@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import charts, filters, memory, messages
+from pages.ui import charts, filters, memory, messages, words
 from pages.ui.data import ask
 from results import queries
 
@@ -12,20 +12,20 @@ messages.header("Memory", ":material/memory:", "What does it take as sequences g
 chosen = filters.current()
 metric, taken = memory.choose_metric(chosen)
 if metric is None:
-    messages.nothing_here(chosen, "memory")
+    messages.nothing_here(chosen, "memory", queries.MEMORY_METRICS)
     st.stop()
 
 table = ask(queries.memory, taken, metric)
 table, kept = memory.one_shape(table)
 if table.empty:
-    messages.nothing_here(taken, "memory by seqlen")
+    messages.nothing_here(taken, "memory by seqlen", queries.MEMORY_METRICS)
     st.stop()
 
 memory.headline(table, taken)
 formulas = memory.formulas(table, metric)
 memory.facets(table, formulas, charts.colours(table["implementation"].unique().tolist()), metric)
 memory.caption(taken, metric, kept, table)
-st.subheader(f"Reduction against {taken.baseline}")
+st.subheader(f"Reduction against {words.plain(taken.baseline)}")
 memory.reduction_table(table, formulas)
 messages.download("Download memory", metric, lambda: memory.with_formula(table, formulas), "memory_csv")
 messages.provenance(chosen)

@@ -31,7 +31,7 @@ messages.slice_caption(
     chosen,
     rows=len(won),
     statistic=words.statistic(ranking["statistic"]),
-    note=f"Numbers are the speedup of the fastest over {chosen.baseline}, or its latency where the baseline has none. "
+    note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
     "Paler with ≈: a tie, within 2 % or overlapping p20 to p80. Select a cell for its details.",
 )
 if clicked:

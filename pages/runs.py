@@ -18,8 +18,8 @@ records.show_table(table)
 names = table["run_id"].tolist()
 chosen = st.selectbox("Run", names, key="run_id", bind="query-params", help="Type to search.")
 row = table[table["run_id"] == chosen].iloc[0]
-st.subheader(row["title"] if not words.missing(row["title"]) else chosen)
-st.markdown(f"{messages.source_badges(row['source'])} {records.state_badge(row['state'])}")
+st.subheader(words.plain(chosen if words.missing(row["title"]) else row["title"]))
+st.markdown(f"{messages.source_badges([row['source']])} {records.state_badge(row['state'])}")
 st.caption(f"{messages.counted(int(row['numbers']), 'number')}, {messages.counted(int(row['failures']), 'failure')}")
 facts, log = st.columns(2)
 with facts:

@@ -18,14 +18,15 @@ if rivals.empty:
 
 names = rivals["implementation"].tolist()
 shown = st.pills("Implementation", names, default=names[0], required=True, key="show", bind="query-params", wrap=True)
+name, baseline = words.plain(shown), words.plain(chosen.baseline)
 row = rivals[rivals["implementation"] == shown].iloc[0]
 if row["compared"]:
     st.markdown(
-        f"#### {shown}: {words.ratio(row['speedup'])} {chosen.baseline}, geometric mean of {row['compared']} of "
+        f"#### {name}: {words.ratio(row['speedup'])} {baseline}, geometric mean of {row['compared']} of "
         f"{row['cases']} cases, {words.ratio(row['lowest'])} to {words.ratio(row['highest'])}"
     )
 else:
-    st.markdown(f"#### {shown} has no case in common with {chosen.baseline}")
+    st.markdown(f"#### {name} has no case in common with {baseline}")
 
 table = cells.speedup_cells(ask(queries.grid, chosen), shown, chosen.baseline)
 clicked = cells.facets(

@@ -19,6 +19,9 @@ files = st.file_uploader(
     key="files",
     help=f"Up to {uploads.LIMIT_MB} MB each. Nothing is stored before you press import.",
 )
+with st.expander("An example", icon=":material/description:"):
+    st.code(uploads.EXAMPLE, language=None)
+    messages.download_text("Download the example", "example.csv", uploads.EXAMPLE)
 done = st.session_state.pop("imported", None)
 if done:
     uploads.show_outcome(done)
@@ -30,5 +33,5 @@ if ready:
     label = f"Import {messages.counted(numbers, 'number')} from {messages.counted(len(ready), 'file')}"
     icon = ":material/download_done:"
     st.button(label, type="primary", icon=icon, on_click=uploads.import_all, args=(ready,), key="import")
-    left_out = f"{messages.counted(rejected, 'rejected value')} stay out. " if rejected else ""
+    left_out = f"Left out: {messages.counted(rejected, 'rejected value')}. " if rejected else ""
     st.caption(f"{left_out}Each file is imported whole or not at all; a file that is here already adds nothing.")

@@ -121,6 +121,15 @@ def gpus(store: Store) -> pd.DataFrame:
     )
 
 
+def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
+    """The devices that have a number of one of these metrics, most numbers first."""
+    return store.query(
+        f"""SELECT {GPU} AS gpu, count(*) AS numbers FROM results
+            WHERE list_contains(?, metric) AND status = 'ok' GROUP BY ALL ORDER BY numbers DESC, gpu""",
+        [list(metrics)],
+    )
+
+
 def options(store: Store, name: str, *, gpu: str, workload: str | None = None, mask: str | None = None) -> pd.DataFrame:
     """What a filter can be set to within a device, workload and mask: `choice` and `numbers`, most numbers first."""
     column = _COLUMNS.get(name, "implementation")

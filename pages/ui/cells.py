@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 
 import pandas as pd
@@ -27,6 +28,7 @@ NUMBERS = {
     "speedup": st.column_config.NumberColumn("speedup", format="%.2f×"),
     "tflops": st.column_config.NumberColumn("TFLOP/s", format="%.1f"),
     "percent_of_peak": st.column_config.NumberColumn("% of peak", format="%.1f"),
+    "status": st.column_config.TextColumn("status", width=120),
     "note": st.column_config.TextColumn("note", width="large"),
 }
 WINNER_COLUMNS = ("dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "ties", "failed", "cases")
@@ -35,7 +37,7 @@ WINNER_COLUMNS = ("dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedu
 def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str, *, selectable: bool = True) -> tuple | None:
     """One chart a dtype, side by side where there is room; returns the (dtype, seqlen, head_dim) that was clicked."""
     seqlens, head_dims = axis(table["seqlen"]), axis(table["head_dim"])
-    kinds = sorted(table["dtype"].dropna().unique()) or [None]
+    kinds = dtypes(table)
     clicked = None
     for start in range(0, len(kinds), 2):
         for column, dtype in zip(st.columns(2 if len(kinds) > 1 else 1), kinds[start : start + 2], strict=False):
@@ -52,6 +54,11 @@ def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str, *, selectable: b
                 )
                 clicked = clicked or (_place(event, dtype) if selectable else None)
     return clicked
+
+
+def dtypes(table: pd.DataFrame) -> list[str | None]:
+    """The dtypes of a table in order; rows whose source did not say come last."""
+    return sorted(table["dtype"].dropna().unique()) + [None] * bool(table["dtype"].isna().any())
 
 
 def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
@@ -99,7 +106,7 @@ def cells_table(cells: pd.DataFrame, baseline: str | None) -> None:
         source=[words.sources(text) for text in cells["source"]],
     )
     st.dataframe(
-        table[[*COLUMNS]],
+        table[[*COLUMNS]].dropna(axis="columns", how="all"),
         hide_index=True,
         alt="Numbers of every cell",
         column_config=NUMBERS | {"baseline_ms": st.column_config.NumberColumn(f"{baseline} (ms)", format="%.4g")},
@@ -147,7 +154,7 @@ def _winner_hover(row: dict) -> str:
         lines += [f"{name}: {words.status(status)}" for name, status in named]
     if row["cases"] > 1:
         lines.append(f"geometric mean of {row['cases']} shapes")
-    return "<br>".join(lines)
+    return "<br>".join(html.escape(line) for line in lines)
 
 
 def _no_speedup(row: dict) -> str | None:
@@ -173,4 +180,4 @@ def _speedup_hover(row: dict, baseline: str | None) -> str:
     if not words.missing(row["note"]):
         lines.append(str(row["note"])[:120])
     lines.append(f"n = {'not said' if words.missing(row['n']) else int(row['n'])}, {words.sources(row['source'])}")
-    return "<br>".join(lines)
+    return "<br>".join(html.escape(line) for line in lines)

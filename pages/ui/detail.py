@@ -41,7 +41,12 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
         tflops=rate,
         percent_of_peak=[derive.percent_of_peak(r, p) for r, p in zip(rate, peaks, strict=True)],
     )
-    st.dataframe(table[[*COLUMNS]], hide_index=True, alt="Numbers of the chosen cell", column_config=NUMBERS)
+    st.dataframe(
+        table[[*COLUMNS]].dropna(axis="columns", how="all"),
+        hide_index=True,
+        alt="Numbers of the chosen cell",
+        column_config=NUMBERS,
+    )
     _samples(rows)
     _environment(rows)
     st.caption(f"TFLOP/s: {derive.FLOP_SOURCE}")

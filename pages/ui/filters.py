@@ -84,7 +84,7 @@ def _select(label: str, name: str, choices: list[str], default: str, help: str |
     value = st.session_state.get(name, st.query_params.get(name))
     if name in st.session_state or value not in choices:
         st.session_state[name] = value if value in choices else default  # a value set here is written to the URL
-    return st.selectbox(label, choices, index=None, required=True, key=name, bind="query-params", help=help)
+    return st.selectbox(label, choices, index=None, key=name, bind="query-params", help=help)
 
 
 def _many(label: str, name: str, scope: dict, order: tuple[str, ...] = ()) -> tuple:
@@ -137,11 +137,11 @@ def _reset() -> None:
 
 
 def words_of(filters: Filters) -> str:
-    """The slice in words, for captions."""
+    """The slice in words, as Markdown for captions."""
     parts = [
         filters.gpu,
         filters.workload,
-        f"{filters.mask} mask" if filters.mask else None,
+        "mask not said" if filters.mask == queries.NOT_SAID else f"{filters.mask} mask" if filters.mask else None,
         words.MODE_WORDS.get(filters.mode or "", filters.mode),
         filters.shape or "all batch and head counts",
         ", ".join(filters.dtype),
@@ -150,4 +150,4 @@ def words_of(filters: Filters) -> str:
         ", ".join(words.SOURCE_WORDS[source] for source in filters.source),
         "run " + ", ".join(filters.run) if filters.run else None,
     ]
-    return " · ".join(part for part in parts if part)
+    return " · ".join(words.plain(part) for part in parts if part)

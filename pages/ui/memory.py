@@ -59,11 +59,12 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
         longest = compared[compared["seqlen"] == compared["seqlen"].max()]
         best = longest.loc[longest["reduction"].idxmax()]
         parts.append(
-            f"{best['implementation']} takes {words.mib(best['value'])} at seqlen {words.size(best['seqlen'])}, "
-            f"{words.ratio(best['reduction'])} less than {chosen.baseline}"
+            f"{words.plain(best['implementation'])} takes {words.mib(best['value'])} at seqlen "
+            f"{words.size(best['seqlen'])}, "
+            f"{words.ratio(best['reduction'])} less than {words.plain(chosen.baseline)}"
         )
     failed = table[table["status"] == "oom"].groupby(["implementation", "dtype"], dropna=False)["seqlen"].min()
-    parts += [f"{name} is out of memory from {words.size(first)} in {dtype}" for (name, dtype), first in failed.items()]
+    parts += [f"{words.plain(n)} is out of memory from {words.size(s)} in {dtype}" for (n, dtype), s in failed.items()]
     if parts:
         st.markdown("#### " + "; ".join(parts))
 
@@ -85,13 +86,13 @@ def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 def facets(table: pd.DataFrame, predicted: pd.DataFrame, palette: dict[str, str], metric: str) -> None:
     """One chart a dtype."""
-    kinds = sorted(table["dtype"].dropna().unique()) + [None] * bool(table["dtype"].isna().any())
+    kinds = cells.dtypes(table)
     capacity = table["gpu_memory_mb"].max()
     for start in range(0, len(kinds), 2):
         for column, dtype in zip(st.columns(2 if len(kinds) > 1 else 1), kinds[start : start + 2], strict=False):
             rows, lines = (t[t["dtype"].isna() if dtype is None else t["dtype"] == dtype] for t in (table, predicted))
             figure = charts.memory_lines(
-                rows, palette, None if words.missing(capacity) else capacity, lines, METRICS[metric].label + " (MiB)"
+                rows, palette, None if words.missing(capacity) else capacity, lines, METRICS[metric].label
             )
             with column:
                 st.markdown(f"**{dtype or 'dtype not said'}**")
@@ -105,7 +106,8 @@ def caption(chosen: Filters, metric: str, kept: str, table: pd.DataFrame) -> Non
     known = "The source does not say the device's memory." if words.missing(capacity) else ""
     shown = filters.words_of(replace(chosen, shape=kept, head_dim=()))
     rows = f"{METRICS[metric].description} · {messages.counted(len(table), 'row')}, reduction within one run"
-    st.caption(f"{shown} · {rows}. Dotted: by formula, {_formula_words(table, chosen.mode)}. {known}")
+    badges = messages.source_badges(sorted(set(table["source"])))
+    st.caption(f"{badges} {shown} · {rows}. Dotted: by formula, {_formula_words(table, chosen.mode)}. {known}")
 
 
 def reduction_table(table: pd.DataFrame, predicted: pd.DataFrame) -> None:
@@ -115,7 +117,7 @@ def reduction_table(table: pd.DataFrame, predicted: pd.DataFrame) -> None:
     shown["note"] = shown["note"].fillna("")
     shown["source"] = [words.sources(name) for name in shown["source"]]
     st.dataframe(
-        shown,
+        shown.dropna(axis="columns", how="all"),
         hide_index=True,
         alt="Memory and reduction of every row",
         column_config={
@@ -130,19 +132,7 @@ def reduction_table(table: pd.DataFrame, predicted: pd.DataFrame) -> None:
 
 def with_formula(table: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
     """Measured beside formula, ready for a table or a download."""
-    columns = [
-        "implementation",
-        "dtype",
-        "head_dim",
-        "seqlen",
-        "value",
-        "reduction",
-        "status",
-        "note",
-        "source",
-        "run_id",
-    ]
-    shown = table[columns].rename(columns={"value": "memory_mb"}).reset_index(drop=True)
+    shown = table[[*COLUMNS]].rename(columns={"value": "memory_mb"}).reset_index(drop=True)
     formula = predicted["value"].reset_index(drop=True) if len(predicted) else pd.Series(index=shown.index, dtype=float)
     shown["head_dim"] = pd.to_numeric(shown["head_dim"], errors="coerce").astype("Int64")
     shown.insert(6, "formula_mb", formula)
@@ -153,7 +143,7 @@ def with_formula(table: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
 def _formula_words(table: pd.DataFrame, mode: str | None) -> str:
     kinds = sorted({derive.memory_kind(name) for name in table["implementation"]} - {None})
     names = {kind: [n for n in sorted(set(table["implementation"])) if derive.memory_kind(n) == kind] for kind in kinds}
-    known = [f"{', '.join(names[k])}: {derive.MEMORY_FORMULAS[k].get(mode or '', 'none')}" for k in kinds]
+    known = [f"{words.plain(', '.join(names[k]))}: {derive.MEMORY_FORMULAS[k].get(mode or '', 'none')}" for k in kinds]
     return "; ".join(known) or "none, because the algorithms are not known"
 
 

@@ -14,6 +14,8 @@ from results.queries import Filters
 
 RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "triton", "driver", "protocol", "command")
 
+_OFFERED = 4
+
 
 def header(title: str, icon: str, question: str) -> None:
     """The page's name, which is also its address, and the question it answers."""
@@ -22,28 +24,30 @@ def header(title: str, icon: str, question: str) -> None:
     st.caption(question)
 
 
-def nothing_here(chosen: Filters, what: str = "latencies") -> None:
-    """Say why a view is empty and what to do about it."""
+def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, ...] = ("latency_ms",)) -> None:
+    """Say why a view is empty and what to do about it; offer the devices that have something."""
+    others = [] if chosen.gpu is None else ask(queries.gpus_with, metrics)["gpu"].tolist()
     if chosen.gpu is None:
-        st.info(
-            "No results yet. Run a sweep on this machine, or upload results from another one.", icon=":material/inbox:"
-        )
+        text = "No results yet. Run a sweep on this machine, or upload results from another one."
+    elif chosen.gpu not in others:
+        text = f"The results of {words.plain(chosen.gpu)} hold no {what}. Choose another GPU, run or upload some."
     else:
-        st.info(
-            f"No {what} for this slice: {filters.words_of(chosen)}, {chosen.timing or 'any'} timing. "
-            f"{_what_to_clear(chosen)}, or run a sweep or upload results that hold it.",
-            icon=":material/filter_alt_off:",
-        )
+        timing = f"{chosen.timing or 'any'} timing"
+        text = f"No {what} for this slice: {filters.words_of(chosen)}, {timing}. {_what_to_clear(chosen)}."
+    st.info(text, icon=":material/filter_alt_off:")
     with st.container(horizontal=True):
+        for name in [name for name in others if name != chosen.gpu][:_OFFERED]:
+            st.button(words.plain(name), key=f"offer_{name}", on_click=st.session_state.update, args=({"gpu": name},))
         st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
         st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
 def slice_caption(chosen: Filters, *, rows: int, statistic: str, note: str = "") -> None:
-    """Under every chart of speed: the slice, how many cells, which statistic."""
+    """Under every chart of speed: whose numbers, the slice, how many cells, which statistic."""
     timing = words.TIMING_WORDS.get(chosen.timing or "", "")
     text = f"{filters.words_of(chosen)} · {timing} · {counted(rows, 'cell')} · {statistic} · speedup within one run"
-    st.caption(f"{text}. {note}")
+    badges = source_badges(sorted(set(ask(queries.provenance, chosen)["source"])))
+    st.caption(f"{badges} {text}. {note}")
 
 
 def provenance(chosen: Filters) -> None:
@@ -64,10 +68,9 @@ def provenance(chosen: Filters) -> None:
         )
 
 
-def source_badges(text: str) -> str:
+def source_badges(parts: list[str]) -> str:
     """Markdown badges that tell published, uploaded and own numbers apart."""
     colours = {"local": "green", "published": "blue", "upload": "violet"}
-    parts = [part for part in text.split(", ") if part in colours]
     return " ".join(f":{colours[p]}-badge[{words.SOURCE_ICONS[p]} {words.SOURCE_WORDS[p]}]" for p in parts)
 
 
@@ -82,6 +85,11 @@ def download(label: str, name: str, table: Callable[[], pd.DataFrame], key: str)
         icon=":material/download:",
         key=key,
     )
+
+
+def download_text(label: str, name: str, text: str) -> None:
+    """A small file as it is."""
+    st.download_button(label, text, file_name=name, mime="text/csv", on_click="ignore", icon=":material/download:")
 
 
 def safe_csv(table: pd.DataFrame) -> bytes:

@@ -18,11 +18,12 @@ def headline(ranking: pd.DataFrame, won: pd.DataFrame, chosen: Filters) -> None:
     rivals = ranking[ranking["implementation"] != chosen.baseline]
     best = best_of(rivals, ranking)
     if best is None:
-        st.markdown(f"#### Nothing here can be compared with {chosen.baseline}")
+        st.markdown(f"#### Nothing here can be compared with {words.plain(chosen.baseline)}")
     else:
         verb = "is fastest" if best["speedup"] > 1 else "comes closest"
+        name, baseline = words.plain(best["implementation"]), words.plain(chosen.baseline)
         st.markdown(
-            f"#### {best['implementation']} {verb}: {words.ratio(best['speedup'])} {chosen.baseline}, "
+            f"#### {name} {verb}: {words.ratio(best['speedup'])} {baseline}, "
             f"geometric mean of {best['compared']} of {best['cases']} cases"
         )
     wins = 0 if best is None else int((won["winner"] == best["implementation"]).sum())
@@ -57,7 +58,7 @@ def ranking_table(ranking: pd.DataFrame, fits: pd.DataFrame) -> None:
     table = ranking.merge(fits[["implementation", "peak_memory_mb"]], on="implementation", how="left")
     table["failures"] = [failure_words(row) for row in table.to_dict("records")]
     st.dataframe(
-        table[[*COLUMNS]],
+        table[[*COLUMNS]].dropna(axis="columns", how="all"),
         hide_index=True,
         alt="Every implementation with its speedup, coverage, failures and memory",
         column_config={

@@ -5,27 +5,32 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from pages.ui import messages
+from pages.ui import messages, words
 from pages.ui.data import store
 from results import journal
 from results.formats import Understanding, UploadError, import_understanding, understand
 
 ENDINGS = ("csv", "tsv", "txt", "md", "json", "jsonl")
 LIMIT_MB = 50
+EXAMPLE = """gpu,implementation,batch,num_heads,seqlen,head_dim,dtype,causal,mode,timing,latency_ms,peak_memory_mb
+My GPU,torch_naive,1,8,1024,64,bfloat16,true,fwd,kernel,0.412,21.5
+My GPU,mine,1,8,1024,64,bfloat16,true,fwd,kernel,0.103,4.5
+My GPU,torch_naive,1,8,65536,64,bfloat16,true,fwd,kernel,OOM,OOM
+"""
 _SHOWN_ROWS = 200
 
 
 def show(filename: str, data: bytes) -> Understanding | None:
     """Draw what a file was understood as; None if it was not."""
     with st.container(border=True):
-        st.markdown(f"**{_plain(filename)}**")
+        st.markdown(f"**{words.plain(filename)}**")
         if len(data) > LIMIT_MB * 1024 * 1024:
             st.error(f"{len(data) / 2**20:.0f} MB is more than the {LIMIT_MB} MB that are taken. Split the file.")
             return None
         try:
             found = _understand(filename, data)
         except UploadError as error:
-            st.error(_plain(str(error)), icon=":material/error:")
+            st.error(words.plain(str(error)), icon=":material/error:")
             return None
         _summary(found)
         return found
@@ -48,10 +53,10 @@ def show_outcome(outcome: list[tuple[str, list[str], int, str | None]]) -> None:
     """What the import did, file by file."""
     for filename, runs, numbers, problem in outcome:
         if problem:
-            st.error(f"{_plain(filename)} was not imported: {_plain(problem)}", icon=":material/error:")
+            st.error(f"{words.plain(filename)} was not imported: {words.plain(problem)}", icon=":material/error:")
         else:
-            text = f"{_plain(filename)}: {messages.counted(numbers, 'number')} in {messages.counted(len(runs), 'run')}"
-            st.success(f"{text} ({', '.join(runs)}).", icon=":material/check_circle:")
+            text = f"{messages.counted(numbers, 'number')} in {messages.counted(len(runs), 'run')}"
+            st.success(f"{words.plain(filename)}: {text} ({', '.join(runs)}).", icon=":material/check_circle:")
     with st.container(horizontal=True):
         st.page_link("pages/overview.py", label="Overview", icon=":material/leaderboard:")
         st.page_link("pages/runs.py", label="Runs", icon=":material/history:")
@@ -70,9 +75,9 @@ def _summary(found: Understanding) -> None:
         + (f":red-badge[{messages.counted(len(found.rejected), 'rejected value')}]" if found.rejected else "")
     )
     for text in found.assumptions:
-        st.caption(f":material/info: Assumed: {_plain(text)}")
+        st.caption(f":material/info: Assumed: {words.plain(text)}")
     for text in found.questions:
-        st.caption(f":material/help: Not said: {_plain(text)}")
+        st.caption(f":material/help: Not said: {words.plain(text)}")
     if found.columns:
         with st.expander("Columns and what they are read as", icon=":material/view_column:"):
             rows = [{"column": c.header, "read as": c.meaning or "ignored"} for c in found.columns]
@@ -110,10 +115,3 @@ def _preview(found: Understanding) -> pd.DataFrame:
         for m in found.measurements[:_SHOWN_ROWS]
     ]
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
-
-
-def _plain(text: str) -> str:
-    """Text from a file, with nothing in it that Markdown would take for its own."""
-    for mark in "\\`*_{}[]<>#$~:|":
-        text = text.replace(mark, f"\\{mark}")
-    return text

@@ -90,6 +90,11 @@ def statistic(names: object) -> str:
     return ", ".join(meanings.get(name, f"{name} of n samples") for name in sorted(found)) or "no number"
 
 
+def plain(text: object) -> str:
+    """Text from a file, with nothing in it that Markdown would take for its own."""
+    return "".join(f"\\{mark}" if mark in "\\`*_{}[]<>#$~:|!" else mark for mark in str(text))
+
+
 def sources(text: str | None) -> str:
     """The sources of a row in words."""
     return "" if missing(text) else ", ".join(SOURCE_WORDS.get(part, part) for part in str(text).split(", "))

@@ -36,3 +36,11 @@ def test_published_results_are_there_without_any_run_of_ones_own(app):
     assert "RTX 4060 Laptop" in options
     app.selectbox(key="gpu").select("RTX 4060 Laptop").run()
     assert "time as published" in shown(app)
+
+
+def test_numbers_whose_dtype_the_source_left_open_have_a_chart_of_their_own(app):
+    app.selectbox(key="gpu").select("H100 80GB").run()
+    text = shown(app)
+    assert "**float16**" in text
+    assert "**dtype not said**" in text
+    assert len(app.get("plotly_chart")) == 3

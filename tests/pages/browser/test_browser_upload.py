@@ -1,0 +1,53 @@
+"""Uploading in a real browser: several files at once, good and bad, and finding them in the results."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from results import journal
+from tests.pages.browser.serving import settled
+
+pytestmark = pytest.mark.browser
+HEADER = "gpu,implementation,seqlen,head_dim,dtype,causal,batch,num_heads,mode,timing,latency_ms\n"
+ROWS = "".join(
+    f"An uploaded GPU,{name},{seqlen},64,bfloat16,true,1,8,fwd,kernel,{seqlen / speed}\n"
+    for seqlen in (128, 256)
+    for name, speed in (("torch_naive", 100), ("mine", 300))
+)
+
+
+def _file(name: str, text: str) -> dict:
+    return {"name": name, "mimeType": "text/csv", "buffer": text.encode()}
+
+
+def test_good_and_bad_files_are_told_apart_and_the_good_one_becomes_results(tab, server, tmp_path):
+    page = tab("upload")
+    bad_row = "An uploaded GPU,mine,512,64,bf61,true,1,8,fwd,kernel,1.0\n"
+    files = [_file("good.csv", HEADER + ROWS), _file("partly.csv", HEADER + bad_row), _file("bad.csv", "hello\n")]
+    page.locator("input[type=file]").set_input_files(files)
+    expect(page.get_by_text("bad.csv").last).to_be_visible()
+    expect(page.get_by_test_id("stAlertContentError").first).to_be_visible()
+    with page.expect_download() as caught:
+        page.get_by_role("button", name="Download rejected values").click()
+    caught.value.save_as(tmp_path / "rejected.csv")
+    assert "bf61" in (tmp_path / "rejected.csv").read_text()
+
+    page.get_by_role("button", name=re.compile("Import 4 numbers from 1 file")).click()
+    expect(page.get_by_text("good.csv: 4 numbers in 1 run")).to_be_visible()
+    assert len(journal.run_folders(server.home)) == 1
+
+    page.get_by_role("link", name="Overview").first.click()
+    settled(page)
+    page.get_by_role("combobox", name="GPU").click()
+    page.get_by_role("option", name="An uploaded GPU", exact=True).click()
+    expect(page.get_by_text("mine is fastest: 3.00× torch_naive, geometric mean of 2 of 2 cases")).to_be_visible()
+
+
+def test_a_file_that_is_too_large_is_refused(tab, tmp_path):
+    path = tmp_path / "huge.csv"
+    path.write_bytes(b"x" * (51 * 1024 * 1024))
+    page = tab("upload")
+    page.locator("input[type=file]").set_input_files(path)
+    expect(page.get_by_text("File must be 50.0MB or smaller")).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^Import"))).to_have_count(0)
