@@ -8,7 +8,7 @@ p - left <= j <= p + right. Causal is right = 0; without a mask on a side, that 
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.prepare import columns, load_rows, padded, store_rows
+from kernels.attention.triton_fa2.prepare import load_rows, padded, products, store_rows
 
 
 @triton.jit
@@ -58,8 +58,9 @@ def key_ranges(
 
 @triton.jit
 def _attend(
-    acc, row_sum, row_max, q, k_base, kt_base, v_base, k_n, v_n, positions, lo, hi, seqlen_k, left, right, scale,
-    BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
+    acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, lo, hi, seqlen_q,
+    seqlen_k, left, right, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
@@ -67,8 +68,10 @@ def _attend(
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         k = q if COPIED else load_rows(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED)
-        kt = columns(k, kt_base, start, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, COPIED)
-        scores = tl.dot(q, kt, input_precision=PRECISION)
+        scores = products(
+            q, k, q_base, start_m, q_m, seqlen_q, kt_base, start, seqlen_k,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+        )  # fmt: skip
         if SCALE_FIRST:
             scores = scores * scale
         if MASKED:
@@ -108,7 +111,8 @@ def forward_kernel(
     head_q = tl.cast(head % num_heads, tl.int64)
     head_k = head_q // group
 
-    q = load_rows(q_ptr + batch * q_b + head_q * q_h, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    q_base = q_ptr + batch * q_b + head_q * q_h
+    q = load_rows(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
     k_base = k_ptr + batch * k_b + head_k * k_h
     v_base = v_ptr + batch * v_b + head_k * v_h
     kt_base = kt_ptr + (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
@@ -125,17 +129,19 @@ def forward_kernel(
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     if HAS_LEFT:
         acc, row_sum, row_max = _attend(
-            acc, row_sum, row_max, q, k_base, kt_base, v_base, k_n, v_n, positions, lo, tl.minimum(full_lo, hi),
-            seqlen_k, left, right, scale,
-            BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
+            acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, lo,
+            tl.minimum(full_lo, hi), seqlen_q, seqlen_k, left, right, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
         )  # fmt: skip
     acc, row_sum, row_max = _attend(
-        acc, row_sum, row_max, q, k_base, kt_base, v_base, k_n, v_n, positions, full_lo, full_hi, seqlen_k,
-        left, right, scale, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, False,
+        acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, full_lo,
+        full_hi, seqlen_q, seqlen_k, left, right, scale,
+        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, False,
     )  # fmt: skip
     acc, row_sum, row_max = _attend(
-        acc, row_sum, row_max, q, k_base, kt_base, v_base, k_n, v_n, positions, full_hi, hi, seqlen_k,
-        left, right, scale, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
+        acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, full_hi,
+        hi, seqlen_q, seqlen_k, left, right, scale,
+        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
     )  # fmt: skip
 
     some = row_sum != 0.0  # a row that sees no key: output 0

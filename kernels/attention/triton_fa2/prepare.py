@@ -8,6 +8,7 @@ H200: 16 % of the FMA peak at best). Loaded from a (head_dim, seqlen) copy, it m
 import triton
 import triton.language as tl
 
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)  # has no inline assembly
 PAD = 16  # rows of a transposed copy are padded to this, so that vector loads stay aligned
 
 
@@ -46,21 +47,46 @@ def padded(seqlen):
 
 
 @triton.jit
-def columns(
-    tile, transposed, start, limit,
-    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr, COPIED: tl.constexpr,
+def products(
+    a, b, a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit,
+    ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    COPIED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The tile (ROWS, BLOCK_D) as (BLOCK_D, ROWS): from the transposed copy of its head if there is one."""
+    """a b^T for row tiles a and b; if COPIED, from memory in steps along head_dim, b through its transposed copy.
+
+    The steps keep the factors of a product few: unrolled over the whole of head_dim, an IEEE product's operands are
+    hoisted out of the loop over the keys and spilled (10 KB a thread at head_dim 128, 16x64, 4 warps on sm_90).
+    """
     if not COPIED:
-        return tl.trans(tile)
-    rows = tl.arange(0, ROWS)
-    dims = tl.arange(0, BLOCK_D)
-    pointers = transposed + start + (dims[:, None] * padded(limit) + rows[None, :])
-    if MASKED:
-        return tl.load(pointers, mask=(start + rows < limit)[None, :] & (dims < HEAD_DIM)[:, None], other=0.0)
-    if HEAD_DIM == BLOCK_D:
-        return tl.load(pointers)
-    return tl.load(pointers, mask=(dims < HEAD_DIM)[:, None], other=0.0)
+        return tl.dot(a, tl.trans(b), input_precision=PRECISION)
+    STEP: tl.constexpr = 32 if BLOCK_D >= 32 else 16
+    rows_a = tl.arange(0, ROWS_A)
+    rows_b = tl.arange(0, ROWS_B)
+    seen_a = (a_start + rows_a < a_limit)[:, None]
+    seen_b = (b_start + rows_b < b_limit)[None, :]
+    a_rows = a_base + tl.cast(a_start, tl.int64) * a_stride + rows_a[:, None] * a_stride
+    b_rows = bt_base + b_start + rows_b[None, :]
+    out = tl.zeros([ROWS_A, ROWS_B], dtype=tl.float32)
+    for first in tl.range(0, BLOCK_D, STEP):
+        dims = first + tl.arange(0, STEP)
+        if HEAD_DIM == BLOCK_D:
+            factor_a = tl.load(a_rows + dims[None, :], mask=seen_a, other=0.0)
+            factor_b = tl.load(b_rows + dims[:, None] * padded(b_limit), mask=seen_b, other=0.0)
+        else:
+            factor_a = tl.load(a_rows + dims[None, :], mask=seen_a & (dims < HEAD_DIM)[None, :], other=0.0)
+            factor_b = tl.load(
+                b_rows + dims[:, None] * padded(b_limit), mask=seen_b & (dims < HEAD_DIM)[:, None], other=0.0
+            )
+        out = tl.dot(factor_a, factor_b, out, input_precision=PRECISION)
+    return out
+
+
+@triton.jit
+def pinned(x):
+    """x, computed no later than here: LLVM else sinks a product's sums below the next loop and spills its factors."""
+    if INTERPRETED:
+        return x
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=False, pack=1)
 
 
 @triton.jit

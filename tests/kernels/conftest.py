@@ -1,0 +1,74 @@
+"""Inputs, errors and the error budget that the tests of the kernels share."""
+
+import os
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():  # Triton reads it when a kernel is decorated, so before anything imports triton
+    os.environ["TRITON_INTERPRET"] = "1"
+
+from kernels import reference
+from kernels.attention import torch_naive
+
+NAMES = ("out", "dq", "dk", "dv")
+
+
+@pytest.fixture
+def device() -> str:
+    """Where this machine can run the kernels for real, else the CPU."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Problem:
+    """Random inputs of a shape, the float64 answer, and how far an implementation may be from it."""
+
+    def __init__(self, shape, dtype, device, *, causal=False, window_size=0, softmax_scale=None, magnitude=1.0, seed=0):
+        batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim = shape
+        generator = torch.Generator().manual_seed(seed)
+
+        def draw(heads, seqlen):
+            x = torch.randn(batch, heads, seqlen, head_dim, generator=generator) * magnitude
+            return x.to(dtype).to(device)
+
+        self.q, self.dout = draw(num_heads, seqlen_q), draw(num_heads, seqlen_q)
+        self.k, self.v = draw(num_kv_heads, seqlen_k), draw(num_kv_heads, seqlen_k)
+        self.keywords = {"causal": causal, "window_size": window_size, "softmax_scale": softmax_scale}
+
+    def expected(self):
+        answer = reference.gradients(self.q, self.k, self.v, self.dout, **self.keywords)
+        return {name: getattr(answer, name) for name in NAMES}
+
+    def run(self, attention):
+        """out, dq, dk and dv of an implementation, on inputs with the strides that they have now."""
+        q, k, v = (x.detach().requires_grad_() for x in (self.q, self.k, self.v))
+        out = attention(q, k, v, **self.keywords)
+        grads = torch.autograd.grad(out, (q, k, v), self.dout)
+        return dict(zip(NAMES, (out.detach(), *grads), strict=True))
+
+    def check(self, attention):
+        """Assert that every error is at most twice that of torch_naive in the same dtype, plus a rounding floor."""
+        expected, got, naive = self.expected(), self.run(attention), self.run(torch_naive.attention)
+        largest = max(expected[name].abs().max().item() for name in NAMES)
+        for name in NAMES:
+            floor = 4 * torch.finfo(self.q.dtype).eps * max(largest, 1e-3)
+            error, allowed = (largest_error(x[name], expected[name]) for x in (got, naive))
+            assert got[name].dtype == self.q.dtype
+            assert error <= 2 * allowed + floor, (
+                f"{name}: error {error:.2e}, torch_naive {allowed:.2e}, floor {floor:.2e}"
+            )
+
+
+def largest_error(got: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest absolute difference; NaN counts as infinite."""
+    return (got.double() - expected).abs().nan_to_num(nan=float("inf")).max().item()
+
+
+@pytest.fixture
+def problem(device):
+    """Makes a Problem on the device of this machine."""
+
+    def make(shape, dtype, **keywords):
+        return Problem(shape, dtype, device, **keywords)
+
+    return make

@@ -1,0 +1,99 @@
+import pytest
+import torch
+
+from kernels import registry
+from kernels.attention import torch_naive, torch_sdpa
+from kernels.registry import UnsupportedCase
+from results.records import attention_case
+
+DTYPES = ["float32", "float16", "bfloat16"]
+SHAPES = {  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim
+    "equal lengths": (2, 2, 2, 63, 63, 64),
+    "grouped heads": (1, 4, 2, 64, 64, 32),
+    "more keys": (1, 2, 2, 20, 63, 32),
+    "more queries": (1, 2, 1, 63, 20, 16),
+    "one token": (1, 1, 1, 1, 1, 16),
+}
+SDPA = [i.name for i in torch_sdpa.IMPLEMENTATIONS]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize(("causal", "window_size"), [(False, 0), (True, 0), (True, 7), (False, 7)])
+def test_naive_is_near_the_oracle(problem, shape, dtype, causal, window_size):
+    dtype = getattr(torch, dtype)
+    made = problem(shape, dtype, causal=causal, window_size=window_size)
+    expected, got = made.expected(), made.run(torch_naive.attention)
+    for name in expected:
+        torch.testing.assert_close(
+            got[name].double(),
+            expected[name],
+            rtol=0,
+            atol=60 * torch.finfo(dtype).eps,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )
+
+
+@pytest.mark.parametrize("name", SDPA)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize(("causal", "window_size"), [(False, 0), (True, 0), (True, 7)])
+def test_sdpa_is_right_or_says_up_front_why_not(problem, device, name, shape, dtype, causal, window_size):
+    implementation = registry.get(name)
+    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim = shape
+    case = attention_case(
+        batch=batch,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        seqlen=seqlen_q,
+        seqlen_k=seqlen_k,
+        head_dim=head_dim,
+        dtype=dtype,
+        causal=causal,
+        window_size=window_size,
+    )
+    reason = implementation.reason_against(case, registry.describe_device(device))
+    if reason:
+        assert reason.startswith(name)
+        return
+    made = problem(shape, getattr(torch, dtype), causal=causal, window_size=window_size)
+    expected, got = made.expected(), made.run(implementation.attention)
+    for key in expected:
+        torch.testing.assert_close(
+            got[key].double(),
+            expected[key],
+            rtol=0,
+            atol=60 * torch.finfo(getattr(torch, dtype)).eps,
+            msg=lambda m, k=key: f"{k}: {m}",
+        )
+
+
+def test_flash_and_math_and_auto_run_on_the_cpu():
+    case = attention_case(batch=1, num_heads=2, seqlen=64, head_dim=64, dtype="float32", causal=True)
+    cpu = registry.Device(type="cpu", name="CPU")
+    reasons = {name: registry.get(name).reason_against(case, cpu) for name in SDPA}
+    assert [name for name, reason in reasons.items() if reason is None] == [
+        "torch_sdpa_auto",
+        "torch_sdpa_flash",
+        "torch_sdpa_math",
+    ]
+    assert reasons["torch_sdpa_cudnn"] == "torch_sdpa_cudnn runs on cuda, not on cpu."
+
+
+@pytest.mark.parametrize("variant", ["cudnn", "efficient"])
+def test_a_backend_that_pytorch_lacks_is_an_unsupported_case(variant):
+    q = torch.randn(1, 1, 8, 16)
+    with pytest.raises(UnsupportedCase, match=f"torch_sdpa_{variant}: PyTorch .* has no {variant} kernel .* on cpu"):
+        torch_sdpa.attention(q, q, q, variant=variant)
+
+
+def test_a_mask_for_a_backend_without_masks_is_an_unsupported_case():
+    q = torch.randn(1, 1, 8, 16)
+    with pytest.raises(UnsupportedCase, match="takes no mask"):
+        torch_sdpa.attention(q, q, q, causal=True, window_size=3, variant="flash")
+
+
+def test_every_implementation_has_its_own_name():
+    names = [i.name for module in (torch_naive, torch_sdpa) for i in module.IMPLEMENTATIONS]
+    assert sorted(set(names)) == sorted(names)
+    assert set(names) <= set(registry.implementations())
