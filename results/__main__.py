@@ -1,24 +1,31 @@
-"""`python -m results`: import files, export measurements, render reports, list runs and rebuild the database.
+"""`python -m results`: import files, export measurements, compare and check runs, render reports, list runs and rebuild
+the database.
 
 Data goes to stdout, everything else to stderr. Exit status 0: done; 1: it could not be done, and the message says why;
-2: the arguments are wrong.
+2: the arguments are wrong. What a check finds is no failure, but with --strict 1 says that something impossible was
+found.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import BinaryIO
 
 from results import export, journal
+from results.checks import IMPOSSIBLE, check
+from results.compare import Side, as_json, compare
 from results.formats import UploadError, import_understanding, understand
 from results.formats.upload import Understanding
 from results.journal import JournalError, RunFolder
+from results.listing import comparison_lines, finding_lines
+from results.records import Measurement, Run
 from results.reports import ReportError
 from results.reports import get as report_named
 from results.reports import names as report_names
@@ -44,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m results", description=__doc__.partition("\n")[0].split("`: ")[1])
+    parser = argparse.ArgumentParser(prog="python -m results", description=__doc__.partition("\n\n")[0].split("`: ")[1])
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     command = commands.add_parser("import", help="take in results from other machines and tools")
@@ -68,6 +75,20 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("runs", help="list the runs, newest first")
     command.set_defaults(command=_runs)
+
+    command = commands.add_parser("compare", help="verdicts for two runs or implementations, and what changed between")
+    sides = "a run, or one implementation of it as RUN/IMPLEMENTATION; the second is judged against the first"
+    command.add_argument("first", metavar="A", help=sides)
+    command.add_argument("second", metavar="B")
+    command.add_argument("--json", action="store_true", help="as data")
+    command.set_defaults(command=_compare)
+
+    command = commands.add_parser("check", help="whether the numbers can be what they say")
+    command.add_argument("names", nargs="*", metavar="NAME", help="runs or published reports; without any all runs")
+    command.add_argument("--all", action="store_true", help="every finding, not the first few of each rule")
+    command.add_argument("--json", action="store_true", help="as data")
+    command.add_argument("--strict", action="store_true", help="exit status 1 if anything impossible is found")
+    command.set_defaults(command=_check)
 
     command = commands.add_parser("rebuild", help="make the database anew from the run folders")
     command.set_defaults(command=_rebuild)
@@ -128,19 +149,49 @@ def _export(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     if options.run:
-        folders = [folder for folder in _folders() if folder.run_id == options.run]
-        if not folders:
-            raise CommandError(f"There is no run {options.run!r}; `python -m results runs` lists them.")
+        folders = [_folder(options.run)]
     else:
         folders = [folder for folder in journal.published_folders() if folder.run().report == options.name]
-    runs = []
-    for folder in folders:
-        measurements, _, problems = folder.read()
-        runs.append((folder.run(), measurements))
-        for problem in problems:
-            _say(problem)
-    sys.stdout.write(report_named(options.name).render(runs))
+    sys.stdout.write(report_named(options.name).render([_read(folder) for folder in folders]))
     return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    sides = [_side(name) for name in (options.first, options.second)]
+    if (sides[0].implementation is None) != (sides[1].implementation is None):
+        raise CommandError("Either both A and B name an implementation (RUN/IMPLEMENTATION), or none does.")
+    found = compare(*sides)
+    if options.json:
+        print(json.dumps(as_json(found), indent=1))
+    else:
+        print(*comparison_lines(found), sep="\n")
+    return 0
+
+
+def _side(name: str) -> Side:
+    run_id, _, implementation = name.partition("/")
+    run, measurements = _read(_folder(run_id))
+    possible = sorted({m.implementation for m in measurements})
+    if implementation and implementation not in possible:
+        raise CommandError(f"Run {run_id!r} has no {implementation!r}. Possible: {', '.join(possible) or 'none'}.")
+    return Side(run, measurements, implementation or None)
+
+
+def _check(options: argparse.Namespace) -> int:
+    runs = [(folder, folder.run()) for folder in _folders() if folder.run_path.is_file()]
+    reports = {run.report for _, run in runs if run.source == "published" and run.report}
+    possible = reports | {run.run_id for _, run in runs}
+    if unknown := [name for name in options.names if name not in possible]:
+        raise CommandError(f"There is no run or report {unknown[0]!r}; `python -m results runs` lists the runs.")
+    chosen = [run for _, run in runs if not options.names or {run.run_id, run.report} & set(options.names)]
+    beside = {run.report for run in chosen} & reports  # the runs of a report are checked against each other
+    found = check(_read(folder) for folder, run in runs if run in chosen or run.report in beside)
+    found = [finding for finding in found if finding.run_id in {run.run_id for run in chosen}]
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in found], indent=1))
+    else:
+        print(*finding_lines(found, chosen, every=options.all), sep="\n")
+    return int(options.strict and any(finding.weight == IMPOSSIBLE for finding in found))
 
 
 def _runs(_options: argparse.Namespace) -> int:
@@ -168,6 +219,21 @@ def _folders() -> list[RunFolder]:
     own = journal.run_folders(journal.home())
     names = {folder.run_id for folder in own}
     return own + [folder for folder in journal.published_folders() if folder.run_id not in names]
+
+
+def _folder(run_id: str) -> RunFolder:
+    for folder in _folders():
+        if folder.run_id == run_id:
+            return folder
+    raise CommandError(f"There is no run {run_id!r}; `python -m results runs` lists them.")
+
+
+def _read(folder: RunFolder) -> tuple[Run, list[Measurement]]:
+    """A run with its measurements, each once; lines that cannot be read are said."""
+    measurements, _, problems = folder.read()
+    for problem in problems:
+        _say(problem)
+    return folder.run(), list({m.measurement_id: m for m in reversed(measurements)}.values())[::-1]
 
 
 @contextmanager

@@ -1,0 +1,54 @@
+"""Whether a number can be what it says: every row, published, uploaded or own, against arithmetic, the device and the
+other rows.
+
+A finding says its arithmetic in one sentence and never hides or changes a row. A new rule is a function that yields the
+rows it is about and a sentence, and one line in RULES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from results.checks import claims, memory, speed, times
+from results.checks.finding import DOUBTFUL, IMPOSSIBLE, Finding, Numbers, Rule
+from results.records import Measurement, Run
+
+__all__ = ["DOUBTFUL", "IMPOSSIBLE", "RULES", "Finding", "Rule", "check"]
+
+RULES = (
+    Rule("above_peak", "faster than the device can be", IMPOSSIBLE, speed.above_peak),
+    Rule("time_and_tflops", "time and TFLOP/s disagree", IMPOSSIBLE, speed.time_and_tflops),
+    Rule("claimed_tflops", "TFLOP/s that no row reaches", IMPOSSIBLE, speed.claimed_tflops),
+    Rule("share_of_peak", "share of a peak that no such device has", IMPOSSIBLE, speed.share_of_peak),
+    Rule("time_per_token", "time per token against time", IMPOSSIBLE, speed.time_per_token),
+    Rule("whole_below_part", "fwd_bwd below fwd or bwd", IMPOSSIBLE, times.whole_below_part),
+    Rule("below_floor", "memory below its tensors", IMPOSSIBLE, memory.below_floor),
+    Rule("below_weights", "memory below the model's weights", IMPOSSIBLE, memory.below_weights),
+    Rule("above_device", "more memory than the device has", IMPOSSIBLE, memory.above_device),
+    Rule("above_shared_memory", "more shared memory than a block has", IMPOSSIBLE, memory.above_shared_memory),
+    Rule("not_out_of_memory", "out of memory where more bytes ran", IMPOSSIBLE, memory.not_out_of_memory),
+    Rule("ratio", "printed ratio not that of the printed numbers", IMPOSSIBLE, claims.ratio_not_derivable),
+    Rule("summary", "summary not that of the tables", IMPOSSIBLE, claims.summary_not_derivable),
+    Rule("best", "best of a row is not the fastest", IMPOSSIBLE, claims.best_is_not_best),
+    Rule("backward_over_forward", "backward over forward outside 1 to 6", DOUBTFUL, times.backward_over_forward),
+    Rule("not_the_sum", "fwd_bwd far from fwd + bwd", DOUBTFUL, times.whole_is_not_the_sum),
+    Rule("flat", "flat over seqlen", DOUBTFUL, times.flat_over_seqlen),
+    Rule("within_spread", "difference within the spread", DOUBTFUL, times.win_within_spread),
+    Rule("noisy", "known only roughly", DOUBTFUL, times.noisy),
+)
+
+
+def check(runs: Iterable[tuple[Run, Sequence[Measurement]]]) -> list[Finding]:
+    """What is wrong or doubtful in the runs. The runs of one published report are checked together."""
+    together: dict[tuple[str, str], list[tuple[Run, Sequence[Measurement]]]] = {}
+    for run, measurements in runs:
+        whole = run.source == "published" and run.report
+        together.setdefault(("report", run.report) if whole else ("run", run.run_id), []).append((run, measurements))
+    return [finding for group in together.values() for finding in _check(Numbers(group))]
+
+
+def _check(numbers: Numbers) -> Iterable[Finding]:
+    for rule in RULES:
+        for rows, sentence in rule.look(numbers):
+            ids = tuple(row.measurement_id for row in rows)
+            yield Finding(rule.name, rule.weight, rows[0].run_id, ids, sentence, rows[0].origin)

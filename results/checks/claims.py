@@ -1,0 +1,159 @@
+"""Ratios, summaries and marks of a table that its own numbers do not give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from results.checks.finding import Numbers, fits, printed_range, what
+from results.metrics import METRICS
+from results.records import Measurement
+
+Found = Iterator[tuple[Sequence[Measurement], str]]
+
+# A ratio's metric -> the metrics it can be a ratio of.
+_RATIO_OF = {
+    "speedup": ("latency_ms", "time_per_token_ms", "samples_per_s", "tokens_per_s"),
+    "memory_reduction": ("peak_memory_mb",),
+    "memory_saved_percent": ("peak_memory_mb",),
+}
+_LOW, _HIGH = "low end of a range", "high end of a range"
+_FROM_SEQLEN = re.compile(r"at seq_?len of (\d+) and more")
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A row and its baseline, and from where to where their ratio can be, as both are rounded."""
+
+    row: Measurement
+    baseline: Measurement
+    ratio: float
+    low: float
+    high: float
+
+
+def ratio_not_derivable(numbers: Numbers) -> Found:
+    """A printed speedup or reduction is not that of the printed numbers, whatever their rounding."""
+    known = _pairs(numbers)
+    for claim in numbers.of(*_RATIO_OF):
+        if claim.case.seqlen_q is None or not claim.baseline:
+            continue
+        pairs = [
+            pair
+            for pair in known[claim.metric, claim.implementation, claim.baseline]
+            if pair.row.run_id == claim.run_id
+            and pair.row.mode == claim.mode
+            and fits(claim.case, pair.row.case)
+            and pair.row.timing == claim.timing
+        ]
+        low, high = printed_range(claim)
+        if pairs and not any(pair.low <= high and low <= pair.high for pair in pairs):
+            nearest = min(pairs, key=lambda pair: abs(pair.ratio - claim.value))
+            unit = METRICS[claim.metric].unit
+            cut = low < nearest.ratio < 2 * high - low  # within one unit of the last digit, above
+            yield (
+                (claim, nearest.row, nearest.baseline),
+                f"{what(claim)} prints {_plain(claim)} over {claim.baseline}, but {_arithmetic(nearest)} is "
+                f"{nearest.ratio:.4g}{unit}{': cut off instead of rounded' if cut else ''}.",
+            )
+
+
+def summary_not_derivable(numbers: Numbers) -> Found:
+    """A range that a summary gives is not the range of its tables."""
+    claims = [m for m in numbers.of(*_RATIO_OF) if m.case.seqlen_q is None and m.mode and m.baseline]
+    known = _pairs(numbers) if claims else {}
+    ends = {(m.run_id, m.origin): m for m in claims}
+    for low in claims:
+        high = ends.get((low.run_id, (low.origin or "").removesuffix("low") + "high"))
+        if _LOW not in (low.note or "") or not high or _HIGH not in (high.note or ""):
+            continue
+        least = int(match[1]) if (match := _FROM_SEQLEN.search(low.note)) else 0
+        pairs = [
+            pair
+            for pair in known[low.metric, low.implementation, low.baseline]
+            if pair.row.mode == low.mode and fits(low.case, pair.row.case) and (pair.row.case.seqlen_q or 0) >= least
+        ]
+        if not pairs:
+            continue
+        first, last = min(pairs, key=lambda pair: pair.ratio), max(pairs, key=lambda pair: pair.ratio)
+        if not (_agree(low, first) and _agree(high, last)):
+            where = f" from seqlen {least} on" if least else ""
+            yield (
+                (low, high, first.row, first.baseline, last.row, last.baseline),
+                f"{low.implementation} over {low.baseline}, {low.mode}{where}, is summed up as {low.value:g} to "
+                f"{high.value:g}x, but the report's own tables go from {first.ratio:.2f}x ({_arithmetic(first)}) to "
+                f"{last.ratio:.2f}x ({_arithmetic(last)}).",
+            )
+
+
+def best_is_not_best(numbers: Numbers) -> Found:
+    """The bold time of a row is not its fastest."""
+    rows: dict[tuple[str, str], list[Measurement]] = {}
+    for m in numbers.of("latency_ms"):
+        if m.printed and m.origin:
+            rows.setdefault((m.run_id, m.origin.rpartition(" / ")[0]), []).append(m)
+    for cells in rows.values():
+        bold = [m for m in cells if m.printed.startswith("**")]
+        best = min(cells, key=lambda m: m.value)
+        if len(bold) == 1 < len(cells) and best.value < bold[0].value:
+            yield (
+                (bold[0], best),
+                f"{what(bold[0])} with {bold[0].value:g} ms is printed in bold as the best of its row, but "
+                f"{best.implementation} takes {best.value:g} ms.",
+            )
+
+
+def _pairs(numbers: Numbers) -> dict[tuple[str, str, str], list[_Pair]]:
+    """By metric of the ratio, implementation and baseline: every row with its baseline in the same run."""
+    found: dict[tuple[str, str, str], list[_Pair]] = {}
+    for metric in _RATIO_OF:
+        for (implementation, baseline), pairs in _pairs_of(numbers, metric).items():
+            found[metric, implementation, baseline] = pairs
+    return found
+
+
+def _pairs_of(numbers: Numbers, metric: str) -> dict[tuple[str, str], list[_Pair]]:
+    wanted = {(m.implementation, m.baseline) for m in numbers.of(metric) if m.baseline}
+    rows: dict[tuple, list[Measurement]] = {}
+    for m in numbers.of(*_RATIO_OF[metric]):
+        rows.setdefault((m.implementation, m.run_id, m.metric, m.mode, m.timing, m.case.seqlen_q), []).append(m)
+    found: dict[tuple[str, str], list[_Pair]] = {pair: [] for pair in wanted}
+    for key, group in rows.items():
+        for implementation, baseline in wanted:
+            if key[0] == implementation:
+                there = rows.get((baseline, *key[1:]), ())
+                found[implementation, baseline] += _matched(metric, group, there)
+    return found
+
+
+def _matched(metric: str, rows: Iterable[Measurement], baselines: Sequence[Measurement]) -> Iterator[_Pair]:
+    for row in rows:
+        base = next((b for b in baselines if b.case == row.case), None)
+        base = base or next((b for b in baselines if fits(row.case, b.case)), None)
+        if base and row.value and base.value:
+            yield _pair(metric, row, base)
+
+
+def _pair(metric: str, row: Measurement, base: Measurement) -> _Pair:
+    """The ratio that the metric means: baseline over row, row over baseline for a rate, or what is saved in percent."""
+    lower = METRICS[row.metric].better == "lower"
+    (up, up_range), (down, down_range) = ((m.value, printed_range(m)) for m in ((base, row) if lower else (row, base)))
+    low, high = up_range[0] / down_range[1], up_range[1] / max(down_range[0], 1e-12)
+    if metric == "memory_saved_percent":
+        return _Pair(row, base, *(100 * (1 - 1 / ratio) for ratio in (up / down, low, high)))
+    return _Pair(row, base, up / down, low, high)
+
+
+def _agree(claim: Measurement, pair: _Pair) -> bool:
+    low, high = printed_range(claim)
+    return pair.low <= high and low <= pair.high
+
+
+def _arithmetic(pair: _Pair) -> str:
+    up, down = (pair.baseline, pair.row) if METRICS[pair.row.metric].better == "lower" else (pair.row, pair.baseline)
+    return f"{up.value:g} / {down.value:g}"
+
+
+def _plain(claim: Measurement) -> str:
+    return (claim.printed or f"{claim.value:g}").replace("*", "")

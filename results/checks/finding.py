@@ -1,0 +1,122 @@
+"""A finding, and the numbers that the rules look at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from results.derive import attention_flops
+from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
+
+IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
+DOUBTFUL = "doubtful"  # possible, but not what it looks like
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule has to say about some rows; the rows stay as they are."""
+
+    rule: str
+    weight: str  # impossible or doubtful
+    run_id: str
+    measurement_ids: tuple[str, ...]  # the row it is about comes first
+    sentence: str  # with the arithmetic
+    origin: str | None = None  # where the row stands in its source
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One check: it yields the rows that it is about and a sentence."""
+
+    name: str
+    title: str
+    weight: str
+    look: Callable[[Numbers], Iterator[tuple[Sequence[Measurement], str]]]
+
+
+class Numbers:
+    """The rows of runs that belong together: one run, or all that a published report is told in."""
+
+    def __init__(self, runs: Iterable[tuple[Run, Sequence[Measurement]]]) -> None:
+        runs = list(runs)
+        self.runs = {run.run_id: run for run, _ in runs}
+        self.rows = [m for _, measurements in runs for m in measurements]
+
+    def of(self, *metrics: str) -> list[Measurement]:
+        """The rows of those metrics that have a number; a latency of 0 is rounded away and says nothing."""
+        return [m for metric in metrics for m in self._by_metric.get(metric, ())]
+
+    def modes(self) -> Iterator[dict[str | None, Measurement]]:
+        """The latencies of each case, implementation and timing, by mode."""
+        groups: dict[tuple, dict[str | None, Measurement]] = {}
+        for m in self.of("latency_ms"):
+            groups.setdefault((m.run_id, m.case, m.implementation, m.timing), {}).setdefault(m.mode, m)
+        yield from groups.values()
+
+    def run(self, measurement: Measurement) -> Run:
+        """The run of a row."""
+        return self.runs[measurement.run_id]
+
+    @cached_property
+    def _by_metric(self) -> dict[str, list[Measurement]]:
+        found: dict[str, list[Measurement]] = {}
+        for m in self.rows:
+            if m.status is Status.OK and (m.metric != "latency_ms" or m.value > 0):
+                found.setdefault(m.metric, []).append(m)
+        return found
+
+
+def fits(first: Case, second: Case, *, but: Sequence[str] = ()) -> bool:
+    """Whether the cases can be the same: every field that both say is equal, but for those named."""
+    for name in CASE_FIELDS:
+        one, other = getattr(first, name), getattr(second, name)
+        if one != other and one is not None and other is not None and name not in but:
+            return False
+    return True
+
+
+def flops_range(case: Case, mode: str | None) -> tuple[float, float] | None:
+    """The fewest and most operations the case can mean: causal and full where the mask is not said; no window."""
+    said = {**case_to_json(case), "window_size": case.window_size or 0}
+    masks = (True, False) if case.causal is None else (case.causal,)
+    found = [attention_flops({**said, "causal": causal}, mode) for causal in masks]
+    return (min(found), max(found)) if all(found) else None
+
+
+_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.(?P<decimals>\d+))?(?:[eE](?P<exponent>[+-]?\d+))?")
+
+
+def printed_range(measurement: Measurement) -> tuple[float, float]:
+    """From where to where a printed number can have been rounded; the number itself where nothing was printed."""
+    match = _NUMBER.search(measurement.printed or "")
+    value = measurement.value
+    if not match or not value:
+        return value, value
+    number = float(match[0].replace(",", ""))
+    unit = 10.0 ** (int(match["exponent"] or 0) - len(match["decimals"] or ""))
+    half = unit / 2 * (value / number if number else 1.0)  # scaled as the unit was: GB, PFLOPS
+    return value - half, value + half
+
+
+def ms(measurement: Measurement) -> str:
+    """A latency as printed, or with four digits, and its unit."""
+    return f"{measurement.value:.4g} ms" if measurement.printed is None else f"{measurement.value:g} ms"
+
+
+def what(measurement: Measurement, *, mode: bool = True) -> str:
+    """A row in a few words: implementation, shape as far as it is said, mode."""
+    case = measurement.case
+    shape = (
+        case.subject if case.level != "op" else None,
+        f"batch {case.batch}" if case.batch else None,
+        f"heads {case.num_heads}" if case.num_heads else None,
+        f"seqlen {case.seqlen_q}" if case.seqlen_q else None,
+        f"head_dim {case.head_dim}" if case.head_dim else None,
+        case.dtype,
+    )
+    words = ", ".join(word for word in shape if word)
+    return " ".join(word for word in (measurement.implementation, measurement.mode if mode else None) if word) + (
+        f" ({words})" if words else ""
+    )

@@ -1,0 +1,164 @@
+"""Memory below what the tensors alone take, above what the device has, or out of it where it cannot be."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from results.checks.finding import Numbers, fits, printed_range, what
+from results.derive import DTYPE_BYTES, MIB, memory_kind
+from results.records import Case, Measurement, Run, Status
+
+Found = Iterator[tuple[Sequence[Measurement], str]]
+
+# Largest shared memory of one block in KiB by compute capability: CUDA C++ Programming Guide, table "Technical
+# Specifications per Compute Capability".
+SHARED_KB = {"8.0": 163, "8.6": 99, "8.9": 99, "9.0": 227, "10.0": 227, "12.0": 99}
+_CAPABILITIES = (
+    ("NVIDIA A100", "8.0"),
+    ("NVIDIA H100", "9.0"),
+    ("NVIDIA H200", "9.0"),
+    ("NVIDIA GeForce RTX 40", "8.9"),
+)
+_SIZE = re.compile(r"-(\d+(?:\.\d+)?)([bm])$")
+_LARGER = 2  # times the bytes: less can be a conversion that only the smaller dtype needs
+_SMALLEST_SAID = 0.9  # "7B" is 6.74e9: parameters in a model's name are rounded up by up to a tenth
+
+
+def below_floor(numbers: Numbers) -> Found:
+    """Less than q, k, v and out take, or one score matrix where the algorithm keeps it."""
+    for m in numbers.of("peak_memory_mb", "attention_memory_mb", "kv_cache_mb"):
+        floor = _floor(m) if m.case.level == "op" else None
+        if floor is None:
+            continue
+        least, of_what = floor
+        if printed_range(m)[1] < least:
+            times = f" ({2 * least / m.value:.3g} times that)" if m.value else ""
+            usual = "" if m.case.dtype else f", {2 * least:.0f} MiB at 16 bits{times}"
+            size = f" in {m.case.dtype}" if m.case.dtype else " even at one byte a number"
+            yield (
+                (m,),
+                f"{what(m)} is said to take {m.value:g} MiB as {m.metric}, but {of_what} takes {least:.0f} MiB"
+                f"{size}{usual}.",
+            )
+
+
+def below_weights(numbers: Numbers) -> Found:
+    """A model in less memory than its weights; in training, than its weights and their gradients."""
+    for m in numbers.of("peak_memory_mb"):
+        weights = _weights_mb(m.case)
+        if m.case.level == "model" and weights:
+            least = weights * (2 if m.mode == "train" else 1)
+            if printed_range(m)[1] < least:
+                parts = "weights and gradients" if m.mode == "train" else "weights"
+                yield (
+                    (m,),
+                    f"{what(m)} is said to take {m.value / 1024:.1f} GiB, but its {parts} alone are "
+                    f"{least / 1024:.1f} GiB{_at(m.case)}.",
+                )
+
+
+def above_device(numbers: Numbers) -> Found:
+    """More than the device has: a peak, or a model whose weights do not fit it."""
+    for m in numbers.of("peak_memory_mb", "samples_per_s", "tokens_per_s"):
+        has = numbers.run(m).gpu_memory_mb
+        if not has:
+            continue
+        if m.metric == "peak_memory_mb":
+            if printed_range(m)[0] > has:
+                yield (m,), f"{what(m)} is said to take {m.value:g} MiB on a device with {has:g} MiB."
+        elif (needs := _weights_mb(m.case) or 0) > has:
+            yield (
+                (m,),
+                f"{what(m)} has a speed on a GPU with {has / 1024:.0f} GiB, but its weights alone are "
+                f"{needs / 1024:.0f} GiB{_at(m.case)}: it does not fit one.",
+            )
+
+
+def not_out_of_memory(numbers: Numbers) -> Found:
+    """Out of memory where a larger case of the same implementation ran."""
+    ran: dict[tuple, list[Measurement]] = {}
+    for m in numbers.of("latency_ms", "peak_memory_mb"):
+        ran.setdefault((m.run_id, m.implementation, m.mode, m.metric), []).append(m)
+    for m in numbers.rows:
+        called = m.status is Status.OOM or (m.status is Status.OUT_OF_RESOURCES and "OOM" in (m.printed or ""))
+        larger = _largest_that_ran(ran.get((m.run_id, m.implementation, m.mode, m.metric), ()), m) if called else None
+        if larger:
+            recorded = " (recorded as out_of_resources)" if m.status is Status.OUT_OF_RESOURCES else ""
+            yield (
+                (m, larger),
+                f"{what(m)} is said to be out of memory{recorded}, but {what(larger, mode=False)}, with "
+                f"{_size(larger.case) / _size(m.case):.3g} times the bytes, ran: it is another limit, such as shared "
+                "memory.",
+            )
+
+
+def above_shared_memory(numbers: Numbers) -> Found:
+    """More shared memory a block than the device gives one."""
+    for m in numbers.of("shared_memory_kb"):
+        capability = _capability(numbers.run(m))
+        limit = SHARED_KB.get(capability or "", max(SHARED_KB.values()))
+        if printed_range(m)[0] > limit:
+            whose = f"compute capability {capability}" if capability in SHARED_KB else "any device known here"
+            yield (
+                (m,),
+                f"{m.implementation} ({m.case.subject}) is said to need {m.value:g} KiB a block; {whose} gives a block "
+                f"{limit} KiB at most.",
+            )
+
+
+def _floor(m: Measurement) -> tuple[float, str] | None:
+    """The least MiB of what the metric counts and what it is made of, at one byte a number if no dtype is said.
+
+    Deliberately low: one score matrix where the algorithm keeps one or more, one head of keys where their number is
+    not said, nothing for gradients.
+    """
+    case = m.case
+    if None in (case.batch, case.num_heads, case.seqlen_q, case.seqlen_k, case.head_dim):
+        return None
+    size = DTYPE_BYTES[case.dtype or "float8_e4m3fn"] / MIB
+    keys = case.batch * (case.num_kv_heads or 1) * case.seqlen_k * (case.head_dim + (case.head_dim_v or case.head_dim))
+    if m.metric == "kv_cache_mb":
+        return keys * size, "keys and values together"
+    kind = memory_kind(m.implementation)
+    if kind == "matrix":
+        shape = (case.batch, case.num_heads, case.seqlen_q, case.seqlen_k)
+        return math.prod(shape) * size, f"one score matrix of {' x '.join(map(str, shape))}"
+    if kind is None or m.metric == "attention_memory_mb":
+        return None
+    queries = case.batch * case.num_heads * case.seqlen_q * (case.head_dim + (case.head_dim_v or case.head_dim))
+    return (queries + keys) * size, "q, k, v and out together"
+
+
+def _weights_mb(case: Case) -> float | None:
+    """By the number of parameters in the model's name; 16 bits each where the dtype is not said."""
+    match = _SIZE.search(case.subject or "") if case.level == "model" else None
+    if not match:
+        return None
+    parameters = float(match[1]) * {"b": 1e9, "m": 1e6}[match[2]] * _SMALLEST_SAID
+    return parameters * DTYPE_BYTES.get(case.dtype or "float16", 2) / MIB
+
+
+def _at(case: Case) -> str:
+    return f" in {case.dtype}" if case.dtype else " at 16 bits"
+
+
+def _largest_that_ran(ran: Sequence[Measurement], m: Measurement) -> Measurement | None:
+    least = _LARGER * _size(m.case)
+    larger = [
+        other
+        for other in ran
+        if least and _size(other.case) >= least and fits(m.case, other.case, but=("seqlen_q", "seqlen_k", "dtype"))
+    ]
+    return max(larger, key=lambda other: _size(other.case), default=None)
+
+
+def _size(case: Case) -> float:
+    """Bytes of a tensor of the case but for batch, heads and head_dim; 0 if it is not said."""
+    return (case.seqlen_k or 0) * DTYPE_BYTES.get(case.dtype or "", 0)
+
+
+def _capability(run: Run) -> str | None:
+    named = (capability for name, capability in _CAPABILITIES if (run.gpu_name or "").startswith(name))
+    return run.compute_capability or next(named, None)

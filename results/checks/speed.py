@@ -1,0 +1,178 @@
+"""Speeds that the device cannot reach, or that its own times do not give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from results import derive
+from results.checks.finding import Numbers, fits, flops_range, ms, printed_range, what
+from results.records import CASE_FIELDS, Case, Measurement, Run
+
+Found = Iterator[tuple[Sequence[Measurement], str]]
+
+# A chip may clock higher than the boost clock of its datasheet: an H200 runs at 1980 MHz, its figures are of 1830.
+HEADROOM = 1.10
+AGREES = 0.10  # printed TFLOP/s and operations over time
+SLOWER_BY = 1.5  # more work in less time, by less than this, can be noise or another chip
+_WITHOUT_FLOAT8 = ("NVIDIA A100",)  # NVIDIA A100 datasheet; Hopper and Ada have it at twice the 16-bit rate
+
+
+def above_peak(numbers: Numbers) -> Found:
+    """More operations a second than the device's datasheet has, even with the mask that needs the fewest."""
+    for m in numbers.of("latency_ms"):
+        peak = _highest_rate(numbers.run(m).gpu_name, m.case.dtype)
+        flops = flops_range(m.case, m.mode) if peak and m.value else None
+        if flops and flops[0] / m.value / 1e9 > HEADROOM * peak[0]:
+            layer = " (attention alone, projections left out)" if m.case.level == "layer" else ""
+            mask = " even if causal" if m.case.causal is None else ""
+            yield (
+                (m,),
+                f"{what(m)} in {ms(m)} is {flops[0] / m.value / 1e9:.0f} TFLOP/s{mask}{layer}, above the "
+                f"{peak[0]:g} of {numbers.run(m).gpu_name} ({peak[1]}): work is missing or the time is wrong.",
+            )
+    for m in numbers.of("tflops"):
+        peak = _highest_rate(numbers.run(m).gpu_name, m.case.dtype)
+        if peak and m.value > HEADROOM * peak[0]:
+            gpu = numbers.run(m).gpu_name
+            yield (m,), f"{what(m)} is said to reach {m.value:g} TFLOP/s, above the {peak[0]:g} of {gpu} ({peak[1]})."
+
+
+def time_and_tflops(numbers: Numbers) -> Found:
+    """The printed TFLOP/s are not the operations over the printed time."""
+    times: dict[tuple, list[Measurement]] = {}
+    for m in numbers.of("latency_ms"):
+        times.setdefault((m.run_id, m.case, m.implementation, m.mode, m.timing), []).append(m)
+    for printed in numbers.of("tflops"):
+        key = (printed.run_id, printed.case, printed.implementation, printed.mode, printed.timing)
+        for time in times.get(key, ()) if printed.case.seqlen_q is not None else ():
+            case, source = _completed(numbers, time)
+            flops = flops_range(case, time.mode)
+            if flops is None or not time.value:
+                continue
+            low, high = (count / time.value / 1e9 for count in flops)
+            if not (1 - AGREES) * low <= printed.value <= (1 + AGREES) * high:
+                nearest = high if printed.value > high else low
+                mask = " with a full mask" if case.causal is None and nearest == high else ""
+                yield (
+                    (printed, time),
+                    f"{what(printed)} prints {printed.value:g} TFLOP/s and {ms(time)}, but the case in that time is "
+                    f"{nearest:.0f} TFLOP/s{mask}; {printed.value / nearest:.2g} times that is printed{source}.",
+                )
+
+
+def claimed_tflops(numbers: Numbers) -> Found:
+    """TFLOP/s said of no case that no case of the report reaches."""
+    for claim in numbers.of("tflops"):
+        if claim.case.seqlen_q is not None:
+            continue
+        reached = [
+            (flops[1] / m.value / 1e9, m)
+            for m in numbers.of("latency_ms")
+            if (m.run_id, m.implementation, m.mode) == (claim.run_id, claim.implementation, claim.mode)
+            and m.value
+            and fits(claim.case, m.case)
+            and (flops := flops_range(m.case, m.mode))
+        ]
+        best = max(reached, default=None, key=lambda pair: pair[0])
+        if best and printed_range(claim)[0] > (1 + AGREES) * best[0]:
+            yield (
+                (claim, best[1]),
+                f"{claim.implementation} is said to reach {claim.value:g} TFLOP/s; the best of its own table is "
+                f"{what(best[1], mode=False)} in {ms(best[1])}: {best[0]:.0f} TFLOP/s with a full mask; "
+                f"{claim.value / best[0]:.2g} times that is said.",
+            )
+
+
+def share_of_peak(numbers: Numbers) -> Found:
+    """A printed share of the peak that fits no device which the printed name can mean."""
+    for percent in numbers.of("peak_percent"):
+        for speed in numbers.of("tflops"):
+            same = (speed.run_id, speed.implementation) == (percent.run_id, percent.implementation)
+            if not same or printed_range(percent)[0] <= 0:
+                continue
+            gpu = numbers.run(percent).gpu_name
+            low, high = (100 * speed.value / end for end in reversed(printed_range(percent)))
+            peaks = {name: _highest_rate(name, percent.case.dtype)[0] for name in _could_be(gpu)}
+            if speed.case == percent.case and peaks and not any(low <= peak <= high for peak in peaks.values()):
+                shares = "; ".join(
+                    f"{name} has {peak:g}, of which it is {100 * speed.value / peak:.0f} %"
+                    for name, peak in peaks.items()
+                )
+                yield (
+                    (percent, speed),
+                    f"{speed.value:g} TFLOP/s as {percent.value:g} % of the peak means a peak of "
+                    f"{100 * speed.value / percent.value:.0f} TFLOP/s; what '{gpu}' can be: {shares}.",
+                )
+
+
+def time_per_token(numbers: Numbers) -> Found:
+    """A time per token that adds up to far more than a larger batch took elsewhere in the report."""
+    for m in numbers.of("time_per_token_ms"):
+        case = m.case
+        if not case.batch or not case.seqlen_q:
+            continue
+        total = m.value * case.batch * case.seqlen_q
+        for other in numbers.of("latency_ms"):
+            if (
+                other.implementation == m.implementation
+                and other.mode in (None, "fwd")
+                and (other.case.batch or 0) >= case.batch
+                and other.case.num_heads == case.num_heads
+                and fits(case, other.case, but=("batch",))
+                and _same_device(numbers.run(m), numbers.run(other))
+                and total > SLOWER_BY * other.value
+            ):
+                yield (
+                    (m, other),
+                    f"{what(m)} at {m.value:g} ms a token takes {m.value:g} x {case.batch * case.seqlen_q} = "
+                    f"{total:.1f} ms, {total / other.value:.0f} times the {ms(other)} printed for batch "
+                    f"{other.case.batch}, which is {other.case.batch / case.batch:g} times the work.",
+                )
+
+
+def _highest_rate(gpu_name: str | None, dtype: str | None) -> tuple[float, str] | None:
+    """The fastest the device can multiply in that dtype, TF32 for float32; of an unknown device None."""
+    peak = derive.PEAKS.get(gpu_name or "")
+    if peak is None:
+        return None
+    if dtype == "float32":
+        return peak.tf32_tflops, f"{peak.source}, TF32"
+    if dtype in ("float16", "bfloat16") or gpu_name.startswith(_WITHOUT_FLOAT8):
+        return peak.tensor_tflops, f"{peak.source}, 16 bit"
+    return 2 * peak.tensor_tflops, f"{peak.source}, float8 at twice the 16-bit rate"
+
+
+def _could_be(gpu_name: str | None) -> list[str]:
+    """The devices whose full name has every word of a shortened one."""
+    words = set((gpu_name or "").split())
+    return [name for name in derive.PEAKS if words and words <= set(name.replace("-", " ").split())]
+
+
+def _same_device(first: Run, second: Run) -> bool:
+    """The same name, or one the other's beginning: A100 and A100 80GB."""
+    names = [run.gpu_name or "" for run in (first, second)]
+    return bool(min(names)) and (names[0].startswith(names[1]) or names[1].startswith(names[0]))
+
+
+def _completed(numbers: Numbers, time: Measurement) -> tuple[Case, str]:
+    """The case with what it leaves open, if another table of the report has the very number and says it."""
+    if flops_range(time.case, time.mode):
+        return time.case, ""
+    twins = [
+        m
+        for m in numbers.of("latency_ms")
+        if (m.implementation, m.mode, m.value) == (time.implementation, time.mode, time.value)
+        and fits(time.case, m.case)
+        and flops_range(m.case, m.mode)
+    ]
+    if len({twin.case for twin in twins}) != 1:
+        return time.case, ""
+    twin = twins[0]
+    said = {
+        name: getattr(twin.case, name)
+        for name in CASE_FIELDS
+        if getattr(time.case, name) is None and getattr(twin.case, name) is not None
+    }
+    shape = ", ".join(f"{name} {value}" for name, value in said.items() if name != "head_dim_v")
+    return replace(time.case, **said), f" ({shape} as in the table that has the same {ms(time)})"

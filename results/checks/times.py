@@ -1,0 +1,152 @@
+"""Times that contradict each other, or that something else than the work has set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from results.checks.finding import Numbers, ms, printed_range, what
+from results.records import Measurement
+from results.verdicts import Verdict, judge, relative_half_interval, sampled_in_rounds
+
+Found = Iterator[tuple[Sequence[Measurement], str]]
+
+RATIO = (1.0, 6.0)  # backward over forward; by operations it is 2.5
+SUM = (0.8, 1.25)  # both together over the sum of the two
+FLAT = 1.25  # slowest over fastest of times that should have grown
+STRETCH = 4  # times the seqlen: 16 times the work
+NOISE = 0.10  # standard deviation over mean
+UNCERTAIN = 0.05  # half the 95 % interval over the median
+
+
+def whole_below_part(numbers: Numbers) -> Found:
+    """Forward and backward together take less than one of them alone."""
+    for modes in numbers.modes():
+        whole = modes.get("fwd_bwd")
+        parts = [modes[mode] for mode in ("fwd", "bwd") if mode in modes]
+        part = max(parts, key=lambda m: m.value, default=None)
+        if whole and part and printed_range(whole)[1] < printed_range(part)[0]:
+            yield (
+                (whole, part),
+                f"{what(whole)} takes {ms(whole)}, less than its {part.mode} alone: {ms(part)}"
+                f"{_within_std(part, whole)}.",
+            )
+
+
+def whole_is_not_the_sum(numbers: Numbers) -> Found:
+    """Forward and backward together are far from their sum."""
+    for modes in numbers.modes():
+        if not {"fwd", "bwd", "fwd_bwd"} <= modes.keys():
+            continue
+        whole, forward, backward = modes["fwd_bwd"], modes["fwd"], modes["bwd"]
+        total = forward.value + backward.value
+        if total and not SUM[0] <= whole.value / total <= SUM[1]:
+            more = whole.value > total
+            why = "overhead, not the kernels, sets these times" if more else "one of the three is not what it says"
+            yield (
+                (whole, forward, backward),
+                f"{what(whole)} takes {ms(whole)}, {whole.value / total:.2f} times fwd + bwd = {forward.value:g} + "
+                f"{backward.value:g} = {total:.4g} ms: {why}.",
+            )
+
+
+def backward_over_forward(numbers: Numbers) -> Found:
+    """Backward over forward is far from the 2.5 that the operations ask for."""
+    for modes in numbers.modes():
+        forward, backward = modes.get("fwd"), modes.get("bwd")
+        if not forward or not backward or not forward.value:
+            continue
+        ratio = backward.value / forward.value
+        if not RATIO[0] <= ratio <= RATIO[1]:
+            why = "work is missing from it or overhead hides it" if ratio < 1 else "more than the work explains"
+            yield (
+                (backward, forward),
+                f"{what(backward)} takes {ms(backward)}, {ratio:.2f} times the forward's {ms(forward)}, where five "
+                f"matrix products against two make 2.5: {why}.",
+            )
+
+
+def flat_over_seqlen(numbers: Numbers) -> Found:
+    """Time stays while the work grows 16 times: launches and fixed costs set it."""
+    series: dict[tuple, list[Measurement]] = {}
+    for m in numbers.of("latency_ms"):
+        if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k:
+            rest = replace(m.case, seqlen_q=None, seqlen_k=None)
+            series.setdefault((m.run_id, rest, m.implementation, m.timing, m.mode), []).append(m)
+    for rows in series.values():
+        rows.sort(key=lambda m: m.case.seqlen_q)
+        flat = _longest_flat(rows)
+        if flat:
+            low, high = min(m.value for m in flat), max(m.value for m in flat)
+            first, last = flat[0], flat[-1]
+            growth = (last.case.seqlen_q / first.case.seqlen_q) ** 2
+            yield (
+                flat,
+                f"{what(first)} takes {low:.4g} to {high:.4g} ms from this seqlen to {last.case.seqlen_q}, "
+                f"while the work grows {growth:.0f} times: launches and fixed costs, not the kernel, set these times.",
+            )
+
+
+def win_within_spread(numbers: Numbers) -> Found:
+    """The fastest of a case is ahead by less than its and the other's spread."""
+    cases: dict[tuple, list[Measurement]] = {}
+    for m in numbers.of("latency_ms"):
+        cases.setdefault((m.run_id, m.case, m.timing, m.mode), []).append(m)
+    for rows in cases.values():
+        best = min(rows, key=lambda m: m.value)
+        for other in rows:
+            if other is not best and (why := _within_spread(numbers, other, best)):
+                yield (
+                    (best, other),
+                    f"{what(best)} with {ms(best)} is ahead of {other.implementation} with {ms(other)} by "
+                    f"{other.value / best.value - 1:.1%} {why}: no win.",
+                )
+
+
+def noisy(numbers: Numbers) -> Found:
+    """A time that is known only roughly."""
+    for m in numbers.of("latency_ms"):
+        half = relative_half_interval(m)
+        if half is not None and half > UNCERTAIN:
+            yield (
+                (m,),
+                f"{what(m)} takes {ms(m)} with a 95 % interval of {m.ci_low:.4g} to {m.ci_high:.4g} ms: known to "
+                f"{half:.0%} only.",
+            )
+        elif half is None and m.std is not None and m.value and m.std / m.value > NOISE:
+            yield (
+                (m,),
+                f"{what(m)} takes {ms(m)} with a standard deviation of {m.std:g} ms, {m.std / m.value:.0%} of it.",
+            )
+
+
+def _longest_flat(rows: Sequence[Measurement]) -> Sequence[Measurement]:
+    best: Sequence[Measurement] = ()
+    for start, first in enumerate(rows):
+        low = high = first.value
+        for end in range(start + 1, len(rows)):
+            low, high = min(low, rows[end].value), max(high, rows[end].value)
+            if high > FLAT * low:
+                break
+            if rows[end].case.seqlen_q >= STRETCH * first.case.seqlen_q and end + 1 - start > len(best):
+                best = rows[start : end + 1]
+    return best
+
+
+def _within_spread(numbers: Numbers, slower: Measurement, faster: Measurement) -> str | None:
+    if slower.samples and faster.samples:
+        protocol = numbers.run(faster).protocol
+        found = judge(slower, faster, protocol=protocol, paired=sampled_in_rounds(protocol))
+        if found.verdict is Verdict.UNCLEAR and found.speedup > 1 and found.low is not None:
+            return f"only, with an interval of {found.low:.3f}x to {found.high:.3f}x"
+        return None
+    if slower.std is None or faster.std is None or slower.value - faster.value >= slower.std + faster.std:
+        return None
+    gap = slower.value - faster.value
+    return f"({gap:.4g} ms), less than their standard deviations {faster.std:g} + {slower.std:g} ms"
+
+
+def _within_std(part: Measurement, whole: Measurement) -> str:
+    if part.std is None or whole.std is None:
+        return ""
+    return f" (standard deviations {whole.std:g} and {part.std:g} ms)"

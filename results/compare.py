@@ -1,0 +1,248 @@
+"""Two runs, or two implementations, beside each other: what changed, a verdict for every cell, the mean over them.
+
+A cell is a case, mode, timing and implementation. Cells are compared only where both sides say the same case to the
+last field, and kernel time never with eager time. Regressions come first: numbers that are gone, then slower ones.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from results.derive import geometric_mean
+from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
+from results.verdicts import Judgement, judge, sampled_in_rounds
+
+LOST, GAINED = "LOST", "GAINED"  # a number that only the first, or only the second, has; both were tried
+ORDER = (LOST, "SLOWER", "UNCLEAR", "FASTER", GAINED, "SAME")
+# what of a run can explain a difference, most likely first
+FACTS = (
+    *("gpu_name", "gpu_uuid", "device_type", "sm_count", "gpu_memory_mb", "power_limit_w", "cpu", "host"),
+    *("driver", "cuda", "cudnn", "torch", "triton", "python", "os"),
+    *("kernel_hash", "git_commit", "git_dirty", "tf32", "protocol", "seed"),
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run, or one implementation of it."""
+
+    run: Run
+    measurements: Sequence[Measurement]
+    implementation: str | None = None
+
+    @property
+    def name(self) -> str:
+        """RUN or RUN/IMPLEMENTATION."""
+        return f"{self.run.run_id}/{self.implementation}" if self.implementation else self.run.run_id
+
+
+@dataclass(frozen=True)
+class Change:
+    """A fact of the runs that differs, or that one of them does not say."""
+
+    fact: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that both sides have tried."""
+
+    case: Case
+    implementation: str  # of two implementations: "torch_naive -> triton_fa2"
+    mode: str | None
+    timing: str | None
+    outcome: str  # one of ORDER
+    first: Measurement
+    second: Measurement
+    judgement: Judgement | None  # None where a number is missing
+    reason: str
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The geometric mean of the speedups of some cells, and how far it reaches."""
+
+    timing: str | None
+    implementation: str | None  # None: all
+    mode: str | None  # None: all
+    speedup: float | None
+    compared: int  # cells with a number on both sides
+    tried: int  # cells that either side has tried
+    outcomes: dict[str, int]
+    detectable: float | None  # median of the smallest changes that its cells could have shown
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The second side against the first."""
+
+    first: str
+    second: str
+    same_run: bool
+    changes: tuple[Change, ...]
+    not_said: tuple[str, ...]  # facts that neither run says
+    means: tuple[Mean, ...]  # for each timing over all, then by implementation and mode
+    cells: tuple[Cell, ...]  # regressions first
+    only_first: int  # cells that the other side has not tried
+    only_second: int
+    remarks: tuple[str, ...]
+
+
+def compare(first: Side, second: Side) -> Comparison:
+    """Every cell that both sides have tried, judged; nothing is averaged over different timings."""
+    before, after = _latencies(first), _latencies(second)
+    pair = f"{first.implementation} -> {second.implementation}" if first.implementation else None
+    protocol = first.run.protocol if first.run.protocol == second.run.protocol else None
+    same_run = first.run.run_id == second.run.run_id
+    paired = same_run and sampled_in_rounds(protocol)
+    cells = [_cell(before[key], after[key], pair, protocol, paired) for key in before if key in after]
+    cells = [cell for cell in cells if cell]
+    cells.sort(key=_urgency)
+    tried = Counter((m.timing, pair or m.implementation, m.mode) for m in (before | after).values())
+    return Comparison(
+        first.name,
+        second.name,
+        same_run,
+        changes=tuple(_changes(first.run, second.run)),
+        not_said=tuple(fact for fact in FACTS if getattr(first.run, fact) is getattr(second.run, fact) is None),
+        means=tuple(_means(cells, tried)),
+        cells=tuple(cells),
+        only_first=len(before.keys() - after.keys()),
+        only_second=len(after.keys() - before.keys()),
+        remarks=tuple(_remarks(cells, before, after, same_run)),
+    )
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain data: the samples stay in the store, the numbers they gave are here."""
+    record = {name: value for name, value in vars(comparison).items() if name != "cells"}
+    record["changes"] = [asdict(change) for change in comparison.changes]
+    record["means"] = [asdict(mean) for mean in comparison.means]
+    record["cells"] = [_cell_json(cell) for cell in comparison.cells]
+    return record
+
+
+_Key = tuple[Case, str | None, str | None, str | None]
+
+
+def _latencies(side: Side) -> dict[_Key, Measurement]:
+    """The latencies by cell; of a number printed twice the first."""
+    found: dict[_Key, Measurement] = {}
+    for m in side.measurements:
+        if m.metric == "latency_ms" and side.implementation in (None, m.implementation):
+            found.setdefault((m.case, m.mode, m.timing, None if side.implementation else m.implementation), m)
+    return found
+
+
+def _cell(first: Measurement, second: Measurement, pair: str | None, protocol: str | None, paired: bool) -> Cell | None:
+    """None where neither side has a number."""
+    found = None
+    if first.value is not None and second.value is not None:
+        found = judge(first, second, protocol=protocol, paired=paired)
+        outcome, reason = str(found.verdict), found.reason
+    elif first.value is not None:
+        outcome, reason = LOST, _why(second)
+    elif second.value is not None:
+        outcome, reason = GAINED, f"before: {_why(first)}"
+    else:
+        return None
+    named = pair or first.implementation
+    return Cell(first.case, named, first.mode, first.timing, outcome, first, second, found, reason)
+
+
+def _why(measurement: Measurement) -> str:
+    return f"{measurement.status}: {measurement.note}" if measurement.note else str(measurement.status)
+
+
+def _urgency(cell: Cell) -> tuple:
+    speedup = cell.judgement.speedup if cell.judgement else None
+    case = tuple(str(value).rjust(12) for value in case_to_json(cell.case).values())
+    return ORDER.index(cell.outcome), speedup or 0.0, cell.timing or "", cell.implementation, case, cell.mode or ""
+
+
+def _changes(first: Run, second: Run) -> Iterable[Change]:
+    for fact in FACTS:
+        before, after = getattr(first, fact), getattr(second, fact)
+        if before != after:
+            yield Change(fact, before, after)
+
+
+def _means(cells: Sequence[Cell], tried: Counter) -> Iterable[Mean]:
+    keys = sorted(tried, key=lambda key: tuple(part or "" for part in key))
+    for timing in dict.fromkeys(key[0] for key in keys):
+        of_timing = [key for key in keys if key[0] == timing]
+        yield _mean(timing, None, None, [c for c in cells if c.timing == timing], sum(tried[key] for key in of_timing))
+        for key in of_timing if len(of_timing) > 1 else ():
+            chosen = [c for c in cells if (c.timing, c.implementation, c.mode) == key]
+            yield _mean(*key, chosen, tried[key])
+
+
+def _mean(timing: str | None, name: str | None, mode: str | None, cells: Sequence[Cell], tried: int) -> Mean:
+    speedups = [c.judgement.speedup for c in cells if c.judgement and c.judgement.speedup]
+    seen = [c.judgement.detectable for c in cells if c.judgement and c.judgement.detectable is not None]
+    outcomes = Counter(cell.outcome for cell in cells)
+    return Mean(
+        timing,
+        name,
+        mode,
+        speedup=geometric_mean(speedups),
+        compared=len(speedups),
+        tried=tried,
+        outcomes={outcome: outcomes[outcome] for outcome in ORDER if outcomes[outcome]},
+        detectable=statistics.median(seen) if seen else None,
+    )
+
+
+def _remarks(
+    cells: Sequence[Cell], before: dict[_Key, Measurement], after: dict[_Key, Measurement], same_run: bool
+) -> Iterable[str]:
+    judged = [cell.judgement for cell in cells if cell.judgement]
+    if judged:
+        in_cycles = sum(found.clocks is not None for found in judged)
+        yield (
+            f"SM clocks: {in_cycles} of {len(judged)} pairs name different clocks on both sides and are compared in "
+            "cycles; the others are compared in time, as measured."
+        )
+        if not same_run:
+            yield "What two runs of the same thing differ by is not in the intervals; only a third run would show it."
+    if not before.keys() & after.keys():
+        yield _why_nothing_is_shared(before, after)
+
+
+def _why_nothing_is_shared(before: dict[_Key, Measurement], after: dict[_Key, Measurement]) -> str:
+    """Which fields of the case keep the sides apart, so that a report that leaves them open is understood."""
+    if not before or not after:
+        return f"{'The first' if not before else 'The second'} has no latency."
+    values = [{name: {getattr(key[0], name) for key in side} for name in CASE_FIELDS} for side in (before, after)]
+    apart = [name for name in CASE_FIELDS if not values[0][name] & values[1][name]]
+    names = [{key[1:] for key in side} for side in (before, after)]
+    if apart:
+        said = "; ".join(f"{name} {_some(values[0][name])} and {_some(values[1][name])}" for name in apart)
+        return f"No cell is in both: {said}."
+    if not names[0] & names[1]:
+        return f"No cell is in both: mode, timing and implementation are {_some(names[0])} and {_some(names[1])}."
+    return "No cell is in both: no case is the same in all its fields."
+
+
+def _some(values: Iterable[Any]) -> str:
+    texts = sorted("not said" if value is None else str(value) for value in values)
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
+
+
+def _cell_json(cell: Cell) -> dict[str, Any]:
+    record = {**case_to_json(cell.case), "implementation": cell.implementation, "mode": cell.mode}
+    record |= {"timing": cell.timing, "outcome": cell.outcome}
+    for name, side in (("first", cell.first), ("second", cell.second)):
+        record[f"{name}_ms"] = side.value
+        record[f"{name}_status"] = str(side.status)
+        record[f"{name}_id"] = side.measurement_id
+    found = asdict(cell.judgement) if cell.judgement else {}
+    for name in ("speedup", "low", "high", "detectable", "basis", "clocks"):
+        record[name] = found.get(name)
+    return record | {"reason": cell.reason}

@@ -1,0 +1,382 @@
+"""Every rule on the smallest rows that break it and on rows that do not; what the published reports are caught at."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from results import journal
+from results.__main__ import main
+from results.checks import IMPOSSIBLE, RULES, Finding, check
+from results.checks.finding import printed_range
+from results.journal import RunFolder
+from results.records import Case, Measurement, Run, Status, attention_case
+from runner.spread import spread
+
+H200 = Run("r1", "local", gpu_name="NVIDIA H200", gpu_memory_mb=143_771.0, protocol="standard/1")
+UNKNOWN = replace(H200, gpu_name="Some GPU", gpu_memory_mb=None)
+CASE = attention_case(batch=2, num_heads=16, seqlen=8192, head_dim=128, dtype="bfloat16", causal=False)
+FLOPS = 4 * 2 * 16 * 8192**2 * 128  # forward
+PUBLISHED = [
+    (folder.run(), folder.read()[0])
+    for folder in journal.folders_in(journal.REPOSITORY / "results" / "published")
+    if folder.run().report
+]
+
+
+def row(value: float | None, metric: str = "latency_ms", name: str = "x", *, case: Case = CASE, **fields):
+    status = fields.pop("status", Status.OK)
+    return Measurement("r1", case, name, metric, status, value=value, **({"mode": "fwd"} | fields))
+
+
+def printed(text: str, *arguments, **fields):
+    return row(float(text.rstrip("x%")), *arguments, printed=text, **fields)
+
+
+def at(seqlen: int, **fields) -> Case:
+    return replace(CASE, seqlen_q=seqlen, seqlen_k=seqlen, **fields)
+
+
+def ms_for(tflops: float, times: float = 1.0) -> float:
+    return times * FLOPS / tflops / 1e9
+
+
+def found(rule: str, *rows: Measurement, run: Run = H200) -> list[Finding]:
+    return [finding for finding in check([(run, rows)]) if finding.rule == rule]
+
+
+def noisy(ms: float, name: str = "x", *, spread_by: float, seed: int = 0):
+    samples = [ms * (1 + spread_by * ((7 * n + seed) % 30) / 30) for n in range(30)]
+    numbers = spread(samples)
+    return replace(row(numbers["value"], name=name), **numbers)
+
+
+LLAMA = Case(level="model", subject="llama2-7b", batch=1, seqlen_q=2048, seqlen_k=2048, dtype="float16")
+VAGUE = Case(level="op", subject="attention")
+A_TOKEN = at(512, batch=1, dtype=None)
+
+# rule -> rows that break it, rows that do not
+EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
+    "above_peak": ([row(ms_for(1200))], [row(ms_for(980)), row(ms_for(2.0), case=replace(CASE, causal=True))]),
+    "time_and_tflops": (
+        [row(ms_for(400)), row(700.0, "tflops")],
+        [row(ms_for(400)), row(405.0, "tflops")],
+    ),
+    "claimed_tflops": (
+        [row(ms_for(400)), row(700.0, "tflops", case=VAGUE)],
+        [row(ms_for(400)), row(400.0, "tflops", case=VAGUE)],
+    ),
+    "share_of_peak": (
+        [row(740.0, "tflops"), printed("60%", "peak_percent")],
+        [row(740.0, "tflops"), printed("75%", "peak_percent")],
+    ),
+    "time_per_token": (
+        [row(1.0, "time_per_token_ms", case=A_TOKEN, mode=None), row(20.0, case=at(512, batch=8))],
+        [row(0.04, "time_per_token_ms", case=A_TOKEN, mode=None), row(20.0, case=at(512, batch=8))],
+    ),
+    "whole_below_part": (
+        [row(1.0), row(2.0, mode="bwd"), row(1.9, mode="fwd_bwd")],
+        [row(1.0), row(2.0, mode="bwd"), row(3.0, mode="fwd_bwd")],
+    ),
+    "below_floor": (
+        [row(100.0, "peak_memory_mb", "torch_naive"), row(100.0, "peak_memory_mb", "triton_fa2")],
+        [row(8192.0, "peak_memory_mb", "torch_naive"), row(256.0, "peak_memory_mb", "triton_fa2")],
+    ),
+    "below_weights": (
+        [row(3276.8, "peak_memory_mb", case=LLAMA, mode=None)],
+        [row(14_000.0, "peak_memory_mb", case=LLAMA, mode=None)],
+    ),
+    "above_device": ([row(150_000.0, "peak_memory_mb")], [row(140_000.0, "peak_memory_mb")]),
+    "above_shared_memory": ([row(512.0, "shared_memory_kb")], [row(227.0, "shared_memory_kb")]),
+    "not_out_of_memory": (
+        [row(None, status=Status.OOM, case=at(1024)), row(1.0, case=at(8192))],
+        [row(None, status=Status.OOM, case=at(8192)), row(1.0, case=at(1024))],
+    ),
+    "ratio": (
+        [printed("2.0"), printed("4.0", name="base"), printed("2.4x", "speedup", baseline="base")],
+        [printed("2.0"), printed("4.0", name="base"), printed("2.05x", "speedup", baseline="base")],
+    ),
+    "summary": (
+        [
+            *(printed("2.0"), printed("4.0", name="base")),
+            printed("1.5", "speedup", case=VAGUE, baseline="base", origin="top / low", note="low end of a range"),
+            printed("9x", "speedup", case=VAGUE, baseline="base", origin="top / high", note="high end of a range"),
+        ],
+        [
+            *(printed("2.0"), printed("4.0", name="base"), printed("1.0", mode="bwd")),
+            printed("2", "speedup", case=VAGUE, baseline="base", origin="top / low", note="low end of a range"),
+            printed("2.0x", "speedup", case=VAGUE, baseline="base", origin="top / high", note="high end of a range"),
+        ],
+    ),
+    "best": (
+        [row(2.0, printed="**2.0**", origin="t / 1 / x"), row(1.0, name="y", printed="1.0", origin="t / 1 / y")],
+        [row(2.0, printed="2.0", origin="t / 1 / x"), row(1.0, name="y", printed="**1.0**", origin="t / 1 / y")],
+    ),
+    "backward_over_forward": ([row(1.0), row(0.9, mode="bwd")], [row(1.0), row(2.5, mode="bwd")]),
+    "not_the_sum": (
+        [row(1.0), row(2.0, mode="bwd"), row(4.0, mode="fwd_bwd")],
+        [row(1.0), row(2.0, mode="bwd"), row(3.2, mode="fwd_bwd")],
+    ),
+    "flat": (
+        [row(1.0, case=at(128)), row(1.1, case=at(256)), row(1.05, case=at(512))],
+        [row(1.0, case=at(128)), row(1.1, case=at(256)), row(1.5, case=at(512))],
+    ),
+    "within_spread": (
+        [row(1.0, std=0.1), row(1.15, name="y", std=0.1)],
+        [row(1.0, std=0.1), row(1.25, name="y", std=0.1)],
+    ),
+    "noisy": ([row(1.0, std=0.11)], [row(1.0, std=0.09)]),
+}
+
+
+def test_every_rule_has_an_example():
+    assert set(EXAMPLES) == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("rule", EXAMPLES)
+def test_a_rule_finds_what_breaks_it(rule):
+    rows = EXAMPLES[rule][0]
+    findings = found(rule, *rows)
+    assert findings
+    known = {m.measurement_id for m in rows}
+    for finding in findings:
+        assert set(finding.measurement_ids) <= known
+        assert any(character.isdigit() for character in finding.sentence)
+        assert finding.sentence.endswith(".")
+        assert "  " not in finding.sentence
+
+
+@pytest.mark.parametrize("rule", EXAMPLES)
+def test_a_rule_is_silent_where_nothing_is_wrong(rule):
+    assert found(rule, *EXAMPLES[rule][1]) == []
+
+
+def test_a_finding_says_its_arithmetic():
+    (finding,) = found("above_peak", row(ms_for(1200)))
+    assert "is 1200 TFLOP/s" in finding.sentence
+    assert "above the 989.5 of NVIDIA H200 (NVIDIA H200 datasheet" in finding.sentence
+
+
+def test_a_device_that_is_not_known_by_its_name_has_no_peak():
+    assert found("above_peak", row(ms_for(5000)), run=UNKNOWN) == []
+    assert found("above_peak", row(ms_for(5000)), run=replace(H200, gpu_name="H200")) == []
+
+
+@pytest.mark.parametrize(
+    "dtype,tflops,impossible",
+    [("float32", 600, True), ("float32", 400, False), ("float8_e4m3fn", 1900, False), ("float8_e4m3fn", 2300, True)],
+)
+def test_the_peak_is_the_highest_that_the_dtype_can_use(dtype, tflops, impossible):
+    assert bool(found("above_peak", row(ms_for(tflops), case=replace(CASE, dtype=dtype)))) == impossible
+
+
+def test_an_open_mask_counts_as_the_one_that_excuses_most():
+    unsaid = replace(CASE, causal=None, window_size=None)
+    assert found("above_peak", row(ms_for(1500), case=unsaid)) == []
+    (finding,) = found("above_peak", row(ms_for(3000), case=unsaid))
+    assert "even if causal" in finding.sentence
+    assert found("time_and_tflops", row(ms_for(400), case=unsaid), row(220.0, "tflops", case=unsaid)) == []
+
+
+def test_a_case_is_completed_from_another_table_of_the_report_only_if_it_has_the_very_number():
+    short = replace(CASE, num_heads=None, num_kv_heads=None, head_dim=None, head_dim_v=None)
+    here = row(ms_for(400), case=short), row(700.0, "tflops", case=short)
+    (finding,) = found("time_and_tflops", *here, row(ms_for(400)))
+    assert "num_heads 16" in finding.sentence
+    assert found("time_and_tflops", *here, row(ms_for(401))) == []
+    assert found("time_and_tflops", *here, row(ms_for(400)), row(ms_for(400), case=replace(CASE, num_heads=32))) == []
+
+
+def test_a_window_or_few_heads_of_keys_do_not_make_memory_impossible():
+    few = replace(CASE, num_heads=None, num_kv_heads=None)
+    assert found("below_floor", row(1.0, "peak_memory_mb", "torch_naive", case=few)) == []
+    assert found("below_floor", row(1.0, "peak_memory_mb", "somebodys_own")) == []
+    kept = replace(CASE, num_kv_heads=1)
+    assert found("below_floor", row(8.0, "kv_cache_mb", case=kept)) == []
+    assert found("below_floor", row(7.0, "kv_cache_mb", case=kept)) != []
+
+
+def test_training_needs_gradients_too_and_a_model_must_fit_the_device():
+    assert found("below_weights", row(14_000.0, "peak_memory_mb", case=LLAMA, mode="train")) != []
+    big = replace(LLAMA, subject="llama2-70b", dtype=None)
+    assert found("above_device", row(1.0, "samples_per_s", case=big, mode=None)) == []  # 117 GiB in 140
+    small = replace(H200, gpu_memory_mb=81_920.0)
+    (finding,) = found("above_device", row(1.0, "samples_per_s", case=big, mode=None), run=small)
+    assert "117 GiB at 16 bits" in finding.sentence
+
+
+def test_out_of_memory_is_believed_where_heads_or_implementation_differ():
+    oom = row(None, status=Status.OOM, case=at(1024))
+    assert found("not_out_of_memory", oom, row(1.0, name="y", case=at(8192))) == []
+    assert found("not_out_of_memory", oom, row(1.0, case=at(8192, num_heads=8, num_kv_heads=8))) == []
+    recorded = row(None, status=Status.OUT_OF_RESOURCES, case=at(1024), printed="OOM")
+    assert len(found("not_out_of_memory", recorded, row(1.0, case=at(8192)))) == 1
+    assert found("not_out_of_memory", replace(recorded, printed=None), row(1.0, case=at(8192))) == []
+
+
+def test_own_rows_are_judged_by_their_samples():
+    blurred = noisy(1.0, spread_by=0.5), noisy(1.03, "y", spread_by=0.5, seed=3)
+    assert len(found("within_spread", *blurred)) == 1
+    assert len(found("noisy", *blurred)) == 2
+    sharp = noisy(1.0, spread_by=0.01), noisy(1.2, "y", spread_by=0.01, seed=3)
+    assert found("within_spread", *sharp) == found("noisy", *sharp) == []
+
+
+def test_timings_are_never_mixed():
+    rows = row(1.0, timing="kernel"), row(2.0, mode="bwd", timing="kernel"), row(1.5, mode="fwd_bwd", timing="eager")
+    assert found("whole_below_part", *rows) == []
+
+
+def test_a_row_without_a_number_is_nothing_to_check():
+    names = {rule.name for rule in RULES} - {"not_out_of_memory"}
+    rows = [replace(m, value=None, std=None, status=Status.ERROR) for name in names for m in EXAMPLES[name][0]]
+    assert check([(H200, rows)]) == []
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-12])
+def test_odd_values_break_no_rule(value):
+    rows = [
+        replace(m, value=value, std=None, printed=None) if m.value is not None else m
+        for broken, sound in EXAMPLES.values()
+        for m in (*broken, *sound)
+    ]
+    rows += [replace(m, case=replace(m.case, dtype=None)) for m in rows]
+    assert isinstance(check([(H200, rows)]), list)
+
+
+@pytest.mark.parametrize(
+    "value,text,low,high",
+    [
+        (2.0, "2", 1.5, 2.5),
+        (3.2, "**3.20x** (Flash)", 3.195, 3.205),
+        (2560.0, "2.5 GB", 2508.8, 2611.2),
+        (1200.0, "~1.2 PFLOPS", 1150.0, 1250.0),
+        (15586.1, "15,586.1 MB", 15586.05, 15586.15),
+        (1.5e-07, "1.5e-07", 1.45e-07, 1.55e-07),
+        (0.3546, "0.3546 | 0.0038", 0.35455, 0.35465),
+        (7.0, None, 7.0, 7.0),
+    ],
+)
+def test_a_printed_number_is_known_to_half_of_its_last_digit(value, text, low, high):
+    assert printed_range(row(value, printed=text)) == pytest.approx((low, high))
+
+
+# what the published reports are caught at
+
+CAUGHT = {
+    "attention_layers_a100": {
+        "above_peak": 4,
+        "whole_below_part": 2,
+        "ratio": 1,
+        "summary": 2,
+        "best": 1,
+        "backward_over_forward": 15,
+        "not_the_sum": 4,
+    },
+    "fa2_rtx4060": {
+        "whole_below_part": 1,
+        "not_out_of_memory": 21,
+        "ratio": 1,
+        "summary": 2,
+        "backward_over_forward": 13,
+        "not_the_sum": 29,
+        "flat": 6,
+    },
+    "flashtile_a100": {"above_shared_memory": 1},
+    "performance_guide": {
+        "time_and_tflops": 3,
+        "claimed_tflops": 1,
+        "share_of_peak": 1,
+        "time_per_token": 10,
+        "below_floor": 8,
+        "below_weights": 9,
+        "above_device": 2,
+    },
+    "torch_vs_triton": {
+        "whole_below_part": 1,
+        "backward_over_forward": 4,
+        "not_the_sum": 15,
+        "flat": 28,
+        "within_spread": 42,
+        "noisy": 85,
+    },
+}
+SENTENCES = {
+    "attention_layers_a100": [
+        "summed up as 3.37 to 41.99x, but the report's own tables go from 4.43x (27.4436 / 6.2005) to 17.15x",
+        "(mha_fused, batch 1, heads 32, seqlen 4096, head_dim 128) in 0.9097 ms is 378 TFLOP/s even if causal",
+    ],
+    "fa2_rtx4060": ["takes 0.2387 ms, less than its bwd alone: 0.2562 ms."],
+    "performance_guide": [
+        "prints 740 TFLOP/s and 7.2 ms, but the case in that time is 153 TFLOP/s",
+        "of which it is 61 %",
+        "takes 0.15 x 512 = 76.8 ms, 64 times the 1.2 ms printed for batch 8",
+        "32768 MiB as attention_memory_mb, but one score matrix of 8 x 32 x 32768 x 32768 takes 262144 MiB even at one "
+        "byte a number, 524288 MiB at 16 bits (16 times that)",
+        "llama2-7b, batch 1, seqlen 2048, float16) is said to take 2.1 GiB",
+    ],
+}
+
+
+@pytest.mark.parametrize("report", CAUGHT)
+def test_the_published_reports_are_caught_at_what_is_wrong_in_them(report):
+    findings = check([(run, rows) for run, rows in PUBLISHED if run.report == report])
+    assert Counter(finding.rule for finding in findings) == CAUGHT[report]
+    for sentence in SENTENCES.get(report, ()):
+        assert any(sentence in finding.sentence for finding in findings), sentence
+
+
+def test_every_report_is_held_here():
+    assert {run.report for run, _ in PUBLISHED} == set(CAUGHT)
+
+
+# the command
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.setattr(journal, "PUBLISHED", journal.REPOSITORY / "results" / "published")
+    run = replace(H200, created="2026-11-21T08:00:00Z")
+    RunFolder.create(
+        tmp_path, run, [row(ms_for(1200)), *(row(1.0, case=at(s, batch=1)) for s in (128, 256, 512, 1024))]
+    )
+    sound = [row(ms_for(700)), row(ms_for(500, 2.5), mode="bwd")]
+    RunFolder.create(tmp_path, replace(run, run_id="r2"), [replace(m, run_id="r2") for m in sound])
+    return tmp_path
+
+
+def test_the_command_counts_by_rule_and_shows_the_first(home, capfd):
+    assert main(["check", "r1", "fa2_rtx4060"]) == 0
+    out = capfd.readouterr().out
+    assert "r1: 2 findings" in out
+    assert "impossible, faster than the device can be (above_peak): 1\n    - x fwd (batch 2" in out
+    assert "(not_the_sum): 29" in out
+    assert "and 26 more; --all lists them" in out
+    assert "torch_vs_triton" not in out
+    assert main(["check", "fa2_rtx4060", "--all"]) == 0
+    assert capfd.readouterr().out.count("    - ") == 73
+
+
+def test_findings_are_no_failure_unless_strict_and_impossible(home, capfd):
+    assert main(["check"]) == 0
+    assert main(["check", "--strict"]) == 1
+    assert main(["check", "r2", "--strict"]) == 0
+    capfd.readouterr()
+    assert main(["check", "r2"]) == 0
+    assert capfd.readouterr().out == "r2: 0 findings\n"
+
+
+def test_one_run_of_a_report_is_checked_against_the_others_of_it(home, capfd):
+    assert main(["check", "published-performance_guide-h100", "--json"]) == 0
+    findings = json.loads(capfd.readouterr().out)
+    assert {finding["run_id"] for finding in findings} == {"published-performance_guide-h100"}
+    assert [finding["rule"] for finding in findings] == ["time_and_tflops"] * 3
+    assert all(finding["weight"] == IMPOSSIBLE for finding in findings)
+
+
+def test_an_unknown_name_is_said(home, capfd):
+    assert main(["check", "r9"]) == 1
+    assert "There is no run or report 'r9'" in capfd.readouterr().err
