@@ -80,11 +80,16 @@ def _one(label: str, name: str, scope: dict, order: tuple[str, ...] = (), help: 
 
 
 def _select(label: str, name: str, choices: list[str], default: str, help: str | None = None) -> str:
-    """A filter of exactly one value. Without an index no value counts as default, which the URL would leave out."""
+    """A filter of exactly one value.
+
+    The URL leaves out a widget's own default, so the widget is given another choice as its default: then the value is
+    always in the URL. It is set by code in every run but the first, which also puts it there.
+    """
     value = st.session_state.get(name, st.query_params.get(name))
     if name in st.session_state or value not in choices:
-        st.session_state[name] = value if value in choices else default  # a value set here is written to the URL
-    return st.selectbox(label, choices, index=None, key=name, bind="query-params", help=help)
+        value = st.session_state[name] = value if value in choices else default
+    other = next((place for place, choice in enumerate(choices) if choice != value), 0)
+    return st.selectbox(label, choices, index=other, key=name, bind="query-params", help=help)
 
 
 def _many(label: str, name: str, scope: dict, order: tuple[str, ...] = ()) -> tuple:
