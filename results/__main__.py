@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO
 
 from results import export, journal
@@ -29,6 +30,8 @@ from results.records import Measurement, Run
 from results.reports import ReportError
 from results.reports import get as report_named
 from results.reports import names as report_names
+from results.reports.beside import speedups_beside
+from results.reports.rendering import Runs
 from results.store import Store, StoreError, open_store, rebuild
 
 
@@ -71,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("report", help="a published report as printed, or in its layout the numbers of a run")
     command.add_argument("name", metavar="NAME", choices=report_names(), help=", ".join(report_names()))
     command.add_argument("--run", help="a run of your own; without it the published numbers")
+    command.add_argument("--beside", action="store_true", help="only its printed speedups beside those of --run")
     command.set_defaults(command=_report)
 
     command = commands.add_parser("runs", help="list the runs, newest first")
@@ -148,12 +152,22 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    if options.run:
-        folders = [_folder(options.run)]
+    report = report_named(options.name)
+    published = [_read(folder) for folder in journal.published_folders() if folder.run().report == options.name]
+    runs = [_read(_folder(options.run))] if options.run else published
+    if options.beside:
+        sys.stdout.write(_beside(report, published, runs))
     else:
-        folders = [folder for folder in journal.published_folders() if folder.run().report == options.name]
-    sys.stdout.write(report_named(options.name).render([_read(folder) for folder in folders]))
+        sys.stdout.write(report.render(runs))
     return 0
+
+
+def _beside(report: ModuleType, published: Runs, runs: Runs) -> str:
+    systems = getattr(report, "IMPLEMENTATIONS", {})
+    if len(published) != 1 or len(systems) != 2 or runs is published:
+        raise CommandError("--beside needs --run RUN and a report of one GPU that compares one system with a baseline.")
+    baseline, implementation = systems.values()
+    return speedups_beside(published[0][1], runs[0][1], baseline=baseline, implementation=implementation)
 
 
 def _compare(options: argparse.Namespace) -> int:
