@@ -1,22 +1,19 @@
-"""The questions the pages ask, each answered by one SQL statement that returns a small table.
-
-Everything about speed compares within one run: of each case the latest run that holds the baseline is taken, and all
-implementations of that case come from it. Text columns made here (`workload`, `mask`, `shape`) name what a slice keeps
-apart; where the source did not say, they say so.
-"""
+"""The questions the pages ask, each answered by one SQL statement that returns a small table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import pandas as pd
 
 from results.derive import FLOPS_SQL
+from results.slices import AS_PUBLISHED, CASE_KEY, COLUMNS, GPU, MODE, NOT_SAID, RESULTS, SHAPE, TIMING, Filters
+from results.slices import cells as _cells
+from results.slices import where as _where
 
-NOT_SAID = "not said"
-AS_PUBLISHED = "as published"  # the timing of rows whose source did not say how time was taken
+__all__ = ["AS_PUBLISHED", "NOT_SAID", "Filters"]
+
 TIE = 1.02  # closer than this is no difference
 MEMORY_METRICS = (
     "peak_memory_mb",
@@ -25,86 +22,15 @@ MEMORY_METRICS = (
     "attention_memory_mb",
     "kv_cache_mb",
 )
-RESULTS = "(SELECT results.*, runs.sweep FROM results JOIN runs USING (run_id))"
 _METRICS = ", ".join(f"'{name}'" for name in ("latency_ms", *MEMORY_METRICS))
-
-WORKLOAD = (
-    f"CASE WHEN coalesce(level, 'op') = 'op' THEN coalesce(subject, '{NOT_SAID}') "
-    f"ELSE level || ' ' || coalesce(subject, '{NOT_SAID}') END"
-)
-MASK = (
-    f"CASE WHEN causal IS NULL THEN '{NOT_SAID}' WHEN causal THEN 'causal' ELSE 'full' END "
-    "|| CASE WHEN window_size > 0 THEN ' window ' || window_size ELSE '' END"
-)
-# A sweep that derives batch and heads from a budget is one shape: its rule.
-SHAPE = (
-    "CASE WHEN sweep ->> 'tokens' IS NOT NULL AND sweep ->> 'hidden' IS NOT NULL "
-    "THEN (sweep ->> 'tokens') || ' tokens, hidden ' || (sweep ->> 'hidden') "
-    "ELSE 'B' || coalesce(batch::VARCHAR, '?') || ' H' || coalesce(num_heads::VARCHAR, '?') "
-    "|| CASE WHEN num_kv_heads <> num_heads THEN ' KV' || num_kv_heads ELSE '' END END"
-)
-TIMING = f"coalesce(timing, '{AS_PUBLISHED}')"
-MODE = f"coalesce(mode, '{NOT_SAID}')"
-GPU = f"coalesce(gpu_name, '{NOT_SAID}')"
-CASE_KEY = (
-    "level, subject, batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v, dtype, causal, "
-    "window_size, page_size, latent_dim"
-)
+# Overlapping p20-p80; where only a standard deviation is known, the same interval of a normal distribution.
+_TIED = f"latency_ms <= {TIE} * best_ms OR (p20 <= best_p80 AND best_p20 <= p80)"
 
 
 class Store(Protocol):
     """Anything that answers SQL with a table."""
 
     def query(self, sql: str, params: Sequence[object] = ()) -> pd.DataFrame: ...
-
-
-@dataclass(frozen=True)
-class Filters:
-    """The slice of the results a page shows. An empty tuple means all; None means nothing was chosen yet."""
-
-    gpu: str | None = None
-    workload: str | None = None
-    mask: str | None = None
-    mode: str | None = None
-    timing: str | None = None
-    baseline: str | None = None
-    implementation: tuple[str, ...] = ()
-    dtype: tuple[str, ...] = ()
-    head_dim: tuple[int, ...] = ()
-    seqlen: tuple[int, ...] = ()
-    shape: str | None = None  # None: all shapes
-    source: tuple[str, ...] = ()
-    run: tuple[str, ...] = ()
-
-
-_COLUMNS = {
-    "gpu": GPU,
-    "workload": WORKLOAD,
-    "mask": MASK,
-    "mode": MODE,
-    "timing": TIMING,
-    "dtype": "dtype",
-    "head_dim": "head_dim",
-    "seqlen": "seqlen_q",
-    "shape": SHAPE,
-    "source": "source",
-    "run": "run_id",
-}
-
-
-def _where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
-    """The filters as a condition and its parameters; implementations always keep the baseline."""
-    conditions, params = ["TRUE"], []
-    for name, column in _COLUMNS.items():
-        value = getattr(filters, name)
-        if name in without or value in (None, ()):
-            continue
-        conditions.append(f"({column}) IN ?" if isinstance(value, tuple) else f"({column}) = ?")
-        params.append(list(value) if isinstance(value, tuple) else value)
-    if filters.implementation and "implementation" not in without:
-        conditions.append("implementation IN ?")
-        params.append([*filters.implementation, filters.baseline])
-    return " AND ".join(conditions), params
 
 
 def gpus(store: Store) -> pd.DataFrame:
@@ -132,7 +58,7 @@ def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
 
 def options(store: Store, name: str, *, gpu: str, workload: str | None = None, mask: str | None = None) -> pd.DataFrame:
     """What a filter can be set to within a device, workload and mask: `choice` and `numbers`, most numbers first."""
-    column = _COLUMNS.get(name, "implementation")
+    column = COLUMNS.get(name, "implementation")
     metrics = "'latency_ms'" if name == "timing" else _METRICS
     where, params = _where(Filters(gpu=gpu, workload=workload, mask=mask))
     return store.query(
@@ -302,38 +228,3 @@ def run_progress(store: Store, run_id: str) -> pd.DataFrame:
             ORDER BY seqlen, head_dim, implementation""",
         [run_id],
     )
-
-
-# Overlapping p20-p80; where only a standard deviation is known, the same interval of a normal distribution.
-_TIED = f"latency_ms <= {TIE} * best_ms OR (p20 <= best_p80 AND best_p20 <= p80)"
-
-
-def _cells(filters: Filters) -> tuple[str, list[object]]:
-    """The common tables `paired` (a row a case and implementation, all of one run) and `grid` (a row a cell)."""
-    where, params = _where(filters)
-    ctes = f"""WITH one AS (
-        SELECT *, value AS latency_ms, {SHAPE} AS shape,
-               bool_or(implementation = ? AND status = 'ok') OVER (PARTITION BY run_id, {CASE_KEY}) AS has_baseline
-        FROM {RESULTS} WHERE metric = 'latency_ms' AND {where}
-        QUALIFY row_number() OVER (PARTITION BY run_id, {CASE_KEY}, implementation
-                                   ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
-    ), same_run AS (
-        SELECT * FROM one QUALIFY run_id = first_value(run_id) OVER (
-            PARTITION BY {CASE_KEY} ORDER BY has_baseline DESC, created DESC NULLS LAST, run_id)
-    ), paired AS (
-        SELECT *, max(latency_ms) FILTER (implementation = ?) OVER same_case / latency_ms AS speedup,
-               max(status) FILTER (implementation = ?) OVER same_case AS baseline_status
-        FROM same_run WINDOW same_case AS (PARTITION BY {CASE_KEY})
-    ), grid AS (
-        SELECT dtype, seqlen_q AS seqlen, head_dim, implementation, count(*) AS cases, count(latency_ms) AS measured,
-               count(speedup) AS compared, CASE WHEN count(latency_ms) > 0 THEN 'ok' ELSE mode(status) END AS status,
-               any_value(note) FILTER (status <> 'ok') AS note, max(baseline_status) AS baseline_status,
-               geomean(latency_ms) AS latency_ms, geomean(speedup) AS speedup,
-               geomean(coalesce(p20, CASE WHEN latency_ms > 0.8416 * std THEN latency_ms - 0.8416 * std END)) AS p20,
-               geomean(coalesce(p80, latency_ms + 0.8416 * std)) AS p80,
-               min(n) AS n, any_value(statistic) AS statistic,
-               string_agg(DISTINCT source, ', ' ORDER BY source) AS source,
-               string_agg(DISTINCT run_id, ', ' ORDER BY run_id) AS run_id
-        FROM paired GROUP BY ALL
-    )"""
-    return ctes, [filters.baseline, *params, filters.baseline, filters.baseline]

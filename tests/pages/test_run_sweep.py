@@ -135,3 +135,13 @@ def test_the_token_opens_it_and_a_wrong_one_does_not(app, started, open_to_all, 
     page.button(key="show_plan").click().run()
     page.button(key="start").click().run()
     assert len(started) == 1
+
+
+def test_a_device_that_is_taken_is_said_in_words(page, started, monkeypatch):
+    def refuse(request, home=None):
+        raise launch.LaunchError("cpu is taken by run 'other'; wait for it or cancel it.")
+
+    monkeypatch.setattr(launch, "start", refuse)
+    page.button(key="show_plan").click().run()
+    page.button(key="start").click().run()
+    assert "cpu is taken by run 'other'" in shown(page)
