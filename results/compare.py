@@ -6,6 +6,7 @@ last field, and kernel time never with eager time. Regressions come first: numbe
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,8 +15,9 @@ from typing import Any
 
 from results.derive import geometric_mean
 from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
-from results.verdicts import Judgement, judge, sampled_in_rounds
+from results.verdicts import BAND, Judgement, judge, sampled_in_rounds
 
+_CONTROLS = 3  # cells that can speak for the machine
 LOST, GAINED = "LOST", "GAINED"  # a number that only the first, or only the second, has; both were tried
 ORDER = (LOST, "SLOWER", "UNCLEAR", "FASTER", GAINED, "SAME")
 # what of a run can explain a difference, most likely first
@@ -115,7 +117,7 @@ def compare(first: Side, second: Side) -> Comparison:
         cells=tuple(cells),
         only_first=len(before.keys() - after.keys()),
         only_second=len(after.keys() - before.keys()),
-        remarks=tuple(_remarks(cells, before, after, same_run)),
+        remarks=tuple(_remarks(cells, before, after, first.run, second.run)),
     )
 
 
@@ -200,7 +202,7 @@ def _mean(timing: str | None, name: str | None, mode: str | None, cells: Sequenc
 
 
 def _remarks(
-    cells: Sequence[Cell], before: dict[_Key, Measurement], after: dict[_Key, Measurement], same_run: bool
+    cells: Sequence[Cell], before: dict[_Key, Measurement], after: dict[_Key, Measurement], first: Run, second: Run
 ) -> Iterable[str]:
     judged = [cell.judgement for cell in cells if cell.judgement]
     if judged:
@@ -209,10 +211,37 @@ def _remarks(
             f"SM clocks: {in_cycles} of {len(judged)} pairs name different clocks on both sides and are compared in "
             "cycles; the others are compared in time, as measured."
         )
-        if not same_run:
+        if first.run_id != second.run_id:
             yield "What two runs of the same thing differ by is not in the intervals; only a third run would show it."
+            yield from _control(cells, first, second)
     if not before.keys() & after.keys():
         yield _why_nothing_is_shared(before, after)
+
+
+def _control(cells: Sequence[Cell], first: Run, second: Run) -> Iterable[str]:
+    """PyTorch's own kernels as a control: the same version on the same GPU should be as fast as before, within the band
+    and two standard errors of their mean."""
+    if not first.torch or (first.torch, first.gpu_name) != (second.torch, second.gpu_name):
+        return
+    for timing in dict.fromkeys(cell.timing for cell in cells):
+        speedups = [
+            cell.judgement.speedup
+            for cell in cells
+            if cell.timing == timing
+            and cell.implementation.startswith("torch_")
+            and " -> " not in cell.implementation
+            and cell.judgement
+            and cell.judgement.speedup
+        ]
+        if len(speedups) < _CONTROLS:
+            continue
+        mean, doubt = geometric_mean(speedups), 2 * statistics.stdev(map(math.log, speedups)) / math.sqrt(len(speedups))
+        if abs(math.log(mean)) - doubt > math.log1p(BAND):
+            yield (
+                f"The machine differed: the torch_ implementations, the same torch {first.torch} in both runs, are "
+                f"{mean:.3f}x in {timing or 'unsaid'} time over {len(speedups)} cells. The other speedups have that "
+                "in them too."
+            )
 
 
 def _why_nothing_is_shared(before: dict[_Key, Measurement], after: dict[_Key, Measurement]) -> str:

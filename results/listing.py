@@ -83,7 +83,7 @@ def _mean_row(mean: Mean) -> tuple[str, ...]:
         f"{mean.speedup:.3f}x" if mean.speedup else "-",
         f"{mean.compared} of {mean.tried}",
         ", ".join(f"{count} {outcome}" for outcome, count in mean.outcomes.items()) or "-",
-        f"{mean.detectable:.1%} in half of them" if mean.detectable is not None else "-",
+        f"{_change(mean.detectable)} in half of them" if mean.detectable is not None else "-",
     )
 
 
@@ -92,8 +92,8 @@ def _cell_row(cell: Cell) -> tuple[str, ...]:
     return (
         cell.outcome,
         f"{found.speedup:.3f}x" if found and found.speedup else "-",
-        f"{found.low:.3f} to {found.high:.3f}" if found and found.low is not None else "-",
-        f"{found.detectable:.1%}" if found and found.detectable is not None else "-",
+        f"{found.low:.4g} to {found.high:.4g}" if found and found.low is not None else "-",
+        _change(found.detectable) if found and found.detectable is not None else "-",
         _time(cell.first.value, str(cell.first.status)),
         _time(cell.second.value, str(cell.second.status)),
         " ".join(word for word in (cell.implementation, cell.mode, cell.timing, case_words(cell.case)) if word),
@@ -103,6 +103,10 @@ def _cell_row(cell: Cell) -> tuple[str, ...]:
 
 def _time(value: float | None, status: str) -> str:
     return status if value is None else f"{value:.4g} ms"
+
+
+def _change(share: float) -> str:
+    return f"{share:.1%}" if share < 1 else f"{1 + share:.3g}x"
 
 
 def _said(value: object) -> str:

@@ -8,8 +8,8 @@ The verdict is about the second against the first and comes from an interval of 
    rounds. Samples of one round share its clocks and its place in memory, so only rounds repeat the measurement.
 
 The wider end of the two counts on either side. FASTER and SLOWER need the whole interval beyond the band of 2 %, SAME
-needs it inside; anything else is UNCLEAR. What two runs of the same thing differ by (another day, another chip) is in
-neither: the band stands in for it.
+needs it inside; anything else is UNCLEAR. What two runs of the same thing differ by (another load, another chip) is in
+neither.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _rounds(protocol: str | None) -> int:
 
 def _judgement(interval: _Interval, remarks: Sequence[str]) -> Judgement:
     low, high = interval.low, interval.high
-    span = f"{math.exp(low):.3f}x to {math.exp(high):.3f}x"
+    span = f"{math.exp(low):.4g}x to {math.exp(high):.4g}x"
     if low > _LOG_BAND:
         verdict, why = Verdict.FASTER, f"all of {span} is beyond the band of {BAND:.0%}"
     elif high < -_LOG_BAND:

@@ -224,6 +224,19 @@ def test_own_rows_are_judged_by_their_samples():
     assert found("within_spread", *sharp) == found("noisy", *sharp) == []
 
 
+def test_times_that_are_known_only_roughly_contradict_nothing():
+    """Blurred: the backward's median is the largest of the three, but its interval reaches to the others."""
+    ends = {"fwd": (0.9, 1.0, 9.0), "bwd": (2.0, 9.0, 9.5), "fwd_bwd": (2.5, 3.0, 12.0)}
+    blurred = [
+        row(value, mode=mode, ci_low=low, ci_high=high, samples=(low, value, high, value, low, high))
+        for mode, (low, value, high) in ends.items()
+    ]
+    sharp = [replace(m, ci_low=m.value * 0.999, ci_high=m.value * 1.001, samples=(m.value,) * 6) for m in blurred]
+    for rule in ("whole_below_part", "backward_over_forward", "not_the_sum"):
+        assert found(rule, *blurred) == []
+        assert len(found(rule, *sharp)) == 1
+
+
 def test_timings_are_never_mixed():
     rows = row(1.0, timing="kernel"), row(2.0, mode="bwd", timing="kernel"), row(1.5, mode="fwd_bwd", timing="eager")
     assert found("whole_below_part", *rows) == []

@@ -257,6 +257,20 @@ def test_sides_without_a_common_cell_say_which_field_keeps_them_apart():
     assert compare(Side(RUN, []), Side(RUN, [sampled(1.0)])).remarks == ("The first has no latency.",)
 
 
+@pytest.mark.parametrize("factor,remarked", [(1.0, False), (0.7, True)])
+def test_a_machine_that_was_slower_shows_in_what_did_not_change(factor, remarked):
+    run = replace(RUN, torch="2.13.0")
+    cases = [replace(CASE, head_dim=d, head_dim_v=d) for d in (16, 32, 64)]
+    before = [sampled(1.0, implementation="torch_naive", case=case) for case in cases]
+    after = [sampled(1.0 / factor, implementation="torch_naive", case=case) for case in cases]
+    remarks = compare(Side(run, before), Side(replace(run, run_id="r2", kernel_hash="bbb"), after)).remarks
+    said = [remark for remark in remarks if "The machine differed" in remark]
+    assert bool(said) == remarked
+    assert not said or "0.700x in kernel time over 3 cells" in said[0]
+    upgraded = compare(Side(run, before), Side(replace(run, run_id="r2", torch="2.14.0"), after))
+    assert not any("The machine differed" in remark for remark in upgraded.remarks)
+
+
 def test_cells_that_neither_side_could_run_are_counted_but_not_listed():
     found = compare(Side(RUN, [failed(Status.OOM)]), Side(RUN, [failed(Status.OOM)]))
     assert found.cells == ()
