@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -132,7 +137,8 @@ class TestOnHopper:
         first = results_of(gluon_hopper.attention, tensors, **problem.options)
         for _ in range(10):
             again = results_of(gluon_hopper.attention, tensors, **problem.options)
-            assert all(torch.equal(first[name], again[name]) for name in ("out", "dk", "dv"))
+            fixed = ("out", "dk", "dv", "dq") if head_dim == 256 else ("out", "dk", "dv")
+            assert all(torch.equal(first[name], again[name]) for name in fixed)
             assert relative_error(again["dq"], first["dq"].double()) < ROUNDING[problem.dtype]  # summed in any order
         assert_within_budget(problem)
 
@@ -147,26 +153,66 @@ class TestOnHopper:
 
 
 @pytest.fixture(scope="module")
-def reports() -> list:
-    offline = pytest.importorskip(
-        "kernels.attention.gluon_hopper.offline", reason="Triton, with Gluon, exists for Linux", exc_type=ImportError
-    )
-    return list(offline.compile_all(variant for variant in offline.variants() if variant.mask == "causal"))
+def reports() -> list[dict]:
+    """What ptxas says of the causal kernels, by a process in which Triton compiles rather than interprets."""
+    pytest.importorskip("triton", reason="Triton exists for Linux")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "kernels.attention.gluon_hopper.offline", "--masks", "causal", "--json"]
+    root = Path(__file__).parents[2]
+    answer = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=600)
+    assert answer.returncode in (0, 1), answer.stderr
+    return [json.loads(line) for line in answer.stdout.splitlines()]
 
 
-def test_every_kernel_fits_the_shared_memory_of_a_block(reports: list) -> None:
-    from kernels.attention.gluon_hopper.offline import SHARED_MEMORY
-
-    assert len(reports) == 6
-    assert [report for report in reports if report.shared_bytes > SHARED_MEMORY] == []
-
-
-def test_no_product_is_serialised(reports: list) -> None:
-    assert [report for report in reports if report.warnings] == []
+def test_every_kernel_fits_the_shared_memory_of_a_block(reports: list[dict]) -> None:
+    assert len(reports) == 7
+    limit = 232448  # CUDA C++ Programming Guide, compute capability 9.0
+    assert [report for report in reports if report["shared_bytes"] > limit] == []
 
 
-def test_little_is_spilled(reports: list) -> None:
-    assert [report for report in reports if report.spilled_bytes > 400] == []
+def test_no_product_is_serialised(reports: list[dict]) -> None:
+    assert [report for report in reports if report["warnings"]] == []
+
+
+def test_little_is_spilled(reports: list[dict]) -> None:
+    assert [report for report in reports if report["spilled_bytes"] > 256] == []
+
+
+def fragment_of(tile: torch.Tensor) -> torch.Tensor:
+    """A 64 x 64 tile in the order of the registers that held it, lowest bit first: NOTES.md has the bits."""
+    row, column = torch.arange(64)[:, None], torch.arange(64)[None, :]
+    bits = [(column, 0), (row, 3), (column, 1), (column, 2), (row, 0), (row, 1), (row, 2), (row, 4), (row, 5)]
+    bits += [(column, 3), (column, 4), (column, 5)]
+    offsets = sum(((index >> bit) & 1) << place for place, (index, bit) in enumerate(bits))
+    fragment = torch.empty(4096)
+    fragment[offsets.flatten()] = tile.flatten()
+    return fragment
+
+
+@pytest.mark.parametrize(("head_dim", "block_m"), [(128, 64), (64, 128), (40, 128)])
+def test_fragments_of_dq_return_to_rows_and_columns(head_dim: int, block_m: int, device: str) -> None:
+    conversion = pytest.importorskip("kernels.attention.gluon_hopper.conversion", exc_type=ImportError)
+    heads, seqlen, n_m, width = 3, 150, -(-150 // block_m), 64 if head_dim <= 64 else 128
+    dq = torch.randn(heads, n_m * block_m, width)
+    tiles = dq.view(heads, n_m, block_m // 64, 64, width // 64, 64).transpose(3, 4).reshape(-1, 64, 64)
+    fragments = torch.stack([fragment_of(tile) for tile in tiles]).to(device)
+    out = torch.full((1, heads, seqlen, head_dim), math.nan, device=device)
+    sizes = (*out.stride()[:3], heads, seqlen, n_m, 2.0, block_m, 2, head_dim)
+    conversion.finish_kernel[(heads, n_m * 2)](fragments, out, *sizes)
+    assert torch.equal(out[0].cpu(), 2 * dq[:, :seqlen, :head_dim])
+
+
+def test_delta_is_padded_by_rows_that_weigh_nothing(device: str) -> None:
+    conversion = pytest.importorskip("kernels.attention.gluon_hopper.conversion", exc_type=ImportError)
+    out, dout = torch.randn(2, 1, 3, 150, 40, device=device)
+    lse = torch.randn(1, 3, 150, device=device)
+    lse_padded, delta = torch.full((2, 3, 256), math.nan, device=device)
+    sizes = (*out.stride()[:3], *dout.stride()[:3], 3, 150, 256, 128, 40, 64)
+    conversion.prepare_kernel[(3, 2)](out, dout, lse, lse_padded, delta, *sizes)
+    torch.testing.assert_close(delta[:, :150], (out * dout).sum(-1)[0], atol=1e-5, rtol=1e-5)
+    assert torch.equal(lse_padded[:, :150], lse[0])
+    assert torch.all(lse_padded[:, 150:] == math.inf)
+    assert torch.all(delta[:, 150:] == 0)
 
 
 def hopper(**changes: object) -> registry.Device:

@@ -1,7 +1,6 @@
 """Attention for Hopper alone: warp-specialised kernels in Gluon, fed by the copy engine.
 
-Forward for head dims up to 256. Backward up to 128; beyond, the gradients come from triton_fa2's portable kernels,
-which give `lse` the same meaning. NOTES.md holds the measurements behind the choices.
+Forward and backward for head dims up to 256. NOTES.md holds the measurements behind the choices.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
 from kernels.attention.gluon_hopper.shim import (
     hold_weights,
     opaque_zero,
@@ -25,31 +26,6 @@ from kernels.attention.gluon_hopper.shim import (
     tma_load,
     tma_store,
 )
-
-
-@gluon.jit
-def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-                  CAUSAL: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
-    """Query blocks [low, high) that see keys n0 .. n0 + BLOCK_N; those in [left, right) need no mask."""
-    shift = seqlen_k - seqlen_q
-    low = gl.to_tensor(0)
-    high = n_m
-    left = low
-    right = n_m
-    if CAUSAL:
-        low = gl.maximum(n0 - shift, 0) // BLOCK_M
-        left = gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 - shift, 0), BLOCK_M)
-    elif WINDOW:
-        low = gl.maximum(n0 - window + 1 - shift, 0) // BLOCK_M
-        left = gl.cdiv(gl.maximum(n0 + BLOCK_N - window - shift, 0), BLOCK_M)
-    if WINDOW:
-        high = gl.minimum(high, gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 + window - shift, 0), BLOCK_M))
-        right = gl.minimum(right, gl.maximum(n0 + window - shift, 0) // BLOCK_M)
-    high = gl.maximum(high, low)
-    left = gl.minimum(gl.maximum(left, low), high)
-    if n0 + BLOCK_N > seqlen_k:
-        left = high
-    return low, left, gl.minimum(gl.maximum(right, left), high), high
 
 
 @gluon.jit
@@ -78,22 +54,6 @@ def producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, 
             tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
             tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
             count += 1
-
-
-@gluon.jit
-def mask(p, m, first_key, shift, seqlen_k, window, BLOCK_M: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
-    """Weights, keys down and queries across, without those that are hidden."""
-    layout: gl.constexpr = p.type.layout
-    keys = first_key + gl.arange(0, p.shape[0], gl.SliceLayout(1, layout))[:, None]
-    rows = m * BLOCK_M + shift + gl.arange(0, BLOCK_M, gl.SliceLayout(0, layout))[None, :]
-    keep = keys < seqlen_k
-    if CAUSAL:
-        keep = keep & (rows >= keys)
-    if WINDOW:
-        keep = keep & (rows - keys < window)
-        if not CAUSAL:
-            keep = keep & (keys - rows < window)
-    return gl.where(keep, p, 0.0)
 
 
 @gluon.jit
@@ -139,10 +99,10 @@ def _step(consumer: gl.constexpr, count, m, head, dk, dv, dq_desc, tiles, ds_s, 
     s_t = warpgroup_mma_wait(1, deps=(s_token,))
     p = gl.exp2(s_t * scale - lse_s.index(slot).load(columns)[None, :])  # rows beyond the end hold lse = +inf
     if MASKED:
-        p = mask(p, m, n0 + consumer * HALF, seqlen_k - seqlen_q, seqlen_k, window, BLOCK_M, CAUSAL, WINDOW)
+        p = hide_queries(p, m * BLOCK_M + seqlen_k - seqlen_q, n0 + consumer * HALF, seqlen_k, window, CAUSAL, WINDOW)
     p16 = hold_weights(p.to(dtype))
-    delta = delta_s.index(slot).load(columns)
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
+    delta = delta_s.index(slot).load(columns)
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
     if BLOCK_M > FRAGMENT:
         p = p16.to(gl.float32)  # head_dim 64: 64 registers less; with p itself 520 bytes are spilled (3.6)

@@ -15,6 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.gluon_hopper.masks import hide_keys, key_blocks
 from kernels.attention.gluon_hopper.shim import hold_before_wait, tma_load, tma_store, turn_give, turn_wait
 
 
@@ -58,30 +59,6 @@ def _tile(turn, n_m, n_heads, heads_together, BY_LENGTH: gl.constexpr):
 
 
 @gluon.jit
-def _blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr,
-            WINDOW: gl.constexpr):  # fmt: skip
-    """Key blocks [low, high) that the query tile sees; those in [left, right) need no mask."""
-    first = m * TILE + seqlen_k - seqlen_q  # the key at the diagonal of the first row
-    last = first + TILE - 1
-    low = gl.to_tensor(0)
-    high = gl.cdiv(seqlen_k, BLOCK_N)
-    right = seqlen_k // BLOCK_N
-    if CAUSAL:
-        high = gl.minimum(high, gl.cdiv(gl.maximum(last + 1, 0), BLOCK_N))
-        right = gl.minimum(right, gl.maximum(first + 1, 0) // BLOCK_N)
-    elif WINDOW:
-        high = gl.minimum(high, gl.cdiv(gl.maximum(last + window, 0), BLOCK_N))
-        right = gl.minimum(right, gl.maximum(first + window, 0) // BLOCK_N)
-    left = low
-    if WINDOW:
-        low = gl.maximum(first - window + 1, 0) // BLOCK_N
-        left = gl.cdiv(gl.maximum(last - window + 1, 0), BLOCK_N)
-    high = gl.maximum(high, low + 1)
-    right = gl.maximum(gl.minimum(right, high - 1), low)
-    return low, gl.minimum(gl.maximum(left, low), right), right, high
-
-
-@gluon.jit
 def _producer(q_desc, k_desc, v_desc, memory, sizes,
               ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CONSUMERS: gl.constexpr, Q_SLOTS: gl.constexpr,
               KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
@@ -93,7 +70,7 @@ def _producer(q_desc, k_desc, v_desc, memory, sizes,
         batch = head // num_heads
         h = head - batch * num_heads
         h_kv = h // group_size
-        low, left, right, high = _blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
+        low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
         q_slot = turn % Q_SLOTS
         q_phase = (turn // Q_SLOTS) & 1
         for c in gl.static_range(CONSUMERS):
@@ -112,21 +89,6 @@ def _producer(q_desc, k_desc, v_desc, memory, sizes,
             mbarrier.expect(v_full.index(slot), v_desc.block_type.nbytes)
             tma_load(v_desc, [batch, h_kv, j * BLOCK_N, 0], v_full.index(slot), v_s.index(slot))
             count += 1
-
-
-@gluon.jit
-def _mask(s, j, diagonal, seqlen_k, window, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
-    layout: gl.constexpr = s.type.layout
-    keys = j * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))[None, :]
-    rows = diagonal + gl.arange(0, s.shape[0], gl.SliceLayout(1, layout))[:, None]
-    keep = keys < seqlen_k
-    if CAUSAL:
-        keep = keep & (keys <= rows)
-    if WINDOW:
-        keep = keep & (rows - keys < window)
-        if not CAUSAL:
-            keep = keep & (keys - rows < window)
-    return gl.where(keep, s, -float("inf"))
 
 
 @gluon.jit
@@ -185,7 +147,7 @@ def _block(consumer: gl.constexpr, j, count, q, p, out, m_i, l_i, memory, diagon
     s = warpgroup_mma_wait(1, deps=(s_token,))
     mbarrier.arrive(k_empty.index(slot), count=1)
     if MASKED:
-        s = _mask(s, j, diagonal, seqlen_k, window, BLOCK_N, CAUSAL, WINDOW)
+        s = hide_keys(s, -float("inf"), j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
     p_new, m_i, l_i, alpha = _softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
     l_i = hold_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
@@ -219,7 +181,7 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
     mbarrier.arrive(k_empty.index(0), count=1)
     for turn in range(turns):
         m, head = _tile(turn, n_m, n_heads, heads_together, CAUSAL and not WINDOW)
-        low, left, right, high = _blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
+        low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
         row = (m * CONSUMERS + consumer) * ROWS
         diagonal = row + seqlen_k - seqlen_q
         q_slot = consumer * Q_SLOTS + turn % Q_SLOTS
@@ -228,7 +190,7 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
         l_i = gl.full([ROWS], 0.0, gl.float32, row_layout)
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, out_layout)
         if MASKED:
-            s = _mask(s, high - 1, diagonal, seqlen_k, window, BLOCK_N, CAUSAL, WINDOW)
+            s = hide_keys(s, -float("inf"), (high - 1) * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
         p, m_i, l_i, alpha = _softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
         if Q_SLOTS > 1:  # noqa: SIM102 - decided at compile time
             if turn > 0:  # the output of the tile before has left its slot by now

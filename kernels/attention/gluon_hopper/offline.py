@@ -6,13 +6,15 @@ the asynchronous products (C75xx), each of which would cost speed without being 
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ from triton.runtime.jit import create_function_from_signature
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
-from kernels.attention.gluon_hopper.backward_wide import backward_wide_kernel
+from kernels.attention.gluon_hopper.backward_queries import wide_queries_kernel
+from kernels.attention.gluon_hopper.backward_wide import wide_keys_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel
 
 SHARED_MEMORY = 232448  # bytes of a block on compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
@@ -39,7 +42,7 @@ _BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 class Variant:
     """One thing to compile."""
 
-    kernel: str  # "forward" or "backward"
+    kernel: str  # "forward", "backward", or of the two for head_dim 256 "keys" and "queries"
     head_dim: int
     mask: str
 
@@ -57,9 +60,9 @@ class Report:
 def variants() -> Iterator[Variant]:
     """Every kernel, head_dim and mask of the tables."""
     for mask in MASKS:
-        yield from (
-            Variant(kernel, head_dim, mask) for kernel in ("forward", "backward") for head_dim in tuning.HEAD_DIMS
-        )
+        yield from (Variant("forward", head_dim, mask) for head_dim in tuning.HEAD_DIMS)
+        yield from (Variant("backward", head_dim, mask) for head_dim in (64, 128))
+        yield from (Variant(kernel, 256, mask) for kernel in ("keys", "queries"))
 
 
 def compile_variant(variant: Variant) -> Report:
@@ -137,25 +140,35 @@ def _forward(variant: Variant) -> tuple[Any, list[Any]]:
 def _backward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
     head_dim, tiles = variant.head_dim, tuning.BACKWARD[variant.head_dim]
-    wide = head_dim == 256
     q, kv = (_descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tiles.block_m, tiles.block_n))
-    fragments, rows = _descriptor("fp32", [64 if wide else 16, 256]), _descriptor("fp32", [tiles.block_m])
-    counts = [9, 9, 9, 9, 9, 9, 9]
-    constants = [tiles.block_m, tiles.block_n, head_dim, 1 if wide else 2, causal, window, causal or window]
-    arguments = [q, kv, kv, q, fragments, kv, kv, rows, rows, *counts, 0.125, 0.125, *constants]
-    return backward_wide_kernel if wide else backward_kernel, arguments
+    fragments, rows = _descriptor("fp32", [16, 256]), _descriptor("fp32", [tiles.block_m])
+    counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]
+    constants = [tiles.block_m, tiles.block_n, head_dim, 2, causal, window, causal or window]
+    if variant.kernel == "backward":
+        return backward_kernel, [q, kv, kv, q, fragments, kv, kv, rows, rows, *counts, *scales, *constants]
+    if variant.kernel == "keys":
+        return wide_keys_kernel, [q, kv, kv, q, kv, kv, rows, rows, *counts, *scales, *constants]
+    pointer = _Pointer("fp32")
+    return wide_queries_kernel, [q, kv, kv, q, q, pointer, pointer, *counts[1:], *scales, *constants]
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Print a line a variant; 1 if anything does not fit or is serialised."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.attention.gluon_hopper.offline")
+    parser.add_argument("--masks", nargs="+", default=list(MASKS), choices=MASKS)
+    parser.add_argument("--json", action="store_true", help="a JSON object a line")
+    options = parser.parse_args(arguments)
     failed = False
-    for report in compile_all(variants()):
-        v = report.variant
-        serialised = "".join(f"  {warning}" for warning in report.warnings)
-        print(f"{v.kernel:8} {v.head_dim:3} {v.mask:7} shared {report.shared_bytes:6} of {SHARED_MEMORY}, "
-              f"spilled {report.spilled_bytes:4}{serialised}", flush=True)  # fmt: skip
+    for report in compile_all(variant for variant in variants() if variant.mask in options.masks):
+        print(json.dumps(asdict(report)) if options.json else _line(report), flush=True)
         failed |= report.shared_bytes > SHARED_MEMORY or bool(report.warnings)
     return int(failed)
+
+
+def _line(report: Report) -> str:
+    v = report.variant
+    needs = f"shared {report.shared_bytes:6} of {SHARED_MEMORY}, spilled {report.spilled_bytes:4}"
+    return f"{v.kernel:8} {v.head_dim:3} {v.mask:7} {needs}{''.join(f'  {warning}' for warning in report.warnings)}"
 
 
 if __name__ == "__main__":

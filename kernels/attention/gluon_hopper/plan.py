@@ -9,10 +9,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from kernels.attention.gluon_hopper import tuning
-from kernels.attention.gluon_hopper.backward import backward_kernel
-from kernels.attention.gluon_hopper.backward_wide import backward_wide_kernel
-from kernels.attention.gluon_hopper.conversion import finish_kernel, prepare_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel
+from kernels.attention.gluon_hopper.gradients import NarrowBackward, WideBackward
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch, addressable, empty_addressable, is_addressable
 
 LOG2_E = math.log2(math.e)
@@ -82,9 +80,9 @@ class Plan:
         self.n_heads, self.group_size = self.batch * self.num_heads, self.num_heads // self.num_kv_heads
         self.size = tuning.padded_head_dim(self.head_dim)
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
-        self._backwards: dict[tuple[int, ...], _Backward] = {}
+        self._backwards: dict[tuple[int, ...], NarrowBackward | WideBackward] = {}
         tiles = tuning.forward_tiles(self.size, self.seqlen_q, causal, window_size > 0)
-        self._q, self._out = (Descriptor(x, [1, 1, tuning.ROWS, self.size]) for x in (q, self._new(q)))
+        self._q, self._out = (Descriptor(x, [1, 1, tuning.ROWS, self.size]) for x in (q, self.new(q)))
         self._k, self._v = (Descriptor(x, [1, 1, tiles.block_n, self.size]) for x in (k, v))
         n_m = -(-self.seqlen_q // (tuning.ROWS * tiles.consumers))
         n_tiles = n_m * self.n_heads
@@ -104,7 +102,7 @@ class Plan:
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The output, and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
-        out = self._new(q)
+        out = self.new(q)
         lse = torch.empty(q.shape[:3], dtype=torch.float32, device=self.device)
         with _device_guard(self.device):
             self._launch(self._q(q), self._k(k), self._v(v), self._out(out), lse, *self._rest)
@@ -119,79 +117,18 @@ class Plan:
         lse: torch.Tensor,
         dout: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """dq, dk and dv; the last bits of dq depend on the order of additions."""
+        """dq, dk and dv; up to head_dim 128 the last bits of dq depend on the order of additions."""
         dout = addressable(dout)
         launches = self._backwards.get(dout.stride())
         if launches is None:
-            launches = self._backwards[dout.stride()] = _Backward(self, q, k, v, out, dout)
+            kind = WideBackward if self.size == 256 else NarrowBackward
+            launches = self._backwards[dout.stride()] = kind(self, q, k, v, out, dout)
         with _device_guard(self.device):
             return launches(q, k, v, out, lse, dout)
 
-    def _new(self, like: torch.Tensor) -> torch.Tensor:
+    def new(self, like: torch.Tensor) -> torch.Tensor:
+        """Room for a result with the shape and order of dimensions of `like`."""
         return torch.empty_like(like) if like.is_contiguous() and not self.head_dim % 8 else empty_addressable(like)
-
-
-class _Backward:
-    """Three launches: delta, the gradients, and dQ from float32 to its own dtype."""
-
-    def __init__(
-        self, plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, dout: torch.Tensor
-    ) -> None:
-        self._new, self.device = plan._new, plan.device
-        tiles = tuning.BACKWARD[plan.size]
-        n_m = -(-plan.seqlen_q // tiles.block_m)
-        padded_q = n_m * tiles.block_m
-        self._rows = (2, plan.n_heads * padded_q)  # lse and delta
-        self._fragments = (plan.n_heads * n_m * tiles.fragments * 16, 256)  # 4096 numbers each
-        rows, fragments = self._rooms()
-        dq, dk, dv = self._new(q), self._new(k), self._new(v)
-        block_q, block_kv = [1, 1, tiles.block_m, plan.size], [1, 1, tiles.block_n, plan.size]
-        wide = plan.size == 256  # there one consumer adds all fragments at once
-        self._q, self._do = Descriptor(q, block_q), Descriptor(dout, block_q)
-        self._k, self._v, self._dk, self._dv = (Descriptor(x, block_kv) for x in (k, v, dk, dv))
-        self._dq = Descriptor(fragments, [64 if wide else 16, 256])
-        self._row = Descriptor(rows[0], [tiles.block_m])
-        self._prepare = Launch(prepare_kernel, (plan.n_heads, n_m, 1), plan.device)
-        self._prepare_rest = (
-            *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, padded_q),
-            *(tiles.block_m, plan.head_dim, plan.size),
-        )
-        grid = (-(-plan.seqlen_k // tiles.block_n), plan.num_kv_heads, plan.batch)
-        self._main = Launch(backward_wide_kernel if wide else backward_kernel, grid, plan.device)
-        self._main_rest = (
-            *(plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, padded_q, n_m, plan.window_size),
-            *(plan.softmax_scale * LOG2_E, plan.softmax_scale, tiles.block_m, tiles.block_n, plan.size),
-            *(1 if wide else 2, plan.causal, plan.window_size > 0, plan.masked(tiles.block_n)),
-        )
-        self._finish = Launch(finish_kernel, (plan.n_heads, n_m * tiles.fragments, 1), plan.device)
-        self._finish_rest = (
-            *(*dq.stride()[:3], plan.num_heads, plan.seqlen_q, n_m, plan.softmax_scale),
-            *(tiles.block_m, tiles.fragments, plan.head_dim),
-        )
-
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        rows, fragments = self._rooms()
-        dq, dk, dv = self._new(q), self._new(k), self._new(v)
-        self._prepare(out, dout, lse, rows[0], rows[1], *self._prepare_rest)
-        self._main(
-            *(self._q(q), self._k(k), self._v(v), self._do(dout), self._dq(fragments)),
-            *(self._dk(dk), self._dv(dv), self._row(rows[0]), self._row(rows[1])),
-            *self._main_rest,
-        )
-        self._finish(fragments, dq, *self._finish_rest)
-        return dq, dk, dv
-
-    def _rooms(self) -> tuple[torch.Tensor, torch.Tensor]:
-        rows = torch.empty(self._rows, dtype=torch.float32, device=self.device)
-        return rows, torch.zeros(self._fragments, dtype=torch.float32, device=self.device)
 
 
 class _NoGuard:

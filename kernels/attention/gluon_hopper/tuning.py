@@ -27,7 +27,7 @@ class BackwardTiles:
 
     block_m: int  # queries of a step
     block_n: int  # keys of a program
-    fragments: int  # 64 x 64 pieces of dQ that a step adds
+    fragments: int = 0  # 64 x 64 pieces of dQ that a step adds
 
 
 FORWARD = {
@@ -39,7 +39,7 @@ SHORT_64 = ForwardTiles(block_n=128, consumers=2, q_slots=2, kv_slots=3, turns=T
 BACKWARD = {
     64: BackwardTiles(block_m=128, block_n=128, fragments=2),
     128: BackwardTiles(block_m=64, block_n=128, fragments=2),
-    256: BackwardTiles(block_m=64, block_n=64, fragments=4),
+    256: BackwardTiles(block_m=64, block_n=64),
 }
 
 

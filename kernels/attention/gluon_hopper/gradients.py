@@ -1,0 +1,150 @@
+"""The launches of a backward: up to head_dim 128 one kernel that adds up dQ in float32, beyond it two without."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import torch
+
+from kernels.attention.gluon_hopper import tuning
+from kernels.attention.gluon_hopper.backward import backward_kernel
+from kernels.attention.gluon_hopper.backward_queries import wide_queries_kernel
+from kernels.attention.gluon_hopper.backward_wide import wide_keys_kernel
+from kernels.attention.gluon_hopper.conversion import finish_kernel, prepare_kernel
+from kernels.attention.gluon_hopper.launch import Descriptor, Launch
+
+LOG2_E = math.log2(math.e)
+FRAGMENT = 64 * 64  # numbers of dQ that a consumer adds at once
+SLOTS = 2  # blocks of queries under way
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class Shape(Protocol):
+    """What a plan knows."""
+
+    device: torch.device
+    batch: int
+    num_heads: int
+    num_kv_heads: int
+    n_heads: int
+    group_size: int
+    seqlen_q: int
+    seqlen_k: int
+    head_dim: int
+    size: int
+    causal: bool
+    window_size: int
+    softmax_scale: float
+
+    def masked(self, block_n: int) -> bool: ...
+    def new(self, like: torch.Tensor) -> torch.Tensor: ...
+
+
+class _Backward:
+    """What both have: descriptors of the inputs, and delta."""
+
+    def __init__(
+        self, plan: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, dout: torch.Tensor
+    ) -> None:
+        self.plan, self.tiles = plan, tuning.BACKWARD[plan.size]
+        self.n_m = -(-plan.seqlen_q // self.tiles.block_m)
+        self.padded_q = self.n_m * self.tiles.block_m
+        block_q, block_kv = [1, 1, self.tiles.block_m, plan.size], [1, 1, self.tiles.block_n, plan.size]
+        self.q, self.dq, self.dout = (Descriptor(x, block_q) for x in (q, plan.new(q), dout))
+        self.k, self.v = Descriptor(k, block_kv), Descriptor(v, block_kv)
+        self.dk, self.dv = Descriptor(plan.new(k), block_kv), Descriptor(plan.new(v), block_kv)
+        self.row = Descriptor(self.rows()[0], [self.tiles.block_m])
+        self._prepare = Launch(prepare_kernel, (plan.n_heads, self.n_m, 1), plan.device)
+        self._prepare_rest = (
+            *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q),
+            *(self.tiles.block_m, plan.head_dim, plan.size),
+        )
+        self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
+        self.scales = (plan.softmax_scale * LOG2_E, plan.softmax_scale)
+        self.constants = (
+            *(self.tiles.block_m, self.tiles.block_n, plan.size, SLOTS),
+            *(plan.causal, plan.window_size > 0, plan.masked(self.tiles.block_n)),
+        )
+
+    def rows(self) -> torch.Tensor:
+        """Room for lse and delta, padded to whole tiles."""
+        return torch.empty(2, self.plan.n_heads * self.padded_q, dtype=torch.float32, device=self.plan.device)
+
+    def prepare(self, out: torch.Tensor, lse: torch.Tensor, dout: torch.Tensor) -> torch.Tensor:
+        """lse and delta = rowsum(dout x out)."""
+        rows = self.rows()
+        self._prepare(out, dout, lse, rows[0], rows[1], *self._prepare_rest)
+        return rows
+
+    def over_keys(self, kernel: Any) -> Launch:
+        """A launch with a program for each tile of keys."""
+        tiles = -(-self.plan.seqlen_k // self.tiles.block_n)
+        return Launch(kernel, (tiles, self.plan.num_kv_heads, self.plan.batch), self.plan.device)
+
+
+class NarrowBackward(_Backward):
+    """delta, all gradients, and dQ from float32 fragments to its own dtype."""
+
+    def __init__(self, plan: Shape, q: torch.Tensor, *others: torch.Tensor) -> None:
+        super().__init__(plan, q, *others)
+        self._n_fragments = plan.n_heads * self.n_m * self.tiles.fragments
+        self._fragment = Descriptor(self._fragments(), [FRAGMENT // 256, 256])
+        self._main = self.over_keys(backward_kernel)
+        self._main_rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
+        self._finish = Launch(finish_kernel, (plan.n_heads, self.n_m * self.tiles.fragments, 1), plan.device)
+        self._finish_rest = (
+            *(*plan.new(q).stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
+            *(self.tiles.block_m, self.tiles.fragments, plan.head_dim),
+        )
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        dout: torch.Tensor,
+    ) -> Tensors:
+        dq, dk, dv = self.plan.new(q), self.plan.new(k), self.plan.new(v)
+        fragments = self._fragments()
+        lse, delta = self.prepare(out, lse, dout)
+        self._main(
+            *(self.q(q), self.k(k), self.v(v), self.dout(dout), self._fragment(fragments), self.dk(dk), self.dv(dv)),
+            *(self.row(lse), self.row(delta), *self._main_rest),
+        )
+        self._finish(fragments, dq, *self._finish_rest)
+        return dq, dk, dv
+
+    def _fragments(self) -> torch.Tensor:
+        shape = (self._n_fragments * (FRAGMENT // 256), 256)
+        return torch.zeros(shape, dtype=torch.float32, device=self.plan.device)
+
+
+class WideBackward(_Backward):
+    """delta, dK and dV, dQ."""
+
+    def __init__(self, plan: Shape, *tensors: torch.Tensor) -> None:
+        super().__init__(plan, *tensors)
+        self._keys = self.over_keys(wide_keys_kernel)
+        self._keys_rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
+        tiles = -(-plan.seqlen_q // (2 * self.tiles.block_m))
+        self._queries = Launch(wide_queries_kernel, (tiles, plan.num_heads, plan.batch), plan.device)
+        self._queries_rest = (*self.sizes, plan.window_size, *self.scales, *self.constants)
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        dout: torch.Tensor,
+    ) -> Tensors:
+        dq, dk, dv = self.plan.new(q), self.plan.new(k), self.plan.new(v)
+        lse, delta = self.prepare(out, lse, dout)
+        inputs = (self.q(q), self.k(k), self.v(v), self.dout(dout))
+        self._keys(*inputs, self.dk(dk), self.dv(dv), self.row(lse), self.row(delta), *self._keys_rest)
+        self._queries(*inputs, self.dq(dq), lse, delta, *self._queries_rest)
+        return dq, dk, dv

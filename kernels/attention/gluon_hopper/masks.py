@@ -1,0 +1,83 @@
+"""Which keys a query sees: by tile, to skip the others, and by element. Causal is aligned bottom-right."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+@gluon.jit
+def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr,
+            WINDOW: gl.constexpr):  # fmt: skip
+    """Key blocks [low, high) that the query tile sees; those in [left, right) need no mask."""
+    first = m * TILE + seqlen_k - seqlen_q  # the key at the diagonal of the first row
+    last = first + TILE - 1
+    low = gl.to_tensor(0)
+    high = gl.cdiv(seqlen_k, BLOCK_N)
+    right = seqlen_k // BLOCK_N
+    if CAUSAL:
+        high = gl.minimum(high, gl.cdiv(gl.maximum(last + 1, 0), BLOCK_N))
+        right = gl.minimum(right, gl.maximum(first + 1, 0) // BLOCK_N)
+    elif WINDOW:
+        high = gl.minimum(high, gl.cdiv(gl.maximum(last + window, 0), BLOCK_N))
+        right = gl.minimum(right, gl.maximum(first + window, 0) // BLOCK_N)
+    left = low
+    if WINDOW:
+        low = gl.maximum(first - window + 1, 0) // BLOCK_N
+        left = gl.cdiv(gl.maximum(last - window + 1, 0), BLOCK_N)
+    high = gl.maximum(high, low + 1)
+    right = gl.maximum(gl.minimum(right, high - 1), low)
+    return low, gl.minimum(gl.maximum(left, low), right), right, high
+
+
+@gluon.jit
+def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+                  CAUSAL: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
+    """Query blocks [low, high) that see keys n0 .. n0 + BLOCK_N; those in [left, right) need no mask."""
+    shift = seqlen_k - seqlen_q
+    low = gl.to_tensor(0)
+    high = n_m
+    left = low
+    right = n_m
+    if CAUSAL:
+        low = gl.maximum(n0 - shift, 0) // BLOCK_M
+        left = gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 - shift, 0), BLOCK_M)
+    elif WINDOW:
+        low = gl.maximum(n0 - window + 1 - shift, 0) // BLOCK_M
+        left = gl.cdiv(gl.maximum(n0 + BLOCK_N - window - shift, 0), BLOCK_M)
+    if WINDOW:
+        high = gl.minimum(high, gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 + window - shift, 0), BLOCK_M))
+        right = gl.minimum(right, gl.maximum(n0 + window - shift, 0) // BLOCK_M)
+    high = gl.maximum(high, low)
+    left = gl.minimum(gl.maximum(left, low), high)
+    if n0 + BLOCK_N > seqlen_k:
+        left = high
+    return low, left, gl.minimum(gl.maximum(right, left), high), high
+
+
+@gluon.jit
+def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
+    """x (queries down, keys across from `key` on) with `value` where hidden; `diagonal` is the first row's own key."""
+    layout: gl.constexpr = x.type.layout
+    keys = key + gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
+    rows = diagonal + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
+    return gl.where(_visible(rows, keys, seqlen_k, window, CAUSAL, WINDOW), x, value)
+
+
+@gluon.jit
+def hide_queries(x, diagonal, key, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
+    """The same for keys down and queries across, with zeros."""
+    layout: gl.constexpr = x.type.layout
+    keys = key + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
+    rows = diagonal + gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
+    return gl.where(_visible(rows, keys, seqlen_k, window, CAUSAL, WINDOW), x, 0.0)
+
+
+@gluon.jit
+def _visible(rows, keys, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
+    keep = keys < seqlen_k
+    if CAUSAL:
+        keep = keep & (keys <= rows)
+    if WINDOW:
+        keep = keep & (rows - keys < window)
+        if not CAUSAL:
+            keep = keep & (keys - rows < window)
+    return keep
