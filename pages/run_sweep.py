@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.ui import guard, live, messages, planning
 
-messages.header("Run sweep", ":material/play_circle:", "Measure on a device of this machine, one sweep at a time.")
+messages.header("Run sweep", ":material/play_circle:", "Measure on this machine, one sweep a device at a time.")
 allowed = guard.may_run()
 live.follow(allowed)
 
