@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.forward import assign, visible
-from kernels.attention.triton_fa2.prepare import load_rows, padded, pinned, products, store_rows
+from kernels.attention.triton_fa2.prepare import add_product, load_rows, padded, products, store_rows
 
 
 @triton.jit
@@ -68,9 +68,7 @@ def _dkdv_of_queries(
         delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
         p = tl.exp2(scores - lse[None, :])
         dout = load_rows(dout_ptr + member * do_h, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        dv = tl.dot(p.to(dout.dtype), dout, dv, input_precision=PRECISION)
-        if COPIED:
-            dv = pinned(dv)
+        dv = add_product(dv, p.to(dout.dtype), dout, COPIED, PRECISION)
         dp = products(
             v, dout, v_base, start_n, v_n, seqlen_k, dot_ptr + copy, start, seqlen_q,
             BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
@@ -78,7 +76,7 @@ def _dkdv_of_queries(
         ds = p * (dp - delta[None, :])
         if COPIED:  # again, late: held since above, its parts are spilled
             q = load_rows(q_ptr + member * q_h, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
+        dk = add_product(dk, ds.to(q.dtype), q, COPIED, PRECISION)
     return dk, dv
 
 
