@@ -69,6 +69,22 @@ def variants(chips: Iterable[int] = CHIPS, masks: Iterable[str] = ("causal",)) -
                 yield Variant(kernel, chip, precision, head_dim, tile, mask)
 
 
+def largest(wanted: Iterable[Variant]) -> list[Variant]:
+    """Of the variants that differ in the tile alone, the one that holds most: if it fits, the others do."""
+    found: dict[tuple[str, int, str, int, str], Variant] = {}
+    for variant in wanted:
+        key = (variant.kernel, variant.chip, variant.precision, variant.head_dim, variant.mask)
+        if key not in found or _holds(variant.tile) > _holds(found[key].tile):
+            found[key] = variant
+    return list(found.values())
+
+
+def _holds(tile: Tile) -> tuple[int, int]:
+    """Rows in shared memory, streamed ones once a stage, and as a tie-break what a thread has in registers."""
+    own, streamed = max(tile.block_m, tile.block_n), min(tile.block_m, tile.block_n)
+    return own + streamed * tile.num_stages, tile.block_m * tile.block_n // tile.num_warps
+
+
 def compile_variant(variant: Variant) -> Report:
     """Compile for the variant's chip and read what the result needs."""
     compiled = _compile(_KERNELS[variant.kernel], variant)
@@ -147,16 +163,24 @@ def _argument(name: str, variant: Variant) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; 1 if anything does not fit."""
+    """Print the table; 1 if anything does not fit or spills too much."""
     parser = argparse.ArgumentParser(prog="python -m kernels.offline", description=__doc__.splitlines()[0])
     parser.add_argument("--chips", type=int, nargs="+", default=CHIPS, choices=CHIPS)
     parser.add_argument("--masks", nargs="+", default=["causal"], choices=MASKS)
+    parser.add_argument("--precisions", nargs="+", default=tuning.PRECISIONS, choices=tuning.PRECISIONS)
+    parser.add_argument("--largest", action="store_true", help="only the largest tile of each table row")
+    parser.add_argument("--max-spilled", type=int, help="bytes a thread may spill; more counts as a failure")
     parser.add_argument("--processes", type=int, default=2)
     chosen = parser.parse_args(arguments)
-    reports = []
-    for line in table(_collect(compile_all(variants(chosen.chips, chosen.masks), chosen.processes), reports)):
+    wanted = [v for v in variants(chosen.chips, chosen.masks) if v.precision in chosen.precisions]
+    wanted = largest(wanted) if chosen.largest else wanted
+    reports: list[Report] = []
+    for line in table(_collect(compile_all(wanted, chosen.processes), reports)):
         print(line, flush=True)
-    return int(not all(report.fits for report in reports))
+    most = chosen.max_spilled
+    bad = [r for r in reports if not r.fits or (most is not None and r.spilled_bytes > most)]
+    print(f"{len(reports)} variants, {len(bad)} of them too large" + (f" or over {most} bytes" if most else ""))
+    return int(bool(bad))
 
 
 def _collect(reports: Iterable[Report], into: list[Report]) -> Iterator[Report]:

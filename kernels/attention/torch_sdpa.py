@@ -1,7 +1,7 @@
 """PyTorch's scaled_dot_product_attention: its own choice of backend (auto), and each backend forced.
 
 Masks. is_causal is aligned top-left in PyTorch, so causal with unequal lengths goes through `causal_lower_right`
-(flash, efficient, auto; seqlen_q up to seqlen_k) or an explicit mask (math; auto where the other does not apply).
+(flash, efficient, auto; on CUDA) or an explicit mask (math, auto).
 Sliding windows need an explicit mask, which only math, efficient and auto take; it has seqlen_q x seqlen_k elements.
 """
 
@@ -29,6 +29,7 @@ _CAN_USE = {
     "cudnn": torch.backends.cuda.can_use_cudnn_attention,
     "efficient": torch.backends.cuda.can_use_efficient_attention,
 }
+MAX_HEADS = 65535  # of the second and third axis of a grid (CUDA C++ Programming Guide, technical specifications)
 _TAKES_MASK = ("auto", "math", "efficient")
 
 
@@ -52,8 +53,7 @@ def attention(
     if variant == "auto":
         return call(q, k, v)
     try:
-        with sdpa_kernel(BACKENDS[variant]), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # PyTorch warns why each backend refuses; the error says it
+        with sdpa_kernel(BACKENDS[variant]):
             return call(q, k, v)
     except RuntimeError as error:
         if "No available kernel" not in str(error) and "No viable backend" not in str(error):
@@ -69,6 +69,8 @@ def _mask(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, vari
     seqlen_q, seqlen_k = q.shape[2], k.shape[2]
     if not window_size and (not causal or seqlen_q == seqlen_k):
         return None
+    if _undefined_rows(variant, q.device.type, seqlen_q, seqlen_k, causal, window_size):
+        raise UnsupportedCase(_UNDEFINED.format(variant=variant, seqlen_q=seqlen_q, seqlen_k=seqlen_k))
     if not window_size and variant != "math" and q.device.type == "cuda" and seqlen_q <= seqlen_k:
         return causal_lower_right(seqlen_q, seqlen_k)
     if variant not in _TAKES_MASK:
@@ -78,24 +80,38 @@ def _mask(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, vari
     return hidden_keys(seqlen_q, seqlen_k, causal, window_size, q.device).logical_not_()
 
 
+_UNDEFINED = (
+    "torch_sdpa_{variant} does not define queries that see no key (seqlen_q {seqlen_q}, seqlen_k {seqlen_k}); "
+    "torch_sdpa_math does."
+)
+
+
+def _undefined_rows(variant: str, device: str, seqlen_q: int, seqlen_k: int, causal: bool, window_size: int) -> bool:
+    """Whether some query sees no key where PyTorch then returns something else than 0 (seen on an H200, torch 2.11)."""
+    blind = seqlen_q - seqlen_k - (0 if causal else window_size - 1)
+    return blind > 0 and bool(causal or window_size) and variant != "math" and device == "cuda"
+
+
 def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
     """Rules first, then PyTorch's own answer where this machine can give it."""
     name = f"torch_sdpa_{variant}"
-    lengths_known = case.seqlen_q is not None and case.seqlen_k is not None
-    if case.causal and lengths_known and not case.window_size and case.seqlen_q != case.seqlen_k:
-        if variant == "flash" and device.type == "cpu":
+    if case.seqlen_q is not None and case.seqlen_k is not None:
+        lengths, window_size = (case.seqlen_q, case.seqlen_k), case.window_size or 0
+        if _undefined_rows(variant, device.type, *lengths, bool(case.causal), window_size):
+            return _UNDEFINED.format(variant=variant, seqlen_q=case.seqlen_q, seqlen_k=case.seqlen_k)
+        if variant == "flash" and device.type == "cpu" and case.causal and lengths[0] != lengths[1]:
             return f"{name} has no bottom-right causal mask on the CPU; torch_sdpa_math has."
-        if variant in ("flash", "efficient") and case.seqlen_q > case.seqlen_k:
-            return f"{name} does not define rows that see no key (seqlen_q {case.seqlen_q} > seqlen_k {case.seqlen_k})."
-    if device.type != "cuda" or variant not in _CAN_USE or not torch.cuda.is_available():
+    if device.type != "cuda":
         return None
+    if variant == "flash" and case.dtype == "float32":
+        return f"{name} supports bfloat16 and float16 on CUDA, not float32."
+    if variant in ("auto", "flash", "cudnn") and (case.num_heads or 0) > MAX_HEADS:
+        return f"{name} launches a grid row a head and supports {MAX_HEADS} heads at most, not {case.num_heads}."
+    if variant not in _CAN_USE or not torch.cuda.is_available():
+        return None
+    num_heads = case.num_heads or 1
     answer = _pytorch_refuses(
-        variant,
-        case.dtype,
-        case.head_dim,
-        case.num_heads or 1,
-        case.num_kv_heads or case.num_heads or 1,
-        bool(case.causal),
+        variant, case.dtype, case.head_dim, num_heads, case.num_kv_heads or num_heads, bool(case.causal)
     )
     return f"{name}: {answer}" if answer else None
 
@@ -141,6 +157,6 @@ IMPLEMENTATIONS = (
         unequal_causal=False,
         min_compute_capability=(8, 0),
     ),
-    _implementation("efficient", "PyTorch's SDPA, memory-efficient backend", devices=("cuda",)),
+    _implementation("efficient", "PyTorch's SDPA, memory-efficient backend", devices=("cuda",), gqa=False),
     _implementation("math", "PyTorch's SDPA, its C++ composition of matmuls and softmax", materialises_scores=True),
 )

@@ -80,6 +80,7 @@ def test_flash_and_math_and_auto_run_on_the_cpu():
     assert reasons["torch_sdpa_cudnn"] == "torch_sdpa_cudnn runs on cuda, not on cpu."
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch warns why each backend refuses before it raises
 @pytest.mark.parametrize("variant", ["cudnn", "efficient"])
 def test_a_backend_that_pytorch_lacks_is_an_unsupported_case(variant):
     q = torch.randn(1, 1, 8, 16)
@@ -91,6 +92,29 @@ def test_a_mask_for_a_backend_without_masks_is_an_unsupported_case():
     q = torch.randn(1, 1, 8, 16)
     with pytest.raises(UnsupportedCase, match="takes no mask"):
         torch_sdpa.attention(q, q, q, causal=True, window_size=3, variant="flash")
+
+
+H200 = registry.Device(type="cuda", name="NVIDIA H200", compute_capability=(9, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "sentence"),
+    [
+        ("torch_sdpa_flash", {"dtype": "float32"}, "supports bfloat16 and float16 on CUDA, not float32"),
+        ("torch_sdpa_cudnn", {"dtype": "float32"}, "does not support float32"),
+        ("torch_sdpa_auto", {"seqlen": 64, "seqlen_k": 32}, "does not define queries that see no key"),
+        ("torch_sdpa_cudnn", {"seqlen_k": 256}, "does not support causal masks with seqlen_q different from seqlen_k"),
+        ("torch_sdpa_efficient", {"num_kv_heads": 1}, "does not support fewer key heads than query heads"),
+        ("torch_sdpa_flash", {"window_size": 16}, "does not support sliding windows"),
+        ("torch_sdpa_flash", {"num_heads": 70000, "num_kv_heads": 70000}, "supports 65535 heads at most, not 70000"),
+        ("torch_sdpa_flash", {"head_dim": 512}, "does not support head_dim 512"),
+    ],
+)
+def test_what_a_backend_lacks_on_a_gpu_is_one_sentence(name, changes, sentence):
+    fields = {"batch": 1, "num_heads": 2, "seqlen": 128, "head_dim": 64, "dtype": "bfloat16", "causal": True}
+    reason = registry.get(name).reason_against(attention_case(**fields | changes), H200)
+    assert reason.startswith(name)
+    assert sentence in reason
 
 
 def test_every_implementation_has_its_own_name():

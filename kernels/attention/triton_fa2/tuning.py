@@ -4,7 +4,7 @@ A row of a table is a ladder of (rows, Tile). `rows` is the least number of quer
 over batch and heads and divided by the number of multiprocessors, from which the tile is used: a single short head
 needs small tiles to reach every multiprocessor, a large batch needs large ones for reuse.
 
-Rows marked "measured" were swept with `python -m kernels.bench sweep` on the chip named (log: kernels/NOTES.md). The
+Rows marked "measured" were swept with every plausible tile on the chip named (log: kernels/NOTES.md). The
 others are expected: chosen so that `python -m kernels.offline` shows no spills and a fit in shared memory.
 """
 
@@ -166,7 +166,7 @@ _SM_90 = {
             32: _row((0, 16, 128, 4, 3), (24, 32, 128, 2, 3), (100, 64, 128, 4, 3)),
             64: _row((0, 16, 128, 4, 3), (24, 64, 128, 4, 3), (1000, 64, 64, 4, 2)),
             128: _row((0, 16, 128, 4, 3), (50, 64, 64, 4, 3)),
-            256: _row((0, 16, 32, 4, 2), (24, 32, 32, 4, 2), (48, 64, 32, 4, 2), (256, 128, 64, 8, 2)),
+            256: _row((0, 16, 64, 4, 2), (50, 128, 64, 8, 2)),
         },
         "ieee": _IEEE["forward"],
         "tf32": {
@@ -183,7 +183,7 @@ _SM_90 = {
             32: _row((0, 16, 128, 4, 3), (50, 64, 128, 4, 3), (100,)),
             64: _row((0, 16, 128, 4, 3), (24, 32, 128, 4, 3), (50, 64, 128, 4, 3), (100,)),
             128: _row((0, 16, 128, 4, 3), (24, 32, 128, 8, 2), (50, 64, 32, 4, 3), (100,)),
-            256: _row((0, 16, 32, 4, 2), (24,)),
+            256: _row((0, 16, 64, 4, 2), (50,)),
         },
         "ieee": _IEEE["both"],
         "tf32": {
@@ -200,7 +200,7 @@ _SM_90 = {
             32: _row((0, 16, 128, 4, 3), (50, 64, 128, 4, 3)),
             64: _row((0, 16, 128, 4, 3), (24, 64, 128, 4, 3), (1000, 64, 64, 4, 3)),
             128: _row((0, 16, 128, 4, 3), (50, 64, 64, 4, 3), (200, 128, 64, 8, 3)),
-            256: _row((0, 16, 32, 4, 2), (24, 32, 32, 4, 2), (48, 64, 32, 8, 1)),
+            256: _row((0, 16, 64, 4, 2), (50, 64, 64, 4, 2), (200, 128, 32, 8, 2)),
         },
         "ieee": _IEEE["dq"],
         "tf32": {
@@ -217,14 +217,14 @@ _SM_90 = {
             32: _row((0, 128, 16, 4, 3), (50, 128, 64, 4, 3)),
             64: _row((0, 128, 16, 4, 3), (200, 128, 64, 4, 2)),
             128: _row((0, 128, 16, 4, 3), (50, 128, 32, 8, 3), (200, 64, 128, 8, 3)),
-            256: _row((0, 32, 16, 4, 2), (24, 32, 32, 8, 2), (48, 32, 64, 8, 2)),
+            256: _row((0, 64, 16, 4, 2), (50, 64, 32, 8, 2), (200, 32, 32, 4, 2)),
         },
         "ieee": _IEEE["dkdv"],
         "tf32": {
             16: _row((0, 64, 16, 2, 2), (100, 64, 64, 4, 2)),
             32: _row((0, 64, 16, 4, 2), (100, 64, 64, 4, 2)),
             64: _row((0, 64, 16, 4, 2), (100, 64, 64, 4, 2)),
-            128: _row((0, 64, 16, 4, 2), (100, 64, 64, 4, 2)),
+            128: _row((0, 64, 16, 4, 2), (100, 32, 64, 4, 2)),
             256: _row((0, 16, 16, 4, 1)),
         },
     },

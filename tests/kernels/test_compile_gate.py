@@ -1,0 +1,46 @@
+"""Every tile must fit its chip: compiled for it without a GPU, in processes without the interpreter's variable."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+ROOT = Path(__file__).parents[2]
+# head_dim 64 and 128 tiles on an H200 are faster with a few spilled values than the next smaller tile without
+SPILLED_BYTES = 512
+RUNS = {
+    "16-bit": ["--precisions", "half", "--largest"],
+    "TF32": ["--precisions", "tf32", "--largest"],
+    # FMA code, the same on every chip: once for each table
+    "IEEE float32": ["--precisions", "ieee", "--largest", "--chips", "86", "90"],
+}
+
+
+def offline(*arguments: str) -> subprocess.CompletedProcess:
+    """`python -m kernels.offline`, one process less when the tests run in several."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    processes = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
+    command = [sys.executable, "-m", "kernels.offline", "--processes", processes, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments", RUNS.values(), ids=RUNS.keys())
+def test_every_table_row_fits_its_chip_and_hardly_spills(arguments):
+    answer = offline(*arguments, "--max-spilled", str(SPILLED_BYTES))
+    print(answer.stdout)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_a_tile_that_is_too_large_is_found():
+    code = (
+        "from kernels.offline import Variant, compile_variant; from kernels.attention.triton_fa2.tuning import Tile\n"
+    )
+    code += "report = compile_variant(Variant('forward', 86, 'half', 128, Tile(128, 128, 8, 3)))\n"
+    code += "print(report.fits, report.shared_bytes > 101376)"
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert answer.stdout.split() == ["False", "True"], answer.stderr
