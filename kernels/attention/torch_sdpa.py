@@ -12,7 +12,6 @@ from functools import cache, partial
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.attention.torch_naive import hidden_keys
@@ -72,6 +71,8 @@ def _mask(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, vari
     if _undefined_rows(variant, q.device.type, seqlen_q, seqlen_k, causal, window_size):
         raise UnsupportedCase(_UNDEFINED.format(variant=variant, seqlen_q=seqlen_q, seqlen_k=seqlen_k))
     if not window_size and variant != "math" and q.device.type == "cuda" and seqlen_q <= seqlen_k:
+        from torch.nn.attention.bias import causal_lower_right  # brings torch._dynamo, seconds at import
+
         return causal_lower_right(seqlen_q, seqlen_k)
     if variant not in _TAKES_MASK:
         raise UnsupportedCase(

@@ -50,6 +50,7 @@ def _refuse_cpu(q: torch.Tensor) -> None:
         raise UnsupportedCase(reason)
 
 
+@cache
 def _cpu_reason(dtype: str | None) -> str | None:
     if dtype == "bfloat16":
         return (
