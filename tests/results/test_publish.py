@@ -24,9 +24,16 @@ def test_a_published_run_has_the_same_numbers_and_says_what_it_is(tmp_path: Path
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled", "running"])
-def test_only_a_finished_run_is_published(tmp_path: Path, state: str) -> None:
-    with pytest.raises(JournalError, match="only a finished local run"):
-        publish(_run(tmp_path, state=state), target=tmp_path / "published")
+def test_a_run_that_was_cut_off_says_so(tmp_path: Path, state: str) -> None:
+    folder = _run(tmp_path, state=state)
+    shipped = publish(folder, target=tmp_path / "published")
+    assert shipped.run().notes == f"Not a whole sweep: {folder.condition()} after 1 of 1 cells."
+
+
+def test_a_run_that_still_runs_is_not_published(tmp_path: Path) -> None:
+    folder = _run(tmp_path, state="running")
+    with folder.lock(), pytest.raises(JournalError, match="only a local run that ended"):
+        publish(folder, target=tmp_path / "published")
 
 
 def test_a_commit_that_the_run_knows_is_not_replaced(tmp_path: Path) -> None:
