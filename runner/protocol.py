@@ -17,7 +17,7 @@ class Protocol:
     precision: float = 0.01  # stop once half the 95 % interval of the median is within this share of it
     least: int = 20  # samples of one measurement, whatever the cap says
     least_slow: int = 6  # of a slow call; fewer than 6 samples give no 95 % interval
-    patience_ms: float = 10_000.0  # what the least samples may take before they become fewer
+    patience_ms: float = 300.0  # what the least samples may take before they become fewer
     most: int = 90
 
     @property
