@@ -168,11 +168,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--chips", type=int, nargs="+", default=CHIPS, choices=CHIPS)
     parser.add_argument("--masks", nargs="+", default=["causal"], choices=MASKS)
     parser.add_argument("--precisions", nargs="+", default=tuning.PRECISIONS, choices=tuning.PRECISIONS)
+    parser.add_argument("--head-dims", type=int, nargs="+", default=tuning.BLOCK_DIMS, choices=tuning.BLOCK_DIMS)
     parser.add_argument("--largest", action="store_true", help="only the largest tile of each table row")
     parser.add_argument("--max-spilled", type=int, help="bytes a thread may spill; more counts as a failure")
     parser.add_argument("--processes", type=int, default=2)
     chosen = parser.parse_args(arguments)
-    wanted = [v for v in variants(chosen.chips, chosen.masks) if v.precision in chosen.precisions]
+    every = variants(chosen.chips, chosen.masks)
+    wanted = [v for v in every if v.precision in chosen.precisions and v.head_dim in chosen.head_dims]
     wanted = largest(wanted) if chosen.largest else wanted
     reports: list[Report] = []
     for line in table(_collect(compile_all(wanted, chosen.processes), reports)):
