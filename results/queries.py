@@ -15,6 +15,7 @@ from results.slices import where as _where
 __all__ = ["AS_PUBLISHED", "NOT_SAID", "Filters"]
 
 TIE = 1.02  # closer than this is no difference
+TF32 = r"implementation LIKE '%\_tf32' ESCAPE '\'"  # another precision than its column's float32: no winner
 MEMORY_METRICS = (
     "peak_memory_mb",
     "extra_memory_mb",
@@ -79,16 +80,21 @@ def grid(store: Store, filters: Filters) -> pd.DataFrame:
 
 
 def winners(store: Store, filters: Filters) -> pd.DataFrame:
-    """Of every cell the fastest implementation, those it ties with, and what failed; `winner` is NULL if all did."""
+    """Of every cell the fastest implementation, those it ties with, and what failed; `winner` is NULL if all did.
+
+    `status` is NULL too where no number is there and not every implementation has been tried yet.
+    """
     ctes, params = _cells(filters)
     return store.query(
         f"""{ctes},
         raced AS (
-            SELECT *, status = 'ok' AND measured = max(measured) OVER cell AS valid FROM grid
-            WINDOW cell AS (PARTITION BY dtype, seqlen, head_dim)
+            SELECT *, status = 'ok' AND measured = max(measured) OVER cell AND NOT ({TF32}) AS valid,
+                   count(*) OVER cell AS tried
+            FROM grid WINDOW cell AS (PARTITION BY dtype, seqlen, head_dim)
         ),
         marked AS (
-            SELECT *, min(latency_ms) FILTER (valid) OVER cell AS best_ms,
+            SELECT *, max(tried) OVER (PARTITION BY dtype) AS planned,
+                   min(latency_ms) FILTER (valid) OVER cell AS best_ms,
                    arg_min(p20, latency_ms) FILTER (valid) OVER cell AS best_p20,
                    arg_min(p80, latency_ms) FILTER (valid) OVER cell AS best_p80
             FROM raced WINDOW cell AS (PARTITION BY dtype, seqlen, head_dim)
@@ -99,9 +105,10 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
                arg_min(speedup, latency_ms) FILTER (valid) AS speedup,
                list(implementation ORDER BY latency_ms) FILTER (valid AND ({_TIED})) AS tied,
                list(implementation || ' ' || status ORDER BY implementation) FILTER (status <> 'ok') AS failed,
-               mode(status) FILTER (status <> 'ok') AS status,
+               CASE WHEN count(*) FILTER (valid) > 0 OR any_value(tried) = any_value(planned)
+                    THEN mode(status) FILTER (status <> 'ok') END AS status,
                count(*) FILTER (valid) AS contenders, max(cases) AS cases
-        FROM marked GROUP BY ALL ORDER BY dtype, seqlen, head_dim""",
+        FROM marked GROUP BY dtype, seqlen, head_dim ORDER BY dtype, seqlen, head_dim""",
         params,
     )
 
@@ -111,7 +118,8 @@ def ranking(store: Store, filters: Filters) -> pd.DataFrame:
     ctes, params = _cells(filters)
     return store.query(
         f"""{ctes}
-        SELECT implementation, geomean(speedup) AS speedup, min(speedup) AS lowest, max(speedup) AS highest,
+        SELECT implementation, {TF32} AS tf32,
+               geomean(speedup) AS speedup, min(speedup) AS lowest, max(speedup) AS highest,
                count(speedup) AS compared, count(latency_ms) AS measured,
                (SELECT count(*) FROM (SELECT DISTINCT {CASE_KEY} FROM paired)) AS cases,
                count(*) FILTER (status NOT IN ('ok', 'skipped')) AS failures,

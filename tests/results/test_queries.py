@@ -145,6 +145,33 @@ def test_who_measured_only_part_of_a_cell_cannot_win_it(home, opened):
     assert (row["winner"], row["cases"]) == ("slow", 2)
 
 
+def test_tf32_is_ranked_but_wins_no_float32_cell(home, opened):
+    case = _case(dtype="float32")
+    _run(home, "a", _latency("slow", 3.0, case), _latency("fast", 1.5, case), _latency("fast_tf32", 0.5, case))
+    store = opened()
+    assert queries.winners(store, SLICE)["winner"].tolist() == ["fast"]
+    assert queries.ranking(store, SLICE).set_index("implementation")["tf32"].to_dict() == {
+        "fast": False,
+        "fast_tf32": True,
+        "slow": False,
+    }
+
+
+def test_a_cell_that_a_run_has_not_come_to_is_not_called_a_failure(home, opened):
+    whole, begun, lost = _case(128), _case(256), _case(512)
+    _run(
+        home,
+        "a",
+        *(_latency("slow", 3.0, whole), _latency("never", Status.UNSUPPORTED, whole)),
+        _latency("never", Status.UNSUPPORTED, begun),
+        *(_latency("slow", Status.OOM, lost), _latency("never", Status.OOM, lost)),
+    )
+    won = queries.winners(opened(), SLICE).set_index("seqlen")
+    assert won.loc[[256, 512], "winner"].isna().all()
+    assert won.loc[256, "status"] != won.loc[256, "status"]  # missing
+    assert won.loc[512, "status"] == "oom"
+
+
 def test_ranking_counts_coverage_and_each_kind_of_failure(home, opened):
     rows = [_latency("slow", 2.0, _case(n)) for n in (128, 256, 512)]
     rows += [_latency("fast", 1.0, _case(128)), _latency("fast", Status.OOM, _case(256))]
