@@ -27,6 +27,8 @@ def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = 
         raise JournalError(f"{shipped.path} exists; remove it first to publish run {run.run_id!r} anew.")
     shipped.path.mkdir(parents=True)
     shutil.copyfile(folder.journal_path, shipped.journal_path)
+    if state := folder.read_state():
+        shipped.write_state(state)
     notes = run.notes if condition == "finished" else _cut_off(folder, condition)
     shipped.write_run(replace(run, source="published", git_commit=git_commit or run.git_commit, notes=notes))
     return shipped

@@ -28,6 +28,7 @@ def test_a_run_that_was_cut_off_says_so(tmp_path: Path, state: str) -> None:
     folder = _run(tmp_path, state=state)
     shipped = publish(folder, target=tmp_path / "published")
     assert shipped.run().notes == f"Not a whole sweep: {folder.condition()} after 1 of 1 cells."
+    assert shipped.condition() == folder.condition()
 
 
 def test_a_run_that_still_runs_is_not_published(tmp_path: Path) -> None:
