@@ -125,8 +125,9 @@ def cancel(run_id: str, home: Path | None = None) -> None:
     """Ask a run to stop; its supervisor does so within seconds. Raises LaunchError if it cannot be asked."""
     _reap()
     folder = _folder(run_id, home)
-    if not folder.is_alive():
-        raise LaunchError(f"Run {run_id!r} is not running; it is {folder.condition()}.")
+    condition = folder.condition()  # a run that has ended may hold its lock for a moment longer
+    if condition != "running":
+        raise LaunchError(f"Run {run_id!r} is not running; it is {condition}.")
     try:
         folder.request_cancel()
     except JournalError as error:
