@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_a_second_sweep_on_a_device_is_refused_with_the_name_of_the_first(home) 
 
 
 def test_a_cancelled_sweep_can_be_resumed_to_its_end(home, wait_for) -> None:
-    run_id = launch.start(SMALL)
+    run_id = launch.start(replace(SMALL, changes={"seqlen": "128,256,512,768", "head_dim": "16"}))
     wait_for(lambda: launch.status(run_id).done, "the first cell")
     launch.cancel(run_id)
     status = wait_for(lambda: (s := launch.status(run_id)).state != "running" and s, "the cancel")
