@@ -82,6 +82,7 @@ class Implementation:
     materialises_scores: bool = False  # memory grows with seqlen squared
     interpreted_on_cpu: bool = False  # runs there only to be checked, never to be timed
     unavailable: str | None = None  # why it cannot run on this machine at all
+    optional: bool = False  # another project's package: a sweep that does not name it goes without where it is missing
     refuses: Callable[[AttentionCase, Device], str | None] | None = None  # further rules of its own
 
     @property

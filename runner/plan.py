@@ -33,10 +33,15 @@ def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> lis
 
 
 def chosen(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
-    """The sweep with the implementations named. Raises UnknownImplementation naming those that exist."""
-    if not named:
-        return sweep
+    """The sweep with the implementations named, or its own without optional ones that are not installed here.
+
+    Raises UnknownImplementation naming those that exist.
+    """
     existing = registry.implementations()
+    if not named:
+        missing = {i.name for i in existing.values() if i.optional and i.unavailable}
+        kept = tuple(name for name in sweep.implementations if name not in missing)
+        return dataclasses.replace(sweep, implementations=kept)
     for name in named:
         if name not in existing:
             raise UnknownImplementation(f"Unknown implementation {name!r}. Available: {', '.join(existing)}.")

@@ -18,6 +18,7 @@ TORCH = (
     "torch_sdpa_math",
 )
 OURS = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper")
+PEERS = ("flash_attn_4",)  # take part where they are installed
 
 
 class SweepError(ValueError):
@@ -110,6 +111,18 @@ SWEEPS: dict[str, Sweep] = {
             causal=(False, True),
             tokens=16384,
             hidden=2048,
+            implementations=TORCH + OURS + PEERS,
+        ),
+        Sweep(
+            name="window_gqa",
+            description="A sliding window of 1024 keys over 32 query heads on 8 key heads, beside FlexAttention",
+            seqlen=(4096, 16384),
+            head_dim=(128,),
+            dtype=("bfloat16",),
+            num_heads=(32,),
+            num_kv_heads=(8,),
+            window_size=(1024,),
+            implementations=TORCH + OURS + PEERS + ("torch_flex",),
         ),
     )
 }

@@ -111,3 +111,13 @@ def test_a_cell_without_a_number_has_a_row_for_each_timing() -> None:
         ("kernel", Status.OOM, "too large", None),
         ("eager", Status.OOM, "too large", None),
     ]
+
+
+def test_another_projects_package_takes_part_where_it_is_installed_or_named(monkeypatch) -> None:
+    sweep = dataclasses.replace(sweeps.get("quick"), implementations=("torch_naive", "flash_attn_4"))
+    peer = registry.get("flash_attn_4")
+    for unavailable, expected in ((None, ("torch_naive", "flash_attn_4")), ("not installed", ("torch_naive",))):
+        known = {**registry.implementations(), peer.name: dataclasses.replace(peer, unavailable=unavailable)}
+        monkeypatch.setattr(registry, "implementations", lambda known=known: known)
+        assert plan.chosen(sweep, None).implementations == expected
+        assert plan.chosen(sweep, ("flash_attn_4",)).implementations == ("flash_attn_4",)
