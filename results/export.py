@@ -6,12 +6,12 @@ CSV and Parquet have the columns of `COLUMNS`: the fields of a journal line in i
 
 - nothing is an empty cell; empty text is a lone apostrophe;
 - numbers are written so that they read back equal, booleans are `true` and `false`;
-- `samples` and `flags` are JSON arrays, `run_sweep` is a JSON object;
+- `samples`, `flags` and `round_sizes` are JSON arrays, `run_sweep` and `run_measured_tflops` are JSON objects;
 - a text that starts with one of = + - @ ' or a tab or a carriage return has an apostrophe in front, so that no
   spreadsheet runs it as a formula. `unguard` takes exactly that away: one leading apostrophe of any text cell.
 
 JSON is `{"runs": [...], "measurements": [...]}`, both as in a run folder. Markdown is for reading: it leaves out
-samples and empty columns.
+samples, rounds and empty columns.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ import duckdb
 import pandas as pd
 
 from results.ingest import COLUMNS as STORED
-from results.ingest import RUN_COLUMNS
+from results.ingest import RUN_COLUMNS, RUN_OBJECTS
 from results.store import Store
 
 FIELDS = tuple(name for name in STORED if name != "measurement_id")
 RUN_FIELDS = tuple(name for name in RUN_COLUMNS if name != "run_id")
 COLUMNS = FIELDS + tuple(f"run_{name}" for name in RUN_FIELDS)
-_SWEEP = RUN_FIELDS.index("sweep")
+_OBJECTS = tuple(RUN_FIELDS.index(name) for name in RUN_OBJECTS)
 
 _KINDS = {f"run_{name}": "BIGINT" if kind == "INTEGER" else kind for name, kind in RUN_COLUMNS.items()}
 _TYPES = {name: (STORED | _KINDS)[name] for name in COLUMNS}
+_NOT_FOR_READING = ("samples", "round_sizes", "run_sweep")
 _GUARDED = ("=", "+", "-", "@", "'", "\t", "\r")
 _SELECT = ", ".join("time_text" if name == "time" else name for name in FIELDS)
 _SELECT_RUN = ", ".join("created_text" if name == "created" else name for name in RUN_FIELDS)
@@ -112,7 +113,8 @@ class _Table:
         chosen = f"SELECT DISTINCT run_id FROM results WHERE {where}"
         sql = f"SELECT run_id, {_SELECT_RUN} FROM runs WHERE run_id IN ({chosen}) ORDER BY created, run_id"
         for run_id, *values in store.rows(sql, params):
-            values[_SWEEP] = json.loads(values[_SWEEP])
+            for at in _OBJECTS:
+                values[at] = None if values[at] is None else json.loads(values[at])
             self.runs[run_id] = tuple(values)
 
     def rows(self) -> Iterator[tuple]:
@@ -166,7 +168,7 @@ def _json(table: _Table, file: BinaryIO) -> None:
 def _markdown(table: _Table, file: BinaryIO) -> None:
     rows = list(table.rows())
     used = [any(row[index] not in (None, []) for row in rows) for index in range(len(COLUMNS))]
-    shown = [index for index, name in enumerate(COLUMNS) if used[index] and name not in ("samples", "run_sweep")]
+    shown = [index for index, name in enumerate(COLUMNS) if used[index] and name not in _NOT_FOR_READING]
     lines = [[COLUMNS[index] for index in shown], ["---"] * len(shown)]
     lines += [[_words(row[index]) for index in shown] for row in rows]
     file.write("".join(f"| {' | '.join(line)} |\n" for line in lines).encode())

@@ -20,6 +20,8 @@ from results.journal import JournalError, line_of, parse_line
 from results.records import (
     CASE_FIELDS,
     DTYPES,
+    INPUTS,
+    LATER_CASE_FIELDS,
     LEVELS,
     MODES,
     STATISTICS,
@@ -50,7 +52,9 @@ _SQL_TYPES = {
     "bool": "BOOLEAN",
     "tuple[float, ...]": "DOUBLE[]",
     "tuple[str, ...]": "VARCHAR[]",
+    "tuple[int, ...]": "INTEGER[]",
     "dict[str, Any]": "VARCHAR",
+    "dict[str, float]": "VARCHAR",
 }
 
 
@@ -62,6 +66,9 @@ def _types(record: type, leave_out: str) -> dict[str, str]:
 # in the order of a journal line
 COLUMNS = _types(Measurement, "case") | _types(Case, "") | {"measurement_id": "VARCHAR"}
 RUN_COLUMNS = _types(Run, "")
+RUN_OBJECTS = tuple(f.name for f in fields(Run) if str(f.type).startswith("dict"))  # stored as JSON
+# Fields that journals have only since they were added; a line without them is as good.
+_LATER = ("round_sizes", "sm_clock_mhz", "config", *LATER_CASE_FIELDS)
 NUMBERS = ("value", "mean", "std", "p20", "p80", "ci_low", "ci_high")
 
 _ESCAPE = r'["\\/bfnrt]|u[0-9a-ce-f][0-9a-f]{3}|ud[0-7][0-9a-f]{2}|ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}'
@@ -74,6 +81,7 @@ _SHAPES = {
     "BOOLEAN": r"(?:null|true|false)",
     "DOUBLE[]": rf"\[(?:{_FLOAT}(?:,{_FLOAT})*)?\]",
     "VARCHAR[]": rf"\[(?:{_TEXT}(?:,{_TEXT})*)?\]",
+    "INTEGER[]": r"\[(?:\d{1,9}(?:,\d{1,9})*)?\]",
 }
 _MEANINGS = {
     "VARCHAR": "text that UTF-8 can hold",
@@ -82,6 +90,7 @@ _MEANINGS = {
     "BOOLEAN": "true or false",
     "DOUBLE[]": "a list of numbers",
     "VARCHAR[]": "a list of texts",
+    "INTEGER[]": "a list of whole numbers",
 }
 
 
@@ -92,13 +101,15 @@ def _one_of(possible: Iterable[str]) -> str:
 _PATTERNS = {name: _SHAPES[kind] for name, kind in COLUMNS.items()}
 _PATTERNS |= {name: _TEXT for name in ("run_id", "implementation", "metric")}
 _PATTERNS |= {"level": _one_of(LEVELS), "dtype": _one_of(DTYPES), "mode": _one_of(MODES)}
+_PATTERNS |= {"inputs": _one_of(INPUTS)}
 _PATTERNS |= {"timing": _one_of(TIMINGS), "statistic": _one_of(STATISTICS), "measurement_id": '"[0-9a-f]{20}"'}
 _POSITIVE = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")
 _PATTERNS |= {name: r"(?:null|[1-9]\d{0,8})" for name in _POSITIVE}
 
 
 def _line_pattern(special: dict[str, str]) -> str:
-    return r"\{" + ",".join(f'"{name}":{(_PATTERNS | special)[name]}' for name in COLUMNS) + r"\}"
+    first, *others = ((name, f'"{name}":{(_PATTERNS | special)[name]}') for name in COLUMNS)
+    return r"\{" + first[1] + "".join(f"(?:,{p})?" if name in _LATER else f",{p}" for name, p in others) + r"\}"
 
 
 _WITH_NUMBERS = _line_pattern({"status": '"ok"', "value": _FLOAT})
@@ -108,13 +119,24 @@ CANONICAL = f"(?:{_WITH_NUMBERS}|{_WITHOUT_NUMBERS})"
 
 _STRUCTURE = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in COLUMNS.items()})
 _AS_TIME = "make_timestamp(epoch_us(try_cast({} AS TIMESTAMPTZ)))"  # an offset is honoured, none means UTC
+_AS_STORED = {"time": _AS_TIME.format("time"), "round_sizes": "coalesce(round_sizes, [])"}
 _INSERT = f"""
     INSERT INTO measurements ({", ".join(COLUMNS)}, time_text)
-    SELECT {", ".join(_AS_TIME.format("time") if name == "time" else name for name in COLUMNS)}, time
+    SELECT {", ".join(_AS_STORED.get(name, name) for name in COLUMNS)}, time
     FROM (SELECT unnest(json_transform(line, '{_STRUCTURE}')) FROM incoming)
 """
+
+
 # What Measurement.measurement_id is made of, in its order; odd characters may differ, and then get the closer look.
-_CASE_KEY = ", ".join(f"'{', ' * bool(at)}\"{name}\": ', key[{at + 2}]" for at, name in enumerate(sorted(CASE_FIELDS)))
+def _key_part(at: int, name: str) -> str:
+    """A field of the case within the id's text; one that came later is left out where nothing is said."""
+    part = f"'{', ' * bool(at)}\"{name}\": ', key[{at + 2}]"
+    if name not in LATER_CASE_FIELDS:
+        return part
+    return f"CASE WHEN coalesce(key[{at + 2}]::VARCHAR, 'null') = 'null' THEN '' ELSE concat({part}) END"
+
+
+_CASE_KEY = ", ".join(_key_part(at, name) for at, name in enumerate(sorted(CASE_FIELDS)))
 _OTHER_KEYS = ("implementation", "mode", "timing", "metric", "baseline", "origin")
 _KEYS = [f"$.{name}" for name in ("run_id", *sorted(CASE_FIELDS), *_OTHER_KEYS)]
 _OTHER_KEY = ", ".join(f"', ', key[{at}]" for at in range(len(CASE_FIELDS) + 2, len(_KEYS) + 1))
@@ -149,8 +171,8 @@ def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> list[Problem]:
     row, problems = {"created_text": run.created if isinstance(run.created, str) else None}, []
     for name, kind in RUN_COLUMNS.items():
         value = getattr(run, name)
-        if name == "sweep":
-            value = json.dumps(value)
+        if name in RUN_OBJECTS:
+            value = None if value is None else json.dumps(value)
         elif not _fits(value, kind):
             problems.append((run.run_id, 0, f"run.json: {name} is {value!r}; it must be {_MEANINGS[kind]}."))
             value = None

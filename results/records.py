@@ -19,6 +19,8 @@ MODES = ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train")
 TIMINGS = ("kernel", "eager")
 SOURCES = ("local", "published", "upload")
 STATISTICS = ("median", "mean", "max", "single", "printed")
+INPUTS = ("normal", "outliers", "large")  # runner.subjects says what each is
+PEAKS = (*DTYPES, "tf32")  # what a measured peak can be of; float32 is IEEE, tf32 is float32 on tensor cores
 
 
 class Status(StrEnum):
@@ -56,10 +58,12 @@ class Case:
     window_size: int | None = None
     page_size: int | None = None
     latent_dim: int | None = None
+    inputs: str | None = None  # the data it is computed on, one of INPUTS
 
     def __post_init__(self) -> None:
         _one_of("level", self.level, LEVELS)
         _one_of("dtype", self.dtype, DTYPES)
+        _one_of("inputs", self.inputs, INPUTS)
         for name in ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v"):
             _whole_number(name, getattr(self, name), minimum=1)
         for name in ("window_size", "page_size", "latent_dim"):
@@ -71,6 +75,8 @@ class Case:
 
 
 CASE_FIELDS = tuple(f.name for f in fields(Case))
+# Later than the first journals: not part of a measurement's id where the source did not say, so that old ids hold.
+LATER_CASE_FIELDS = ("inputs",)
 
 
 def attention_case(
@@ -84,8 +90,9 @@ def attention_case(
     num_kv_heads: int | None = None,
     seqlen_k: int | None = None,
     window_size: int = 0,
+    inputs: str | None = None,
 ) -> Case:
-    """A fully specified attention operator case: every field said, absent features 0."""
+    """A fully specified attention operator case: every field of its shape said, absent features 0."""
     return Case(
         level="op",
         subject="attention",
@@ -101,6 +108,7 @@ def attention_case(
         window_size=window_size,
         page_size=0,
         latent_dim=0,
+        inputs=inputs,
     )
 
 
@@ -131,6 +139,9 @@ class Measurement:
     printed: str | None = None  # the published cell to the letter
     origin: str | None = None  # where in the source: section, row and column
     time: str | None = None  # UTC, ISO 8601
+    round_sizes: tuple[int, ...] = ()  # how many of the samples each round took, in their order; () if not said
+    sm_clock_mhz: float | None = None  # median SM clock while it was taken
+    config: str | None = None  # what the implementation chose: tiles, warps, stages; None if it has no choice
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status(self.status))
@@ -152,6 +163,7 @@ class Measurement:
     def measurement_id(self) -> str:
         """The same number of the same run always has the same id, so a repeat adds nothing."""
         case = case_to_json(self.case)
+        case = {name: value for name, value in case.items() if value is not None or name not in LATER_CASE_FIELDS}
         key = (self.run_id, case, self.implementation, self.mode, self.timing, self.metric, self.baseline)
         text = json.dumps((*key, self.origin), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
@@ -191,12 +203,18 @@ class Run:
     seed: int | None = None
     command: str | None = None  # repeats the run
     notes: str | None = None
+    measured_tflops: dict[str, float] | None = None  # of a large matrix product, by dtype or "tf32", on this machine
+    measured_gbs: float | None = None  # of a copy in device memory, 10^9 bytes read or written a second
     sweep: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _one_of("source", self.source, SOURCES)
         if not self.run_id or "/" in self.run_id or self.run_id.startswith("."):
             raise RecordError(f"run_id {self.run_id!r} is not a plain folder name.")
+        for name, rate in (self.measured_tflops or {}).items():
+            _one_of("measured_tflops", name, PEAKS)
+            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
+                raise RecordError(f"measured_tflops of {name} is {rate!r}; it must be a number above 0.")
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
@@ -221,8 +239,8 @@ def measurement_from_json(record: dict[str, Any]) -> Measurement:
     try:
         case = Case(**{name: record.get(name) for name in CASE_FIELDS})
         values = {name: record[name] for name in names if name in record}
-        values["samples"] = tuple(values.get("samples") or ())
-        values["flags"] = tuple(values.get("flags") or ())
+        for name in ("samples", "flags", "round_sizes"):
+            values[name] = tuple(values.get(name) or ())
         return Measurement(case=case, **values)
     except (TypeError, ValueError) as error:
         raise RecordError(str(error)) from error
@@ -237,7 +255,7 @@ def run_from_json(record: dict[str, Any]) -> Run:
     """The run of a run.json. Raises RecordError if a field is missing, unknown or breaks a rule."""
     try:
         return Run(**record)
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         raise RecordError(str(error)) from error
 
 

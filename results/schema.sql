@@ -30,6 +30,8 @@ CREATE TABLE IF NOT EXISTS runs (
     seed BIGINT,
     command VARCHAR,
     notes VARCHAR,
+    measured_tflops VARCHAR,  -- JSON: dtype to 10^12 operations a second
+    measured_gbs DOUBLE,
     sweep VARCHAR  -- JSON
 );
 
@@ -50,6 +52,7 @@ CREATE TABLE IF NOT EXISTS measurements (
     window_size INTEGER,
     page_size INTEGER,
     latent_dim INTEGER,
+    inputs VARCHAR,
     implementation VARCHAR NOT NULL,
     mode VARCHAR,
     timing VARCHAR,
@@ -71,7 +74,10 @@ CREATE TABLE IF NOT EXISTS measurements (
     printed VARCHAR,
     origin VARCHAR,
     time TIMESTAMP,
-    time_text VARCHAR  -- as the journal says it
+    time_text VARCHAR,  -- as the journal says it
+    round_sizes INTEGER[],
+    sm_clock_mhz DOUBLE,
+    config VARCHAR
 );
 
 -- How far each run folder has been read; written in the same transaction as its rows.
@@ -101,6 +107,6 @@ CREATE TABLE IF NOT EXISTS store (
 
 CREATE OR REPLACE VIEW results AS
 SELECT m.*, r.source, r.report, r.title, r.created, r.gpu_name, r.device_type, r.gpu_memory_mb,
-       r.compute_capability, r.torch, r.triton
+       r.compute_capability, r.torch, r.triton, r.measured_tflops, r.measured_gbs
 FROM measurements m
 JOIN runs r USING (run_id);

@@ -122,7 +122,7 @@ class _Reader:
         check_metric(record.get("metric"))
         if empty := [name for name in ("run_id", "implementation", "status") if name not in record]:
             raise CellError(f"{empty[0]} is empty")
-        for name in ("samples", "flags"):
+        for name in ("samples", "flags", "round_sizes"):
             record[name] = tuple(record.get(name) or ())
         try:
             return Measurement(case=self._case(row), **record)
@@ -206,5 +206,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "bool | None": _boolean,
     "tuple[float, ...]": _json,
     "tuple[str, ...]": _json,
+    "tuple[int, ...]": _json,
     "dict[str, Any]": _json,
+    "dict[str, float] | None": _json,
 }

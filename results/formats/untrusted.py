@@ -85,7 +85,7 @@ def fault(name: str, value: Any, kind: str) -> str | None:
     if base in ("int", "float"):
         return _number_fault(value, base, 2**63 - 1 if name in _BIG else LARGEST_WHOLE)
     if base.startswith("tuple"):
-        return _list_fault(value, "str" if "str" in base else "float")
+        return _list_fault(value, next(kind for kind in ("str", "int", "float") if kind in base))
     return None if isinstance(value, dict) else f"is {_shown(value)}, not an object"
 
 

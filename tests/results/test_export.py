@@ -26,8 +26,18 @@ from results.records import (
 )
 from results.store import Store, open_store
 
-CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
-RUN = Run("r1", "upload", created="2026-11-21", gpu_name="=HYPERLINK(1)", tf32=True, seed=2**40, sweep={"a": [1, "=x"]})
+CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True, inputs="outliers")
+RUN = Run(
+    "r1",
+    "upload",
+    created="2026-11-21",
+    gpu_name="=HYPERLINK(1)",
+    tf32=True,
+    seed=2**40,
+    measured_tflops={"float16": 612.5, "tf32": 1.0},
+    measured_gbs=4012.25,
+    sweep={"a": [1, "=x"]},
+)
 TEXTS = [
     "=1+1",
     "+1",
@@ -55,6 +65,14 @@ MEASUREMENTS = [
         for number in NUMBERS
     ),
     Measurement("r1", CASE, "z", "latency_ms", Status.OK, value=1.0, n=2, samples=(0.1, -2e-9), flags=("-a", "b,c")),
+    Measurement(
+        *("r1", CASE, "w", "latency_ms", Status.OK),
+        value=1.0,
+        samples=(1.0, 2.0, 3.0),
+        round_sizes=(2, 1),
+        sm_clock_mhz=1972.5,
+        config="-forward 128x64",
+    ),
     Measurement("r1", Case(level=None, subject=None), "z", "latency_ms", Status.OOM, printed="OOM", time="10:00"),
 ]
 OTHER = Measurement("r2", replace(CASE, dtype="bfloat16"), "x", "latency_ms", Status.OK, mode="fwd", value=2.0)
@@ -81,12 +99,13 @@ def test_what_is_exported_as_csv_is_read_back_equal(opened: Store) -> None:
     exported = export.export(opened, "csv", Selection(run=("r1",)))
     rows = list(csv.DictReader(io.StringIO(exported.decode(), newline="")))
     texts = ("run_id", "implementation", "metric", "status", "mode", "timing", "baseline", "statistic", "note")
-    texts += ("printed", "origin", "time", "level", "subject", "dtype")
+    texts += ("printed", "origin", "time", "level", "subject", "dtype", "inputs", "config")
     for row, measurement in zip(rows, MEASUREMENTS, strict=True):
         record = {name: unguard(row[name]) if name in texts else json.loads(row[name] or "null") for name in FIELDS}
         assert measurement_from_json(record) == measurement
         assert unguard(row["run_gpu_name"]) == RUN.gpu_name
         assert json.loads(row["run_sweep"]) == RUN.sweep
+        assert json.loads(row["run_measured_tflops"]) == RUN.measured_tflops
 
 
 def test_the_importers_read_csv_and_json_as_the_same_runs_and_measurements(opened: Store) -> None:

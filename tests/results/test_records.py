@@ -29,6 +29,7 @@ LATENCY = Measurement(
     [
         LATENCY,
         Measurement("r1", Case(level=None, subject=None), "x", "speedup", Status.OK, baseline="torch", value=2.0),
+        replace(LATENCY, round_sizes=(1, 1), sm_clock_mhz=1980.0, config="128x64", case=replace(CASE, inputs="large")),
         Measurement("r1", CASE, "x", "latency_ms", Status.OUT_OF_RESOURCES, note="needs 300 KB", flags=("retried",)),
     ],
 )
@@ -39,7 +40,9 @@ def test_a_measurement_goes_to_json_and_back(measurement: Measurement) -> None:
 
 
 def test_a_run_goes_to_json_and_back() -> None:
-    run = Run("r1", "local", gpu_name="H200", tf32=False, seed=7, sweep={"name": "quick", "seqlen": [1, 2]})
+    peaks = {"bfloat16": 700.5, "tf32": 400.0}
+    sweep = {"name": "quick", "seqlen": [1, 2]}
+    run = Run("r1", "local", gpu_name="H200", tf32=False, seed=7, measured_tflops=peaks, measured_gbs=4e3, sweep=sweep)
     assert run_from_json(json.loads(json.dumps(run_to_json(run)))) == run
 
 
@@ -55,10 +58,25 @@ def test_a_run_goes_to_json_and_back() -> None:
         ("origin", "row 2"),
         ("case", replace(CASE, seqlen_k=201)),
         ("case", replace(CASE, causal=None)),
+        ("case", replace(CASE, inputs="normal")),
     ],
 )
 def test_the_id_tells_apart_whatever_is_another_number(field: str, value: object) -> None:
     assert replace(LATENCY, **{field: value}).measurement_id != LATENCY.measurement_id
+
+
+def test_a_journal_from_before_a_field_was_added_reads_with_its_ids() -> None:
+    record = measurement_to_json(LATENCY)
+    for name in ("round_sizes", "sm_clock_mhz", "config", "inputs"):
+        del record[name]
+    assert measurement_from_json(record) == LATENCY
+    assert LATENCY.measurement_id == "925cad5a5d284d01d2d0"  # as it was then
+
+
+@pytest.mark.parametrize("peaks", [{"int8": 1.0}, {"bfloat16": 0.0}, {"bfloat16": "fast"}, {"float32": float("inf")}])
+def test_a_measured_peak_is_a_rate_of_a_known_kind(peaks: dict) -> None:
+    with pytest.raises(RecordError, match="measured_tflops"):
+        Run("r1", "local", measured_tflops=peaks)
 
 
 @pytest.mark.parametrize("changes", [{"value": 1.0}, {"samples": ()}, {"note": "again"}, {"time": "2026-11-21"}])
@@ -89,6 +107,7 @@ def test_a_measurement_that_breaks_a_rule_is_refused_with_the_reason(changes: di
     [
         ({"dtype": "bf16"}, "bfloat16"),
         ({"level": "kernel"}, "op, decode"),
+        ({"inputs": "zeros"}, "normal, outliers, large"),
         ({"batch": 0}, "at least 1"),
         ({"seqlen_q": 1.5}, "whole number"),
         ({"head_dim": True}, "whole number"),

@@ -10,13 +10,23 @@ import threading
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import duckdb
 import pytest
 
-from results import journal, store
+from results import ingest, journal, store
 from results.journal import RunFolder, line_of
-from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status, attention_case
+from results.records import (
+    CASE_FIELDS,
+    Case,
+    Measurement,
+    RecordError,
+    Run,
+    Status,
+    attention_case,
+    measurement_to_json,
+)
 from results.store import Store, StoreError, open_store, rebuild
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
@@ -43,6 +53,9 @@ FULL = Measurement(
     printed="0.30",
     origin="Table 1 × é 😀",
     time="2026-11-21T08:30:00+02:00",
+    round_sizes=(2, 1),
+    sm_clock_mhz=1980.0,
+    config="forward 128x64",
 )
 
 
@@ -104,9 +117,28 @@ def test_a_measurement_is_stored_to_the_last_digit(opened: Store, folder: RunFol
     row = opened.rows(f"SELECT {', '.join([*names, *CASE_FIELDS])} FROM measurements")[0]
     stored = dict(zip([*names, *CASE_FIELDS], row, strict=True))
     case = Case(**{name: stored.pop(name) for name in CASE_FIELDS})
-    stored |= {"samples": tuple(stored["samples"]), "flags": tuple(stored["flags"])}
+    stored |= {name: tuple(stored[name]) for name in ("samples", "flags", "round_sizes")}
     assert Measurement(case=case, time=FULL.time, **stored) == FULL
     assert opened.rows("SELECT time::VARCHAR, time_text FROM measurements") == [("2026-11-21 06:30:00", FULL.time)]
+
+
+def test_a_journal_from_before_a_field_was_added_reads_the_same(opened: Store, folder: RunFolder) -> None:
+    later = ("round_sizes", "sm_clock_mhz", "config", "inputs")
+    plain = latency(1, round_sizes=(), sm_clock_mhz=None, config=None)
+    old = {name: value for name, value in measurement_to_json(plain).items() if name not in later}
+    folder.journal_path.write_text(json.dumps(old, separators=(",", ":")) + "\n")
+    with patch.object(ingest, "_mend", side_effect=AssertionError("the line took the slow way")):
+        assert (opened.refresh(), opened.problems) == (1, [])
+    assert opened.rows("SELECT measurement_id, round_sizes, sm_clock_mhz, config, inputs FROM results") == [
+        (plain.measurement_id, [], None, None, None)
+    ]
+
+
+@pytest.mark.parametrize("inputs", [None, "normal", "outliers"])
+def test_the_store_knows_the_id_of_a_line_whatever_its_inputs(opened: Store, folder: RunFolder, inputs) -> None:
+    folder.append(latency(1, case=replace(CASE, inputs=inputs)))
+    with patch.object(ingest, "_mend", side_effect=AssertionError("the line took the slow way")):
+        assert (opened.refresh(), opened.problems) == (1, [])
 
 
 def test_random_numbers_survive_the_way_through_json(opened: Store, folder: RunFolder) -> None:
