@@ -26,6 +26,7 @@ from results.formats import UploadError, import_understanding, understand
 from results.formats.upload import Understanding
 from results.journal import JournalError, RunFolder
 from results.listing import comparison_lines, finding_lines
+from results.recommend import commands as recommending
 from results.records import Measurement, Run
 from results.reports import ReportError
 from results.reports import get as report_named
@@ -33,6 +34,7 @@ from results.reports import names as report_names
 from results.reports.beside import speedups_beside
 from results.reports.rendering import Runs
 from results.store import Store, StoreError, open_store, rebuild
+from results.view import ViewError
 
 
 class CommandError(RuntimeError):
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of stdout has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (CommandError, JournalError, ReportError, StoreError, UploadError) as error:
+    except (CommandError, JournalError, ReportError, StoreError, UploadError, ViewError) as error:
         return _complain(str(error))
     except OSError as error:
         return _complain(f"{error.filename or 'The output'} cannot be used: {error.strerror}.")
@@ -93,6 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="as data")
     command.add_argument("--strict", action="store_true", help="exit status 1 if anything impossible is found")
     command.set_defaults(command=_check)
+
+    recommending.add(commands, _store, _output)
 
     command = commands.add_parser("rebuild", help="make the database anew from the run folders")
     command.set_defaults(command=_rebuild)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from results.records import CASE_FIELDS
+
 NOT_SAID = "not said"
 AS_PUBLISHED = "as published"  # the timing of rows whose source did not say how time was taken
 RESULTS = "(SELECT results.*, runs.sweep FROM results JOIN runs USING (run_id))"
 
 WORKLOAD = (
     f"CASE WHEN coalesce(level, 'op') = 'op' THEN coalesce(subject, '{NOT_SAID}') "
-    f"ELSE level || ' ' || coalesce(subject, '{NOT_SAID}') END"
+    f"ELSE level || ' ' || coalesce(subject, '{NOT_SAID}') END "
+    "|| CASE WHEN inputs <> 'normal' THEN ', ' || inputs || ' inputs' ELSE '' END"
 )
 MASK = (
     f"CASE WHEN causal IS NULL THEN '{NOT_SAID}' WHEN causal THEN 'causal' ELSE 'full' END "
@@ -31,10 +34,8 @@ SHAPE = (
 TIMING = f"coalesce(timing, '{AS_PUBLISHED}')"
 MODE = f"coalesce(mode, '{NOT_SAID}')"
 GPU = f"coalesce(gpu_name, '{NOT_SAID}')"
-CASE_KEY = (
-    "level, subject, batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v, dtype, causal, "
-    "window_size, page_size, latent_dim"
-)
+# Inputs that a source did not name are taken as normal ones, so that runs from before they were said are the same case.
+CASE_KEY = ", ".join("nullif(inputs, 'normal')" if name == "inputs" else name for name in CASE_FIELDS)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,68 @@
+"""The commands `rule` and `render` of `python -m results`: a slice as a rule, and as a report."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import BinaryIO
+
+from results import view
+from results.recommend import rule
+from results.reports.html import html_page
+from results.slices import Filters
+from results.store import Store
+
+Stores = Callable[[], AbstractContextManager[Store]]
+Outputs = Callable[[str | None], AbstractContextManager[BinaryIO]]
+_ONE = ("gpu", "workload", "mask", "mode", "timing", "baseline", "shape")
+_MANY = {"dtype": str, "implementation": str, "source": str, "run": str, "seqlen": int, "head_dim": int}
+_RULES = {"python": rule.as_python, "json": rule.as_json}
+
+
+def add(commands: argparse._SubParsersAction, stores: Stores, outputs: Outputs) -> None:
+    """Both commands, working on what these two open."""
+    command = commands.add_parser("rule", help="which implementation and SDPA backend to use by shape, as a file")
+    command.add_argument("--format", choices=sorted(_RULES), default="python")
+    _add_filters(command)
+    command.set_defaults(command=lambda options: _rule(options, stores, outputs))
+
+    command = commands.add_parser("render", help="a filtered view as a Markdown or HTML report")
+    command.add_argument("--format", choices=("html", "md"), default="md")
+    _add_filters(command)
+    command.set_defaults(command=lambda options: _render(options, stores, outputs))
+
+
+def _add_filters(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--output", metavar="FILE", help="instead of stdout")
+    for name in _ONE:
+        command.add_argument(f"--{name}", help="as the pages choose it if left out")
+    for name, kind in _MANY.items():
+        command.add_argument(f"--{name}", type=kind, action="append", default=[], help="may be given several times")
+
+
+def _filters(options: argparse.Namespace) -> Filters:
+    one = {name: getattr(options, name) for name in _ONE}
+    return Filters(**one, **{name: tuple(getattr(options, name)) for name in _MANY})
+
+
+def _rule(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> int:
+    """Of every mask and mode that is not chosen, unlike a view."""
+    asked = _filters(options)
+    with stores() as store:
+        whole = view.complete(store, asked)
+        wanted = Filters(**(vars(whole) | {name: getattr(asked, name) for name in ("mask", "mode", "shape")}))
+        text = _RULES[options.format](rule.rule_of(store, wanted))
+    return _write(text, options, outputs)
+
+
+def _render(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> int:
+    with stores() as store:
+        text = view.render(store, view.complete(store, _filters(options)))
+    return _write(html_page(text) if options.format == "html" else text, options, outputs)
+
+
+def _write(text: str, options: argparse.Namespace, outputs: Outputs) -> int:
+    with outputs(options.output) as file:
+        file.write(text.encode())
+    return 0

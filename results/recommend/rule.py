@@ -1,0 +1,162 @@
+"""The rule that follows from stored results: which implementation, and which backend of PyTorch's
+scaled_dot_product_attention, for a shape; as data, as JSON and as a Python file that stands alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from results.recommend import nearest as nearest_module
+from results.recommend.races import Race, decide, races
+from results.slices import Filters
+from results.store import Store
+from results.view import ViewError
+
+# As torch.nn.attention.SDPBackend calls them.
+BACKENDS = {
+    "torch_sdpa_flash": "FLASH_ATTENTION",
+    "torch_sdpa_cudnn": "CUDNN_ATTENTION",
+    "torch_sdpa_efficient": "EFFICIENT_ATTENTION",
+    "torch_sdpa_math": "MATH",
+}
+POINT = (
+    *("mask", "mode", "dtype", "batch", "num_heads", "num_kv_heads", "seqlen", "head_dim"),
+    *("implementation", "latency_ms", "ties", "backend", "backend_ms", "run"),
+)
+
+
+class RuleError(ViewError):
+    """A slice that no rule follows from; the message says why."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The winners of a GPU's measured shapes."""
+
+    gpu: str
+    timing: str
+    sources: tuple[str, ...]  # published, upload, local
+    runs: tuple[str, ...]
+    points: tuple[Mapping[str, Any], ...]  # one a shape that something could run, with the names of POINT
+
+    @property
+    def basis(self) -> str:
+        """What the rule rests on, in one sentence."""
+        return (
+            f"The fastest correct implementation by {self.timing} time of {len(self.points)} shapes on {self.gpu}, "
+            f"from {', '.join(self.runs)}; ties are those that a verdict cannot tell from it."
+        )
+
+
+def rule_of(store: Store, filters: Filters) -> Rule:
+    """The rule of a slice; of all its modes and masks where the filters name none. Raises RuleError of nothing."""
+    field = races(store, filters)
+    points = tuple(point for race in field if (point := _point(race)))
+    if not points:
+        raise RuleError(f"Nothing has a time on {filters.gpu} in this slice; choose another GPU, mode or timing.")
+    sources = sorted({entry.source for race in field for entry in race.values()})
+    runs = tuple(sorted({point["run"] for point in points}))
+    return Rule(str(filters.gpu), str(filters.timing), tuple(sources), runs, points)
+
+
+def choose(rule: Rule, *, count: int = 1, **shape: Any) -> list[tuple[float, Mapping[str, Any]]]:
+    """The measured shapes nearest to one, nearest first, with their distance. Raises LookupError if none is like it."""
+    return nearest_module.nearest(rule.points, count=count, **shape)
+
+
+def as_json(rule: Rule) -> str:
+    """The rule as data."""
+    record = {"gpu": rule.gpu, "timing": rule.timing, "basis": rule.basis, "sources": rule.sources, "runs": rule.runs}
+    lines = ",\n  ".join(json.dumps(dict(point)) for point in rule.points)
+    return json.dumps(record)[:-1] + f', "weights": {json.dumps(nearest_module.WEIGHTS)}, "points": [\n  {lines}\n]}}\n'
+
+
+def as_python(rule: Rule) -> str:
+    """The rule as a Python file that needs nothing else: `implementation(...)`, `backend(...)` and `why(...)`."""
+    source = Path(nearest_module.__file__).read_text(encoding="utf-8")
+    nearest_code = source.partition('"""\n')[2].strip()
+    rows = "".join(f"    {tuple(point[name] for name in POINT)!r},\n" for point in rule.points)
+    return _TEMPLATE.format(
+        basis=_docstring(rule.basis), gpu=rule.gpu, names=POINT, rows=rows, nearest=nearest_code, calls=_CALLS
+    )
+
+
+def points_table(points: Sequence[tuple[float, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Points with their distance as rows of a table."""
+    return [{"distance": distance, **point, "ties": ", ".join(point["ties"])} for distance, point in points]
+
+
+def _docstring(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"""', "'''")
+
+
+def _point(race: Race) -> dict[str, Any] | None:
+    """None where nothing has a time, or the size of the shape is not said."""
+    outcome = decide([race])
+    first = next(iter(race.values()))
+    case = first.measurement.case
+    if outcome.winner is None or not case.seqlen_q or not case.head_dim or not case.dtype:
+        return None
+    backends = decide([{name: entry for name, entry in race.items() if name in BACKENDS}])
+    return {
+        "mask": first.mask,
+        "mode": first.measurement.mode,
+        "dtype": case.dtype,
+        "batch": case.batch,
+        "num_heads": case.num_heads,
+        "num_kv_heads": case.num_kv_heads,
+        "seqlen": case.seqlen_q,
+        "head_dim": case.head_dim,
+        "implementation": outcome.winner,
+        "latency_ms": _rounded(outcome.latency_ms),
+        "ties": outcome.ties,
+        "backend": BACKENDS.get(backends.winner or ""),
+        "backend_ms": _rounded(backends.latency_ms),
+        "run": first.measurement.run_id,
+    }
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else float(f"{number:.6g}")
+
+
+_CALLS = '''
+def implementation(dtype, seqlen, head_dim, **shape):
+    """The name of the fastest implementation at the nearest measured shape; `shape` is batch, num_heads,
+    num_kv_heads, causal, window_size and mode ("fwd", "bwd" or "fwd_bwd").
+    """
+    return why(dtype, seqlen, head_dim, **shape)[1]["implementation"]
+
+
+def backend(dtype, seqlen, head_dim, **shape):
+    """The name of the fastest torch.nn.attention.SDPBackend at the nearest measured shape, or None if none ran:
+    sdpa_kernel(getattr(SDPBackend, backend("bfloat16", 4096, 128))).
+    """
+    return why(dtype, seqlen, head_dim, **shape)[1]["backend"]
+
+
+def why(dtype, seqlen, head_dim, **shape):
+    """(distance, point): what the answer rests on; a distance of 0 is that very shape."""
+    return nearest(POINTS, dtype=dtype, seqlen=seqlen, head_dim=head_dim, **shape)[0]
+'''.strip()
+
+_TEMPLATE = '''"""Which attention to use on {gpu}, by shape. Exported by attnbench; standard library only.
+
+{basis}
+Sizes in between go to the nearest measured shape, which `why` names.
+"""
+
+{nearest}
+
+
+{calls}
+
+
+_NAMES = {names!r}
+POINTS = [dict(zip(_NAMES, row)) for row in (
+{rows})]
+'''

@@ -1,0 +1,94 @@
+"""A report in Markdown as one HTML file that needs no network: its own styles, light and dark, and tables that scroll.
+
+It reads the Markdown that this package writes: headings, paragraphs, bullets, pipe tables, bold and code.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #8888; --soft: #8881; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2, h3 { line-height: 1.25; margin: 2rem 0 .6rem; }
+.table { overflow-x: auto; }
+table { border-collapse: collapse; margin: .6rem 0 1rem; font-variant-numeric: tabular-nums; }
+th, td { border: 1px solid var(--line); padding: .25rem .6rem; text-align: left; white-space: nowrap; }
+td.number { text-align: right; }
+td:last-child { white-space: normal; }
+th { background: var(--soft); position: sticky; top: 0; }
+code { background: var(--soft); padding: 0 .25rem; border-radius: 3px; overflow-wrap: anywhere; }
+figure { margin: 1rem 0; }
+"""
+_NUMBER = re.compile(r"[-~]?\*{0,2}[\d,.]+\s*(×|x|%|ms|MB|GB|MiB|GiB)?\*{0,2}")
+_PIPE = re.compile(r"(?<!\\)\|")
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>{style}</style></head>
+<body>
+{body}
+</body></html>
+"""
+
+
+def html_page(markdown: str, figures: Sequence[str] = ()) -> str:
+    """The whole page; `figures` are HTML fragments that go below the title."""
+    blocks = list(_blocks(markdown.splitlines()))
+    title = next((text for text in markdown.splitlines() if text.startswith("# ")), "# Report")[2:]
+    drawn = [f"<figure>{figure}</figure>" for figure in figures]
+    at = 1 if blocks and blocks[0].startswith("<h1") else 0
+    body = "\n".join([*blocks[:at], *drawn, *blocks[at:]])
+    return _PAGE.format(title=html.escape(title), style=_STYLE, body=body)
+
+
+def _blocks(lines: list[str]) -> Iterator[str]:
+    for kind, found in groupby(lines, _kind):
+        group = list(found)
+        if kind == "table":
+            yield _table(group)
+        elif kind == "bullets":
+            items = "".join(f"<li>{_inline(line.strip()[2:])}</li>" for line in group)
+            yield f"<ul>{items}</ul>"
+        elif kind == "heading":
+            yield from (_heading(line) for line in group)
+        elif kind == "text":
+            yield f"<p>{'<br>'.join(_inline(line) for line in group)}</p>"
+
+
+def _kind(line: str) -> str:
+    bare = line.strip()
+    if not bare:
+        return ""
+    if bare.startswith("|"):
+        return "table"
+    if re.match(r"#{1,6} ", line):
+        return "heading"
+    return "bullets" if bare.startswith("- ") else "text"
+
+
+def _heading(line: str) -> str:
+    marks, _, text = line.partition(" ")
+    return f"<h{len(marks)}>{_inline(text)}</h{len(marks)}>"
+
+
+def _table(lines: list[str]) -> str:
+    """A first row that a line of dashes follows is the header."""
+    rows = [[cell.strip().replace("\\|", "|") for cell in _PIPE.split(line.strip())[1:-1]] for line in lines]
+    head = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in rows[0])
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[2:])
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    number = ' class="number"' if _NUMBER.fullmatch(text) else ""
+    return f"<td{number}>{_inline(text)}</td>"
+
+
+def _inline(text: str) -> str:
+    """Bold and code; everything else as it stands."""
+    safe = html.escape(text, quote=False)
+    safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", safe)
+    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", safe)
