@@ -6,18 +6,17 @@ last field, and kernel time never with eager time. Regressions come first: numbe
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from results.derive import geometric_mean
-from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
-from results.verdicts import BAND, Judgement, judge, sampled_in_rounds
+from results.records import Case, Measurement, Run, case_to_json
+from results.remarks import Key, remarks
+from results.verdicts import Judgement, judge, sampled_in_rounds, usual_spread
 
-_CONTROLS = 3  # cells that can speak for the machine
 LOST, GAINED = "LOST", "GAINED"  # a number that only the first, or only the second, has; both were tried
 ORDER = (LOST, "SLOWER", "UNCLEAR", "FASTER", GAINED, "SAME")
 # what of a run can explain a difference, most likely first
@@ -103,8 +102,8 @@ def compare(first: Side, second: Side) -> Comparison:
     protocol = first.run.protocol if first.run.protocol == second.run.protocol else None
     same_run = first.run.run_id == second.run.run_id
     paired = same_run and sampled_in_rounds(protocol)
-    cells = [_cell(before[key], after[key], pair, protocol, paired) for key in before if key in after]
-    cells = [cell for cell in cells if cell]
+    shared = [(before[key], after[key]) for key in before if key in after]
+    cells = [cell for cell in _judged(shared, pair, protocol, paired) if cell]
     cells.sort(key=_urgency)
     tried = Counter((m.timing, pair or m.implementation, m.mode) for m in (before | after).values())
     return Comparison(
@@ -117,7 +116,7 @@ def compare(first: Side, second: Side) -> Comparison:
         cells=tuple(cells),
         only_first=len(before.keys() - after.keys()),
         only_second=len(after.keys() - before.keys()),
-        remarks=tuple(_remarks(cells, before, after, first.run, second.run)),
+        remarks=tuple(remarks(cells, before, after, first.run, second.run)),
     )
 
 
@@ -130,23 +129,38 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     return record
 
 
-_Key = tuple[Case, str | None, str | None, str | None]
-
-
-def _latencies(side: Side) -> dict[_Key, Measurement]:
+def _latencies(side: Side) -> dict[Key, Measurement]:
     """The latencies by cell; of a number printed twice the first."""
-    found: dict[_Key, Measurement] = {}
+    found: dict[Key, Measurement] = {}
     for m in side.measurements:
         if m.metric == "latency_ms" and side.implementation in (None, m.implementation):
-            found.setdefault((m.case, m.mode, m.timing, None if side.implementation else m.implementation), m)
+            name = None if side.implementation else m.implementation
+            found.setdefault((_usual_inputs(m.case), m.mode, m.timing, name), m)
     return found
 
 
-def _cell(first: Measurement, second: Measurement, pair: str | None, protocol: str | None, paired: bool) -> Cell | None:
+def _usual_inputs(case: Case) -> Case:
+    """Journals from before inputs were recorded are of normal ones."""
+    return replace(case, inputs=None) if case.inputs == "normal" else case
+
+
+def _judged(
+    shared: Sequence[tuple[Measurement, Measurement]], pair: str | None, protocol: str | None, paired: bool
+) -> Iterable[Cell | None]:
+    """Each cell beside what is usual among those of its timing: a few rounds say little about their own spread."""
+    for timing in dict.fromkeys(first.timing for first, _ in shared):
+        those = [both for both in shared if both[0].timing == timing]
+        usual = usual_spread(((a, b) for a, b in those if a.value and b.value), paired=paired)
+        for first, second in those:
+            found = None
+            if first.value is not None and second.value is not None:
+                found = judge(first, second, protocol=protocol, paired=paired, like=usual.near(first.value))
+            yield _cell(first, second, pair, found)
+
+
+def _cell(first: Measurement, second: Measurement, pair: str | None, found: Judgement | None) -> Cell | None:
     """None where neither side has a number."""
-    found = None
-    if first.value is not None and second.value is not None:
-        found = judge(first, second, protocol=protocol, paired=paired)
+    if found:
         outcome, reason = str(found.verdict), found.reason
     elif first.value is not None:
         outcome, reason = LOST, _why(second)
@@ -199,69 +213,6 @@ def _mean(timing: str | None, name: str | None, mode: str | None, cells: Sequenc
         outcomes={outcome: outcomes[outcome] for outcome in ORDER if outcomes[outcome]},
         detectable=statistics.median(seen) if seen else None,
     )
-
-
-def _remarks(
-    cells: Sequence[Cell], before: dict[_Key, Measurement], after: dict[_Key, Measurement], first: Run, second: Run
-) -> Iterable[str]:
-    judged = [cell.judgement for cell in cells if cell.judgement]
-    if judged:
-        in_cycles = sum(found.clocks is not None for found in judged)
-        yield (
-            f"SM clocks: {in_cycles} of {len(judged)} pairs name different clocks on both sides and are compared in "
-            "cycles; the others are compared in time, as measured."
-        )
-        if first.run_id != second.run_id:
-            yield "What two runs of the same thing differ by is not in the intervals; only a third run would show it."
-            yield from _control(cells, first, second)
-    if not before.keys() & after.keys():
-        yield _why_nothing_is_shared(before, after)
-
-
-def _control(cells: Sequence[Cell], first: Run, second: Run) -> Iterable[str]:
-    """PyTorch's own kernels as a control: the same version on the same GPU should be as fast as before, within the band
-    and two standard errors of their mean."""
-    if not first.torch or (first.torch, first.gpu_name) != (second.torch, second.gpu_name):
-        return
-    for timing in dict.fromkeys(cell.timing for cell in cells):
-        speedups = [
-            cell.judgement.speedup
-            for cell in cells
-            if cell.timing == timing
-            and cell.implementation.startswith("torch_")
-            and " -> " not in cell.implementation
-            and cell.judgement
-            and cell.judgement.speedup
-        ]
-        if len(speedups) < _CONTROLS:
-            continue
-        mean, doubt = geometric_mean(speedups), 2 * statistics.stdev(map(math.log, speedups)) / math.sqrt(len(speedups))
-        if abs(math.log(mean)) - doubt > math.log1p(BAND):
-            yield (
-                f"The machine differed: the torch_ implementations, the same torch {first.torch} in both runs, are "
-                f"{mean:.3f}x in {timing or 'unsaid'} time over {len(speedups)} cells. The other speedups have that "
-                "in them too."
-            )
-
-
-def _why_nothing_is_shared(before: dict[_Key, Measurement], after: dict[_Key, Measurement]) -> str:
-    """Which fields of the case keep the sides apart, so that a report that leaves them open is understood."""
-    if not before or not after:
-        return f"{'The first' if not before else 'The second'} has no latency."
-    values = [{name: {getattr(key[0], name) for key in side} for name in CASE_FIELDS} for side in (before, after)]
-    apart = [name for name in CASE_FIELDS if not values[0][name] & values[1][name]]
-    names = [{key[1:] for key in side} for side in (before, after)]
-    if apart:
-        said = "; ".join(f"{name} {_some(values[0][name])} and {_some(values[1][name])}" for name in apart)
-        return f"No cell is in both: {said}."
-    if not names[0] & names[1]:
-        return f"No cell is in both: mode, timing and implementation are {_some(names[0])} and {_some(names[1])}."
-    return "No cell is in both: no case is the same in all its fields."
-
-
-def _some(values: Iterable[Any]) -> str:
-    texts = sorted("not said" if value is None else str(value) for value in values)
-    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
 
 
 def _cell_json(cell: Cell) -> dict[str, Any]:

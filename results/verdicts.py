@@ -1,15 +1,18 @@
 """SAME, FASTER, SLOWER or UNCLEAR: what two latencies and their spread allow to say, and what they could have shown.
 
-The verdict is about the second against the first and comes from an interval of the speedup (first over second):
+The verdict is about the second against the first and comes from an interval of the speedup (first over second) that the
+truth leaves to either side with 5 %, as two one-sided tests of equivalence ask (Schuirmann, Journal of Pharmacokinetics
+and Biopharmaceutics 15, 1987, 657). It is the wider of two on either side:
 
-1. within rounds: the 95 % intervals of both medians, combined on the log scale by the method of variance estimates
-   recovery (MOVER: Zou and Donner, Statistics in Medicine 27, 2008, 1693), which keeps their asymmetry;
+1. within rounds: the intervals of both medians, combined on the log scale by the method of variance estimates recovery
+   (MOVER: Zou and Donner, Statistics in Medicine 27, 2008, 1693), which keeps their asymmetry;
 2. between rounds: Student's t over the medians of the rounds, paired where both were sampled in the same interleaved
    rounds. Samples of one round share its clocks and its place in memory, so only rounds repeat the measurement.
 
-The wider end of the two counts on either side. FASTER and SLOWER need the whole interval beyond the band of 2 %, SAME
-needs it inside; anything else is UNCLEAR. What two runs of the same thing differ by (another load, another chip) is in
-neither.
+SAME needs the whole interval inside the band of 2 %. FASTER and SLOWER need it beyond the band, and the same interval
+at 1 % in place of 10 % must not hold 1, so that of two equal noisy things one in a hundred is called different at most.
+Anything else is UNCLEAR. What two runs of the same thing differ by (another load, another chip) is in neither.
+Standard library and records only.
 """
 
 from __future__ import annotations
@@ -17,20 +20,22 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from results.records import Measurement
+from results.round_spread import Rounds, Spread, Usual, half_interval, rounds, spread, usual
 
 BAND = 0.02  # a difference below it is none
-ROUNDS = {"quick": 1, "standard": 3}  # of a run's protocol, as runner.protocol says it
+CERTAINTY = 0.95  # of each end of the interval: both together hold 90 %
+NO_CHANCE = 0.995  # of each end of the interval that must not hold 1
+# presets of runner.protocol by whether they go several times around all implementations of a case
+INTERLEAVED, SINGLE = ("standard",), ("quick",)
 
 _LOG_BAND = math.log1p(BAND)
-_NORMAL = 1.96  # 97.5 % of the normal distribution
-_STUDENT_2 = 4.303  # 97.5 % of Student's t with 2 degrees of freedom: three rounds
-_LEAST_SAMPLES = 6  # fewer have no 95 % interval of the median
-_CLOCK = re.compile(r"SM clock of (\d+) MHz")  # as runner.telemetry notes it
+_NORMAL = statistics.NormalDist().inv_cdf
+_CLOCK = re.compile(r"SM clock of (\d+) MHz")  # as journals noted it that have no clock of their own
 _SAME_CLOCK = 0.01
 
 
@@ -49,8 +54,8 @@ class Judgement:
 
     verdict: Verdict
     speedup: float | None  # first over second: above 1 the second is faster
-    low: float | None  # 95 % interval of the speedup
-    high: float | None
+    low: float | None  # the speedup is below it with 5 %
+    high: float | None  # and above this with 5 %
     detectable: float | None  # the smallest change the two could have shown: 0.03 is 3 %
     basis: str  # what the interval comes from
     reason: str  # one sentence
@@ -59,39 +64,57 @@ class Judgement:
 
 @dataclass(frozen=True)
 class _Interval:
-    """Of the logarithm of the speedup."""
+    """Of the logarithm of the speedup: how far the truth can be to either side."""
 
     middle: float
-    low: float
-    high: float
+    below: float
+    above: float
     basis: str
 
 
-def judge(first: Measurement, second: Measurement, *, protocol: str | None = None, paired: bool = False) -> Judgement:
+def judge(
+    first: Measurement,
+    second: Measurement,
+    *,
+    protocol: str | None = None,
+    paired: bool = False,
+    like: Spread | None = None,
+) -> Judgement:
     """The verdict of the second latency against the first; both have a value.
 
     `protocol` is that of their runs (None: not said or not the same); `paired` says that both were sampled in the same
-    interleaved rounds. The rounds' boundaries are not recorded: the thirds of the samples stand for three rounds, which
-    is exact for slow calls, where every round takes as many, and otherwise blurs them a little.
+    interleaved rounds; `like` is the spread between rounds that is usual for such cells. Where a journal does not say
+    how many samples each round took, the thirds of the samples stand for three rounds.
+
+    Device times taken at different SM clocks are compared in cycles, and what cycles show must show in time too: work
+    bound by memory does not follow the clock. Paired times are not: there the clock is what the two themselves made it.
     """
     if not first.value or not second.value:
         return Judgement(Verdict.UNCLEAR, None, None, None, None, "nothing", "A latency of 0 cannot be compared.")
     ratio = first.value / second.value
-    interval = _interval(first, second, paired=paired)
-    if interval is None:
+    ends = [_interval(first, second, certainty, paired=paired, like=like) for certainty in (CERTAINTY, NO_CHANCE)]
+    if ends[0] is None:
         reason = f"{_without_spread(first, second)}: {ratio:.3f}x cannot be told from chance."
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no spread", reason)
     clocks = _clocks(first, second)
-    if clocks:
-        shift = math.log(clocks[0] / clocks[1])
-        interval = replace(interval, **{end: getattr(interval, end) + shift for end in ("middle", "low", "high")})
-    found = _judgement(interval, _remarks(first, second, clocks, protocol))
-    return _hedged(replace(found, clocks=clocks), first, second)
+    remarks = _remarks(first, second, clocks, protocol, paired=paired)
+    in_time = _judgement(*ends, remarks)
+    if not clocks or paired:
+        return _hedged(in_time, first, second)
+    shift = math.log(clocks[0] / clocks[1])
+    in_cycles = _judgement(*(replace(found, middle=found.middle + shift) for found in ends), remarks)
+    return _confirmed(replace(in_cycles, clocks=clocks), in_time.verdict)
+
+
+def usual_spread(pairs: Iterable[tuple[Measurement, Measurement]], *, paired: bool = False) -> Usual:
+    """What rounds of such cells differ by, for `judge(..., like=usual.near(ms))`: of all pairs of one timing."""
+    cells = ((first, *_rounds_of(first, second, paired=paired)) for first, second in pairs if first.value)
+    return usual((first.value, spread(a, b, paired=together)) for first, a, b, together in cells if a and b)
 
 
 def sampled_in_rounds(protocol: str | None) -> bool:
     """Whether a run of that protocol goes several times around all implementations of a case."""
-    return _rounds(protocol) > 1
+    return _preset(protocol) in INTERLEAVED
 
 
 def relative_half_interval(measurement: Measurement) -> float | None:
@@ -101,77 +124,86 @@ def relative_half_interval(measurement: Measurement) -> float | None:
     return (measurement.ci_high - measurement.ci_low) / 2 / measurement.value
 
 
-def _rounds(protocol: str | None) -> int:
-    """0 where it is not said."""
-    return ROUNDS.get((protocol or "").split("/")[0], 0)
+def sm_clock_mhz(measurement: Measurement) -> int | None:
+    """The SM clock of a measurement; journals from before it was a field only noted a clock that was held back."""
+    if measurement.sm_clock_mhz:
+        return round(measurement.sm_clock_mhz)
+    noted = _CLOCK.search(measurement.note or "")
+    return int(noted[1]) if noted else None
 
 
-def _judgement(interval: _Interval, remarks: Sequence[str]) -> Judgement:
-    low, high = interval.low, interval.high
+def _preset(protocol: str | None) -> str:
+    return (protocol or "").split("/")[0]
+
+
+def _judgement(interval: _Interval, certain: _Interval, remarks: Sequence[str]) -> Judgement:
+    low, high = interval.middle - interval.below, interval.middle + interval.above
+    by_chance = certain.middle - certain.below <= 0 <= certain.middle + certain.above
     span = f"{math.exp(low):.4g}x to {math.exp(high):.4g}x"
-    if low > _LOG_BAND:
-        verdict, why = Verdict.FASTER, f"all of {span} is beyond the band of {BAND:.0%}"
-    elif high < -_LOG_BAND:
-        verdict, why = Verdict.SLOWER, f"all of {span} is beyond the band of {BAND:.0%}"
-    elif low >= -_LOG_BAND and high <= _LOG_BAND:
+    if low >= -_LOG_BAND and high <= _LOG_BAND:
         verdict, why = Verdict.SAME, f"all of {span} is inside the band of {BAND:.0%}"
-    else:
+    elif low <= _LOG_BAND and high >= -_LOG_BAND:
         verdict, why = Verdict.UNCLEAR, f"{span} is partly inside and partly outside the band of {BAND:.0%}"
-    half = max(interval.middle - low, high - interval.middle)
+    elif by_chance:
+        verdict, why = Verdict.UNCLEAR, f"{span} is beyond the band of {BAND:.0%}, but chance alone can do that too"
+    else:
+        verdict = Verdict.FASTER if low > 0 else Verdict.SLOWER
+        why = f"all of {span} is beyond the band of {BAND:.0%}"
     return Judgement(
         verdict,
         speedup=math.exp(interval.middle),
         low=math.exp(low),
         high=math.exp(high),
-        detectable=math.expm1(_LOG_BAND + half),
+        detectable=math.expm1(max(_LOG_BAND + max(interval.below, interval.above), certain.below, certain.above)),
         basis=interval.basis,
         reason="; ".join((why, *remarks)) + ".",
     )
 
 
-def _interval(first: Measurement, second: Measurement, *, paired: bool) -> _Interval | None:
+def _interval(
+    first: Measurement, second: Measurement, certainty: float, *, paired: bool, like: Spread | None
+) -> _Interval | None:
     if _has_interval(first) and _has_interval(second):
-        return _of_medians(first, second, paired=paired)
+        return _of_medians(first, second, certainty, paired=paired, like=like)
     if first.std is not None and second.std is not None:
-        return _of_means(first, second)
+        return _of_means(first, second, certainty)
     return None
 
 
-def _of_medians(first: Measurement, second: Measurement, *, paired: bool) -> _Interval:
+def _of_medians(
+    first: Measurement, second: Measurement, certainty: float, *, paired: bool, like: Spread | None
+) -> _Interval:
     middle = math.log(first.value / second.value)
+    share = _NORMAL(certainty) / _NORMAL(0.975)  # the intervals at hand are of 95 %
     below_first, above_first = math.log(first.value / first.ci_low), math.log(first.ci_high / first.value)
     below_second, above_second = math.log(second.value / second.ci_low), math.log(second.ci_high / second.value)
-    low, high = middle - math.hypot(below_first, above_second), middle + math.hypot(above_first, below_second)
-    if min(len(first.samples), len(second.samples)) < _LEAST_SAMPLES or min(*first.samples, *second.samples) <= 0:
-        return _Interval(middle, low, high, "intervals of the medians")
-    half = _between_rounds(_log_thirds(first.samples), _log_thirds(second.samples), paired=paired)
-    kind = "paired rounds" if paired else "rounds"
-    return _Interval(middle, min(low, middle - half), max(high, middle + half), f"samples and {kind}")
+    below = share * math.hypot(below_first, above_second)
+    above = share * math.hypot(above_first, below_second)
+    before, after, together = _rounds_of(first, second, paired=paired)
+    if not before or not after:
+        return _Interval(middle, below, above, "intervals of the medians")
+    half = half_interval(before, after, like, paired=together, certainty=certainty)
+    kind = "rounds" if before.said and after.said else "thirds"
+    basis = f"samples and {'paired ' if together else ''}{kind}{' beside those of like cells' if like else ''}"
+    return _Interval(middle, max(below, half), max(above, half), basis)
 
 
-def _of_means(first: Measurement, second: Measurement) -> _Interval | None:
+def _rounds_of(first: Measurement, second: Measurement, *, paired: bool) -> tuple[Rounds | None, Rounds | None, bool]:
+    """The rounds of both, and whether they are pairs: as many on either side, told in the same way."""
+    before, after = rounds(first), rounds(second)
+    alike = before and after and (len(before.logs), before.said) == (len(after.logs), after.said)
+    return before, after, bool(paired and alike)
+
+
+def _of_means(first: Measurement, second: Measurement, certainty: float) -> _Interval | None:
     """Where the number of samples is not said it is taken as 1, which gives the widest interval."""
     means = [m.value if m.mean is None else m.mean for m in (first, second)]
     if min(means) <= 0:
         return None
     errors = [m.std / mean / math.sqrt(m.n or 1) for m, mean in zip((first, second), means, strict=True)]
-    middle, half = math.log(means[0] / means[1]), _NORMAL * math.hypot(*errors)
+    half = _NORMAL(certainty) * math.hypot(*errors)
     said = "mean and std" if first.n and second.n else "mean and std, n not said and taken as 1"
-    return _Interval(middle, middle - half, middle + half, said)
-
-
-def _log_thirds(samples: Sequence[float]) -> list[float]:
-    cuts = [round(len(samples) * part / 3) for part in range(4)]
-    return [math.log(statistics.median(samples[cuts[i] : cuts[i + 1]])) for i in range(3)]
-
-
-def _between_rounds(first: Sequence[float], second: Sequence[float], *, paired: bool) -> float:
-    """Half the interval of the difference of the rounds' mean; unpaired with the least degrees of freedom."""
-    if paired:
-        spread = statistics.stdev(a - b for a, b in zip(first, second, strict=True))
-    else:
-        spread = math.hypot(statistics.stdev(first), statistics.stdev(second))
-    return _STUDENT_2 * spread / math.sqrt(3)
+    return _Interval(math.log(means[0] / means[1]), half, half, said)
 
 
 def _has_interval(measurement: Measurement) -> bool:
@@ -191,25 +223,32 @@ def _without_spread(first: Measurement, second: Measurement) -> str:
 
 def _clocks(first: Measurement, second: Measurement) -> tuple[int, int] | None:
     """Both SM clocks if both device times have one and they differ; wall time is not in cycles of the GPU."""
-    if (first.timing, second.timing) != ("kernel", "kernel"):
+    clocks = sm_clock_mhz(first), sm_clock_mhz(second)
+    if (first.timing, second.timing) != ("kernel", "kernel") or None in clocks:
         return None
-    found = [_CLOCK.search(m.note or "") for m in (first, second)]
-    if not all(found):
-        return None
-    clocks = (int(found[0][1]), int(found[1][1]))
     return clocks if abs(clocks[0] / clocks[1] - 1) > _SAME_CLOCK else None
 
 
 def _remarks(
-    first: Measurement, second: Measurement, clocks: tuple[int, int] | None, protocol: str | None
+    first: Measurement, second: Measurement, clocks: tuple[int, int] | None, protocol: str | None, *, paired: bool
 ) -> list[str]:
-    remarks = []
-    if clocks:
-        raw = first.value / second.value
+    remarks, raw = [], first.value / second.value
+    if clocks and paired:
+        remarks.append(f"in time; the SM clock was {clocks[0]} and {clocks[1]} MHz, as each drew power")
+    elif clocks:
         remarks.append(f"in cycles, as the SM clock was {clocks[0]} and {clocks[1]} MHz ({raw:.3f}x in time)")
-    if first.samples and second.samples and _rounds(protocol) == 1:
-        remarks.append("one round each: how much rounds differ is not known")
+    alone = [len(m.round_sizes) == 1 if m.round_sizes else _preset(protocol) in SINGLE for m in (first, second)]
+    if first.samples and second.samples and any(alone):
+        remarks.append(f"one round {'each' if all(alone) else 'on one side'}: how much rounds differ is not known")
     return remarks
+
+
+def _confirmed(found: Judgement, in_time: Verdict) -> Judgement:
+    """UNCLEAR where cycles differ and time does not show it."""
+    if found.verdict in (Verdict.SAME, Verdict.UNCLEAR, in_time):
+        return found
+    reason = f"{found.verdict} in cycles but {in_time} in time, as work bound by memory would be: {found.reason}"
+    return replace(found, verdict=Verdict.UNCLEAR, reason=reason)
 
 
 # which sides throttled -> what their being held back could have made up
@@ -223,7 +262,7 @@ _UNPROVEN = {
 def _hedged(found: Judgement, first: Measurement, second: Measurement) -> Judgement:
     """UNCLEAR where throttling could have made the verdict up and the clocks that would tell are not known."""
     held = tuple("throttled" in m.flags for m in (first, second))
-    if found.verdict not in _UNPROVEN.get(held, ()) or all(_CLOCK.search(m.note or "") for m in (first, second)):
+    if found.verdict not in _UNPROVEN.get(held, ()) or all(map(sm_clock_mhz, (first, second))):
         return found
     which = {(True, False): "the first was", (False, True): "the second was"}.get(held, "both were")
     reason = f"{found.verdict} as measured, but {which} throttled and a clock is not known: {found.reason}"

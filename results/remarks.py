@@ -1,0 +1,83 @@
+"""What to know of a comparison as a whole: its clocks, the machine as it shows in what did not change."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from results.derive import geometric_mean
+from results.records import CASE_FIELDS, Case, Measurement, Run
+from results.verdicts import BAND
+
+if TYPE_CHECKING:
+    from results.compare import Cell
+
+Key = tuple[Case, str | None, str | None, str | None]  # case, mode, timing, implementation
+
+_CONTROLS = 3  # cells that can speak for the machine
+
+
+def remarks(
+    cells: Sequence[Cell], before: dict[Key, Measurement], after: dict[Key, Measurement], first: Run, second: Run
+) -> Iterable[str]:
+    """Sentences, the most general first."""
+    judged = [cell.judgement for cell in cells if cell.judgement]
+    if judged:
+        in_cycles = sum(found.clocks is not None for found in judged)
+        yield (
+            f"SM clocks: {in_cycles} of {len(judged)} pairs name different clocks on both sides and are compared in "
+            "cycles; the others are compared in time, as measured."
+        )
+        if first.run_id != second.run_id:
+            yield "What two runs of the same thing differ by is not in the intervals; only a third run would show it."
+            yield from _control(cells, first, second)
+    if not before.keys() & after.keys():
+        yield _why_nothing_is_shared(before, after)
+
+
+def _control(cells: Sequence[Cell], first: Run, second: Run) -> Iterable[str]:
+    """PyTorch's own kernels as a control: the same version on the same GPU should be as fast as before, within the band
+    and two standard errors of their mean."""
+    if not first.torch or (first.torch, first.gpu_name) != (second.torch, second.gpu_name):
+        return
+    for timing in dict.fromkeys(cell.timing for cell in cells):
+        speedups = [
+            cell.judgement.speedup
+            for cell in cells
+            if cell.timing == timing
+            and cell.implementation.startswith("torch_")
+            and " -> " not in cell.implementation
+            and cell.judgement
+            and cell.judgement.speedup
+        ]
+        if len(speedups) < _CONTROLS:
+            continue
+        mean, doubt = geometric_mean(speedups), 2 * statistics.stdev(map(math.log, speedups)) / math.sqrt(len(speedups))
+        if abs(math.log(mean)) - doubt > math.log1p(BAND):
+            yield (
+                f"The machine differed: the torch_ implementations, the same torch {first.torch} in both runs, are "
+                f"{mean:.3f}x in {timing or 'unsaid'} time over {len(speedups)} cells. The other speedups have that "
+                "in them too."
+            )
+
+
+def _why_nothing_is_shared(before: dict[Key, Measurement], after: dict[Key, Measurement]) -> str:
+    """Which fields of the case keep the sides apart, so that a report that leaves them open is understood."""
+    if not before or not after:
+        return f"{'The first' if not before else 'The second'} has no latency."
+    values = [{name: {getattr(key[0], name) for key in side} for name in CASE_FIELDS} for side in (before, after)]
+    apart = [name for name in CASE_FIELDS if not values[0][name] & values[1][name]]
+    names = [{key[1:] for key in side} for side in (before, after)]
+    if apart:
+        said = "; ".join(f"{name} {_some(values[0][name])} and {_some(values[1][name])}" for name in apart)
+        return f"No cell is in both: {said}."
+    if not names[0] & names[1]:
+        return f"No cell is in both: mode, timing and implementation are {_some(names[0])} and {_some(names[1])}."
+    return "No cell is in both: no case is the same in all its fields."
+
+
+def _some(values: Iterable[Any]) -> str:
+    texts = sorted("not said" if value is None else str(value) for value in values)
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
