@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 
-from results import export, journal
+from results import export, journal, library
 from results.checks import IMPOSSIBLE, check
 from results.compare import Side, as_json, compare
 from results.formats import UploadError, import_understanding, understand
@@ -196,7 +196,7 @@ def _side(name: str) -> Side:
 
 
 def _check(options: argparse.Namespace) -> int:
-    runs = [(folder, folder.run()) for folder in _folders() if folder.run_path.is_file()]
+    runs = [(folder, folder.run()) for folder in library.folders() if folder.run_path.is_file()]
     reports = {run.report for _, run in runs if run.source == "published" and run.report}
     possible = reports | {run.run_id for _, run in runs}
     if unknown := [name for name in options.names if name not in possible]:
@@ -218,7 +218,7 @@ def _runs(_options: argparse.Namespace) -> int:
         for run_id, line, reason in store.problems:
             _say(f"{run_id}, {f'line {line}' if line else 'record'}: {reason}")
     print("run", "source", "condition", "created", "gpu", "measurements", sep="\t")
-    for folder in _folders():
+    for folder in library.folders():
         try:
             run = folder.run()
         except JournalError:
@@ -233,25 +233,15 @@ def _rebuild(_options: argparse.Namespace) -> int:
     return 0
 
 
-def _folders() -> list[RunFolder]:
-    own = journal.run_folders(journal.home())
-    names = {folder.run_id for folder in own}
-    return own + [folder for folder in journal.published_folders() if folder.run_id not in names]
-
-
 def _folder(run_id: str) -> RunFolder:
-    for folder in _folders():
-        if folder.run_id == run_id:
-            return folder
-    raise CommandError(f"There is no run {run_id!r}; `python -m results runs` lists them.")
+    folder = library.find(run_id)
+    if folder is None:
+        raise CommandError(f"There is no run {run_id!r}; `python -m results runs` lists them.")
+    return folder
 
 
 def _read(folder: RunFolder) -> tuple[Run, list[Measurement]]:
-    """A run with its measurements, each once; lines that cannot be read are said."""
-    measurements, _, problems = folder.read()
-    for problem in problems:
-        _say(problem)
-    return folder.run(), list({m.measurement_id: m for m in reversed(measurements)}.values())[::-1]
+    return library.read(folder, complain=_say)
 
 
 @contextmanager
