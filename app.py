@@ -28,6 +28,14 @@ RESULTS = (
         help="Memory by seqlen against the device's capacity and the formula.",
     ),
 )
+EVIDENCE = (
+    st.Page(
+        "pages/reports.py",
+        title="Reports",
+        icon=":material/article:",
+        help="Published reports beside your own runs, in their own tables, with what arithmetic says against them.",
+    ),
+)
 WORK = (
     st.Page(
         "pages/run_sweep.py",
@@ -49,7 +57,7 @@ WORK = (
     ),
 )
 
-page = st.navigation({"Results": list(RESULTS), "This machine": list(WORK)})
+page = st.navigation({"Results": list(RESULTS), "Evidence": list(EVIDENCE), "This machine": list(WORK)})
 notice = store().notice
 if notice:
     st.warning(notice, icon=":material/info:")

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
-from results import view
+from results import journal, reports, view
 from results.recommend import rule
+from results.reports import side_by_side
 from results.reports.html import html_page
 from results.slices import Filters
 from results.store import Store
@@ -29,6 +30,7 @@ def add(commands: argparse._SubParsersAction, stores: Stores, outputs: Outputs) 
 
     command = commands.add_parser("render", help="a filtered view as a Markdown or HTML report")
     command.add_argument("--format", choices=("html", "md"), default="md")
+    command.add_argument("--report", help="a published report, beside --run if one is given, instead of a view")
     _add_filters(command)
     command.set_defaults(command=lambda options: _render(options, stores, outputs))
 
@@ -57,9 +59,23 @@ def _rule(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> int:
 
 
 def _render(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> int:
-    with stores() as store:
-        text = view.render(store, view.complete(store, _filters(options)))
+    if options.report:
+        text = _report(options.report, options.run)
+    else:
+        with stores() as store:
+            text = view.render(store, view.complete(store, _filters(options)))
     return _write(html_page(text) if options.format == "html" else text, options, outputs)
+
+
+def _report(name: str, runs: list[str]) -> str:
+    if len(runs) > 1:
+        raise view.ViewError("A report stands beside one run; give --run once.")
+    folders = {folder.run_id: folder for folder in (*journal.published_folders(), *journal.run_folders(journal.home()))}
+    if runs and runs[0] not in folders:
+        raise view.ViewError(f"There is no run {runs[0]!r}; `python -m results runs` lists them.")
+    own = side_by_side.read(folders[runs[0]]) if runs else None
+    reports.get(name)
+    return side_by_side.render(name, side_by_side.published(name), own)
 
 
 def _write(text: str, options: argparse.Namespace, outputs: Outputs) -> int:

@@ -23,17 +23,18 @@ def render_report(
     Raises ReportError if the runs hold nothing for these tables.
     """
     if all(run.report == name and run.source == "published" for run, _ in runs):
-        parts = [f"# {title}", f"Source: {source}", "\n".join(_environment(run) for run, _ in runs)]
-        parts += [*_printed_parts(runs, grids), *map(_quoted, shipped_notes(name))]
+        parts = [f"# {title}", f"Source: {source}", "\n".join(environment(run) for run, _ in runs)]
+        parts += [*_printed_parts(runs, grids), *map(quoted, shipped_notes(name))]
         return "\n\n".join(parts) + "\n"
     parts = [f"# {title}"]
     for run, measurements in runs:
-        parts += [f"The layout of the published report with the numbers of run {run.run_id}.", _environment(run)]
+        parts += [f"The layout of the published report with the numbers of run {run.run_id}.", environment(run)]
         parts += _own_parts(measurements, grids, implementations)
     return "\n\n".join(parts) + "\n"
 
 
-def _environment(run: Run) -> str:
+def environment(run: Run) -> str:
+    """Where a run was taken, as bullets."""
     facts = {
         "GPU": run.gpu_name or "not said",
         "CUDA": run.cuda,
@@ -46,28 +47,31 @@ def _environment(run: Run) -> str:
 
 
 def _printed_parts(runs: Runs, grids: Sequence[Grid]) -> list[str]:
-    by_origin = {m.origin: m for _, measurements in runs for m in measurements}
     parts = []
     for grid in grids:
-        table = _printed_table(grid, by_origin)
-        parts += [f"## {grid.section}"] * bool(table and grid.section) + [table] * bool(table)
+        rows = printed_rows(grid, runs)
+        parts += [f"## {grid.section}"] * bool(rows and grid.section)
+        parts += [markdown_table(grid.header, [[*labels, *cells] for labels, cells in rows.items()])] * bool(rows)
     return parts
 
 
-def _printed_table(grid: Grid, by_origin: Mapping[str | None, Measurement]) -> str:
+def printed_rows(grid: Grid, runs: Runs) -> dict[Labels, list[str]]:
+    """The rows of a published table to the letter, by their labels; none if these runs do not hold it."""
+    by_origin = {m.origin: m for _, measurements in runs for m in measurements}
     names: dict[Labels, None] = dict.fromkeys(grid.rows)
     for measurement in by_origin.values() if grid.name else ():
         if (measurement.origin or "").startswith(grid.section) and " / " in (measurement.origin or ""):
             names[grid.name(measurement)] = None
-    rows = []
+    rows = {}
     for labels in names:
         found = {name: by_origin[at] for name, at in origins(grid, labels).items() if at in by_origin}
         if found:
-            rows.append([*labels, *_printed_row(grid, found)])
-    return markdown_table(grid.header, rows) if rows else ""
+            rows[labels] = _printed_row(grid, found)
+    return rows
 
 
-def _quoted(note: Note) -> str:
+def quoted(note: Note) -> str:
+    """Words of a report under their heading."""
     heading = f"## {note.section}\n\n" if note.section else ""
     return heading + ("\n".join(note.lines) if note.lines else markdown_table(note.header, note.rows))
 

@@ -1,0 +1,312 @@
+"""A published report beside an own run: choosing both, the tables, the numbers, what is wrong, the downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from pages.ui import messages, records, reporting_charts, words
+from pages.ui.answers import answer
+from pages.ui.data import store as opened
+from results import export, reports
+from results.checks import IMPOSSIBLE, RULES, Finding
+from results.metrics import METRICS
+from results.records import Measurement, Run
+from results.reports import side_by_side
+from results.reports.html import html_page
+from results.reports.notes import shipped_notes
+from results.reports.rendering import quoted
+from results.reports.side_by_side import Section
+from results.store import Store
+
+ALONE = "none: as printed"
+MIME = {"md": "text/markdown", "html": "text/html", "csv": "text/csv", "json": "application/json"}
+_TITLES = {rule.name: rule.title for rule in RULES}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A report, the run beside it, and which implementation of that run stands for which of the report."""
+
+    report: str
+    run: str | None
+    source: str | None  # of that run
+    places: tuple[tuple[str, str], ...]
+
+
+def choose() -> Choice:
+    """The widgets that choose what is shown; all of it is in the URL."""
+    report = st.pills(
+        "Report",
+        reports.names(),
+        default=reports.names()[0],
+        required=True,
+        key="report",
+        bind="query-params",
+        wrap=True,
+    )
+    runs = dict(answer(side_by_side.like, report))
+    sources = answer(_sources)
+    names = [ALONE, *sorted(runs, key=lambda name: sources[name] == "published" and name.startswith("published-"))]
+    chosen = st.selectbox(
+        "Run beside it",
+        names,
+        index=min(1, len(names) - 1),
+        key="beside",
+        bind="query-params",
+        format_func=lambda name: name if name == ALONE else f"{name} ({words.SOURCE_WORDS[sources[name]]})",
+        help="Runs that hold shapes of the report, those with most first.",
+    )
+    if chosen == ALONE:
+        return Choice(report, None, None, ())
+    return Choice(report, chosen, sources[chosen], _places(report, chosen))
+
+
+def facts(choice: Choice) -> None:
+    """Where both come from, told apart at a glance."""
+    report = reports.get(choice.report)
+    st.markdown(f"#### {words.plain(report.TITLE)}")
+    st.caption(f"{messages.source_badges(['published'])} {words.plain(report.SOURCE)}")
+    if choice.run is None:
+        return
+    row = answer(_run, choice.run)
+    known = [str(row[name]) for name in ("gpu_name", "torch", "triton", "protocol") if not words.missing(row[name])]
+    pairs = ", ".join(f"{theirs} is {own}" for theirs, own in choice.places)
+    st.caption(
+        f"{messages.source_badges([choice.source])} {words.plain(choice.run)}: {words.plain(' · '.join(known))}. "
+        f"In these tables {words.plain(pairs)}."
+    )
+
+
+def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choice) -> None:
+    """How much of the report the run has, and how much of the report cannot be."""
+    rows, all_rows = side_by_side.covered(found)
+    impossible = sum(finding.weight == IMPOSSIBLE for finding in problems)
+    with st.grid(3, min_column_width=150):
+        st.metric("Tables", len({section.title for section in found}), border=True)
+        st.metric("Rows with both numbers", f"{rows} of {all_rows}", border=True, height="stretch")
+        st.metric(
+            "Findings in the report",
+            f"{impossible} impossible",
+            f"{len(problems) - impossible} doubtful",
+            delta_arrow="off",
+            delta_color="off",
+            border=True,
+        )
+    if choice.run and not rows:
+        wanted = ", ".join(sorted({own for _, own in choice.places}))
+        st.info(
+            f"{words.plain(choice.run)} has none of this report's rows. They need the report's own shapes and "
+            f"{words.plain(wanted)}; a sweep can be edited to them.",
+            icon=":material/table_rows:",
+        )
+        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
+
+
+def tables(found: Sequence[Section], choice: Choice) -> None:
+    """Every table in the report's own layout; each cell says printed / own."""
+    for section in found:
+        if section.title:
+            st.markdown(f"**{words.plain(section.title)}**")
+        rows = [
+            [*map(words.plain, row.labels), *(_cell(row, at, choice) for at in range(len(section.columns)))]
+            for row in section.rows
+        ]
+        header = [words.plain(name) for name in (*section.labels, *section.columns)]
+        st.table(
+            pd.DataFrame(rows, columns=header), hide_index=True, alt=f"{section.title or choice.report}, as printed"
+        )
+        beside = "Cells say printed / own. " if choice.run else "To the letter. "
+        setting = f"Own run: {words.plain(section.setting)}." if section.setting and choice.run else ""
+        st.caption(f"{beside}{setting}")
+
+
+def numbers(found: Sequence[Section]) -> pd.DataFrame:
+    """Both numbers of every cell as data."""
+    rows = [{"table": section.title, **pair} for section in found for pair in side_by_side.pairs(section)]
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def numbers_table(table: pd.DataFrame) -> None:
+    """The same cells as numbers that sort."""
+    st.dataframe(
+        table,
+        hide_index=True,
+        alt="Printed and own number of every cell",
+        column_config={
+            "printed": st.column_config.NumberColumn("printed", format="%.4g", help="In the unit of its column"),
+            "own": st.column_config.NumberColumn("own", format="%.4g"),
+            "own / printed": st.column_config.NumberColumn("own / printed", format="%.2f×"),
+        },
+    )
+    st.caption("Statistic: as the report printed it; of an own run the median, in a column with deviations the mean.")
+
+
+def metrics(table: pd.DataFrame) -> list[str]:
+    """The metrics that have both numbers somewhere, speedups first, then those with most."""
+    both = _with_both(table)
+    names = both["metric"].value_counts().index.tolist() if len(both) else []
+    return sorted(names, key=lambda name: name != "speedup")
+
+
+def figure(table: pd.DataFrame, metric: str) -> go.Figure:
+    """Own against printed, of one metric."""
+    both = _with_both(table)
+    return reporting_charts.own_against_printed(both[both["metric"] == metric], METRICS[metric])
+
+
+def chart(table: pd.DataFrame, choice: Choice) -> None:
+    """Own against printed, of a metric that the reader chooses."""
+    names = metrics(table)
+    if not names:
+        st.info("Nothing here has both numbers; choose another run beside it.", icon=":material/show_chart:")
+        return
+    metric = names[0]
+    if len(names) > 1:
+        metric = st.pills(
+            "Metric",
+            names,
+            default=names[0],
+            required=True,
+            key="report_metric",
+            bind="query-params",
+            format_func=lambda name: METRICS[name].label,
+        )
+    alt = f"{METRICS[metric].label} of the own run against the printed one, a point a cell, and where both are the same"
+    st.plotly_chart(figure(table, metric), key="report_chart", config=reporting_charts.png(choice.report), alt=alt)
+    st.caption(
+        "Each point is a cell of the report: across as printed, up as the run has it; above the line the own "
+        "number is larger. The same numbers are under Numbers. The camera saves a PNG."
+    )
+
+
+def findings_table(problems: Sequence[Finding]) -> None:
+    """What arithmetic says against the numbers, the impossible first."""
+    table = pd.DataFrame(
+        [{"weight": f.weight, "rule": _TITLES[f.rule], "finding": f.sentence, "where": f.origin} for f in problems]
+    )
+    counts = table.groupby(["weight", "rule"], sort=False).size().reset_index(name="findings")
+    st.dataframe(counts, hide_index=True, alt="Findings by rule")
+    st.dataframe(
+        table,
+        hide_index=True,
+        alt="Every finding with its arithmetic",
+        column_config={"finding": st.column_config.TextColumn("finding", width="large")},
+    )
+    st.caption("A finding never hides or changes a number. The same by `python -m results check`.")
+
+
+def in_words(report: str) -> None:
+    """What the report says besides its numbers."""
+    for note in shipped_notes(report):
+        st.markdown(quoted(note))
+    st.caption(f"{messages.source_badges(['published'])} Quoted.")
+
+
+def sections(store: Store, choice: Choice) -> list[Section]:
+    """The tables of the choice; for `answer`."""
+    own = _read(choice)
+    return side_by_side.sections(
+        choice.report, side_by_side.published(choice.report), own[1] if own else (), dict(choice.places) or None
+    )
+
+
+def findings(store: Store, report: str) -> list[Finding]:
+    """The findings of a report; for `answer`."""
+    return side_by_side.findings(side_by_side.published(report))
+
+
+def as_markdown(choice: Choice) -> str:
+    """The page as one text; without the run where it has nothing of the report."""
+    printed = side_by_side.published(choice.report)
+    try:
+        return side_by_side.render(choice.report, printed, _read(choice), dict(choice.places) or None)
+    except reports.ReportError:
+        return side_by_side.render(choice.report, printed)
+
+
+def as_html(choice: Choice, table: pd.DataFrame) -> str:
+    """The page as one file that needs no network: Plotly lies in it once, if there is a chart."""
+    figures = [figure(table, metric) for metric in metrics(table)]
+    drawn = [one.to_html(full_html=False, include_plotlyjs=at == 0) for at, one in enumerate(figures)]
+    return html_page(as_markdown(choice), drawn)
+
+
+def downloads(choice: Choice, table: pd.DataFrame) -> None:
+    """The report and its numbers in every form."""
+    name = f"{choice.report}-{choice.run}" if choice.run else choice.report
+    made = {
+        "Markdown": ("md", lambda: as_markdown(choice)),
+        "HTML": ("html", lambda: as_html(choice, table)),
+        **{
+            label: (form, lambda form=form: _data(form, choice))
+            for label, form in (("CSV", "csv"), ("JSON", "json"), ("Parquet", "parquet"))
+        },
+    }
+    with st.container(horizontal=True):
+        for label, (form, data) in made.items():
+            st.download_button(
+                label,
+                data=data,
+                file_name=f"{name}.{form}",
+                on_click="ignore",
+                key=f"report_{form}",
+                mime=MIME.get(form, "application/octet-stream"),
+                icon=":material/download:",
+            )
+    st.caption(
+        "Markdown and HTML are this report with its findings; HTML is one file that works offline. CSV, JSON and "
+        "Parquet hold every number of the report and of the run, and can be uploaded again. A PNG of the "
+        "chart: the camera above it."
+    )
+
+
+def _data(form: str, choice: Choice) -> bytes:
+    runs = [run.run_id for run, _ in side_by_side.published(choice.report)] + [choice.run] * bool(choice.run)
+    return export.export(opened(), form, export.Selection(run=tuple(runs)))
+
+
+def _with_both(table: pd.DataFrame) -> pd.DataFrame:
+    if not {"own", "printed"} <= set(table.columns):
+        return table.head(0)
+    both = table.dropna(subset=["own", "printed"])
+    return both[(both["own"] > 0) & (both["printed"] > 0)]
+
+
+def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
+    """Which implementation of the run stands for which of the report; folded away, as the report's choice fits."""
+    there = answer(_implementations, run)
+    usual = reports.get(report).IMPLEMENTATIONS
+    chosen = []
+    with st.expander("Which implementation stands for which", icon=":material/swap_horiz:", key="report_places"):
+        for theirs, own in usual.items():
+            names = there or [own]
+            default = next((name for name in (own, theirs) if name in names), names[0])
+            picked = st.selectbox(theirs, names, index=names.index(default), key=f"place_{theirs}", bind="query-params")
+            chosen.append((theirs, picked if picked in there else own))
+    return tuple(chosen)
+
+
+def _cell(row: side_by_side.Row, at: int, choice: Choice) -> str:
+    return words.plain(side_by_side.both(row, at) if choice.run else row.printed[at])
+
+
+def _read(choice: Choice) -> tuple[Run, list[Measurement]] | None:
+    return side_by_side.read(records.folder(choice.run, choice.source)) if choice.run else None
+
+
+def _sources(store: Store) -> dict[str, str]:
+    return dict(store.rows("SELECT run_id, source FROM runs"))
+
+
+def _run(store: Store, run: str) -> dict[str, object]:
+    return store.query("SELECT * FROM runs WHERE run_id = ?", [run]).to_dict("records")[0]
+
+
+def _implementations(store: Store, run: str) -> list[str]:
+    rows = store.rows("SELECT DISTINCT implementation FROM measurements WHERE run_id = ? ORDER BY 1", [run])
+    return [name for (name,) in rows]

@@ -1,0 +1,56 @@
+"""The chart of a report beside a run."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from pages.ui.charts import EMPTY_COLOUR, SPARE_COLOURS, SYMBOLS
+from results.metrics import Metric
+
+PNG = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]]}
+MARGIN = {"l": 0, "r": 0, "t": 32, "b": 0}  # room for the camera
+
+
+def png(name: str) -> dict:
+    """A chart's only button: its camera, which writes a PNG in the browser."""
+    return PNG | {"toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
+
+
+def own_against_printed(pairs: pd.DataFrame, metric: Metric) -> go.Figure:
+    """Each cell of a report as a point, printed across and own up, both logarithmic; on the line they agree."""
+    figure = go.Figure()
+    names = [name for name in pairs.columns if name not in ("column", "metric", "printed", "own", "own / printed")]
+    for at, (column, rows) in enumerate(pairs.groupby("column", sort=False)):
+        what = [
+            ", ".join(str(row[name]) for name in names if row[name] == row[name]) for row in rows.to_dict("records")
+        ]
+        figure.add_scatter(
+            x=rows["printed"],
+            y=rows["own"],
+            name=column,
+            mode="markers",
+            marker={
+                "symbol": SYMBOLS[at % len(SYMBOLS)],
+                "size": 8,
+                "color": SPARE_COLOURS[at % len(SPARE_COLOURS)],
+                "line": {"width": 0.5, "color": "white"},
+            },
+            customdata=what,
+            hovertemplate="%{customdata}<br>printed %{x:.4g}, own %{y:.4g}<extra>" + column + "</extra>",
+        )
+    low, high = (float(getattr(pairs[["printed", "own"]], end)().agg(end)) for end in ("min", "max"))
+    figure.add_scatter(
+        x=[low, high],
+        y=[low, high],
+        mode="lines",
+        line={"dash": "dash", "width": 1.5, "color": EMPTY_COLOUR},
+        name="the same",
+        hoverinfo="skip",
+    )
+    unit = f" ({metric.unit})" if metric.unit else ""
+    axis = {"type": "log", "dtick": "D2" if high / low < 100 else 1}
+    figure.update_xaxes(title=f"{metric.label} as printed{unit}", **axis)
+    figure.update_yaxes(title=f"{metric.label} of the own run{unit}", **axis)
+    figure.update_layout(height=460, margin=MARGIN, legend={"orientation": "h", "y": -0.22})
+    return figure

@@ -1,0 +1,215 @@
+"""A published report beside an own run: every table of the report with both numbers, what is wrong with either, and
+the whole as one Markdown text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from results import journal, reports
+from results.checks import RULES, Finding, check
+from results.journal import RunFolder
+from results.records import Measurement, Run
+from results.reports.cells import ReportError, read_cell
+from results.reports.layout import Best, Grid, Labels, Remark, Spread
+from results.reports.notes import shipped_notes
+from results.reports.own import OwnNumbers
+from results.reports.rendering import Runs, environment, printed_rows, quoted
+from results.reports.tables import markdown_table, plain
+from results.store import Store
+
+NOT_MEASURED = "not measured"
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a published table, and the same row of an own run."""
+
+    labels: Labels
+    printed: tuple[str, ...]
+    own: tuple[str, ...] | None  # None: the run has nothing of it
+
+
+@dataclass(frozen=True)
+class Section:
+    """A published table with both numbers in each cell."""
+
+    title: str
+    setting: str  # what of the own run the table's rows and columns do not say
+    labels: Labels  # headers of the columns that name a row
+    columns: Labels  # headers of the others
+    metrics: tuple[str | None, ...]  # of the others; None for words and spreads
+    rows: tuple[Row, ...]
+
+
+def read(folder: RunFolder) -> tuple[Run, list[Measurement]]:
+    """A run with its measurements, each once."""
+    found = folder.read()[0]
+    return folder.run(), list({m.measurement_id: m for m in found}.values())
+
+
+def published(name: str) -> list[tuple[Run, list[Measurement]]]:
+    """The runs that a report ships as."""
+    return [read(folder) for folder in journal.published_folders() if folder.run().report == name]
+
+
+def sections(
+    name: str, printed: Runs, own: Sequence[Measurement] = (), implementations: Mapping[str, str] | None = None
+) -> list[Section]:
+    """Every table of a report, with an own run's numbers where it has them.
+
+    `implementations` says which own implementation stands in a published one's place; without it the report's choice.
+    """
+    report = reports.get(name)
+    levels = {m.case.level for _, measurements in printed for m in measurements}
+    near = [m for m in own if m.case.level in levels]  # a run of the operator says nothing of layers
+    numbers = OwnNumbers(near, implementations or report.IMPLEMENTATIONS)
+    return [section for grid in _grids(report) for section in _sections(grid, printed, numbers)]
+
+
+def like(store: Store, name: str) -> list[tuple[str, int]]:
+    """Runs that hold shapes of a report, and how many of them, most first; the report's own are left out."""
+    fields = ("seqlen_q", "head_dim", "dtype", "causal", "batch", "num_heads", "num_kv_heads", "latent_dim")
+    same = " AND ".join(f"(theirs.{field} IS NULL OR theirs.{field} = ours.{field})" for field in fields)
+    shapes = f"SELECT DISTINCT {{}} level, subject, {', '.join(fields)} FROM results WHERE seqlen_q IS NOT NULL AND"
+    return store.rows(
+        f"""SELECT ours.run_id, count(DISTINCT (theirs)) AS shapes
+            FROM ({shapes.format("")} report = ? AND source = 'published') theirs
+            JOIN ({shapes.format("run_id,")} report IS DISTINCT FROM ? AND metric = 'latency_ms') ours
+              ON theirs.level IS NOT DISTINCT FROM ours.level
+             AND theirs.subject IS NOT DISTINCT FROM ours.subject AND {same}
+            GROUP BY ALL ORDER BY shapes DESC, run_id DESC""",
+        [name, name],
+    )
+
+
+def covered(found: Sequence[Section]) -> tuple[int, int]:
+    """In how many rows of the report the own run has something, and how many the report has."""
+    rows: dict[tuple, bool] = {}
+    for section in found:
+        for row in section.rows:
+            rows[section.title, row.labels] = rows.get((section.title, row.labels), False) or row.own is not None
+    return sum(rows.values()), len(rows)
+
+
+def pairs(section: Section) -> list[dict[str, object]]:
+    """Both numbers of every cell as data, and own over printed; words and missing numbers stay empty."""
+    rows = []
+    for row in section.rows:
+        for at, (column, metric) in enumerate(zip(section.columns, section.metrics, strict=True)):
+            printed, own = _number(row.printed[at]), _number(row.own[at] if row.own else None)
+            if metric is None or (printed is None and own is None):
+                continue
+            names = dict(zip(section.labels, map(plain, row.labels), strict=True))
+            ratio = own / printed if own and printed else None
+            values = {"printed": printed, "own": own, "own / printed": ratio}
+            rows.append({**names, "column": column, "metric": metric, **values})
+    return rows
+
+
+def both(row: Row, at: int) -> str:
+    """A cell with both numbers: printed / own."""
+    return f"{plain(row.printed[at]) or '–'} / {row.own[at] or '–' if row.own else NOT_MEASURED}"
+
+
+def findings(runs: Runs) -> list[Finding]:
+    """What arithmetic says against the numbers, impossible ones first."""
+    weights = {rule.name: at for at, rule in enumerate(RULES)}
+    return sorted(check(runs), key=lambda finding: weights[finding.rule])
+
+
+def render(
+    name: str,
+    printed: Runs,
+    own: tuple[Run, Sequence[Measurement]] | None = None,
+    implementations: Mapping[str, str] | None = None,
+) -> str:
+    """The report beside a run as Markdown, with findings and what the report says in words.
+
+    Raises ReportError if the run has nothing for any of its tables.
+    """
+    report = reports.get(name)
+    implementations = implementations or report.IMPLEMENTATIONS
+    found = sections(name, printed, own[1] if own else (), implementations)
+    if own and not covered(found)[0]:
+        raise ReportError(
+            f"Run {own[0].run_id!r} has no number for the tables of {name}. It needs the report's shapes and "
+            f"{', '.join(sorted(set(implementations.values())))}."
+        )
+    parts = [f"# {report.TITLE}", f"Source: {report.SOURCE}"]
+    parts += [f"**{run.run_id}** (published)\n\n{environment(run)}" for run, _ in printed]
+    if own:
+        parts += [f"**{own[0].run_id}** (own)\n\n{environment(own[0])}", _explanation(own[1], found, implementations)]
+    for section in found:
+        parts += [f"## {section.title}"] * bool(section.title) + [f"Own run: {section.setting}."] * bool(
+            section.setting
+        )
+        parts.append(_table(section, with_own=own is not None))
+    parts += _findings_parts(findings(printed))
+    parts += ["## What the report says in words", *map(quoted, shipped_notes(name))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _grids(report: ModuleType) -> Sequence[Grid]:
+    return report.GRIDS if hasattr(report, "GRIDS") else (report.GRID,)
+
+
+def _sections(grid: Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[Section]:
+    labels, columns = grid.header[: grid.labels], grid.header[grid.labels :]
+    theirs = printed_rows(grid, runs)
+    metrics = tuple(_metric(grid, column) for column in grid.columns.values())
+    names = {own: theirs for theirs, own in numbers.implementations.items()}  # a label can be an implementation's name
+    tables = list(numbers.tables(grid)) or [("", [])]
+    for setting, rows in tables if theirs else ():
+        ours = {
+            tuple(names.get(plain(label), plain(label)) for label in row[: grid.labels]): tuple(row[grid.labels :])
+            for row in rows
+        }
+        found = tuple(Row(key, tuple(cells), ours.get(tuple(map(plain, key)))) for key, cells in theirs.items())
+        yield Section(grid.section, setting, labels, columns, metrics, found)
+
+
+def _metric(grid: Grid, column: object) -> str | None:
+    if isinstance(column, Remark | Spread):
+        return None
+    says = column.says if isinstance(column, Best) else column
+    return {**grid.says, **says}.get("metric")
+
+
+def _number(cell: str | None) -> float | None:
+    if not cell:
+        return None
+    try:
+        return read_cell(plain(cell)).value
+    except ReportError:  # words
+        return None
+
+
+def _table(section: Section, *, with_own: bool) -> str:
+    rows = [
+        [*row.labels, *(both(row, at) if with_own else row.printed[at] for at in range(len(section.columns)))]
+        for row in section.rows
+    ]
+    return markdown_table((*section.labels, *section.columns), rows)
+
+
+def _explanation(own: Sequence[Measurement], found: Sequence[Section], implementations: Mapping[str, str]) -> str:
+    rows, all_rows = covered(found)
+    said = OwnNumbers(own, implementations).explanation()
+    return f"Cells are printed / own; the own run has {rows} of {all_rows} rows. {said}"
+
+
+def _findings_parts(found: Sequence[Finding]) -> Iterator[str]:
+    counts = Counter(finding.rule for finding in found)
+    yield f"## Findings: {len(found)}"
+    yield "What arithmetic says against the printed numbers (`python -m results check`); every number is kept."
+    for rule in RULES:
+        of_rule = [finding for finding in found if finding.rule == rule.name]
+        if of_rule:
+            more = counts[rule.name] - _EXAMPLES
+            lines = [f"- {finding.sentence}" for finding in of_rule[:_EXAMPLES]] + [f"- and {more} more"] * (more > 0)
+            yield "\n".join([f"**{rule.weight}, {rule.title}: {counts[rule.name]}**", "", *lines])
