@@ -54,6 +54,7 @@ class State:
     updated: str | None = None  # UTC, ISO 8601
     eta_s: float | None = None
     message: str | None = None
+    costs: dict[str, float] | None = None  # seconds by kind of work, "total" among them; see runner.costs
 
 
 def home() -> Path:

@@ -13,6 +13,7 @@ from types import FrameType
 
 from results.journal import JournalError, RunFolder, home
 from runner import sweeps
+from runner.costs import sentence
 from runner.job import Cancelled, Job, Refused, SweepFailed
 from runner.locks import DeviceBusy
 from runner.progress import Progress
@@ -64,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         preset = command.add_mutually_exclusive_group()
         for name, protocol in PROTOCOLS.items():
             about = f"{protocol.rounds} round(s), about {protocol.cap_ms:.0f} ms of sampling a number"
+            about += f", then a trace of {protocol.trace_s:.0f} s" if protocol.trace_s else ""
             preset.add_argument(f"--{name}", dest="protocol", action="store_const", const=name, help=about)
     for command in (listing, planning):
         command.add_argument("--json", action="store_true", help="machine-readable")
@@ -94,6 +96,9 @@ def _run(options: argparse.Namespace) -> int:
         folder = supervise(job, home(), progress=progress, stop=stop, worker_command=command)
     print(folder.run_id)
     progress.say(f"Every cell has a status; numbers are in {folder.journal_path}.")
+    state = folder.read_state()
+    if state and state.costs:
+        progress.say(sentence(state.costs))
     _ingest()
     return 0
 

@@ -13,6 +13,7 @@ from results.records import CASE_FIELDS, Case, Measurement, Status
 from runner.protocol import Protocol
 
 MODES_WITH_MEMORY = ("fwd", "fwd_bwd")
+_ERRORS = {"fwd": ("error_out",), "bwd": ("error_dq", "error_dk", "error_dv")}  # of a pass, where nothing is timed
 
 # Sustained rates assumed for estimates only, on purpose low: (10^12 operations/s, 10^9 bytes/s, seconds a cell).
 _RATES = {
@@ -70,7 +71,8 @@ def estimated_seconds(case: Case, mode: str, protocol: Protocol, timings: int, d
     call = max((attention_flops(record, mode) or 0.0) / rate / 1e12, traffic / bandwidth / 1e9)
     least = protocol.least_of_round(call * 1e3) * protocol.rounds
     calls = max(least, min(protocol.most, protocol.cap_ms / 1e3 / max(call, 1e-5)))
-    return floor + call * (4 + calls * timings)
+    extra = protocol.energy_s + protocol.trace_s if timings and device_type == "cuda" else 0.0
+    return floor + call * (4 + calls * timings) + extra
 
 
 def estimated_memory_mb(case: Case, mode: str, matrix: bool) -> float | None:
@@ -80,7 +82,12 @@ def estimated_memory_mb(case: Case, mode: str, matrix: bool) -> float | None:
 
 
 def without_number(run_id: str, cell: Cell, timings: Iterable[str], status: Status, note: str) -> list[Measurement]:
-    """The rows of a cell that has no latency: the status and the reason, once for each timing."""
+    """The rows that a cell must have, without a number: the status and the reason, once for each timing; or once for
+    each error where nothing is timed."""
+    if timings := tuple(timings):
+        rows = [("latency_ms", timing) for timing in timings]
+    else:
+        rows = [(metric, None) for metric in _ERRORS.get(cell.mode, _ERRORS["bwd"])]
     return [
         Measurement(
             run_id=run_id,
@@ -88,12 +95,12 @@ def without_number(run_id: str, cell: Cell, timings: Iterable[str], status: Stat
             implementation=cell.implementation,
             mode=cell.mode,
             timing=timing,
-            metric="latency_ms",
+            metric=metric,
             status=status,
             note=note,
             time=utc_now(),
         )
-        for timing in timings
+        for metric, timing in rows
     ]
 
 

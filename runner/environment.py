@@ -70,6 +70,7 @@ def _gpu(device: DeviceInfo) -> dict[str, Any]:
         "driver": nvml.driver_version(),
         "cuda": torch.version.cuda,
         "cudnn": str(cudnn) if cudnn else None,
+        "notes": nvml.what_is_missing(device.uuid or ""),
     }
 
 

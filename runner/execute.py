@@ -3,10 +3,9 @@ of a kernel becomes a status."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
-import random
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,17 +13,20 @@ from typing import Any
 import torch
 
 from kernels import registry
-from results.records import Case, Measurement, Status
-from runner import correctness, faults, latency, memory
+from results.derive import attention_flops
+from results.records import Case, Measurement, Status, case_to_json
+from runner import compiling, correctness, faults, latency, memory
 from runner.cells import MODES_WITH_MEMORY, Cell, utc_now, without_number
+from runner.costs import COMPILING, Costs
 from runner.plan import NOT_TIMED, interpreter_reason, is_interpreted
 from runner.protocol import Protocol
-from runner.spread import spread
+from runner.rounds import Rounds
 from runner.subjects import Inputs, Subject, make_inputs
-from runner.telemetry import Findings, Telemetry
+from runner.telemetry import Telemetry
 
-NO_KERNEL_TIME = "A CPU has no device time apart from the call's own; see the eager timing."
-_BRIEF_PREHEAT_S = 0.03
+CACHED = "cached"  # of a compile time: the kernels were on disk already
+FAILS_THE_CHECK = "incorrect"  # of the errors of a pass that is too far off to be timed; the note says which tensor
+_MOST_FLOPS_ON_CPU = 5e10  # of forward and backward in float64 where only errors are wanted: seconds
 
 
 class ContextBroken(RuntimeError):
@@ -38,12 +40,14 @@ class Bench:
     run_id: str
     device: str
     protocol: Protocol
-    timings: tuple[str, ...]
+    timings: tuple[str, ...]  # none: only the errors are wanted
     seed: int
     emit: Callable[[Measurement], None]
     begin: Callable[[Cell | None, str], None]  # announces a step before it starts, with the cell that it may cost
     telemetry: Telemetry
     stopwatches: dict[str, latency.Stopwatch]
+    costs: Costs = field(default_factory=Costs)
+    configs: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what implementations chose, by shape and pass
 
     @property
     def device_type(self) -> str:
@@ -51,48 +55,42 @@ class Bench:
         return self.device.split(":")[0]
 
 
-@dataclass
-class _Timed:
-    """A cell on its way through the rounds."""
-
-    cell: Cell
-    samples: dict[str, list[float]] = field(default_factory=dict)
-    flags: dict[str, set[str]] = field(default_factory=dict)
-    windows: list[tuple[float, float]] = field(default_factory=list)
-
-
 def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
     """Measure the given cells of a case and emit every number and status. Raises ContextBroken (see there)."""
-    _CaseRun(bench, case, list(cells)).run()
+    CaseRun(bench, case, list(cells)).run()
 
 
-class _CaseRun:
+class CaseRun:
+    """The cells of one case on their way; those in `live` have no status yet."""
+
     def __init__(self, bench: Bench, case: Case, cells: list[Cell]) -> None:
         self.bench, self.case = bench, case
-        self.live = cells  # without a status yet
+        self.live = cells
         self.inputs: Inputs | None = None
         self.oracle: correctness.Oracle | None = None
 
     def run(self) -> None:
         """Reference, checks, memory, rounds."""
-        self._skip_what_the_interpreter_cannot()
+        costs = self.bench.costs
+        self._skip_what_takes_too_long()
         if self.live:
-            self._attempt(None, self.live, "float64 reference", self._prepare)
-        for name in dict.fromkeys(cell.implementation for cell in self.live):
-            self._check(name)
+            with costs.of("reference"):
+                self.attempt(None, self.live, "float64 reference", self._prepare)
+        with costs.of("checks"):
+            for name in dict.fromkeys(cell.implementation for cell in self.live):
+                self._check(name)
         self.oracle = None
-        for cell in list(self.live):
-            if cell.mode in MODES_WITH_MEMORY:
-                self._attempt(cell, [cell], "memory", lambda cell=cell: self._memory(cell))
+        if not self.bench.timings:
+            self.live.clear()  # their errors are what was wanted
+        with costs.of("memory"):
+            for cell in list(self.live):
+                if cell.mode in MODES_WITH_MEMORY:
+                    self.attempt(cell, [cell], "memory", lambda cell=cell: self._memory(cell))
         if self.live:
-            self._rounds()
+            with costs.of("timing"):
+                Rounds(self).take()
 
-    def _prepare(self) -> None:
-        self.inputs = make_inputs(self.case, self.bench.device, self.bench.seed)
-        tf32 = any(self._uses_tf32(cell.implementation) for cell in self.live)
-        self.oracle = correctness.make_oracle(self.inputs, self.case, self.bench.seed, tf32=tf32)
-
-    def _attempt(self, cell: Cell | None, charged: list[Cell], step: str, action: Callable[[], Any]) -> None:
+    def attempt(self, cell: Cell | None, charged: list[Cell], step: str, action: Callable[[], Any]) -> None:
         """Do a step; if it raises, the charged cells get the status and leave the case."""
         charged = list(charged)
         self.bench.begin(cell, step)
@@ -108,20 +106,37 @@ class _CaseRun:
                 raise ContextBroken(note)
             torch.cuda.empty_cache()
 
+    def emit(self, cell: Cell, metric: str, **fields: Any) -> None:
+        """A row of a cell, with the configuration that its implementation chose."""
+        self._emit(cell.implementation, cell.mode, metric, **fields)
+
+    def subject(self, cell: Cell) -> Subject:
+        """The cell's implementation at work on the case's inputs."""
+        return Subject(registry.get(cell.implementation).attention, self.inputs, self.case)
+
+    def _prepare(self) -> None:
+        self.inputs = make_inputs(self.case, self.bench.device, self.bench.seed)
+        tf32 = any(self._uses_tf32(cell.implementation) for cell in self.live)
+        self.oracle = correctness.make_oracle(self.inputs, self.case, self.bench.seed, tf32=tf32)
+
     def _fail(self, cells: Iterable[Cell], status: Status, note: str) -> None:
         for cell in cells:
             for row in without_number(self.bench.run_id, cell, self.bench.timings, status, note):
                 self.bench.emit(row)
             if status is Status.OOM and cell.mode in MODES_WITH_MEMORY:
-                self._emit(cell.implementation, cell.mode, "peak_memory_mb", status=status, note=note)
+                self.emit(cell, "peak_memory_mb", status=status, note=note)
             self.live.remove(cell)
 
-    def _skip_what_the_interpreter_cannot(self) -> None:
+    def _skip_what_takes_too_long(self) -> None:
+        if self.bench.device_type != "cpu":
+            return
+        flops = attention_flops(case_to_json(self.case), "fwd_bwd") or 0.0
+        if not self.bench.timings and flops > _MOST_FLOPS_ON_CPU:
+            note = "Errors against float64 would take minutes here; a GPU does this case, a CPU shorter ones."
+            self._fail(list(self.live), Status.SKIPPED, note)
         for cell in list(self.live):
-            if is_interpreted(registry.get(cell.implementation), self.bench.device_type):
-                reason = interpreter_reason(cell)
-                if reason:
-                    self._fail([cell], Status.SKIPPED, reason)
+            if is_interpreted(registry.get(cell.implementation), "cpu") and (reason := interpreter_reason(cell)):
+                self._fail([cell], Status.SKIPPED, reason)
 
     # the check
 
@@ -129,99 +144,82 @@ class _CaseRun:
         cells = {cell.mode: cell for cell in self.live if cell.implementation == name}
         first = next(iter(cells.values()))
         forward, gradients = cells.get("fwd", first), cells.get("bwd", cells.get("fwd_bwd"))
-        self._attempt(forward, list(cells.values()), "check of the forward", lambda: self._check_forward(name, cells))
+        self.attempt(forward, list(cells.values()), "check of the forward", lambda: self._check_forward(name, cells))
         needing = [cell for cell in self.live if cell.implementation == name and cell.mode != "fwd"]
         if needing:
-            self._attempt(gradients, needing, "check of the backward", lambda: self._check_backward(name, needing))
-        if is_interpreted(registry.get(name), self.bench.device_type):
+            self.attempt(gradients, needing, "check of the backward", lambda: self._check_backward(name, needing))
+        if self.bench.timings and is_interpreted(registry.get(name), self.bench.device_type):
             self._fail([cell for cell in self.live if cell.implementation == name], Status.SKIPPED, NOT_TIMED)
 
     def _check_forward(self, name: str, cells: dict[str, Cell]) -> None:
-        verdict = self._verdict(name, correctness.check_forward)
-        self._emit_errors(name, "fwd", verdict)
-        if verdict.reason:
+        verdict = self._verdict(name, "fwd", correctness.check_forward)
+        if verdict.reason and self.bench.timings:
             self._fail(list(cells.values()), Status.INCORRECT, verdict.reason)
 
     def _check_backward(self, name: str, cells: list[Cell]) -> None:
-        verdict = self._verdict(name, correctness.check_backward)
-        self._emit_errors(name, "bwd", verdict)
-        if verdict.reason:
+        verdict = self._verdict(name, "bwd", correctness.check_backward)
+        if verdict.reason and self.bench.timings:
             self._fail(cells, Status.INCORRECT, verdict.reason)
 
-    def _verdict(self, name: str, check: Callable[..., correctness.Verdict]) -> correctness.Verdict:
+    def _verdict(self, name: str, mode: str, check: Callable[..., correctness.Verdict]) -> correctness.Verdict:
         implementation = registry.get(name)
         interpreted = is_interpreted(implementation, self.bench.device_type)
         subject = Subject(implementation.attention, self.inputs, self.case)
-        return check(subject, self.oracle, tf32=self._uses_tf32(name), warm=not interpreted)
+        watching = compiling.watch() if self.bench.device_type == "cuda" else contextlib.nullcontext(compiling.Seen())
+        with watching as seen:
+            verdict = check(subject, self.oracle, tf32=self._uses_tf32(name), warm=not interpreted)
+        if seen.config:
+            self.bench.configs[self._plan_key(name, mode)] = seen.config
+        self._emit_errors(name, mode, verdict)
+        self._emit_compile_time(name, mode, verdict, seen)
+        return verdict
 
     def _uses_tf32(self, name: str) -> bool:
         return registry.get(name).tf32 and self.case.dtype == "float32"
 
+    def _plan_key(self, name: str, mode: str) -> tuple[Any, ...]:
+        """What an implementation chooses by: everything but the data; a backward also runs its own forward."""
+        shape = (value for field_name, value in case_to_json(self.case).items() if field_name != "inputs")
+        return name, mode == "fwd", *shape
+
     def _emit_errors(self, name: str, mode: str, verdict: correctness.Verdict) -> None:
+        flags = (FAILS_THE_CHECK,) if verdict.reason else ()
         for tensor, error in verdict.errors.items():
             for metric, value in ((f"error_{tensor}", error.relative), (f"max_error_{tensor}", error.largest)):
                 if math.isfinite(value):
-                    self._emit(name, mode, metric, value=value, statistic="single", n=1)
+                    note = {"note": verdict.reason, "flags": flags}
+                    self._emit(name, mode, metric, value=value, statistic="single", n=1, **note)
                 else:
                     self._emit(name, mode, metric, status=Status.INCORRECT, note=verdict.reason)
-        if verdict.first_ms is not None and not verdict.reason:
-            cost = max(0.0, verdict.first_ms - verdict.warm_ms)
-            self._emit(name, mode, "compile_ms", value=cost, statistic="single", n=1)
+
+    def _emit_compile_time(self, name: str, mode: str, verdict: correctness.Verdict, seen: compiling.Seen) -> None:
+        if verdict.first_ms is None or verdict.reason:
+            return
+        cost = max(0.0, verdict.first_ms - verdict.warm_ms)
+        self.bench.costs.move(cost / 1e3, "checks", COMPILING)
+        fields: dict[str, Any] = {}
+        if seen.loaded:
+            fields["flags"] = (CACHED,)
+            fields["note"] = f"{seen.loaded} of {seen.loaded + seen.compiled} kernels came from Triton's cache on disk."
+        self._emit(name, mode, "compile_ms", value=cost, statistic="single", n=1, **fields)
 
     # memory
 
     def _memory(self, cell: Cell) -> None:
         if self.bench.device_type != "cuda":
             for metric in ("peak_memory_mb", "extra_memory_mb"):
-                self._emit(cell.implementation, cell.mode, metric, status=Status.SKIPPED, note=memory.NO_MEMORY_ON_CPU)
+                self.emit(cell, metric, status=Status.SKIPPED, note=memory.NO_MEMORY_ON_CPU)
             return
-        found = memory.peak_memory(self._subject(cell), self.inputs, cell.mode)
-        self._emit(cell.implementation, cell.mode, "peak_memory_mb", value=found.peak, statistic="single", n=1)
-        self._emit(cell.implementation, cell.mode, "extra_memory_mb", value=found.extra, statistic="single", n=1)
-
-    # latency
-
-    def _rounds(self) -> None:
-        latency.preheat(self.bench.device, _BRIEF_PREHEAT_S)
-        timed = [_Timed(cell) for cell in self.live]
-        for number in range(self.bench.protocol.rounds):
-            order = [item for item in timed if item.cell in self.live]
-            random.Random(f"{self.bench.seed}/{self.case}/{number}").shuffle(order)
-            for item in order:
-                step = f"timing, round {number + 1} of {self.bench.protocol.rounds}"
-                self._attempt(item.cell, [item.cell], step, lambda item=item: self._sample(item))
-        for item in timed:
-            if item.cell in self.live:
-                self._emit_latency(item)
-
-    def _sample(self, item: _Timed) -> None:
-        start = time.monotonic()
-        call = self._subject(item.cell).call(item.cell.mode)
-        for timing in self.bench.timings:
-            stopwatch = self.bench.stopwatches.get(timing)
-            if stopwatch is None:
-                continue
-            series = item.samples.setdefault(timing, [])
-            series += latency.sample_round(stopwatch, call, series, self.bench.protocol)
-            if stopwatch.flag:
-                item.flags.setdefault(timing, set()).add(stopwatch.flag)
-        item.windows.append((start, time.monotonic()))
-
-    def _emit_latency(self, item: _Timed) -> None:
-        findings = self.bench.telemetry.findings(item.windows)
-        for timing in self.bench.timings:
-            if timing in item.samples:
-                self._emit_timing(item, timing, findings)
-            else:
-                self._emit_of(item.cell, timing=timing, status=Status.SKIPPED, note=NO_KERNEL_TIME)
-        self.live.remove(item.cell)
-
-    def _emit_timing(self, item: _Timed, timing: str, findings: Findings) -> None:
-        flags = (*sorted(item.flags.get(timing, ())), *findings.flags)
-        self._emit_of(item.cell, timing=timing, note=findings.note, flags=flags, **spread(item.samples[timing]))
-
-    def _emit_of(self, cell: Cell, *, timing: str, **fields: Any) -> None:
-        self._emit(cell.implementation, cell.mode, "latency_ms", timing=timing, **fields)
+        found = memory.memory_of_call(self.subject(cell), self.inputs, cell.mode)
+        for metric, value in (
+            ("inputs_memory_mb", found.inputs),
+            ("peak_memory_mb", found.peak),
+            ("extra_memory_mb", found.extra),
+            ("reserved_memory_mb", found.reserved),
+            ("activation_memory_mb", found.saved),
+        ):
+            if value is not None:
+                self.emit(cell, metric, value=value, statistic="single", n=1)
 
     def _emit(self, name: str, mode: str, metric: str, *, status: Status = Status.OK, **fields: Any) -> None:
         self.bench.emit(
@@ -233,9 +231,7 @@ class _CaseRun:
                 metric=metric,
                 status=status,
                 time=utc_now(),
+                config=self.bench.configs.get(self._plan_key(name, mode)),
                 **fields,
             )
         )
-
-    def _subject(self, cell: Cell) -> Subject:
-        return Subject(registry.get(cell.implementation).attention, self.inputs, self.case)

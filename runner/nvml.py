@@ -33,6 +33,8 @@ class Reading:
     temperature_c: int | None
     throttle: int  # bits of THROTTLE_REASONS
     max_sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    energy_j: float | None = None  # since the driver was loaded
     others: int | None = None  # processes on the GPU beside this one; None if the driver does not tell
 
 
@@ -53,8 +55,15 @@ class Gpu:
             throttle=(_ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle) or 0)
             & sum(THROTTLE_REASONS),
             max_sm_clock_mhz=self._max_sm_clock_mhz,
+            memory_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_MEM),
+            energy_j=self.energy_j(),
             others=self._others(),
         )
+
+    def energy_j(self) -> float | None:
+        """What the GPU has used since the driver was loaded; a counter that moves in steps."""
+        millijoules = _ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, self._handle)
+        return None if millijoules is None else millijoules / 1000
 
     def power_limit_w(self) -> float | None:
         """The enforced power limit."""
@@ -78,6 +87,29 @@ def find(uuid: str) -> Gpu | None:
         return Gpu(pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"))
     except pynvml.NVMLError:
         return None
+
+
+def what_is_missing(uuid: str) -> str | None:
+    """What cannot be watched on the GPU of that UUID and why, in a sentence; None if everything can."""
+    if pynvml is None:
+        return "NVML is missing (pip install nvidia-ml-py), so clocks, power, throttling and energy were not watched."
+    gpu = find(uuid)
+    if gpu is None:
+        return "NVML does not know this GPU, so clocks, power, throttling and energy were not watched."
+    now = gpu.reading()
+    unknown = [
+        name
+        for name, value in (
+            ("SM clock", now.sm_clock_mhz),
+            ("memory clock", now.memory_clock_mhz),
+            ("power", now.power_w),
+            ("energy", now.energy_j),
+            ("temperature", now.temperature_c),
+            ("other processes", now.others),
+        )
+        if value is None
+    ]
+    return f"NVML does not tell {', '.join(unknown)} here." if unknown else None
 
 
 def driver_version() -> str | None:

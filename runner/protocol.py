@@ -19,6 +19,8 @@ class Protocol:
     least_slow: int = 6  # of a slow call; fewer than 6 samples give no 95 % interval
     patience_ms: float = 300.0  # what the least samples may take before they become fewer
     most: int = 90
+    energy_s: float = 0.0  # at least so long between the two looks at the energy counter; 0: energy is not measured
+    trace_s: float = 0.0  # of back-to-back calls, for burst and sustained figures; 0: none
 
     @property
     def label(self) -> str:
@@ -35,6 +37,7 @@ PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
         Protocol("quick", rounds=1, cap_ms=30.0, patience_ms=200.0),
-        Protocol("standard", rounds=3, cap_ms=150.0),
+        Protocol("standard", rounds=3, cap_ms=150.0, energy_s=0.05),
+        Protocol("sustained", rounds=1, cap_ms=30.0, patience_ms=200.0, energy_s=0.5, trace_s=30.0),
     )
 }

@@ -13,10 +13,18 @@ from results.records import Case
 
 Call = Callable[[], object]
 
+_OUTLIERS, _OUTLIER_SIZE = 3, 30.0  # channels, and how much larger they are
+_LARGE = 8.0
+
 
 @dataclass(frozen=True)
 class Inputs:
-    """q, k, v and the gradient that arrives at out; standard normal, because constant data runs faster than real."""
+    """q, k, v and the gradient that arrives at out; never constant, because constant data runs faster than real.
+
+    `normal`: all of them standard normal. `outliers`: as in trained models, a few channels of k, the same for all
+    tokens, are 30 times as large as the others (KIVI, arXiv 2402.02750, section 3.2, figure 2). `large`: q, k and v are
+    8 times as large, so that every softmax has one winner.
+    """
 
     q: torch.Tensor  # (batch, num_heads, seqlen_q, head_dim)
     k: torch.Tensor  # (batch, num_kv_heads, seqlen_k, head_dim)
@@ -48,6 +56,11 @@ def fill(inputs: Inputs, case: Case, seed: int) -> None:
     with torch.no_grad():
         for tensor in (inputs.q, inputs.k, inputs.v, inputs.dout):
             tensor.normal_(generator=generator)
+        if case.inputs == "outliers":
+            inputs.k[..., :: max(1, case.head_dim // _OUTLIERS)] *= _OUTLIER_SIZE
+        elif case.inputs == "large":
+            for tensor in (inputs.q, inputs.k, inputs.v):
+                tensor *= _LARGE
 
 
 class Subject:

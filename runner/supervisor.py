@@ -7,6 +7,7 @@ status here, a new worker starts, and the sweep goes on with the cells that have
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from runner.protocol import PROTOCOLS
 from runner.sweeping import Sweeping
 from runner.workerprocess import COMMAND
 
+MOST_TRACES = 6  # cells of a sustained run
 _LOCK_WAIT_RESUMED_S = 5.0  # the worker of a killed supervisor may need a moment to die
 
 # What must be the same when a run is resumed, or its numbers would not be comparable.
@@ -47,25 +49,38 @@ def supervise(
     Raises Refused, DeviceBusy, Cancelled, SweepFailed or JournalError.
     """
     crew = Crew(job, worker_command, stop)
+    begun = time.monotonic()
     try:
         opened = _open(crew)
+        _refuse_long_traces(job, opened["cells"])
         run_id = job.resume or job.run_id or new_run_id(job.sweep.name)
         wait_s = _LOCK_WAIT_RESUMED_S if job.resume else 0.0
         with device_lock(home, opened["device"]["lock"], run_id, wait_s=wait_s):
             try:
-                return _sweep(job, home, run_id, opened, crew, progress)
+                return _sweep(job, home, run_id, opened, crew, progress, begun)
             finally:
                 crew.dismiss()  # before the device is given free
     finally:
         crew.dismiss()
 
 
-def _sweep(job: Job, home: Path, run_id: str, opened: dict[str, Any], crew: Crew, progress: Progress) -> RunFolder:
+def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:
+    seconds, count = PROTOCOLS[job.protocol].trace_s, sum(not cell["reason"] for cell in cells)
+    if seconds and count > MOST_TRACES:
+        raise Refused(
+            f"{job.protocol} takes {seconds:.0f} s for each cell and these are {count}; at most {MOST_TRACES} are "
+            "possible. Narrow them, such as --implementations triton_fa2 --set modes=fwd --set seqlen=4096."
+        )
+
+
+def _sweep(
+    job: Job, home: Path, run_id: str, opened: dict[str, Any], crew: Crew, progress: Progress, begun: float
+) -> RunFolder:
     cells = [cell_from_json(record) for record in opened["cells"]]
     folder = _folder(job, home, run_id, opened)
     with folder.lock():
         crew.log.write_to(folder.log_path)
-        Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress).run()
+        Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress, begun).run()
         crew.close()
     return folder
 

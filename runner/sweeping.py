@@ -6,11 +6,13 @@ import contextlib
 import os
 import time
 from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 
 from results.journal import JournalError, RunFolder, State
 from results.records import Measurement, Status, measurement_from_json
 from runner.cells import Cell, case_words, cell_to_json, utc_now, without_number
+from runner.costs import STARTS, TOTAL
 from runner.crew import OPEN_LIMIT_S, Crew
 from runner.job import Cancelled, Job, SweepFailed
 from runner.progress import Progress
@@ -26,7 +28,14 @@ class Sweeping:
     """A sweep under way."""
 
     def __init__(
-        self, job: Job, folder: RunFolder, cells: list[Cell], timings: tuple[str, ...], crew: Crew, progress: Progress
+        self,
+        job: Job,
+        folder: RunFolder,
+        cells: list[Cell],
+        timings: tuple[str, ...],
+        crew: Crew,
+        progress: Progress,
+        begun: float,  # time.monotonic() when the first worker was started
     ) -> None:
         self._job, self._folder, self._cells, self._timings = job, folder, cells, timings
         self._crew, self._progress = crew, progress
@@ -36,7 +45,11 @@ class Sweeping:
         self._work_left = 0.0  # estimated seconds
         self._losses: Counter[str] = Counter()
         self._failed_starts, self._why = 0, ""
-        self._started, self._started_at = time.monotonic(), utc_now()
+        self._begun, self._started, self._started_at = begun, time.monotonic(), utc_now()
+        before = folder.read_state() if job.resume else None
+        self._costs = Counter((before.costs if before else None) or {})
+        self._costs_before_s = self._costs.pop(TOTAL, 0.0)
+        self._costs[STARTS] += self._started - begun
         self._state_at = 0.0
         self._ready = False  # the worker has warmed up
         self._at: Cell | None = None  # the cell announced, its step, and how long that may take
@@ -123,7 +136,10 @@ class Sweeping:
         self._blame(status)
 
     def _listen(self, todo: list[Cell]) -> None:
-        while (message := self._crew.receive(time.monotonic() + self._deadline_s))["event"] != "case_done":
+        while message := self._crew.receive(time.monotonic() + self._deadline_s):
+            if message["event"] == "case_done":
+                self._costs.update(message.get("costs", {}))
+                return
             if message["event"] == "begin":
                 self._at = next((c for c in todo if [c.implementation, c.mode] == message["cell"]), None)
                 self._step, self._deadline_s = message["step"], self._limit([self._at] if self._at else todo)
@@ -144,12 +160,18 @@ class Sweeping:
             self._give_status([self._at], status, self._why)
 
     def _ensure_worker(self) -> None:
+        begun = time.monotonic()
         if not self._crew.present:
             self._crew.open(plan=False)
         if not self._ready:
-            self._crew.send({"do": "start", "run_id": self._folder.run_id})
-            self._crew.receive(time.monotonic() + OPEN_LIMIT_S)
+            run = self._folder.run()
+            wanted = run.measured_tflops is None and bool(self._timings)
+            self._crew.send({"do": "start", "run_id": run.run_id, "peaks": wanted})
+            answer = self._crew.receive(time.monotonic() + OPEN_LIMIT_S)
             self._ready, self._failed_starts = True, 0
+            if answer.get("tflops"):
+                self._folder.write_run(replace(run, measured_tflops=answer["tflops"], measured_gbs=answer.get("gbs")))
+        self._costs[STARTS] += time.monotonic() - begun
 
     def _limit(self, cells: list[Cell]) -> float:
         longest = max(cell.seconds for cell in cells)
@@ -206,8 +228,13 @@ class Sweeping:
                 updated=utc_now(),
                 eta_s=self._eta() if running else None,
                 message=message,
+                costs=self._all_costs(),
             )
         )
+
+    def _all_costs(self) -> dict[str, float]:
+        total = self._costs_before_s + time.monotonic() - self._begun
+        return {kind: round(seconds, 3) for kind, seconds in (*self._costs.items(), (TOTAL, total))}
 
     def _end(self, state: str, message: str) -> None:
         with contextlib.suppress(JournalError):  # on a full disk the state stays as it was; the exit says why

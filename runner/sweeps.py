@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from results.records import DTYPES, MODES, TIMINGS, Case, attention_case
+from results.records import DTYPES, INPUTS, MODES, TIMINGS, Case, attention_case
 
 TORCH = (
     "torch_naive",
@@ -39,12 +39,13 @@ class Sweep:
     num_heads: tuple[int, ...] = (1,)
     num_kv_heads: tuple[int, ...] = ()  # empty: as many as num_heads
     window_size: tuple[int, ...] = (0,)
+    inputs: tuple[str, ...] = ("normal",)
     tokens: int | None = None
     hidden: int | None = None
     implementations: tuple[str, ...] = TORCH + OURS
     baseline: str = "torch_naive"
     modes: tuple[str, ...] = ("fwd", "bwd", "fwd_bwd")
-    timings: tuple[str, ...] = TIMINGS
+    timings: tuple[str, ...] = TIMINGS  # none: only the errors against float64 are taken
     protocol: str = "standard"  # the sampling preset when none is chosen
 
     def cases(self) -> tuple[Case, ...]:
@@ -54,7 +55,8 @@ class Sweep:
     def _cases_of(self, seqlen: int, head_dim: int) -> list[Case]:
         batches = (_divide("tokens", self.tokens, "seqlen", seqlen),) if self.tokens else self.batch
         heads = (_divide("hidden", self.hidden, "head_dim", head_dim),) if self.hidden else self.num_heads
-        grid = product(self.dtype, self.causal, batches, heads, self.num_kv_heads or (None,), self.window_size)
+        kv_heads = self.num_kv_heads or (None,)
+        grid = product(self.dtype, self.causal, batches, heads, kv_heads, self.window_size, self.inputs)
         try:
             return [
                 attention_case(
@@ -66,8 +68,9 @@ class Sweep:
                     dtype=dtype,
                     causal=causal,
                     window_size=window_size,
+                    inputs=inputs,
                 )
-                for dtype, causal, batch, num_heads, num_kv_heads, window_size in grid
+                for dtype, causal, batch, num_heads, num_kv_heads, window_size, inputs in grid
             ]
         except ValueError as error:
             raise SweepError(f"Sweep {self.name!r}: {error}") from error
@@ -124,6 +127,17 @@ SWEEPS: dict[str, Sweep] = {
             window_size=(1024,),
             implementations=TORCH + OURS + PEERS + ("torch_flex",),
         ),
+        Sweep(
+            name="accuracy",
+            description="Errors against float64 on plain data, outliers, large values and long rows; nothing is timed",
+            seqlen=(256, 1024, 16384),
+            head_dim=(64, 128),
+            dtype=("bfloat16", "float16", "float32"),
+            inputs=INPUTS,
+            modes=("fwd", "bwd"),
+            timings=(),
+            implementations=TORCH + OURS + PEERS,
+        ),
     )
 }
 
@@ -134,12 +148,13 @@ _PARSERS: dict[str, Any] = {
     "num_heads": int,
     "num_kv_heads": int,
     "window_size": int,
+    "inputs": str,
     "dtype": str,
     "causal": {"true": True, "false": False}.__getitem__,
     "modes": str,
     "timings": str,
 }
-_POSSIBLE: dict[str, tuple[str, ...]] = {"dtype": DTYPES, "modes": MODES[:3], "timings": TIMINGS}
+_POSSIBLE: dict[str, tuple[str, ...]] = {"dtype": DTYPES, "inputs": INPUTS, "modes": MODES[:3], "timings": TIMINGS}
 
 
 def get(name: str) -> Sweep:

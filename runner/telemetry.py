@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from runner import nvml
 
+THROTTLED = "throttled"
 _PERIOD_S = 0.05
-_FULL_CLOCK = 0.95  # of the highest SM clock
+_FULL_CLOCK = 0.95  # of the highest SM clock; above it the power limit has cost nothing
+_HELD_CLOCK = 0.90  # of the highest SM clock; below it something held the clock back, whether NVML names it or not
 _KEPT = 20_000  # readings: about a quarter of an hour, more than a case takes
 
 
@@ -21,6 +23,12 @@ class Findings:
 
     flags: tuple[str, ...] = ()
     note: str | None = None
+    sm_clock_mhz: float | None = None  # the median
+
+    @property
+    def throttled(self) -> bool:
+        """Whether something held the GPU back."""
+        return THROTTLED in self.flags
 
 
 class Telemetry:
@@ -40,6 +48,20 @@ class Telemetry:
         if self._thread.is_alive():
             self._thread.join()
 
+    @property
+    def gpu(self) -> nvml.Gpu | None:
+        """The GPU that is watched; None without NVML."""
+        return self._gpu
+
+    def look(self) -> None:
+        """Take a reading now: a window of timing may be shorter than the time between two."""
+        if self._gpu:
+            self._readings.append((time.monotonic(), self._gpu.reading()))
+
+    def between(self, start: float, end: float) -> list[tuple[float, nvml.Reading]]:
+        """The readings of a stretch of time.monotonic(), with their times."""
+        return [(at, reading) for at, reading in list(self._readings) if start <= at <= end]
+
     def findings(self, windows: Iterable[tuple[float, float]]) -> Findings:
         """About those stretches of time.monotonic(), each widened by one reading on either side."""
         spans = [(start - 2 * _PERIOD_S, end + 2 * _PERIOD_S) for start, end in windows]
@@ -54,16 +76,19 @@ class Telemetry:
 def judge(readings: list[nvml.Reading]) -> Findings:
     """What readings say: throttled, and by what; other processes on the GPU."""
     flags, notes = [], []
-    if bits := _throttling(readings):
-        flags.append("throttled")
+    bits, clock, top = _throttling(readings), _median_clock(readings), _top_clock(readings)
+    if bits:
+        flags.append(THROTTLED)
         reasons = ", ".join(name for bit, name in nvml.THROTTLE_REASONS.items() if bits & bit)
-        clock = _median_clock(readings)
         notes.append(f"The GPU was held back by its {reasons}{f' to an SM clock of {clock} MHz' if clock else ''}.")
+    elif clock and top and clock < _HELD_CLOCK * top:
+        flags.append(THROTTLED)
+        notes.append(f"The GPU was held back to an SM clock of {clock} MHz of {top}; NVML names no reason.")
     others = max((reading.others for reading in readings if reading.others), default=0)
     if others:
         flags.append("shared GPU")
         notes.append(f"{others} other process{'es were' if others > 1 else ' was'} on the GPU.")
-    return Findings(tuple(flags), " ".join(notes) or None)
+    return Findings(tuple(flags), " ".join(notes) or None, clock)
 
 
 def _throttling(readings: list[nvml.Reading]) -> int:
@@ -72,10 +97,14 @@ def _throttling(readings: list[nvml.Reading]) -> int:
     bits = 0
     for reading in readings:
         bits |= reading.throttle
-    clock, top = _median_clock(readings), next((r.max_sm_clock_mhz for r in readings if r.max_sm_clock_mhz), None)
+    clock, top = _median_clock(readings), _top_clock(readings)
     if bits == nvml.POWER_LIMIT and clock and top and clock >= _FULL_CLOCK * top:
         return 0
     return bits
+
+
+def _top_clock(readings: list[nvml.Reading]) -> int | None:
+    return next((reading.max_sm_clock_mhz for reading in readings if reading.max_sm_clock_mhz), None)
 
 
 def _median_clock(readings: list[nvml.Reading]) -> int | None:

@@ -21,7 +21,7 @@ from runner.protocol import PROTOCOLS
 from runner.wire import Channel
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-_PREHEAT_S = 1.0
+_PREHEAT_S = 0.5  # before the peaks are measured, which heat too
 EXIT_CONTEXT_BROKEN = 70
 
 
@@ -85,13 +85,16 @@ class Worker:
         """Warm the device up; from here on it is ours."""
         import torch
 
-        from runner import execute, latency
+        from runner import execute, latency, peaks
         from runner.telemetry import Telemetry
 
+        measured = peaks.Peaks()
         stopwatches: dict[str, latency.Stopwatch] = {"eager": latency.EagerStopwatch()}
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device.id)
             latency.preheat(self._device.id, _PREHEAT_S)
+            if message.get("peaks"):
+                measured = peaks.measure(self._device.id)
             synchronize = torch.cuda.synchronize
             stopwatches = {
                 "kernel": latency.KernelStopwatch(self._device.id),
@@ -110,7 +113,7 @@ class Worker:
         )
         gc.collect()
         gc.freeze()  # what is loaded by now stays; collecting before each memory pass would take 50 ms otherwise
-        self._channel.send({"event": "started"})
+        self._channel.send({"event": "started", "tflops": measured.tflops, "gbs": measured.gbs})
 
     def _case(self, message: dict[str, Any]) -> None:
         from runner import execute
@@ -121,7 +124,7 @@ class Worker:
         except execute.ContextBroken as error:
             print(f"The CUDA context is broken, a new worker goes on: {error}", file=sys.stderr)
             sys.exit(EXIT_CONTEXT_BROKEN)
-        self._channel.send({"event": "case_done"})
+        self._channel.send({"event": "case_done", "costs": self._bench.costs.take()})
 
     def _emit(self, measurement: Measurement) -> None:
         self._channel.send({"event": "measurement", "record": measurement_to_json(measurement)})

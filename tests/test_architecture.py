@@ -21,6 +21,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "results/durable.py": (set(), set()),
     "results/journal.py": ({"results.durable", "results.records"}, set()),
     "runner": ({"kernels", "results", "runner"}, {"torch", "pynvml"}),
+    "runner/compiling.py": (set(), {"triton"}),
     "runner/sweeps.py": ({"results.records"}, set()),
     "runner/launch.py": ({"results.records", "results.journal", "runner.sweeps"}, set()),
     "runner/supervisor.py": ({"results", "runner"}, set()),

@@ -8,7 +8,14 @@ from runner.sweeps import SWEEPS, Sweep, SweepError
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("quick", 6), ("fa2_speedup", 56), ("torch_vs_triton", 24), ("long_context", 24), ("fa_paper", 36)],
+    [
+        ("quick", 6),
+        ("fa2_speedup", 56),
+        ("torch_vs_triton", 24),
+        ("long_context", 24),
+        ("fa_paper", 36),
+        ("accuracy", 54),
+    ],
 )
 def test_a_sweep_has_as_many_cases_as_its_description_says(name: str, count: int) -> None:
     cases = sweeps.get(name).cases()

@@ -1,0 +1,138 @@
+"""The timing of a case: interleaved rounds over its cells, again for those that were throttled, then their rows."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from results.records import Status
+from runner import energy, latency
+from runner.cells import Cell
+from runner.costs import ENERGY, SAMPLING
+from runner.spread import spread
+from runner.sustained import record_trace
+from runner.telemetry import Findings
+
+if TYPE_CHECKING:
+    from runner.execute import CaseRun
+
+NO_KERNEL_TIME = "A CPU has no device time apart from the call's own; see the eager timing."
+RETRIED = "retried"
+MODES_WITH_ENERGY = ("fwd", "fwd_bwd")
+_RETRIES = 2  # of a throttled cell
+_BRIEF_PREHEAT_S = 0.03
+
+
+@dataclass
+class Timed:
+    """A cell on its way through the rounds."""
+
+    cell: Cell
+    samples: dict[str, list[float]] = field(default_factory=dict)  # by timing
+    round_sizes: dict[str, list[int]] = field(default_factory=dict)
+    flags: dict[str, set[str]] = field(default_factory=dict)
+    windows: list[tuple[float, float]] = field(default_factory=list)
+    retries: int = 0
+
+    def forget(self) -> None:
+        """Start over."""
+        self.samples, self.round_sizes, self.flags, self.windows = {}, {}, {}, []
+        self.retries += 1
+
+
+class Rounds:
+    """The cells of a case that passed their check, timed together."""
+
+    def __init__(self, run: CaseRun) -> None:
+        self.run, self.bench = run, run.bench
+        self.timed = [Timed(cell) for cell in run.live]
+
+    def take(self) -> None:
+        """All rounds and retries; every cell gets its rows, or the status of what went wrong."""
+        latency.preheat(self.bench.device, _BRIEF_PREHEAT_S)
+        self._go_round(self.timed)
+        for _ in range(_RETRIES):
+            throttled = [item for item in self._left() if self._findings(item).throttled]
+            for item in throttled:
+                item.forget()
+            self._go_round(throttled)
+        for item in self._left():
+            self._attempt(item, "energy", lambda item=item: self._energy(item))
+        for item in self._left():
+            if self.bench.protocol.trace_s:
+                self._attempt(item, "trace", lambda item=item: record_trace(self.run, item.cell))
+        for item in self._left():
+            self._emit(item)
+
+    def _left(self) -> list[Timed]:
+        return [item for item in self.timed if item.cell in self.run.live]
+
+    def _attempt(self, item: Timed, step: str, action: Callable[[], Any]) -> None:
+        self.run.attempt(item.cell, [item.cell], step, action)
+
+    def _go_round(self, items: list[Timed]) -> None:
+        rounds = self.bench.protocol.rounds
+        for number in range(rounds):
+            order = [item for item in items if item.cell in self.run.live]
+            random.Random(f"{self.bench.seed}/{self.run.case}/{number}").shuffle(order)
+            for item in order:
+                again = f", retry {item.retries}" if item.retries else ""
+                step = f"timing, round {number + 1} of {rounds}{again}"
+                self._attempt(item, step, lambda item=item: self._sample(item))
+
+    def _sample(self, item: Timed) -> None:
+        call = self.run.subject(item.cell).call(item.cell.mode)
+        start = time.monotonic()
+        for timing in self.bench.timings:
+            stopwatch = self.bench.stopwatches.get(timing)
+            if stopwatch is None:
+                continue
+            series = item.samples.setdefault(timing, [])
+            with self.bench.costs.of(SAMPLING):
+                new = latency.sample_round(stopwatch, call, series, self.bench.protocol)
+            self.bench.telemetry.look()
+            series += new
+            item.round_sizes.setdefault(timing, []).append(len(new))
+            if stopwatch.flag:
+                item.flags.setdefault(timing, set()).add(stopwatch.flag)
+        item.windows.append((start, time.monotonic()))
+
+    def _energy(self, item: Timed) -> None:
+        gpu, least_s = self.bench.telemetry.gpu, self.bench.protocol.energy_s
+        if gpu is None or not least_s or item.cell.mode not in MODES_WITH_ENERGY or "kernel" not in item.samples:
+            return
+        call = self.run.subject(item.cell).call(item.cell.mode)
+        call_ms = sorted(item.samples["kernel"])[len(item.samples["kernel"]) // 2]
+        with self.bench.costs.of(ENERGY):
+            found = energy.energy_of_call(
+                call, gpu.energy_j, synchronize=torch.cuda.synchronize, call_ms=call_ms, least_s=least_s
+            )
+        if found:
+            self.run.emit(item.cell, "energy_j", value=found.joules, statistic="mean", n=found.calls)
+
+    def _findings(self, item: Timed) -> Findings:
+        return self.bench.telemetry.findings(item.windows)
+
+    def _emit(self, item: Timed) -> None:
+        findings = self._findings(item)
+        for timing in self.bench.timings:
+            if timing not in item.samples:
+                self.run.emit(item.cell, "latency_ms", timing=timing, status=Status.SKIPPED, note=NO_KERNEL_TIME)
+                continue
+            flags = (*sorted(item.flags.get(timing, ())), *findings.flags, *([RETRIED] if item.retries else []))
+            self.run.emit(
+                item.cell,
+                "latency_ms",
+                timing=timing,
+                note=findings.note,
+                flags=flags,
+                round_sizes=tuple(item.round_sizes[timing]),
+                sm_clock_mhz=findings.sm_clock_mhz,
+                **spread(item.samples[timing]),
+            )
+        self.run.live.remove(item.cell)
