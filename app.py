@@ -27,6 +27,12 @@ RESULTS = (
         icon=":material/memory:",
         help="Memory by seqlen against the device's capacity and the formula.",
     ),
+    st.Page(
+        "pages/scaling.py",
+        title="Scaling",
+        icon=":material/trending_up:",
+        help="Time, throughput and memory by seqlen, their share of the device's peak, and the roofline.",
+    ),
 )
 EVIDENCE = (
     st.Page(

@@ -1,0 +1,32 @@
+"""How do time, throughput and memory grow with seqlen, and how near do they come to what the device can do?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui import filters, messages, scaling
+from pages.ui.answers import answer
+from results import scaling as growing
+
+messages.header(
+    "Scaling", ":material/trending_up:", "How does it grow with seqlen, and how near is it to what the device can do?"
+)
+chosen = filters.current()
+table = answer(growing.rows, chosen)
+if not table["latency_ms"].notna().any():
+    messages.nothing_here(chosen)
+    st.stop()
+
+quantity = scaling.choose_quantity(table)
+if quantity == scaling.ROOFLINE:
+    kept = "all shapes of the slice"
+else:
+    table, kept = scaling.one_shape(table)
+scaling.headline(table)
+scaling.facets(table, quantity, chosen)
+scaling.caption(chosen, quantity, kept, table)
+st.subheader("Every number")
+numbers = scaling.numbers(table)
+scaling.numbers_table(numbers)
+messages.download("Download numbers", f"scaling_{quantity}", lambda: numbers, "scaling_csv")
+messages.provenance(chosen)

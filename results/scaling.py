@@ -1,0 +1,155 @@
+"""How latency, throughput and memory grow with seqlen, and how near they come to the device's roofs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from results import derive
+from results.derive import FLOPS_SQL
+from results.slices import Filters, cells
+from results.slices import where as filtered
+from results.store import Store
+
+_CASE = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal")
+_KEY = (*_CASE, "window_size", "implementation", "run_id")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that is drawn over seqlen."""
+
+    label: str
+    unit: str
+    about: str
+
+
+# The columns of `rows` that can be drawn.
+QUANTITIES = {
+    "latency_ms": Quantity("Latency", "ms", "time of one call"),
+    "tflops": Quantity("TFLOP/s", "TFLOP/s", "operations over time"),
+    "percent_of_peak": Quantity("% of nominal peak", "%", "TFLOP/s over the datasheet's for that dtype"),
+    "percent_of_measured": Quantity("% of measured peak", "%", "TFLOP/s over a large matrix product's on this machine"),
+    "time_per_token_us": Quantity("Time per token", "µs", "latency over batch times seqlen"),
+    "memory_per_token_kb": Quantity("Memory per token", "KiB", "peak memory of the call over batch times seqlen"),
+}
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What bounds the operations per second, at a rate of bytes: a sloped line that ends in a flat one."""
+
+    name: str
+    tflops: float | None
+    gb_per_s: float | None
+    source: str
+
+    def at(self, intensity: float) -> float | None:
+        """The most TFLOP/s at that many operations a byte."""
+        sloped = self.gb_per_s * intensity / 1000 if self.gb_per_s else None
+        return min((bound for bound in (self.tflops, sloped) if bound), default=None)
+
+
+def rows(store: Store, filters: Filters) -> pd.DataFrame:
+    """Every case and implementation of the slice with the columns of QUANTITIES, `intensity` and what they rest on."""
+    ctes, params = cells(filters)
+    memory, memory_params = _memory(filters)
+    table = store.query(
+        f"""{ctes}, memory AS ({memory}), timed AS (
+            SELECT {", ".join(_KEY)}, mode, shape, latency_ms, p20, p80, n, statistic, status, note, source, gpu_name,
+                   {FLOPS_SQL} AS flops
+            FROM paired)
+        SELECT timed.*, memory.value AS peak_memory_mb, runs.tf32, runs.measured_tflops, runs.measured_gbs
+        FROM timed JOIN runs ON runs.run_id = timed.run_id
+        LEFT JOIN memory ON {" AND ".join(f"memory.{name} IS NOT DISTINCT FROM timed.{name}" for name in _KEY)}
+        ORDER BY timed.dtype, timed.head_dim, shape, timed.implementation, timed.seqlen_q""",
+        [*params, *memory_params],
+    )
+    records = table.to_dict("records")
+    derived = pd.DataFrame([_derived(row) for row in records], index=table.index, columns=_DERIVED, dtype=float)
+    return table.drop(columns=["measured_tflops", "measured_gbs"]).join(derived)
+
+
+_DERIVED = [*(name for name in QUANTITIES if name != "latency_ms"), "intensity", "gb_per_s"]
+
+
+def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
+    """The device's roofs for a dtype: by its datasheet, and as measured by each run that measured them."""
+    ctes, params = cells(filters)
+    runs = store.rows(
+        f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name, runs.tf32, runs.measured_tflops, runs.measured_gbs
+        FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY run_id""",
+        [*params, dtype],
+    )
+    found: dict[str, Roof] = {}
+    for run_id, gpu, tf32, measured, gbs in runs:
+        peak = derive.PEAKS.get(gpu or "")
+        nominal = derive.peak_tflops(gpu, dtype, tf32=bool(tf32))
+        if peak and nominal:
+            found.setdefault("nominal", Roof("nominal", nominal, peak.bandwidth_gb_per_s, peak.source))
+        rate = _measured(measured, dtype, tf32=bool(tf32))
+        if rate or gbs:
+            found[f"measured, {run_id}"] = Roof(f"measured, {run_id}", rate, gbs, f"a probe in run {run_id}")
+    return list(found.values())
+
+
+def growth(points: Sequence[tuple[float, float]]) -> float | None:
+    """The power of seqlen that the last doubling follows: 2 is four times as much for twice the length."""
+    ordered = sorted((x, y) for x, y in points if x > 0 and y > 0)
+    if len(ordered) < 2 or ordered[-1][0] == ordered[-2][0]:
+        return None
+    (x0, y0), (x1, y1) = ordered[-2:]
+    return math.log(y1 / y0) / math.log(x1 / x0)
+
+
+def _memory(filters: Filters) -> tuple[str, list[object]]:
+    """Peak memory of the same case, implementation and run; of the backward alone that of both passes."""
+    condition, params = filtered(filters, without=("timing", "mode"))
+    mode = "fwd_bwd" if filters.mode == "bwd" else filters.mode
+    keys = ", ".join(_KEY)
+    return (
+        f"""SELECT {keys}, max(value) AS value FROM (SELECT results.*, runs.sweep FROM results JOIN runs USING (run_id))
+            WHERE metric = 'peak_memory_mb' AND status = 'ok' AND mode IS NOT DISTINCT FROM ? AND {condition}
+            GROUP BY {keys}""",
+        [mode, *params],
+    )
+
+
+def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
+    latency, flops = _known(row["latency_ms"]), _known(row["flops"])
+    rate = derive.tflops(flops, latency)
+    tf32 = str(row["implementation"]).endswith("_tf32") or bool(_known(row["tf32"]))
+    nominal = derive.peak_tflops(row["gpu_name"], row["dtype"], tf32=tf32)
+    measured = _measured(row["measured_tflops"], row["dtype"], tf32=tf32)
+    tokens = _tokens(row)
+    moved = derive.bytes_moved(row, row["mode"])
+    memory = _known(row["peak_memory_mb"])
+    return {
+        "tflops": rate,
+        "percent_of_peak": derive.percent_of_peak(rate, nominal),
+        "percent_of_measured": derive.percent_of_peak(rate, measured),
+        "time_per_token_us": 1000 * latency / tokens if latency and tokens else None,
+        "memory_per_token_kb": 1024 * memory / tokens if memory and tokens else None,
+        "intensity": flops / moved if flops and moved else None,
+        "gb_per_s": derive.gb_per_s(moved, latency),
+    }
+
+
+def _measured(text: object, dtype: str | None, *, tf32: bool) -> float | None:
+    rates = json.loads(text) if isinstance(text, str) else None
+    return (rates or {}).get("tf32" if dtype == "float32" and tf32 else dtype)
+
+
+def _tokens(row: Mapping[str, Any]) -> float | None:
+    batch, seqlen = _known(row["batch"]), _known(row["seqlen_q"])
+    return batch * seqlen if batch and seqlen else None
+
+
+def _known(value: Any) -> Any:
+    """None for a table's NaN or NA."""
+    return None if value is None or str(value) in ("nan", "<NA>") else value

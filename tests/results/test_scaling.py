@@ -1,0 +1,68 @@
+"""Throughput, shares of peaks and roofs over a run whose machine was probed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from results import journal, scaling
+from results.derive import attention_flops, bytes_moved
+from results.journal import RunFolder
+from results.records import Measurement, Run, Status, attention_case, case_to_json
+from results.scaling import Roof
+from results.slices import Filters
+from results.store import open_store
+
+SLICE = Filters(gpu="NVIDIA H200", mode="fwd", timing="kernel", baseline="torch_naive")
+CASE = attention_case(batch=2, num_heads=4, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    facts = {"measured_tflops": {"bfloat16": 800.0}, "measured_gbs": 4000.0}
+    common = {"run_id": "a", "case": CASE, "implementation": "mine", "status": Status.OK}
+    rows = [Measurement(**common, metric="latency_ms", mode="fwd", timing="kernel", value=0.5, statistic="median")]
+    rows += [
+        Measurement(**common, metric="peak_memory_mb", mode=mode, value=8.0 * n)
+        for n, mode in ((1, "fwd"), (3, "fwd_bwd"))
+    ]
+    rows += [Measurement(**common, metric="latency_ms", mode="bwd", timing="kernel", value=1.0)]
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", tf32=False, **facts), rows)
+    with closing(open_store(tmp_path)) as opened:
+        yield opened
+
+
+def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks(store):
+    row = scaling.rows(store, SLICE).iloc[0]
+    flops = attention_flops(case_to_json(CASE), "fwd")
+    assert row["tflops"] == pytest.approx(flops / 0.5e-3 / 1e12)
+    assert row["percent_of_peak"] == pytest.approx(100 * row["tflops"] / 989.5)
+    assert row["percent_of_measured"] == pytest.approx(100 * row["tflops"] / 800.0)
+    assert row["time_per_token_us"] == pytest.approx(500 / 2048)
+    assert row["memory_per_token_kb"] == pytest.approx(8 * 1024 / 2048)
+    assert row["intensity"] == pytest.approx(flops / bytes_moved(case_to_json(CASE), "fwd"))
+
+
+def test_the_backward_takes_the_memory_of_both_passes(store):
+    row = scaling.rows(store, Filters(**(vars(SLICE) | {"mode": "bwd"}))).iloc[0]
+    assert row["memory_per_token_kb"] == pytest.approx(24 * 1024 / 2048)
+
+
+def test_roofs_are_the_datasheets_and_the_probes(store):
+    nominal, measured = scaling.roofs(store, SLICE, "bfloat16")
+    assert (nominal.name, nominal.tflops, nominal.gb_per_s) == ("nominal", 989.5, 4800)
+    assert (measured.name, measured.tflops, measured.gb_per_s) == ("measured, a", 800.0, 4000.0)
+
+
+def test_a_roof_is_its_slope_first_and_its_flat_after_the_ridge():
+    roof = Roof("x", tflops=100.0, gb_per_s=1000.0, source="")
+    assert roof.at(50) == pytest.approx(50.0)
+    assert roof.at(400) == 100.0
+    assert Roof("x", None, None, "").at(1) is None
+
+
+def test_growth_is_the_power_of_the_last_doubling():
+    assert scaling.growth([(128, 1.0), (256, 1.0), (512, 4.0)]) == pytest.approx(2.0)
+    assert scaling.growth([(128, 1.0)]) is None
