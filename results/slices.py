@@ -35,7 +35,7 @@ TIMING = f"coalesce(timing, '{AS_PUBLISHED}')"
 MODE = f"coalesce(mode, '{NOT_SAID}')"
 GPU = f"coalesce(gpu_name, '{NOT_SAID}')"
 # Inputs that a source did not name are taken as normal ones, so that runs from before they were said are the same case.
-CASE_KEY = ", ".join("nullif(inputs, 'normal')" if name == "inputs" else name for name in CASE_FIELDS)
+CASE_KEY = ", ".join("nullif(inputs,'normal')" if name == "inputs" else name for name in CASE_FIELDS)
 
 
 @dataclass(frozen=True)
