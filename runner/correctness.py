@@ -29,6 +29,7 @@ ALLOWED = 2.0  # times torch_naive's error
 FLOORS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "tf32": 2.0**-9, "float32": 2.0**-20, "float64": 2.0**-40}
 # Where torch_naive itself does not fit: a multiple of the floor that covers twice its error wherever it does fit.
 ALONE = 4.0
+_HOLD_CYCLES = 8_000_000  # 4 ms at 2 GHz
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,12 @@ def make_oracle(inputs: Inputs, case: Case, seed: int, *, tf32: bool = False) ->
 
 
 def check_forward(subject: Subject, oracle: Oracle, *, tf32: bool = False, warm: bool = True) -> Verdict:
-    """Out against the oracle. With `warm` a call on other data in the same tensors comes first, so that neither
-    compiling nor an output remembered from an earlier call passes for a result."""
+    """Out against the oracle. With `warm` two calls on other data in the same tensors come first, so that neither
+    compiling nor an output remembered from an earlier call passes for a result.
+
+    On a GPU the data arrives and the result is taken in the order of the current stream, while that is held up: what
+    runs on another stream without waiting sees the other data, and what is not waited for is not there.
+    """
     with torch.no_grad():
         return _check(oracle, subject.forward, ("out",), tf32=tf32, warm=warm)
 
@@ -125,17 +130,21 @@ def _check(
     warm: bool,
     prepare: Callable[[], None] = lambda: None,
 ) -> Verdict:
-    inputs, first_ms = oracle.inputs, None
+    inputs, first_ms, warm_ms = oracle.inputs, None, None
     if warm:
         fill(inputs, oracle.case, oracle.seed + 1)
         prepare()
-        first_ms = _timed(call, inputs)[1]
+        first_ms = _timed_ms(call, inputs)
+        prepare()
+        warm_ms = _timed_ms(call, inputs)
+        _hold(inputs)
         fill(inputs, oracle.case, oracle.seed)
     poison(inputs)
     prepare()
-    result, warm_ms = _timed(call, inputs)
-    tensors = result if isinstance(result, tuple) else (result,)
-    errors = {name: error_of(tensor.detach(), oracle.exact[name]) for name, tensor in zip(names, tensors, strict=True)}
+    result = call()
+    tensors = [tensor.detach().clone() for tensor in (result if isinstance(result, tuple) else (result,))]
+    _synchronize(inputs)
+    errors = {name: error_of(tensor, oracle.exact[name]) for name, tensor in zip(names, tensors, strict=True)}
     return Verdict(errors, _reason(errors, oracle, tf32=tf32), first_ms, warm_ms)
 
 
@@ -157,12 +166,18 @@ def poison(inputs: Inputs) -> None:
     del blocks
 
 
-def _timed(call: Callable[[], object], inputs: Inputs) -> tuple[object, float]:
+def _hold(inputs: Inputs) -> None:
+    """Let the current stream wait a few milliseconds, longer than the host needs to queue a call."""
+    if inputs.q.is_cuda:
+        torch.cuda._sleep(_HOLD_CYCLES)
+
+
+def _timed_ms(call: Callable[[], object], inputs: Inputs) -> float:
     _synchronize(inputs)
     start = time.perf_counter()
-    result = call()
+    call()
     _synchronize(inputs)
-    return result, (time.perf_counter() - start) * 1e3
+    return (time.perf_counter() - start) * 1e3
 
 
 def _synchronize(inputs: Inputs) -> None:

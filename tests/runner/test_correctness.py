@@ -61,6 +61,10 @@ def half_written(q, k, v, **options):
     return out
 
 
+def right_only_on_zeros(q, k, v, **options):
+    return q * 0 + k * 0 + v * 0
+
+
 def without_mask(q, k, v, **options):
     return naive(q, k, v, causal=False)
 
@@ -94,13 +98,44 @@ def remembering():
 
 @pytest.mark.parametrize(
     "cheat",
-    [zeros, unwritten, half_written, without_mask, wrong_scale, one_row_wrong, of_another_shape, remembering()],
+    [
+        *(zeros, unwritten, half_written, right_only_on_zeros, without_mask, wrong_scale, one_row_wrong),
+        *(of_another_shape, remembering()),
+    ],
     ids=lambda cheat: cheat.__name__,
 )
 def test_a_cheat_does_not_pass_the_forward(cheat) -> None:
     oracle = oracle_of()
     verdict = check_forward(Subject(cheat, oracle.inputs, CASE), oracle)
     assert verdict.reason.startswith("out is wrong: relative error ")
+
+
+ON_GPU = attention_case(batch=2, num_heads=8, seqlen=2048, head_dim=64, dtype="float16", causal=True)
+
+
+def elsewhere(*, waits_before: bool, waits_after: bool):
+    """Computes on a stream of its own, and waits for the data, or lets others wait for the result, or does not."""
+
+    def attention(q, k, v, **options):
+        side, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        if waits_before:
+            side.wait_stream(current)
+        with torch.cuda.stream(side):
+            out = naive(q, k, v, **options)
+        if waits_after:
+            current.wait_stream(side)
+        return out
+
+    return attention
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("before", "after"), [(False, True), (True, False), (False, False), (True, True)])
+def test_work_on_another_stream_passes_only_if_it_is_waited_for(before: bool, after: bool) -> None:
+    oracle = make_oracle(make_inputs(ON_GPU, "cuda", seed=3), ON_GPU, seed=3)
+    verdict = check_forward(Subject(elsewhere(waits_before=before, waits_after=after), oracle.inputs, ON_GPU), oracle)
+    assert (verdict.reason is None) == (before and after)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

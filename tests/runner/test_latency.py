@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from runner.latency import EagerStopwatch, KernelStopwatch, sample_round
+from runner import nvml
+from runner.latency import EagerStopwatch, KernelStopwatch, preheat, sample_round
 from runner.protocol import PROTOCOLS, Protocol
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -42,6 +43,10 @@ def test_a_call_of_known_length_is_timed_right() -> None:
     assert len(samples) == 30
     assert min(samples) >= 2.0
     assert sorted(samples)[3] < 2.1  # the few that nobody interrupted
+
+
+def test_a_call_that_does_nothing_takes_microseconds() -> None:
+    assert sorted(EagerStopwatch().sample(lambda: None, 50))[25] < 0.01
 
 
 def test_waiting_for_the_device_is_part_of_a_plain_call() -> None:
@@ -108,6 +113,48 @@ def test_kernel_time_of_a_spin_of_known_length() -> None:
     stopwatch = KernelStopwatch("cuda:0")
     one, two = (sorted(stopwatch.sample(lambda n=n: torch.cuda._sleep(n * 1_000_000), 10))[5] for n in (1, 2))
     assert two / one == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_time_of_a_spin_is_its_cycles_over_the_clock() -> None:
+    gpu = nvml.find(str(torch.cuda.get_device_properties(0).uuid))
+    if gpu is None or gpu.reading().sm_clock_mhz is None:
+        pytest.skip("NVML does not tell the clock")
+    preheat("cuda:0", 0.5)
+    stopwatch, cycles, readings = KernelStopwatch("cuda:0"), 4_000_000, []
+
+    def call() -> None:
+        torch.cuda._sleep(cycles)
+
+    samples = []
+    for _ in range(10):
+        samples += stopwatch.sample(call, 5)
+        readings.append(gpu.reading().sm_clock_mhz)
+    clock = sorted(readings)[5]
+    assert sorted(samples)[25] == pytest.approx(cycles / clock / 1e3, rel=0.05)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_time_of_nothing_is_a_few_microseconds() -> None:
+    assert sorted(KernelStopwatch("cuda:0").sample(lambda: None, 30))[15] < 0.01
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_time_of_work_on_another_stream_that_is_waited_for_is_the_works() -> None:
+    side, current = torch.cuda.Stream(), torch.cuda.current_stream()
+
+    def elsewhere() -> None:
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(2_000_000)
+        current.wait_stream(side)
+
+    stopwatch = KernelStopwatch("cuda:0")
+    here = sorted(stopwatch.sample(lambda: torch.cuda._sleep(2_000_000), 10))[5]
+    assert sorted(stopwatch.sample(elsewhere, 10))[5] == pytest.approx(here, rel=0.05)
 
 
 @pytest.mark.gpu
