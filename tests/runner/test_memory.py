@@ -36,7 +36,7 @@ def test_what_is_saved_for_the_backward_is_the_output_and_the_probabilities() ->
     assert both.saved >= TENSOR + MATRIX
 
     def lean(q, k, v, **options):
-        return v * 1.0
+        return q * 0.0 + k * 0.0 + v
 
     assert memory_of_call(Subject(lean, inputs, CASE), inputs, "fwd_bwd").saved == TENSOR
 
