@@ -36,6 +36,12 @@ RESULTS = (
 )
 EVIDENCE = (
     st.Page(
+        "pages/compare.py",
+        title="Compare",
+        icon=":material/compare_arrows:",
+        help="Two runs, implementations or GPUs: what changed, a verdict for each cell, regressions first.",
+    ),
+    st.Page(
         "pages/reports.py",
         title="Reports",
         icon=":material/article:",

@@ -1,0 +1,121 @@
+import random
+from dataclasses import replace
+
+import pytest
+
+from results import journal
+from results.journal import RunFolder
+from results.records import Measurement, Run, Status, attention_case
+from runner.spread import spread
+from tests.pages.conftest import GPU, shown
+
+RUN = Run("before", "local", created="2026-03-01T00:00:00", gpu_name=GPU, driver="570", protocol="standard/2")
+AFTER = replace(RUN, run_id="after", created="2026-03-02T00:00:00", driver="575")
+
+
+def latency(ms: float, seqlen: int, *, run_id: str = "before", name: str = "triton_fa2", **fields) -> Measurement:
+    """A latency of three quiet rounds, or the status given as ms."""
+    case = attention_case(batch=1, num_heads=2, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
+    given = {"metric": "latency_ms", "mode": "fwd", "timing": "kernel"} | fields
+    if isinstance(ms, Status):
+        return Measurement(run_id, case, name, status=ms, note="24 GB needed", **given)
+    rng = random.Random(f"{run_id} {seqlen} {name}")
+    found = spread([ms * (1 + abs(rng.gauss(0, 0.003))) for _ in range(21)])
+    return Measurement(run_id, case, name, status="ok", **found, round_sizes=(7, 7, 7), **given)
+
+
+@pytest.fixture
+def page(home, monkeypatch, request):
+    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+    app = request.getfixturevalue("app")
+    before = {128: 1.0, 256: 2.0, 512: 4.0, 1024: 8.0}
+    after = {128: 1.0, 256: 2.4, 512: 3.0, 1024: Status.OOM}
+    RunFolder.create(home, RUN, [latency(ms, seqlen) for seqlen, ms in before.items()])
+    RunFolder.create(home, AFTER, [latency(ms, seqlen, run_id="after") for seqlen, ms in after.items()])
+    return app.switch_page("pages/compare.py").run()
+
+
+def cells(page):
+    return next(table.value for table in page.dataframe if "verdict" in table.value)
+
+
+def test_the_newest_run_is_judged_against_the_one_it_shares_cells_with_and_regressions_come_first(page):
+    assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("before", "after")
+    assert cells(page)["verdict"].tolist() == ["LOST", "SLOWER", "FASTER", "SAME"]
+    assert cells(page)["why"].iloc[0] == "oom: 24 GB needed"
+    assert "1 lost, 1 slower, 1 faster, 1 same, of 4 cells" in shown(page)
+    assert "geometric mean of 3 of 4 cells" in shown(page)
+
+
+def test_what_changed_around_it_is_listed(page):
+    changes = next(table.value for table in page.dataframe if "fact" in table.value)
+    assert changes.to_dict("records") == [{"fact": "driver", "before": "570", "after": "575"}]
+
+
+def test_the_reader_can_keep_some_verdicts_only(page):
+    page.get_by_key("verdict").set_value(["SLOWER", "LOST"]).run()
+    assert cells(page)["verdict"].tolist() == ["LOST", "SLOWER"]
+
+
+def test_the_other_way_round_the_regression_is_a_gain(page):
+    page.selectbox(key="first").select("after").run()
+    page.selectbox(key="second").select("before").run()
+    assert set(cells(page)["verdict"]) == {"SLOWER", "FASTER", "GAINED", "SAME"}
+    assert any("compare after before" in code.value for code in page.code)
+
+
+def test_a_run_against_itself_asks_for_another(page):
+    page.selectbox(key="second").select("before").run()
+    assert "Both sides are the same" in shown(page)
+
+
+def test_runs_without_a_shared_cell_say_what_keeps_them_apart(page, home):
+    RunFolder.create(home, replace(RUN, run_id="far"), [latency(1.0, 128, run_id="far", name="other")])
+    page.run()
+    page.selectbox(key="first").select("far").run()
+    assert "No cell is in both" in shown(page)
+
+
+def test_two_implementations_of_one_run_are_judged(page, home):
+    page.get_by_key("of").set_value("Two implementations").run()
+    page.selectbox(key="of_run").select("run-a").run()
+    assert page.selectbox(key="against").value == "torch_naive"
+    page.selectbox(key="with").select("triton_fa2").run()
+    assert "One run: one machine" in shown(page)
+    assert set(cells(page)["implementation"]) == {"torch_naive -> triton_fa2"}
+    assert "UNCLEAR" in set(cells(page)["verdict"])
+
+
+def test_gpus_stand_side_by_side_on_the_shapes_they_share(page, home):
+    other = replace(RUN, run_id="other", gpu_name="Other GPU", sm_count=10, power_limit_w=100.0)
+    rows = [latency(0.5, 128, run_id="other"), latency(1.0, 4096, run_id="other")]
+    rows.append(latency(0.1, 128, run_id="other", metric="energy_j", timing=None))
+    RunFolder.create(home, other, [replace(rows[0], sm_clock_mhz=1000.0), *rows[1:]])
+    page.get_by_key("of").set_value("GPUs").run()
+    page.multiselect(key="gpus").set_value([GPU, "Other GPU"]).run()
+    assert f"Other GPU is **2.00×** as fast as {GPU}" in shown(page)
+    table = page.dataframe[0].value
+    assert table["seqlen"].tolist() == [128]
+    flops = 2.0 * 1 * 2 * (128 * 129 / 2) * 2 * 64
+    found = table.iloc[0]
+    ms = found["Other GPU: Time"]
+    assert found["Other GPU: TFLOP/s"] == pytest.approx(flops / ms / 1e9)
+    assert found["Other GPU: At its clock"] == pytest.approx(flops / (ms * 1e3 * 1000.0) / 10)
+    assert found["Other GPU: Per joule"] == pytest.approx(flops / 0.1 / 1e9, rel=0.01)
+    assert found["Other GPU: Per watt of its limit"] == pytest.approx(flops / ms / 1e6 / 100)
+
+
+def test_gpus_without_an_implementation_in_common_say_so(page, home):
+    for gpu, name in (("Third GPU", "other"), ("Fourth GPU", "other")):
+        run = replace(RUN, run_id=gpu[:5], gpu_name=gpu)
+        RunFolder.create(home, run, [latency(1.0, 128, run_id=run.run_id, name=name)])
+    page.get_by_key("of").set_value("GPUs").run()
+    page.multiselect(key="gpus").set_value(["Third GPU", "Fourth GPU"]).run()
+    assert "as fast as" in shown(page)
+    rest = replace(RUN, run_id="fifth", gpu_name="Fourth GPU")
+    RunFolder.create(home, rest, [latency(1.0, 128, run_id="fifth")])
+    page.run()
+    page.multiselect(key="gpus").set_value(["Third GPU", GPU]).run()
+    assert "no implementation in common" in shown(page)
+    page.multiselect(key="gpus").set_value([]).run()
+    assert "Choose at least two GPUs" in shown(page)
