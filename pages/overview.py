@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import cells, charts, detail, filters, messages, words
+from pages.ui import cells, charts, detail, filters, messages, reporting_views, rule, rule_advice, rule_gpus, words
 from pages.ui import ranking as ranked
+from pages.ui.answers import answer
 from pages.ui.data import ask
 from results import queries
+from results.recommend import races
+
+VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
 messages.header("Overview", ":material/leaderboard:", "Which attention is fastest here, by how much, and does it fit?")
 chosen = filters.current()
@@ -16,8 +20,28 @@ if ranking.empty:
     messages.nothing_here(chosen)
     st.stop()
 
-won = cells.winner_cells(ask(queries.winners, chosen))
+won = ranked.judged(answer(races.winners, chosen))
 ranked.headline(ranking, won, chosen)
+view = st.segmented_control(
+    "View",
+    VIEWS,
+    default=VIEWS[0],
+    required=True,
+    key="overview_view",
+    bind="query-params",
+    label_visibility="collapsed",
+)
+if view == "Every GPU":
+    st.subheader("Fastest implementation on every GPU")
+    rule_gpus.show(chosen)
+elif view == "My shape":
+    st.subheader("Best choice for a shape")
+    rule.show(chosen)
+elif view == "What to use when":
+    rule_advice.show(chosen)
+if view != VIEWS[0]:
+    st.stop()
+
 st.subheader("Fastest implementation by shape")
 palette = charts.colours(ranking["implementation"].tolist())
 names = sorted(won["winner"].dropna().unique())
@@ -32,7 +56,7 @@ messages.slice_caption(
     rows=len(won),
     statistic=words.statistic(ranking["statistic"]),
     note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
-    "Paler with ≈: a tie, within 2 % or overlapping p20 to p80. Select a cell for its details.",
+    f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
 )
 if clicked:
     detail.cell_detail(chosen, clicked)
@@ -43,4 +67,5 @@ with st.expander("Every cell", icon=":material/table_rows:"):
 with st.container(horizontal=True):
     messages.download("Download ranking", "ranking", lambda: ranking, "ranking_csv")
     messages.download("Download winners", "winners", lambda: cells.winners_csv(won), "winners_csv")
+    reporting_views.downloads(chosen)
 messages.provenance(chosen)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import html
+
 import pandas as pd
 import streamlit as st
 
-from pages.ui import messages, words
+from pages.ui import cells, messages, words
 from results.queries import Filters
 
 COLUMNS = (
     *("implementation", "speedup", "lowest", "highest", "compared", "cases", "failures", "longest", "peak_memory_mb"),
 )
+
+_SHOWN = 4  # rivals named when the pointer is on a cell
 
 
 def headline(ranking: pd.DataFrame, won: pd.DataFrame, chosen: Filters) -> None:
@@ -46,6 +50,21 @@ def headline(ranking: pd.DataFrame, won: pd.DataFrame, chosen: Filters) -> None:
         )
         failures = failure_words(ranking.sum(numeric_only=True))
         _metric("Failures", str(int(ranking["failures"].sum())), failures or "none", "Planned cases without a number.")
+
+
+def judged(winners: pd.DataFrame) -> pd.DataFrame:
+    """Winners with what the map draws, and in each cell how far behind the others are."""
+    won = cells.winner_cells(winners)
+    behind = ["".join(f"<br>{html.escape(text)}" for text in list(rivals)[:_SHOWN]) for rivals in winners["rivals"]]
+    return won.assign(hover=won["hover"] + pd.Series(behind, index=won.index, dtype=object))
+
+
+def tie_words(won: pd.DataFrame) -> str:
+    """What a tie is in this slice."""
+    judged_by = "no verdict tells them apart: the 95 % interval of their ratio reaches into ±2 %"
+    if won["by_spread"].all():
+        return judged_by
+    return f"{judged_by}, or within 2 % where the source prints no spread"
 
 
 def best_of(rivals: pd.DataFrame) -> pd.Series | None:

@@ -106,8 +106,11 @@ def numbers_table(table: pd.DataFrame) -> None:
         note=table["note"].fillna(""),
         source=[words.sources(name) for name in table["source"]],
     )
-    columns = {name: st.column_config.NumberColumn(f"{q.label} ({q.unit})", format="%.4g", help=q.about)
-               for name, q in QUANTITIES.items() if name not in cells.NUMBERS}  # fmt: skip
+    columns = {
+        name: st.column_config.NumberColumn(f"{q.label} ({q.unit})", format="%.4g", help=q.about)
+        for name, q in QUANTITIES.items()
+        if name not in cells.NUMBERS
+    }
     growth = st.column_config.NumberColumn(
         "grows as n^", format="%.2f", help="Of the latency, over the last two lengths"
     )

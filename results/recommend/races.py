@@ -71,8 +71,8 @@ class Outcome:
 
     @property
     def by_spread(self) -> bool:
-        """Whether any rival was judged by its spread; otherwise the numbers are taken as printed."""
-        return any(rival.basis != NO_SPREAD for rival in self.rivals)
+        """Whether no rival had to be taken by its number alone, for want of a spread."""
+        return all(rival.basis != NO_SPREAD for rival in self.rivals)
 
 
 Race = Mapping[str, Entry]  # by implementation, of one case

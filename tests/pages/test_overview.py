@@ -44,3 +44,42 @@ def test_numbers_whose_dtype_the_source_left_open_have_a_chart_of_their_own(app)
     assert "**float16**" in text
     assert "**dtype not said**" in text
     assert len(app.get("plotly_chart")) == 3
+
+
+def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
+    app.segmented_control(key="overview_view").set_value("My shape").run()
+    app.number_input(key="shape_seqlen").set_value(300).run()
+    app.number_input(key="shape_heads").set_value(2).run()
+    text = shown(app)
+    assert "Take triton_fa2; of PyTorch's own: **FLASH_ATTENTION**" in text
+    assert "The nearest measured shape is seqlen 256, head_dim 64, batch 1, heads 2: 0.500 ms" in text
+    table = app.dataframe[0].value
+    assert table["distance"].is_monotonic_increasing
+    app.number_input(key="shape_seqlen").set_value(9000).run()
+    assert "far from yours" in shown(app)
+
+
+def test_every_gpu_stands_in_one_map_with_what_nobody_measured(app):
+    app.segmented_control(key="overview_view").set_value("Every GPU").run()
+    text = shown(app)
+    assert "no data: nobody measured it" in text
+    table = app.dataframe[0].value
+    assert {"Test GPU", "NVIDIA H200", "RTX 4060 Laptop"} <= set(table["gpu"])
+    assert table.set_index(["gpu", "dtype", "seqlen"]).loc[("Test GPU", "float16", 128), "winner"] == "triton_fa2"
+
+
+def test_recommendations_and_features_rest_on_stored_numbers(app):
+    app.selectbox(key="gpu").select("NVIDIA H200").run()
+    app.segmented_control(key="overview_view").set_value("What to use when").run()
+    text = shown(app)
+    assert "**Training**" in text
+    table = app.dataframe[0].value.set_index("use_case")
+    assert (table["covered"] <= table["cases"]).all()
+    assert (table["behind"] >= 1).all()
+    features = app.table[0].value.set_index("feature")
+    assert features.loc["float32", "gluon_hopper"].startswith("✗")
+
+
+def test_a_source_without_spread_says_by_what_it_ties(app):
+    app.selectbox(key="gpu").select("RTX 4060 Laptop").run()
+    assert "or within 2 % where the source prints no spread" in shown(app)

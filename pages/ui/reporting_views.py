@@ -1,0 +1,25 @@
+"""The filtered view as a report to take away."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui.data import store
+from results import view
+from results.queries import Filters
+from results.reports.html import html_page
+
+
+def downloads(chosen: Filters) -> None:
+    """The slice as Markdown and as one HTML file; the same as `python -m results render`."""
+    made = {"Markdown": ("md", "text/markdown", lambda text: text), "HTML": ("html", "text/html", html_page)}
+    for label, (ending, mime, form) in made.items():
+        st.download_button(
+            f"View as {label}",
+            data=lambda form=form: form(view.render(store(), chosen)),
+            file_name=f"attention.{ending}",
+            mime=mime,
+            on_click="ignore",
+            icon=":material/article:",
+            key=f"view_{ending}",
+        )

@@ -1,0 +1,105 @@
+"""What to use when, and what each implementation was seen to do; both from stored results."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui import messages, words
+from pages.ui.answers import answer
+from results.queries import Filters
+from results.recommend import advice, features
+
+MARKS = {features.RAN: "✓", features.REFUSED: "✗ refused", features.FAILED: "✗ failed", features.NOT_TRIED: "not tried"}
+
+
+def show(chosen: Filters) -> None:
+    """The advice of the GPU, use case by use case, then features by implementation."""
+    found = answer(advice.advise, chosen)
+    st.subheader("What to use when")
+    if found:
+        _advice(found, chosen)
+    else:
+        st.info(
+            "No use case has measured shapes on this GPU; an own sweep such as fa_paper brings some.",
+            icon=":material/lightbulb:",
+        )
+    st.subheader("Features by implementation")
+    _features(chosen)
+
+
+def advice_table(found: list[advice.Advice]) -> pd.DataFrame:
+    """Advice as rows of numbers."""
+    table = pd.DataFrame([asdict(one) for one in found])
+    return table.assign(runs=[", ".join(runs) for runs in table["runs"]])
+
+
+def _advice(found: list[advice.Advice], chosen: Filters) -> None:
+    table = advice_table(found)
+    for one in found[:3]:
+        st.markdown(f"- **{one.use_case}** ({words.plain(one.about)}): {_sentence(one, chosen)}")
+    st.dataframe(
+        table,
+        hide_index=True,
+        alt="Recommended implementation by use case with the numbers it rests on",
+        column_config={
+            "use_case": st.column_config.TextColumn("use case", pinned=True),
+            "about": st.column_config.TextColumn("shapes", width="medium"),
+            "behind": st.column_config.NumberColumn(
+                "of fastest", format="%.2f×", help="Its time over the fastest's, geometric mean of the cases it has"
+            ),
+            "worst": st.column_config.NumberColumn("worst", format="%.2f×"),
+            "covered": st.column_config.NumberColumn("covered", help="Cases in which it has a time"),
+            "cases": st.column_config.NumberColumn("of cases"),
+            "speedup": st.column_config.NumberColumn("speedup", format="%.2f×", help=f"Over {chosen.baseline}"),
+            "compared": st.column_config.NumberColumn("compared", help="Cases with both"),
+            "memory_reduction": st.column_config.NumberColumn("less memory", format="%.1f×"),
+            "backend": st.column_config.TextColumn("PyTorch's own", help="The best backend of sdpa_kernel"),
+            "backend_behind": st.column_config.NumberColumn("of fastest", format="%.2f×"),
+        },
+    )
+    st.caption(
+        "Recommended is who loses least time against the fastest of each case, by geometric mean; where it has no "
+        f"number {words.plain(chosen.baseline)} stands in for it. Wins and ties by verdict. "
+        "Only shapes of this GPU count."
+    )
+    messages.download("Download advice", "advice", lambda: table, "advice_csv")
+
+
+def _sentence(one: advice.Advice, chosen: Filters) -> str:
+    speedup = f", {words.ratio(one.speedup)} {words.plain(chosen.baseline)}" if one.speedup else ""
+    memory = f", {words.ratio(one.memory_reduction)} less memory" if one.memory_reduction else ""
+    return (
+        f"**{words.plain(one.implementation)}**, on average {words.ratio(one.behind)} the fastest's time over "
+        f"{one.covered} of {one.cases} cases ({one.wins} wins, {one.ties} ties){speedup}{memory}"
+    )
+
+
+def _features(chosen: Filters) -> None:
+    table = answer(features.features, chosen)
+    if table.empty:
+        st.caption("Nothing was tried on this GPU.")
+        return
+    order = list(features.FEATURES)
+    shown = table.assign(
+        cell=[
+            f"{MARKS[seen]} {n}" if seen == features.RAN else MARKS[seen]
+            for seen, n in zip(table["seen"], table["numbers"], strict=True)
+        ]
+    )
+    wide = shown.pivot(index="feature", columns="implementation", values="cell").loc[order]
+    growth = {name: features.memory_growth(name) for name in wide.columns}
+    wide = pd.concat([wide, pd.DataFrame([growth], index=["memory grows"])]).rename_axis("feature").reset_index()
+    st.table(wide.map(words.plain), hide_index=True, alt="Features by implementation, as they were seen on this GPU")
+    st.caption("✓ and how many latencies there are; ✗ every try was refused or failed; seen on this GPU, not declared.")
+    why = table[table["seen"].isin([features.REFUSED, features.FAILED])][["implementation", "feature", "seen", "why"]]
+    if len(why):
+        with st.expander("Why not", icon=":material/block:"):
+            st.dataframe(
+                why,
+                hide_index=True,
+                alt="Why features were refused or failed",
+                column_config={"why": st.column_config.TextColumn("why", width="large")},
+            )

@@ -1,0 +1,186 @@
+"""What to use when: of each use case the implementation that loses least time over its shapes, and what says so.
+
+Where an implementation has no number the baseline stands in for it, as it would in use; where that has none either,
+the slowest that ran. So nobody leads because it was spared its hard shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from results import queries
+from results.derive import geometric_mean
+from results.recommend.races import Race, decide, races
+from results.recommend.rule import BACKENDS
+from results.slices import AS_PUBLISHED, Filters
+from results.store import Store
+
+ANY, MANY, FEW = (1, 1 << 30), (8, 1 << 30), (1, 7)  # batch times heads
+
+
+@dataclass(frozen=True)
+class UseCase:
+    """A kind of work, as the shapes that stand for it."""
+
+    name: str
+    about: str
+    mode: str
+    timing: str = "kernel"
+    mask: str = "causal"
+    dtypes: tuple[str, ...] = ("bfloat16", "float16")
+    shortest: int = 1
+    longest: int = 1 << 30
+    heads: tuple[int, int] = ANY  # batch times heads, where the use case asks for it
+    head_dim: int = 1  # and more
+
+    def holds(self, race: Race) -> bool:
+        """Whether a case is one of its shapes."""
+        case = next(iter(race.values())).measurement.case
+        heads = case.batch * case.num_heads if case.batch and case.num_heads else None
+        fits = self.heads == ANY if heads is None else self.heads[0] <= heads <= self.heads[1]
+        return (
+            case.dtype in self.dtypes
+            and self.shortest <= (case.seqlen_q or 0) <= self.longest
+            and fits
+            and (case.head_dim or 0) >= self.head_dim
+        )
+
+
+USE_CASES = (
+    UseCase(
+        "Training",
+        "fwd_bwd, causal, from 512 tokens, 8 heads and more, head_dim from 64",
+        "fwd_bwd",
+        shortest=512,
+        heads=MANY,
+        head_dim=64,
+    ),
+    UseCase(
+        "Long prompts",
+        "fwd, causal, from 4k tokens, 8 heads and more, head_dim from 64",
+        "fwd",
+        shortest=4096,
+        heads=MANY,
+        head_dim=64,
+    ),
+    UseCase(
+        "Encoders",
+        "fwd, full mask, from 512 tokens, 8 heads and more, head_dim from 64",
+        "fwd",
+        mask="full",
+        shortest=512,
+        heads=MANY,
+        head_dim=64,
+    ),
+    UseCase(
+        "One long sequence",
+        "fwd_bwd, causal, from 16k tokens, fewer than 8 heads",
+        "fwd_bwd",
+        shortest=16384,
+        heads=FEW,
+    ),
+    UseCase("Few heads", "fwd_bwd, causal, up to 8k tokens, fewer than 8 heads", "fwd_bwd", longest=8192, heads=FEW),
+    UseCase("Short sequences, as the GPU sees them", "fwd, causal, up to 512 tokens, device time", "fwd", longest=512),
+    UseCase(
+        "Short sequences, as Python calls them",
+        "fwd, causal, up to 512 tokens, host overhead included",
+        "fwd",
+        "eager",
+        longest=512,
+    ),
+    UseCase("Exact float32", "fwd_bwd, causal, without TF32", "fwd_bwd", dtypes=("float32",)),
+)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Who to take for a use case on one GPU."""
+
+    use_case: str
+    about: str
+    implementation: str
+    behind: float  # geometric mean of its time over the fastest's: 1.02 loses 2 % on average
+    worst: float
+    wins: int
+    ties: int
+    covered: int  # cases in which it has a number
+    cases: int
+    speedup: float | None  # geometric mean over the baseline
+    compared: int  # cases in which both have a number
+    memory_reduction: float | None  # geometric mean over the baseline's peak memory
+    backend: str | None  # the best of PyTorch's own backends
+    backend_behind: float | None
+    runs: tuple[str, ...]
+
+
+def advise(store: Store, filters: Filters) -> list[Advice]:
+    """One advice for each use case that the GPU has shapes of; `filters` gives GPU, baseline, sources and runs."""
+    found = []
+    there = set(queries.options(store, "timing", gpu=str(filters.gpu), workload="attention")["choice"])
+    for mode, kind, mask in dict.fromkeys((case.mode, case.timing, case.mask) for case in USE_CASES):
+        timing = kind if kind in there or kind != "kernel" else AS_PUBLISHED  # a source that does not say how it timed
+        scope = Filters(
+            gpu=filters.gpu,
+            workload="attention",
+            mask=mask,
+            mode=mode,
+            timing=timing,
+            baseline=filters.baseline,
+            source=filters.source,
+            run=filters.run,
+        )
+        field = races(store, scope)
+        for case in USE_CASES:
+            if (case.mode, case.timing, case.mask) == (mode, kind, mask):
+                own = [race for race in field if case.holds(race)]
+                found.append(_advice(case, own, _reductions(store, scope, case), filters.baseline))
+    order = [case.name for case in USE_CASES]
+    return sorted((advice for advice in found if advice), key=lambda advice: order.index(advice.use_case))
+
+
+def _advice(case: UseCase, field: Sequence[Race], reductions: dict[str, float], baseline: str | None) -> Advice | None:
+    outcomes = [outcome for race in field if (outcome := decide([race])).winner]
+    if not outcomes:
+        return None
+    times = [{str(o.winner): 1.0, **{rival.name: rival.ratio for rival in o.rivals}} for o in outcomes]
+    behind = {name: _behind(times, name, baseline) for name in {name for ratios in times for name in ratios}}
+    best = _least(behind)
+    backends = {name: ratios for name, ratios in behind.items() if name in BACKENDS}
+    backend = _least(backends) if backends else None
+    entries = [race[best] for race in field if best in race and race[best].measurement.value]
+    speedups = [entry.speedup for entry in entries if entry.speedup]
+    return Advice(
+        case.name,
+        case.about,
+        best,
+        behind=geometric_mean(behind[best]) or 1.0,
+        worst=max(behind[best]),
+        wins=sum(outcome.winner == best for outcome in outcomes),
+        ties=sum(best in outcome.ties for outcome in outcomes),
+        covered=len(entries),
+        cases=len(field),
+        speedup=geometric_mean(speedups),
+        compared=len(speedups),
+        memory_reduction=reductions.get(best),
+        backend=BACKENDS[backend] if backend else None,
+        backend_behind=geometric_mean(backends[backend]) if backend else None,
+        runs=tuple(sorted({entry.measurement.run_id for entry in entries})),
+    )
+
+
+def _behind(times: Sequence[dict[str, float]], name: str, baseline: str | None) -> list[float]:
+    """In each case its time over the fastest's, or that of what stands in for it."""
+    return [ratios.get(name, ratios.get(baseline or "", max(ratios.values()))) for ratios in times]
+
+
+def _least(behind: dict[str, list[float]]) -> str:
+    """Who loses least on average."""
+    return min(behind, key=lambda name: (geometric_mean(behind[name]), name))
+
+
+def _reductions(store: Store, scope: Filters, case: UseCase) -> dict[str, float]:
+    """By implementation: how many times less peak memory than the baseline, as a geometric mean over the use case."""
+    table = queries.memory(store, replace(scope, dtype=case.dtypes), "peak_memory_mb")
+    table = table[table["seqlen"].between(case.shortest, case.longest) & table["reduction"].notna()]
+    return {name: geometric_mean(rows["reduction"]) for name, rows in table.groupby("implementation")}

@@ -1,0 +1,63 @@
+"""What each implementation was seen to do, from stored results: a feature is what ran, or what was refused and why."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from results.derive import memory_kind
+from results.slices import Filters
+from results.slices import where as filtered
+from results.store import Store
+
+# name -> the cells that have it, as SQL over `results`
+FEATURES = {
+    "bfloat16": "dtype = 'bfloat16'",
+    "float16": "dtype = 'float16'",
+    "float32": "dtype = 'float32'",
+    "FP8": "dtype = 'float8_e4m3fn'",
+    "backward": "mode IN ('bwd', 'fwd_bwd', 'train')",
+    "causal mask": "causal",
+    "full mask": "NOT causal",
+    "sliding window": "window_size > 0",
+    "fewer key heads than query heads": "num_kv_heads < num_heads",
+    "head_dim above 128": "head_dim > 128",
+    "seqlen from 16k on": "seqlen_q >= 16384",
+    "seqlen from 64k on": "seqlen_q >= 65536",
+}
+RAN, REFUSED, FAILED, NOT_TRIED = "ran", "refused", "failed", "not tried"
+
+
+def features(store: Store, filters: Filters) -> pd.DataFrame:
+    """A row a feature and implementation: `seen` (ran, refused, failed or not tried), `numbers`, `why`.
+
+    Refused is: every try ended as unsupported; failed: every try ended without a number for another reason.
+    """
+    condition, params = filtered(Filters(gpu=filters.gpu, source=filters.source, run=filters.run))
+    parts = [
+        f"""SELECT {at} AS place, '{name}' AS feature, implementation,
+                   count(*) FILTER (status = 'ok' AND {has}) AS numbers, count(*) FILTER ({has}) AS tried,
+                   count(*) FILTER (status = 'unsupported' AND {has}) AS refused,
+                   any_value(note ORDER BY status = 'unsupported' DESC) FILTER (status <> 'ok' AND {has}) AS why
+            FROM latencies GROUP BY implementation"""
+        for at, (name, has) in enumerate(FEATURES.items())
+    ]
+    table = store.query(
+        f"""WITH latencies AS (
+                SELECT * FROM results WHERE metric = 'latency_ms' AND status <> 'skipped' AND {condition})
+            {" UNION ALL ".join(parts)} ORDER BY place, implementation""",
+        params,
+    )
+    return table.assign(seen=[_seen(row) for row in table.to_dict("records")]).drop(columns=["place"])
+
+
+def memory_growth(implementation: str) -> str:
+    """How its memory grows with seqlen, where the algorithm is known."""
+    return {"matrix": "with seqlen squared", "linear": "with seqlen", None: "not known"}[memory_kind(implementation)]
+
+
+def _seen(row: dict) -> str:
+    if row["numbers"]:
+        return RAN
+    if not row["tried"]:
+        return NOT_TRIED
+    return REFUSED if row["refused"] == row["tried"] else FAILED

@@ -1,0 +1,98 @@
+"""Advice and features, over runs with known winners."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from results import journal
+from results.journal import RunFolder
+from results.recommend import advice, features
+from results.records import Measurement, Run, Status, attention_case
+from results.slices import Filters
+from results.store import open_store
+
+SLICE = Filters(gpu="A GPU", baseline="torch_naive")
+# by implementation: milliseconds at head_dim 64 and 128, or why there is none
+TIMES = {
+    "torch_naive": (8.0, 8.0),
+    "mine": (1.0, Status.UNSUPPORTED),
+    "torch_sdpa_flash": (2.0, 4.0),
+    "torch_sdpa_math": (9.0, 9.0),
+}
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    rows = []
+    for name, times in TIMES.items():
+        for head_dim, found in zip((64, 128), times, strict=True):
+            case = attention_case(batch=4, num_heads=8, seqlen=1024, head_dim=head_dim, dtype="bfloat16", causal=True)
+            common = {"run_id": "a", "case": case, "implementation": name, "mode": "fwd_bwd"}
+            numbers = {"status": found, "note": "not at 128"} if isinstance(found, Status) else {"status": Status.OK}
+            rows.append(
+                Measurement(
+                    **common,
+                    metric="latency_ms",
+                    timing="kernel",
+                    **numbers,
+                    value=None if isinstance(found, Status) else found,
+                )
+            )
+            if not isinstance(found, Status):
+                memory = 400.0 if name == "torch_naive" else 100.0
+                rows.append(Measurement(**common, metric="peak_memory_mb", status=Status.OK, value=memory))
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="A GPU"), rows)
+    with closing(open_store(tmp_path)) as opened:
+        yield opened
+
+
+def test_where_an_implementation_cannot_run_the_baseline_stands_in(store):
+    (training,) = advice.advise(store, SLICE)
+    # mine loses 8 / 4 where the baseline stands in, a mean of sqrt(2); flash loses 2 / 1 where mine wins: the same
+    assert training.use_case == "Training"
+    assert (training.implementation, training.covered, training.cases) == ("mine", 1, 2)
+    assert training.behind == pytest.approx(2**0.5)
+    assert training.worst == pytest.approx(2.0)
+    assert training.wins == 1
+
+
+def test_advice_carries_speedup_memory_and_the_best_of_pytorchs_own(store):
+    (training,) = advice.advise(store, SLICE)
+    assert (training.speedup, training.compared) == (pytest.approx(8.0), 1)
+    assert training.memory_reduction == pytest.approx(4.0)
+    assert training.backend == "FLASH_ATTENTION"
+    assert training.runs == ("a",)
+
+
+def test_a_gpu_without_the_shapes_of_a_use_case_gets_no_advice(store):
+    assert advice.advise(store, Filters(gpu="B GPU", baseline="torch_naive")) == []
+
+
+def test_a_shape_whose_heads_are_not_said_is_neither_many_nor_few():
+    case = attention_case(batch=1, num_heads=1, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
+    unsaid = case.__class__(**(vars(case) | {"num_heads": None, "num_kv_heads": None}))
+    entry = advice.races.__globals__["Entry"]
+    measurement = Measurement("a", unsaid, "x", "latency_ms", Status.OK, value=1.0)
+    race = {"x": entry(measurement, None, "local", None, "causal", "B1 H?")}
+    names = {use_case.name for use_case in advice.USE_CASES if use_case.holds(race)}
+    assert not names & {"Training", "Few heads"}
+
+
+def test_features_are_what_ran_and_what_was_refused_and_why(store):
+    table = features.features(store, SLICE).set_index(["feature", "implementation"])
+    assert table.loc[("backward", "mine"), ["seen", "numbers"]].tolist() == ["ran", 1]
+    assert table.loc[("sliding window", "mine"), "seen"] == "not tried"
+    assert table.loc[("full mask", "mine"), "seen"] == "not tried"
+    assert len(table) == len(features.FEATURES) * len(TIMES)
+
+
+def test_a_feature_that_was_only_refused_says_so(store):
+    features.FEATURES["test"] = "head_dim = 128"
+    try:
+        table = features.features(store, SLICE).set_index(["feature", "implementation"])
+    finally:
+        del features.FEATURES["test"]
+    assert table.loc[("test", "mine"), ["seen", "why"]].tolist() == ["refused", "not at 128"]
