@@ -24,7 +24,7 @@ def show(chosen: Filters) -> None:
     if made is None:
         st.info("No rule follows from this slice: nothing in it has a time.", icon=":material/rule:")
         return
-    shape = _shape(made)
+    shape = _shape(made, chosen)
     found = rule.choose(made, count=_NEIGHBOURS, **shape)
     _answer(found[0], made)
     table = pd.DataFrame(rule.points_table(found))
@@ -54,9 +54,10 @@ def rule_of(store: Store, chosen: Filters) -> Rule | None:
         return None
 
 
-def _shape(made: Rule) -> dict:
-    """The shape as typed, and the dtype, mask and mode among those that were measured."""
-    kinds = sorted({(p["dtype"], p["mask"], p["mode"]) for p in made.points}, key=str)
+def _shape(made: Rule, chosen: Filters) -> dict:
+    """The shape as typed, and the dtype, mask and mode among those that were measured, the sidebar's first."""
+    kinds = {(p["dtype"], p["mask"], p["mode"]) for p in made.points}
+    kinds = sorted(kinds, key=lambda kind: (kind[1] != chosen.mask, kind[2] != chosen.mode, kind))
     with st.container(border=True):
         seqlen, head_dim, batch, heads = st.columns(4)
         sizes = {
