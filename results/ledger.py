@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from results import journal
+from results import journal, summary
 from results.ingest import Line, Problem, insert_lines, insert_run
 from results.journal import JournalError, RunFolder
 
@@ -121,7 +121,10 @@ class Ledger:
             rows = [list(vars(entry).values()) for entry in entries]
             cursor.executemany("INSERT INTO ingested VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         records = [change for change in changes if change.record_changed]
-        if reading.new or forget or records or troubles != set(reading.problems):
+        altered = {*forget, *(change.entry.run_id for change in records), *(reading.runs if reading.new else ())}
+        if altered:
+            summary.bring_up_to_date(cursor, sorted(altered))
+        if altered or troubles != set(reading.problems):
             cursor.execute("UPDATE store SET data_version = data_version + 1")
         return reading.new
 
@@ -131,6 +134,7 @@ class _Reading:
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self.new = 0
+        self.runs: set[str] = set()  # that had lines to read
         self.problems: list[Problem] = []
         self._cursor = cursor
         self._lines: list[Line] = []
@@ -168,6 +172,7 @@ class _Reading:
         numbered = list(enumerate(texts, entry.line_count + 1))
         self.problems += [(entry.run_id, number, "It is not UTF-8.") for number, text in numbered if text is None]
         self._lines += [Line(entry.run_id, number, text) for number, text in numbered if text and not text.isspace()]
+        self.runs.add(entry.run_id)
         self._size += len(data)
         if self._size >= _PIECE:
             self.flush()

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import pandas as pd
 
 from results.derive import FLOPS_SQL
-from results.slices import AS_PUBLISHED, CASE_KEY, COLUMNS, GPU, MODE, NOT_SAID, RESULTS, SHAPE, TIMING, Filters
-from results.slices import cells as _cells
-from results.slices import where as _where
+from results.slices import AS_PUBLISHED, NOT_SAID, TIMING, Filters
+from results.slices import cells as _whole_cells
+from results.summary import MEMORY_METRICS, numbers
 
-__all__ = ["AS_PUBLISHED", "NOT_SAID", "Filters"]
+__all__ = ["AS_PUBLISHED", "MEMORY_METRICS", "NOT_SAID", "Filters"]
 
 TIE = 1.02  # closer than this is no difference
 TF32 = r"implementation LIKE '%\_tf32' ESCAPE '\'"  # another precision than its column's float32: no winner
-MEMORY_METRICS = (
-    "peak_memory_mb",
-    "extra_memory_mb",
-    "activation_memory_mb",
-    "attention_memory_mb",
-    "kv_cache_mb",
-)
-_METRICS = ", ".join(f"'{name}'" for name in ("latency_ms", *MEMORY_METRICS))
 # Overlapping p20-p80; where only a standard deviation is known, the same interval of a normal distribution.
 _TIED = f"latency_ms <= {TIE} * best_ms OR (p20 <= best_p80 AND best_p20 <= p80)"
+_FILTER_OF = {"baseline": "implementation", "run": "mode", "source": "mode", "workload": "mode", "mask": "mode"}
+_SIZES = ("seqlen", "head_dim")
 
 
 class Store(Protocol):
@@ -37,35 +32,37 @@ class Store(Protocol):
 def gpus(store: Store) -> pd.DataFrame:
     """Every device with latencies or memory, the one with most numbers of the operator first."""
     return store.query(
-        f"""SELECT {GPU} AS gpu, count(*) FILTER (status = 'ok') AS numbers, count(DISTINCT run_id) AS runs,
-                   count(DISTINCT implementation) AS implementations, max(created) AS latest,
-                   string_agg(DISTINCT source, ', ' ORDER BY source) AS sources,
-                   any_value(device_type) AS device_type
-            FROM {RESULTS} WHERE metric IN ({_METRICS})
-            GROUP BY ALL
-            ORDER BY any_value(device_type) IS NOT DISTINCT FROM 'cpu',
-                     count(*) FILTER (status = 'ok' AND coalesce(level, 'op') = 'op') DESC, gpu"""
+        """SELECT gpu, sum(numbers)::BIGINT AS numbers, count(DISTINCT run_id) AS runs,
+                  count(DISTINCT choice) AS implementations, max(created) AS latest,
+                  string_agg(DISTINCT source, ', ' ORDER BY source) AS sources, any_value(device_type) AS device_type
+           FROM choices JOIN runs USING (run_id) WHERE name = 'implementation' GROUP BY gpu
+           ORDER BY any_value(device_type) IS NOT DISTINCT FROM 'cpu',
+                    coalesce(sum(numbers) FILTER (operator), 0) DESC, gpu"""
     )
 
 
 def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
     """The devices that have a number of one of these metrics, most numbers first."""
     return store.query(
-        f"""SELECT {GPU} AS gpu, count(*) AS numbers FROM results
-            WHERE list_contains(?, metric) AND status = 'ok' GROUP BY ALL ORDER BY numbers DESC, gpu""",
+        """SELECT gpu, sum(numbers)::BIGINT AS numbers FROM choices
+           WHERE name = 'metric' AND list_contains(?, choice) GROUP BY gpu HAVING sum(numbers) > 0
+           ORDER BY numbers DESC, gpu""",
         [list(metrics)],
     )
 
 
 def options(store: Store, name: str, *, gpu: str, workload: str | None = None, mask: str | None = None) -> pd.DataFrame:
     """What a filter can be set to within a device, workload and mask: `choice` and `numbers`, most numbers first."""
-    column = COLUMNS.get(name, "implementation")
-    metrics = "'latency_ms'" if name == "timing" else _METRICS
-    where, params = _where(Filters(gpu=gpu, workload=workload, mask=mask))
+    column = {"run": "run_id", "source": "source", "workload": "workload", "mask": "mask"}.get(name, "choice")
+    column = "choice::INTEGER" if name in _SIZES else column
+    conditions, params = ["name = ?", "gpu = ?"], [_FILTER_OF.get(name, name), gpu]
+    for scope, value in (("workload", workload), ("mask", mask)):
+        if value is not None:
+            conditions.append(f"{scope} = ?")
+            params.append(value)
     return store.query(
-        f"""SELECT {column} AS choice, count(*) FILTER (status = 'ok') AS numbers FROM {RESULTS}
-            WHERE metric IN ({metrics}) AND {column} IS NOT NULL AND {where}
-            GROUP BY ALL ORDER BY numbers DESC, choice""",
+        f"""SELECT {column} AS choice, sum(choices.numbers)::BIGINT AS numbers FROM choices JOIN runs USING (run_id)
+            WHERE {" AND ".join(conditions)} GROUP BY ALL ORDER BY numbers DESC, choice""",
         params,
     )
 
@@ -75,7 +72,7 @@ def grid(store: Store, filters: Filters) -> pd.DataFrame:
 
     A cell that holds several shapes (batch and heads) carries geometric means over them, `cases` says how many.
     """
-    ctes, params = _cells(filters)
+    ctes, params = _grid(filters)
     return store.query(f"{ctes} SELECT * FROM grid ORDER BY dtype, seqlen, head_dim, implementation", params)
 
 
@@ -84,7 +81,7 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
 
     `status` is NULL too where no number is there and not every implementation has been tried yet.
     """
-    ctes, params = _cells(filters)
+    ctes, params = _grid(filters)
     return store.query(
         f"""{ctes},
         raced AS (
@@ -115,13 +112,13 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
 
 def ranking(store: Store, filters: Filters) -> pd.DataFrame:
     """Every implementation over the slice: geometric-mean speedup, coverage, failures, how far it goes."""
-    ctes, params = _cells(filters)
+    ctes, params = _paired(filters)
     return store.query(
         f"""{ctes}
         SELECT implementation, {TF32} AS tf32,
                geomean(speedup) AS speedup, min(speedup) AS lowest, max(speedup) AS highest,
                count(speedup) AS compared, count(latency_ms) AS measured,
-               (SELECT count(*) FROM (SELECT DISTINCT {CASE_KEY} FROM paired)) AS cases,
+               (SELECT count(DISTINCT case_id) FROM paired) AS cases,
                count(*) FILTER (status NOT IN ('ok', 'skipped')) AS failures,
                count(*) FILTER (status = 'oom') AS oom,
                count(*) FILTER (status = 'out_of_resources') AS out_of_resources,
@@ -130,8 +127,8 @@ def ranking(store: Store, filters: Filters) -> pd.DataFrame:
                count(*) FILTER (status = 'timeout') AS timeout,
                count(*) FILTER (status = 'error') AS error,
                count(*) FILTER (status = 'skipped') AS skipped,
-               max(seqlen_q) FILTER (status = 'ok') AS longest,
-               min(seqlen_q) FILTER (status = 'oom') AS first_oom,
+               max(seqlen) FILTER (status = 'ok') AS longest,
+               min(seqlen) FILTER (status = 'oom') AS first_oom,
                string_agg(DISTINCT statistic, ', ' ORDER BY statistic) AS statistic
         FROM paired GROUP BY ALL ORDER BY speedup DESC NULLS LAST, implementation""",
         params,
@@ -140,7 +137,7 @@ def ranking(store: Store, filters: Filters) -> pd.DataFrame:
 
 def provenance(store: Store, filters: Filters) -> pd.DataFrame:
     """The runs the slice is made of: source, title, when, software, and how many numbers each gives."""
-    ctes, params = _cells(filters)
+    ctes, params = _paired(filters)
     return store.query(
         f"""{ctes}, counted AS (SELECT run_id, count(*) AS numbers FROM paired GROUP BY ALL)
         SELECT runs.*, numbers FROM counted JOIN runs USING (run_id) ORDER BY numbers DESC, run_id""",
@@ -150,7 +147,10 @@ def provenance(store: Store, filters: Filters) -> pd.DataFrame:
 
 def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, head_dim: int | None) -> pd.DataFrame:
     """Every latency of one cell with its samples, derived FLOPs and the facts of its run."""
-    ctes, params = _cells(filters)
+    place = {"dtype": dtype, "seqlen": seqlen, "head_dim": head_dim}
+    known = replace(filters, **{name: (value,) for name, value in place.items() if value is not None})
+    narrow, narrow_params = _paired(known)
+    ctes, params = _whole_cells(replace(known, run=_runs_of(store, narrow, narrow_params)))
     return store.query(
         f"""{ctes}
         SELECT implementation, status, note, latency_ms, statistic, mean, std, p20, p80, ci_low, ci_high, n, samples,
@@ -166,46 +166,41 @@ def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, head_di
 
 def memory(store: Store, filters: Filters, metric: str) -> pd.DataFrame:
     """One memory metric of the slice with its reduction against the baseline in the same run, failures included."""
-    where, params = _where(filters, without=("timing",))
+    ctes, params = _same_run(filters, metric, without=("timing",))
     return store.query(
-        f"""WITH one AS (
-            SELECT *, {SHAPE} AS shape,
-                   bool_or(implementation = ? AND status = 'ok') OVER (PARTITION BY run_id, {CASE_KEY}) AS has_baseline
-            FROM {RESULTS} WHERE metric = ? AND {where}
-            QUALIFY row_number() OVER (PARTITION BY run_id, {CASE_KEY}, implementation
-                                       ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
-        ), same_run AS (
-            SELECT * FROM one QUALIFY run_id = first_value(run_id) OVER (
-                PARTITION BY {CASE_KEY} ORDER BY has_baseline DESC, created DESC NULLS LAST, run_id)
-        )
-        SELECT implementation, shape, seqlen_q AS seqlen, value, status, note, run_id, source, gpu_memory_mb, mode,
+        f"""{ctes}
+        SELECT implementation, shape, seqlen, value, status, note, run_id, source, gpu_memory_mb, mode,
                max(value) FILTER (implementation = ?) OVER same_case / nullif(value, 0) AS reduction,
                dtype, batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v
-        FROM same_run WHERE seqlen_q IS NOT NULL WINDOW same_case AS (PARTITION BY {CASE_KEY})
+        FROM same_run WHERE seqlen IS NOT NULL WINDOW same_case AS (PARTITION BY case_id)
         ORDER BY dtype, head_dim, shape, implementation, seqlen""",
-        [filters.baseline, metric, *params, filters.baseline],
+        [*params, filters.baseline],
     )
 
 
 def fits(store: Store, filters: Filters) -> pd.DataFrame:
     """How far each implementation goes: longest seqlen with a peak memory, that memory, first seqlen out of memory."""
-    where, params = _where(filters, without=("timing", "mode"))
+    rows, params = numbers(filters, metric="peak_memory_mb", without=("timing", "mode"))
     return store.query(
-        f"""SELECT implementation, max(seqlen_q) FILTER (status = 'ok') AS longest,
+        f"""SELECT implementation, max(seqlen) FILTER (status = 'ok') AS longest,
                    max(value) FILTER (status = 'ok') AS peak_memory_mb,
-                   min(seqlen_q) FILTER (status = 'oom') AS first_oom
-            FROM {RESULTS} WHERE metric = 'peak_memory_mb' AND {where} GROUP BY ALL ORDER BY implementation""",
+                   min(seqlen) FILTER (status = 'oom') AS first_oom
+            FROM ({rows}) GROUP BY ALL ORDER BY implementation""",
         params,
     )
 
 
 def memory_choices(store: Store, filters: Filters) -> pd.DataFrame:
     """Which memory metrics and modes the slice holds, most numbers first."""
-    where, params = _where(filters, without=("timing", "mode"))
+    parts = [numbers(filters, metric=metric, without=("timing", "mode")) for metric in MEMORY_METRICS]
+    tables = " UNION ALL ".join(
+        f"SELECT '{metric}' AS metric, mode, status FROM ({rows})"
+        for metric, (rows, _) in zip(MEMORY_METRICS, parts, strict=True)
+    )
     return store.query(
-        f"""SELECT metric, {MODE} AS mode, count(*) FILTER (status = 'ok') AS numbers FROM {RESULTS}
-            WHERE list_contains(?, metric) AND {where} GROUP BY ALL ORDER BY numbers DESC, metric, mode""",
-        [list(MEMORY_METRICS), *params],
+        f"""SELECT metric, mode, count(*) FILTER (status = 'ok') AS numbers FROM ({tables})
+            GROUP BY ALL ORDER BY numbers DESC, metric, mode""",
+        [param for _, params in parts for param in params],
     )
 
 
@@ -213,11 +208,7 @@ def runs(store: Store) -> pd.DataFrame:
     """Every run with what it holds, newest first."""
     return store.query(
         """SELECT runs.*, coalesce(numbers, 0) AS numbers, coalesce(failures, 0) AS failures, implementations
-           FROM runs LEFT JOIN (
-               SELECT run_id, count(*) FILTER (status = 'ok') AS numbers, count(*) FILTER (status <> 'ok') AS failures,
-                      count(DISTINCT implementation) AS implementations
-               FROM measurements GROUP BY run_id) USING (run_id)
-           ORDER BY created DESC NULLS LAST, run_id"""
+           FROM runs LEFT JOIN counts USING (run_id) ORDER BY created DESC NULLS LAST, run_id"""
     )
 
 
@@ -236,3 +227,54 @@ def run_progress(store: Store, run_id: str) -> pd.DataFrame:
             ORDER BY seqlen, head_dim, implementation""",
         [run_id],
     )
+
+
+def _same_run(filters: Filters, metric: str, *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
+    """The common table `same_run`: of each case every implementation's row, all of the latest run with the baseline."""
+    rows, params = numbers(filters, metric=metric, without=without)
+    ctes = f"""WITH one AS (
+        SELECT * FROM ({rows})
+        QUALIFY row_number() OVER (PARTITION BY run_id, case_id, implementation
+                                   ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
+    ), of_run AS (
+        SELECT case_id, run_id, any_value(created) AS created,
+               bool_or(implementation = ? AND status = 'ok') AS has_baseline
+        FROM one GROUP BY case_id, run_id
+    ), latest AS (
+        SELECT case_id, run_id FROM of_run
+        QUALIFY row_number() OVER (PARTITION BY case_id ORDER BY has_baseline DESC, created DESC NULLS LAST, run_id) = 1
+    ), same_run AS (SELECT one.* FROM one JOIN latest USING (case_id, run_id))"""
+    return ctes, [*params, filters.baseline]
+
+
+def _paired(filters: Filters) -> tuple[str, list[object]]:
+    """The common table `paired`: a row a case and implementation, with its speedup and how the baseline ended."""
+    ctes, params = _same_run(filters, "latency_ms")
+    paired = """, paired AS (
+        SELECT * RENAME (value AS latency_ms), max(value) FILTER (implementation = ?) OVER same_case / value AS speedup,
+               max(status) FILTER (implementation = ?) OVER same_case AS baseline_status
+        FROM same_run WINDOW same_case AS (PARTITION BY case_id)
+    )"""
+    return ctes + paired, [*params, filters.baseline, filters.baseline]
+
+
+def _grid(filters: Filters) -> tuple[str, list[object]]:
+    """The common tables `paired` and `grid`, a row a cell and implementation."""
+    ctes, params = _paired(filters)
+    grid = """, grid AS (
+        SELECT dtype, seqlen, head_dim, implementation, count(*) AS cases, count(latency_ms) AS measured,
+               count(speedup) AS compared, CASE WHEN count(latency_ms) > 0 THEN 'ok' ELSE mode(status) END AS status,
+               any_value(note) FILTER (status <> 'ok') AS note, max(baseline_status) AS baseline_status,
+               geomean(latency_ms) AS latency_ms, geomean(speedup) AS speedup,
+               geomean(coalesce(p20, CASE WHEN latency_ms > 0.8416 * std THEN latency_ms - 0.8416 * std END)) AS p20,
+               geomean(coalesce(p80, latency_ms + 0.8416 * std)) AS p80,
+               min(n) AS n, any_value(statistic) AS statistic,
+               string_agg(DISTINCT source, ', ' ORDER BY source) AS source,
+               string_agg(DISTINCT run_id, ', ' ORDER BY run_id) AS run_id
+        FROM paired GROUP BY ALL
+    )"""
+    return ctes + grid, params
+
+
+def _runs_of(store: Store, paired: str, params: Sequence[object]) -> tuple[str, ...]:
+    return tuple(store.query(f"{paired} SELECT DISTINCT run_id FROM paired ORDER BY run_id", params)["run_id"])

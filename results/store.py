@@ -23,12 +23,12 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from results import journal
+from results import journal, summary
 from results.ingest import Problem
 from results.ledger import Ledger
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
-LAYOUT = f"{zlib.crc32(SCHEMA.encode()):08x}"  # a file with another layout is not used
+LAYOUT = f"{zlib.crc32((SCHEMA + summary.LAYOUT).encode()):08x}"  # a file with another layout is not used
 
 _WAIT_S = 2.0  # for another process to let go of the file
 _FILE_TROUBLE = (
@@ -217,6 +217,7 @@ def _ensure_layout(connection: duckdb.DuckDBPyConnection) -> None:
             return
         cursor.begin()
         cursor.execute(SCHEMA)
+        cursor.execute(summary.TABLES)
         cursor.execute("INSERT INTO store VALUES (?, ?, 0)", [LAYOUT, uuid.uuid4().hex[:8]])
         cursor.commit()
         cursor.execute("CHECKPOINT")  # a crash before it would have to replay tables being made
