@@ -22,7 +22,7 @@ METRICS: dict[str, Metric] = {
     "extra_memory_mb": Metric("Memory above inputs", "MiB", "lower", "peak less what was allocated before the call"),
     "inputs_memory_mb": Metric("Inputs", "MiB", "lower", "what the call is given: q, k, v, and with a backward dout"),
     "reserved_memory_mb": Metric(
-        "Reserved memory", "MiB", "lower", "what torch's allocator holds after the call, beyond what it held before"
+        "Reserved memory", "MiB", "lower", "the inputs and what torch's allocator takes from the device for the call"
     ),
     "activation_memory_mb": Metric("Saved for backward", "MiB", "lower", "kept between forward and backward"),
     "attention_memory_mb": Metric("Attention matrix", "MiB", "lower", "scores and probabilities, as published"),

@@ -29,7 +29,8 @@ ALLOWED = 2.0  # times torch_naive's error
 FLOORS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "tf32": 2.0**-9, "float32": 2.0**-20, "float64": 2.0**-40}
 # Where torch_naive itself does not fit: a multiple of the floor that covers twice its error wherever it does fit.
 ALONE = 4.0
-_HOLD_CYCLES = 8_000_000  # 4 ms at 2 GHz
+_CYCLES_PER_MS = 2_000_000  # of a GPU's clock, about
+_LONGEST_HOLD_MS = 20.0
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,13 @@ class Oracle:
         return Error(relative, ALLOWED * naive[name].largest + 2 * floor * reach), "twice torch_naive plus a floor"
 
 
-def make_oracle(inputs: Inputs, case: Case, seed: int, *, tf32: bool = False) -> Oracle:
-    """The reference of a case, from the inputs as they are; with `tf32` for implementations that use TF32 too."""
+def make_oracle(inputs: Inputs, case: Case, seed: int, *, tf32: bool = False, backward: bool = True) -> Oracle:
+    """The reference of a case, from the inputs as they are; with `tf32` for implementations that use TF32 too, without
+    `backward` for forwards alone."""
     q, k, v = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
-    found = reference.gradients(q, k, v, inputs.dout, causal=bool(case.causal), window_size=case.window_size or 0)
-    exact = {name: getattr(found, name) for name in NAMES}
+    mask = {"causal": bool(case.causal), "window_size": case.window_size or 0}
+    found = reference.gradients(q, k, v, inputs.dout, **mask) if backward else reference.attention(q, k, v, **mask)
+    exact = {name: getattr(found, name) for name in (NAMES if backward else NAMES[:1])}
     precisions = (False, True) if tf32 else (False,)
     naive = {precision: _naive_errors(inputs, case, exact, tf32=precision) for precision in precisions}
     return Oracle(inputs, case, seed, exact, naive)
@@ -137,7 +140,7 @@ def _check(
         first_ms = _timed_ms(call, inputs)
         prepare()
         warm_ms = _timed_ms(call, inputs)
-        _hold(inputs)
+        _hold(inputs, warm_ms)
         fill(inputs, oracle.case, oracle.seed)
     poison(inputs)
     prepare()
@@ -166,10 +169,10 @@ def poison(inputs: Inputs) -> None:
     del blocks
 
 
-def _hold(inputs: Inputs) -> None:
-    """Let the current stream wait a few milliseconds, longer than the host needs to queue a call."""
+def _hold(inputs: Inputs, call_ms: float) -> None:
+    """Let the current stream wait some milliseconds, longer than the host needs to queue a call of that length."""
     if inputs.q.is_cuda:
-        torch.cuda._sleep(_HOLD_CYCLES)
+        torch.cuda._sleep(int(_CYCLES_PER_MS * min(2.0 * call_ms + 2.0, _LONGEST_HOLD_MS)))
 
 
 def _timed_ms(call: Callable[[], object], inputs: Inputs) -> float:
@@ -190,12 +193,12 @@ def _naive_errors(inputs: Inputs, case: Case, exact: dict[str, torch.Tensor], *,
     try:
         with _tf32(tf32):
             out = subject.forward()
-            tensors = (out.detach(), *subject.backward(out))
+            tensors = (out.detach(), *(subject.backward(out) if len(exact) > 1 else ()))
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         return None
-    return {name: error_of(tensor, exact[name]) for name, tensor in zip(NAMES, tensors, strict=True)}
+    return {name: error_of(tensor, exact[name]) for name, tensor in zip(exact, tensors, strict=True)}
 
 
 @contextlib.contextmanager

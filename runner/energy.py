@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+LEAST_MS = 0.1  # shorter calls leave the GPU waiting for the host, whose energy it would be
 _BATCH_MS = 2.0  # of calls between two looks at the counter
-_MOST_BATCH = 200
-_LONGEST_WAIT_S = 0.3  # for the counter to move twice
+_LONGEST_WAIT_S = 0.3  # for the counter to move
+_FRESH_S = 0.005  # how old a step of the counter may be to count as the beginning of the next call's stretch
 
 
 @dataclass(frozen=True)
@@ -19,34 +20,39 @@ class Energy:
     calls: int  # that it is the mean of
 
 
-def energy_of_call(
-    call: Callable[[], object],
-    counter_j: Callable[[], float | None],
-    *,
-    synchronize: Callable[[], object],
-    call_ms: float,
-    least_s: float,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Energy | None:
-    """Mean power between two steps of the counter at least `least_s` apart, times the time of a call.
+class EnergyMeter:
+    """Times the steps of a counter in joules: on an H200 it moves every 100 ms, and only between two steps is it known
+    what was used when. Calls measured right after each other share a step, which saves the wait for one."""
 
-    The counter moves in steps of tens of milliseconds: only between two steps is it known what was used when. None if
-    there is no counter, or if it does not move twice within a third of a second beyond `least_s`.
-    """
-    batch = max(1, min(_MOST_BATCH, int(_BATCH_MS / max(call_ms, 1e-3))))
-    synchronize()
-    start, known, done = clock(), counter_j(), 0
-    steps: list[tuple[float, float]] = []
-    while known is not None and clock() - start < least_s + _LONGEST_WAIT_S:
-        for _ in range(batch):
-            call()
-        synchronize()
-        done += batch
-        now, joules = clock(), counter_j()
-        if joules is not None and joules != known:
-            known = joules
-            steps.append((now, joules))
-            if now - steps[0][0] >= least_s:
-                watts = (steps[-1][1] - steps[0][1]) / (steps[-1][0] - steps[0][0])
+    def __init__(
+        self,
+        counter_j: Callable[[], float | None],
+        synchronize: Callable[[], object],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._counter_j, self._synchronize, self._clock = counter_j, synchronize, clock
+        self._step: tuple[float, float] | None = None  # when the counter moved, and to how many joules
+
+    def measure(self, call: Callable[[], object], call_ms: float, least_s: float) -> Energy | None:
+        """Mean power between two steps at least `least_s` apart, times the time of a call.
+
+        None if there is no counter, or if it does not move within a third of a second beyond `least_s`.
+        """
+        batch = max(1, int(_BATCH_MS / max(call_ms, 1e-2)))
+        start, done = self._clock(), 0
+        step = self._step if self._step and start - self._step[0] < _FRESH_S else None
+        known, self._step = step[1] if step else self._counter_j(), None
+        while known is not None and self._clock() - start < least_s + _LONGEST_WAIT_S:
+            for _ in range(batch):
+                call()
+            self._synchronize()
+            done += batch
+            now, joules = self._clock(), self._counter_j()
+            if joules is None or joules == known:
+                continue
+            known, step = joules, step or (now, joules)
+            if now - step[0] >= least_s:
+                self._step = (now, joules)
+                watts = (joules - step[1]) / (now - step[0])
                 return Energy(watts * (now - start) / done, done)
-    return None
+        return None

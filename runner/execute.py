@@ -18,6 +18,7 @@ from results.records import Case, Measurement, Status, case_to_json
 from runner import compiling, correctness, faults, latency, memory
 from runner.cells import MODES_WITH_MEMORY, Cell, utc_now, without_number
 from runner.costs import COMPILING, Costs
+from runner.energy import EnergyMeter
 from runner.plan import NOT_TIMED, interpreter_reason, is_interpreted
 from runner.protocol import Protocol
 from runner.rounds import Rounds
@@ -46,6 +47,7 @@ class Bench:
     begin: Callable[[Cell | None, str], None]  # announces a step before it starts, with the cell that it may cost
     telemetry: Telemetry
     stopwatches: dict[str, latency.Stopwatch]
+    energy: EnergyMeter | None = None  # None without a counter
     costs: Costs = field(default_factory=Costs)
     configs: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what implementations chose, by shape and pass
 
@@ -117,7 +119,8 @@ class CaseRun:
     def _prepare(self) -> None:
         self.inputs = make_inputs(self.case, self.bench.device, self.bench.seed)
         tf32 = any(self._uses_tf32(cell.implementation) for cell in self.live)
-        self.oracle = correctness.make_oracle(self.inputs, self.case, self.bench.seed, tf32=tf32)
+        backward = any(cell.mode != "fwd" for cell in self.live)
+        self.oracle = correctness.make_oracle(self.inputs, self.case, self.bench.seed, tf32=tf32, backward=backward)
 
     def _fail(self, cells: Iterable[Cell], status: Status, note: str) -> None:
         for cell in cells:

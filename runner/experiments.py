@@ -40,14 +40,15 @@ _SLOWED = (sys.executable, "-m", "runner.slowed")
 
 ON_GPU = Sweep(
     name="experiment",
-    description="216 forwards of 50 microseconds to some milliseconds",
-    seqlen=(1024, 2048, 4096),
-    head_dim=(32, 64, 128),
+    description="224 forwards of 50 microseconds to some milliseconds",
+    seqlen=(1024, 1536, 2048, 4096),
+    head_dim=(64, 128),
     dtype=("bfloat16", "float16"),
     causal=(False, True),
     num_heads=(16,),
     implementations=(
         "torch_naive",
+        "torch_sdpa_auto",
         "torch_sdpa_flash",
         "torch_sdpa_cudnn",
         "torch_sdpa_efficient",

@@ -20,7 +20,7 @@ class Memory:
     inputs: float  # what the call is given
     peak: float  # the inputs and what the call adds; not what the runner itself holds
     extra: float  # what the call adds
-    reserved: float  # what the allocator took from the device for it, in segments of at least 2 MiB
+    reserved: float  # the inputs and what the allocator took from the device beyond what was in use before
     saved: float | None  # what lies between forward and backward, out included; None without a backward
 
 
@@ -31,13 +31,13 @@ def memory_of_call(subject: Subject, inputs: Inputs, mode: str) -> Memory:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    before, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    before = torch.cuda.memory_allocated()
     result = call()
     torch.cuda.synchronize()
     extra = torch.cuda.max_memory_allocated() - before
-    reserved = torch.cuda.max_memory_reserved() - reserved
-    del result
     given = inputs.bytes_of(mode)
+    reserved = given + torch.cuda.max_memory_reserved() - before
+    del result
     saved = _saved(subject) if mode == "fwd_bwd" else None
     return Memory(given / MIB, (given + extra) / MIB, extra / MIB, reserved / MIB, saved)
 

@@ -52,12 +52,21 @@ class Gpu:
             sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM),
             power_w=None if power is None else power / 1000,
             temperature_c=_ask(pynvml.nvmlDeviceGetTemperature, self._handle, pynvml.NVML_TEMPERATURE_GPU),
-            throttle=(_ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle) or 0)
-            & sum(THROTTLE_REASONS),
+            throttle=self._throttle(),
             max_sm_clock_mhz=self._max_sm_clock_mhz,
             memory_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_MEM),
             energy_j=self.energy_j(),
             others=self._others(),
+        )
+
+    def clock_reading(self) -> Reading:
+        """Clock and throttling alone, which takes a third of the time of everything."""
+        return Reading(
+            sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM),
+            power_w=None,
+            temperature_c=None,
+            throttle=self._throttle(),
+            max_sm_clock_mhz=self._max_sm_clock_mhz,
         )
 
     def energy_j(self) -> float | None:
@@ -69,6 +78,10 @@ class Gpu:
         """The enforced power limit."""
         limit = _ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, self._handle)
         return None if limit is None else limit / 1000
+
+    def _throttle(self) -> int:
+        reasons = _ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle)
+        return (reasons or 0) & sum(THROTTLE_REASONS)
 
     def _others(self) -> int | None:
         processes = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, self._handle)

@@ -37,7 +37,7 @@ PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
         Protocol("quick", rounds=1, cap_ms=30.0, patience_ms=200.0),
-        Protocol("standard", rounds=3, cap_ms=150.0, energy_s=0.05),
+        Protocol("standard", rounds=3, cap_ms=150.0, energy_s=0.09),
         Protocol("sustained", rounds=1, cap_ms=30.0, patience_ms=200.0, energy_s=0.5, trace_s=30.0),
     )
 }

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from results.records import Status
 from runner import energy, latency
@@ -62,7 +61,8 @@ class Rounds:
                 item.forget()
             self._go_round(throttled)
         for item in self._left():
-            self._attempt(item, "energy", lambda item=item: self._energy(item))
+            if self._has_energy(item):
+                self._attempt(item, "energy", lambda item=item: self._energy(item))
         for item in self._left():
             if self.bench.protocol.trace_s:
                 self._attempt(item, "trace", lambda item=item: record_trace(self.run, item.cell))
@@ -95,23 +95,25 @@ class Rounds:
             series = item.samples.setdefault(timing, [])
             with self.bench.costs.of(SAMPLING):
                 new = latency.sample_round(stopwatch, call, series, self.bench.protocol)
-            self.bench.telemetry.look()
+            if timing == "kernel":
+                self.bench.telemetry.look()
             series += new
             item.round_sizes.setdefault(timing, []).append(len(new))
             if stopwatch.flag:
                 item.flags.setdefault(timing, set()).add(stopwatch.flag)
         item.windows.append((start, time.monotonic()))
 
+    def _has_energy(self, item: Timed) -> bool:
+        wanted = self.bench.energy is not None and self.bench.protocol.energy_s > 0
+        samples = item.samples.get("kernel")
+        long_enough = bool(samples) and statistics.median(samples) >= energy.LEAST_MS
+        return wanted and long_enough and item.cell.mode in MODES_WITH_ENERGY
+
     def _energy(self, item: Timed) -> None:
-        gpu, least_s = self.bench.telemetry.gpu, self.bench.protocol.energy_s
-        if gpu is None or not least_s or item.cell.mode not in MODES_WITH_ENERGY or "kernel" not in item.samples:
-            return
         call = self.run.subject(item.cell).call(item.cell.mode)
-        call_ms = sorted(item.samples["kernel"])[len(item.samples["kernel"]) // 2]
+        call_ms = statistics.median(item.samples["kernel"])
         with self.bench.costs.of(ENERGY):
-            found = energy.energy_of_call(
-                call, gpu.energy_j, synchronize=torch.cuda.synchronize, call_ms=call_ms, least_s=least_s
-            )
+            found = self.bench.energy.measure(call, call_ms, self.bench.protocol.energy_s)
         if found:
             self.run.emit(item.cell, "energy_j", value=found.joules, statistic="mean", n=found.calls)
 

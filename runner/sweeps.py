@@ -46,6 +46,7 @@ class Sweep:
     baseline: str = "torch_naive"
     modes: tuple[str, ...] = ("fwd", "bwd", "fwd_bwd")
     timings: tuple[str, ...] = TIMINGS  # none: only the errors against float64 are taken
+    energy: bool = False  # whether standard measures joules too: a tenth of a second for each forward and fwd_bwd
     protocol: str = "standard"  # the sampling preset when none is chosen
 
     def cases(self) -> tuple[Case, ...]:
@@ -115,6 +116,7 @@ SWEEPS: dict[str, Sweep] = {
             tokens=16384,
             hidden=2048,
             implementations=TORCH + OURS + PEERS,
+            energy=True,
         ),
         Sweep(
             name="window_gqa",
@@ -126,6 +128,7 @@ SWEEPS: dict[str, Sweep] = {
             num_kv_heads=(8,),
             window_size=(1024,),
             implementations=TORCH + OURS + PEERS + ("torch_flex",),
+            energy=True,
         ),
         Sweep(
             name="accuracy",

@@ -54,9 +54,9 @@ class Telemetry:
         return self._gpu
 
     def look(self) -> None:
-        """Take a reading now: a window of timing may be shorter than the time between two."""
+        """Take the clock now: a window of timing may be shorter than the time between two readings."""
         if self._gpu:
-            self._readings.append((time.monotonic(), self._gpu.reading()))
+            self._readings.append((time.monotonic(), self._gpu.clock_reading()))
 
     def between(self, start: float, end: float) -> list[tuple[float, nvml.Reading]]:
         """The readings of a stretch of time.monotonic(), with their times."""

@@ -86,6 +86,7 @@ class Worker:
         import torch
 
         from runner import execute, latency, peaks
+        from runner.energy import EnergyMeter
         from runner.telemetry import Telemetry
 
         measured = peaks.Peaks()
@@ -100,16 +101,20 @@ class Worker:
                 "kernel": latency.KernelStopwatch(self._device.id),
                 "eager": latency.EagerStopwatch(synchronize),
             }
+        telemetry = Telemetry(self._device.uuid)
+        protocol = PROTOCOLS[self._message["protocol"]]
+        wanted = telemetry.gpu is not None and (self._message["sweep"]["energy"] or protocol.trace_s > 0)
         self._bench = execute.Bench(
             run_id=message["run_id"],
             device=self._device.id,
-            protocol=PROTOCOLS[self._message["protocol"]],
+            protocol=protocol,
             timings=tuple(self._message["sweep"]["timings"]),
             seed=self._message["seed"],
             emit=self._emit,
             begin=self._begin,
-            telemetry=Telemetry(self._device.uuid),
+            telemetry=telemetry,
             stopwatches=stopwatches,
+            energy=EnergyMeter(telemetry.gpu.energy_j, torch.cuda.synchronize) if wanted else None,
         )
         gc.collect()
         gc.freeze()  # what is loaded by now stays; collecting before each memory pass would take 50 ms otherwise

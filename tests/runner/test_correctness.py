@@ -116,8 +116,10 @@ ON_GPU = attention_case(batch=2, num_heads=8, seqlen=2048, head_dim=64, dtype="f
 def elsewhere(*, waits_before: bool, waits_after: bool):
     """Computes on a stream of its own, and waits for the data, or lets others wait for the result, or does not."""
 
+    side = torch.cuda.Stream()
+
     def attention(q, k, v, **options):
-        side, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        current = torch.cuda.current_stream()
         if waits_before:
             side.wait_stream(current)
         with torch.cuda.stream(side):
@@ -180,6 +182,15 @@ def test_the_budget_is_twice_the_naive_error_plus_a_floor() -> None:
     budget, source = oracle.budget("dk")
     assert budget.relative == 2 * oracle.naive[False]["dk"].relative + FLOORS["float32"]
     assert source == "twice torch_naive plus a floor"
+
+
+def test_an_oracle_of_forwards_alone_allows_the_same_and_knows_no_gradient() -> None:
+    inputs = make_inputs(CASE, "cpu", seed=3)
+    oracle, both = make_oracle(inputs, CASE, seed=3, backward=False), oracle_of()
+    assert set(oracle.exact) == set(oracle.naive[False]) == {"out"}
+    assert oracle.budget("out") == both.budget("out")
+    assert check_forward(Subject(naive, inputs, CASE), oracle).reason is None
+    assert check_forward(Subject(zeros, inputs, CASE), oracle).reason
 
 
 def test_the_budget_falls_back_to_the_floor_where_naive_does_not_fit() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.energy import energy_of_call
+from runner.energy import EnergyMeter
 
 
 class Gpu:
@@ -17,18 +17,34 @@ class Gpu:
     def counter(self) -> float:
         return self.watts * self.step_s * int(self.now / self.step_s + 1e-9)
 
-    def measure(self, counter=None, least_s: float = 0.2):
-        options = {"synchronize": lambda: None, "call_ms": self.call_s * 1e3, "least_s": least_s}
-        return energy_of_call(self.call, counter or self.counter, clock=lambda: self.now, **options)
+    def meter(self, counter=None) -> EnergyMeter:
+        return EnergyMeter(counter or self.counter, lambda: None, clock=lambda: self.now)
 
 
-@pytest.mark.parametrize("call_s", [1e-5, 1e-3, 0.03])
+@pytest.mark.parametrize("call_s", [1e-4, 1e-3, 0.03])
 def test_the_joules_of_a_call_are_power_times_its_time(call_s: float) -> None:
-    found = Gpu(call_s=call_s).measure()
+    gpu = Gpu(call_s=call_s)
+    found = gpu.meter().measure(gpu.call, call_s * 1e3, least_s=0.2)
     assert found.joules == pytest.approx(500.0 * call_s, rel=0.15 if call_s > 0.01 else 0.02)
     assert found.calls * call_s >= 0.2
 
 
+def test_calls_right_after_each_other_share_a_step_and_need_no_wait_for_one() -> None:
+    gpu = Gpu()
+    meter = gpu.meter()
+    meter.measure(gpu.call, 1.0, least_s=0.09)
+    start = gpu.now
+    gpu.watts = 500.0
+    found = meter.measure(gpu.call, 1.0, least_s=0.09)
+    assert gpu.now - start == pytest.approx(0.1, abs=0.005)
+    assert found.joules == pytest.approx(0.5, rel=0.03)
+    gpu.now += 0.03  # too long ago to begin with
+    start = gpu.now
+    assert meter.measure(gpu.call, 1.0, least_s=0.09).joules == pytest.approx(0.5, rel=0.03)
+    assert gpu.now - start > 0.15
+
+
 def test_a_counter_that_stands_still_or_is_missing_gives_no_number() -> None:
-    assert Gpu().measure(counter=lambda: 7.0) is None
-    assert Gpu().measure(counter=lambda: None) is None
+    gpu = Gpu()
+    assert gpu.meter(lambda: 7.0).measure(gpu.call, 1.0, least_s=0.2) is None
+    assert gpu.meter(lambda: None).measure(gpu.call, 1.0, least_s=0.2) is None

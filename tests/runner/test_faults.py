@@ -62,6 +62,6 @@ def test_memory_of_a_call_is_what_it_allocates() -> None:
             return lambda: torch.empty(4 << 20, dtype=torch.int8, device="cuda")
 
     case = attention_case(batch=1, num_heads=1, seqlen=1024, head_dim=64, dtype="float16", causal=True)
-    found = memory.peak_memory(Twice(), make_inputs(case, "cuda", 0), "fwd")
+    found = memory.memory_of_call(Twice(), make_inputs(case, "cuda", 0), "fwd")
     assert found.extra == 4.0
     assert found.peak == 4.0 + 3 * 1024 * 64 * 2 / 2**20

@@ -62,7 +62,7 @@ def test_only_readings_of_the_window_count(monkeypatch) -> None:
 
 def test_a_look_adds_a_reading_at_once(monkeypatch) -> None:
     class Still:
-        def reading(self) -> Reading:
+        def clock_reading(self) -> Reading:
             return reading(1234)
 
     monkeypatch.setattr(nvml, "find", lambda uuid: Still())
