@@ -42,6 +42,12 @@ EVIDENCE = (
         help="Two runs, implementations or GPUs: what changed, a verdict for each cell, regressions first.",
     ),
     st.Page(
+        "pages/findings.py",
+        title="Findings",
+        icon=":material/fact_check:",
+        help="Numbers that cannot be what they say, published or own, each with its arithmetic.",
+    ),
+    st.Page(
         "pages/reports.py",
         title="Reports",
         icon=":material/article:",

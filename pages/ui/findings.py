@@ -1,0 +1,175 @@
+"""What the checks say about every run: computed once for each state of a run, asked for by any page.
+
+Other pages use `badge` (a few words for a run) and `about` (the findings of some rows); an upload is checked with
+`of_upload` before anything of it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.data import ask, store
+from results import library, queries
+from results.checks import DOUBTFUL, IMPOSSIBLE, RULES, Finding, check
+from results.formats.upload import Understanding
+from results.records import CASE_FIELDS
+
+TITLES = {rule.name: rule.title for rule in RULES}
+WEIGHTS = {IMPOSSIBLE: "contradicts arithmetic or the device", DOUBTFUL: "possible, but not what it looks like"}
+_BADGES = {IMPOSSIBLE: ("red", ":material/report:"), DOUBTFUL: ("orange", ":material/help:")}
+_COLUMNS = ("weight", "rule", "title", "place", "run_id", "sentence", "origin", "measurement_ids")
+_ROW = (
+    "run_id",
+    "implementation",
+    "mode",
+    "timing",
+    "metric",
+    "status",
+    "value",
+    "p20",
+    "p80",
+    "n",
+    "printed",
+    "origin",
+)
+
+
+def everything() -> pd.DataFrame:
+    """All findings, the impossible first; `place` is the report or run that they are about."""
+    return _everything(str(store().home), store().version())
+
+
+def about(measurement_ids: Collection[str]) -> pd.DataFrame:
+    """The findings that some rows take part in."""
+    wanted, found = set(measurement_ids), everything()
+    return found[[not wanted.isdisjoint(ids) for ids in found["measurement_ids"]]]
+
+
+def badge(run_ids: Collection[str]) -> str:
+    """Markdown badges that count the findings of some runs; empty if there are none."""
+    found = everything()
+    counts = found.loc[found["run_id"].isin(list(run_ids)), "weight"].value_counts()
+    return badges({weight: int(counts.get(weight, 0)) for weight in WEIGHTS})
+
+
+def badges(counts: dict[str, int]) -> str:
+    """Numbers of findings by weight as Markdown badges."""
+    shown = [(*_BADGES[weight], count, weight) for weight, count in counts.items() if count]
+    return " ".join(f":{colour}-badge[{icon} {count} {weight}]" for colour, icon, count, weight in shown)
+
+
+def of_upload(found: Understanding) -> list[Finding]:
+    """What the checks say about an upload that is not stored yet."""
+    rows = {run.run_id: [m for m in found.measurements if m.run_id == run.run_id] for run in found.runs}
+    return check((run, rows[run.run_id]) for run in found.runs)
+
+
+def upload_section(found: Understanding) -> None:
+    """The findings of an upload: a count, and each with its arithmetic."""
+    problems = of_upload(found)
+    if not problems:
+        st.caption(f"Checks: none of {len(RULES)} rules has anything to say about these numbers.")
+        return
+    st.markdown(badges({weight: sum(f.weight == weight for f in problems) for weight in WEIGHTS}))
+    table = pd.DataFrame([_record(finding, {}) for finding in problems], columns=[*_COLUMNS])
+    show(_impossible_first(table), key="upload_findings", selectable=False)
+    st.caption("A finding never keeps a number from being imported.")
+
+
+def show(table: pd.DataFrame, *, key: str, selectable: bool = True) -> tuple[str, ...]:
+    """A row a finding; returns the ids of the rows that the selected one is about."""
+    event = st.dataframe(
+        table[["weight", "sentence", "place", "title", "origin"]],
+        hide_index=True,
+        row_height=84,  # four lines of a sentence
+        height=min(620, 40 + 84 * len(table)),
+        alt="Every finding with its arithmetic",
+        key=key,
+        on_select="rerun" if selectable else "ignore",
+        selection_mode="single-row",
+        column_config={
+            "title": st.column_config.TextColumn("rule", width="medium"),
+            "place": st.column_config.TextColumn("of", width="medium"),
+            "sentence": st.column_config.TextColumn("finding", width=520),
+            "origin": st.column_config.TextColumn("where", width="medium"),
+        },
+    )
+    picked = event.selection.rows if selectable else []
+    return table["measurement_ids"].iloc[picked[0]] if picked and picked[0] < len(table) else ()
+
+
+def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
+    """The rows of a finding as they are stored, the one it is about first."""
+    found = store().query(
+        f"SELECT measurement_id, {', '.join((*_ROW, *CASE_FIELDS))} FROM measurements WHERE measurement_id IN ?",
+        [list(measurement_ids)],
+    )
+    place = {measurement_id: at for at, measurement_id in enumerate(measurement_ids)}
+    ordered = found.sort_values("measurement_id", key=lambda ids: ids.map(place))
+    return ordered.drop(columns="measurement_id").dropna(axis="columns", how="all")
+
+
+def counts(table: pd.DataFrame) -> pd.DataFrame:
+    """How many findings of each rule each report or run has, a column a place."""
+    named = table.assign(rule=table["title"])
+    found = named.pivot_table(index=["weight", "rule"], columns="place", values="title", aggfunc="count", fill_value=0)
+    return found.sort_index(ascending=False, level="weight", sort_remaining=False).reset_index()
+
+
+def rules_table() -> None:
+    """What is looked for."""
+    st.dataframe(
+        pd.DataFrame(
+            [{"weight": rule.weight, "rule": rule.title, "found where": _first_line(rule.look)} for rule in RULES]
+        ),
+        hide_index=True,
+        alt="Every rule",
+        column_config={"found where": st.column_config.TextColumn("found where", width="large")},
+    )
+
+
+@st.cache_data(max_entries=4, show_spinner="Checking every number")
+def _everything(home: str, version: str) -> pd.DataFrame:
+    """The runs of a published report are checked together, any other run alone."""
+    folders = {folder.run_id: folder for folder in library.folders() if folder.run_path.is_file()}
+    groups: dict[str, list[str]] = {}
+    for run in ask(queries.runs).to_dict("records"):
+        if run["run_id"] in folders:
+            whole = run["source"] == "published" and isinstance(run["report"], str)
+            groups.setdefault(run["report"] if whole else run["run_id"], []).append(run["run_id"])
+    records = []
+    for place, run_ids in groups.items():
+        found = _of_group(home, tuple(run_ids), tuple(library.stamp(folders[run_id]) for run_id in run_ids))
+        records += [_record(finding, dict.fromkeys(run_ids, place)) for finding in found]
+    return _impossible_first(pd.DataFrame(records, columns=[*_COLUMNS]))
+
+
+@st.cache_data(max_entries=400, show_spinner=False)
+def _of_group(home: str, run_ids: tuple[str, ...], stamps: tuple) -> list[Finding]:
+    """Computed again only when one of the runs has changed: a running sweep leaves the others as they are."""
+    return check(library.read(library.find(run_id)) for run_id in run_ids)
+
+
+def _record(finding: Finding, places: dict[str, str]) -> dict[str, object]:
+    return {
+        "weight": finding.weight,
+        "rule": finding.rule,
+        "title": TITLES[finding.rule],
+        "place": places.get(finding.run_id, finding.run_id),
+        "run_id": finding.run_id,
+        "sentence": finding.sentence,
+        "origin": finding.origin,
+        "measurement_ids": finding.measurement_ids,
+    }
+
+
+def _impossible_first(table: pd.DataFrame) -> pd.DataFrame:
+    order = list(WEIGHTS)
+    return table.sort_values("weight", key=lambda weights: weights.map(order.index), kind="stable", ignore_index=True)
+
+
+def _first_line(rule: object) -> str:
+    return (rule.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,97 @@
+from dataclasses import replace
+
+import pytest
+
+from pages.ui import findings
+from results import journal
+from results.formats import understand
+from results.journal import RunFolder
+from results.records import Measurement, Run, attention_case
+from tests.pages.conftest import shown
+
+CASE = attention_case(batch=1, num_heads=8, seqlen=1024, head_dim=64, dtype="float16", causal=True)
+RUN = Run("odd", "local", created="2026-03-01T00:00:00", gpu_name="NVIDIA H200")
+
+
+def latency(ms: float, mode: str = "fwd", run_id: str = "odd", name: str = "quick") -> Measurement:
+    return Measurement(run_id, CASE, name, "latency_ms", "ok", mode=mode, timing="kernel", value=ms, statistic="median")
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """How often each run was checked."""
+    seen = []
+
+    def counting(runs):
+        runs = list(runs)
+        seen.extend(run.run_id for run, _ in runs)
+        return original(runs)
+
+    original = findings.check
+    monkeypatch.setattr(findings, "check", counting)
+    return seen
+
+
+@pytest.fixture
+def page(home, monkeypatch, checked, request):
+    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+    RunFolder.create(home, RUN, [latency(0.00001), latency(1.0, "bwd"), latency(0.5, "fwd_bwd")])
+    return request.getfixturevalue("app").switch_page("pages/findings.py").run()
+
+
+def sentences(page):
+    return page.dataframe[0].value["sentence"].tolist()
+
+
+def test_every_finding_says_its_arithmetic_and_the_impossible_come_first(page):
+    weights = page.dataframe[0].value["weight"].tolist()
+    assert weights == sorted(weights, reverse=True)
+    assert "doubtful" in weights
+    assert any("above the 989.5 of NVIDIA H200" in sentence for sentence in sentences(page))
+    assert any("takes 0.5 ms, less than its bwd alone: 1 ms" in sentence for sentence in sentences(page))
+
+
+def test_findings_are_filtered_by_weight_run_and_rule(page):
+    page.get_by_key("rule").set_value(["fwd_bwd below fwd or bwd"]).run()
+    assert len(sentences(page)) == 1
+    page.get_by_key("weight").set_value(["doubtful"]).run()
+    assert "No finding is of all of these at once" in shown(page)
+    page.get_by_key("rule").set_value([]).run()
+    page.get_by_key("place").set_value(["run-a"]).run()
+    assert "Test GPU" not in shown(page)
+    assert set(page.dataframe[0].value["place"]) == {"run-a"}
+
+
+def test_runs_are_checked_once_and_again_only_when_they_change(page, home, checked):
+    assert sorted(checked) == ["odd", "run-a"]
+    page.get_by_key("weight").set_value(["impossible"]).run()
+    assert len(checked) == 2
+    RunFolder.create(home, replace(RUN, run_id="new"), [latency(0.00001, run_id="new")])
+    page.run()
+    assert sorted(checked) == ["new", "odd", "run-a"]
+    assert "new" in set(page.dataframe[0].value["place"])
+
+
+def test_a_home_without_findings_says_what_is_looked_for(home, monkeypatch, request):
+    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+    monkeypatch.setattr(findings, "check", lambda runs: [])
+    page = request.getfixturevalue("app").switch_page("pages/findings.py").run()
+    assert "No finding" in shown(page)
+    assert "faster than the device can be" in page.dataframe[0].value["rule"].tolist()
+
+
+def test_badges_and_rows_are_there_for_other_pages(page):
+    assert findings.badge(["odd"]).startswith(":red-badge[")
+    assert " 2 impossible]" in findings.badge(["odd"])
+    assert " 1 impossible]" in findings.badge(["run-a"])
+    assert findings.badge(["nothing"]) == ""
+    bad = latency(0.00001).measurement_id
+    assert set(findings.about([bad])["rule"]) >= {"above_peak"}
+    assert findings.rows_of([bad])["value"].tolist() == [0.00001]
+
+
+def test_an_upload_is_checked_before_it_is_stored(home):
+    head = "gpu_name,implementation,mode,batch,num_heads,num_kv_heads,seqlen,head_dim,dtype,causal,window_size"
+    row = "NVIDIA H200,fast,fwd,1,8,8,1024,64,float16,true,0,0.00001"
+    found = findings.of_upload(understand("mine.csv", f"{head},latency_ms\n{row}\n".encode()))
+    assert [finding.rule for finding in found] == ["above_peak"]
