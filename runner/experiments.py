@@ -136,7 +136,7 @@ def _experiments(options: argparse.Namespace) -> Iterator[Finding]:
         yield false_verdicts(first, _side(options.second) if options.second else _measured(options, COMMAND))
     if options.experiment != "false-verdicts":
         with _delays(first.measurements):
-            yield found_slowdowns(first, _measured(options, _SLOWED))
+            yield found_slowdowns(first, _side(options.slowed) if options.slowed else _measured(options, _SLOWED))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -147,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--protocol", choices=("quick", "standard"), default="standard")
     parser.add_argument("--first", metavar="RUN", help="an existing run in place of the first")
     parser.add_argument("--second", metavar="RUN", help="an existing run of the same code in place of the second")
+    parser.add_argument("--slowed", metavar="RUN", help="an existing run of the slowed code, made against the first")
     return parser
 
 
