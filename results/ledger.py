@@ -15,6 +15,7 @@ from results.ingest import Line, Problem, insert_lines, insert_run
 from results.journal import JournalError, RunFolder
 
 _PIECE = 16 << 20  # bytes of journals parsed and inserted at a time
+_NO_FILE = "0 0 0"
 
 
 @dataclass(frozen=True)
@@ -51,23 +52,22 @@ class Ledger:
     def refresh(self, cursor: duckdb.DuckDBPyConnection) -> int:
         """Take in every difference, all of it in one transaction; returns how many measurements are new."""
         self._load(cursor)
-        folders = {folder.run_id: folder for folder in journal.folders_in(journal.PUBLISHED)}
-        folders |= {folder.run_id: folder for folder in journal.folders_in(self._runs)}
-        stamps = {run_id: stamp for run_id, folder in folders.items() if (stamp := _stamp(folder))}
-        gone = [run_id for run_id in self._entries if run_id not in stamps]
-        changes = [c for run_id, stamp in stamps.items() if (c := self._examine(folders[run_id], stamp))]
+        there = _look(journal.PUBLISHED) | _look(self._runs)
+        gone = [run_id for run_id in self._entries if run_id not in there]
+        new = [seen for run_id, seen in there.items() if not self._knows(run_id, *seen)]
+        changes = [change for path, stamp in new if (change := self._examine(RunFolder(Path(path)), stamp))]
         if not changes and not gone:
             return 0
         self._version = None  # until it is committed, what is in memory may be ahead of the file
         cursor.begin()
         try:
-            new = self._take_in(cursor, changes, gone)
+            count = self._take_in(cursor, changes, gone)
             cursor.commit()
         except duckdb.Error:
             with contextlib.suppress(duckdb.Error):
                 cursor.rollback()
             raise
-        return new
+        return count
 
     def _load(self, cursor: duckdb.DuckDBPyConnection) -> None:
         version = cursor.execute("SELECT store_id, data_version FROM store").fetchone()
@@ -76,12 +76,14 @@ class Ledger:
             self._entries = {row[0]: Entry(*row) for row in rows}
             self._version = version
 
+    def _knows(self, run_id: str, path: str, stamp: str) -> bool:
+        known = self._entries.get(run_id)
+        return known is not None and known.stamp == stamp and known.path == path
+
     def _examine(self, folder: RunFolder, stamp: str) -> Change | None:
-        """What there is to do about a folder; None if nothing."""
+        """What there is to do about a folder that looks different; None if nothing."""
         path = str(folder.path)
         known = self._entries.get(folder.run_id)
-        if known and (known.stamp, known.path) == (stamp, path):
-            return None
         record_crc = _crc_of_record(folder)
         anew = bool(known) and not self._begins_as_known(folder, known, stamp)
         entry = replace(known, path=path) if known and not anew else Entry(folder.run_id, path)
@@ -186,16 +188,24 @@ def _text(line: bytes) -> str | None:
         return None
 
 
-def _stamp(folder: RunFolder) -> str | None:
-    """Size, time and inode of both files, or None if neither is there."""
-    parts = []
-    for path in (folder.run_path, folder.journal_path):
-        try:
-            found = os.stat(path)
-            parts.append(f"{found.st_size} {found.st_ino} {found.st_mtime_ns}")
-        except OSError:
-            parts.append("0 0 0")
-    return None if parts == ["0 0 0", "0 0 0"] else "/".join(parts)
+def _look(directory: Path) -> dict[str, tuple[str, str]]:
+    """Of every run folder its path and a stamp: size, inode and time of both files. Each rerun of a page looks."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.is_dir():
+                stamp = f"{_stamp(f'{entry.path}/run.json')}/{_stamp(f'{entry.path}/measurements.jsonl')}"
+                if stamp != f"{_NO_FILE}/{_NO_FILE}":
+                    found[entry.name] = (entry.path, stamp)
+    return found
+
+
+def _stamp(path: str) -> str:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return _NO_FILE
+    return f"{found.st_size} {found.st_ino} {found.st_mtime_ns}"
 
 
 def _size_and_inode(stamp: str) -> tuple[int, int]:
