@@ -21,10 +21,17 @@ expect.set_options(timeout=DEADLINE_MS)  # of every look that names none; Playwr
 
 
 class Server:
-    """One `streamlit run app.py`; `log` is what it printed."""
+    """One `streamlit run app.py`, or of another script; `log` is what it printed."""
 
-    def __init__(self, home: Path, *, address: str = "127.0.0.1", environment: dict[str, str] | None = None) -> None:
-        self.home, self.address, self.port = Path(home), address, free_port()
+    def __init__(
+        self,
+        home: Path,
+        *,
+        address: str = "127.0.0.1",
+        environment: dict[str, str] | None = None,
+        script: str | Path = "app.py",
+    ) -> None:
+        self.home, self.address, self.port, self.script = Path(home), address, free_port(), str(script)
         self.environment = {**os.environ, "ATTNBENCH_HOME": str(home), **(environment or {})}
         self.log_path = self.home / f"server-{self.port}.log"
         self.process: subprocess.Popen | None = None
@@ -41,7 +48,15 @@ class Server:
         """Start and wait until it answers. Raises RuntimeError with the log if it ends or stays silent for a minute."""
         self.home.mkdir(parents=True, exist_ok=True)
         flags = f"--server.port={self.port} --server.address={self.address} --server.headless=true"
-        command = [sys.executable, "-m", "streamlit", "run", "app.py", *flags.split(), "--server.fileWatcherType=none"]
+        command = [
+            sys.executable,
+            "-m",
+            "streamlit",
+            "run",
+            self.script,
+            *flags.split(),
+            "--server.fileWatcherType=none",
+        ]
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
         deadline = time.monotonic() + 60

@@ -1,0 +1,217 @@
+"""`python -m tests.bench.page_speed HOME`: how fast the pages are in Chromium, over a home that make_store.py made.
+
+Everything is told beside an empty Streamlit page measured in the same minute, because a busy machine stretches both.
+Filter changes go to slices that no one has asked for yet, so that no cache answers them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect
+
+from results.journal import RunFolder, State
+from results.records import Run
+from tests.bench.make_store import GPUS, IMPLEMENTATIONS, measurements
+from tests.pages.browser.serving import Server, chromium, drawn, settled
+
+EMPTY = 'import streamlit as st\n\nst.title("An empty page")\nst.button("again")\n'
+MODES = ("fwd", "bwd", "fwd_bwd")
+PAGES = ("Speedup", "Memory", "Overview")
+HEAT = ".heatmaplayer image"
+TABS, WATCHED_S = 10, 30
+# The time from the press that starts a rerun until the script has ended and the page has been painted.
+_WATCH = """() => {
+  const app = document.querySelector('[data-testid=stApp]');
+  window.took = new Promise(done => {
+    let start = null, ran = false;
+    const begin = () => { start ??= performance.now() };
+    const look = () => {
+      const state = app.getAttribute('data-test-script-state');
+      if (state !== 'notRunning') ran = true;
+      if (start === null || !ran || state !== 'notRunning') return;
+      watcher.disconnect();
+      requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start)));
+    };
+    const watcher = new MutationObserver(look);
+    watcher.observe(app, {attributes: true, attributeFilter: ['data-test-script-state']});
+    document.addEventListener('click', begin, {capture: true, once: true});
+  });
+}"""
+
+
+def first_view(browser: Browser, server: Server, path: str, seen: Callable[[Page], None], times: int) -> list[float]:
+    """Seconds from a server that has just come up to what is seen of its page; the browser's cache is warm."""
+    context, taken = browser.new_context(viewport={"width": 1440, "height": 900}), []
+    for number in range(times + 1):
+        server.start()
+        page = context.new_page()
+        start = time.perf_counter()
+        page.goto(f"{server.url}/{path}")
+        seen(page)
+        if number:
+            taken.append(time.perf_counter() - start)
+        page.close()
+        server.stop()
+    context.close()
+    return taken
+
+
+def slices() -> Iterator[tuple[str, str]]:
+    """Which filter to set to what, one after another, so that no slice comes twice."""
+    seen = None
+    for gpu, baseline, mode in product(GPUS, IMPLEMENTATIONS[::-1], MODES):
+        now = {"GPU": gpu, "Baseline": baseline, "Mode": mode}
+        for label, option in now.items():
+            if seen and seen[label] != option:
+                yield label, option
+        seen = now
+
+
+def choose(page: Page, label: str, option: str) -> float:
+    """Milliseconds from the click on an option of a filter until the page has settled."""
+    page.get_by_test_id("stSidebar").get_by_role("combobox", name=label).click()
+    page.evaluate(_WATCH)
+    page.get_by_role("option", name=option, exact=True).click()
+    return page.evaluate("window.took")
+
+
+def press(page: Page, role: str, name: str) -> float:
+    """Milliseconds from a click until the page has settled."""
+    page.evaluate(_WATCH)
+    page.get_by_role(role, name=name, exact=True).first.click()
+    return page.evaluate("window.took")
+
+
+@contextmanager
+def sweep(home: Path) -> Iterator[str]:
+    """A run that looks alive and gains four cells a second, as a quick sweep on a GPU does."""
+    run_id, over = "bench-running", threading.Event()
+    folder = RunFolder.create(home, Run(run_id, "local", gpu_name=GPUS[0], sweep={"baseline": "torch_naive"}))
+    numbers = measurements(run_id, seed=7)
+
+    def go_on() -> None:
+        with folder.lock():
+            done = 0
+            while not over.is_set():
+                for _ in range(9):
+                    folder.append(next(numbers))
+                done += 1
+                folder.write_state(State("running", done, 10_000, "a cell", os.getpid(), eta_s=1000.0))
+                over.wait(0.25)
+
+    writer = threading.Thread(target=go_on)
+    writer.start()
+    try:
+        yield run_id
+    finally:
+        over.set()
+        writer.join()
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used of the processors."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def tabs(browser: Browser, server: Server, path: str) -> float:
+    """Per cent of one core that the server takes while ten tabs look at a page."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    for _ in range(TABS):
+        page = context.new_page()
+        page.goto(f"{server.url}/{path}")
+        settled(page)
+    time.sleep(5)
+    before, start = cpu_seconds(server.process.pid), time.perf_counter()
+    time.sleep(WATCHED_S)
+    share = (cpu_seconds(server.process.pid) - before) / (time.perf_counter() - start)
+    context.close()
+    return 100 * share
+
+
+def told(name: str, values: list[float], unit: str, beside: float | None = None) -> float:
+    """Print a line; returns the median."""
+    middle = statistics.median(values)
+    ratio = f", {middle / beside:.2f} of the empty page" if beside else ""
+    print(f"{name:44s} {middle:8.3g} {unit} (median of {len(values)}, {min(values):.3g} to {max(values):.3g}){ratio}")
+    return middle
+
+
+def _visible_heatmap(page: Page) -> None:
+    expect(page.locator(HEAT).first).to_be_visible()
+
+
+def _visible_title(page: Page) -> None:
+    expect(page.get_by_role("heading", name="An empty page")).to_be_visible()
+
+
+def _interactions(browser: Browser, app: Server, empty: Server, times: int) -> None:
+    blank = browser.new_page()
+    blank.goto(empty.url)
+    settled(blank)
+    press(blank, "button", "again")
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(f"{app.url}/speedup?gpu={GPUS[0]}&baseline={IMPLEMENTATIONS[-1]}&mode={MODES[0]}")
+    drawn(page)
+    changes, nothing = {}, []
+    for (label, option), _ in zip(slices(), range(times), strict=False):
+        nothing.append(press(blank, "button", "again"))
+        changes.setdefault(label, []).append(choose(page, label, option))
+    beside = told("a rerun of the empty page", nothing, "ms")
+    told("filter change to idle", [ms for values in changes.values() for ms in values], "ms", beside)
+    for label, values in changes.items():
+        told(f"  {label}", values, "ms", beside)
+    switches = {name: [] for name in PAGES}
+    for _ in range(times // 2):
+        for name, values in switches.items():
+            values.append(press(page, "link", name))
+    told("page switch to idle", [ms for values in switches.values() for ms in values[1:]], "ms", beside)
+    for name, values in switches.items():
+        told(f"  to {name}", values[1:], "ms", beside)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--only", choices=("first", "changes", "tabs"), nargs="*", default=("first", "changes", "tabs"))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        script = Path(folder) / "empty.py"
+        script.write_text(EMPTY)
+        empty, app = Server(Path(folder), script=script), Server(options.home)
+        print(f"load of the machine: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
+        if "first" in options.only:
+            beside = told("empty page, server up to visible", first_view(browser, empty, "", _visible_title, 5), "s")
+            told(
+                "Overview, server up to heatmap visible", first_view(browser, app, "", _visible_heatmap, 5), "s", beside
+            )
+        if "changes" in options.only:
+            empty.start(), app.start()
+            try:
+                _interactions(browser, app, empty, options.times)
+            finally:
+                empty.stop(), app.stop()
+        if "tabs" in options.only:
+            with tempfile.TemporaryDirectory() as home, sweep(Path(home)):
+                busy = Server(Path(home)).start()
+                try:
+                    for path in ("run_sweep", ""):
+                        print(f"ten tabs on /{path:10s} during a sweep: {tabs(browser, busy, path):.1f} % of one core")
+                finally:
+                    busy.stop()
+        print(f"load of the machine: {os.getloadavg()[0]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
