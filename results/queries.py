@@ -19,7 +19,7 @@ TIE = 1.02  # closer than this is no difference
 TF32 = r"implementation LIKE '%\_tf32' ESCAPE '\'"  # another precision than its column's float32: no winner
 # Overlapping p20-p80; where only a standard deviation is known, the same interval of a normal distribution.
 _TIED = f"latency_ms <= {TIE} * best_ms OR (p20 <= best_p80 AND best_p20 <= p80)"
-_FILTER_OF = {"baseline": "implementation", "run": "mode", "source": "mode", "workload": "mode", "mask": "mode"}
+_COLUMN_OF = {"run": "run_id", "source": "source", "workload": "workload", "mask": "mask"}  # those of every number
 _SIZES = ("seqlen", "head_dim")
 
 
@@ -53,16 +53,25 @@ def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
 
 def options(store: Store, name: str, *, gpu: str, workload: str | None = None, mask: str | None = None) -> pd.DataFrame:
     """What a filter can be set to within a device, workload and mask: `choice` and `numbers`, most numbers first."""
-    column = {"run": "run_id", "source": "source", "workload": "workload", "mask": "mask"}.get(name, "choice")
-    column = "choice::INTEGER" if name in _SIZES else column
-    conditions, params = ["name = ?", "gpu = ?"], [_FILTER_OF.get(name, name), gpu]
-    for scope, value in (("workload", workload), ("mask", mask)):
-        if value is not None:
-            conditions.append(f"{scope} = ?")
-            params.append(value)
+    column = _COLUMN_OF.get(name, "choice::INTEGER" if name in _SIZES else "choice")
+    where, params = _scope(gpu, workload, mask)
     return store.query(
         f"""SELECT {column} AS choice, sum(choices.numbers)::BIGINT AS numbers FROM choices JOIN runs USING (run_id)
-            WHERE {" AND ".join(conditions)} GROUP BY ALL ORDER BY numbers DESC, choice""",
+            WHERE name = ? AND {where} GROUP BY ALL ORDER BY numbers DESC, choice""",
+        ["mode" if name in _COLUMN_OF else "implementation" if name == "baseline" else name, *params],
+    )
+
+
+def choices(store: Store, *, gpu: str, workload: str | None = None, mask: str | None = None) -> pd.DataFrame:
+    """The same of every filter at once: `name`, `choice` as text and `numbers`."""
+    where, params = _scope(gpu, workload, mask)
+    return store.query(
+        f"""WITH here AS (SELECT name, choice, numbers, run_id FROM choices WHERE {where})
+            SELECT name, choice, sum(numbers)::BIGINT AS numbers FROM (
+                SELECT name, choice, numbers FROM here
+                UNION ALL SELECT 'run', run_id, numbers FROM here WHERE name = 'mode'
+                UNION ALL SELECT 'source', source, numbers FROM here JOIN runs USING (run_id) WHERE name = 'mode')
+            GROUP BY ALL ORDER BY name, numbers DESC, choice""",
         params,
     )
 
@@ -274,6 +283,11 @@ def _grid(filters: Filters) -> tuple[str, list[object]]:
         FROM paired GROUP BY ALL
     )"""
     return ctes + grid, params
+
+
+def _scope(gpu: str, workload: str | None, mask: str | None) -> tuple[str, list[object]]:
+    known = {"gpu": gpu} | {k: v for k, v in {"workload": workload, "mask": mask}.items() if v is not None}
+    return " AND ".join(f"{name} = ?" for name in known), list(known.values())
 
 
 def _runs_of(store: Store, paired: str, params: Sequence[object]) -> tuple[str, ...]:

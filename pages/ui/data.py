@@ -11,18 +11,22 @@ import streamlit as st
 from results import journal, queries
 from results.store import Store, open_store
 
+_VERSION = "data_version"  # as this run of the script found it
+
 
 def store() -> Store:
     """The one store of this process and home, up to date with the files."""
     opened = _open(str(journal.home()))
     opened.refresh()
+    st.session_state[_VERSION] = opened.version()
     return opened
 
 
 def ask(question: Callable[..., pd.DataFrame], *args: Any, **kwargs: Any) -> pd.DataFrame:
     """The answer of a function of results.queries, computed once for each version of the data."""
     opened = _open(str(journal.home()))
-    return _answer(question.__name__, (str(journal.home()), str(opened.version())), args, kwargs, opened)
+    version = st.session_state.get(_VERSION) or opened.version()
+    return _answer(question.__name__, (str(journal.home()), str(version)), args, kwargs, opened)
 
 
 @st.cache_resource(show_spinner=False)

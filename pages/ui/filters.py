@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import words
+from pages.ui import presets, words
 from pages.ui.data import ask
+from pages.ui.presets import Choices
 from results import queries
 from results.queries import Filters
 
@@ -34,19 +35,22 @@ def sidebar() -> Filters:
         visible, more = st.container(), st.expander("More filters", icon=":material/tune:", key="more_filters")
         with more:
             scope = _scope(gpu)
+        found = _offered(**scope)
         with visible:
             chosen = {
-                "mode": _one("Mode", "mode", scope, MODES),
-                "dtype": _many("dtype", "dtype", scope, DTYPES),
-                "seqlen": _many("seqlen", "seqlen", scope),
-                "head_dim": _many("head_dim", "head_dim", scope),
+                "mode": _one("Mode", "mode", found, MODES),
+                "dtype": _many("dtype", "dtype", found, DTYPES),
+                "seqlen": _many("seqlen", "seqlen", found),
+                "head_dim": _many("head_dim", "head_dim", found),
                 "baseline": _one(
-                    "Baseline", "baseline", scope, BASELINES, help="Speedup is baseline over implementation."
+                    "Baseline", "baseline", found, BASELINES, help="Speedup is baseline over implementation."
                 ),
             }
         with more:
-            chosen |= _folded(scope)
-        st.button("Reset filters", icon=":material/restart_alt:", on_click=_reset, width="stretch", key="reset_filters")
+            chosen |= _folded(found)
+        with st.container(horizontal=True):
+            _presets(found)
+            st.button("Reset filters", icon=":material/restart_alt:", on_click=_reset, key="reset_filters")
     return _remember(Filters(**scope, **chosen))
 
 
@@ -56,26 +60,59 @@ def current() -> Filters:
 
 
 def _scope(gpu: str) -> dict[str, str | None]:
-    scope: dict[str, str | None] = {"gpu": gpu}
-    scope["workload"] = _one("Workload", "workload", scope, help="The operator alone, or a layer or model around it.")
-    scope["mask"] = _one("Mask", "mask", scope)
-    return scope
+    workloads = ask(queries.options, "workload", gpu=gpu)["choice"].tolist()
+    help = "The operator alone, or a layer or model around it."
+    workload = _select("Workload", "workload", workloads, workloads[0], help=help) if workloads else None
+    masks = ask(queries.options, "mask", gpu=gpu, workload=workload)["choice"].tolist()
+    return {"gpu": gpu, "workload": workload, "mask": _select("Mask", "mask", masks, masks[0]) if masks else None}
 
 
-def _folded(scope: dict[str, str | None]) -> dict[str, object]:
-    timing = _one("Timing", "timing", scope, TIMINGS, help="Kernel and eager times are never compared with each other.")
-    shape = _shape(scope)
+def _offered(**scope: str | None) -> Choices:
+    """By filter what it can be set to within a device, workload and mask, most numbers first."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for name, choice, numbers in ask(queries.choices, **scope).itertuples(index=False):
+        found.setdefault(name, []).append((choice, numbers))
+    return found | {"baseline": found.get("implementation", [])}
+
+
+def _folded(found: Choices) -> dict[str, object]:
+    timing = _one("Timing", "timing", found, TIMINGS, help="Kernel and eager times are never compared with each other.")
+    shape = _shape(found)
     return {
         "timing": timing,
         "shape": None if shape == ALL_SHAPES else shape,
-        "implementation": _many("Implementations", "implementation", scope),
-        "source": _many("Source", "source", scope),
-        "run": _many("Run", "run", scope),
+        "implementation": _many("Implementations", "implementation", found),
+        "source": _many("Source", "source", found),
+        "run": _many("Run", "run", found),
     }
 
 
-def _one(label: str, name: str, scope: dict, order: tuple[str, ...] = (), help: str | None = None) -> str | None:
-    choices = _choices(name, scope, order)
+def _presets(found: Choices) -> None:
+    offered = presets.offered(found)
+    if offered:
+        help = "Sets of filters that have numbers here; the GPU and the baseline stay."
+        st.menu_button(
+            "Presets",
+            list(offered),
+            icon=":material/bookmarks:",
+            key="preset",
+            help=help,
+            on_click=_take,
+            args=(offered,),
+        )
+
+
+def _take(offered: dict[str, dict[str, str | list[str]]]) -> None:
+    """Set what the chosen preset says; the other filters go back to their defaults, but for GPU and baseline."""
+    settings = offered.get(st.session_state["preset"] or "")
+    if settings:
+        kept = {name: st.session_state.get(name) for name in ("gpu", "baseline", "workload", "mask")}
+        _reset()
+        st.session_state.update(kept | settings)
+
+
+def _one(label: str, name: str, found: Choices, order: tuple[str, ...] = (), help: str | None = None) -> str | None:
+    choices = _choices(name, found, order)
     return _select(label, name, choices, choices[0], help=help) if choices else None
 
 
@@ -92,34 +129,32 @@ def _select(label: str, name: str, choices: list[str], default: str, help: str |
     return st.selectbox(label, choices, index=other, key=name, bind="query-params", help=help)
 
 
-def _many(label: str, name: str, scope: dict, order: tuple[str, ...] = ()) -> tuple:
-    choices = _choices(name, scope, order)
+def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) -> tuple:
+    choices = _choices(name, found, order)
     picked = st.multiselect(
         label, [str(c) for c in choices], key=name, bind="query-params", placeholder="All", select_all=False
     )
     return tuple(choice for choice in choices if str(choice) in picked)
 
 
-def _shape(scope: dict) -> str | None:
+def _shape(found: Choices) -> str | None:
     """One batch and number of heads if most numbers are of it, else all of them."""
-    found = ask(queries.options, "shape", **scope)
-    choices = [*found["choice"], ALL_SHAPES]
-    one_leads = len(found) > 0 and found["numbers"].iloc[0] > 0.6 * found["numbers"].sum()
+    shapes = found.get("shape", [])
+    choices = [*(shape for shape, _ in shapes), ALL_SHAPES]
+    one_leads = bool(shapes) and shapes[0][1] > 0.6 * sum(numbers for _, numbers in shapes)
     help = "Batch and heads. With several in a cell, the cell shows their geometric mean."
     return _select("Batch and heads", "shape", choices, choices[0] if one_leads else ALL_SHAPES, help=help)
 
 
-def _choices(name: str, scope: dict, order: tuple[str, ...]) -> list:
+def _choices(name: str, found: Choices, order: tuple[str, ...]) -> list:
     """What is there, in the given order, then most numbers first; sizes by size. Without a number: last."""
-    found = ask(queries.options, name, **scope)
-    choices = found["choice"].tolist()
+    numbers = dict(found.get(name, ()))
     if name in ("seqlen", "head_dim"):
-        return sorted(int(choice) for choice in choices)
+        return sorted(int(choice) for choice in numbers)
     if name in ("implementation", "run"):
-        return sorted(choices, reverse=name == "run")
-    empty = set(found.loc[found["numbers"] == 0, "choice"])
+        return sorted(numbers, reverse=name == "run")
     rank = {choice: place for place, choice in enumerate(order)}
-    return sorted(choices, key=lambda choice: (choice in empty, rank.get(choice, len(rank))))
+    return sorted(numbers, key=lambda choice: (not numbers[choice], rank.get(choice, len(rank))))
 
 
 def _remember(filters: Filters) -> Filters:
