@@ -12,6 +12,7 @@ import pandas as pd
 
 from results import derive
 from results.derive import FLOPS_SQL
+from results.narrowing import to_its_runs
 from results.slices import Filters, cells
 from results.slices import where as filtered
 from results.store import Store
@@ -57,6 +58,7 @@ class Roof:
 
 def rows(store: Store, filters: Filters) -> pd.DataFrame:
     """Every case and implementation of the slice with the columns of QUANTITIES, `intensity` and what they rest on."""
+    filters = to_its_runs(store, filters) or filters
     ctes, params = cells(filters)
     memory, memory_params = _memory(filters)
     table = store.query(
@@ -80,7 +82,7 @@ _DERIVED = [*(name for name in QUANTITIES if name != "latency_ms"), "intensity",
 
 def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
     """The device's roofs for a dtype: by its datasheet, and as measured by each run that measured them."""
-    ctes, params = cells(filters)
+    ctes, params = cells(to_its_runs(store, filters) or filters)
     runs = store.rows(
         f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name, runs.tf32, runs.measured_tflops, runs.measured_gbs
         FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY run_id""",

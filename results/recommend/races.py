@@ -16,6 +16,7 @@ import pandas as pd
 
 from results.derive import geometric_mean
 from results.ingest import COLUMNS as STORED
+from results.narrowing import to_its_runs
 from results.queries import gpus, options
 from results.records import CASE_FIELDS, MODES, Case, Measurement, Status
 from results.slices import MASK, Filters, cells
@@ -142,7 +143,10 @@ def winners_by_gpu(store: Store, filters: Filters, timings: Sequence[str]) -> pd
 
 
 def _races(store: Store, filters: Filters) -> Iterator[Race]:
-    ctes, params = cells(filters)
+    narrow = to_its_runs(store, filters)
+    if narrow is None:
+        return
+    ctes, params = cells(narrow)
     names = (*_FIELDS, "samples", *_OF_RUN)
     stored = ", ".join(_FIELDS)
     rows = store.rows(
