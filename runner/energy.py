@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 LEAST_MS = 0.1  # shorter calls leave the GPU waiting for the host, whose energy it would be
-_BATCH_MS = 2.0  # of calls between two looks at the counter
+_BATCH_MS = 5.0  # of calls between two looks at the counter
 _LONGEST_WAIT_S = 0.3  # for the counter to move
 _FRESH_S = 0.005  # how old a step of the counter may be to count as the beginning of the next call's stretch
 
@@ -22,15 +24,19 @@ class Energy:
 
 class EnergyMeter:
     """Times the steps of a counter in joules: on an H200 it moves every 100 ms, and only between two steps is it known
-    what was used when. Calls measured right after each other share a step, which saves the wait for one."""
+    what was used when. Calls measured right after each other share a step, which saves the wait for one.
+
+    `mark` marks the end of what is queued on the device and answers with a way to wait for that. A look at the counter
+    takes a millisecond, so one batch of calls is always queued behind the one that is waited for.
+    """
 
     def __init__(
         self,
         counter_j: Callable[[], float | None],
-        synchronize: Callable[[], object],
+        mark: Callable[[], Callable[[], object]],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._counter_j, self._synchronize, self._clock = counter_j, synchronize, clock
+        self._counter_j, self._mark, self._clock = counter_j, mark, clock
         self._step: tuple[float, float] | None = None  # when the counter moved, and to how many joules
 
     def measure(self, call: Callable[[], object], call_ms: float, least_s: float) -> Energy | None:
@@ -42,10 +48,10 @@ class EnergyMeter:
         start, done = self._clock(), 0
         step = self._step if self._step and start - self._step[0] < _FRESH_S else None
         known, self._step = step[1] if step else self._counter_j(), None
+        queued = self._queue(call, batch)
         while known is not None and self._clock() - start < least_s + _LONGEST_WAIT_S:
-            for _ in range(batch):
-                call()
-            self._synchronize()
+            before, queued = queued, self._queue(call, batch)
+            before()
             done += batch
             now, joules = self._clock(), self._counter_j()
             if joules is None or joules == known:
@@ -54,5 +60,19 @@ class EnergyMeter:
             if now - step[0] >= least_s:
                 self._step = (now, joules)
                 watts = (joules - step[1]) / (now - step[0])
+                queued()
                 return Energy(watts * (now - start) / done, done)
+        queued()
         return None
+
+    def _queue(self, call: Callable[[], object], count: int) -> Callable[[], object]:
+        for _ in range(count):
+            call()
+        return self._mark()
+
+
+def mark_on_gpu() -> Callable[[], object]:
+    """An event behind what is queued on the current stream."""
+    event = torch.cuda.Event()
+    event.record()
+    return event.synchronize

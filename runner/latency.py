@@ -16,6 +16,8 @@ Call = Callable[[], object]
 _BATCH = 10  # samples queued behind one spin; CUDA holds about a thousand launches before it makes the host wait
 _LONGEST_SPIN_MS = 400.0
 _CALIBRATION_CYCLES = 4_000_000
+_SETTLING_CYCLES = 20_000_000  # 10 ms at 2 GHz
+_SETTLING_S, _LONGEST_SETTLING_S, _SETTLED = 0.05, 0.5, 0.97
 
 
 class Stopwatch(Interface):
@@ -115,6 +117,24 @@ def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protoco
     while len(samples) < most and time.perf_counter() < end and not is_precise(earlier + samples, protocol.precision):
         samples += stopwatch.sample(call, min(_BATCH, most - len(samples)))
     return samples
+
+
+def settle(device: str, sm_clock: Callable[[], float | None], full_clock: float | None) -> None:
+    """Let a GPU come to its full clock before anything is timed, whether it was idle or was held back by its power.
+
+    A spinning kernel keeps it awake and draws little. Heavy work would not do: an H200 that has multiplied matrices for
+    half a second runs at 1485 MHz and takes a tenth of a second to get back to 1980, in which a first round would be
+    up to a fifth slower than the next (2026-11).
+    """
+    if not device.startswith("cuda"):
+        return
+    begun = time.perf_counter()
+    while (waited := time.perf_counter() - begun) < _LONGEST_SETTLING_S:
+        torch.cuda._sleep(_SETTLING_CYCLES)
+        torch.cuda.synchronize()
+        clock = sm_clock() if full_clock else None
+        if waited >= _SETTLING_S and (clock is None or clock >= _SETTLED * full_clock):
+            return
 
 
 def preheat(device: str, seconds: float) -> None:

@@ -24,7 +24,6 @@ NO_KERNEL_TIME = "A CPU has no device time apart from the call's own; see the ea
 RETRIED = "retried"
 MODES_WITH_ENERGY = ("fwd", "fwd_bwd")
 _RETRIES = 2  # of a throttled cell
-_BRIEF_PREHEAT_S = 0.03
 
 
 @dataclass
@@ -53,7 +52,7 @@ class Rounds:
 
     def take(self) -> None:
         """All rounds and retries; every cell gets its rows, or the status of what went wrong."""
-        latency.preheat(self.bench.device, _BRIEF_PREHEAT_S)
+        self.bench.telemetry.settle(self.bench.device)
         self._go_round(self.timed)
         for _ in range(_RETRIES):
             throttled = [item for item in self._left() if self._findings(item).throttled]

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from runner import nvml
+from runner import latency, nvml
 
 THROTTLED = "throttled"
 _PERIOD_S = 0.05
@@ -57,6 +57,11 @@ class Telemetry:
         """Take the clock now: a window of timing may be shorter than the time between two readings."""
         if self._gpu:
             self._readings.append((time.monotonic(), self._gpu.clock_reading()))
+
+    def settle(self, device: str) -> None:
+        """Wait for the GPU's full clock, half a second at most; without NVML for a moment only."""
+        now = self._gpu.clock_reading() if self._gpu else None
+        latency.settle(device, lambda: self._gpu.clock_reading().sm_clock_mhz, now.max_sm_clock_mhz if now else None)
 
     def between(self, start: float, end: float) -> list[tuple[float, nvml.Reading]]:
         """The readings of a stretch of time.monotonic(), with their times."""

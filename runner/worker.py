@@ -86,7 +86,7 @@ class Worker:
         import torch
 
         from runner import execute, latency, peaks
-        from runner.energy import EnergyMeter
+        from runner.energy import EnergyMeter, mark_on_gpu
         from runner.telemetry import Telemetry
 
         measured = peaks.Peaks()
@@ -114,7 +114,7 @@ class Worker:
             begin=self._begin,
             telemetry=telemetry,
             stopwatches=stopwatches,
-            energy=EnergyMeter(telemetry.gpu.energy_j, torch.cuda.synchronize) if wanted else None,
+            energy=EnergyMeter(telemetry.gpu.energy_j, mark_on_gpu) if wanted else None,
         )
         gc.collect()
         gc.freeze()  # what is loaded by now stays; collecting before each memory pass would take 50 ms otherwise

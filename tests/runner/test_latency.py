@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from runner.latency import EagerStopwatch, KernelStopwatch, preheat, sample_round
+from runner.latency import EagerStopwatch, KernelStopwatch, preheat, sample_round, settle
 from runner.protocol import PROTOCOLS, Protocol
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -159,3 +159,18 @@ def test_a_call_that_waits_for_the_device_is_flagged() -> None:
     x = torch.ones(16, device="cuda")
     stopwatch.sample(lambda: x.sum().item(), 3)
     assert stopwatch.flag == "launches not hidden"
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_gpu_that_was_held_back_is_waited_for() -> None:
+    clocks = iter([1000.0, 1500.0, 1600.0, 1700.0, 1800.0, 1850.0, 1900.0, 1960.0])
+    settle("cuda:0", lambda: next(clocks), 1980.0)
+    assert next(clocks, None) is None
+    asked = []
+    settle("cuda:0", lambda: asked.append(1), None)
+    assert asked == []
+
+
+def test_a_cpu_is_not_waited_for() -> None:
+    settle("cpu", lambda: pytest.fail("it has no SM clock"), 1980.0)
