@@ -33,6 +33,12 @@ RESULTS = (
         icon=":material/trending_up:",
         help="Time, throughput and memory by seqlen, their share of the device's peak, and the roofline.",
     ),
+    st.Page(
+        "pages/accuracy.py",
+        title="Accuracy",
+        icon=":material/target:",
+        help="Errors against float64 beside those of a plain implementation, and what speed costs in accuracy.",
+    ),
 )
 EVIDENCE = (
     st.Page(

@@ -1,0 +1,43 @@
+"""How far from float64 is an implementation, and what does its speed cost in accuracy?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui import accuracy, charts, filters, messages
+from results.accuracy import MEASURES, NORMAL
+
+messages.header(
+    "Accuracy", ":material/target:", "How far from float64 is it, and what does its speed cost in accuracy?"
+)
+chosen = filters.current()
+tensor, measure = accuracy.choose()
+everything = accuracy.errors(chosen, tensor, measure)
+if everything.empty:
+    accuracy.nothing(chosen)
+    st.stop()
+
+label = f"{MEASURES[measure]} of {tensor}"
+palette = charts.colours(everything["implementation"].unique().tolist())
+table = everything[everything["inputs"] == NORMAL]
+if len(table):
+    accuracy.headline(table, chosen)
+    st.subheader("Accuracy against speed")
+    if table["speedup"].notna().any():
+        accuracy.frontier(table, palette, chosen, label)
+        accuracy.caption(chosen, table, tensor)
+    else:
+        st.caption("No times beside these errors in this timing and over this baseline: choose another in the filters.")
+    accuracy.summaries(table)
+    st.subheader("Does the error grow with the sequence?")
+    accuracy.by_seqlen(table, palette, label)
+    st.caption(
+        f"Geometric mean of the {label} of the cases at each seqlen, on unit normal inputs; torch\\_naive dashed. The "
+        "numbers are under Every case."
+    )
+st.subheader("Inputs beyond unit normal")
+accuracy.beyond_normal(everything)
+with st.expander("Every case", icon=":material/table_rows:"):
+    accuracy.every_case(everything)
+messages.download("Download errors", f"{measure}_{tensor}", lambda: everything, "errors_csv")
+messages.provenance(chosen)

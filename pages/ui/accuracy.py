@@ -1,0 +1,174 @@
+"""The parts of the accuracy page: which error, the frontier, errors by seqlen, inputs beyond unit normal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui import accuracy_charts, cells, messages, words
+from pages.ui.data import store
+from results import accuracy
+from results.queries import Filters
+
+_ERROR = {"format": "%.2e"}
+_TIMES = {"format": "%.2f×"}
+COLUMNS = {
+    "implementation": st.column_config.TextColumn("implementation", width="medium", pinned=True),
+    "cases": st.column_config.NumberColumn("cases"),
+    "error": st.column_config.NumberColumn("error", help="Geometric mean of the cases", **_ERROR),
+    "worst": st.column_config.NumberColumn("worst", help="Largest of the cases", **_ERROR),
+    "naive_error": st.column_config.NumberColumn("torch_naive's error", **_ERROR),
+    "over_naive": st.column_config.NumberColumn(
+        "over torch_naive's", help="Error over that of torch_naive in the same dtype and case", **_TIMES
+    ),
+    "worst_over_naive": st.column_config.NumberColumn("at worst", **_TIMES),
+    "speedup": st.column_config.NumberColumn("speedup", help="Geometric mean over the baseline", **_TIMES),
+    "lowest": st.column_config.NumberColumn("lowest", **_TIMES),
+    "highest": st.column_config.NumberColumn("highest", **_TIMES),
+    "compared": st.column_config.NumberColumn("timed cases"),
+    "frontier": st.column_config.CheckboxColumn("on the frontier"),
+    "latency_ms": st.column_config.NumberColumn("latency (ms)", format="%.4g"),
+}
+
+
+def choose() -> tuple[str, str]:
+    """The tensor and the kind of error."""
+    left, right = st.columns(2)
+    with left:
+        tensor = st.pills("Error of", accuracy.TENSORS, default="out", required=True, key="tensor", bind="query-params")
+    with right:
+        measure = st.segmented_control(
+            "As",
+            list(accuracy.MEASURES),
+            default="error",
+            required=True,
+            key="error",
+            bind="query-params",
+            format_func=lambda name: accuracy.MEASURES[name],
+        )
+    return tensor, measure
+
+
+def errors(chosen: Filters, tensor: str, measure: str) -> pd.DataFrame:
+    """The errors of the slice, computed once for each version of the data."""
+    return _errors(str(store().home), store().version(), chosen, tensor, measure)
+
+
+def nothing(chosen: Filters) -> None:
+    """Why there is no error here, and what would make some."""
+    st.info(
+        f"No error against float64 in this slice of {words.plain(chosen.gpu or 'any GPU')}. Published reports rarely "
+        "hold errors; every sweep of this repository does. Choose another GPU, dtype or mask, or run a sweep:",
+        icon=":material/filter_alt_off:",
+    )
+    st.code("python -m runner run accuracy", language="bash")
+    st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
+
+
+def headline(table: pd.DataFrame, chosen: Filters) -> None:
+    """For each dtype the closest, and the fastest of those that are on the frontier."""
+    for dtype, rows in table.groupby("dtype", sort=True):
+        found = accuracy.summary(rows)
+        closest, frontier = found.iloc[0], found[found["frontier"]]
+        text = f"**{dtype}**: {words.plain(closest['implementation'])} is closest with {closest['error']:.2g}"
+        if len(frontier):
+            fastest = frontier.loc[frontier["speedup"].idxmax()]
+            text += (
+                f"; {words.plain(fastest['implementation'])} is {words.ratio(fastest['speedup'])} "
+                f"{words.plain(chosen.baseline)} with {fastest['error']:.2g}"
+            )
+            if not words.missing(fastest["over_naive"]):
+                text += f", {words.ratio(fastest['over_naive'])} the error of {words.plain(accuracy.NAIVE)}"
+        st.markdown(f"{text}.")
+
+
+def frontier(table: pd.DataFrame, palette: dict[str, str], chosen: Filters, label: str) -> None:
+    """Error against speedup, a mark an implementation, a chart a dtype."""
+
+    def draw(rows: pd.DataFrame) -> object:
+        return accuracy_charts.frontier(accuracy.summary(rows), palette, label)
+
+    _facets(table, draw, "frontier", f"{label} against speedup over {chosen.baseline}")
+
+
+def summaries(table: pd.DataFrame) -> None:
+    """The numbers of the frontier charts, a row an implementation and dtype."""
+    found = [accuracy.summary(rows).assign(dtype=dtype) for dtype, rows in table.groupby("dtype", sort=True)]
+    whole = pd.concat(found, ignore_index=True)
+    first = ["implementation", "dtype"]
+    st.dataframe(
+        whole[[*first, *(name for name in accuracy.SUMMARY if name not in first)]].dropna(axis="columns", how="all"),
+        hide_index=True,
+        alt="Error and speedup of every implementation by dtype",
+        column_config=COLUMNS,
+    )
+
+
+def by_seqlen(table: pd.DataFrame, palette: dict[str, str], label: str) -> None:
+    """Whether errors grow with the sequence, a chart a dtype."""
+    _facets(
+        table, lambda rows: accuracy_charts.by_seqlen(rows, palette, label), "error_by_seqlen", f"{label} by seqlen"
+    )
+
+
+def beyond_normal(table: pd.DataFrame) -> None:
+    """Errors on inputs with outliers or large values beside those on normal ones."""
+    kinds = [kind for kind in table["inputs"].unique() if kind != accuracy.NORMAL]
+    if not kinds:
+        st.info(
+            "No errors on other inputs than unit normal ones here. The sweep `accuracy` takes them: outlier channels, "
+            "large values, long rows.",
+            icon=":material/science:",
+        )
+        st.code("python -m runner run accuracy", language="bash")
+        return
+    found = [
+        accuracy.summary(rows).assign(dtype=dtype, inputs=kind)
+        for (dtype, kind), rows in table.groupby(["dtype", "inputs"], sort=True)
+    ]
+    whole = pd.concat(found, ignore_index=True).sort_values(["dtype", "implementation", "inputs"])
+    columns = ["implementation", "dtype", "inputs", "cases", "error", "worst", "over_naive", "worst_over_naive"]
+    st.dataframe(
+        whole[columns], hide_index=True, alt="Errors by implementation, dtype and inputs", column_config=COLUMNS
+    )
+    st.caption(
+        "normal: q, k, v and dout are standard normal. outliers: a few channels of k are 30 times as large, as in "
+        "trained models. large: q, k and v are 8 times as large, so that every softmax has one winner."
+    )
+
+
+def every_case(table: pd.DataFrame) -> None:
+    """A row a case and implementation."""
+    st.dataframe(
+        table.dropna(axis="columns", how="all"), hide_index=True, alt="Error of every case", column_config=COLUMNS
+    )
+
+
+def _facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame], object], key: str, alt: str) -> None:
+    kinds = cells.dtypes(table)
+    for start in range(0, len(kinds), 2):
+        for column, dtype in zip(st.columns(2 if len(kinds) > 1 else 1), kinds[start : start + 2], strict=False):
+            with column:
+                st.markdown(f"**{dtype}**")
+                rows = table[table["dtype"] == dtype]
+                st.plotly_chart(draw(rows), key=f"{key}_{dtype}", config=cells.CHART, alt=f"{alt}, {dtype}")
+
+
+def caption(chosen: Filters, table: pd.DataFrame, tensor: str) -> None:
+    """What the frontier shows."""
+    mode = "forward" if tensor == "out" else "backward"
+    timing = words.TIMING_WORDS.get(chosen.timing or "", "time")
+    runs = messages.counted(table["run_id"].nunique(), "run")
+    st.caption(
+        f"Further right is faster ({mode}, {timing}, over {words.plain(chosen.baseline)}), lower is closer to "
+        f"float64; both are geometric means of {messages.counted(len(table), 'number')} of {runs}, on unit normal "
+        "inputs. Filled marks are on the frontier: none other is both as close and as fast within 2 %. Dashed: "
+        "torch\\_naive's error in the same dtype, what plain code makes. The mode of the filters has no effect here."
+    )
+
+
+@st.cache_data(max_entries=60, show_spinner=False)
+def _errors(home: str, version: str, chosen: Filters, tensor: str, measure: str) -> pd.DataFrame:
+    return accuracy.errors(store(), chosen, tensor, measure)

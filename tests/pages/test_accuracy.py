@@ -1,0 +1,87 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from results import journal
+from results.journal import RunFolder
+from results.records import Measurement, Run, attention_case
+from tests.pages.conftest import GPU, shown
+
+CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
+RUN = Run("exact", "local", created="2026-03-01T00:00:00", gpu_name=GPU)
+
+
+def rows(name: str, error: float, ms: float | None, **fields) -> list[Measurement]:
+    """Error of out (ten times as large at most), of dq, and the times of forward and backward."""
+    case = replace(CASE, **fields)
+    wanted = [("error_out", "fwd", None, error), ("max_error_out", "fwd", None, 10 * error)]
+    wanted.append(("error_dq", "bwd", None, 2 * error))
+    wanted += [("latency_ms", mode, "kernel", ms) for mode in ("fwd", "bwd") if ms]
+    return [
+        Measurement("exact", case, name, metric, "ok", mode=mode, timing=timing, value=value)
+        for metric, mode, timing, value in wanted
+    ]
+
+
+NORMAL = [*rows("torch_naive", 4e-3, 8.0), *rows("triton_fa2", 2e-3, 2.0), *rows("wild", 4e-2, 1.0)]
+
+
+@pytest.fixture
+def page(home, monkeypatch, request):
+    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+    RunFolder.create(home, RUN, NORMAL)
+    return request.getfixturevalue("app").switch_page("pages/accuracy.py").run()
+
+
+def marks(page, chart=0):
+    data = json.loads(page.get("plotly_chart")[chart].proto.spec)["data"]
+    return {trace["name"]: trace for trace in data if trace.get("name")}
+
+
+def test_the_frontier_is_drawn_filled_and_the_beaten_open(page):
+    found = marks(page)
+    assert found["triton_fa2"]["marker"]["symbol"] == "diamond" or "open" not in found["triton_fa2"]["marker"]["symbol"]
+    assert "open" in found["torch_naive"]["marker"]["symbol"]
+    assert "wild is 8.00× torch_naive with 0.04, 10.0× the error of torch_naive" in shown(page)
+
+
+def test_the_error_axis_is_logarithmic(page):
+    for chart in page.get("plotly_chart"):
+        assert json.loads(chart.proto.spec)["layout"]["yaxis"]["type"] == "log"
+
+
+def test_tensor_and_kind_of_error_can_be_chosen(page):
+    page.get_by_key("tensor").set_value("dq").run()
+    assert page.dataframe[0].value.set_index("implementation").loc["triton_fa2", "error"] == pytest.approx(4e-3)
+    page.get_by_key("tensor").set_value("out").run()
+    page.get_by_key("error").set_value("max_error").run()
+    assert page.dataframe[0].value.set_index("implementation").loc["triton_fa2", "error"] == pytest.approx(2e-2)
+    page.get_by_key("tensor").set_value("dv").run()
+    assert "No error against float64 in this slice" in shown(page)
+
+
+def test_other_inputs_stand_beside_normal_ones_once_a_run_has_them(page, home):
+    assert "The sweep `accuracy` takes them" in shown(page)
+    odd = [*rows("torch_naive", 8e-3, None, inputs="outliers"), *rows("triton_fa2", 4e-2, None, inputs="outliers")]
+    other = replace(RUN, run_id="odd")
+    RunFolder.create(home, other, [replace(row, run_id="odd") for row in odd])
+    page.run()
+    table = next(table.value for table in page.dataframe if "inputs" in table.value and "worst" in table.value)
+    found = table.set_index(["implementation", "inputs"])["over_naive"]
+    assert found["triton_fa2", "outliers"] == pytest.approx(5.0)
+    assert found["triton_fa2", "normal"] == pytest.approx(0.5)
+    assert "The sweep `accuracy` takes them" not in shown(page)
+
+
+def test_errors_without_times_are_shown_without_the_frontier(page, home):
+    page.selectbox(key="baseline").select("torch_sdpa_flash").run()
+    assert "No times beside these errors" in shown(page)
+    assert len(page.get("plotly_chart")) == 1
+
+
+def test_a_slice_without_errors_says_what_makes_some(home, monkeypatch, request):
+    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+    page = request.getfixturevalue("app").switch_page("pages/accuracy.py").run()
+    assert "No error against float64" in shown(page)
+    assert any("runner run accuracy" in code.value for code in page.code)
