@@ -1,14 +1,15 @@
-"""Every run and upload: state, environment, log, download."""
+"""Every run and upload: state, environment, log, what differs from another; take it away, run it again, delete it."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import detail, messages, records, words
+from pages.ui import detail, messages, records, records_actions, words
 from pages.ui.data import ask
 from results import queries
 
 messages.header("Runs", ":material/history:", "Every run and upload: how it ended, where it was taken, its numbers.")
+records_actions.trash_can()
 table = records.with_states(ask(queries.runs))
 if table.empty:
     st.info("No runs yet. Run a sweep here, or upload results from another machine.", icon=":material/inbox:")
@@ -28,4 +29,8 @@ with facts:
 with log:
     st.markdown("**End of the log**")
     records.show_log(chosen, row["source"])
-messages.download("Download this run", chosen, lambda: ask(queries.run_rows, chosen), "run_csv")
+records_actions.beside(row, table)
+st.markdown("**Take it away, run it again, delete it**")
+records_actions.downloads(chosen)
+records_actions.again(row)
+records_actions.delete(row)

@@ -10,14 +10,14 @@ import pandas as pd
 from results import queries
 from results.recommend.races import winners
 from results.reports.tables import markdown_table
-from results.slices import AS_PUBLISHED, Filters
+from results.slices import AS_PUBLISHED, BASELINES, Filters
 from results.store import Store
 
 # What leads where nothing was chosen, as the pages' filters have it.
 ORDER = {
     "mode": ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train"),
     "timing": ("kernel", "eager", AS_PUBLISHED),
-    "baseline": ("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math"),
+    "baseline": BASELINES,
 }
 _ONE_LEADS = 0.6  # a batch and head count with more than this share of the numbers is shown alone
 _RUN_FACTS = ("source", "created", "gpu_name", "driver", "cuda", "torch", "triton", "git_commit", "protocol")

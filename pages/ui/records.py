@@ -1,4 +1,4 @@
-"""Runs as they lie on disk: state, log, problems."""
+"""Runs as they lie on disk: the list, state, log, problems."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ COLUMNS = (
     *("run_id", "state", "source", "title", "created", "gpu_name", "numbers", "failures", "implementations"),
     *("protocol", "torch", "triton"),
 )
+# a coloured chip in a table, as messages.source_badges has them in text
+SOURCE_CHIP = st.column_config.MultiselectColumn(
+    "source", options=list(words.SOURCE_WORDS.values()), color=["green", "blue", "violet"], width="small"
+)
 _LOG_BYTES = 8_000
 
 
@@ -43,13 +47,14 @@ def with_states(runs: pd.DataFrame) -> pd.DataFrame:
 
 def show_table(runs: pd.DataFrame) -> None:
     """All runs, newest first."""
-    shown = runs.assign(source=[words.SOURCE_WORDS[source] for source in runs["source"]])
+    shown = runs.assign(source=[[words.SOURCE_WORDS[source]] for source in runs["source"]])
     st.dataframe(
         shown[[*COLUMNS]],
         hide_index=True,
         alt="Every run, newest first",
         height=min(420, 38 + 35 * len(shown)),
         column_config={
+            "source": SOURCE_CHIP,
             "created": st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm", width=150),
             "run_id": st.column_config.TextColumn("run", width="medium"),
             "title": st.column_config.TextColumn("title", width="medium"),

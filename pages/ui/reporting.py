@@ -40,10 +40,11 @@ class Choice:
 
 def choose() -> Choice:
     """The widgets that choose what is shown; all of it is in the URL."""
+    names = reports.names()
     report = st.pills(
         "Report",
-        reports.names(),
-        default=reports.names()[0],
+        names,
+        default=max(names, key=lambda name: sum(shapes for _, shapes in answer(side_by_side.like, name)[:1])),
         required=True,
         key="report",
         bind="query-params",
@@ -87,15 +88,17 @@ def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choi
     rows, all_rows = side_by_side.covered(found)
     impossible = sum(finding.weight == IMPOSSIBLE for finding in problems)
     with st.grid(3, min_column_width=150):
-        st.metric("Tables", len({section.title for section in found}), border=True)
+        st.metric("Tables", len({section.title for section in found}), border=True, height="stretch")
         st.metric("Rows with both numbers", f"{rows} of {all_rows}", border=True, height="stretch")
         st.metric(
-            "Findings in the report",
-            f"{impossible} impossible",
+            "Impossible numbers",
+            impossible,
             f"{len(problems) - impossible} doubtful",
             delta_arrow="off",
             delta_color="off",
             border=True,
+            height="stretch",
+            help="Findings by arithmetic; see the view Findings.",
         )
     if choice.run and not rows:
         wanted = ", ".join(sorted({own for _, own in choice.places}))
@@ -109,6 +112,7 @@ def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choi
 
 def tables(found: Sequence[Section], choice: Choice) -> None:
     """Every table in the report's own layout; each cell says printed / own."""
+    st.caption("Each cell says printed / own." if choice.run else "Each cell is to the letter.")
     for section in found:
         if section.title:
             st.markdown(f"**{words.plain(section.title)}**")
@@ -117,12 +121,10 @@ def tables(found: Sequence[Section], choice: Choice) -> None:
             for row in section.rows
         ]
         header = [words.plain(name) for name in (*section.labels, *section.columns)]
-        st.table(
-            pd.DataFrame(rows, columns=header), hide_index=True, alt=f"{section.title or choice.report}, as printed"
-        )
-        beside = "Cells say printed / own. " if choice.run else "To the letter. "
-        setting = f"Own run: {words.plain(section.setting)}." if section.setting and choice.run else ""
-        st.caption(f"{beside}{setting}")
+        alt = f"{section.title or choice.report}, {'printed and own' if choice.run else 'as printed'}"
+        st.table(pd.DataFrame(rows, columns=header), hide_index=True, alt=alt)
+        if section.setting and choice.run:
+            st.caption(f"Of the own run: {words.plain(section.setting)}.")
 
 
 def numbers(found: Sequence[Section]) -> pd.DataFrame:
@@ -292,7 +294,10 @@ def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
 
 
 def _cell(row: side_by_side.Row, at: int, choice: Choice) -> str:
-    return words.plain(side_by_side.both(row, at) if choice.run else row.printed[at])
+    """Plain text, but what a report prints bold stays bold where it stands alone."""
+    if choice.run:
+        return words.plain(side_by_side.both(row, at))
+    return "**".join(words.plain(part) for part in row.printed[at].split("**"))
 
 
 def _read(choice: Choice) -> tuple[Run, list[Measurement]] | None:

@@ -38,15 +38,21 @@ def advice_table(found: list[advice.Advice]) -> pd.DataFrame:
 
 def _advice(found: list[advice.Advice], chosen: Filters) -> None:
     table = advice_table(found)
-    for one in found[:3]:
-        st.markdown(f"- **{one.use_case}** ({words.plain(one.about)}): {_sentence(one, chosen)}")
+    st.markdown("\n".join(f"- **{one.use_case}**: {_sentence(one, chosen)}" for one in found))
     st.dataframe(
-        table,
+        table[
+            [
+                "use_case",
+                "implementation",
+                *(n for n in table if n not in ("use_case", "implementation", "about")),
+                "about",
+            ]
+        ],
         hide_index=True,
         alt="Recommended implementation by use case with the numbers it rests on",
         column_config={
             "use_case": st.column_config.TextColumn("use case", pinned=True),
-            "about": st.column_config.TextColumn("shapes", width="medium"),
+            "about": st.column_config.TextColumn("shapes", width="large"),
             "behind": st.column_config.NumberColumn(
                 "of fastest", format="%.2f×", help="Its time over the fastest's, geometric mean of the cases it has"
             ),
@@ -92,7 +98,13 @@ def _features(chosen: Filters) -> None:
     wide = shown.pivot(index="feature", columns="implementation", values="cell").loc[order]
     growth = {name: features.memory_growth(name) for name in wide.columns}
     wide = pd.concat([wide, pd.DataFrame([growth], index=["memory grows"])]).rename_axis("feature").reset_index()
-    st.table(wide.map(words.plain), hide_index=True, alt="Features by implementation, as they were seen on this GPU")
+    st.dataframe(
+        wide,
+        hide_index=True,
+        alt="Features by implementation, as they were seen on this GPU",
+        height=38 + 35 * len(wide),
+        column_config={"feature": st.column_config.TextColumn("feature", pinned=True, width=180)},
+    )
     st.caption("✓ and how many latencies there are; ✗ every try was refused or failed; seen on this GPU, not declared.")
     why = table[table["seen"].isin([features.REFUSED, features.FAILED])][["implementation", "feature", "seen", "why"]]
     if len(why):

@@ -38,8 +38,9 @@ def show(chosen: Filters) -> None:
         alt = f"Fastest implementation by seqlen and GPU, {dtype or 'dtype not said'}"
         st.plotly_chart(winners_by_gpu(own, gpus, palette), key=f"gpus_{dtype}", config=png("winners-by-gpu"), alt=alt)
     st.caption(
-        f"{filters.words_of(chosen)} · each GPU by the first of kernel, eager and published time that it has · paler "
-        f"with ≈: a tie. {_NOTHING}: nobody measured it. Other words: everything failed, most often so."
+        f"{filters.words_of(chosen)} · each GPU in the first of kernel, eager and published time that it has, over its "
+        f"own baseline · paler with ≈: a tie. {_NOTHING}: nobody measured it; other words: everything failed, most "
+        "often so."
     )
     shown = rows[["gpu", "dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "ties", "cases"]]
     st.dataframe(shown, hide_index=True, alt="Winner of every GPU and shape", column_config=cells.NUMBERS)

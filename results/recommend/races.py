@@ -19,7 +19,7 @@ from results.ingest import COLUMNS as STORED
 from results.narrowing import to_its_runs
 from results.queries import gpus, options
 from results.records import CASE_FIELDS, MODES, Case, Measurement, Status
-from results.slices import MASK, Filters, cells
+from results.slices import BASELINES, MASK, Filters, cells
 from results.store import Store
 from results.verdicts import BAND, Judgement, Verdict, judge, sampled_in_rounds
 
@@ -129,13 +129,18 @@ WINNER_COLUMNS = (
 
 
 def winners_by_gpu(store: Store, filters: Filters, timings: Sequence[str]) -> pd.DataFrame:
-    """The winners of every GPU that has the slice's workload, mask and mode, each in the first timing that it has."""
+    """The winners of every GPU that has the slice's workload, mask and mode, in the first timing and over the first
+    baseline that it has.
+    """
     tables = []
     for gpu in gpus(store)["gpu"]:
         scope = {"gpu": gpu, "workload": filters.workload, "mask": filters.mask}
         there = options(store, "timing", **scope)
         found = [timing for timing in timings if timing in set(there.loc[there["numbers"] > 0, "choice"])]
-        slices = (replace(filters, gpu=gpu, timing=timing, shape=None, source=(), run=()) for timing in found)
+        names = set(options(store, "implementation", **scope)["choice"])
+        baseline = next((name for name in (filters.baseline, *BASELINES) if name in names), filters.baseline)
+        whole = replace(filters, gpu=gpu, baseline=baseline, shape=None, source=(), run=())
+        slices = (replace(whole, timing=timing) for timing in found)
         of_gpu = next((table for one in slices if len(table := winners(store, one))), None)
         if of_gpu is not None:
             tables.append(of_gpu.assign(gpu=gpu))

@@ -76,7 +76,7 @@ def test_recommendations_and_features_rest_on_stored_numbers(app):
     table = app.dataframe[0].value.set_index("use_case")
     assert (table["covered"] <= table["cases"]).all()
     assert (table["behind"] >= 1).all()
-    features = app.table[0].value.set_index("feature")
+    features = app.dataframe[1].value.set_index("feature")
     assert features.loc["float32", "gluon_hopper"].startswith("✗")
 
 

@@ -1,5 +1,10 @@
+import json
+from dataclasses import replace
+
+from pages.ui import guard, records_actions
 from results.journal import RunFolder, State
-from tests.pages.conftest import shown
+from runner import sweeps
+from tests.pages.conftest import run_folder, shown
 
 
 def test_every_run_is_listed_with_its_state_and_source(app):
@@ -26,3 +31,69 @@ def test_a_broken_line_of_a_journal_is_named(app, home):
     page = app.switch_page("pages/runs.py").run()
     page.selectbox(key="run_id").select("run-a").run()
     assert any("left out" in warning.value for warning in page.warning)
+
+
+def _runs_page(app, run_id):
+    page = app.switch_page("pages/runs.py").run()
+    page.selectbox(key="run_id").select(run_id).run()
+    return page
+
+
+def test_a_deleted_run_is_gone_until_undo_brings_it_back(app, home):
+    page = _runs_page(app, "run-a")
+    page.button(key="delete_run").click().run()
+    assert "Deleted run-a" in shown(page)
+    assert "run-a" not in page.dataframe[0].value["run_id"].tolist()
+    page.button(key="undo").click().run()
+    assert "Brought back run-a" in shown(page)
+    assert page.dataframe[0].value.set_index("run_id").loc["run-a", "numbers"] == 21
+    assert list((home / "trash").iterdir()) == []
+
+
+def test_a_run_in_the_trash_can_be_brought_back_later(app):
+    page = _runs_page(app, "run-a")
+    page.button(key="delete_run").click().run()
+    page.run()
+    (bring_back,) = [button for button in page.button if button.label == "Bring back"]
+    bring_back.click().run()
+    assert "run-a" in page.dataframe[0].value["run_id"].tolist()
+
+
+def test_published_and_running_runs_cannot_be_deleted(app, home):
+    page = _runs_page(app, "published-fa2_rtx4060")
+    assert "ships with attnbench" in shown(page)
+    folder = RunFolder(home / "runs" / "run-a")
+    folder.write_state(State(state="running", done=1, total=9))
+    with folder.lock():
+        page.selectbox(key="run_id").select("run-a").run()
+        assert "cancel it on Run sweep" in shown(page)
+        assert "delete_run" not in [button.key for button in page.button]
+
+
+def test_nobody_deletes_on_a_server_that_others_can_reach(app, monkeypatch):
+    monkeypatch.setattr(guard, "allowed", lambda typed: False)
+    page = _runs_page(app, "run-a")
+    assert "Deleting is off" in shown(page)
+
+
+def test_what_differs_between_two_environments_is_listed(app, home):
+    run_folder(home, "run-b", created="2026-02-01T00:00:00")
+    other = RunFolder(home / "runs" / "run-b")
+    other.write_run(replace(other.run(), torch="2.99", driver="999"))
+    page = _runs_page(app, "run-a")
+    page.selectbox(key="beside_run").select("run-b").run()
+    table = page.dataframe[2].value
+    assert table.values.tolist() == [["driver", "not said", "999"], ["torch", "not said", "2.99"]]
+
+
+def test_a_sweep_is_linked_with_what_this_run_had_changed():
+    changed = sweeps.override(sweeps.get("fa2_speedup"), {"seqlen": "128,256", "dtype": "float32"})
+    run = {"sweep": json.dumps(sweeps.to_json(changed)), "protocol": "standard/1", "command": "x"}
+    assert records_actions.rerun_link(run) == {
+        "sweep": "fa2_speedup",
+        "protocol": "standard",
+        "edit_seqlen_fa2_speedup": "128,256",
+        "edit_dtype_fa2_speedup": ["float32"],
+    }
+    assert records_actions.rerun_link({"sweep": "{}", "protocol": None}) is None
+    assert records_actions.rerun_link({"sweep": '{"name": "gone"}', "protocol": None}) is None

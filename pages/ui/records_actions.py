@@ -1,0 +1,166 @@
+"""What can be done with a run: take it away, run it again, delete it and bring it back, set it beside another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui import guard, messages, words
+from pages.ui.data import store
+from results import export, journal, trash
+from results.compare import FACTS
+from results.journal import JournalError
+from results.trash import Deleted
+from runner import launch, sweeps
+
+FORMS = {
+    "CSV": ("csv", "text/csv"),
+    "JSON": ("json", "application/json"),
+    "Markdown": ("md", "text/markdown"),
+    "Parquet": ("parquet", "application/octet-stream"),
+}
+_OUTCOME = "runs_outcome"
+
+
+def downloads(run_id: str) -> None:
+    """Every number of the run with its environment, in forms that can be uploaded again; Markdown is for reading."""
+    with st.container(horizontal=True):
+        for label, (form, mime) in FORMS.items():
+            st.download_button(
+                label,
+                data=lambda form=form: export.export(store(), form, export.Selection(run=(run_id,))),
+                file_name=f"{run_id}.{form}",
+                mime=mime,
+                on_click="ignore",
+                icon=":material/download:",
+                key=f"run_{form}",
+            )
+
+
+def again(run: Mapping[str, Any]) -> None:
+    """A link to Run sweep with the sweep filled in as this run had it, where there is such a sweep here."""
+    words_of = rerun_link(run)
+    if words_of:
+        st.page_link(
+            "pages/run_sweep.py", label="Run this sweep again", icon=":material/replay:", query_params=words_of
+        )
+    elif words.missing(run.get("command")):
+        st.caption("It cannot be run again from here: its source gives no command.")
+    else:
+        st.caption("It is no sweep of this version; its command is above.")
+
+
+def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the address of Run sweep says to have a run's sweep filled in; None if there is no such sweep."""
+    try:
+        record = json.loads(run.get("sweep") or "{}")
+        usual = sweeps.get(record["name"])
+    except (TypeError, ValueError, KeyError):
+        return None
+    name, protocol = usual.name, str(run.get("protocol")).split("/")[0]
+    link: dict[str, Any] = {"sweep": name} | ({"protocol": protocol} if protocol in launch.PROTOCOLS else {})
+    for axis in ("seqlen", "head_dim"):
+        if record.get(axis) != list(getattr(usual, axis)):
+            link[f"edit_{axis}_{name}"] = ",".join(map(str, record.get(axis) or ()))
+    for axis in ("dtype", "implementations"):
+        if record.get(axis) != list(getattr(usual, axis)):
+            link[f"edit_{axis}_{name}"] = list(record.get(axis) or ())
+    return link
+
+
+def delete(run: Mapping[str, Any]) -> None:
+    """The button that deletes, once it is confirmed; published runs and running ones have none."""
+    if run["source"] == "published":
+        st.caption("It ships with attnbench and cannot be deleted here.")
+        return
+    if run["state"] == "running":
+        st.caption("It is running; cancel it on Run sweep before you delete it.")
+        return
+    may = guard.allowed(st.session_state.get("run_token"))
+    with st.popover("Delete", icon=":material/delete:", disabled=not may):
+        st.markdown(f"Move **{words.plain(run['run_id'])}** and its {int(run['numbers']):,} numbers to the trash?")
+        st.button("Delete this run", type="primary", key="delete_run", on_click=_delete, args=(run["run_id"],))
+    if not may:
+        st.caption("Deleting is off on this server, as running sweeps is.")
+
+
+def trash_can() -> None:
+    """What came of the last click, with its undo, and everything that can be brought back."""
+    outcome = st.session_state.pop(_OUTCOME, None)
+    if isinstance(outcome, Deleted):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.success(f"Deleted {words.plain(outcome.run_id)}.", icon=":material/delete:")
+            st.button("Undo", key="undo", icon=":material/undo:", on_click=_restore, args=(outcome,))
+    elif outcome:
+        st.info(words.plain(outcome), icon=":material/info:")
+    found = trash.deleted_runs(journal.home())
+    if not found:
+        return
+    with st.expander(f"Trash: {messages.counted(len(found), 'run')}", icon=":material/delete:"):
+        for deleted in found:
+            when = (
+                f"{deleted.when[:4]}-{deleted.when[4:6]}-{deleted.when[6:8]} {deleted.when[9:11]}:{deleted.when[11:13]}"
+            )
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.markdown(f"{words.plain(deleted.run_id)}, deleted {when} UTC")
+                st.button(
+                    "Bring back",
+                    key=f"restore_{deleted.when}",
+                    on_click=_restore,
+                    args=(deleted,),
+                    disabled=not guard.allowed(st.session_state.get("run_token")),
+                )
+        st.caption(f"They lie in `{journal.home() / 'trash'}`; remove them there to free their space.")
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> pd.DataFrame:
+    """The facts of two runs that differ, those that can explain a difference of times first."""
+    rows = [(fact, _said(first.get(fact)), _said(second.get(fact))) for fact in FACTS]
+    return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["fact", "this run", "the other"])
+
+
+def beside(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
+    """What differs between the environments of two runs."""
+    names = [name for name in runs["run_id"] if name != run["run_id"]]
+    if not names:
+        return
+    other = st.selectbox(
+        "Environment beside that of",
+        names,
+        index=None,
+        key="beside_run",
+        bind="query-params",
+        placeholder="Choose a run",
+    )
+    if other is None:
+        return
+    table = differences(run, runs[runs["run_id"] == other].iloc[0])
+    if table.empty:
+        st.markdown("Nothing that the two runs record differs.")
+        return
+    st.dataframe(table, hide_index=True, alt="What differs between the environments of the two runs")
+    st.caption("What can explain a difference of times comes first. Verdicts cell by cell are on Compare.")
+
+
+def _delete(run_id: str) -> None:
+    _remember(lambda: trash.delete(journal.home(), run_id))
+
+
+def _restore(deleted: Deleted) -> None:
+    _remember(lambda: f"Brought back {trash.restore(journal.home(), deleted).run_id}.")
+
+
+def _remember(work: Any) -> None:
+    try:
+        st.session_state[_OUTCOME] = work()
+    except JournalError as error:
+        st.session_state[_OUTCOME] = str(error)
+    store().refresh()
+
+
+def _said(value: object) -> str:
+    return "not said" if words.missing(value) else str(value)
