@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import charts, filters, memory, messages, words
+from pages.ui import charts, filters, memory, memory_fits, messages, words
 from pages.ui.data import ask
 from results import queries
 
@@ -22,10 +22,18 @@ if table.empty:
     st.stop()
 
 memory.headline(table, taken)
+capacities = memory_fits.choose(table)
 formulas = memory.formulas(table, metric)
-memory.facets(table, formulas, charts.colours(table["implementation"].unique().tolist()), metric)
+memory.facets(table, formulas, charts.colours(table["implementation"].unique().tolist()), metric, capacities)
 memory.caption(taken, metric, kept, table)
+
+(capacity_mb,) = capacities.values()
+st.subheader(f"Longest sequence in {words.mib(capacity_mb)}")
+fits = memory_fits.longest(table, capacity_mb, by_formula=metric == "peak_memory_mb")
+memory_fits.show(fits, words.mib(capacity_mb))
 st.subheader(f"Reduction against {words.plain(taken.baseline)}")
 memory.reduction_table(table, formulas)
-messages.download("Download memory", metric, lambda: memory.with_formula(table, formulas), "memory_csv")
+with st.container(horizontal=True):
+    messages.download("Download memory", metric, lambda: memory.with_formula(table, formulas), "memory_csv")
+    messages.download("Download what fits", f"{metric}_fits", lambda: fits, "fits_csv")
 messages.provenance(chosen)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import streamlit as st
 
-from pages.ui import cells, charts, filters, messages, words
+from pages.ui import cells, filters, memory_charts, messages, words
 from pages.ui.data import ask
 from results import derive, queries
 from results.metrics import METRICS
@@ -77,23 +77,22 @@ def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
             "implementation": row["implementation"],
             "dtype": row["dtype"],
             "seqlen": row["seqlen"],
-            "value": derive.predicted_memory_mb(_case(row), derive.memory_kind(row["implementation"]), row["mode"]),
+            "value": derive.predicted_memory_mb(case_of(row), derive.memory_kind(row["implementation"]), row["mode"]),
         }
         for row in rows
     ]
     return pd.DataFrame(predicted, columns=["implementation", "dtype", "seqlen", "value"]).astype({"value": float})
 
 
-def facets(table: pd.DataFrame, predicted: pd.DataFrame, palette: dict[str, str], metric: str) -> None:
+def facets(
+    table: pd.DataFrame, predicted: pd.DataFrame, palette: dict[str, str], metric: str, capacities: dict[str, float]
+) -> None:
     """One chart a dtype."""
     kinds = cells.dtypes(table)
-    capacity = table["gpu_memory_mb"].max()
     for start in range(0, len(kinds), 2):
         for column, dtype in zip(st.columns(2 if len(kinds) > 1 else 1), kinds[start : start + 2], strict=False):
             rows, lines = (t[t["dtype"].isna() if dtype is None else t["dtype"] == dtype] for t in (table, predicted))
-            figure = charts.memory_lines(
-                rows, palette, None if words.missing(capacity) else capacity, lines, METRICS[metric].label
-            )
+            figure = memory_charts.memory_lines(rows, palette, capacities, lines, METRICS[metric].label)
             with column:
                 st.markdown(f"**{dtype or 'dtype not said'}**")
                 alt = f"{METRICS[metric].label} by seqlen, one line an implementation, {dtype or 'dtype not said'}"
@@ -147,6 +146,7 @@ def _formula_words(table: pd.DataFrame, mode: str | None) -> str:
     return "; ".join(known) or "none, because the algorithms are not known"
 
 
-def _case(row: dict) -> dict:
+def case_of(row: dict) -> dict:
+    """A row as a case for a formula: what the source did not say is None."""
     known = {name: None if words.missing(value) else value for name, value in row.items()}
     return known | {"head_dim": int(row["head_dim"]) if row["head_dim"].isdigit() else None}

@@ -1,0 +1,82 @@
+"""Does it fit? The longest sequence that each implementation reaches in a given amount of device memory."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui import words
+from pages.ui.memory import case_of
+from results import derive
+
+SIZES_GB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
+THIS = "this device"
+_LONGEST = 2**24  # tokens: where the formula stops being asked
+
+
+def choose(table: pd.DataFrame) -> dict[str, float]:
+    """Ask for a memory size; returns MiB by its name, the device's own unless another is chosen."""
+    capacity = table["gpu_memory_mb"].max()
+    sizes = [f"{size} GB" for size in SIZES_GB]
+    own = [] if words.missing(capacity) else [THIS]
+    chosen = st.selectbox(
+        "Does it fit in",
+        [*own, *sizes],
+        index=0 if own else sizes.index("24 GB"),
+        key="fits_in",
+        bind="query-params",
+        help="Device memory to judge by. A gigabyte is taken as 1024 MiB, as cards are sold.",
+        width=220,
+    )
+    if chosen == THIS:
+        return {"device memory": float(capacity)}
+    return {f"{chosen}:": 1024.0 * int(chosen.split()[0])}
+
+
+def longest(table: pd.DataFrame, capacity_mb: float, *, by_formula: bool) -> pd.DataFrame:
+    """By implementation and dtype: the longest seqlen measured within the capacity, and by formula."""
+    rows = []
+    for (name, dtype), found in table.groupby(["implementation", "dtype"], dropna=False, sort=True):
+        within = found[found["value"] <= capacity_mb]
+        beyond = found[(found["value"] > capacity_mb) | (found["status"] == "oom")]
+        rows.append(
+            {
+                "implementation": name,
+                "dtype": None if words.missing(dtype) else dtype,
+                "measured": within["seqlen"].max() if len(within) else None,
+                "peak_mb": within.loc[within["seqlen"].idxmax(), "value"] if len(within) else None,
+                "no_more_from": beyond["seqlen"].min() if len(beyond) else None,
+                "formula": _by_formula(found.iloc[0].to_dict(), capacity_mb) if by_formula else None,
+            }
+        )
+    columns = {"measured": "Int64", "no_more_from": "Int64", "formula": "Int64", "peak_mb": float}
+    return pd.DataFrame(rows).astype(columns).sort_values(["dtype", "measured"], ascending=[True, False])
+
+
+def show(fits: pd.DataFrame, capacity_words: str) -> None:
+    """The answer in a table."""
+    st.dataframe(
+        fits.dropna(axis="columns", how="all"),
+        hide_index=True,
+        alt=f"Longest sequence that fits in {capacity_words}, by implementation and dtype",
+        column_config={
+            "measured": st.column_config.NumberColumn("longest measured", format="%d"),
+            "peak_mb": st.column_config.NumberColumn("takes (MiB)", format="%.1f"),
+            "no_more_from": st.column_config.NumberColumn("does not fit from", format="%d"),
+            "formula": st.column_config.NumberColumn(
+                "longest by formula", format="%d", help="Largest power of two whose predicted peak is within the memory"
+            ),
+        },
+    )
+
+
+def _by_formula(row: dict, capacity_mb: float) -> int | None:
+    """The largest power of two that fits by the formula; None where there is no formula or not even one fits."""
+    case, kind = case_of(row), derive.memory_kind(row["implementation"])
+    longest, seqlen = None, 1
+    while seqlen <= _LONGEST:
+        predicted = derive.predicted_memory_mb(case | {"seqlen_q": seqlen, "seqlen_k": seqlen}, kind, row["mode"])
+        if predicted is None or predicted > capacity_mb:
+            break
+        longest, seqlen = seqlen, seqlen * 2
+    return longest
