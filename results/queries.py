@@ -21,6 +21,9 @@ TF32 = r"implementation LIKE '%\_tf32' ESCAPE '\'"  # another precision than its
 _TIED = f"latency_ms <= {TIE} * best_ms OR (p20 <= best_p80 AND best_p20 <= p80)"
 _COLUMN_OF = {"run": "run_id", "source": "source", "workload": "workload", "mask": "mask"}  # those of every number
 _SIZES = ("seqlen", "head_dim")
+# Of several modes or timings one number; within each the summary holds the best already.
+_BEST = """QUALIFY row_number() OVER (PARTITION BY run_id, case_id, implementation
+                                      ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1"""
 
 
 class Store(Protocol):
@@ -241,10 +244,9 @@ def run_progress(store: Store, run_id: str) -> pd.DataFrame:
 def _same_run(filters: Filters, metric: str, *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
     """The common table `same_run`: of each case every implementation's row, all of the latest run with the baseline."""
     rows, params = numbers(filters, metric=metric, without=without)
+    several = any(name in without or getattr(filters, name) is None for name in ("mode", "timing"))
     ctes = f"""WITH one AS (
-        SELECT * FROM ({rows})
-        QUALIFY row_number() OVER (PARTITION BY run_id, case_id, implementation
-                                   ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
+        SELECT * FROM ({rows}) {_BEST if several else ""}
     ), of_run AS (
         SELECT case_id, run_id, any_value(created) AS created,
                bool_or(implementation = ? AND status = 'ok') AS has_baseline
