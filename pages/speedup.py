@@ -39,6 +39,7 @@ messages.slice_caption(
     chosen,
     rows=int(table["speedup"].notna().sum()),
     statistic=words.statistic(table["statistic"]),
+    sources=table["source"],
     note="Purple is faster than the baseline, orange slower; colours end at ⅛× and 8×. Select a cell for its details.",
 )
 if clicked:

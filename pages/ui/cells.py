@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui import words
+from pages.ui import picking, words
 
 Draw = Callable[[pd.DataFrame, list, list], go.Figure]
 CHART = {"displayModeBar": False}
@@ -35,7 +35,7 @@ WINNER_COLUMNS = ("dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedu
 
 
 def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str, *, selectable: bool = True) -> tuple | None:
-    """One chart a dtype, side by side where there is room; returns the (dtype, seqlen, head_dim) that was clicked."""
+    """One chart a dtype, side by side where there is room; returns the (dtype, seqlen, head_dim) that was chosen."""
     seqlens, head_dims = axis(table["seqlen"]), axis(table["head_dim"])
     kinds = dtypes(table)
     clicked = None
@@ -53,7 +53,7 @@ def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str, *, selectable: b
                     alt=f"{alt}, {dtype or 'dtype not said'}",
                 )
                 clicked = clicked or (_place(event, dtype) if selectable else None)
-    return clicked
+    return picking.pick(table, clicked) if selectable else None
 
 
 def dtypes(table: pd.DataFrame) -> list[str | None]:

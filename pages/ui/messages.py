@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pandas as pd
 import streamlit as st
@@ -42,20 +42,27 @@ def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, .
         st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
-def slice_caption(chosen: Filters, *, rows: int, statistic: str, note: str = "") -> None:
-    """Under every chart of speed: whose numbers, the slice, how many cells, which statistic."""
+def slice_caption(
+    chosen: Filters, *, rows: int, statistic: str, note: str = "", sources: Iterable[str] | None = None
+) -> None:
+    """Under every chart of speed: whose numbers, the slice, how many cells, which statistic.
+
+    Sources are asked for where the page does not have them.
+    """
     timing = words.TIMING_WORDS.get(chosen.timing or "", "")
     text = f"{filters.words_of(chosen)} · {timing} · {counted(rows, 'cell')} · {statistic} · speedup within one run"
-    badges = source_badges(sorted(set(ask(queries.provenance, chosen)["source"])))
+    found = ask(queries.provenance, chosen)["source"] if sources is None else sources
+    badges = source_badges(sorted({part for text in found if not words.missing(text) for part in text.split(", ")}))
     st.caption(f"{badges} {text}. {note}")
 
 
 def provenance(chosen: Filters) -> None:
-    """Which runs the numbers come from, told apart by source."""
-    runs = ask(queries.provenance, chosen)
-    if runs.empty:
-        return
-    with st.expander(f"Where these numbers come from: {counted(len(runs), 'run')}", icon=":material/verified:"):
+    """Which runs the numbers come from, told apart by source; asked for when it is opened."""
+    label, icon = "Where these numbers come from", ":material/verified:"
+    with st.expander(label, icon=icon, key="provenance", on_change="rerun") as where:
+        if not where.open:
+            return
+        runs = ask(queries.provenance, chosen)
         shown = runs.assign(source=[words.SOURCE_WORDS[source] for source in runs["source"]])
         st.dataframe(
             shown[[*RUN_COLUMNS]],
