@@ -78,7 +78,7 @@ def tflops(flops: float | None, latency_ms: float | None) -> float | None:
 
 def bytes_moved(case: Mapping[str, object], mode: str | None) -> float | None:
     """The least traffic to device memory: each input read once, each output written once, lse in float32."""
-    sizes = _tensor_bytes(case)
+    sizes = tensor_bytes(case)
     if sizes is None or mode not in _PRODUCTS:
         return None
     q, k, v, out, lse = sizes
@@ -90,6 +90,30 @@ def bytes_moved(case: Mapping[str, object], mode: str | None) -> float | None:
 def gb_per_s(moved: float | None, latency_ms: float | None) -> float | None:
     """10^9 bytes per second."""
     return None if not moved or not latency_ms else moved / latency_ms / 1e6
+
+
+def tokens(case: Mapping[str, object]) -> float | None:
+    """Query tokens that a call works on."""
+    batch, seqlen_q = _known(case.get("batch")), _known(case.get("seqlen_q"))
+    return None if batch is None or seqlen_q is None else batch * seqlen_q
+
+
+def time_per_token_us(case: Mapping[str, object], latency_ms: float | None) -> float | None:
+    """Microseconds of a call over its query tokens."""
+    count = tokens(case)
+    return None if not count or not latency_ms else 1e3 * latency_ms / count
+
+
+def tokens_per_joule(case: Mapping[str, object], energy_j: float | None) -> float | None:
+    """Query tokens that a joule serves: one attention operator, not a whole model."""
+    count = tokens(case)
+    return None if not count or not energy_j else count / energy_j
+
+
+def joules_per_tflop(case: Mapping[str, object], mode: str | None, energy_j: float | None) -> float | None:
+    """Joules for 10^12 useful operations."""
+    flops = attention_flops(case, mode)
+    return None if not flops or not energy_j else energy_j / flops * 1e12
 
 
 def speedup(baseline_ms: float | None, latency_ms: float | None) -> float | None:
@@ -144,6 +168,18 @@ def peak_tflops(gpu_name: str | None, dtype: str | None, *, tf32: bool | None = 
     return None
 
 
+def measured_peak_tflops(
+    measured: Mapping[str, float] | None, dtype: str | None, *, tf32: bool | None = None
+) -> float | None:
+    """What a large matrix product of that dtype reached on the machine of the run (Run.measured_tflops); float32 needs
+    to know whether TF32 was used. None if it was not measured."""
+    if dtype == "float32":
+        kind = None if tf32 is None else "tf32" if tf32 else "float32"
+    else:
+        kind = dtype
+    return (measured or {}).get(kind or "")
+
+
 def percent_of_peak(achieved_tflops: float | None, peak: float | None) -> float | None:
     """Share of the peak in percent."""
     return None if achieved_tflops is None or not peak else 100 * achieved_tflops / peak
@@ -180,7 +216,7 @@ def memory_kind(implementation: str) -> str | None:
 
 def predicted_memory_mb(case: Mapping[str, object], kind: str | None, mode: str | None) -> float | None:
     """Peak memory in MiB by the formula of MEMORY_FORMULAS, or None if the case or the kind leaves something open."""
-    sizes = _tensor_bytes(case)
+    sizes = tensor_bytes(case)
     if sizes is None or kind not in MEMORY_FORMULAS or mode not in MEMORY_FORMULAS[kind]:
         return None
     q, k, v, out, lse = sizes
@@ -191,7 +227,7 @@ def predicted_memory_mb(case: Mapping[str, object], kind: str | None, mode: str 
     return (tensors + matrix * (2 if mode == "fwd" else 3)) / MIB
 
 
-def _tensor_bytes(case: Mapping[str, object]) -> tuple[float, float, float, float, float] | None:
+def tensor_bytes(case: Mapping[str, object]) -> tuple[float, float, float, float, float] | None:
     """Bytes of q, k, v, out and lse."""
     names = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim")
     batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim = (_known(case.get(name)) for name in names)

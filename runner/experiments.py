@@ -40,8 +40,8 @@ _SLOWED = (sys.executable, "-m", "runner.slowed")
 
 ON_GPU = Sweep(
     name="experiment",
-    description="224 forwards of 50 microseconds to some milliseconds",
-    seqlen=(1024, 1536, 2048, 4096),
+    description="280 forwards of 30 microseconds to some milliseconds",
+    seqlen=(1024, 1536, 2048, 3072, 4096),
     head_dim=(64, 128),
     dtype=("bfloat16", "float16"),
     causal=(False, True),

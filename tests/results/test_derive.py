@@ -88,3 +88,25 @@ def test_no_memory_is_predicted_for_an_algorithm_nobody_named():
     case = attention_case(batch=1, num_heads=1, seqlen=64, head_dim=16, dtype="float16", causal=True)
     assert derive.memory_kind("torch") is None
     assert derive.predicted_memory_mb(vars(case), None, "fwd") is None
+
+
+def test_the_measured_peak_is_that_of_the_dtype_and_of_tf32_where_it_was_used():
+    measured = {"bfloat16": 800.0, "float32": 50.0, "tf32": 400.0}
+    assert derive.measured_peak_tflops(measured, "bfloat16") == 800.0
+    assert derive.measured_peak_tflops(measured, "float32", tf32=True) == 400.0
+    assert derive.measured_peak_tflops(measured, "float32", tf32=False) == 50.0
+    assert derive.measured_peak_tflops(measured, "float32") is None
+    assert derive.measured_peak_tflops(measured, "float16") is None
+    assert derive.measured_peak_tflops(None, "bfloat16") is None
+
+
+def test_tokens_are_those_of_the_queries_and_energy_is_shared_among_them():
+    case = vars(attention_case(batch=4, num_heads=2, seqlen=500, head_dim=64, dtype="bfloat16", causal=False))
+    assert derive.tokens(case) == 2000
+    assert derive.time_per_token_us(case, 3.0) == pytest.approx(1.5)
+    assert derive.tokens_per_joule(case, 0.5) == 4000
+    assert derive.joules_per_tflop(case, "fwd", 0.5) == pytest.approx(0.5 / (4 * 4 * 2 * 500 * 500 * 64) * 1e12)
+    for function in (derive.time_per_token_us, derive.tokens_per_joule):
+        assert function(case, None) is None
+        assert function({**case, "batch": None}, 1.0) is None
+    assert derive.joules_per_tflop(case, "prefill", 0.5) is None

@@ -1,0 +1,101 @@
+"""How much memory an implementation needs for a case, and the longest sequence that fits a GPU: by arithmetic.
+
+The peak of a call is what it is given, what it returns, and what it works in. What it works in is of three kinds: score
+matrices (batch x heads x seqlen_q x seqlen_k), a few float32 numbers a query (logsumexp, row sums), and copies or
+float32 sums as large as q. How many of each an implementation keeps follows from its algorithm; the counts below are
+those that torch's allocator confirms on an H200 to within a tenth (tests/results/test_capacity.py holds the shipped
+measurements against them). An implementation that is not listed is not predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from results.derive import DTYPE_BYTES, MIB, tensor_bytes
+
+LONGEST = 1 << 24  # where the search ends
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a pass works in, beside inputs and results."""
+
+    matrices: float = 0.0  # score matrices, in the dtype or in float32
+    float32_matrices: bool = False
+    numbers: int = 0  # of float32, for each query of each head
+    queries_float32: float = 0.0  # tensors like q in float32: sums of dq over blocks of keys
+    copies: float = 0.0  # tensors like q in another layout, where there is more than one head to lay out
+
+
+_FLASH = {"fwd": Work(numbers=1), "fwd_bwd": Work(numbers=2, queries_float32=1)}
+_OWN_DQ = {"fwd": Work(numbers=1), "fwd_bwd": Work(numbers=2)}  # each gradient summed within a block
+WORK: dict[str, dict[str, Work]] = {
+    "torch_naive": {"fwd": Work(matrices=2), "fwd_bwd": Work(matrices=4)},
+    "torch_sdpa_math": {
+        "fwd": Work(matrices=3, float32_matrices=True),
+        "fwd_bwd": Work(matrices=4, float32_matrices=True),
+    },
+    "torch_sdpa_flash": {**_FLASH, "fwd_bwd": Work(numbers=2, queries_float32=1, copies=2)},
+    "torch_sdpa_cudnn": _FLASH,
+    "torch_sdpa_efficient": {**_FLASH, "fwd_bwd": Work(numbers=2, queries_float32=1, copies=1)},
+    "torch_sdpa_auto": _FLASH,
+    "triton_fa2": _OWN_DQ,
+    "triton_fa2_tf32": _OWN_DQ,
+    "gluon_hopper": _FLASH,
+}
+
+
+def peak_memory_mb(case: Mapping[str, object], implementation: str, mode: str) -> float | None:
+    """The predicted peak in MiB, inputs and results included; None if the case leaves something open or nothing is
+    known of the implementation."""
+    sizes, work = tensor_bytes(case), WORK.get(implementation, {}).get(mode)
+    if sizes is None or work is None:
+        return None
+    q, k, v, out, lse = sizes
+    results = out if mode == "fwd" else out + q + k + v
+    given = q + k + v if mode == "fwd" else q + k + v + out
+    scores = float(case["batch"]) * case["num_heads"] * case["seqlen_q"] * case["seqlen_k"]
+    size = DTYPE_BYTES[str(case["dtype"])]
+    worked_in = work.matrices * scores * (4 if work.float32_matrices else size) + work.numbers * lse
+    worked_in += work.queries_float32 * q * 4 / size + (work.copies * q if case["num_heads"] > 1 else 0.0)
+    return (given + results + worked_in + _copies(case, implementation, mode, q)) / MIB
+
+
+def largest_seqlen(case: Mapping[str, object], implementation: str, mode: str, memory_mb: float) -> int | None:
+    """The longest sequence (queries and keys alike) whose predicted peak fits; 0 if none does, None if not known."""
+    if peak_memory_mb(_with_seqlen(case, 1), implementation, mode) is None:
+        return None
+    fits, too_long = 0, LONGEST + 1
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if peak_memory_mb(_with_seqlen(case, middle), implementation, mode) <= memory_mb:
+            fits = middle
+        else:
+            too_long = middle
+    return fits
+
+
+def kv_cache_mb(case: Mapping[str, object]) -> float | None:
+    """Keys and values kept for all tokens so far of one layer, in MiB; of a latent cache the latent alone."""
+    sizes = tensor_bytes(case)
+    if sizes is None:
+        return None
+    if latent := case.get("latent_dim"):
+        size = DTYPE_BYTES[str(case["dtype"])]
+        return float(case["batch"]) * case["seqlen_k"] * latent * size / MIB
+    return (sizes[1] + sizes[2]) / MIB
+
+
+def _copies(case: Mapping[str, object], implementation: str, mode: str, q: float) -> float:
+    """What depends on more than the algorithm: float32 in IEEE precision works on transposed copies of k in the forward
+    and of q, k, v and dout in the backward; the widest Hopper backward needs no sums of dq."""
+    if implementation == "triton_fa2" and case["dtype"] == "float32":
+        return q if mode == "fwd" else 4 * q
+    if implementation == "gluon_hopper" and mode == "fwd_bwd" and case["head_dim"] > 128:
+        return -q * 4 / DTYPE_BYTES[str(case["dtype"])]
+    return 0.0
+
+
+def _with_seqlen(case: Mapping[str, object], seqlen: int) -> dict[str, object]:
+    return {**case, "seqlen_q": seqlen, "seqlen_k": seqlen}

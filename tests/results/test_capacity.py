@@ -1,0 +1,71 @@
+"""Predicted memory: held against what an H200 measured, and turned into the longest sequence that fits."""
+
+import json
+from collections import defaultdict
+
+import pytest
+
+from results import capacity
+from results.capacity import WORK, kv_cache_mb, largest_seqlen, peak_memory_mb
+from results.journal import PUBLISHED
+from results.records import attention_case, case_to_json
+
+CASE = case_to_json(attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True))
+RUNS = ("h200-fa_paper", "h200-long_context")
+
+
+def measured() -> list[dict]:
+    """Peaks of at least 64 MiB: below, the allocator's blocks count more than the tensors."""
+    journals = [(PUBLISHED / run / "measurements.jsonl").read_text() for run in RUNS]
+    rows = [json.loads(line) for journal in journals for line in journal.splitlines()]
+    return [r for r in rows if r["metric"] == "peak_memory_mb" and (r["value"] or 0) >= 64]
+
+
+def test_the_prediction_is_what_an_h200_measured() -> None:
+    ratios = defaultdict(list)
+    for row in measured():
+        predicted = peak_memory_mb(row, row["implementation"], row["mode"])
+        if predicted is not None:
+            ratios[row["implementation"], row["mode"]].append(predicted / row["value"])
+    assert len(ratios) >= 14
+    for (name, mode), found in ratios.items():
+        found.sort()
+        middle = found[len(found) // 2]
+        assert 0.9 < middle < 1.1, f"{name} {mode}: {middle:.2f} of {len(found)}"
+
+
+@pytest.mark.parametrize("implementation", ["torch_naive", "triton_fa2", "torch_sdpa_math"])
+@pytest.mark.parametrize("mode", ["fwd", "fwd_bwd"])
+def test_the_largest_seqlen_fits_and_one_more_does_not(implementation: str, mode: str) -> None:
+    longest = largest_seqlen(CASE, implementation, mode, 80 * 1024)
+    fits, too_long = (
+        peak_memory_mb({**CASE, "seqlen_q": n, "seqlen_k": n}, implementation, mode) for n in (longest, longest + 1)
+    )
+    assert fits <= 80 * 1024 < too_long
+
+
+def test_four_times_the_memory_doubles_a_matrix_and_quadruples_the_rest() -> None:
+    def grows(name: str) -> float:
+        return largest_seqlen(CASE, name, "fwd", 65536) / largest_seqlen(CASE, name, "fwd", 16384)
+
+    assert grows("torch_naive") == pytest.approx(2, rel=0.02)
+    assert grows("triton_fa2") == pytest.approx(4, rel=0.001)
+
+
+def test_nothing_fits_no_memory_and_what_nobody_knows_is_not_guessed() -> None:
+    assert largest_seqlen(CASE, "torch_naive", "fwd", 0.001) == 0
+    assert largest_seqlen(CASE, "torch", "fwd", 1024) is None
+    assert largest_seqlen({**CASE, "num_heads": None}, "torch_naive", "fwd", 1024) is None
+    assert largest_seqlen(CASE, "torch_naive", "bwd", 1024) is None
+    assert largest_seqlen(CASE, "triton_fa2", "fwd", 1e12) == capacity.LONGEST
+
+
+def test_grouped_heads_have_a_smaller_cache_and_a_latent_one_is_smaller_still() -> None:
+    assert kv_cache_mb(CASE) == 2 * 16 * 4096 * 64 * 2 / 2**20
+    assert kv_cache_mb({**CASE, "num_kv_heads": 4}) == kv_cache_mb(CASE) / 4
+    assert kv_cache_mb({**CASE, "latent_dim": 512}) == 4096 * 512 * 2 / 2**20
+    assert kv_cache_mb({**CASE, "num_kv_heads": None}) is None
+
+
+def test_every_listed_implementation_has_both_passes() -> None:
+    assert all(set(passes) == {"fwd", "fwd_bwd"} for passes in WORK.values())
