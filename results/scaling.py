@@ -13,6 +13,7 @@ import pandas as pd
 from results import derive
 from results.derive import FLOPS_SQL
 from results.narrowing import to_its_runs
+from results.queries import TF32
 from results.slices import Filters, cells
 from results.slices import where as filtered
 from results.store import Store
@@ -81,22 +82,29 @@ _DERIVED = [*(name for name in QUANTITIES if name != "latency_ms"), "intensity",
 
 
 def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
-    """The device's roofs for a dtype: by its datasheet, and as measured by each run that measured them."""
+    """The device's roofs for a dtype: by its datasheet, and as measured by each run that measured them.
+
+    In float32 there is one for IEEE products and one for TF32 ones, if either is in the slice.
+    """
     ctes, params = cells(to_its_runs(store, filters) or filters)
-    runs = store.rows(
-        f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name, runs.tf32, runs.measured_tflops, runs.measured_gbs
-        FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY run_id""",
+    kinds = store.rows(
+        f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name, coalesce(runs.tf32, false) OR ({TF32}) AS tf32,
+                          runs.measured_tflops, runs.measured_gbs
+        FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY tf32, run_id""",
         [*params, dtype],
     )
     found: dict[str, Roof] = {}
-    for run_id, gpu, tf32, measured, gbs in runs:
+    for run_id, gpu, tf32, measured, gbs in kinds:
+        kind = " TF32" if tf32 and dtype == "float32" else ""
         peak = derive.PEAKS.get(gpu or "")
-        nominal = derive.peak_tflops(gpu, dtype, tf32=bool(tf32))
+        nominal = derive.peak_tflops(gpu, dtype, tf32=tf32)
         if peak and nominal:
-            found.setdefault("nominal", Roof("nominal", nominal, peak.bandwidth_gb_per_s, peak.source))
-        rate = _measured(measured, dtype, tf32=bool(tf32))
+            name = f"nominal{kind}"
+            found.setdefault(name, Roof(name, nominal, peak.bandwidth_gb_per_s, peak.source))
+        rate = _measured(measured, dtype, tf32=tf32)
         if rate or gbs:
-            found[f"measured, {run_id}"] = Roof(f"measured, {run_id}", rate, gbs, f"a probe in run {run_id}")
+            name = f"measured{kind}, {run_id}"
+            found[name] = Roof(name, rate, gbs, f"a probe in run {run_id}")
     return list(found.values())
 
 

@@ -25,7 +25,7 @@ COLUMNS = (
 )
 # a coloured chip in a table, as messages.source_badges has them in text
 SOURCE_CHIP = st.column_config.MultiselectColumn(
-    "source", options=list(words.SOURCE_WORDS.values()), color=["green", "blue", "violet"], width="small"
+    "source", options=list(words.SOURCE_WORDS.values()), color=["green", "blue", "violet"], width=130
 )
 _LOG_BYTES = 8_000
 

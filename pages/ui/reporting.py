@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -59,7 +59,7 @@ def choose() -> Choice:
         index=min(1, len(names) - 1),
         key="beside",
         bind="query-params",
-        format_func=lambda name: name if name == ALONE else f"{name} ({words.SOURCE_WORDS[sources[name]]})",
+        format_func=lambda name: name if name == ALONE else f"{name} ({_kind(name, sources[name])})",
         help="Runs that hold shapes of the report, those with most first.",
     )
     if chosen == ALONE:
@@ -78,7 +78,8 @@ def facts(choice: Choice) -> None:
     known = [str(row[name]) for name in ("gpu_name", "torch", "triton", "protocol") if not words.missing(row[name])]
     pairs = ", ".join(f"{theirs} is {own}" for theirs, own in choice.places)
     st.caption(
-        f"{messages.source_badges([choice.source])} {words.plain(choice.run)}: {words.plain(' · '.join(known))}. "
+        f"{messages.source_badges([choice.source])} {words.plain(choice.run)}, {_kind(choice.run, choice.source)}: "
+        f"{words.plain(' · '.join(known))}. "
         f"In these tables {words.plain(pairs)}."
     )
 
@@ -89,9 +90,9 @@ def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choi
     impossible = sum(finding.weight == IMPOSSIBLE for finding in problems)
     with st.grid(3, min_column_width=150):
         st.metric("Tables", len({section.title for section in found}), border=True, height="stretch")
-        st.metric("Rows with both numbers", f"{rows} of {all_rows}", border=True, height="stretch")
+        st.metric("Rows with both", f"{rows} of {all_rows}", border=True, height="stretch")
         st.metric(
-            "Impossible numbers",
+            "Impossible",
             impossible,
             f"{len(problems) - impossible} doubtful",
             delta_arrow="off",
@@ -187,12 +188,12 @@ def chart(table: pd.DataFrame, choice: Choice) -> None:
 
 
 def findings_table(problems: Sequence[Finding]) -> None:
-    """What arithmetic says against the numbers, the impossible first."""
+    """What arithmetic says against the numbers, the impossible first: an example of each rule, then all."""
+    st.markdown("\n".join(_examples(problems)) or "Nothing was found against these numbers.")
     table = pd.DataFrame(
-        [{"weight": f.weight, "rule": _TITLES[f.rule], "finding": f.sentence, "where": f.origin} for f in problems]
+        [{"weight": f.weight, "rule": _TITLES[f.rule], "finding": f.sentence, "where": f.origin} for f in problems],
+        columns=["weight", "rule", "finding", "where"],
     )
-    counts = table.groupby(["weight", "rule"], sort=False).size().reset_index(name="findings")
-    st.dataframe(counts, hide_index=True, alt="Findings by rule")
     st.dataframe(
         table,
         hide_index=True,
@@ -200,6 +201,7 @@ def findings_table(problems: Sequence[Finding]) -> None:
         column_config={"finding": st.column_config.TextColumn("finding", width="large")},
     )
     st.caption("A finding never hides or changes a number. The same by `python -m results check`.")
+    st.page_link("pages/findings.py", label="Findings in all runs", icon=":material/fact_check:")
 
 
 def in_words(report: str) -> None:
@@ -272,6 +274,14 @@ def _data(form: str, choice: Choice) -> bytes:
     return export.export(opened(), form, export.Selection(run=tuple(runs)))
 
 
+def _examples(problems: Sequence[Finding]) -> Iterator[str]:
+    """A line for each rule that found something: how often, and its first sentence."""
+    for rule in dict.fromkeys(finding.rule for finding in problems):
+        found = [finding for finding in problems if finding.rule == rule]
+        many = f"{found[0].weight}, {_TITLES[rule]}: {len(found)}"
+        yield f"- **{words.plain(many)}.** For example: {words.plain(found[0].sentence)}"
+
+
 def _with_both(table: pd.DataFrame) -> pd.DataFrame:
     if not {"own", "printed"} <= set(table.columns):
         return table.head(0)
@@ -296,8 +306,14 @@ def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
 def _cell(row: side_by_side.Row, at: int, choice: Choice) -> str:
     """Plain text, but what a report prints bold stays bold where it stands alone."""
     if choice.run:
-        return words.plain(side_by_side.both(row, at))
+        return words.plain(side_by_side.both(row, at)).replace(" / ", "\u00a0/ ")  # two lines at most
     return "**".join(words.plain(part) for part in row.printed[at].split("**"))
+
+
+def _kind(run: str, source: str) -> str:
+    """Whose numbers they are: of the published ones some are reports, and some our own that ship."""
+    shipped = source == "published" and not run.startswith("published-")
+    return "measured for attnbench, ships with it" if shipped else words.SOURCE_WORDS[source]
 
 
 def _read(choice: Choice) -> tuple[Run, list[Measurement]] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -49,8 +51,16 @@ def own_against_printed(pairs: pd.DataFrame, metric: Metric) -> go.Figure:
         hoverinfo="skip",
     )
     unit = f" ({metric.unit})" if metric.unit else ""
-    axis = {"type": "log", "dtick": "D2" if high / low < 100 else 1}
+    axis = log_axis(low, high)
     figure.update_xaxes(title=f"{metric.label} as printed{unit}", **axis)
     figure.update_yaxes(title=f"{metric.label} of the own run{unit}", **axis)
     figure.update_layout(height=460, margin=MARGIN, legend={"orientation": "h", "y": -0.22})
     return figure
+
+
+def log_axis(low: float, high: float) -> dict:
+    """A logarithmic axis with whole numbers at its ticks: 1, 2 and 5 of each decade, or the decades alone if many."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(decades) <= 4 else (1,)
+    ticks = [step * 10.0**decade for decade in decades for step in steps]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}

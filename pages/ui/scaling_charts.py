@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -10,7 +9,7 @@ import plotly.graph_objects as go
 
 from pages.ui import words
 from pages.ui.charts import EMPTY_COLOUR, SYMBOLS
-from pages.ui.reporting_charts import MARGIN
+from pages.ui.reporting_charts import MARGIN, log_axis
 from results.scaling import Quantity, Roof
 
 GUIDES = {
@@ -41,7 +40,7 @@ def lines(rows: pd.DataFrame, column: str, quantity: Quantity, palette: dict[str
     _guides(figure, drawn, column)
     ticks = sorted(drawn["seqlen_q"].astype(int).unique())
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[words.size(tick) for tick in ticks], title="seqlen")
-    figure.update_yaxes(type="log", title=_title(quantity), **_log_axis(drawn[column]))
+    figure.update_yaxes(title=_title(quantity), **log_axis(drawn[column].min(), drawn[column].max()))
     figure.update_layout(height=440, margin=MARGIN, legend=LEGEND, hovermode="closest")
     return figure
 
@@ -76,8 +75,10 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
             ],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    figure.update_xaxes(type="log", title="operations a byte (least traffic)", **_log_axis(drawn["intensity"]))
-    figure.update_yaxes(type="log", title="TFLOP/s", dtick=1)
+    figure.update_xaxes(title="operations a byte (least traffic)", **log_axis(low, high))
+    figure.update_yaxes(
+        title="TFLOP/s", **log_axis(drawn["tflops"].min(), _highest(roofs, high, drawn["tflops"].max()))
+    )
     figure.update_layout(height=460, margin=MARGIN, legend=LEGEND, hovermode="closest")
     return figure
 
@@ -115,10 +116,8 @@ def _guides(figure: go.Figure, drawn: pd.DataFrame, column: str) -> None:
         )
 
 
-def _log_axis(values: pd.Series) -> dict:
-    """A tick each decade; over less than two decades 1, 2 and 5 of each."""
-    low, high = values.min(), values.max()
-    return {"dtick": 1} if not low or math.log10(high / low) > 2 else {"dtick": "D2"}
+def _highest(roofs: Sequence[Roof], intensity: float, reached: float) -> float:
+    return max([reached, *(bound for roof in roofs if (bound := roof.at(intensity)))])
 
 
 def _title(quantity: Quantity) -> str:

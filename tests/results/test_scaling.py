@@ -66,3 +66,16 @@ def test_a_roof_is_its_slope_first_and_its_flat_after_the_ridge():
 def test_growth_is_the_power_of_the_last_doubling():
     assert scaling.growth([(128, 1.0), (256, 1.0), (512, 4.0)]) == pytest.approx(2.0)
     assert scaling.growth([(128, 1.0)]) is None
+
+
+def test_tf32_products_have_a_roof_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="float32", causal=True)
+    rows = [
+        Measurement("a", case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
+        for name in ("mine", "mine_tf32")
+    ]
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"tf32": 400.0}), rows)
+    with closing(open_store(tmp_path)) as opened:
+        found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "float32")}
+    assert found == {"nominal": 67.0, "nominal TF32": 494.5, "measured TF32, a": 400.0}
