@@ -173,11 +173,9 @@ def measured_peak_tflops(
 ) -> float | None:
     """What a large matrix product of that dtype reached on the machine of the run (Run.measured_tflops); float32 needs
     to know whether TF32 was used. None if it was not measured."""
-    if dtype == "float32":
-        kind = None if tf32 is None else "tf32" if tf32 else "float32"
-    else:
-        kind = dtype
-    return (measured or {}).get(kind or "")
+    if dtype == "float32" and tf32 is None:
+        return None
+    return (measured or {}).get("tf32" if dtype == "float32" and tf32 else dtype or "")
 
 
 def percent_of_peak(achieved_tflops: float | None, peak: float | None) -> float | None:

@@ -27,7 +27,7 @@ from runner.telemetry import Telemetry
 
 CACHED = "cached"  # of a compile time: the kernels were on disk already
 FAILS_THE_CHECK = "incorrect"  # of the errors of a pass that is too far off to be timed; the note says which tensor
-_MOST_FLOPS_ON_CPU = 5e10  # of forward and backward in float64 where only errors are wanted: seconds
+_MOST_FLOPS_ON_CPU = 2e10  # of forward and backward in float64 where only errors are wanted: seconds
 
 
 class ContextBroken(RuntimeError):

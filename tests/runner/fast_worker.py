@@ -2,7 +2,8 @@
 
 Every number follows from its measurement's id, so that a test knows what must be in the journal. Settings (JSON in
 ATTNBENCH_TEST_WORKER): `delay_s` before each number; `stuck_at` [implementation, mode, seqlen] never answers there;
-`dies_at`, likewise; `dies_on_start`; `pids`, a file to which each worker adds its process id.
+`dies_at`, likewise; `dies_on_start`; `costs` of each case; `peaks` and `gbs` as measured; `pids`, a file to which each
+worker adds its process id.
 """
 
 import json
@@ -53,11 +54,11 @@ def main() -> None:
             channel.send(opened(message))
         elif message["do"] == "start":
             run_id = message["run_id"]
-            channel.send({"event": "started"})
+            channel.send({"event": "started", "tflops": SETTINGS.get("peaks", {}), "gbs": SETTINGS.get("gbs")})
         elif message["do"] == "case":
             for record in message["cells"]:
                 measure(channel, run_id, cell_from_json(record), timings)
-            channel.send({"event": "case_done"})
+            channel.send({"event": "case_done", "costs": SETTINGS.get("costs", {})})
         else:
             return
 

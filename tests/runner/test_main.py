@@ -145,3 +145,22 @@ def test_the_quick_sweep_is_sampled_quickly_unless_told_otherwise(runner) -> Non
         assert runner("run", "quick", *words).returncode == 0
     commands = sorted(folder.run().command for folder in run_folders(runner.home))
     assert commands == ["python -m runner run quick --device cuda:0 " + preset for preset in ("--quick", "--standard")]
+
+
+def test_a_sustained_run_of_more_than_a_few_cells_is_refused(runner) -> None:
+    runner.use("fast_worker")
+    done = runner("run", "quick", "--sustained")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith("sustained takes 30 s for each cell and these are ")
+    assert "--set modes=fwd" in done.stderr
+    assert run_folders(runner.home) == []
+
+
+def test_a_run_says_what_it_cost_and_keeps_it(runner) -> None:
+    runner.use("fast_worker", costs={"sampling": 2.0, "checks": 0.5}, peaks={"bfloat16": 700.0}, gbs=4000.0)
+    done = runner("run", "quick", "--set", "seqlen=128,512", "--set", "dtype=float16")
+    costs = runner.folder().read_state().costs
+    assert (costs["sampling"], costs["checks"]) == (4.0, 1.0)  # two cases
+    assert costs["total"] > costs["starts"] > 0
+    assert "s in all, 4.0 s of it sampling; beyond that " in done.stderr
+    assert (runner.folder().run().measured_tflops, runner.folder().run().measured_gbs) == ({"bfloat16": 700.0}, 4000.0)
