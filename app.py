@@ -81,7 +81,7 @@ WORK = (
     ),
 )
 
-page = st.navigation({"Results": list(RESULTS), "Evidence": list(EVIDENCE), "This machine": list(WORK)})
+page = st.navigation([*RESULTS, *EVIDENCE, *WORK])
 notice = store().notice
 if notice:
     st.warning(notice, icon=":material/info:")
