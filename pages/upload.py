@@ -26,6 +26,7 @@ done = st.session_state.pop("imported", None)
 if done:
     uploads.show_outcome(done)
 understood = [uploads.show(file.name, file.getvalue()) for file in files]
+uploads.overview(understood)
 ready = [found for found in understood if found is not None and found.measurements]
 if ready:
     numbers = sum(len(found.measurements) for found in ready)

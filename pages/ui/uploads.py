@@ -5,9 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from pages.ui import messages, words
+from pages.ui import findings, messages, words
 from pages.ui.data import store
 from results import journal
+from results.checks import Finding
 from results.formats import Understanding, UploadError, import_understanding, understand
 
 ENDINGS = ("csv", "tsv", "txt", "md", "json", "jsonl")
@@ -33,7 +34,27 @@ def show(filename: str, data: bytes) -> Understanding | None:
             st.error(words.plain(str(error)), icon=":material/error:")
             return None
         _summary(found)
+        if found.measurements:
+            _findings_of(found)
         return found
+
+
+def overview(understood: list[Understanding | None]) -> None:
+    """Several files in one table: whose numbers each holds, and what stands against them."""
+    rows = [
+        {
+            "file": found.upload.filename,
+            "machine": ", ".join(sorted({run.gpu_name or "not said" for run in found.runs})),
+            "runs": len(found.runs),
+            "numbers": len(found.measurements),
+            "rejected": len(found.rejected),
+            "findings": len(_checked(found.sha256, found)),
+        }
+        for found in understood
+        if found is not None
+    ]
+    if len(rows) > 1:
+        st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Every file with its machine, numbers and findings")
 
 
 def import_all(ready: list[Understanding]) -> None:
@@ -65,6 +86,28 @@ def show_outcome(outcome: list[tuple[str, list[str], int, str | None]]) -> None:
 @st.cache_data(max_entries=16, show_spinner="Reading the file")
 def _understand(filename: str, data: bytes) -> Understanding:
     return understand(filename, data)
+
+
+@st.cache_data(max_entries=16, show_spinner="Checking every number")
+def _checked(sha256: str, _found: Understanding) -> list[Finding]:
+    return findings.of_upload(_found)
+
+
+def _findings_of(found: Understanding) -> None:
+    problems = _checked(found.sha256, found)
+    if not problems:
+        st.caption(":material/check_circle: No number contradicts arithmetic, its device or the other rows.")
+        return
+    counts = {weight: sum(problem.weight == weight for problem in problems) for weight in findings.WEIGHTS}
+    with st.expander(f"What the checks say: {findings.badges(counts)}", icon=":material/fact_check:"):
+        rows = [
+            {"weight": problem.weight, "finding": problem.sentence, "where": problem.origin}
+            for problem in sorted(problems, key=lambda problem: list(findings.WEIGHTS).index(problem.weight))
+        ]
+        config = {"finding": st.column_config.TextColumn("finding", width="large")}
+        alt = "What the checks say about this file"
+        st.dataframe(pd.DataFrame(rows[:_SHOWN_ROWS]), hide_index=True, alt=alt, column_config=config, row_height=84)
+        st.caption("A finding keeps no number from being imported.")
 
 
 def _summary(found: Understanding) -> None:

@@ -54,3 +54,20 @@ def test_a_file_name_is_text_and_never_markup(page):
     page.run()
     assert not page.exception
     assert r"\*\*b\*\*" in page.markdown[1].value
+
+
+def test_what_the_checks_say_is_shown_before_anything_is_stored(page, home):
+    header = b"gpu,implementation,seqlen,head_dim,batch,num_heads,dtype,causal,mode,timing,latency_ms\n"
+    too_fast = header + b"NVIDIA H200,fast,8192,128,8,16,bf16,false,fwd,kernel,0.001\n"
+    page.file_uploader[0].upload("fast.csv", too_fast)
+    page.run()
+    assert any("1 impossible" in expander.label for expander in page.expander)
+    assert [folder.run_id for folder in journal.run_folders(home)] == ["run-a"]
+
+
+def test_files_of_several_machines_are_told_apart_in_one_table(page):
+    header = b"gpu,implementation,seqlen,head_dim,dtype,causal,mode,latency_ms\n"
+    row = b"%s,fast,128,64,bf16,true,fwd,0.5\n"
+    files = [(name, header + row % name.encode(), "text/csv") for name in ("GPU one", "GPU two")]
+    page.file_uploader[0].set_value([(f"{name}.csv", data, kind) for name, data, kind in files]).run()
+    assert page.dataframe[-1].value["machine"].tolist() == ["GPU one", "GPU two"]
