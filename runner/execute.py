@@ -13,13 +13,12 @@ from typing import Any
 import torch
 
 from kernels import registry
-from results.derive import attention_flops
 from results.records import Case, Measurement, Status, case_to_json
 from runner import compiling, correctness, faults, latency, memory
 from runner.cells import MODES_WITH_MEMORY, Cell, utc_now, without_number
 from runner.costs import COMPILING, Costs
 from runner.energy import EnergyMeter
-from runner.plan import NOT_TIMED, interpreter_reason, is_interpreted
+from runner.plan import NOT_TIMED, interpreter_reason, is_interpreted, too_long_for_cpu
 from runner.protocol import Protocol
 from runner.rounds import Rounds
 from runner.subjects import Inputs, Subject, make_inputs
@@ -27,7 +26,6 @@ from runner.telemetry import Telemetry
 
 CACHED = "cached"  # of a compile time: the kernels were on disk already
 FAILS_THE_CHECK = "incorrect"  # of the errors of a pass that is too far off to be timed; the note says which tensor
-_MOST_FLOPS_ON_CPU = 2e10  # of forward and backward in float64 where only errors are wanted: seconds
 
 
 class ContextBroken(RuntimeError):
@@ -133,9 +131,7 @@ class CaseRun:
     def _skip_what_takes_too_long(self) -> None:
         if self.bench.device_type != "cpu":
             return
-        flops = attention_flops(case_to_json(self.case), "fwd_bwd") or 0.0
-        if not self.bench.timings and flops > _MOST_FLOPS_ON_CPU:
-            note = "Errors against float64 would take minutes here; a GPU does this case, a CPU shorter ones."
+        if not self.bench.timings and (note := too_long_for_cpu(self.case)):
             self._fail(list(self.live), Status.SKIPPED, note)
         for cell in list(self.live):
             if is_interpreted(registry.get(cell.implementation), "cpu") and (reason := interpreter_reason(cell)):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from kernels import registry
-from results.records import Case
+from results.derive import attention_flops
+from results.records import Case, case_to_json
 from runner.cells import Cell, estimated_memory_mb, estimated_seconds, ordered_cells
 from runner.devices import DeviceInfo
 from runner.protocol import Protocol
 from runner.sweeps import Sweep
 
+_MOST_FLOPS_ON_CPU = 2e10  # of forward and backward in float64 where only errors are wanted: seconds
 INTERPRETER_LIMIT_S = 3.0  # of one implementation's check of one case
 # Seconds of a forward over 1024 x 1024 scores of one head of 64, and of forward and backward over that: measured with
 # triton_fa2 in float32, whose tiles are small (Triton 3.9, one of two busy cores, 2026-11); float16 takes a fifth.
@@ -61,6 +63,13 @@ def interpreter_reason(cell: Cell) -> str | None:
     )
 
 
+def too_long_for_cpu(case: Case) -> str | None:
+    """Why a CPU does not take the errors of this case, or None if it does."""
+    if (attention_flops(case_to_json(case), "fwd_bwd") or 0.0) <= _MOST_FLOPS_ON_CPU:
+        return None
+    return "Errors against float64 would take minutes here; a GPU does this case, a CPU shorter ones."
+
+
 def _reason_against(case: Case, name: str, target: registry.Device) -> str | None:
     implementation = registry.implementations().get(name)
     if implementation is None:
@@ -88,6 +97,8 @@ def _judged(
     seconds = estimated_seconds(cell.case, cell.mode, protocol, timings, target.type, matrix)
     if is_interpreted(implementation, target.type):
         seconds = 0.0 if interpreter_reason(cell) else INTERPRETER_LIMIT_S / 3
+    if target.type == "cpu" and not timings and too_long_for_cpu(cell.case):
+        seconds = 0.0
     return dataclasses.replace(cell, seconds=seconds, memory_mb=memory)
 
 

@@ -121,3 +121,17 @@ def test_another_projects_package_takes_part_where_it_is_installed_or_named(monk
         monkeypatch.setattr(registry, "implementations", lambda known=known: known)
         assert plan.chosen(sweep, None).implementations == expected
         assert plan.chosen(sweep, ("flash_attn_4",)).implementations == ("flash_attn_4",)
+
+
+def test_a_cpu_expects_no_time_for_errors_of_long_rows() -> None:
+    sweep = sweeps.get("accuracy")
+    sweep = dataclasses.replace(sweep, head_dim=(64,), dtype=("float32",), implementations=("torch_naive",))
+    cells = plan.plan(sweep, CPU, STANDARD, 0)
+    assert {cell.case.seqlen_q for cell in cells if not cell.seconds} == {16384}
+    assert {cell.case.inputs for cell in cells} == {"normal", "outliers", "large"}
+
+
+def test_a_cell_that_is_not_timed_owes_the_errors_of_its_pass() -> None:
+    for mode, owed in (("fwd", ["error_out"]), ("bwd", ["error_dq", "error_dk", "error_dv"])):
+        rows = without_number("r", Cell(CASES[0], "x", mode), (), Status.ERROR, "why")
+        assert [(row.metric, row.timing) for row in rows] == [(metric, None) for metric in owed]
