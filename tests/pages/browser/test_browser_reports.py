@@ -1,0 +1,101 @@
+"""What is taken away in a real browser: reports, rules, runs; and what comes back."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from results.journal import RunFolder
+from results.records import Measurement
+from tests.pages.browser.serving import drawn, settled
+from tests.pages.conftest import GPU, run_folder
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def own(server) -> RunFolder:
+    """A run of one's own in the home of the server."""
+    return run_folder(server.home)
+
+
+def _saved(page: Page, button: str, folder: Path) -> Path:
+    with page.expect_download() as caught:
+        page.get_by_role("button", name=button, exact=True).click()
+    path = folder / caught.value.suggested_filename
+    caught.value.save_as(path)
+    return path
+
+
+def _numbers(measurements: list[Measurement]) -> set[tuple]:
+    return {(m.case, m.implementation, m.mode, m.timing, m.metric, str(m.status), m.value, m.n) for m in measurements}
+
+
+def test_a_report_is_read_beside_a_run_and_taken_away_as_one_file(tab, chrome, tmp_path):
+    page = drawn(tab("reports?report=fa2_rtx4060"))
+    expect(page.get_by_text("56 of 56")).to_be_visible()
+    page.get_by_test_id("stButtonGroup").get_by_text("Chart", exact=True).click()
+    expect(page).to_have_url(re.compile("report_view=Chart"))
+    drawn(page)
+    expect(page.get_by_test_id("stPlotlyChart").first).to_be_visible()
+    path = _saved(page, "HTML", tmp_path)
+    offline = chrome.new_context(offline=True).new_page()
+    asked: list[str] = []
+    offline.on("request", lambda request: asked.append(request.url))
+    offline.goto(path.as_uri())
+    expect(offline.locator(".main-svg").first).to_be_attached()
+    expect(offline.get_by_role("cell", name="0.0534 / 0.0224")).to_be_visible()
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    offline.context.close()
+
+
+def test_the_rule_that_is_taken_away_says_what_the_page_says(tab, own, tmp_path):
+    page = drawn(tab(f"?gpu={GPU.replace(' ', '+')}&overview_view=My+shape&shape_seqlen=300&shape_heads=2"))
+    expect(page.get_by_role("heading", name="Take triton_fa2")).to_be_visible()
+    rule: dict = {}
+    exec(_saved(page, "Rule as Python", tmp_path).read_text(), rule)
+    assert rule["implementation"]("float16", 300, 64, num_heads=2) == "triton_fa2"
+    points = json.loads(_saved(page, "Rule as JSON", tmp_path).read_text())["points"]
+    assert {point["run"] for point in points} == {own.run_id}
+
+
+def test_a_quantity_and_its_shape_are_in_the_address(tab):
+    page = drawn(tab("scaling?gpu=NVIDIA+H200"))
+    page.get_by_test_id("stButtonGroup").get_by_text("TFLOP/s", exact=True).click()
+    expect(page).to_have_url(re.compile("quantity="))
+    expect(page.get_by_text("operations over time")).to_be_visible()
+
+
+def _delete(page: Page, run_id: str) -> None:
+    page.get_by_test_id("stPopover").get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete this run").click()
+    expect(page.get_by_text(f"Deleted {run_id}")).to_be_visible()
+
+
+def test_a_deleted_run_comes_back_by_undo_and_by_uploading_what_was_downloaded(tab, own, tmp_path):
+    before = _numbers(own.read()[0])
+    page = settled(tab(f"runs?run_id={own.run_id}"))
+    path = _saved(page, "CSV", tmp_path)
+    _delete(page, own.run_id)
+    assert not own.path.exists()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text(f"Brought back {own.run_id}")).to_be_visible()
+    assert _numbers(own.read()[0]) == before
+
+    _delete(settled(tab(f"runs?run_id={own.run_id}")), own.run_id)
+    upload = settled(tab("upload"))
+    upload.locator("input[type=file]").set_input_files(path)
+    upload.get_by_role("button", name=re.compile("^Import")).click()
+    expect(upload.get_by_text("27 numbers in 1 run")).to_be_visible()
+    assert _numbers(own.read()[0]) == before
+
+
+def test_a_sweep_is_run_again_from_its_run_with_what_it_had_changed(tab):
+    page = settled(tab("runs?run_id=h200-fa2_speedup"))
+    page.get_by_role("link", name="Run this sweep again").click()
+    expect(page.get_by_role("heading", name="Run sweep", exact=True)).to_be_visible()
+    expect(page).to_have_url(re.compile("sweep=fa2_speedup"))
