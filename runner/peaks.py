@@ -24,10 +24,18 @@ class Peaks:
     gbs: float | None = None  # 10^9 bytes a second, read and written
 
 
-def measure(device: str) -> Peaks:
-    """Medians of products of 8192 x 8192 normal matrices and of copies of 1 GiB; about half a second in all."""
+def measure(device: str, settle: Callable[[], object] = lambda: None) -> Peaks:
+    """Medians of products of 8192 x 8192 normal matrices and of copies of 1 GiB; about a second in all.
+
+    `settle` is called before each: a product would otherwise run at the clock that the one before it left behind.
+    """
+
+    def tflops(kind: str) -> float:
+        settle()
+        return _product_tflops(kind, device)
+
     try:
-        return Peaks({kind: _product_tflops(kind, device) for kind in _KINDS}, _copy_gbs(device))
+        return Peaks({kind: tflops(kind) for kind in _KINDS}, _copy_gbs(device))
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return Peaks()

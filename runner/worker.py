@@ -89,19 +89,18 @@ class Worker:
         from runner.energy import EnergyMeter, mark_on_gpu
         from runner.telemetry import Telemetry
 
-        measured = peaks.Peaks()
+        measured, telemetry = peaks.Peaks(), Telemetry(self._device.uuid)
         stopwatches: dict[str, latency.Stopwatch] = {"eager": latency.EagerStopwatch()}
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device.id)
             latency.preheat(self._device.id, _PREHEAT_S)
             if message.get("peaks"):
-                measured = peaks.measure(self._device.id)
+                measured = peaks.measure(self._device.id, lambda: telemetry.settle(self._device.id))
             synchronize = torch.cuda.synchronize
             stopwatches = {
                 "kernel": latency.KernelStopwatch(self._device.id),
                 "eager": latency.EagerStopwatch(synchronize),
             }
-        telemetry = Telemetry(self._device.uuid)
         protocol = PROTOCOLS[self._message["protocol"]]
         wanted = telemetry.gpu is not None and (self._message["sweep"]["energy"] or protocol.trace_s > 0)
         self._bench = execute.Bench(
