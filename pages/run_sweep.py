@@ -14,6 +14,7 @@ st.subheader("New sweep")
 found = planning.what_is_here()
 if found is None:
     st.stop()
+planning.explain()
 request = planning.ask_for(found)
 if request is not None:
     planning.plan_and_start(request, found, allowed)

@@ -8,12 +8,18 @@ from contextlib import contextmanager
 import streamlit as st
 
 _FRAMED = "framed"
+# Streamlit 1.67 fades a caption with all that is in it, and writes white on the accent colour: neither has 4.5:1.
+_CONTRAST = """<style>
+[data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 70%, transparent); }
+[data-testid="stMultiSelect"] span:has(> span[title]) { background-color: #3b5bdb; }
+</style>"""
 
 
 @contextmanager
 def around() -> Iterator[None]:
     """What app.py draws a page in."""
     st.session_state[_FRAMED] = True
+    st.html(_CONTRAST)
     try:
         yield
     finally:

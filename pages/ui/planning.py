@@ -25,6 +25,33 @@ def what_is_here() -> dict | None:
         return None
 
 
+def explain() -> None:
+    """What each sweep measures, beside each other."""
+    with st.expander("What each sweep measures", icon=":material/help:", key="sweeps_explained"):
+        rows = [
+            {
+                "sweep": sweep.name,
+                "what": sweep.description,
+                "cases": len(sweep.cases()),
+                "seqlen": _range(sweep.seqlen),
+                "head_dim": _range(sweep.head_dim),
+                "dtype": ", ".join(sweep.dtype),
+                "implementations": len(sweep.implementations),
+                "modes": ", ".join(sweep.modes),
+                "baseline": sweep.baseline,
+            }
+            for sweep in sweeps.SWEEPS.values()
+        ]
+        columns = {"what": st.column_config.TextColumn("what", width="large")}
+        st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Every sweep and what it measures", column_config=columns)
+        st.caption("Sizes, dtypes and implementations can be changed below; the plan then says what that costs.")
+
+
+def _range(sizes: tuple[int, ...]) -> str:
+    low, high = words.size(min(sizes)), words.size(max(sizes))
+    return low if low == high else f"{low} to {high}"
+
+
 def ask_for(found: dict) -> Request | None:
     """The request as it stands in the form; None, and the reason on the page, if it makes no sweep."""
     devices = {device["id"]: device for device in found["devices"]}
@@ -37,7 +64,14 @@ def ask_for(found: dict) -> Request | None:
         sweep = sweeps.get(name)
         middle.caption(sweep.description)
         protocol = right.segmented_control(
-            "Protocol", launch.PROTOCOLS, default="quick", required=True, key="protocol", bind="query-params"
+            "Protocol",
+            launch.PROTOCOLS,
+            default="quick",
+            required=True,
+            key="protocol",
+            bind="query-params",
+            help="quick: one round of short sampling, for a first look. standard: three rounds of longer sampling, "
+            "interleaved, for numbers that two runs can be compared by.",
         )
         edited = _edited(sweep, name)
         implementations = _implementations(found, sweep, name)

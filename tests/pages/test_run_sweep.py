@@ -5,7 +5,7 @@ import streamlit as st
 
 from pages.ui import guard, planning
 from results.journal import RunFolder, State
-from runner import launch
+from runner import launch, sweeps
 from runner.launch import Request
 from tests.pages.conftest import shown
 
@@ -48,8 +48,15 @@ def test_the_plan_shows_time_and_reasons_before_anything_starts(page, started):
     assert "start" not in [button.key for button in page.button]
     page.button(key="show_plan").click().run()
     assert [metric.value for metric in page.metric] == ["1", "1", "70 s"]
-    assert page.dataframe[0].value["reason"].tolist() == ["Too old."]
+    assert [table.value["reason"].tolist() for table in page.dataframe if list(table.value) == ["cells", "reason"]] == [
+        ["Too old."]
+    ]
     assert started == []
+
+
+def test_every_sweep_is_explained(page):
+    assert page.dataframe[0].value["sweep"].tolist() == list(sweeps.SWEEPS)
+    assert page.dataframe[0].value["cases"].gt(0).all()
 
 
 def test_start_starts_exactly_what_was_planned(page, started):

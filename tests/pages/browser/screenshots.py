@@ -6,9 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.pages.browser.serving import Server, chromium, drawn, visit
+from tests.pages.browser.serving import PAGES, Server, chromium, drawn, visit
 
-PAGES = ("", "speedup", "memory", "run_sweep", "runs", "upload")
 LOOKS = {
     "light": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},

@@ -15,6 +15,10 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).parents[3]
+PAGES = (
+    *("", "speedup", "memory", "scaling", "accuracy", "compare", "findings", "reports"),
+    *("run_sweep", "runs", "upload"),
+)
 IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 DEADLINE_MS = 120_000  # a sweep on the CPU and other tests may share two cores
 expect.set_options(timeout=DEADLINE_MS)  # of every look that names none; Playwright's own is 5 s

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.pages.browser.serving import drawn, settled
+from tests.pages.browser.serving import PAGES, drawn, settled
 
 pytestmark = pytest.mark.browser
 REPORT = "gpu=RTX+4060+Laptop"
@@ -75,6 +75,28 @@ def test_clicking_a_cell_shows_its_details(tab):
     expect(page.get_by_text("Run published-fa2_rtx4060")).to_be_visible()
 
 
+def test_a_cell_is_chosen_by_keyboard_and_stands_in_the_link(tab):
+    page = drawn(tab(f"speedup?{REPORT}&dtype=float32"))
+    page.get_by_role("combobox", name="Cell", exact=False).last.focus()
+    page.keyboard.type("seqlen 1024, head_dim 32")
+    page.keyboard.press("Enter")
+    heading = "seqlen 1024, head_dim 32, float32"
+    expect(page.get_by_role("heading", name=heading)).to_be_visible()
+    expect(page).to_have_url(re.compile("cell=float32"))
+    again = tab(page.url.split("/")[-1])
+    expect(again.get_by_role("heading", name=heading)).to_be_visible()
+
+
+def test_a_preset_sets_several_filters_and_a_reset_takes_them_back(tab):
+    page = drawn(tab(f"speedup?{REPORT}&head_dim=64"))
+    page.get_by_role("button", name="Presets").click()
+    page.get_by_text("bf16 training, short context").click()
+    expect(page.get_by_text("forward and backward · B1 H? · bfloat16 · seqlen 128, 256, 512, 1k, 2k")).to_be_visible()
+    expect(page).not_to_have_url(re.compile("head_dim="))
+    page.get_by_role("button", name="Reset filters").click()
+    expect(page).not_to_have_url(re.compile("dtype="))
+
+
 def test_the_view_downloads_as_csv(tab, tmp_path):
     page = tab(f"speedup?{REPORT}")
     with page.expect_download() as caught:
@@ -86,7 +108,7 @@ def test_the_view_downloads_as_csv(tab, tmp_path):
     assert len(lines) == 57
 
 
-@pytest.mark.parametrize("path", ["", "speedup", "memory", "run_sweep", "runs", "upload"])
+@pytest.mark.parametrize("path", PAGES)
 def test_a_narrow_screen_needs_no_sideways_scrolling(tab, path):
     page = drawn(tab(path, viewport={"width": 390, "height": 844}))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
