@@ -90,21 +90,25 @@ class CaseRun:
             with costs.of("timing"):
                 Rounds(self).take()
 
-    def attempt(self, cell: Cell | None, charged: list[Cell], step: str, action: Callable[[], Any]) -> None:
-        """Do a step; if it raises, the charged cells get the status and leave the case."""
+    def attempt(
+        self, cell: Cell | None, charged: list[Cell], step: str, action: Callable[[], Any]
+    ) -> tuple[Status, str] | None:
+        """Do a step; if it raises, the charged cells get the status and leave the case, and it is the answer."""
         charged = list(charged)
         self.bench.begin(cell, step)
         try:
             action()
-            return
+            return None
         except Exception as error:  # noqa: BLE001 - whatever a kernel raises is a result: a status with its reason
             status, note = faults.describe(error)
         gc.collect()
-        self._fail(charged, status, f"{note} (in its {step})" if status is Status.ERROR else note)
+        note = f"{note} (in its {step})" if status is Status.ERROR else note
+        self._fail(charged, status, note)
         if self.bench.device_type == "cuda":
             if faults.context_is_broken():
                 raise ContextBroken(note)
             torch.cuda.empty_cache()
+        return status, note
 
     def emit(self, cell: Cell, metric: str, **fields: Any) -> None:
         """A row of a cell, with the configuration that its implementation chose."""

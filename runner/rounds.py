@@ -60,13 +60,14 @@ class Rounds:
                 item.forget()
             self._go_round(throttled)
         for item in self._left():
-            if self._has_energy(item):
-                self._attempt(item, "energy", lambda item=item: self._energy(item))
-        for item in self._left():
             if self.bench.protocol.trace_s:
                 self._attempt(item, "trace", lambda item=item: record_trace(self.run, item.cell))
-        for item in self._left():
+        timed = self._left()
+        for item in timed:
             self._emit(item)
+        for item in timed:
+            if self._has_energy(item):
+                self._take_energy(item)
 
     def _left(self) -> list[Timed]:
         return [item for item in self.timed if item.cell in self.run.live]
@@ -107,6 +108,12 @@ class Rounds:
         samples = item.samples.get("kernel")
         long_enough = bool(samples) and statistics.median(samples) >= energy.LEAST_MS
         return wanted and long_enough and item.cell.mode in MODES_WITH_ENERGY
+
+    def _take_energy(self, item: Timed) -> None:
+        """After the cell has its latency: whatever happens here costs it nothing."""
+        failed = self.run.attempt(item.cell, [], "energy", lambda: self._energy(item))
+        if failed:
+            self.run.emit(item.cell, "energy_j", status=failed[0], note=failed[1])
 
     def _energy(self, item: Timed) -> None:
         call = self.run.subject(item.cell).call(item.cell.mode)

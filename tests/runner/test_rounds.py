@@ -7,6 +7,7 @@ import pytest
 from results.records import Measurement, Status, attention_case
 from runner.cells import Cell
 from runner.costs import SAMPLING
+from runner.energy import Energy
 from runner.execute import Bench, run_case
 from runner.latency import EagerStopwatch
 from runner.protocol import PROTOCOLS, Protocol
@@ -82,6 +83,39 @@ def test_what_was_throttled_is_taken_again_at_most_twice_and_the_last_is_kept(an
     assert sum(step.startswith("timing") for step in steps) == rounds
     assert set(watch.windows) == {3}  # each try is judged by its own rounds
     assert row.n == sum(row.round_sizes)
+
+
+class Meter:
+    """An energy meter that answers, or breaks."""
+
+    def __init__(self, answer) -> None:
+        self.answer = answer
+
+    def measure(self, call, call_ms: float, least_s: float) -> Energy:
+        call()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "value", "note"),
+    [
+        (Energy(0.25, 40), Status.OK, 0.25, None),
+        (RuntimeError("no counter"), Status.ERROR, None, "RuntimeError: no counter (in its energy)"),
+    ],
+)
+def test_joules_come_after_the_latency_and_cannot_cost_it(monkeypatch, answer, status, value, note) -> None:
+    monkeypatch.setattr("runner.energy.LEAST_MS", 0.0)
+    protocol = replace(BRIEF, energy_s=0.01)
+    cells = [Cell(CASE, "torch_naive", mode) for mode in ("fwd", "bwd")]
+    clocks = {"kernel": EagerStopwatch()}
+    options = {"protocol": protocol, "timings": ("kernel",), "stopwatches": clocks, "energy": Meter(answer)}
+    found = measured(cells, Watch(FREE), **options)
+    assert [m.status for m in latencies(found)] == [Status.OK, Status.OK]
+    (row,) = [m for m in found if m.metric == "energy_j"]  # of the forward alone
+    assert (row.mode, row.status, row.value, row.note) == ("fwd", status, value, note)
+    assert found.index(row) > max(found.index(m) for m in latencies(found))
 
 
 def test_the_time_of_the_samples_is_charged_to_sampling() -> None:
