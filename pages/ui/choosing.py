@@ -5,9 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 
-def one(
-    label: str, key: str, choices: list[str], default: str, help: str | None = None, names: dict | None = None
-) -> str:
+def one(label: str, key: str, choices: list[str], default: str, help: str | None = None) -> str:
     """The chosen value; an unknown one in the URL becomes the default.
 
     The URL leaves out a widget's own default, so the widget is given another choice as its default: then the value is
@@ -17,7 +15,4 @@ def one(
     if key in st.session_state or value not in choices:
         value = st.session_state[key] = value if value in choices else default
     other = next((place for place, choice in enumerate(choices) if choice != value), 0)
-    shown = (names or {}).get
-    return st.selectbox(
-        label, choices, index=other, key=key, bind="query-params", help=help, format_func=lambda c: shown(c, c)
-    )
+    return st.selectbox(label, choices, index=other, key=key, bind="query-params", help=help)

@@ -35,12 +35,14 @@ def two_runs() -> tuple[str, str] | None:
         return None
     pairs = store().rows(_SHARED)
     before, after = pairs[0] if pairs else (names[1], names[0])
-    titles = _titles(table.to_dict("records"))
+    titles = table.set_index("run_id")["title"]
     left, right = st.columns(2)
     with left:
-        first = choosing.one("Before", "first", names, before, names=titles)
+        first = choosing.one("Before", "first", names, before)
+        _title(titles[first])
     with right:
-        second = choosing.one("After", "second", names, after, "Judged against the one before.", names=titles)
+        second = choosing.one("After", "second", names, after, "Judged against the one before.")
+        _title(titles[second])
     return first, second
 
 
@@ -54,7 +56,7 @@ def two_implementations() -> tuple[str, str, str] | None:
     run_ids = table["run_id"].tolist()
     run_column, left, right = st.columns(3)
     with run_column:
-        run_id = choosing.one("Run", "of_run", run_ids, run_ids[0], names=_titles(table.to_dict("records")))
+        run_id = choosing.one("Run", "of_run", run_ids, run_ids[0])
     names = [name for (name,) in store().rows(_IMPLEMENTATIONS, [run_id])]
     if len(names) < 2:
         st.info("This run has speeds of one implementation only. Choose another.", icon=":material/inbox:")
@@ -79,9 +81,9 @@ def command(first: str, second: str, names: tuple[str | None, str | None] = (Non
     return f"python -m results compare {' '.join(sides)}"
 
 
-def _titles(rows: list[dict]) -> dict[str, str]:
-    said = {row["run_id"]: None if words.missing(row["title"]) else row["title"] for row in rows}
-    return {run_id: f"{run_id} · {title}" if title else run_id for run_id, title in said.items()}
+def _title(title: object) -> None:
+    if not words.missing(title):
+        st.caption(words.plain(title))
 
 
 @st.cache_resource(max_entries=12, show_spinner="Judging every cell")
