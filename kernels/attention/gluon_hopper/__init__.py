@@ -27,18 +27,23 @@ def attention(
     softmax_scale: float | None = None,
 ) -> torch.Tensor:
     """Attention as `kernels.registry.Attention` defines it. Raises UnsupportedCase for tensors it cannot take."""
-    _check(q, k, v)
-    from kernels.attention.gluon_hopper.plan import attend  # needs Gluon, which this package must import without
+    from kernels.attention.gluon_hopper import plan  # needs Gluon, which this package must import without
 
+    scale = 1 / math.sqrt(q.shape[-1] or 1) if softmax_scale is None else softmax_scale
+    if scale > 0:
+        known = plan.known_plan(q, k, v, causal, window_size, scale)
+        if known is not None:
+            return plan.attend_by(known, q, k, v)
+    check(q, k, v)
     if q.numel() == 0 or k.numel() == 0:
         return q * 0.0
-    scale = 1 / math.sqrt(q.shape[3]) if softmax_scale is None else softmax_scale
     if scale <= 0:  # the kernel takes the maximum of a row before it scales
         q, scale = (-q, -scale) if scale < 0 else (q * 0.0, 1.0)
-    return attend(q, k, v, causal, window_size, scale)
+    return plan.attend(q, k, v, causal, window_size, scale)
 
 
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Raises UnsupportedCase for tensors that the kernels cannot take."""
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} of {q.dtype}, {k.dtype}, {v.dtype}"
     problems = (
         (q.dim() != 4 or k.dim() != 4, "q, k and v must be (batch, heads, seqlen, head_dim)"),

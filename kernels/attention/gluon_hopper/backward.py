@@ -30,6 +30,10 @@ from kernels.attention.gluon_hopper.shim import (
 
 @gluon.jit
 def producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):
+    """Load the keys and values of the program once, then each block of queries with its lse, dout and delta.
+
+    Also feeds the consumers of `backward_wide`.
+    """
     q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
     kv_full, q_full, q_empty, do_full, do_empty = barriers

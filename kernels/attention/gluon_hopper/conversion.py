@@ -5,9 +5,13 @@ import triton.language as tl
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "padded_q"])
-def prepare_kernel(out, dout, lse, lse_padded, delta_padded, out_b, out_h, out_m, do_b, do_h, do_m, num_heads, seqlen_q,
-                   padded_q, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):  # fmt: skip
-    """delta and a copy of lse, padded to whole tiles by rows that weigh nothing (lse = +inf, delta = 0)."""
+def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, out_h, out_m, do_b, do_h, do_m,
+                   num_heads, seqlen_q, padded_q, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+                   ZEROS: tl.constexpr):  # fmt: skip
+    """delta and a copy of lse, padded to whole tiles by rows that weigh nothing (lse = +inf, delta = 0).
+
+    And zeros in the `ZEROS` numbers of dQ's fragments that belong to these rows.
+    """
     head = tl.program_id(0).to(tl.int64)
     batch = head // num_heads
     h = head - batch * num_heads
@@ -21,6 +25,9 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, out_b, out_h, out_m
     tl.store(delta_padded + head * padded_q + rows, delta, rows < padded_q)
     value = tl.load(lse + head * seqlen_q + rows, inside, float("inf"))
     tl.store(lse_padded + head * padded_q + rows, value, rows < padded_q)
+    if ZEROS:
+        place = (head * tl.num_programs(1) + tl.program_id(1)) * ZEROS
+        tl.store(fragments + place + tl.arange(0, ZEROS), tl.zeros([ZEROS], tl.float32))
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m"])

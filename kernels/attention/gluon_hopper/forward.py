@@ -16,46 +16,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.attention.gluon_hopper.masks import hide_keys, key_blocks
+from kernels.attention.gluon_hopper.order import rounds, tile, work
 from kernels.attention.gluon_hopper.shim import hold_before_wait, tma_load, tma_store, turn_give, turn_wait
-
-
-@gluon.jit
-def _rounds(n_tiles):
-    """How many tiles this program takes: the direction turns every round, so the last one may start from its end."""
-    programs = gl.num_programs(0)
-    full = n_tiles // programs
-    place = gl.program_id(0)
-    if full % 2 == 1:
-        place = programs - 1 - place
-    return full + (place < n_tiles - full * programs).to(gl.int32)
-
-
-@gluon.jit
-def _tile(turn, n_m, n_heads, heads_together, BY_LENGTH: gl.constexpr):
-    """The query tile and head of this program's turn-th tile.
-
-    With `BY_LENGTH` (causal) the tiles of a group of heads come by length, falling and rising from group to group
-    and falling in the last, so that every round deals nearly equal tiles; a group's keys and values fit in L2.
-    """
-    programs = gl.num_programs(0)
-    place = gl.program_id(0)
-    if turn % 2 == 1:
-        place = programs - 1 - place
-    index = turn * programs + place
-    if BY_LENGTH:
-        group = index // (heads_together * n_m)
-        first = group * heads_together
-        index -= first * n_m
-        width = gl.minimum(heads_together, n_heads - first)
-        m = index // width
-        head = first + index - m * width
-        groups_after = (n_heads - 1) // heads_together - group
-        if groups_after % 2 == 0:
-            m = n_m - 1 - m
-    else:
-        head = index // n_m
-        m = index - head * n_m
-    return m, head
+from kernels.attention.gluon_hopper.softmax import first_softmax, softmax
 
 
 @gluon.jit
@@ -65,8 +28,8 @@ def _producer(q_desc, k_desc, v_desc, memory, sizes,
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
     count = 0
-    for turn in range(_rounds(n_tiles)):
-        m, head = _tile(turn, n_m, n_heads, heads_together, CAUSAL and not WINDOW)
+    for turn in range(rounds(n_tiles)):
+        m, head = tile(turn, n_m, n_heads, heads_together, CAUSAL and not WINDOW)
         batch = head // num_heads
         h = head - batch * num_heads
         h_kv = h // group_size
@@ -92,29 +55,18 @@ def _producer(q_desc, k_desc, v_desc, memory, sizes,
 
 
 @gluon.jit
-def _softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: gl.constexpr):
-    """One step of the running softmax, in powers of two."""
-    m_new = gl.maximum(m_i, gl.max(s, 1) * scale)
-    m_used = m_new
-    if MASKED:
-        m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
-    alpha = gl.exp2(m_i - m_used)
-    p = gl.exp2(s * scale - m_used[:, None])
-    l_i = l_i * alpha + gl.sum(p, 1)
-    return gl.convert_layout(p.to(dtype), layout, assert_trivial=True), m_new, l_i, alpha
-
-
-@gluon.jit
 def _first_scores(consumer: gl.constexpr, turn, turns, count, memory, ROWS: gl.constexpr, BLOCK_N: gl.constexpr,
-                  HEAD_DIM: gl.constexpr, Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr):  # fmt: skip
+                  HEAD_DIM: gl.constexpr, Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr,
+                  WAIT: gl.constexpr):  # fmt: skip
     """Begin a tile's product with its first keys; beyond the last tile, one that nobody reads."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     slot = count % KV_SLOTS
     q_slot = consumer * Q_SLOTS + turn % Q_SLOTS
-    if turn < turns:
-        mbarrier.wait(q_full.index(q_slot), (turn // Q_SLOTS) & 1)
-        mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
+    if WAIT:  # noqa: SIM102 - decided at compile time
+        if turn < turns:
+            mbarrier.wait(q_full.index(q_slot), (turn // Q_SLOTS) & 1)
+            mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
     k_t = k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
     return warpgroup_mma(q_s.index(q_slot).reshape([ROWS, HEAD_DIM]), k_t, zero, use_acc=False, is_async=True)
@@ -123,7 +75,8 @@ def _first_scores(consumer: gl.constexpr, turn, turns, count, memory, ROWS: gl.c
 @gluon.jit
 def _block(consumer: gl.constexpr, j, count, q, p, out, m_i, l_i, memory, diagonal, seqlen_k, window, scale,
            ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, KV_SLOTS: gl.constexpr,
-           CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+           CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr, MASKED: gl.constexpr,
+           LANES: gl.constexpr):  # fmt: skip
     """Scores of key block j while the weights of the block before it meet their values."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
@@ -148,12 +101,39 @@ def _block(consumer: gl.constexpr, j, count, q, p, out, m_i, l_i, memory, diagon
     mbarrier.arrive(k_empty.index(slot), count=1)
     if MASKED:
         s = hide_keys(s, -float("inf"), j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
-    p_new, m_i, l_i, alpha = _softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
+    p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED, LANES)
     l_i = hold_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
     mbarrier.arrive(v_empty.index(last), count=1)
     out = out * gl.convert_layout(alpha, gl.SliceLayout(1, out_layout))[:, None]
     return count, p_new, out, m_i, l_i
+
+
+@gluon.jit
+def _pass_on(count, memory, KV_SLOTS: gl.constexpr):
+    """Hand back a block of keys and values without having used it."""
+    q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
+    slot = count % KV_SLOTS
+    phase = (count // KV_SLOTS) & 1
+    mbarrier.wait(k_full.index(slot), phase)
+    mbarrier.arrive(k_empty.index(slot), count=1)
+    mbarrier.wait(v_full.index(slot), phase)
+    mbarrier.arrive(v_empty.index(slot), count=1)
+    return count + 1
+
+
+@gluon.jit
+def _pass_values_and_next_keys(count, memory, KV_SLOTS: gl.constexpr):
+    """Hand back the values of a block whose keys have been handed back, and the keys of the next block."""
+    q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
+    slot = count % KV_SLOTS
+    mbarrier.wait(v_full.index(slot), (count // KV_SLOTS) & 1)
+    mbarrier.arrive(v_empty.index(slot), count=1)
+    count += 1
+    slot = count % KV_SLOTS
+    mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
+    mbarrier.arrive(k_empty.index(slot), count=1)
+    return count
 
 
 @gluon.jit
@@ -168,62 +148,85 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
     out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, out_layout, 2)
     row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
+    LANES: gl.constexpr = CONSUMERS == 2  # three have 160 registers a thread and would spill
     if TURNS and consumer == 1:
         turn_give(0)
-    turns = _rounds(n_tiles)
+    turns = rounds(n_tiles)
+    head, row, low, left, right, high, skipped = work(
+        consumer, 0, sizes, ROWS, BLOCK_N, CONSUMERS, CAUSAL, WINDOW, TURNS)  # fmt: skip
     count = 0
+    for _i in range(skipped):
+        count = _pass_on(count, memory, KV_SLOTS)
     if TURNS:
         turn_wait(consumer)
-    s_token = _first_scores(consumer, 0, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS)
+    s_token = _first_scores(consumer, 0, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS, True)
     if TURNS:
         turn_give(1 - consumer)
     s = warpgroup_mma_wait(0, deps=(s_token,))
-    mbarrier.arrive(k_empty.index(0), count=1)
+    mbarrier.arrive(k_empty.index(count % KV_SLOTS), count=1)
     for turn in range(turns):
-        m, head = _tile(turn, n_m, n_heads, heads_together, CAUSAL and not WINDOW)
-        low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
-        row = (m * CONSUMERS + consumer) * ROWS
         diagonal = row + seqlen_k - seqlen_q
         q_slot = consumer * Q_SLOTS + turn % Q_SLOTS
         q = q_s.index(q_slot).reshape([ROWS, HEAD_DIM])
-        m_i = gl.full([ROWS], -float("inf"), gl.float32, row_layout)
-        l_i = gl.full([ROWS], 0.0, gl.float32, row_layout)
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, out_layout)
         if MASKED:
             s = hide_keys(s, -float("inf"), (high - 1) * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
-        p, m_i, l_i, alpha = _softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
+        p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, MASKED, LANES)
         if Q_SLOTS > 1:  # noqa: SIM102 - decided at compile time
             if turn > 0:  # the output of the tile before has left its slot by now
                 tma.store_wait(0)
                 mbarrier.arrive(q_empty.index(consumer * Q_SLOTS + (turn - 1) % Q_SLOTS), count=1)
+        if not TURNS:  # noqa: SIM102
+            if row >= seqlen_q:  # rows beyond the end: the blocks are the other consumers'
+                for _i in range(low, high - 1):
+                    count = _pass_values_and_next_keys(count, memory, KV_SLOTS)
+                low, left, right, high = low, low, low, low + 1
         if CAUSAL or WINDOW:
             for i in range(right, high - 1):
                 count, p, out, m_i, l_i = _block(
                     consumer, high - 2 - (i - right), count, q, p, out, m_i, l_i, memory, diagonal, seqlen_k, window,
-                    scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True)  # fmt: skip
+                    scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True, LANES)  # fmt: skip
         for i in range(left, right):
             count, p, out, m_i, l_i = _block(
                 consumer, right - 1 - (i - left), count, q, p, out, m_i, l_i, memory, diagonal, seqlen_k, window,
-                scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, False)  # fmt: skip
+                scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, False, LANES)  # fmt: skip
         if WINDOW:
             for i in range(low, left):
                 count, p, out, m_i, l_i = _block(
                     consumer, left - 1 - (i - low), count, q, p, out, m_i, l_i, memory, diagonal, seqlen_k, window,
-                    scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True)  # fmt: skip
+                    scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True, LANES)  # fmt: skip
         slot = count % KV_SLOTS
         mbarrier.wait(v_full.index(slot), (count // KV_SLOTS) & 1)
         count += 1
+        this_head, this_row = head, row
+        if TURNS:  # while the other consumer has the tensor cores
+            head, row, low, left, right, high, skipped = work(
+                consumer, turn + 1, sizes, ROWS, BLOCK_N, CONSUMERS, CAUSAL, WINDOW, TURNS)  # fmt: skip
+        if Q_SLOTS > 1 and TURNS:  # noqa: SIM102
+            if turn + 1 < turns:  # for the next tile's tensors before our turn, not within it
+                mbarrier.wait(q_full.index(consumer * Q_SLOTS + (turn + 1) % Q_SLOTS), ((turn + 1) // Q_SLOTS) & 1)
+                mbarrier.wait(k_full.index(count % KV_SLOTS), (count // KV_SLOTS) & 1)
         if TURNS:
             turn_wait(consumer)
         out_token = warpgroup_mma(p, v_s.index(slot).reshape([BLOCK_N, HEAD_DIM]), out, is_async=True)
+        if not TURNS:
+            head, row, low, left, right, high, skipped = work(
+                consumer, turn + 1, sizes, ROWS, BLOCK_N, CONSUMERS, CAUSAL, WINDOW, TURNS)  # fmt: skip
         if Q_SLOTS > 1:  # the next tile's first product runs while this tile's output is stored
+            if not TURNS:  # noqa: SIM102
+                if turn + 1 < turns:
+                    for _i in range(skipped):
+                        count = _pass_on(count, memory, KV_SLOTS)
             s_token = _first_scores(
-                consumer, turn + 1, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS)  # fmt: skip
+                consumer, turn + 1, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS,
+                not TURNS or Q_SLOTS == 1)  # fmt: skip
         if TURNS:
             turn_give(1 - consumer)
-        rows = row + gl.arange(0, ROWS, row_layout)
+        rows = this_row + gl.arange(0, ROWS, row_layout)
+        if LANES:
+            l_i = gl.convert_layout(gl.sum(l_i, 1), row_layout)
         log_sum = gl.where(l_i == 0.0, float("inf"), m_i + gl.log2(l_i))  # +inf: no key was seen, no weight later
-        gl.store(lse + head.to(gl.int64) * seqlen_q + rows, log_sum, mask=rows < seqlen_q)
+        gl.store(lse + this_head.to(gl.int64) * seqlen_q + rows, log_sum, mask=rows < seqlen_q)
         inverse = 1.0 / gl.where(l_i == 0.0, 1.0, l_i)
         if Q_SLOTS > 1:
             out, p = warpgroup_mma_wait(1, deps=(out_token, p))
@@ -233,13 +236,14 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
         out = out * gl.convert_layout(inverse, gl.SliceLayout(1, out_layout))[:, None]
         q.store(out.to(dtype))  # the queries have been read: their slot takes the output to the copy engine
         fence_async_shared()
-        batch = head // num_heads
-        tma_store(out_desc, [batch, head - batch * num_heads, row, 0], q_s.index(q_slot))
+        batch = this_head // num_heads
+        tma_store(out_desc, [batch, this_head - batch * num_heads, this_row, 0], q_s.index(q_slot))
         if Q_SLOTS == 1:
             tma.store_wait(0)
             mbarrier.arrive(q_empty.index(q_slot), count=1)
             s_token = _first_scores(
-                consumer, turn + 1, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS)  # fmt: skip
+                consumer, turn + 1, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS,
+                not TURNS or Q_SLOTS == 1)  # fmt: skip
         s = warpgroup_mma_wait(0, deps=(s_token,))
         mbarrier.arrive(k_empty.index(count % KV_SLOTS), count=1)
     tma.store_wait(0)

@@ -54,12 +54,14 @@ class _Backward:
         self.q, self.dq, self.dout = (Descriptor(x, block_q) for x in (q, plan.new(q), dout))
         self.k, self.v = Descriptor(k, block_kv), Descriptor(v, block_kv)
         self.dk, self.dv = Descriptor(plan.new(k), block_kv), Descriptor(plan.new(v), block_kv)
-        self.row = Descriptor(self.rows()[0], [self.tiles.block_m])
-        self._prepare = Launch(prepare_kernel, (plan.n_heads, self.n_m, 1), plan.device)
-        self._prepare_rest = (
+        self.n_rows = plan.n_heads * self.padded_q
+        self.row = Descriptor(self.row_of(q), [self.tiles.block_m])
+        zeros = self.tiles.fragments * FRAGMENT
+        rest = (
             *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q),
-            *(self.tiles.block_m, plan.head_dim, plan.size),
+            *(self.tiles.block_m, plan.head_dim, plan.size, zeros),
         )
+        self.prepare = Launch(prepare_kernel, (plan.n_heads, self.n_m, 1), plan.device, [None] * 6, rest)
         self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
         self.scales = (plan.softmax_scale * LOG2_E, plan.softmax_scale)
         self.constants = (
@@ -67,20 +69,14 @@ class _Backward:
             *(plan.causal, plan.window_size > 0, plan.masked(self.tiles.block_n)),
         )
 
-    def rows(self) -> torch.Tensor:
-        """Room for lse and delta, padded to whole tiles."""
-        return torch.empty(2, self.plan.n_heads * self.padded_q, dtype=torch.float32, device=self.plan.device)
+    def row_of(self, like: torch.Tensor) -> torch.Tensor:
+        """Room for lse or delta, padded to whole tiles."""
+        return like.new_empty(self.n_rows, dtype=torch.float32)
 
-    def prepare(self, out: torch.Tensor, lse: torch.Tensor, dout: torch.Tensor) -> torch.Tensor:
-        """lse and delta = rowsum(dout x out)."""
-        rows = self.rows()
-        self._prepare(out, dout, lse, rows[0], rows[1], *self._prepare_rest)
-        return rows
-
-    def over_keys(self, kernel: Any) -> Launch:
+    def over_keys(self, kernel: Any, makers: tuple[Descriptor | None, ...], rest: tuple[Any, ...]) -> Launch:
         """A launch with a program for each tile of keys."""
         tiles = -(-self.plan.seqlen_k // self.tiles.block_n)
-        return Launch(kernel, (tiles, self.plan.num_kv_heads, self.plan.batch), self.plan.device)
+        return Launch(kernel, (tiles, self.plan.num_kv_heads, self.plan.batch), self.plan.device, makers, rest)
 
 
 class NarrowBackward(_Backward):
@@ -88,15 +84,18 @@ class NarrowBackward(_Backward):
 
     def __init__(self, plan: Shape, q: torch.Tensor, *others: torch.Tensor) -> None:
         super().__init__(plan, q, *others)
-        self._n_fragments = plan.n_heads * self.n_m * self.tiles.fragments
-        self._fragment = Descriptor(self._fragments(), [FRAGMENT // 256, 256])
-        self._main = self.over_keys(backward_kernel)
-        self._main_rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
-        self._finish = Launch(finish_kernel, (plan.n_heads, self.n_m * self.tiles.fragments, 1), plan.device)
-        self._finish_rest = (
+        n_fragments = plan.n_heads * self.n_m * self.tiles.fragments
+        self._fragments_shape = (n_fragments * (FRAGMENT // 256), 256)
+        fragment = Descriptor(q.new_empty(self._fragments_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
+        makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
+        rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
+        self._main = self.over_keys(backward_kernel, makers, rest)
+        rest = (
             *(*plan.new(q).stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
             *(self.tiles.block_m, self.tiles.fragments, plan.head_dim),
         )
+        grid = (plan.n_heads, self.n_m * self.tiles.fragments, 1)
+        self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest)
 
     def __call__(
         self,
@@ -108,18 +107,12 @@ class NarrowBackward(_Backward):
         dout: torch.Tensor,
     ) -> Tensors:
         dq, dk, dv = self.plan.new(q), self.plan.new(k), self.plan.new(v)
-        fragments = self._fragments()
-        lse, delta = self.prepare(out, lse, dout)
-        self._main(
-            *(self.q(q), self.k(k), self.v(v), self.dout(dout), self._fragment(fragments), self.dk(dk), self.dv(dv)),
-            *(self.row(lse), self.row(delta), *self._main_rest),
-        )
-        self._finish(fragments, dq, *self._finish_rest)
+        fragments = q.new_empty(self._fragments_shape, dtype=torch.float32)
+        padded, delta = self.row_of(q), self.row_of(q)
+        self.prepare(out, dout, lse, padded, delta, fragments)
+        self._main(q, k, v, dout, fragments, dk, dv, padded, delta)
+        self._finish(fragments, dq)
         return dq, dk, dv
-
-    def _fragments(self) -> torch.Tensor:
-        shape = (self._n_fragments * (FRAGMENT // 256), 256)
-        return torch.zeros(shape, dtype=torch.float32, device=self.plan.device)
 
 
 class WideBackward(_Backward):
@@ -127,11 +120,12 @@ class WideBackward(_Backward):
 
     def __init__(self, plan: Shape, *tensors: torch.Tensor) -> None:
         super().__init__(plan, *tensors)
-        self._keys = self.over_keys(wide_keys_kernel)
-        self._keys_rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
-        tiles = -(-plan.seqlen_q // (2 * self.tiles.block_m))
-        self._queries = Launch(wide_queries_kernel, (tiles, plan.num_heads, plan.batch), plan.device)
-        self._queries_rest = (*self.sizes, plan.window_size, *self.scales, *self.constants)
+        inputs = (self.q, self.k, self.v, self.dout)
+        rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
+        self._keys = self.over_keys(wide_keys_kernel, (*inputs, self.dk, self.dv, self.row, self.row), rest)
+        rest = (*self.sizes, plan.window_size, *self.scales, *self.constants)
+        grid = (-(-plan.seqlen_q // (2 * self.tiles.block_m)), plan.num_heads, plan.batch)
+        self._queries = Launch(wide_queries_kernel, grid, plan.device, (*inputs, self.dq, None, None), rest)
 
     def __call__(
         self,
@@ -143,8 +137,8 @@ class WideBackward(_Backward):
         dout: torch.Tensor,
     ) -> Tensors:
         dq, dk, dv = self.plan.new(q), self.plan.new(k), self.plan.new(v)
-        lse, delta = self.prepare(out, lse, dout)
-        inputs = (self.q(q), self.k(k), self.v(v), self.dout(dout))
-        self._keys(*inputs, self.dk(dk), self.dv(dv), self.row(lse), self.row(delta), *self._keys_rest)
-        self._queries(*inputs, self.dq(dq), lse, delta, *self._queries_rest)
+        padded, delta = self.row_of(q), self.row_of(q)
+        self.prepare(out, dout, lse, padded, delta, delta)  # no fragments to fill with zeros
+        self._keys(q, k, v, dout, dk, dv, padded, delta)
+        self._queries(q, k, v, dout, dq, padded, delta)
         return dq, dk, dv

@@ -1,34 +1,22 @@
 """Launching with little host work: what depends on a shape alone is made once, and a call only fills in addresses.
 
-`JITFunction.run` binds and hashes every argument of every call and a descriptor checks itself whenever it is made:
-together over 100 us for these kernels on the H200's host, more than the kernels of short sequences take.
+`JITFunction.run` binds and hashes every argument of every call, a descriptor checks itself whenever it is made, and
+Triton encodes it anew at every launch: together over 100 us for these kernels on the H200's host, more than the kernels
+of short sequences take.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import triton
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
-
-
-class Launch:
-    """A kernel on a fixed grid, for arguments that differ only in their addresses."""
-
-    def __init__(self, kernel: Any, grid: tuple[int, int, int], device: torch.device) -> None:
-        self._kernel, self._grid, self._device = kernel, grid, device.index
-        self._run: Any = None
-
-    def __call__(self, *arguments: Any) -> None:
-        if self._run is None:  # compiles, launches and gives the compiled kernel
-            compiled = self._kernel[self._grid](*arguments, num_warps=4)
-            self._run, self._function, self._metadata = compiled.run, compiled.function, compiled.packed_metadata
-            return
-        stream = torch._C._cuda_getCurrentRawStream(self._device)
-        self._run(*self._grid, stream, self._function, self._metadata, None, None, None, *arguments)
+_MAX_ENCODED = 64  # addresses whose encoded descriptor a launch remembers; a caching allocator gives few
 
 
 class Descriptor:
@@ -47,6 +35,85 @@ class Descriptor:
         descriptor = object.__new__(TensorDescriptor)
         vars(descriptor).update(self._fields, base=x)
         return descriptor
+
+
+class Launch:
+    """A kernel on a fixed grid, for tensors that differ only in their addresses.
+
+    `makers`: a tensor's Descriptor, or None where the kernel takes its address; `rest`: the arguments after them.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        grid: tuple[int, int, int],
+        device: torch.device,
+        makers: Sequence[Descriptor | None],
+        rest: tuple[Any, ...],
+    ) -> None:
+        self._kernel, self._grid, self._device = kernel, grid, device.index
+        self._makers, self._rest = tuple(makers), rest
+        self._run: Any = None
+        self._encoded: list[tuple[Descriptor | None, dict[int, list[Any]], Any]] = []
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        if self._run is None:  # compiles, launches and gives the compiled kernel
+            self._remember(self._kernel[self._grid](*self._described(tensors), num_warps=4))
+            return
+        stream = torch._C._cuda_getCurrentRawStream(self._device)
+        arguments = self._flat(tensors) if self._encoded else self._described(tensors)
+        self._run(*self._grid, stream, *self._first, *arguments)
+
+    def _remember(self, compiled: Any) -> None:
+        run, hooks = compiled.run, (compiled.packed_metadata, None, None, None)
+        flat = _flat_launcher(run)
+        if flat is None:
+            self._run, self._first = run, (compiled.function, *hooks)
+            return
+        self._run, descriptions = flat
+        self._first = (compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *hooks)
+        left = iter(descriptions)
+        self._encoded = [(make, {}, next(left) if make else None) for make in self._makers]
+
+    def _described(self, tensors: tuple[torch.Tensor, ...]) -> list[Any]:
+        return [*(make(x) if make else x for make, x in zip(self._makers, tensors, strict=True)), *self._rest]
+
+    def _flat(self, tensors: tuple[torch.Tensor, ...]) -> list[Any]:
+        """The arguments with descriptors in the encoded form, which depends on nothing but the address."""
+        arguments: list[Any] = []
+        for x, (make, known, description) in zip(tensors, self._encoded, strict=True):
+            if make is None:
+                arguments.append(x)
+                continue
+            address = x.data_ptr()
+            encoded = known.get(address)
+            if encoded is None:
+                if len(known) >= _MAX_ENCODED:
+                    known.clear()
+                encoded = known[address] = _encode(make(x), description)
+            arguments += encoded
+        arguments += self._rest
+        return arguments
+
+
+def _flat_launcher(run: Any) -> tuple[Any, list[Any]] | None:
+    """Triton 3.6's launcher below the function that encodes descriptors, and what that is told of each of them.
+
+    None on later versions, whose launcher takes other arguments.
+    """
+    if not triton.__version__.startswith("3.6.") or run.global_scratch_size or run.profile_scratch_size:
+        return None
+    launch = run.launch
+    if not hasattr(launch, "__closure__"):
+        return launch, []
+    cells = dict(zip(launch.__code__.co_freevars, (cell.cell_contents for cell in launch.__closure__), strict=True))
+    return cells["launcher"], cells["tensordesc_meta"]
+
+
+def _encode(descriptor: TensorDescriptor, description: Any) -> list[Any]:
+    from triton.backends.nvidia.driver import make_tensordesc_arg  # has this form in Triton 3.6
+
+    return make_tensordesc_arg(descriptor, description)
 
 
 def is_addressable(x: torch.Tensor) -> bool:

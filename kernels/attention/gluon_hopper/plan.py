@@ -26,24 +26,45 @@ def attend(
     if plan is None:
         q, k, v = addressable(q), addressable(k), addressable(v)
         plan = plan_of(q, k, v, causal, window_size, softmax_scale)
+    return attend_by(plan, q, k, v)
+
+
+def attend_by(plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention by the plan of these tensors; gradients flow if any of them wants one."""
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return _Attention.apply(q, k, v, plan)
-    return plan.forward(q, k, v)[0]
+    return plan.output(q, k, v)
+
+
+def known_plan(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
+) -> Plan | None:
+    """The plan that an earlier call with such tensors made, if one did."""
+    if (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
+        return None
+    return _PLANS.get(_key(q, k, v, causal, window_size, softmax_scale))
 
 
 def plan_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
 ) -> Plan | None:
     """The plan of these shapes and strides, or None if the copy engine cannot address them."""
-    if (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
-        return None
-    key = (q.dtype, q.device, q.shape, k.shape, q.stride(), k.stride(), v.stride(), causal, window_size, softmax_scale)
-    plan = _PLANS.get(key)
+    plan = known_plan(q, k, v, causal, window_size, softmax_scale)
     if plan is None and all(map(is_addressable, (q, k, v))):
         if len(_PLANS) >= _MAX_PLANS:
             _PLANS.clear()
-        plan = _PLANS[key] = Plan(q, k, v, causal, window_size, softmax_scale)
+        plan = Plan(q, k, v, causal, window_size, softmax_scale)
+        _PLANS[_key(q, k, v, causal, window_size, softmax_scale)] = plan
     return plan
+
+
+def _key(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
+) -> tuple[Any, ...]:
+    return (
+        *(q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.shape, k.shape, v.shape),
+        *(q.stride(), k.stride(), v.stride(), causal, window_size, softmax_scale),
+    )
 
 
 class _Attention(torch.autograd.Function):
@@ -82,19 +103,21 @@ class Plan:
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
         self._backwards: dict[tuple[int, ...], NarrowBackward | WideBackward] = {}
         tiles = tuning.forward_tiles(self.size, self.seqlen_q, causal, window_size > 0)
-        self._q, self._out = (Descriptor(x, [1, 1, tuning.ROWS, self.size]) for x in (q, self.new(q)))
-        self._k, self._v = (Descriptor(x, [1, 1, tiles.block_n, self.size]) for x in (k, v))
+        self._as_like = not self.head_dim % 8 and all(map(_is_dense, (q, k, v)))
+        self._lse_shape = q.shape[:3]
+        rows, keys = [1, 1, tuning.ROWS, self.size], [1, 1, tiles.block_n, self.size]
+        makers = (*map(Descriptor, (q, k, v, self.new(q)), (rows, keys, keys, rows)), None)
         n_m = -(-self.seqlen_q // (tuning.ROWS * tiles.consumers))
         n_tiles = n_m * self.n_heads
         programs = min(n_tiles, torch.cuda.get_device_properties(q.device).multi_processor_count)
-        self._launch = Launch(forward_kernel, (programs, 1, 1), q.device)
         together = tuning.heads_together(self.seqlen_k, self.size, self.group_size, self.n_heads)
-        self._rest = (
+        rest = (
             *(n_tiles, n_m, self.num_heads, self.n_heads, self.group_size, together),
             *(self.seqlen_q, self.seqlen_k, window_size, softmax_scale * LOG2_E),
             *(tuning.ROWS, tiles.block_n, self.size, tiles.consumers, tiles.q_slots, tiles.kv_slots),
             *(causal, window_size > 0, tiles.turns, self.masked(tiles.block_n), tiles.registers),
         )
+        self._launch = Launch(forward_kernel, (programs, 1, 1), q.device, makers, rest)
 
     def masked(self, block_n: int) -> bool:
         """Whether any block of keys needs a mask."""
@@ -103,10 +126,14 @@ class Plan:
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The output, and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
         out = self.new(q)
-        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=self.device)
+        lse = q.new_empty(self._lse_shape, dtype=torch.float32)
         with _device_guard(self.device):
-            self._launch(self._q(q), self._k(k), self._v(v), self._out(out), lse, *self._rest)
+            self._launch(q, k, v, out, lse)
         return out, lse
+
+    def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """The output alone."""
+        return self.forward(q, k, v)[0]
 
     def backward(
         self,
@@ -128,7 +155,11 @@ class Plan:
 
     def new(self, like: torch.Tensor) -> torch.Tensor:
         """Room for a result with the shape and order of dimensions of `like`."""
-        return torch.empty_like(like) if like.is_contiguous() and not self.head_dim % 8 else empty_addressable(like)
+        return torch.empty_like(like) if self._as_like else empty_addressable(like)
+
+
+def _is_dense(x: torch.Tensor) -> bool:
+    return torch.empty_like(x, device="meta").stride() == x.stride()
 
 
 class _NoGuard:

@@ -53,7 +53,7 @@ def forward_tiles(head_dim: int, seqlen_q: int, causal: bool, window: bool) -> F
 
     At head_dim 64 tiles of 192 rows waste more at the diagonal and the end; with a window they spill 2.6 KB.
     """
-    short = window or seqlen_q <= (2048 if causal else 512)
+    short = window or seqlen_q <= (2048 if causal else 1024)
     return SHORT_64 if head_dim == 64 and short else FORWARD[head_dim]
 
 
