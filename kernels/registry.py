@@ -130,7 +130,7 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
 @cache
 def implementations() -> dict[str, Implementation]:
     """All implementations by name, in the order of their files; a file or package offers a tuple IMPLEMENTATIONS."""
-    import kernels.attention as folder
+    folder = importlib.import_module("kernels.attention")  # `kernels.attention` is the front door, a function
 
     found: dict[str, Implementation] = {}
     for module in sorted(pkgutil.iter_modules(folder.__path__), key=lambda m: m.name):

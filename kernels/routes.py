@@ -1,0 +1,140 @@
+"""Which of our kernels a problem takes, by a table of measurements, and the plans that launch them.
+
+Both packages agree on what passes from a forward to a backward (out, and the base-2 logsumexp, +inf for a row that sees
+no key), so each direction takes the one that is faster there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+MAX_HEAD_DIM = 256
+MIN_CAPABILITY = (8, 0)
+HOPPER = (9, 0)
+TRITON = importlib.util.find_spec("triton") is not None
+
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class From:
+    """From how many query rows in all (batch x num_heads x seqlen_q) and keys on gluon_hopper is the faster one."""
+
+    rows: int
+    keys: int
+
+
+# (direction, head_dim up to): measured on an H200, kernels/attention/gluon_hopper/NOTES.md, step 5
+GLUON_HOPPER = {
+    ("forward", 64): From(rows=32768, keys=128),
+    ("forward", 128): From(rows=16384, keys=512),
+    ("forward", 256): From(rows=8192, keys=128),
+    ("backward", 64): From(rows=16384, keys=256),
+    ("backward", 128): From(rows=16384, keys=256),
+    ("backward", 256): From(rows=8192, keys=128),
+}
+
+
+@dataclass(frozen=True)
+class Route:
+    """How tensors of one shape, stride and alignment are computed."""
+
+    prepare: Callable[[torch.Tensor], torch.Tensor] | None  # copies what the kernels cannot address; None: nothing
+    output: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # out alone
+    forward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # out and lse
+    backward: Callable[..., Tensors]  # q, k, v, out, lse, dout to dq, dk, dv
+
+
+def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Whether any kernel of ours computes these tensors; what they do not belong together in is not asked here."""
+    return (
+        q.device.type == "cuda"
+        and q.dim() == k.dim() == 4
+        and q.dtype in DTYPES
+        and q.dtype == k.dtype == v.dtype
+        and k.shape == v.shape
+        and 0 < q.shape[3] <= MAX_HEAD_DIM
+        and TRITON
+        and _capability(q.device) >= MIN_CAPABILITY
+    )
+
+
+def route(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> Route:
+    """The kernels for these tensors. Raises UnsupportedCase if they do not belong together."""
+    names = {direction: name(direction, q, k, softmax_scale) for direction in ("forward", "backward")}
+    prepare = _addressable if "gluon_hopper" in names.values() else _contiguous_rows
+    ready = tuple(map(prepare, (q, k, v)))
+    plans = {each: _PLANS[each](*ready, causal, window_size, softmax_scale) for each in set(names.values())}
+    forward, backward = plans[names["forward"]], plans[names["backward"]]
+    addressable = all(a is b for a, b in zip(ready, (q, k, v), strict=True))
+    return Route(None if addressable else prepare, forward[0], forward[1], backward[2])
+
+
+def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float | None) -> str:
+    """The implementation that computes a direction of tensors that `takes` accepts."""
+    if q.dtype == torch.float32 or (softmax_scale is not None and softmax_scale <= 0):
+        return "triton_fa2"
+    if q.device.type != "cuda" or _capability(q.device) != HOPPER or not _has_gluon():
+        return "triton_fa2"
+    least = next(entry for (way, size), entry in GLUON_HOPPER.items() if way == direction and q.shape[3] <= size)
+    rows = q.shape[0] * q.shape[1] * q.shape[2]
+    return "gluon_hopper" if rows >= least.rows and k.shape[2] >= least.keys else "triton_fa2"
+
+
+def _triton_fa2(*arguments: Any) -> tuple[Callable[..., Any], ...]:
+    from kernels.attention.triton_fa2.plan import Plan
+
+    plan = Plan(*arguments, "ieee")
+    return plan.forward, plan.forward_with_lse, plan.backward
+
+
+def _gluon_hopper(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> tuple[Callable[..., Any], ...]:
+    from kernels.attention.gluon_hopper import check
+    from kernels.attention.gluon_hopper.plan import Plan
+
+    check(q, k, v)
+    plan = Plan(q, k, v, causal, window_size, q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale)
+    return plan.output, plan.forward, plan.backward
+
+
+_PLANS = {"triton_fa2": _triton_fa2, "gluon_hopper": _gluon_hopper}
+
+
+def _addressable(x: torch.Tensor) -> torch.Tensor:
+    from kernels.attention.gluon_hopper.launch import addressable
+
+    return addressable(x)
+
+
+def _contiguous_rows(x: torch.Tensor) -> torch.Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _capability(device: torch.device) -> tuple[int, int]:
+    properties = torch.cuda.get_device_properties(device)  # a call that torch.compile knows the answer of
+    return properties.major, properties.minor
+
+
+@cache
+def _has_gluon() -> bool:
+    from kernels.attention.gluon_hopper import IMPLEMENTATIONS
+    from kernels.registry import Device
+
+    implementation = IMPLEMENTATIONS[0]
+    anything = Device(type="cuda", name="", compute_capability=HOPPER)
+    return implementation.unavailable is None and implementation.refuses(_AnyCase(), anything) is None
+
+
+class _AnyCase:
+    head_dim = head_dim_v = None
