@@ -80,8 +80,9 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
         value = getattr(filters, name)
         if name in without or value in (None, ()):
             continue
-        conditions.append(f"({column}) IN ?" if isinstance(value, tuple) else f"({column}) = ?")
-        params.append(list(value) if isinstance(value, tuple) else value)
+        several = value if isinstance(value, tuple) else (value,)
+        conditions.append(f"({column}) IN ({', '.join('?' * len(several))})")  # of a list the scan would make no use
+        params += several
     if filters.implementation and "implementation" not in without:
         conditions.append("implementation IN ?")
         params.append([*filters.implementation, filters.baseline])
