@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pandas as pd
 import streamlit as st
 
-from pages.ui import messages, words
+from pages.ui import messages, planning, words
 from pages.ui.answers import answer
 from results.queries import Filters
 from results.recommend import advice, features
@@ -115,3 +115,25 @@ def _features(chosen: Filters) -> None:
                 alt="Why features were refused or failed",
                 column_config={"why": st.column_config.TextColumn("why", width="large")},
             )
+    _declared()
+
+
+def _declared() -> None:
+    """What the implementations of this checkout say of themselves; asked for, because it takes seconds."""
+    label = "What this checkout's implementations declare, and whether they can run here"
+    if not st.toggle(label, key="declared", bind="query-params"):
+        return
+    found = planning.what_is_here()
+    if found is None:
+        return
+    table = pd.DataFrame(found["implementations"])[["name", "description", "reason"]]
+    table["reason"] = table["reason"].fillna("")
+    st.dataframe(
+        table,
+        hide_index=True,
+        alt="Implementations of this checkout with what they declare",
+        column_config={
+            "description": st.column_config.TextColumn("description", width="large"),
+            "reason": st.column_config.TextColumn("why it cannot run on this machine", width="large"),
+        },
+    )

@@ -1,3 +1,4 @@
+from runner import launch
 from tests.pages.conftest import shown
 
 
@@ -68,7 +69,7 @@ def test_every_gpu_stands_in_one_map_with_what_nobody_measured(app):
     assert table.set_index(["gpu", "dtype", "seqlen"]).loc[("Test GPU", "float16", 128), "winner"] == "triton_fa2"
 
 
-def test_recommendations_and_features_rest_on_stored_numbers(app):
+def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
     app.selectbox(key="gpu").select("NVIDIA H200").run()
     app.segmented_control(key="overview_view").set_value("What to use when").run()
     text = shown(app)
@@ -78,6 +79,18 @@ def test_recommendations_and_features_rest_on_stored_numbers(app):
     assert (table["behind"] >= 1).all()
     features = app.dataframe[1].value.set_index("feature")
     assert features.loc["float32", "gluon_hopper"].startswith("✗")
+    monkeypatch.setattr(
+        launch,
+        "listing",
+        lambda device=None: {
+            "implementations": [
+                {"name": "mine", "description": "what it is", "reason": "mine runs on cuda, not on cpu."}
+            ]
+        },
+    )
+    app.toggle(key="declared").set_value(True).run()
+    shown(app)
+    assert app.dataframe[-1].value.loc[0, "reason"] == "mine runs on cuda, not on cpu."
 
 
 def test_a_source_without_spread_says_by_what_it_ties(app):
