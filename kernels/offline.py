@@ -27,11 +27,12 @@ from triton.runtime.jit import create_function_from_signature
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
 from kernels.attention.triton_fa2.forward import forward_kernel
+from kernels.attention.triton_fa2.fused import fused_kernel
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
 
 CHIPS = (80, 86, 89, 90, 100, 120)
 MASKS = {"causal": (False, True), "full": (False, False), "window": (True, True)}  # name -> HAS_LEFT, HAS_RIGHT
-_KERNELS = {"forward": forward_kernel, "both": both_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
+_KERNELS = {"fused": fused_kernel, "forward": forward_kernel, "both": both_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
 _CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
@@ -155,6 +156,7 @@ def _argument(name: str, variant: Variant) -> Any:
         "HAS_RIGHT": has_right,
         "SCALE_FIRST": False,
         "STORE_LSE": True,
+        "SPLIT": variant.tile.programs > 0,
         "GROUPED": False,
         "COPIED": variant.precision == "ieee",
         "PRECISION": "tf32" if variant.precision == "tf32" else "ieee",

@@ -13,6 +13,7 @@ from results.records import attention_case
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 pytest.importorskip("triton")
+plan, split, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "split", "tuning"))
 
 ROOT = Path(__file__).parents[2]
 CUDA = torch.cuda.is_available()
@@ -45,11 +46,37 @@ CASES = {
 }
 
 
+# long enough for windows that touch some pieces only
+LONG = {
+    "long causal window": ((1, 2, 2, 400, 400, 16), True, 30),
+    "long window to both sides, more keys": ((1, 1, 1, 300, 420, 16), False, 40),
+    "long window, rows that see no key": ((1, 1, 1, 420, 300, 16), False, 40),
+}
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_outputs_and_gradients_are_as_near_the_oracle_as_naive(problem, case, dtype):
     shape, causal, window_size = case
     problem(shape, dtype, causal=causal, window_size=window_size).check(triton_fa2.attention)
+
+
+# which kernels a plan takes for few rows: of the walks, only these are cut into pieces
+@pytest.mark.parametrize("backward", ["fused", "both"])
+@pytest.mark.parametrize("case", [*CASES.values(), *LONG.values()], ids=[*CASES.keys(), *LONG.keys()])
+def test_walks_cut_into_pieces_give_the_same(problem, case, backward, monkeypatch):
+    tile = tuning.Tile(32, 32, 4, 2, programs=64)
+    rows = {"forward": [tile], backward: [tile], "dq": [tile], "dkdv": [tile]}
+    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
+    monkeypatch.setattr(split, "STEP", 32)
+    monkeypatch.setattr(plan, "_PLANS", {})
+    shape, causal, window_size = case
+    made = problem(shape, torch.float32, causal=causal, window_size=window_size)
+    made.check(triton_fa2.attention)
+    (used,) = plan._PLANS.values()
+    assert (used.forward_cut is not None) == (shape[4] > 32)
+    first, second = made.run(triton_fa2.attention), made.run(triton_fa2.attention)
+    assert all(first[name].equal(second[name]) for name in first)
 
 
 @pytest.mark.parametrize("softmax_scale", [0.5, 0.0, -0.25])

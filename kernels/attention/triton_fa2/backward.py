@@ -19,18 +19,43 @@ __all__ = ["both_kernel", "dkdv_kernel", "dq_kernel"]
 
 
 @triton.jit(
-    do_not_specialize=["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
+    do_not_specialize=[
+        "num_heads",
+        "group",
+        "total_heads",
+        "heads_at_once",
+        "seqlen_q",
+        "seqlen_k",
+        "left",
+        "right",
+        "pieces",
+        "piece",
+    ]
 )
 def both_kernel(
     q_ptr, k_ptr, v_ptr, dout_ptr, dq_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, qt_ptr, kt_ptr, vt_ptr, dot_ptr,
     q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, do_b, do_h, do_m, dq_b, dq_h, dq_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
-    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
+    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, pieces, piece, scale, softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of BLOCK_M keys, then dq of as many query rows, streaming by BLOCK_N; needs group 1."""
+    """dk and dv of BLOCK_M keys, then dq of as many query rows, streaming by BLOCK_N; needs group 1.
+
+    If SPLIT, what one piece of the query rows adds to dk and dv, and one piece of the keys to dq (split.py): under a
+    causal mask, those are two for few programs.
+    """
     tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
-    tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
+    program = tl.program_id(0)
+    mine = 0
+    if SPLIT:
+        mine = program % pieces
+        program = program // pieces
+    tile, head = assign(program, tiles, total_heads, heads_at_once)
+    if SPLIT:
+        slot = tl.cast(mine, tl.int64) * total_heads * HEAD_DIM
+        dq_ptr += slot * seqlen_q
+        dk_ptr += slot * seqlen_k
+        dv_ptr += slot * seqlen_k
     start = tile * BLOCK_M
     batch = tl.cast(head // num_heads, tl.int64)
     head_q = tl.cast(head % num_heads, tl.int64)
@@ -46,8 +71,8 @@ def both_kernel(
             k_base, v_base, q_base, dout_base, lse_ptr + row_offset, delta_ptr + row_offset,
             qt_ptr + qt_base, dot_ptr + qt_base, dk_ptr + batch * dk_b + head_q * dk_h,
             dv_ptr + batch * dv_b + head_q * dv_h, k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, start, group,
-            seqlen_q, seqlen_k, left, right, scale, softmax_scale,
-            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, False, COPIED, PRECISION,
+            seqlen_q, seqlen_k, left, right, scale, softmax_scale, mine, pieces, piece,
+            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, False, COPIED, PRECISION, SPLIT,
         )  # fmt: skip
     if start < seqlen_q:
         rows = start + tl.arange(0, BLOCK_M)
@@ -58,5 +83,6 @@ def both_kernel(
         dq_tile(
             q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_ptr + kt_base, vt_ptr + kt_base,
             dq_ptr + batch * dq_b + head_q * dq_h, q_m, do_m, k_n, v_n, dq_m, start, seqlen_q, seqlen_k, left, right,
-            scale, softmax_scale, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION,
+            scale, softmax_scale, mine, pieces, piece,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, SPLIT,
         )  # fmt: skip

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from kernels.attention.triton_fa2.forward import assign, visible
 from kernels.attention.triton_fa2.prepare import add_product, load_rows, padded, products, store_rows
+from kernels.attention.triton_fa2.split import share
 
 
 @triton.jit
@@ -84,16 +85,19 @@ def _dkdv_of_queries(
 def dkdv_tile(
     k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, dk_base, dv_base,
     k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, start_n, group, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
+    mine, pieces, piece,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
-    HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """Compute and write dk and dv of the BLOCK_N keys from start_n."""
+    """Compute and write dk and dv of the BLOCK_N keys from start_n; if SPLIT, what one piece of the rows adds."""
     k = load_rows(k_base, start_n, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True)
     v = load_rows(v_base, start_n, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True)
     keys = start_n + tl.arange(0, BLOCK_N)
     lo, full_lo, full_hi, hi = query_ranges(
         start_n, seqlen_q, seqlen_k, left, right, BLOCK_M, BLOCK_N, HAS_LEFT, HAS_RIGHT
     )
+    if SPLIT:
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
     dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
     if HAS_RIGHT:
@@ -113,8 +117,9 @@ def dkdv_tile(
             q_h, q_m, do_h, do_m, start_n, keys, full_hi, hi, group, seqlen_q, seqlen_k, left, right, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
         )  # fmt: skip
-    store_rows(dk_base, start_n, dk_n, seqlen_k, dk * softmax_scale, BLOCK_N, HEAD_DIM, BLOCK_D)
-    store_rows(dv_base, start_n, dv_n, seqlen_k, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
+    if (not SPLIT) or lo < hi:
+        store_rows(dk_base, start_n, dk_n, seqlen_k, dk * softmax_scale, BLOCK_N, HEAD_DIM, BLOCK_D)
+        store_rows(dv_base, start_n, dv_n, seqlen_k, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
 
 
 @triton.jit(
@@ -142,5 +147,6 @@ def dkdv_kernel(
         lse_ptr + rows, delta_ptr + rows, qt_ptr + copy, dot_ptr + copy,
         dk_ptr + batch * dk_b + head_k * dk_h, dv_ptr + batch * dv_b + head_k * dv_h,
         k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, tile * BLOCK_N, group, seqlen_q, seqlen_k, left, right,
-        scale, softmax_scale, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION,
+        scale, softmax_scale, 0, 1, 0,
+        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False,
     )  # fmt: skip

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
 from kernels.attention.triton_fa2.prepare import load_rows, padded, products, store_rows
+from kernels.attention.triton_fa2.split import share
 
 
 @triton.jit
@@ -42,15 +43,17 @@ def _dq_of_keys(
 @triton.jit
 def dq_tile(
     q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, dq_base, q_m, do_m, k_n, v_n, dq_m,
-    start_m, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
+    start_m, seqlen_q, seqlen_k, left, right, scale, softmax_scale, mine, pieces, piece,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """Compute and write dq of the BLOCK_M query rows from start_m."""
+    """Compute and write dq of the BLOCK_M query rows from start_m; if SPLIT, what one piece of the keys adds."""
     shift = seqlen_k - seqlen_q
     positions = start_m + tl.arange(0, BLOCK_M) + shift
     last = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1 + shift
     lo, full_lo, full_hi, hi = key_ranges(start_m + shift, last, seqlen_k, left, right, BLOCK_N, HAS_LEFT, HAS_RIGHT)
+    if SPLIT:
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
     dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     if HAS_LEFT:
         dq = _dq_of_keys(
@@ -68,7 +71,8 @@ def dq_tile(
         positions, full_hi, hi, seqlen_q, seqlen_k, left, right, scale,
         BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
     )  # fmt: skip
-    store_rows(dq_base, start_m, dq_m, seqlen_q, dq * softmax_scale, BLOCK_M, HEAD_DIM, BLOCK_D)
+    if (not SPLIT) or lo < hi:
+        store_rows(dq_base, start_m, dq_m, seqlen_q, dq * softmax_scale, BLOCK_M, HEAD_DIM, BLOCK_D)
 
 
 @triton.jit(
@@ -107,6 +111,6 @@ def dq_kernel(
         q, dout, lse, delta, q_base, dout_base, k_ptr + batch * k_b + head_k * k_h,
         v_ptr + batch * v_b + head_k * v_h, kt_ptr + copy, vt_ptr + copy, dq_ptr + batch * dq_b + head_q * dq_h,
         q_m, do_m, k_n, v_n, dq_m, start_m,
-        seqlen_q, seqlen_k, left, right, scale, softmax_scale,
-        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION,
+        seqlen_q, seqlen_k, left, right, scale, softmax_scale, 0, 1, 0,
+        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False,
     )  # fmt: skip

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.prepare import load_rows, padded, products, store_rows
+from kernels.attention.triton_fa2.split import share
 
 
 @triton.jit
@@ -91,19 +92,38 @@ def _attend(
 
 
 @triton.jit(
-    do_not_specialize=["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
+    do_not_specialize=[
+        "num_heads",
+        "group",
+        "total_heads",
+        "heads_at_once",
+        "seqlen_q",
+        "seqlen_k",
+        "left",
+        "right",
+        "pieces",
+        "piece",
+    ]
 )
 def forward_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, kt_ptr,
     q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m,
-    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale,
+    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, pieces, piece, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, COPIED: tl.constexpr,
-    PRECISION: tl.constexpr, STORE_LSE: tl.constexpr,
+    PRECISION: tl.constexpr, STORE_LSE: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """Output and base-2 logsumexp of BLOCK_M query rows. `scale` is softmax_scale x log2(e), kt k's copy."""
+    """Output and base-2 logsumexp of BLOCK_M query rows. `scale` is softmax_scale x log2(e), kt k's copy.
+
+    If SPLIT, over one piece of the keys, and out and lse are those pieces' (split.py).
+    """
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
-    tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
+    program = tl.program_id(0)
+    mine = 0
+    if SPLIT:
+        mine = program % pieces
+        program = program // pieces
+    tile, head = assign(program, tiles, total_heads, heads_at_once)
     if HAS_RIGHT:
         tile = tiles - 1 - tile  # the longest first, so that no late start decides the time
     start_m = tile * BLOCK_M
@@ -123,6 +143,12 @@ def forward_kernel(
     lo, full_lo, full_hi, hi = key_ranges(
         start_m + shift, last_position, seqlen_k, left, right, BLOCK_N, HAS_LEFT, HAS_RIGHT
     )
+    if SPLIT:
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
+        if lo >= hi:
+            return
+        out_ptr += tl.cast(mine, tl.int64) * total_heads * seqlen_q * HEAD_DIM
+        lse_ptr += tl.cast(mine, tl.int64) * total_heads * seqlen_q
 
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)

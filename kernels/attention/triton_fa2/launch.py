@@ -90,3 +90,18 @@ def _interpreted(kernel: Any, scalars: Sequence[Any], constants: dict[str, Any],
 
 def _nothing(*pointers: torch.Tensor) -> None:
     """What is launched for tensors without elements."""
+
+
+class _NoGuard:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+
+_NO_GUARD = _NoGuard()
+
+
+def device_guard(device: torch.device) -> Any:
+    """Triton launches on the current device; nothing to do when the tensors are there."""
+    if device.type == "cpu" or device.index == torch.cuda.current_device():
+        return _NO_GUARD
+    return torch.cuda.device(device)

@@ -10,14 +10,16 @@ from torch.autograd.function import once_differentiable
 
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.checks import check, too_far
+from kernels.attention.triton_fa2.combine import combine_gradients, combine_outputs
 from kernels.attention.triton_fa2.forward import forward_kernel
-from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, make_launch
+from kernels.attention.triton_fa2.fused import fused_kernel
+from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, device_guard, make_launch
 from kernels.attention.triton_fa2.prepare import PAD, prepare_kernel
+from kernels.attention.triton_fa2.split import Cut, cut, slots_of
 from kernels.registry import UnsupportedCase
 
 LOG2_E = math.log2(math.e)
-MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _PREPARE_TILE = tuning.Tile(32, 0, 4, 1)
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
 _PLANS: dict[tuple[Any, ...], Plan] = {}
@@ -84,7 +86,7 @@ class Plan:
         scale: float | None,
         precision: str,
     ) -> None:
-        _check(q, k, v)
+        check(q, k, v)
         self.device = q.device
         self.batch, self.num_heads, self.seqlen_q, self.head_dim = q.shape
         self.num_kv_heads, self.seqlen_k = k.shape[1], k.shape[2]
@@ -110,6 +112,10 @@ class Plan:
         self.chip, self.multiprocessors, self.l2_bytes = _INTERPRETED_CHIP if INTERPRETED else _chip(q.device)
         busy = self.batch * self.num_heads * max(self.seqlen_q, self.seqlen_k) / self.multiprocessors
         self.both = self.group == 1 and bool(tuning.tiles("both", self.chip, self.precision, self.block_d, busy))
+        self.fused = self.group == 1 and bool(tuning.tiles("fused", self.chip, self.precision, self.block_d, busy))
+        longest = max(self.seqlen_q, self.seqlen_k)
+        self.forward_cut = self._cut("forward", self.seqlen_q, self.seqlen_k)
+        self.backward_cut = self._cut("both", longest, longest) if self.both and not self.fused else None
         self._launches: dict[Any, Launch] = {}
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -135,21 +141,28 @@ class Plan:
         dout: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """dq, dk and dv."""
-        if dout.stride(-1) != 1 or _too_far(dout):
+        if dout.stride(-1) != 1 or too_far(dout):
             dout = dout.contiguous()
         dq, dk, dv, delta = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(lse)
         qt, dot, kt, vt = q, dout, k, v
         dout_key = (dout.stride(), dout.data_ptr() & 15)
-        with _device_guard(self.device):
+        with device_guard(self.device):
             if self.copied:
                 qt, dot, kt, vt = self._copy_of(q), self._copy_of(q), self._copy_of(k), self._copy_of(v)
                 self._prepare("k and v", (k, v, k, kt, vt, delta), copy_x=True, copy_y=True)
-            if self.copied or self.both:
+            if self.copied or self.both or self.fused:
                 tensors = (q, dout, out, qt, dot, delta)
                 self._prepare(("q and dout", dout_key), tensors, copy_x=self.copied, copy_y=self.copied, delta=True)
+            if self.fused and self._fused(dout_key, (q, k, v, dout), (lse, delta, qt, dot), (dq, dk, dv)):
+                return dq, dk, dv
             if self.both:
-                strided = (q, k, v, dout, dq, dk, dv)
+                whole = self.backward_cut is None
+                parts = (dq, dk, dv) if whole else [slots_of(x, self.backward_cut.pieces) for x in (dq, dk, dv)]
+                strided = (q, k, v, dout, *parts)
                 self._attend(("both", dout_key), both_kernel, strided, (lse, delta, qt, kt, vt, dot))
+                if not whole:
+                    cuts = (self.backward_cut, self.backward_cut)
+                    self._combine(("gradients", None), combine_gradients, (*parts, dq, dk, dv), (dq, dk, dv), *cuts)
             else:
                 self._attend(("dq", dout_key), dq_kernel, (q, k, v, out, dout, dq), (lse, delta, kt, vt))
                 self._attend(("dkdv", dout_key), dkdv_kernel, (q, k, v, dout, dk, dv), (lse, delta, qt, dot))
@@ -158,13 +171,20 @@ class Plan:
     def _forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None
     ) -> None:
-        with _device_guard(self.device):
+        with device_guard(self.device):
             kt = k
             if self.copied:
                 kt = self._copy_of(k)
                 self._prepare("k", (k, k, k, kt, kt, kt), copy_x=True)
-            name = "forward" if lse is None else "forward with lse"
-            self._attend((name, None), forward_kernel, (q, k, v, out), (out if lse is None else lse, kt))
+            if self.forward_cut is None:
+                name = "forward" if lse is None else "forward with lse"
+                self._attend((name, None), forward_kernel, (q, k, v, out), (out if lse is None else lse, kt))
+                return
+            parts = slots_of(out, self.forward_cut.pieces)
+            lses = torch.empty(parts.shape[:3], dtype=torch.float32, device=self.device)
+            self._attend(("forward with lse", None), forward_kernel, (q, k, v, parts), (lses, kt))
+            tensors = (parts, lses, out, out if lse is None else lse)
+            self._combine(("outputs", lse is not None), combine_outputs, tensors, (out,), self.forward_cut)
 
     def _copy_of(self, x: torch.Tensor) -> torch.Tensor:
         """Room for a transposed copy (batch, heads, head_dim, seqlen padded)."""
@@ -204,19 +224,96 @@ class Plan:
         table = name.split()[0]
         heads = self.batch * (self.num_kv_heads if table == "dkdv" else self.num_heads)
         rows = {"dkdv": self.seqlen_k, "both": max(self.seqlen_q, self.seqlen_k)}.get(table, self.seqlen_q)
+        walk = {"forward": self.forward_cut, "both": self.backward_cut}.get(table)
+        numbers = (walk or (1, 0)) if table in ("forward", "both") else ()
         scales = (self.scale * LOG2_E,) if table == "forward" else (self.scale * LOG2_E, self.scale)
         scalars = (
             *(stride for tensor in strided for stride in tensor.stride()[:3]),
             *(self.num_heads, self.group, heads, self._heads_at_once(table)),
-            *(self.seqlen_q, self.seqlen_k, self.left, self.right, *scales),
+            *(self.seqlen_q, self.seqlen_k, self.left, self.right, *numbers, *scales),
         )
-        constants = {**self.constants, "STORE_LSE": name != "forward"}
+        constants = {**self.constants, "STORE_LSE": name != "forward", "SPLIT": walk is not None}
         tiles = tuning.tiles(table, self.chip, self.precision, self.block_d, heads * rows / self.multiprocessors)
 
         def programs(tile: tuning.Tile) -> int:
-            return heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))
+            tiles = heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))
+            return tiles * walk.pieces if walk else tiles
 
         return make_launch(kernel, tensors, scalars, constants, tiles, programs)
+
+    def _cut(self, table: str, rows: int, walk: int) -> Cut | None:
+        """How the walk of a table's tiles over so many keys, or rows, is cut; None if it is not."""
+        heads = self.batch * self.num_heads
+        tile = tuning.tiles(table, self.chip, self.precision, self.block_d, heads * rows / self.multiprocessors)[0]
+        window = self._window(tile.block_m + tile.block_n)
+        tiles = heads * -(-rows // (tile.block_n if table == "fused" else tile.block_m))
+        halved = table != "both" and self.right == 0 and window >= walk  # by the mask, on average
+        wanted = tile.programs * self.multiprocessors / max(1.0, tiles / 2 if halved else tiles)
+        return cut(walk, min(walk, window), wanted)
+
+    def _window(self, block: int) -> int:
+        """The most keys that a block of rows sees, or rows that see a block of keys."""
+        longest = self.seqlen_q + self.seqlen_k
+        return min(longest, self.left + self.right + block) if self.constants["HAS_LEFT"] else longest
+
+    def _fused(
+        self,
+        dout_key: Any,
+        strided: tuple[torch.Tensor, ...],
+        others: tuple[torch.Tensor, ...],
+        grads: tuple[torch.Tensor, ...],
+    ) -> bool:
+        """dq, dk and dv through the slots of fused.py; False if its tile does not fit this device."""
+        heads, busy = self.batch * self.num_heads, max(self.seqlen_q, self.seqlen_k)
+        rows = heads * busy / self.multiprocessors
+        tile = tuning.tiles("fused", self.chip, self.precision, self.block_d, rows)[0]
+        walk = self._cut("fused", self.seqlen_k, self.seqlen_q) or Cut(1, max(1, self.seqlen_q))
+        keys = min(self.seqlen_k, self._window(16) + tile.block_n)
+        slots = Cut(-(-keys // tile.block_n) + (keys < self.seqlen_k), tile.block_n)
+        parts = (slots_of(grads[0], slots.pieces), slots_of(grads[1], walk.pieces), slots_of(grads[2], walk.pieces))
+        key = ("fused", dout_key)
+        launch = self._launches.get(key)
+        if launch is None:
+            scalars = (
+                *(stride for tensor in strided for stride in tensor.stride()[:3]),
+                *(self.num_heads, heads, self.seqlen_q, self.seqlen_k, self.left, self.right),
+                *(*walk, slots.pieces, self.scale * LOG2_E, self.scale),
+            )
+
+            def programs(tile: tuning.Tile) -> int:
+                return heads * -(-self.seqlen_k // tile.block_n) * walk.pieces
+
+            tensors = (*strided, *parts, *others)
+            try:
+                launch = make_launch(fused_kernel, tensors, scalars, self.constants, [tile], programs)
+            except UnsupportedCase:
+                self.fused = False
+                return False
+            self._launches[key] = launch
+        launch(*strided, *parts, *others)
+        self._combine(("gradients", None), combine_gradients, (*parts, *grads), grads, walk, slots)
+        return True
+
+    def _combine(
+        self, key: Any, kernel: Any, tensors: tuple[torch.Tensor, ...], results: tuple[torch.Tensor, ...], *cuts: Cut
+    ) -> None:
+        """Sum slots into results."""
+        launch = self._launches.get(key)
+        if launch is None:
+            heads, rows = self.batch * self.num_heads, max(x.shape[2] for x in results)
+            slots = 1 << (min(32, max(c.pieces for c in cuts)) - 1).bit_length()
+            block = max(1, min(16, 8192 // (slots * self.block_d)))
+            scalars = (
+                *(stride for tensor in results for stride in tensor.stride()[:3]),
+                *(self.num_heads, heads, self.seqlen_q, self.seqlen_k, self.left, self.right),
+                *(number for c in cuts for number in c),
+            )
+            constants = {**self.constants, "STORE_LSE": key[1], "SLOTS": slots}
+            programs = len(results) * heads * -(-rows // block)
+            tile = tuning.Tile(block, 0, 4, 1)
+            launch = make_launch(kernel, tensors, scalars, constants, [tile], lambda _: programs)
+            self._launches[key] = launch
+        launch(*tensors)
 
     def _heads_at_once(self, table: str) -> int:
         """How many heads' streamed tensors (k and v, or q and dout) fit in half of the L2."""
@@ -225,46 +322,8 @@ class Plan:
         return (1 if table == "dkdv" else self.group) * max(1, self.l2_bytes // 2 // max(1, streamed))
 
 
-class _NoGuard:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *exception: object) -> None: ...
-
-
-_NO_GUARD = _NoGuard()
-
-
-def _device_guard(device: torch.device) -> Any:
-    """Triton launches on the current device; nothing to do when the tensors are there."""
-    if device.type == "cpu" or device.index == torch.cuda.current_device():
-        return _NO_GUARD
-    return torch.cuda.device(device)
-
-
 def _chip(device: torch.device) -> tuple[str, int, int]:
     properties = torch.cuda.get_device_properties(device)
     capability = properties.major * 10 + properties.minor
     chip = tuning.chip_class(capability, properties.shared_memory_per_block_optin)
     return chip, properties.multi_processor_count, properties.L2_cache_size
-
-
-def _too_far(x: torch.Tensor) -> bool:
-    return x.stride(-2) >= MAX_ROW_STRIDE
-
-
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-    if q.dim() != 4 or k.dim() != 4:
-        raise UnsupportedCase(f"triton_fa2 got {shapes}: q, k and v must be (batch, heads, seqlen, head_dim).")
-    dtypes, devices = {q.dtype, k.dtype, v.dtype}, {q.device, k.device, v.device}
-    problems = (
-        (k.shape != v.shape, "k and v must have the same shape"),
-        (q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1], "q and k must agree in batch and head_dim"),
-        (not k.shape[1] or bool(q.shape[1] % max(1, k.shape[1])), "num_heads must be a multiple of num_kv_heads"),
-        (not 0 < q.shape[-1] <= 256, "head_dim must be 1 to 256"),
-        (len(dtypes) > 1 or q.dtype not in DTYPES, f"one dtype of {', '.join(map(str, DTYPES))}, not {dtypes}"),
-        (len(devices) > 1, f"q, k and v must be on one device, not {devices}"),
-        (any(map(_too_far, (q, k, v))), f"a row stride must be below {MAX_ROW_STRIDE} elements; call .contiguous()"),
-    )
-    problem = next((text for failed, text in problems if failed), None)
-    if problem:
-        raise UnsupportedCase(f"triton_fa2 got {shapes}: {problem}.")

@@ -90,11 +90,15 @@ def add_product(acc, a, b, COPIED: tl.constexpr, PRECISION: tl.constexpr):
     """
     if not COPIED:
         return tl.dot(a, b, acc, input_precision=PRECISION)
-    product = tl.dot(a, b, input_precision=PRECISION)
-    if not INTERPRETED:
-        asm: tl.constexpr = "mov.b32 $0, $1;"
-        product = tl.inline_asm_elementwise(asm, "=f,f", [product], dtype=tl.float32, is_pure=False, pack=1)
-    return acc + product
+    return acc + pinned(tl.dot(a, b, input_precision=PRECISION), COPIED)
+
+
+@triton.jit
+def pinned(x, COPIED: tl.constexpr):
+    """x, computed here: an empty instruction that the compiler moves nothing across (if COPIED; see add_product)."""
+    if COPIED and not INTERPRETED:
+        x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=False, pack=1)
+    return x
 
 
 @triton.jit

@@ -1,0 +1,139 @@
+"""The second pass of a split (see split.py): outputs weighted by their softmax sums, gradients added up."""
+
+import triton
+import triton.language as tl
+
+from kernels.attention.triton_fa2.dkdv import query_ranges
+from kernels.attention.triton_fa2.forward import key_ranges
+from kernels.attention.triton_fa2.split import filled
+
+
+@triton.jit
+def _load_slots(
+    base, slot_size, first, start, limit, written,
+    SLOTS: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """(SLOTS, ROWS, BLOCK_D): the rows from `start` of one head in each slot from `first`; zeros where not written."""
+    slots = tl.cast(first + tl.arange(0, SLOTS), tl.int64)[:, None, None] * slot_size
+    rows = start + tl.arange(0, ROWS)[None, :, None]
+    dims = tl.arange(0, BLOCK_D)[None, None, :]
+    mask = written[:, None, None] & (rows < limit) & (dims < HEAD_DIM)
+    return tl.load(base + slots + rows * HEAD_DIM + dims, mask=mask, other=0.0)
+
+
+@triton.jit
+def _store(base, start, stride, limit, values, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Write ROWS rows of one head; a single row is written like many."""
+    rows = start + tl.arange(0, ROWS)
+    dims = tl.arange(0, BLOCK_D)
+    pointers = base + tl.cast(rows, tl.int64)[:, None] * stride + dims[None, :]
+    tl.store(pointers, values.to(base.dtype.element_ty), mask=(rows < limit)[:, None] & (dims < HEAD_DIM)[None, :])
+
+
+@triton.jit(do_not_specialize=["num_heads", "total_heads", "seqlen_q", "seqlen_k", "left", "right", "pieces", "piece"])
+def combine_outputs(
+    parts_ptr, part_lse_ptr, out_ptr, lse_ptr, out_b, out_h, out_m,
+    num_heads, total_heads, seqlen_q, seqlen_k, left, right, pieces, piece,
+    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, STORE_LSE: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """Output and logsumexp of BLOCK_M query rows from those of the pieces. BLOCK_M divides the forward's."""
+    tiles = tl.cdiv(seqlen_q, BLOCK_M)
+    head = tl.cast(tl.program_id(0) // tiles, tl.int64)
+    start = (tl.program_id(0) % tiles) * BLOCK_M
+    shift = seqlen_k - seqlen_q
+    last = tl.minimum(start + BLOCK_M, seqlen_q) - 1 + shift
+    lo, full_lo, full_hi, hi = key_ranges(start + shift, last, seqlen_k, left, right, 16, HAS_LEFT, HAS_RIGHT)
+    written = filled(lo, hi, 0, pieces, piece, SLOTS)
+    rows = start + tl.arange(0, BLOCK_M)
+    slots = tl.cast(tl.arange(0, SLOTS), tl.int64)
+    lse = tl.load(
+        part_lse_ptr + (slots * total_heads + head)[:, None] * seqlen_q + rows[None, :],
+        mask=written[:, None] & (rows < seqlen_q)[None, :],
+        other=float("inf"),
+    )
+    lse = tl.where(lse == float("inf"), float("-inf"), lse)  # +inf is a piece, or a row, that saw no key
+    top = tl.max(lse, 0)
+    some = top != float("-inf")
+    base = tl.where(some, top, 0.0)
+    weights = tl.exp2(lse - base[None, :])
+    total = tl.where(some, tl.sum(weights, 0), 1.0)
+    slot_size = tl.cast(total_heads, tl.int64) * seqlen_q * HEAD_DIM
+    parts = _load_slots(
+        parts_ptr + head * seqlen_q * HEAD_DIM, slot_size, 0, start, seqlen_q, written,
+        SLOTS, BLOCK_M, HEAD_DIM, BLOCK_D,
+    )  # fmt: skip
+    out = tl.sum(parts * (weights / total[None, :])[:, :, None], 0)
+    out_base = out_ptr + head // num_heads * out_b + head % num_heads * out_h
+    _store(out_base, start, out_m, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)
+    if STORE_LSE:
+        lse = tl.where(some, base + tl.log2(total), float("inf"))
+        tl.store(lse_ptr + head * seqlen_q + rows, lse, mask=rows < seqlen_q)
+
+
+@triton.jit(
+    do_not_specialize=[
+        "num_heads",
+        "total_heads",
+        "seqlen_q",
+        "seqlen_k",
+        "left",
+        "right",
+        "pieces",
+        "piece",
+        "slots",
+        "slot_keys",
+    ]
+)
+def combine_gradients(
+    dq_parts_ptr, dk_parts_ptr, dv_parts_ptr, dq_ptr, dk_ptr, dv_ptr,
+    dq_b, dq_h, dq_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
+    num_heads, total_heads, seqlen_q, seqlen_k, left, right, pieces, piece, slots, slot_keys,
+    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """dq, dk or dv (by program) of BLOCK_M rows from fused.py's parts. BLOCK_M divides that kernel's tiles."""
+    which = tl.program_id(0) % 3
+    tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
+    head = tl.cast(tl.program_id(0) // 3 // tiles, tl.int64)
+    start = (tl.program_id(0) // 3 % tiles) * BLOCK_M
+    batch = head // num_heads
+    head_in_batch = head % num_heads
+    if which == 0:
+        shift = seqlen_k - seqlen_q
+        last = tl.minimum(start + BLOCK_M, seqlen_q) - 1 + shift
+        lo, full_lo, full_hi, hi = key_ranges(start + shift, last, seqlen_k, left, right, 16, HAS_LEFT, HAS_RIGHT)
+        _add_slots(
+            dq_parts_ptr, dq_ptr + batch * dq_b + head_in_batch * dq_h, dq_m, head, total_heads, start, seqlen_q,
+            lo, hi, slots, slot_keys, SLOTS, BLOCK_M, HEAD_DIM, BLOCK_D,
+        )  # fmt: skip
+    else:
+        lo, full_lo, full_hi, hi = query_ranges(
+            start, seqlen_q, seqlen_k, left, right, 16, BLOCK_M, HAS_LEFT, HAS_RIGHT
+        )
+        if which == 1:
+            _add_slots(
+                dk_parts_ptr, dk_ptr + batch * dk_b + head_in_batch * dk_h, dk_n, head, total_heads, start, seqlen_k,
+                lo, hi, pieces, piece, SLOTS, BLOCK_M, HEAD_DIM, BLOCK_D,
+            )  # fmt: skip
+        else:
+            _add_slots(
+                dv_parts_ptr, dv_ptr + batch * dv_b + head_in_batch * dv_h, dv_n, head, total_heads, start, seqlen_k,
+                lo, hi, pieces, piece, SLOTS, BLOCK_M, HEAD_DIM, BLOCK_D,
+            )  # fmt: skip
+
+
+@triton.jit
+def _add_slots(
+    parts_ptr, base, stride, head, total_heads, start, limit, lo, hi, pieces, piece,
+    SLOTS: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """SLOTS slots at a time, in their order."""
+    slot_size = tl.cast(total_heads, tl.int64) * limit * HEAD_DIM
+    parts_ptr += head * limit * HEAD_DIM
+    total = tl.zeros([ROWS, BLOCK_D], dtype=tl.float32)
+    for first in tl.range(0, pieces, SLOTS):
+        written = filled(lo, hi, first, pieces, piece, SLOTS)
+        parts = _load_slots(parts_ptr, slot_size, first, start, limit, written, SLOTS, ROWS, HEAD_DIM, BLOCK_D)
+        total += tl.sum(parts, 0)
+    _store(base, start, stride, limit, total, ROWS, HEAD_DIM, BLOCK_D)
