@@ -55,4 +55,4 @@ def test_a_chip_is_classed_by_what_a_block_can_hold(capability, expected):
 
 
 def test_tiles_are_compared_by_value():
-    assert Tile(16, 64, 4, 2) == (16, 64, 4, 2)
+    assert Tile(16, 64, 4, 2) == (16, 64, 4, 2, 0)

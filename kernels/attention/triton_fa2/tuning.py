@@ -93,7 +93,7 @@ def _row(*rungs: tuple[int, ...]) -> Ladder:
     return tuple((rung[0], Tile(*rung[1:]) if rung[1:] else None) for rung in rungs)
 
 
-# Each rung: (rows, block_m, block_n, num_warps, num_stages); (rows,) alone ends a kernel's use.
+# Each rung: (rows, block_m, block_n, num_warps, num_stages[, programs]); (rows,) alone: the kernel is not used.
 
 # IEEE float32. Measured on an H200, 2026-11: single heads of 1024 to 8192 and 16384 tokens of hidden size 2048, causal.
 _IEEE = {
