@@ -126,7 +126,7 @@ def _derived(row: dict[str, Any], case: Case) -> dict[str, Any]:
     rate = derive.tflops(flops, latency)
     tf32 = True if row["implementation"].endswith("_tf32") else row["tf32"]
     measured = json.loads(row["measured_tflops"]) if row["measured_tflops"] else {}
-    best = measured.get("tf32" if case.dtype == "float32" and tf32 else case.dtype)
+    best = derive.measured_peak_tflops(measured, case.dtype, tf32=tf32)
     cycles = latency * 1e3 * row["sm_clock_mhz"] if row["sm_clock_mhz"] else None
     return {
         **{name: fields[name] for name in ("dtype", "head_dim", "batch", "num_heads", "causal", "window_size")},

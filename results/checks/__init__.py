@@ -30,6 +30,7 @@ RULES = (
     Rule("ratio", "printed ratio not that of the printed numbers", IMPOSSIBLE, claims.ratio_not_derivable),
     Rule("summary", "summary not that of the tables", IMPOSSIBLE, claims.summary_not_derivable),
     Rule("best", "best of a row is not the fastest", IMPOSSIBLE, claims.best_is_not_best),
+    Rule("above_measured", "faster than a matrix product was there", DOUBTFUL, speed.above_measured_peak),
     Rule("backward_over_forward", "backward over forward outside 1 to 6", DOUBTFUL, times.backward_over_forward),
     Rule("not_the_sum", "fwd_bwd far from fwd + bwd", DOUBTFUL, times.whole_is_not_the_sum),
     Rule("flat", "flat over seqlen", DOUBTFUL, times.flat_over_seqlen),

@@ -38,6 +38,23 @@ def above_peak(numbers: Numbers) -> Found:
             yield (m,), f"{what(m)} is said to reach {m.value:g} TFLOP/s, above the {peak[0]:g} of {gpu} ({peak[1]})."
 
 
+def above_measured_peak(numbers: Numbers) -> Found:
+    """More operations a second than a large matrix product reached on that very machine at the start of the run."""
+    for m in numbers.of("latency_ms"):
+        run = numbers.run(m)
+        names = ("tf32", "float32") if m.case.dtype == "float32" else (m.case.dtype,)
+        best = max((rate for name, rate in (run.measured_tflops or {}).items() if name in names), default=None)
+        flops = flops_range(m.case, m.mode) if best else None
+        nominal = _highest_rate(run.gpu_name, m.case.dtype)
+        rate = flops[0] / m.value / 1e9 if flops else 0.0
+        if best and HEADROOM * best < rate and not (nominal and HEADROOM * nominal[0] < rate):  # above_peak says that
+            yield (
+                (m,),
+                f"{what(m)} in {ms(m)} is {rate:.0f} TFLOP/s, {rate / best:.2f} times the {best:.0f} that a matrix "
+                "product reached on the same machine in the same run.",
+            )
+
+
 def time_and_tflops(numbers: Numbers) -> Found:
     """The printed TFLOP/s are not the operations over the printed time."""
     times: dict[tuple, list[Measurement]] = {}

@@ -15,7 +15,13 @@ from results.journal import RunFolder
 from results.records import Case, Measurement, Run, Status, attention_case
 from runner.spread import spread
 
-H200 = Run("r1", "local", gpu_name="NVIDIA H200", gpu_memory_mb=143_771.0, protocol="standard/1")
+H200 = Run(
+    *("r1", "local"),
+    gpu_name="NVIDIA H200",
+    gpu_memory_mb=143_771.0,
+    protocol="standard/1",
+    measured_tflops={"bfloat16": 700.0, "float32": 50.0, "tf32": 400.0},
+)
 UNKNOWN = replace(H200, gpu_name="Some GPU", gpu_memory_mb=None)
 CASE = attention_case(batch=2, num_heads=16, seqlen=8192, head_dim=128, dtype="bfloat16", causal=False)
 FLOPS = 4 * 2 * 16 * 8192**2 * 128  # forward
@@ -59,6 +65,10 @@ A_TOKEN = at(512, batch=1, dtype=None)
 
 # rule -> rows that break it, rows that do not
 EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
+    "above_measured": (
+        [row(ms_for(800))],
+        [row(ms_for(760)), row(ms_for(430), case=replace(CASE, dtype="float32")), row(1e-3, case=VAGUE)],
+    ),
     "above_peak": ([row(ms_for(1200))], [row(ms_for(980)), row(ms_for(2.0), case=replace(CASE, causal=True))]),
     "time_and_tflops": (
         [row(ms_for(400)), row(700.0, "tflops")],
