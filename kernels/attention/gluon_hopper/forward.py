@@ -100,7 +100,7 @@ def _block(consumer: gl.constexpr, j, count, q, p, out, m_i, l_i, memory, diagon
     s = warpgroup_mma_wait(1, deps=(s_token,))
     mbarrier.arrive(k_empty.index(slot), count=1)
     if MASKED:
-        s = hide_keys(s, -float("inf"), j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
+        s = hide_keys(s, -float("inf"), j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW, LANES)
     p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED, LANES)
     l_i = hold_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
@@ -170,7 +170,7 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
         q = q_s.index(q_slot).reshape([ROWS, HEAD_DIM])
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, out_layout)
         if MASKED:
-            s = hide_keys(s, -float("inf"), (high - 1) * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
+            s = hide_keys(s, -float("inf"), (high - 1) * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW, LANES)
         p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, MASKED, LANES)
         if Q_SLOTS > 1:  # noqa: SIM102 - decided at compile time
             if turn > 0:  # the output of the tile before has left its slot by now
