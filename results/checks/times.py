@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from results.checks.finding import Numbers, ms, printed_range, what
 from results.records import Measurement
-from results.verdicts import Verdict, judge, relative_half_interval, sampled_in_rounds
+from results.verdicts import Judgement, Verdict, judge, relative_half_interval, sampled_in_rounds
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
@@ -26,7 +26,7 @@ def whole_below_part(numbers: Numbers) -> Found:
         parts = [modes[mode] for mode in ("fwd", "bwd") if mode in modes]
         part = max(parts, key=lambda m: m.value, default=None)
         below = whole and part and printed_range(whole)[1] < printed_range(part)[0]
-        if below and not _within_spread(numbers, part, whole):
+        if below and not _can_be_chance(numbers, part, whole):
             yield (
                 (whole, part),
                 f"{what(whole)} takes {ms(whole)}, less than its {part.mode} alone: {ms(part)}"
@@ -143,11 +143,23 @@ def _longest_flat(rows: Sequence[Measurement]) -> Sequence[Measurement]:
     return best
 
 
+def _judged(numbers: Numbers, slower: Measurement, faster: Measurement) -> Judgement | None:
+    if not slower.samples or not faster.samples:
+        return None
+    protocol = numbers.run(faster).protocol
+    return judge(slower, faster, protocol=protocol, paired=sampled_in_rounds(protocol))
+
+
+def _can_be_chance(numbers: Numbers, slower: Measurement, faster: Measurement) -> bool:
+    """That the one is faster, as far as the samples or the standard deviations say."""
+    found = _judged(numbers, slower, faster)
+    return found.verdict is not Verdict.FASTER if found else bool(_within_spread(numbers, slower, faster))
+
+
 def _within_spread(numbers: Numbers, slower: Measurement, faster: Measurement) -> str | None:
-    if slower.samples and faster.samples:
-        protocol = numbers.run(faster).protocol
-        found = judge(slower, faster, protocol=protocol, paired=sampled_in_rounds(protocol))
-        if found.verdict is Verdict.UNCLEAR and found.speedup > 1 and found.low is not None:
+    found = _judged(numbers, slower, faster)
+    if found:
+        if found.verdict is Verdict.UNCLEAR and found.speedup > 1 and found.low is not None and found.low <= 1:
             return f"but anything from {found.low:.3g}x to {found.high:.3g}x is possible"
         return None
     if slower.std is None or faster.std is None or slower.value - faster.value >= slower.std + faster.std:

@@ -234,6 +234,14 @@ def test_own_rows_are_judged_by_their_samples():
     assert found("within_spread", *sharp) == found("noisy", *sharp) == []
 
 
+def test_a_lead_smaller_than_the_band_is_a_lead_and_no_contradiction():
+    ahead = noisy(1.0, spread_by=0.004), noisy(1.015, "y", spread_by=0.004, seed=3)
+    assert found("within_spread", *ahead) == []
+    whole = replace(ahead[0], mode="fwd_bwd")
+    assert found("whole_below_part", whole, replace(noisy(1.015, spread_by=0.004), mode="bwd")) == []
+    assert len(found("whole_below_part", whole, replace(noisy(1.1, spread_by=0.004), mode="bwd"))) == 1
+
+
 def test_times_that_are_known_only_roughly_contradict_nothing():
     """Blurred: the backward's median is the largest of the three, but its interval reaches to the others."""
     ends = {"fwd": (0.9, 1.0, 9.0), "bwd": (2.0, 9.0, 9.5), "fwd_bwd": (2.5, 3.0, 12.0)}
