@@ -46,5 +46,7 @@ if clicked:
     detail.cell_detail(chosen, clicked)
 st.subheader("Every cell")
 cells.cells_table(table, chosen.baseline)
-messages.download("Download cells", f"speedup_{shown}", lambda: cells.speedups_csv(table), "speedup_csv")
+with st.container(horizontal=True):
+    messages.download("Download cells", f"speedup_{shown}", lambda: cells.speedups_csv(table), "speedup_csv")
+    messages.download_latencies(chosen)
 messages.provenance(chosen)

@@ -8,8 +8,9 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui import filters, frame, words
-from pages.ui.data import ask
+from pages.ui.data import ask, store
 from results import queries
+from results.export import Selection, export
 from results.queries import Filters
 
 RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "triton", "driver", "protocol", "command")
@@ -91,6 +92,27 @@ def download(label: str, name: str, table: Callable[[], pd.DataFrame], key: str)
         on_click="ignore",
         icon=":material/download:",
         key=key,
+    )
+
+
+def download_latencies(chosen: Filters) -> None:
+    """The latencies of the slice's runs in the CSV that another attnbench takes in as those very runs."""
+
+    def made() -> bytes:
+        runs = tuple(ask(queries.provenance, chosen)["run_id"])
+        timings = () if chosen.timing in (None, queries.AS_PUBLISHED) else (chosen.timing,)
+        modes = (chosen.mode,) if chosen.mode else ()
+        return export(store(), "csv", Selection(run=runs, mode=modes, timing=timings, metric=("latency_ms",)))
+
+    st.download_button(
+        "Download latencies with their runs",
+        data=made,
+        file_name="latencies.csv",
+        mime="text/csv",
+        on_click="ignore",
+        icon=":material/download:",
+        key="latencies_csv",
+        help="Upload the file to another attnbench, and it shows the same numbers.",
     )
 
 

@@ -5,7 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.pages.browser.serving import PAGES, drawn, settled
+from tests.pages.browser.serving import PAGES, Server, drawn, settled, visit
+from tests.pages.conftest import GPU, run_folder
 
 pytestmark = pytest.mark.browser
 REPORT = "gpu=RTX+4060+Laptop"
@@ -21,7 +22,7 @@ def _choose(page: Page, label: str, option: str) -> None:
 
 def _cells(page: Page) -> str:
     """The texts in the heatmaps."""
-    return " ".join(page.locator(".heatmaplayer text").all_inner_texts())
+    return " ".join(page.locator(".heatmaplayer text").all_text_contents())
 
 
 def test_a_filter_changes_the_heatmap_and_the_url(tab):
@@ -106,6 +107,26 @@ def test_the_view_downloads_as_csv(tab, tmp_path):
     lines = path.read_text().splitlines()
     assert lines[0].startswith("dtype,seqlen,head_dim,implementation")
     assert len(lines) == 57
+
+
+def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numbers(tab, chrome, server, tmp_path):
+    run_folder(server.home)
+    page = drawn(tab(f"speedup?gpu={GPU.replace(' ', '+')}"))
+    with page.expect_download() as caught:
+        page.get_by_role("button", name="Download latencies with their runs").click()
+    caught.value.save_as(tmp_path / "latencies.csv")
+    elsewhere = Server(tmp_path / "elsewhere").start()
+    try:
+        other = visit(chrome, f"{elsewhere.url}/upload")
+        other.locator("input[type=file]").set_input_files(tmp_path / "latencies.csv")
+        other.get_by_role("button", name=re.compile("^Import")).click()
+        expect(other.get_by_text(re.compile(r"latencies\.csv: \d+ numbers in 1 run"))).to_be_visible()
+        other.goto(f"{elsewhere.url}/speedup?gpu={GPU.replace(' ', '+')}")
+        assert "8.00×" in _cells(drawn(page))
+        assert _cells(drawn(other)) == _cells(page)
+        expect(other.get_by_text("uploaded").first).to_be_visible()
+    finally:
+        elsewhere.stop()
 
 
 @pytest.mark.parametrize("path", PAGES)
