@@ -1,16 +1,32 @@
+import re
+
 import pandas as pd
 import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
 
 from pages.ui import reporting
-from results import reports
-from tests.pages.conftest import shown
+from results import journal, reports
+from tests.pages.conftest import ROOT, shown
 
-OWN = "h200-fa2_speedup"
+OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory):
+    """One home for all of these: no test here changes it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTNBENCH_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.chdir(ROOT)
+        st.cache_resource.clear()
+        st.cache_data.clear()
+        yield
 
 
 @pytest.fixture
-def page(app):
-    return app.switch_page("pages/reports.py").run()
+def page():
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    return test.run().switch_page("pages/reports.py").run()
 
 
 def _open(page, report, beside=OWN):
@@ -23,22 +39,21 @@ def _metric(page, label):
     return next(metric for metric in page.metric if metric.label == label)
 
 
-@pytest.mark.parametrize("report", reports.names())
-def test_every_report_is_shown_as_printed_with_its_findings(page, report):
-    page.pills(key="report").set_value(report).run()
-    page.selectbox(key="beside").select(reporting.ALONE).run()
-    assert reports.get(report).TITLE in shown(page)
-    assert "doubtful" in _metric(page, "Impossible").delta
-    assert _metric(page, "Rows with both").value.startswith("0 of ")
-    assert len(page.table) >= 1
+def test_every_report_is_shown_as_printed_with_its_findings(page):
+    for report in reports.names():
+        _open(page, report, reporting.ALONE)
+        assert reports.get(report).TITLE in shown(page)
+        assert "doubtful" in _metric(page, "Impossible").delta
+        assert _metric(page, "Rows with both").value.startswith("0 of ")
+        assert len(page.table) >= 1
 
 
 def test_each_cell_holds_the_printed_and_the_own_number(page):
     _open(page, "fa2_rtx4060")
     table = page.table[0].value.map(lambda text: str(text).replace("\\", "").replace("\u00a0", " "))
     row = table[(table["seq\\_len"] == "128") & (table["d"] == "128") & (table["dtype"] == "bf16")].iloc[0]
-    assert row["TR fwd (ms)"].startswith("OOM / 0.00")
-    assert row["Fwd Speedup"].startswith("— / 3.")
+    assert re.fullmatch(r"OOM / 0\.\d{4}", row["TR fwd (ms)"])
+    assert re.fullmatch(r"— / \d+\.\dx", row["Fwd Speedup"])
     assert _metric(page, "Rows with both").value == "56 of 56"
 
 
@@ -80,7 +95,7 @@ def test_findings_and_words_have_views_of_their_own(page):
     assert "Key Observations" in shown(page)
 
 
-def test_the_html_report_needs_no_network_and_holds_plotly_once(page, home):
+def test_the_html_report_needs_no_network_and_holds_plotly_once():
     choice = reporting.Choice("fa2_rtx4060", OWN, "published", (("torch", "torch_naive"), ("triton_fa2", "triton_fa2")))
     table = reporting.numbers(reporting.sections(None, choice))
     text = reporting.as_html(choice, table)
@@ -88,5 +103,5 @@ def test_the_html_report_needs_no_network_and_holds_plotly_once(page, home):
     assert text.count("<figure>") == len(reporting.metrics(table)) == 2
     assert text.count("plotly.js v") == 1
     assert "<script src=" not in text
-    assert "0.0534 / 0.0224" in text
+    assert re.search(r"<td>0\.0534 / 0\.\d{4}</td>", text)
     assert 3_000_000 < len(text) < 8_000_000

@@ -1,15 +1,34 @@
 import json
 
 import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
 
-from tests.pages.conftest import shown
+from tests.pages.conftest import GPU, ROOT, run_folder, shown
 
-H200 = "NVIDIA H200"
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory):
+    """One home for all of these: no test here changes it."""
+    folder = tmp_path_factory.mktemp("home")
+    run_folder(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTNBENCH_HOME", str(folder))
+        patch.chdir(ROOT)
+        st.cache_resource.clear()
+        st.cache_data.clear()
+        yield
+
+
+def _open(gpu):
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    test.query_params["gpu"] = gpu
+    return test.run().switch_page("pages/scaling.py").run()
 
 
 @pytest.fixture
-def page(app):
-    return app.switch_page("pages/scaling.py").run()
+def page():
+    return _open(GPU)
 
 
 def _names(page, at=0):
@@ -43,9 +62,8 @@ def test_a_failure_is_a_row_with_its_reason_and_no_point(page):
     assert failed["latency_ms"] != failed["latency_ms"]
 
 
-def test_a_known_device_has_its_share_of_the_peak_and_its_roof(app):
-    app.selectbox(key="gpu").select(H200).run()
-    page = app.switch_page("pages/scaling.py").run()
+def test_a_known_device_has_its_share_of_the_peak_and_its_roof():
+    page = _open("NVIDIA H200")
     assert "of the nominal peak" in shown(page)
     page.pills(key="quantity").set_value("roofline").run()
     assert "nominal roof" in _names(page)
