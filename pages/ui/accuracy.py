@@ -97,9 +97,10 @@ def summaries(table: pd.DataFrame) -> None:
     """The numbers of the frontier charts, a row an implementation and dtype."""
     found = [accuracy.summary(rows).assign(dtype=dtype) for dtype, rows in table.groupby("dtype", sort=True)]
     whole = pd.concat(found, ignore_index=True)
+    whole = whole if whole["compared"].any() else whole.drop(columns=["compared", "frontier"])
     first = ["implementation", "dtype"]
     st.dataframe(
-        whole[[*first, *(name for name in accuracy.SUMMARY if name not in first)]].dropna(axis="columns", how="all"),
+        whole[[*first, *(name for name in whole if name not in first)]].dropna(axis="columns", how="all"),
         hide_index=True,
         alt="Error and speedup of every implementation by dtype",
         column_config=COLUMNS,

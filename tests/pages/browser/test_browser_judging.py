@@ -51,11 +51,3 @@ def test_accuracy_follows_the_tensor_and_the_filters(tab):
     expect(page.get_by_text("relative RMS error of dv").first).to_be_visible()
     expect(page).to_have_url(re.compile("tensor=dv"))
     expect(page.get_by_text("triton_fa2_tf32 is").first).to_be_visible()
-
-
-def test_the_pages_fit_a_phone(tab):
-    for path in ("compare", "findings", "accuracy"):
-        page = tab(path, viewport={"width": 390, "height": 844})
-        settled(page)
-        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wide <= 0, path
