@@ -90,7 +90,7 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
 
 
 def cells(filters: Filters) -> tuple[str, list[object]]:
-    """The common tables `paired` (a row a case and implementation, all of one run) and `grid` (a row a cell)."""
+    """The common table `paired`: a row a case and implementation, of each case all of one run, with every field."""
     condition, params = where(filters)
     ctes = f"""WITH one AS (
         SELECT *, value AS latency_ms, {SHAPE} AS shape,
@@ -105,16 +105,5 @@ def cells(filters: Filters) -> tuple[str, list[object]]:
         SELECT *, max(latency_ms) FILTER (implementation = ?) OVER same_case / latency_ms AS speedup,
                max(status) FILTER (implementation = ?) OVER same_case AS baseline_status
         FROM same_run WINDOW same_case AS (PARTITION BY {CASE_KEY})
-    ), grid AS (
-        SELECT dtype, seqlen_q AS seqlen, head_dim, implementation, count(*) AS cases, count(latency_ms) AS measured,
-               count(speedup) AS compared, CASE WHEN count(latency_ms) > 0 THEN 'ok' ELSE mode(status) END AS status,
-               any_value(note) FILTER (status <> 'ok') AS note, max(baseline_status) AS baseline_status,
-               geomean(latency_ms) AS latency_ms, geomean(speedup) AS speedup,
-               geomean(coalesce(p20, CASE WHEN latency_ms > 0.8416 * std THEN latency_ms - 0.8416 * std END)) AS p20,
-               geomean(coalesce(p80, latency_ms + 0.8416 * std)) AS p80,
-               min(n) AS n, any_value(statistic) AS statistic,
-               string_agg(DISTINCT source, ', ' ORDER BY source) AS source,
-               string_agg(DISTINCT run_id, ', ' ORDER BY run_id) AS run_id
-        FROM paired GROUP BY ALL
     )"""
     return ctes, [filters.baseline, *params, filters.baseline, filters.baseline]

@@ -27,7 +27,7 @@ _OUTCOME = "runs_outcome"
 
 
 def downloads(run_id: str) -> None:
-    """Every number of the run with its environment, in forms that can be uploaded again; Markdown is for reading."""
+    """Every number of the run with its environment; CSV and JSON can be uploaded again, Markdown is for reading."""
     with st.container(horizontal=True):
         for label, (form, mime) in FORMS.items():
             st.download_button(

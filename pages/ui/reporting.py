@@ -264,7 +264,7 @@ def downloads(choice: Choice, table: pd.DataFrame) -> None:
             )
     st.caption(
         "Markdown and HTML are this report with its findings; HTML is one file that works offline. CSV, JSON and "
-        "Parquet hold every number of the report and of the run, and can be uploaded again. A PNG of the "
+        "Parquet hold every number of the report and of the run; CSV and JSON can be uploaded again. A PNG of the "
         "chart: the camera above it."
     )
 
