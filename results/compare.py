@@ -6,6 +6,7 @@ last field, and kernel time never with eager time. Regressions come first: numbe
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 from results.derive import geometric_mean
 from results.records import Case, Measurement, Run, case_to_json
 from results.remarks import Key, remarks
-from results.verdicts import Judgement, judge, sampled_in_rounds, usual_spread
+from results.verdicts import BAND, Judgement, judge, sampled_in_rounds, usual_spread
 
 LOST, GAINED = "LOST", "GAINED"  # a number that only the first, or only the second, has; both were tried
 ORDER = (LOST, "SLOWER", "UNCLEAR", "FASTER", GAINED, "SAME")
@@ -110,7 +111,7 @@ def compare(first: Side, second: Side) -> Comparison:
         first.name,
         second.name,
         same_run,
-        changes=tuple(_changes(first.run, second.run)),
+        changes=tuple(_changes(first, second)),
         not_said=tuple(fact for fact in FACTS if getattr(first.run, fact) is getattr(second.run, fact) is None),
         means=tuple(_means(cells, tried)),
         cells=tuple(cells),
@@ -182,11 +183,25 @@ def _urgency(cell: Cell) -> tuple:
     return ORDER.index(cell.outcome), speedup or 0.0, cell.timing or "", cell.implementation, case, cell.mode or ""
 
 
-def _changes(first: Run, second: Run) -> Iterable[Change]:
+def _changes(first: Side, second: Side) -> Iterable[Change]:
+    """What the records say, then what was measured of the machine and differs by more than the band."""
     for fact in FACTS:
-        before, after = getattr(first, fact), getattr(second, fact)
+        before, after = getattr(first.run, fact), getattr(second.run, fact)
         if before != after:
             yield Change(fact, before, after)
+    machines = _machine(first), _machine(second)
+    for fact in machines[0] if first.run.run_id != second.run.run_id else ():
+        before, after = (machine.get(fact) for machine in machines)
+        if before and after and abs(math.log(before / after)) > math.log1p(BAND):
+            yield Change(fact, round(before, 1), round(after, 1))
+
+
+def _machine(side: Side) -> dict[str, float | None]:
+    """The clock that its device times were taken at, and what the machine itself reached at the start of the run."""
+    clocks = [m.sm_clock_mhz for m in side.measurements if m.timing == "kernel" and m.sm_clock_mhz]
+    peaks = {f"measured_tflops {name}": rate for name, rate in (side.run.measured_tflops or {}).items()}
+    clock = statistics.median(clocks) if clocks else None
+    return {"sm_clock_mhz, median": clock, **peaks, "measured_gbs": side.run.measured_gbs}
 
 
 def _means(cells: Sequence[Cell], tried: Counter) -> Iterable[Mean]:

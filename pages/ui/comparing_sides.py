@@ -86,7 +86,7 @@ def _title(title: object) -> None:
         st.caption(words.plain(title))
 
 
-@st.cache_resource(max_entries=12, show_spinner="Judging every cell")
+@st.cache_resource(max_entries=4, show_spinner="Judging every cell")
 def _judged(first: str, second: str, names: tuple[str | None, str | None], stamps: tuple) -> Comparison:
     read = {run_id: library.read(library.find(run_id)) for run_id in {first, second}}
     return compare(Side(*read[first], names[0]), Side(*read[second], names[1]))

@@ -305,6 +305,17 @@ def test_what_changed_between_the_runs_is_listed_and_what_nobody_recorded_too():
     assert any("third run" in remark for remark in found.remarks)
 
 
+def test_a_machine_that_ran_at_another_clock_or_reached_less_is_among_the_changes():
+    before = [replace(sampled(1.0), sm_clock_mhz=1980.0)]
+    after = [replace(sampled(1.1), sm_clock_mhz=1755.0)]
+    run = replace(RUN, measured_tflops={"float16": 700.0, "bfloat16": 780.0}, measured_gbs=4200.0)
+    other = replace(run, run_id="r2", measured_tflops={"float16": 640.0, "bfloat16": 778.0}, measured_gbs=None)
+    assert [(c.fact, c.first, c.second) for c in compare(Side(run, before), Side(other, after)).changes] == [
+        ("sm_clock_mhz, median", 1980.0, 1755.0),
+        ("measured_tflops float16", 700.0, 640.0),
+    ]
+
+
 def test_two_implementations_of_one_run_are_compared_in_paired_rounds():
     rows = [sampled(1.5, implementation="slow", seed=1), sampled(1.0, implementation="quick", seed=2)]
     found = compare(Side(RUN, rows, "slow"), Side(RUN, rows, "quick"))
