@@ -63,9 +63,9 @@ if clicked:
 st.subheader("Every implementation")
 ranked.ranking_table(ranking, ask(queries.fits, chosen))
 with st.expander("Every cell", icon=":material/table_rows:"):
-    cells.winners_table(won)
+    ranked.winners_table(won)
 with st.container(horizontal=True):
     messages.download("Download ranking", "ranking", lambda: ranking, "ranking_csv")
-    messages.download("Download winners", "winners", lambda: cells.winners_csv(won), "winners_csv")
+    messages.download("Download winners", "winners", lambda: ranked.winners_csv(won), "winners_csv")
     reporting_views.downloads(chosen)
 messages.provenance(chosen)

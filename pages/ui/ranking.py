@@ -14,6 +14,10 @@ COLUMNS = (
     *("implementation", "speedup", "lowest", "highest", "compared", "cases", "failures", "longest", "peak_memory_mb"),
 )
 
+WINNER_COLUMNS = (
+    *("dtype", "seqlen", "head_dim", "winner", "latency_ms", "p20", "p80", "n", "speedup", "ties", "rivals", "failed"),
+    "cases",
+)
 _SHOWN = 4  # rivals named when the pointer is on a cell
 
 
@@ -57,6 +61,26 @@ def judged(winners: pd.DataFrame) -> pd.DataFrame:
     won = cells.winner_cells(winners)
     behind = ["".join(f"<br>{html.escape(text)}" for text in list(rivals)[:_SHOWN]) for rivals in winners["rivals"]]
     return won.assign(hover=won["hover"] + pd.Series(behind, index=won.index, dtype=object))
+
+
+def winners_csv(won: pd.DataFrame) -> pd.DataFrame:
+    """The winner map as a table: the winner's median with p20 to p80 and n, who ties, how far behind the others are."""
+    shown = won.assign(**{name: [", ".join(texts) for texts in won[name]] for name in ("rivals", "failed")})
+    return shown[[*WINNER_COLUMNS]]
+
+
+def winners_table(won: pd.DataFrame) -> None:
+    """The same on the page."""
+    shown = winners_csv(won)
+    shown["winner"] = shown["winner"].fillna("none")
+    config = {
+        "ties": st.column_config.TextColumn("no clear difference", width="medium"),
+        "rivals": st.column_config.TextColumn("the others, with 95 % intervals", width="large"),
+        "failed": st.column_config.TextColumn("no number", width="medium"),
+    }
+    st.dataframe(
+        shown, hide_index=True, alt="Fastest implementation of every cell", column_config=cells.NUMBERS | config
+    )
 
 
 def tie_words(won: pd.DataFrame) -> str:

@@ -42,7 +42,9 @@ def show(chosen: Filters) -> None:
         f"own baseline · paler with ≈: a tie. {_NOTHING}: nobody measured it; other words: everything failed, most "
         "often so."
     )
-    shown = rows[["gpu", "dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "ties", "cases"]]
+    shown = rows[
+        ["gpu", "dtype", "seqlen", "head_dim", "winner", "latency_ms", "p20", "p80", "n", "speedup", "ties", "cases"]
+    ]
     st.dataframe(shown, hide_index=True, alt="Winner of every GPU and shape", column_config=cells.NUMBERS)
 
 

@@ -59,6 +59,8 @@ class Outcome:
 
     winner: str | None  # None: nothing there has a speed
     latency_ms: float | None
+    spread: tuple[float | None, float | None]  # p20 and p80 of the winner
+    n: int | None  # samples of the winner, the fewest of the cases
     speedup: float | None  # of the winner over the baseline
     rivals: tuple[Rival, ...]  # those with a number in as many cases, fastest first
     failed: tuple[tuple[str, str], ...]  # name and status
@@ -96,13 +98,17 @@ def decide(field: Sequence[Race]) -> Outcome:
     statuses = [status for _, status in failed]
     often = max(sorted(statuses), key=statuses.count) if statuses else None
     if not racing:
-        return Outcome(None, None, None, (), failed, often, len(field))
+        return Outcome(None, None, (None, None), None, None, (), failed, often, len(field))
     times = {name: geometric_mean(e.measurement.value for e in entries[name] if _has_number(e)) for name in racing}
     order = sorted(racing, key=lambda name: (times[name], name))
     first = order[0]
     rivals = tuple(_rival(entries[first], entries[name], times[name] / times[first], name) for name in order[1:])
-    speedups = [entry.speedup for entry in entries[first] if _has_number(entry) and entry.speedup]
-    return Outcome(first, times[first], geometric_mean(speedups), rivals, failed, often, len(field))
+    best = [entry.measurement for entry in entries[first] if _has_number(entry)]
+    spread = tuple(_mean([getattr(m, end) for m in best]) for end in ("p20", "p80"))
+    counts = [m.n for m in best]
+    speedup = geometric_mean(entry.speedup for entry in entries[first] if _has_number(entry) and entry.speedup)
+    fewest = None if None in counts else min(counts)
+    return Outcome(first, times[first], spread, fewest, speedup, rivals, failed, often, len(field))
 
 
 def winners(store: Store, filters: Filters) -> pd.DataFrame:
@@ -119,12 +125,14 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
         planned[place[0]] = max(number, planned.get(place[0], 0))
     rows = [_row(place, decide(field), tried[place] == planned[place[0]]) for place, field in fields.items()]
     rows.sort(key=lambda row: tuple((row[name] is None, row[name]) for name in ("dtype", "seqlen", "head_dim")))
-    return pd.DataFrame(rows, columns=[*WINNER_COLUMNS]).astype({"latency_ms": float, "speedup": float})
+    return pd.DataFrame(rows, columns=[*WINNER_COLUMNS]).astype(
+        dict.fromkeys(("latency_ms", "p20", "p80", "speedup"), float) | {"n": "Int64"}
+    )
 
 
 WINNER_COLUMNS = (
-    *("dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "tied", "rivals", "failed", "status"),
-    *("contenders", "cases", "by_spread"),
+    *("dtype", "seqlen", "head_dim", "winner", "latency_ms", "p20", "p80", "n", "speedup", "tied", "rivals", "failed"),
+    *("status", "contenders", "cases", "by_spread"),
 )
 
 
@@ -183,6 +191,11 @@ def _entry(row: dict[str, Any]) -> Entry:
     return Entry(Measurement(case=case, **row), **of_run)
 
 
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The geometric mean, if every value is said."""
+    return geometric_mean(values) if all(values) else None
+
+
 def _place(race: Race) -> tuple:
     case = next(iter(race.values())).measurement.case
     return case.dtype, case.seqlen_q, case.head_dim
@@ -221,6 +234,9 @@ def _row(place: tuple, outcome: Outcome, all_tried: bool) -> dict[str, Any]:
         **dict(zip(("dtype", "seqlen", "head_dim"), place, strict=True)),
         "winner": outcome.winner,
         "latency_ms": outcome.latency_ms,
+        "p20": outcome.spread[0],
+        "p80": outcome.spread[1],
+        "n": outcome.n,
         "speedup": outcome.speedup,
         "tied": [outcome.winner, *outcome.ties] if outcome.winner else [],
         "rivals": [rival_words(rival) for rival in outcome.rivals],

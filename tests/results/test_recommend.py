@@ -92,6 +92,14 @@ def test_several_cases_of_a_cell_are_one_race_by_their_geometric_mean(home, open
     assert won["tied"] == ["b", "a"]
 
 
+def test_the_winner_carries_its_spread_and_its_fewest_samples(home, opened):
+    shapes = [_case(), _case(num_heads=8)]
+    rows = [_latency("a", t, c, p20=t / 2, p80=t * 2, n=n) for t, c, n in zip((1.0, 4.0), shapes, (9, 7), strict=True)]
+    _run(home, "a", *rows)
+    won = races.winners(opened(), SLICE).iloc[0]
+    assert won[["latency_ms", "p20", "p80", "n"]].tolist() == [2.0, 1.0, 4.0, 7]
+
+
 def test_failures_and_partial_results_never_win_and_tf32_takes_no_part(home, opened):
     shapes = [_case(dtype="float32"), _case(num_heads=8, dtype="float32")]
     rows = [_latency(name, value, case) for name, value in (("slow", 4.0), ("x_tf32", 0.1)) for case in shapes]
