@@ -44,8 +44,9 @@ messages.slice_caption(
 )
 if clicked:
     detail.cell_detail(chosen, clicked)
-st.subheader("Every cell")
-cells.cells_table(table, chosen.baseline)
+with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
+    if every_cell.open:
+        cells.cells_table(table, chosen.baseline)
 with st.container(horizontal=True):
     messages.download("Download cells", f"speedup_{shown}", lambda: cells.speedups_csv(table), "speedup_csv")
     messages.download_latencies(chosen)

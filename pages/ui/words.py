@@ -102,4 +102,6 @@ def sources(text: str | None) -> str:
 
 def missing(value: object) -> bool:
     """None, NaN or a table's NA."""
-    return value is None or str(value) in ("<NA>", "nan", "NaT")
+    if value is None or isinstance(value, str | int):
+        return value is None
+    return value != value if isinstance(value, float) else str(value) in ("<NA>", "nan", "NaT")
