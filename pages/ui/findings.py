@@ -67,19 +67,7 @@ def of_upload(found: Understanding) -> list[Finding]:
     return check((run, rows[run.run_id]) for run in found.runs)
 
 
-def upload_section(found: Understanding) -> None:
-    """The findings of an upload: a count, and each with its arithmetic."""
-    problems = of_upload(found)
-    if not problems:
-        st.caption(f"Checks: none of {len(RULES)} rules has anything to say about these numbers.")
-        return
-    st.markdown(badges({weight: sum(f.weight == weight for f in problems) for weight in WEIGHTS}))
-    table = pd.DataFrame([_record(finding, {}) for finding in problems], columns=[*_COLUMNS])
-    show(_impossible_first(table), key="upload_findings", selectable=False)
-    st.caption("A finding never keeps a number from being imported.")
-
-
-def show(table: pd.DataFrame, *, key: str, selectable: bool = True) -> tuple[str, ...]:
+def show(table: pd.DataFrame, *, key: str) -> tuple[str, ...]:
     """A row a finding; returns the ids of the rows that the selected one is about."""
     event = st.dataframe(
         table[["weight", "sentence", "place", "title", "origin"]],
@@ -88,7 +76,7 @@ def show(table: pd.DataFrame, *, key: str, selectable: bool = True) -> tuple[str
         height=min(620, 40 + 84 * len(table)),
         alt="Every finding with its arithmetic",
         key=key,
-        on_select="rerun" if selectable else "ignore",
+        on_select="rerun",
         selection_mode="single-row",
         column_config={
             "title": st.column_config.TextColumn("rule", width="medium"),
@@ -97,7 +85,7 @@ def show(table: pd.DataFrame, *, key: str, selectable: bool = True) -> tuple[str
             "origin": st.column_config.TextColumn("where", width="medium"),
         },
     )
-    picked = event.selection.rows if selectable else []
+    picked = event.selection.rows
     return table["measurement_ids"].iloc[picked[0]] if picked and picked[0] < len(table) else ()
 
 
