@@ -24,6 +24,9 @@ from results.reports.side_by_side import Section
 from results.store import Store
 
 ALONE = "none: as printed"
+_CAPTION = (
+    "<figcaption>A point a cell: across as printed, up as the own run has it; on the line both agree.</figcaption>"
+)
 MIME = {"md": "text/markdown", "html": "text/html", "csv": "text/csv", "json": "application/json"}
 _TITLES = {rule.name: rule.title for rule in RULES}
 
@@ -236,7 +239,7 @@ def as_markdown(choice: Choice) -> str:
 def as_html(choice: Choice, table: pd.DataFrame) -> str:
     """The page as one file that needs no network: Plotly lies in it once, if there is a chart."""
     figures = [figure(table, metric) for metric in metrics(table)]
-    drawn = [one.to_html(full_html=False, include_plotlyjs=at == 0) for at, one in enumerate(figures)]
+    drawn = [one.to_html(full_html=False, include_plotlyjs=at == 0) + _CAPTION for at, one in enumerate(figures)]
     return html_page(as_markdown(choice), drawn)
 
 

@@ -52,8 +52,8 @@ def own_against_printed(pairs: pd.DataFrame, metric: Metric) -> go.Figure:
     )
     unit = f" ({metric.unit})" if metric.unit else ""
     axis = log_axis(low, high)
-    figure.update_xaxes(title=f"{metric.label} as printed{unit}", **axis)
-    figure.update_yaxes(title=f"{metric.label} of the own run{unit}", **axis)
+    figure.update_xaxes(title=f"{metric.label} as printed{unit}", automargin=True, **axis)
+    figure.update_yaxes(title=f"{metric.label} of the own run{unit}", automargin=True, **axis)
     figure.update_layout(height=460, margin=MARGIN, legend={"orientation": "h", "y": -0.22})
     return figure
 

@@ -16,14 +16,14 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto
 h1, h2, h3 { line-height: 1.25; margin: 2rem 0 .6rem; }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; margin: .6rem 0 1rem; font-variant-numeric: tabular-nums; }
-th, td { border: 1px solid var(--line); padding: .25rem .6rem; text-align: left; white-space: nowrap; }
-td.number { text-align: right; }
-td:last-child { white-space: normal; }
+th, td { border: 1px solid var(--line); padding: .25rem .6rem; text-align: left; max-width: 26rem; }
+td.number { text-align: right; white-space: nowrap; }
 th { background: var(--soft); position: sticky; top: 0; }
 code { background: var(--soft); padding: 0 .25rem; border-radius: 3px; overflow-wrap: anywhere; }
 figure { margin: 1rem 0; }
+figcaption { opacity: .8; }
 """
-_NUMBER = re.compile(r"[-~]?\*{0,2}[\d,.]+\s*(×|x|%|ms|MB|GB|MiB|GiB)?\*{0,2}")
+_NUMBER = re.compile(r"[-~]?\*{0,2}[\d,.]+\s*(×|x|%|k|K|ms|MB|GB|MiB|GiB)?\*{0,2}")
 _PIPE = re.compile(r"(?<!\\)\|")
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
