@@ -14,7 +14,7 @@ from results import derive
 from results.derive import FLOPS_SQL
 from results.narrowing import to_its_runs
 from results.queries import TF32
-from results.slices import Filters, cells
+from results.slices import RESULTS, Filters, cells
 from results.slices import where as filtered
 from results.store import Store
 
@@ -39,6 +39,8 @@ QUANTITIES = {
     "percent_of_measured": Quantity("% of measured peak", "%", "TFLOP/s over a large matrix product's on this machine"),
     "time_per_token_us": Quantity("Time per token", "µs", "latency over batch times seqlen"),
     "memory_per_token_kb": Quantity("Memory per token", "KiB", "peak memory of the call over batch times seqlen"),
+    "tokens_per_joule": Quantity("Tokens per joule", "1/J", "batch times seqlen over the energy of the call"),
+    "joules_per_tflop": Quantity("Joules per 10^12 operations", "J", "energy of the call over its operations"),
 }
 
 
@@ -61,17 +63,19 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     """Every case and implementation of the slice with the columns of QUANTITIES, `intensity` and what they rest on."""
     filters = to_its_runs(store, filters) or filters
     ctes, params = cells(filters)
-    memory, memory_params = _memory(filters)
+    memory, memory_params = _beside(filters, "peak_memory_mb", "fwd_bwd" if filters.mode == "bwd" else filters.mode)
+    energy, energy_params = _beside(filters, "energy_j", filters.mode)
     table = store.query(
-        f"""{ctes}, memory AS ({memory}), timed AS (
+        f"""{ctes}, memory AS ({memory}), energy AS ({energy}), timed AS (
             SELECT {", ".join(_KEY)}, mode, shape, latency_ms, p20, p80, n, statistic, status, note, source, gpu_name,
                    {FLOPS_SQL} AS flops
             FROM paired)
-        SELECT timed.*, memory.value AS peak_memory_mb, runs.tf32, runs.measured_tflops, runs.measured_gbs
+        SELECT timed.*, memory.value AS peak_memory_mb, energy.value AS energy_j, runs.tf32, runs.measured_tflops,
+               runs.measured_gbs
         FROM timed JOIN runs ON runs.run_id = timed.run_id
-        LEFT JOIN memory ON {" AND ".join(f"memory.{name} IS NOT DISTINCT FROM timed.{name}" for name in _KEY)}
+        LEFT JOIN memory ON {_same("memory")} LEFT JOIN energy ON {_same("energy")}
         ORDER BY timed.dtype, timed.head_dim, shape, timed.implementation, timed.seqlen_q""",
-        [*params, *memory_params],
+        [*params, *memory_params, *energy_params],
     )
     records = table.to_dict("records")
     derived = pd.DataFrame([_derived(row) for row in records], index=table.index, columns=_DERIVED, dtype=float)
@@ -101,7 +105,7 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
         if peak and nominal:
             name = f"nominal{kind}"
             found.setdefault(name, Roof(name, nominal, peak.bandwidth_gb_per_s, peak.source))
-        rate = _measured(measured, dtype, tf32=tf32)
+        rate = derive.measured_peak_tflops(_rates(measured), dtype, tf32=tf32)
         if rate or gbs:
             name = f"measured{kind}, {run_id}"
             found[name] = Roof(name, rate, gbs, f"a probe in run {run_id}")
@@ -117,17 +121,19 @@ def growth(points: Sequence[tuple[float, float]]) -> float | None:
     return math.log(y1 / y0) / math.log(x1 / x0)
 
 
-def _memory(filters: Filters) -> tuple[str, list[object]]:
-    """Peak memory of the same case, implementation and run; of the backward alone that of both passes."""
+def _beside(filters: Filters, metric: str, mode: str | None) -> tuple[str, list[object]]:
+    """Another metric of the same cases, implementations and runs; it is taken without the slice's timing."""
     condition, params = filtered(filters, without=("timing", "mode"))
-    mode = "fwd_bwd" if filters.mode == "bwd" else filters.mode
     keys = ", ".join(_KEY)
     return (
-        f"""SELECT {keys}, max(value) AS value FROM (SELECT results.*, runs.sweep FROM results JOIN runs USING (run_id))
-            WHERE metric = 'peak_memory_mb' AND status = 'ok' AND mode IS NOT DISTINCT FROM ? AND {condition}
-            GROUP BY {keys}""",
-        [mode, *params],
+        f"""SELECT {keys}, max(value) AS value FROM {RESULTS}
+            WHERE metric = ? AND status = 'ok' AND mode IS NOT DISTINCT FROM ? AND {condition} GROUP BY {keys}""",
+        [metric, mode, *params],
     )
+
+
+def _same(table: str) -> str:
+    return " AND ".join(f"{table}.{name} IS NOT DISTINCT FROM timed.{name}" for name in _KEY)
 
 
 def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
@@ -135,29 +141,26 @@ def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
     rate = derive.tflops(flops, latency)
     tf32 = str(row["implementation"]).endswith("_tf32") or bool(_known(row["tf32"]))
     nominal = derive.peak_tflops(row["gpu_name"], row["dtype"], tf32=tf32)
-    measured = _measured(row["measured_tflops"], row["dtype"], tf32=tf32)
-    tokens = _tokens(row)
+    measured = derive.measured_peak_tflops(_rates(row["measured_tflops"]), row["dtype"], tf32=tf32)
+    tokens, energy = derive.tokens(row), _known(row["energy_j"])
     moved = derive.bytes_moved(row, row["mode"])
     memory = _known(row["peak_memory_mb"])
     return {
         "tflops": rate,
         "percent_of_peak": derive.percent_of_peak(rate, nominal),
         "percent_of_measured": derive.percent_of_peak(rate, measured),
-        "time_per_token_us": 1000 * latency / tokens if latency and tokens else None,
+        "time_per_token_us": derive.time_per_token_us(row, latency),
         "memory_per_token_kb": 1024 * memory / tokens if memory and tokens else None,
+        "tokens_per_joule": derive.tokens_per_joule(row, energy),
+        "joules_per_tflop": derive.joules_per_tflop(row, row["mode"], energy),
         "intensity": flops / moved if flops and moved else None,
         "gb_per_s": derive.gb_per_s(moved, latency),
     }
 
 
-def _measured(text: object, dtype: str | None, *, tf32: bool) -> float | None:
-    rates = json.loads(text) if isinstance(text, str) else None
-    return (rates or {}).get("tf32" if dtype == "float32" and tf32 else dtype)
-
-
-def _tokens(row: Mapping[str, Any]) -> float | None:
-    batch, seqlen = _known(row["batch"]), _known(row["seqlen_q"])
-    return batch * seqlen if batch and seqlen else None
+def _rates(text: object) -> dict[str, float] | None:
+    """What the store keeps as JSON."""
+    return json.loads(text) if isinstance(text, str) else None
 
 
 def _known(value: Any) -> Any:

@@ -14,8 +14,8 @@ from results.scaling import QUANTITIES
 
 COLUMNS = (
     *("implementation", "dtype", "seqlen_q", "latency_ms", "p20", "p80", "n", "statistic", "tflops"),
-    *("percent_of_peak", "percent_of_measured", "time_per_token_us", "memory_per_token_kb", "status", "note"),
-    *("source", "run_id"),
+    *("percent_of_peak", "percent_of_measured", "time_per_token_us", "memory_per_token_kb", "tokens_per_joule"),
+    *("joules_per_tflop", "status", "note", "source", "run_id"),
 )
 ROOFLINE = "roofline"
 

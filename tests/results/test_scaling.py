@@ -29,6 +29,7 @@ def store(tmp_path, monkeypatch):
         for n, mode in ((1, "fwd"), (3, "fwd_bwd"))
     ]
     rows += [Measurement(**common, metric="latency_ms", mode="bwd", timing="kernel", value=1.0)]
+    rows += [Measurement(**common, metric="energy_j", mode="fwd", value=0.25)]
     RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", tf32=False, **facts), rows)
     with closing(open_store(tmp_path)) as opened:
         yield opened
@@ -42,6 +43,8 @@ def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks(store)
     assert row["percent_of_measured"] == pytest.approx(100 * row["tflops"] / 800.0)
     assert row["time_per_token_us"] == pytest.approx(500 / 2048)
     assert row["memory_per_token_kb"] == pytest.approx(8 * 1024 / 2048)
+    assert row["tokens_per_joule"] == pytest.approx(2048 / 0.25)
+    assert row["joules_per_tflop"] == pytest.approx(0.25 / flops * 1e12)
     assert row["intensity"] == pytest.approx(flops / bytes_moved(case_to_json(CASE), "fwd"))
 
 
