@@ -6,6 +6,7 @@ import streamlit as st
 
 from pages.ui import comparing, comparing_charts, comparing_gpus, comparing_sides, filters, messages
 from pages.ui.cells import CHART
+from results.journal import JournalError
 
 RUNS, IMPLEMENTATIONS, GPUS = "Two runs", "Two implementations", "GPUs"
 
@@ -25,7 +26,11 @@ if len(set(chosen)) < len(chosen):
     st.info("Both sides are the same. Choose another one.", icon=":material/compare_arrows:")
     st.stop()
 
-found = comparing_sides.judged(*sides)
+try:
+    found = comparing_sides.judged(*sides)
+except JournalError as error:
+    st.error(str(error), icon=":material/error:")
+    st.stop()
 comparing.headline(found)
 st.subheader("What changed around it")
 comparing.what_changed(found)

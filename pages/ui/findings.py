@@ -6,7 +6,8 @@ Other pages use `badge` (a few words for a run) and `about` (the findings of som
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 
 import pandas as pd
 import streamlit as st
@@ -15,25 +16,16 @@ from pages.ui.data import ask, store
 from results import library, queries
 from results.checks import DOUBTFUL, IMPOSSIBLE, RULES, Finding, check
 from results.formats.upload import Understanding
-from results.records import CASE_FIELDS
+from results.journal import JournalError
+from results.records import CASE_FIELDS, Measurement, Run
 
 TITLES = {rule.name: rule.title for rule in RULES}
 WEIGHTS = {IMPOSSIBLE: "contradicts arithmetic or the device", DOUBTFUL: "possible, but not what it looks like"}
 _BADGES = {IMPOSSIBLE: ("red", ":material/report:"), DOUBTFUL: ("orange", ":material/help:")}
 _COLUMNS = ("weight", "rule", "title", "place", "run_id", "sentence", "origin", "measurement_ids")
 _ROW = (
-    "run_id",
-    "implementation",
-    "mode",
-    "timing",
-    "metric",
-    "status",
-    "value",
-    "p20",
-    "p80",
-    "n",
-    "printed",
-    "origin",
+    *("run_id", "implementation", "mode", "timing", "metric", "status", "value", "p20", "p80", "n", "printed"),
+    *("origin",),
 )
 
 
@@ -42,16 +34,15 @@ def everything() -> pd.DataFrame:
     return _everything(str(store().home), store().version())
 
 
-def about(measurement_ids: Collection[str]) -> pd.DataFrame:
-    """The findings that some rows take part in."""
-    wanted, found = set(measurement_ids), everything()
+def about(run_ids: Collection[str], measurement_ids: Collection[str]) -> pd.DataFrame:
+    """The findings that some rows of those runs take part in."""
+    wanted, found = set(measurement_ids), _of_runs(run_ids)
     return found[[not wanted.isdisjoint(ids) for ids in found["measurement_ids"]]]
 
 
 def badge(run_ids: Collection[str]) -> str:
     """Markdown badges that count the findings of some runs; empty if there are none."""
-    found = everything()
-    counts = found.loc[found["run_id"].isin(list(run_ids)), "weight"].value_counts()
+    counts = _of_runs(run_ids)["weight"].value_counts()
     return badges({weight: int(counts.get(weight, 0)) for weight in WEIGHTS})
 
 
@@ -119,34 +110,58 @@ def rules_table() -> None:
     )
 
 
+def _of_runs(run_ids: Collection[str]) -> pd.DataFrame:
+    """The findings of some runs, without checking the others."""
+    wanted = set(run_ids)
+    groups = {place: ids for place, ids in _groups(str(store().home), store().version()).items() if wanted & set(ids)}
+    found = _table(groups)
+    return found[found["run_id"].isin(wanted)]
+
+
 @st.cache_data(max_entries=4, show_spinner="Checking every number")
 def _everything(home: str, version: str) -> pd.DataFrame:
-    """The runs of a published report are checked together, any other run alone."""
-    folders = {folder.run_id: folder for folder in library.folders() if folder.run_path.is_file()}
+    return _table(_groups(home, version))
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _groups(home: str, version: str) -> dict[str, tuple[str, ...]]:
+    """The runs that are checked together: those of a published report, any other alone."""
     groups: dict[str, list[str]] = {}
     for run in ask(queries.runs).to_dict("records"):
-        if run["run_id"] in folders:
-            whole = run["source"] == "published" and isinstance(run["report"], str)
-            groups.setdefault(run["report"] if whole else run["run_id"], []).append(run["run_id"])
+        whole = run["source"] == "published" and isinstance(run["report"], str)
+        groups.setdefault(run["report"] if whole else run["run_id"], []).append(run["run_id"])
+    return {place: tuple(run_ids) for place, run_ids in groups.items()}
+
+
+def _table(groups: dict[str, tuple[str, ...]]) -> pd.DataFrame:
+    home, folders = str(store().home), {folder.run_id: folder for folder in library.folders()}
     records = []
     for place, run_ids in groups.items():
-        found = _of_group(home, tuple(run_ids), tuple(library.stamp(folders[run_id]) for run_id in run_ids))
-        records += [_record(finding, dict.fromkeys(run_ids, place)) for finding in found]
+        there = tuple(run_id for run_id in run_ids if run_id in folders)
+        found = _of_group(home, there, tuple(library.stamp(folders[run_id]) for run_id in there))
+        records += [_record(finding, place) for finding in found]
     return _impossible_first(pd.DataFrame(records, columns=[*_COLUMNS]))
 
 
 @st.cache_data(max_entries=400, show_spinner=False)
 def _of_group(home: str, run_ids: tuple[str, ...], stamps: tuple) -> list[Finding]:
     """Computed again only when one of the runs has changed: a running sweep leaves the others as they are."""
-    return check(library.read(library.find(run_id)) for run_id in run_ids)
+    return check(_readable(run_ids))
 
 
-def _record(finding: Finding, places: dict[str, str]) -> dict[str, object]:
+def _readable(run_ids: Sequence[str]) -> Iterator[tuple[Run, list[Measurement]]]:
+    """Without runs that cannot be read any more: the page Runs says why."""
+    for run_id in run_ids:
+        with suppress(JournalError):
+            yield library.read(library.find(run_id))
+
+
+def _record(finding: Finding, place: str) -> dict[str, object]:
     return {
         "weight": finding.weight,
         "rule": finding.rule,
         "title": TITLES[finding.rule],
-        "place": places.get(finding.run_id, finding.run_id),
+        "place": place,
         "run_id": finding.run_id,
         "sentence": finding.sentence,
         "origin": finding.origin,

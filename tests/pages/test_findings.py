@@ -72,6 +72,13 @@ def test_runs_are_checked_once_and_again_only_when_they_change(page, home, check
     assert "new" in set(page.dataframe[0].value["place"])
 
 
+def test_a_run_that_cannot_be_read_any_more_does_not_keep_the_others_from_being_checked(page, home):
+    (home / "runs" / "run-a" / "run.json").write_text("{")
+    page.run()
+    assert set(page.dataframe[0].value["place"]) == {"odd"}
+    assert not page.exception
+
+
 def test_a_home_without_findings_says_what_is_looked_for(home, monkeypatch, request):
     monkeypatch.setattr(journal, "PUBLISHED", home / "published")
     monkeypatch.setattr(findings, "check", lambda runs: [])
@@ -86,8 +93,16 @@ def test_badges_and_rows_are_there_for_other_pages(page):
     assert " 1 impossible]" in findings.badge(["run-a"])
     assert findings.badge(["nothing"]) == ""
     bad = latency(0.00001).measurement_id
-    assert set(findings.about([bad])["rule"]) >= {"above_peak"}
+    assert set(findings.about(["odd"], [bad])["rule"]) >= {"above_peak"}
     assert findings.rows_of([bad])["value"].tolist() == [0.00001]
+
+
+def test_a_badge_checks_its_own_run_only(home, monkeypatch, checked, request):
+    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+    RunFolder.create(home, RUN, [latency(0.00001)])
+    request.getfixturevalue("app")
+    assert findings.badge(["odd"])
+    assert checked == ["odd"]
 
 
 def test_an_upload_is_checked_before_it_is_stored(home):
