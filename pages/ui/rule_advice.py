@@ -9,8 +9,9 @@ import streamlit as st
 
 from pages.ui import messages, planning, words
 from pages.ui.answers import answer
+from pages.ui.data import store
 from results.queries import Filters
-from results.recommend import advice, features
+from results.recommend import advice, features, guide
 
 MARKS = {features.RAN: "✓", features.REFUSED: "✗ refused", features.FAILED: "✗ failed", features.NOT_TRIED: "not tried"}
 
@@ -28,6 +29,15 @@ def show(chosen: Filters) -> None:
         )
     st.subheader("Features by implementation")
     _features(chosen)
+    st.download_button(
+        "This page as Markdown",
+        data=lambda: guide.render(store(), chosen),
+        file_name="what_to_use_when.md",
+        mime="text/markdown",
+        on_click="ignore",
+        icon=":material/article:",
+        key="guide_md",
+    )
 
 
 def advice_table(found: list[advice.Advice]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The commands `rule` and `render` of `python -m results`: a slice as a rule, and as a report."""
+"""The commands `rule`, `render` and `advise` of `python -m results`: a slice as a rule, a report, and advice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import BinaryIO
 
 from results import journal, reports, view
-from results.recommend import rule
+from results.recommend import guide, rule
 from results.reports import side_by_side
 from results.reports.html import html_page
 from results.slices import Filters
@@ -22,7 +22,7 @@ _RULES = {"python": rule.as_python, "json": rule.as_json}
 
 
 def add(commands: argparse._SubParsersAction, stores: Stores, outputs: Outputs) -> None:
-    """Both commands, working on what these two open."""
+    """The commands, working on what these two open."""
     command = commands.add_parser("rule", help="which implementation and SDPA backend to use by shape, as a file")
     command.add_argument("--format", choices=sorted(_RULES), default="python")
     _add_filters(command)
@@ -33,6 +33,11 @@ def add(commands: argparse._SubParsersAction, stores: Stores, outputs: Outputs) 
     command.add_argument("--report", help="a published report, beside --run if one is given, instead of a view")
     _add_filters(command)
     command.set_defaults(command=lambda options: _render(options, stores, outputs))
+
+    command = commands.add_parser("advise", help="what to use when on a GPU, and what ran there, as Markdown or HTML")
+    command.add_argument("--format", choices=("html", "md"), default="md")
+    _add_filters(command)
+    command.set_defaults(command=lambda options: _advise(options, stores, outputs))
 
 
 def _add_filters(command: argparse.ArgumentParser) -> None:
@@ -64,6 +69,12 @@ def _render(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> in
     else:
         with stores() as store:
             text = view.render(store, view.complete(store, _filters(options)))
+    return _write(html_page(text) if options.format == "html" else text, options, outputs)
+
+
+def _advise(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> int:
+    with stores() as store:
+        text = guide.render(store, view.complete(store, _filters(options)))
     return _write(html_page(text) if options.format == "html" else text, options, outputs)
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from results import journal
 from results.journal import RunFolder
-from results.recommend import advice, features
+from results.recommend import advice, features, guide
 from results.records import Measurement, Run, Status, attention_case
+from results.reports.tables import tables
 from results.slices import Filters
 from results.store import open_store
 
@@ -96,3 +97,25 @@ def test_a_feature_that_was_only_refused_says_so(store):
     finally:
         del features.FEATURES["test"]
     assert table.loc[("test", "mine"), ["seen", "why"]].tolist() == ["refused", "not at 128"]
+
+
+def test_the_guide_holds_the_advice_and_every_feature_with_its_numbers(store):
+    text = guide.render(store, SLICE)
+    advised, seen = tables(text)
+    assert dict(zip(advised.header, advised.rows[0], strict=True)) == {
+        "use case": "Training",
+        "shapes": "fwd_bwd, causal, from 512 tokens, 8 heads and more, head_dim from 64",
+        "take": "mine",
+        "of fastest": "1.41×",
+        "worst": "2.00×",
+        "wins": "1",
+        "ties": "0",
+        "cases": "1 of 2",
+        "speedup": "8.00×",
+        "less memory": "4.0×",
+        "SDPA": "FLASH_ATTENTION 1.41×",
+    }
+    rows = {row[0]: dict(zip(seen.header, row, strict=True)) for row in seen.rows}
+    assert rows["backward"]["torch_naive"] == "2"
+    assert rows["FP8"]["mine"] == "not tried"
+    assert rows["memory grows"]["torch_naive"] == "with seqlen squared"

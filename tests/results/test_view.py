@@ -92,3 +92,11 @@ def test_what_a_file_says_is_text_and_not_markup():
 def test_figures_go_below_the_title():
     page = html_page("# A\n\ntext", ["<div>drawn</div>"])
     assert page.index("<h1>A</h1>") < page.index("<figure><div>drawn</div></figure>") < page.index("<p>text</p>")
+
+
+def test_the_command_advises_from_the_same_home(home, capsys):
+    assert main(["advise"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("# What to use when on A GPU")
+    short = next(row for row in _table(text, "use case") if row[0] == "Short sequences, as the GPU sees them")
+    assert short[2] == "mine"
