@@ -1,4 +1,4 @@
-"""How often verdicts are wrong and how often they find a slowdown, by simulation: python -m tests.results.calibration.
+"""How often verdicts are wrong and how often they find a slowdown: python -m tests.results.calibration [COMPARISONS].
 
 The noise within a round is drawn anew from the samples of the shipped H200 journals, skewed tails included. On top come
 a drift of each round, and an offset of each run, which no verdict can know. Both sides are the same code, or the second
@@ -114,7 +114,7 @@ def main() -> None:
                 *((f"{share:.1%}", {"drift": lambda _r, _c, share=share: share}) for share in (0.003, 0.006, 0.01)),
                 ("as in the journals", own),
             ):
-                how = {"rounds": rounds, "paired": paired, "comparisons": int(sys.argv[1]) if sys.argv[1:] else 10}
+                how = {"rounds": rounds, "paired": paired, "comparisons": int(sys.argv[1]) if sys.argv[1:] else 4}
                 rates = (
                     rate(noise, WRONG, **how, **drift),
                     rate(kernels, WRONG, **how, **drift),
