@@ -80,10 +80,17 @@ def delete(run: Mapping[str, Any]) -> None:
     if run["state"] == "running":
         st.caption("It is running; cancel it on Run sweep before you delete it.")
         return
-    may = guard.allowed(st.session_state.get("run_token"))
+    may = _may()
     with st.popover("Delete", icon=":material/delete:", disabled=not may):
         st.markdown(f"Move **{words.plain(run['run_id'])}** and its {int(run['numbers']):,} numbers to the trash?")
-        st.button("Delete this run", type="primary", key="delete_run", on_click=_delete, args=(run["run_id"],))
+        st.button(
+            "Delete this run",
+            type="primary",
+            key="delete_run",
+            on_click=_delete,
+            args=(run["run_id"],),
+            disabled=not may,
+        )
     if not may:
         st.caption("Deleting is off on this server, as running sweeps is.")
 
@@ -112,7 +119,7 @@ def trash_can() -> None:
                     key=f"restore_{deleted.when}",
                     on_click=_restore,
                     args=(deleted,),
-                    disabled=not guard.allowed(st.session_state.get("run_token")),
+                    disabled=not _may(),
                 )
         st.caption(f"They lie in `{journal.home() / 'trash'}`; remove them there to free their space.")
 
@@ -155,11 +162,20 @@ def _restore(deleted: Deleted) -> None:
 
 
 def _remember(work: Any) -> None:
+    """Do it, if this session may by now, and keep what came of it for the next drawing."""
+    if not _may():
+        st.session_state[_OUTCOME] = "Deleting is off on this server, as running sweeps is."
+        return
     try:
         st.session_state[_OUTCOME] = work()
     except JournalError as error:
         st.session_state[_OUTCOME] = str(error)
     store().refresh()
+
+
+def _may() -> bool:
+    """Whoever may run sweeps may delete runs; asked again right before anything is moved."""
+    return guard.allowed(st.session_state.get("run_token"))
 
 
 def _said(value: object) -> str:

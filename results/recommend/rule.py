@@ -81,7 +81,12 @@ def as_python(rule: Rule) -> str:
     nearest_code = source.partition('"""\n')[2].strip()
     rows = "".join(f"    {tuple(point[name] for name in POINT)!r},\n" for point in rule.points)
     return _TEMPLATE.format(
-        basis=_docstring(rule.basis), gpu=rule.gpu, names=POINT, rows=rows, nearest=nearest_code, calls=_CALLS
+        basis=_docstring(rule.basis),
+        gpu=_docstring(rule.gpu),
+        names=POINT,
+        rows=rows,
+        nearest=nearest_code,
+        calls=_CALLS,
     )
 
 

@@ -70,10 +70,13 @@ def test_published_and_running_runs_cannot_be_deleted(app, home):
         assert "delete_run" not in [button.key for button in page.button]
 
 
-def test_nobody_deletes_on_a_server_that_others_can_reach(app, monkeypatch):
+def test_nobody_deletes_on_a_server_that_others_can_reach(app, home, monkeypatch):
     monkeypatch.setattr(guard, "allowed", lambda typed: False)
     page = _runs_page(app, "run-a")
     assert "Deleting is off" in shown(page)
+    assert page.button(key="delete_run").disabled
+    page.button(key="delete_run").click().run()
+    assert (home / "runs" / "run-a").exists()
 
 
 def test_what_differs_between_two_environments_is_listed(app, home):

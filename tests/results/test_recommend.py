@@ -208,3 +208,16 @@ def test_a_rule_of_nothing_says_so(home, capsys):
     _run(home, "a", _latency("slow", Status.OOM, _case()))
     assert main(["rule"]) == 1
     assert "Nothing has a time on A GPU" in capsys.readouterr().err
+
+
+def test_a_name_from_an_upload_cannot_become_code(home, opened):
+    name = 'x""" + exit(7) + r"""\\N{bad} {gpu}'
+    _run(home, "a", _latency("slow", 2.0, _case()), _latency('a\'b"""', 1.0, _case()), gpu_name=name)
+    code = rule.as_python(rule.rule_of(opened(), replace(SLICE, gpu=name)))
+    tree = ast.parse(code)
+    assert not [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "exit"
+    ]
+    exported: dict = {}
+    exec(compile(tree, "rule.py", "exec"), exported)
+    assert exported["implementation"]("float16", 128, 64, num_heads=2) == 'a\'b"""'
