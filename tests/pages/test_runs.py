@@ -71,12 +71,12 @@ def test_published_and_running_runs_cannot_be_deleted(app, home):
 
 
 def test_nobody_deletes_on_a_server_that_others_can_reach(app, home, monkeypatch):
-    monkeypatch.setattr(guard, "allowed", lambda typed: False)
     page = _runs_page(app, "run-a")
+    monkeypatch.setattr(guard, "allowed", lambda typed: False)
+    page.button(key="delete_run").click().run()  # drawn when it was still allowed
     assert "Deleting is off" in shown(page)
-    assert page.button(key="delete_run").disabled
-    page.button(key="delete_run").click().run()
     assert (home / "runs" / "run-a").exists()
+    assert page.button(key="delete_run").disabled
 
 
 def test_what_differs_between_two_environments_is_listed(app, home):
