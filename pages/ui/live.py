@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+import uuid
+
 import pandas as pd
 import streamlit as st
 
@@ -13,6 +16,8 @@ from runner import launch
 from runner.launch import LaunchError
 
 ACTIVE_S, IDLE_S = 2, 15  # an idle tab still looks, or it would never learn of a sweep started elsewhere
+_PACES_S = (2, 5, 10, 20, 60)  # all tabs together look about once a second, however many there are
+_SEEN_S = 90  # a tab that has not looked for so long is closed
 _HISTORY = 20
 
 
@@ -22,7 +27,8 @@ def follow(allowed: bool) -> None:
     if problem:
         st.error(problem, icon=":material/error:")
     before = _running()
-    st.fragment(_follow, run_every=ACTIVE_S if before else IDLE_S)(before, allowed)
+    pace = _pace(before)
+    st.fragment(_follow, run_every=pace)(before, pace, allowed)
 
 
 def history(allowed: bool) -> None:
@@ -51,9 +57,24 @@ def _running() -> tuple[str, ...]:
     return tuple(status.run_id for status in launch.runs() if status.state == "running")
 
 
-def _follow(before: tuple[str, ...], allowed: bool) -> None:
+def _pace(running: tuple[str, ...]) -> int:
+    """Seconds between two looks of this tab: more where more tabs look, so that a sweep's host is left alone."""
+    now, tabs = time.monotonic(), _tabs()
+    tabs[st.session_state.setdefault("tab", uuid.uuid4().hex)] = now
+    count = sum(now - seen < _SEEN_S for seen in list(tabs.values()))
+    pace = next((pace for pace in _PACES_S if pace >= count), _PACES_S[-1])
+    return pace if running else max(IDLE_S, pace)
+
+
+@st.cache_resource(show_spinner=False)
+def _tabs() -> dict[str, float]:
+    """When each tab of this process last looked."""
+    return {}
+
+
+def _follow(before: tuple[str, ...], pace: int, allowed: bool) -> None:
     running = _running()
-    if running != before:
+    if running != before or _pace(running) != pace:
         st.rerun()
     for run_id in running:
         with st.container(border=True):
@@ -82,7 +103,7 @@ def _progress(run_id: str, allowed: bool) -> None:
 
 def _arriving(run_id: str) -> None:
     """The fastest implementation of each cell as far as it is known; the rest waits."""
-    store()
+    store(not_older_than_s=ACTIVE_S)
     arrived = ask(queries.run_progress, run_id)
     ok = arrived[arrived["status"] == "ok"]
     if ok.empty:

@@ -134,8 +134,8 @@ def tabs(browser: Browser, server: Server, path: str) -> float:
     for _ in range(TABS):
         page = context.new_page()
         page.goto(f"{server.url}/{path}")
-        settled(page)
-    time.sleep(5)
+        expect(page.get_by_test_id("stHeading").first).to_be_visible()
+    time.sleep(20)
     before, start = cpu_seconds(server.process.pid), time.perf_counter()
     time.sleep(WATCHED_S)
     share = (cpu_seconds(server.process.pid) - before) / (time.perf_counter() - start)

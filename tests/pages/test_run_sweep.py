@@ -1,9 +1,11 @@
 """The page's own logic; a real sweep runs in the browser tests."""
 
+import time
+
 import pytest
 import streamlit as st
 
-from pages.ui import guard, planning
+from pages.ui import guard, live, planning
 from results.journal import RunFolder, State
 from runner import launch, sweeps
 from runner.launch import Request
@@ -152,3 +154,12 @@ def test_a_device_that_is_taken_is_said_in_words(page, started, monkeypatch):
     page.button(key="show_plan").click().run()
     page.button(key="start").click().run()
     assert "cpu is taken by run 'other'" in shown(page)
+
+
+@pytest.mark.parametrize("others,pace", [(0, 2), (1, 2), (4, 5), (9, 10)])
+def test_the_more_tabs_look_the_less_often_each_does(others, pace, monkeypatch):
+    seen = dict.fromkeys(map(str, range(others)), time.monotonic()) | {"closed long ago": time.monotonic() - 1000}
+    monkeypatch.setattr(live, "_tabs", lambda: seen)
+    monkeypatch.setattr(st, "session_state", {})
+    assert live._pace(("a run",)) == pace
+    assert live._pace(()) == 15
