@@ -9,7 +9,7 @@ from typing import Protocol
 import pandas as pd
 
 from results.derive import FLOPS_SQL
-from results.slices import AS_PUBLISHED, NOT_SAID, TIMING, Filters
+from results.slices import AS_PUBLISHED, NOT_SAID, Filters
 from results.slices import cells as _whole_cells
 from results.summary import MEMORY_METRICS, numbers
 
@@ -232,11 +232,10 @@ def run_rows(store: Store, run_id: str) -> pd.DataFrame:
 
 
 def run_progress(store: Store, run_id: str) -> pd.DataFrame:
-    """The latencies of a run that is still growing."""
+    """How many latencies a growing run has, by mode and timing."""
     return store.query(
-        f"""SELECT dtype, mode, {TIMING} AS timing, seqlen_q AS seqlen, head_dim, implementation, status, note, value
-            FROM measurements WHERE run_id = ? AND metric = 'latency_ms'
-            ORDER BY seqlen, head_dim, implementation""",
+        """SELECT mode, timing, count(*) AS numbers FROM numbers JOIN slices USING (slice_id)
+           WHERE run_id = ? AND metric = 'latency_ms' AND status = 'ok' GROUP BY ALL ORDER BY mode, timing""",
         [run_id],
     )
 
