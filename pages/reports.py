@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import messages, reporting
+from pages.ui import messages, reporting, reporting_choice, reporting_downloads
 from pages.ui.answers import answer
 
 QUESTION = "What did others publish, what do we get in the same tables, and can the numbers be right?"
 VIEWS = ("Tables", "Numbers", "Chart", "Findings", "In words")
 
 messages.header("Reports", ":material/article:", QUESTION)
-choice = reporting.choose()
-reporting.facts(choice)
+choice = reporting_choice.choose()
+reporting_choice.facts(choice)
 found = answer(reporting.sections, choice)
 problems = answer(reporting.findings, choice.report)
 reporting.coverage(found, problems, choice)
@@ -30,4 +30,4 @@ elif view == "Findings":
 else:
     reporting.in_words(choice.report)
 st.subheader("Download")
-reporting.downloads(choice, table)
+reporting_downloads.downloads(choice, table)

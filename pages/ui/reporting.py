@@ -1,90 +1,24 @@
-"""A published report beside an own run: choosing both, the tables, the numbers, what is wrong, the downloads."""
+"""A published report beside an own run: its tables, the numbers, the chart, what is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui import messages, records, reporting_charts, words
-from pages.ui.answers import answer
-from pages.ui.data import store as opened
-from results import export, reports
+from pages.ui import messages, reporting_charts, words
+from pages.ui.reporting_choice import Choice, own_run
 from results.checks import IMPOSSIBLE, RULES, Finding
 from results.metrics import METRICS
-from results.records import Measurement, Run
 from results.reports import side_by_side
-from results.reports.html import html_page
 from results.reports.notes import shipped_notes
 from results.reports.rendering import quoted
 from results.reports.side_by_side import Section
 from results.store import Store
 
-ALONE = "none: as printed"
-_CAPTION = (
-    "<figcaption>A point a cell: across as printed, up as the own run has it; on the line both agree.</figcaption>"
-)
-MIME = {"md": "text/markdown", "html": "text/html", "csv": "text/csv", "json": "application/json"}
 _TITLES = {rule.name: rule.title for rule in RULES}
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A report, the run beside it, and which implementation of that run stands for which of the report."""
-
-    report: str
-    run: str | None
-    source: str | None  # of that run
-    places: tuple[tuple[str, str], ...]
-
-
-def choose() -> Choice:
-    """The widgets that choose what is shown; all of it is in the URL."""
-    names = reports.names()
-    report = st.pills(
-        "Report",
-        names,
-        default=max(names, key=lambda name: sum(shapes for _, shapes in answer(side_by_side.like, name)[:1])),
-        required=True,
-        key="report",
-        bind="query-params",
-        wrap=True,
-    )
-    runs = dict(answer(side_by_side.like, report))
-    sources = answer(_sources)
-    names = [ALONE, *sorted(runs, key=lambda name: sources[name] == "published" and name.startswith("published-"))]
-    chosen = st.selectbox(
-        "Run beside it",
-        names,
-        index=min(1, len(names) - 1),
-        key="beside",
-        bind="query-params",
-        format_func=lambda name: name if name == ALONE else f"{name} ({_kind(name, sources[name])})",
-        help="Runs that hold shapes of the report, those with most first.",
-    )
-    if chosen == ALONE:
-        return Choice(report, None, None, ())
-    return Choice(report, chosen, sources[chosen], _places(report, chosen))
-
-
-def facts(choice: Choice) -> None:
-    """Where both come from, told apart at a glance."""
-    report = reports.get(choice.report)
-    st.markdown(f"#### {words.plain(report.TITLE)}")
-    st.caption(f"{messages.source_badges(['published'])} {words.plain(report.SOURCE)}")
-    if choice.run is None:
-        return
-    row = answer(_run, choice.run)
-    known = [str(row[name]) for name in ("gpu_name", "torch", "triton", "protocol") if not words.missing(row[name])]
-    pairs = ", ".join(f"{theirs} is {own}" for theirs, own in choice.places)
-    st.caption(
-        f"{messages.source_badges([choice.source])} {words.plain(choice.run)}, {_kind(choice.run, choice.source)}: "
-        f"{words.plain(' · '.join(known))}. "
-        f"In these tables {words.plain(pairs)}."
-    )
 
 
 def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choice) -> None:
@@ -216,7 +150,7 @@ def in_words(report: str) -> None:
 
 def sections(store: Store, choice: Choice) -> list[Section]:
     """The tables of the choice; for `answer`."""
-    own = _read(choice)
+    own = own_run(choice)
     return side_by_side.sections(
         choice.report, side_by_side.published(choice.report), own[1] if own else (), dict(choice.places) or None
     )
@@ -225,56 +159,6 @@ def sections(store: Store, choice: Choice) -> list[Section]:
 def findings(store: Store, report: str) -> list[Finding]:
     """The findings of a report; for `answer`."""
     return side_by_side.findings(side_by_side.published(report))
-
-
-def as_markdown(choice: Choice) -> str:
-    """The page as one text; without the run where it has nothing of the report."""
-    printed = side_by_side.published(choice.report)
-    try:
-        return side_by_side.render(choice.report, printed, _read(choice), dict(choice.places) or None)
-    except reports.ReportError:
-        return side_by_side.render(choice.report, printed)
-
-
-def as_html(choice: Choice, table: pd.DataFrame) -> str:
-    """The page as one file that needs no network: Plotly lies in it once, if there is a chart."""
-    figures = [figure(table, metric) for metric in metrics(table)]
-    drawn = [one.to_html(full_html=False, include_plotlyjs=at == 0) + _CAPTION for at, one in enumerate(figures)]
-    return html_page(as_markdown(choice), drawn)
-
-
-def downloads(choice: Choice, table: pd.DataFrame) -> None:
-    """The report and its numbers in every form."""
-    name = f"{choice.report}-{choice.run}" if choice.run else choice.report
-    made = {
-        "Markdown": ("md", lambda: as_markdown(choice)),
-        "HTML": ("html", lambda: as_html(choice, table)),
-        **{
-            label: (form, lambda form=form: _data(form, choice))
-            for label, form in (("CSV", "csv"), ("JSON", "json"), ("Parquet", "parquet"))
-        },
-    }
-    with st.container(horizontal=True):
-        for label, (form, data) in made.items():
-            st.download_button(
-                label,
-                data=data,
-                file_name=f"{name}.{form}",
-                on_click="ignore",
-                key=f"report_{form}",
-                mime=MIME.get(form, "application/octet-stream"),
-                icon=":material/download:",
-            )
-    st.caption(
-        "Markdown and HTML are this report with its findings; HTML is one file that works offline. CSV, JSON and "
-        "Parquet hold every number of the report and of the run; CSV and JSON can be uploaded again. A PNG of the "
-        "chart: the camera above it."
-    )
-
-
-def _data(form: str, choice: Choice) -> bytes:
-    runs = [run.run_id for run, _ in side_by_side.published(choice.report)] + [choice.run] * bool(choice.run)
-    return export.export(opened(), form, export.Selection(run=tuple(runs)))
 
 
 def _examples(problems: Sequence[Finding]) -> Iterator[str]:
@@ -292,45 +176,8 @@ def _with_both(table: pd.DataFrame) -> pd.DataFrame:
     return both[(both["own"] > 0) & (both["printed"] > 0)]
 
 
-def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
-    """Which implementation of the run stands for which of the report; folded away, as the report's choice fits."""
-    there = answer(_implementations, run)
-    usual = reports.get(report).IMPLEMENTATIONS
-    chosen = []
-    with st.expander("Which implementation stands for which", icon=":material/swap_horiz:", key="report_places"):
-        for theirs, own in usual.items():
-            names = there or [own]
-            default = next((name for name in (own, theirs) if name in names), names[0])
-            picked = st.selectbox(theirs, names, index=names.index(default), key=f"place_{theirs}", bind="query-params")
-            chosen.append((theirs, picked if picked in there else own))
-    return tuple(chosen)
-
-
 def _cell(row: side_by_side.Row, at: int, choice: Choice) -> str:
     """Plain text, but what a report prints bold stays bold where it stands alone."""
     if choice.run:
         return words.plain(side_by_side.both(row, at)).replace(" / ", "\u00a0/ ")  # two lines at most
     return "**".join(words.plain(part) for part in row.printed[at].split("**"))
-
-
-def _kind(run: str, source: str) -> str:
-    """Whose numbers they are: of the published ones some are reports, and some our own that ship."""
-    shipped = source == "published" and not run.startswith("published-")
-    return "measured for attnbench, ships with it" if shipped else words.SOURCE_WORDS[source]
-
-
-def _read(choice: Choice) -> tuple[Run, list[Measurement]] | None:
-    return side_by_side.read(records.folder(choice.run, choice.source)) if choice.run else None
-
-
-def _sources(store: Store) -> dict[str, str]:
-    return dict(store.rows("SELECT run_id, source FROM runs"))
-
-
-def _run(store: Store, run: str) -> dict[str, object]:
-    return store.query("SELECT * FROM runs WHERE run_id = ?", [run]).to_dict("records")[0]
-
-
-def _implementations(store: Store, run: str) -> list[str]:
-    rows = store.rows("SELECT DISTINCT implementation FROM measurements WHERE run_id = ? ORDER BY 1", [run])
-    return [name for (name,) in rows]

@@ -86,8 +86,9 @@ def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str])
             ygap=2,
         )
     )
-    figure.update_xaxes(type="category", side="top", showgrid=False, fixedrange=True)
-    figure.update_yaxes(type="category", title="seqlen", showgrid=False, fixedrange=True, autorange="reversed")
+    axes = {"type": "category", "showgrid": False, "fixedrange": True}
+    figure.update_xaxes(side="top", **axes)
+    figure.update_yaxes(title="seqlen", autorange="reversed", **axes)
     figure.update_layout(height=90 + 38 * len(seqlens), margin={"l": 0, "r": 0, "t": 56, "b": 0}, dragmode=False)
     return figure
 

@@ -5,7 +5,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from pages.ui import reporting
+from pages.ui import reporting, reporting_choice, reporting_downloads
 from results import journal, reports
 from tests.pages.conftest import ROOT, shown
 
@@ -41,7 +41,7 @@ def _metric(page, label):
 
 def test_every_report_is_shown_as_printed_with_its_findings(page):
     for report in reports.names():
-        _open(page, report, reporting.ALONE)
+        _open(page, report, reporting_choice.ALONE)
         assert reports.get(report).TITLE in shown(page)
         assert "doubtful" in _metric(page, "Impossible").delta
         assert _metric(page, "Rows with both").value.startswith("0 of ")
@@ -88,7 +88,7 @@ def test_a_run_with_none_of_the_rows_says_what_is_needed(page):
 
 
 def test_findings_and_words_have_views_of_their_own(page):
-    _open(page, "fa2_rtx4060", reporting.ALONE)
+    _open(page, "fa2_rtx4060", reporting_choice.ALONE)
     page.segmented_control(key="report_view").set_value("Findings").run()
     assert page.dataframe[0].value["finding"].str.contains("out of").any()
     page.segmented_control(key="report_view").set_value("In words").run()
@@ -96,9 +96,11 @@ def test_findings_and_words_have_views_of_their_own(page):
 
 
 def test_the_html_report_needs_no_network_and_holds_plotly_once():
-    choice = reporting.Choice("fa2_rtx4060", OWN, "published", (("torch", "torch_naive"), ("triton_fa2", "triton_fa2")))
+    choice = reporting_choice.Choice(
+        "fa2_rtx4060", OWN, "published", (("torch", "torch_naive"), ("triton_fa2", "triton_fa2"))
+    )
     table = reporting.numbers(reporting.sections(None, choice))
-    text = reporting.as_html(choice, table)
+    text = reporting_downloads.as_html(choice, table)
     assert reporting.metrics(table)[0] == "speedup"
     assert text.count("<figure>") == len(reporting.metrics(table)) == 2
     assert text.count("plotly.js v") == 1
