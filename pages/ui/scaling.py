@@ -131,8 +131,8 @@ def _draw(rows: pd.DataFrame, quantity: str, palette: dict[str, str], chosen: Fi
         roofs = answer(scaling.roofs, chosen, dtype)
         figure = scaling_charts.roofline(rows, roofs, palette)
         alt = f"Roofline: TFLOP/s by operations a byte, {dtype or 'dtype not said'}"
-        below = "; ".join(f"{roof.name}: {words.plain(roof.source)}" for roof in roofs)
-        below = f"Roofs: {below}." if roofs else "No roof is known for this device and dtype."
+        sources = list(dict.fromkeys(words.plain(roof.source) for roof in roofs))
+        below = f"Roofs: {'; '.join(sources)}." if roofs else "No roof is known for this device and dtype."
     else:
         if not (rows[quantity] > 0).any():
             st.caption(

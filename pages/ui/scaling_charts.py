@@ -50,15 +50,19 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
     figure = go.Figure()
     drawn = rows[(rows["tflops"] > 0) & (rows["intensity"] > 0)]
     low, high = drawn["intensity"].min() / 2, drawn["intensity"].max() * 2
-    for at, roof in enumerate(roofs):
+    kinds = [roof.name.partition(",")[0] for roof in roofs]  # of measured ones there can be one a run
+    for at, (kind, roof) in enumerate(zip(kinds, roofs, strict=True)):
         ridge = 1000 * roof.tflops / roof.gb_per_s if roof.tflops and roof.gb_per_s else None
         xs = [low, *([ridge] if ridge and low < ridge < high else []), high]
+        measured = kind.startswith("measured")
         figure.add_scatter(
             x=xs,
             y=[roof.at(x) for x in xs],
             mode="lines",
-            name=f"{roof.name} roof",
-            line={"color": EMPTY_COLOUR, "width": 2, "dash": "solid" if at == 0 else "dash"},
+            name=f"{kind} roof",
+            legendgroup=kind,
+            showlegend=kind not in kinds[:at],
+            line={"color": EMPTY_COLOUR, "width": 1 if "TF32" in kind else 2, "dash": "dash" if measured else "solid"},
             hovertemplate=f"{roof.name}: {_roof_words(roof)}<extra></extra>",
         )
     for at, (name, own) in enumerate(drawn.groupby("implementation", sort=True)):
@@ -79,7 +83,7 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
     figure.update_yaxes(
         title="TFLOP/s", **log_axis(drawn["tflops"].min(), _highest(roofs, high, drawn["tflops"].max()))
     )
-    figure.update_layout(height=460, margin=MARGIN, legend=LEGEND, hovermode="closest")
+    figure.update_layout(height=520, margin=MARGIN, legend={"orientation": "h", "y": -0.24}, hovermode="closest")
     return figure
 
 
