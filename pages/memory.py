@@ -22,18 +22,15 @@ if table.empty:
     st.stop()
 
 memory.headline(table, taken)
-capacities = memory_fits.choose(table)
+peak = metric == "peak_memory_mb"  # what must fit, and what has a formula
+capacities = memory_fits.choose(table) if peak else {}
 formulas = memory.formulas(table, metric)
 memory.facets(table, formulas, charts.colours(table["implementation"].unique().tolist()), metric, capacities)
 memory.caption(taken, metric, kept, table)
 
-(capacity_mb,) = capacities.values()
-st.subheader(f"Longest sequence in {words.mib(capacity_mb)}")
-fits = memory_fits.longest(table, capacity_mb, by_formula=metric == "peak_memory_mb")
-memory_fits.show(fits, words.mib(capacity_mb))
+if peak:
+    memory_fits.show(table, *capacities.values())
 st.subheader(f"Reduction against {words.plain(taken.baseline)}")
 memory.reduction_table(table, formulas)
-with st.container(horizontal=True):
-    messages.download("Download memory", metric, lambda: memory.with_formula(table, formulas), "memory_csv")
-    messages.download("Download what fits", f"{metric}_fits", lambda: fits, "fits_csv")
+messages.download("Download memory", metric, lambda: memory.with_formula(table, formulas), "memory_csv")
 messages.provenance(chosen)

@@ -6,6 +6,7 @@ import streamlit as st
 
 from pages.ui import cells, charts, detail, filters, messages, words
 from pages.ui.data import ask
+from pages.ui.ranking import best_of
 from results import queries
 
 messages.header("Speedup", ":material/bolt:", "By how much is it faster than the baseline, and where does it fail?")
@@ -17,7 +18,9 @@ if rivals.empty:
     st.stop()
 
 names = rivals["implementation"].tolist()
-shown = st.pills("Implementation", names, default=names[0], required=True, key="show", bind="query-params", wrap=True)
+best = best_of(rivals)  # not one that is ahead over a few cases only
+first = names[0] if best is None else best["implementation"]
+shown = st.pills("Implementation", names, default=first, required=True, key="show", bind="query-params", wrap=True)
 name, baseline = words.plain(shown), words.plain(chosen.baseline)
 row = rivals[rivals["implementation"] == shown].iloc[0]
 if row["compared"]:

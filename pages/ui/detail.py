@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui import words
+from pages.ui import charts, words
 from pages.ui.cells import CHART, NUMBERS
 from pages.ui.data import ask
 from results import derive, queries
@@ -66,11 +66,18 @@ def run_facts(run: pd.Series) -> None:
 
 def _samples(rows: pd.DataFrame) -> None:
     figure = go.Figure()
+    palette = charts.colours(rows["implementation"].unique().tolist())
     for row in rows.to_dict("records"):
         samples = row["samples"]
         if samples is not None and not words.missing(str(samples)) and hasattr(samples, "__len__") and len(samples):
             figure.add_box(
-                x=list(samples), name=row["implementation"], boxpoints="all", jitter=0.4, pointpos=0, marker_size=4
+                x=list(samples),
+                name=row["implementation"],
+                boxpoints="all",
+                jitter=0.4,
+                pointpos=0,
+                marker_size=4,
+                marker_color=palette[row["implementation"]],
             )
     if not figure.data:
         st.caption("The source holds no single samples of this cell.")

@@ -21,7 +21,9 @@ def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
     found = ask(queries.memory_choices, chosen)
     if found.empty:
         return None, chosen
-    names = list(dict.fromkeys(found["metric"]))
+    names = [name for name in queries.MEMORY_METRICS if name in set(found.loc[found["numbers"] > 0, "metric"])]
+    if not names:
+        return None, chosen
     metric = names[0]
     if len(names) > 1:
         labels = ", ".join(f"{name}: {METRICS[name].description}" for name in names)
@@ -106,7 +108,8 @@ def caption(chosen: Filters, metric: str, kept: str, table: pd.DataFrame) -> Non
     shown = filters.words_of(replace(chosen, shape=kept, head_dim=()))
     rows = f"{METRICS[metric].description} · {messages.counted(len(table), 'row')}, reduction within one run"
     badges = messages.source_badges(sorted(set(table["source"])))
-    st.caption(f"{badges} {shown} · {rows}. Dotted: by formula, {_formula_words(table, chosen.mode)}. {known}")
+    dotted = f"Dotted: by formula, {_formula_words(table, chosen.mode)}. " if metric == "peak_memory_mb" else ""
+    st.caption(f"{badges} {shown} · {rows}. {dotted}{known}")
 
 
 def reduction_table(table: pd.DataFrame, predicted: pd.DataFrame) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from pages.ui import words
+from pages.ui import messages, words
 from pages.ui.memory import case_of
 from results import derive
 
@@ -33,7 +33,7 @@ def choose(table: pd.DataFrame) -> dict[str, float]:
     return {f"{chosen}:": 1024.0 * int(chosen.split()[0])}
 
 
-def longest(table: pd.DataFrame, capacity_mb: float, *, by_formula: bool) -> pd.DataFrame:
+def longest(table: pd.DataFrame, capacity_mb: float) -> pd.DataFrame:
     """By implementation and dtype: the longest seqlen measured within the capacity, and by formula."""
     rows = []
     for (name, dtype), found in table.groupby(["implementation", "dtype"], dropna=False, sort=True):
@@ -46,15 +46,17 @@ def longest(table: pd.DataFrame, capacity_mb: float, *, by_formula: bool) -> pd.
                 "measured": within["seqlen"].max() if len(within) else None,
                 "peak_mb": within.loc[within["seqlen"].idxmax(), "value"] if len(within) else None,
                 "no_more_from": beyond["seqlen"].min() if len(beyond) else None,
-                "formula": _by_formula(found.iloc[0].to_dict(), capacity_mb) if by_formula else None,
+                "formula": _by_formula(found.iloc[0].to_dict(), capacity_mb),
             }
         )
     columns = {"measured": "Int64", "no_more_from": "Int64", "formula": "Int64", "peak_mb": float}
     return pd.DataFrame(rows).astype(columns).sort_values(["dtype", "measured"], ascending=[True, False])
 
 
-def show(fits: pd.DataFrame, capacity_words: str) -> None:
-    """The answer in a table."""
+def show(table: pd.DataFrame, capacity_mb: float) -> None:
+    """The answer in a table, and to take away."""
+    capacity_words, fits = words.mib(capacity_mb), longest(table, capacity_mb)
+    st.subheader(f"Longest sequence in {capacity_words}")
     st.dataframe(
         fits.dropna(axis="columns", how="all"),
         hide_index=True,
@@ -68,6 +70,7 @@ def show(fits: pd.DataFrame, capacity_words: str) -> None:
             ),
         },
     )
+    messages.download("Download what fits", "longest_that_fits", lambda: fits, "fits_csv")
 
 
 def _by_formula(row: dict, capacity_mb: float) -> int | None:

@@ -23,3 +23,13 @@ def test_memory_of_bwd_alone_is_not_known_so_another_mode_is_shown_and_named(app
     page = app.switch_page("pages/memory.py").run()
     page.selectbox(key="mode").select("bwd").run()
     assert "· forward ·" in shown(page)
+
+
+def test_what_fits_in_another_memory_is_said_as_measured_and_by_formula(app):
+    page = app.switch_page("pages/memory.py").run()
+    page.selectbox(key="fits_in").select("8 GB").run()
+    assert page.subheader[0].value == "Longest sequence in 8.00 GiB"
+    fits = page.dataframe[0].value.set_index("implementation")
+    assert fits.loc["triton_fa2", "measured"] == 512
+    assert fits.loc["torch_naive", "no_more_from"] == 512
+    assert fits.loc["triton_fa2", "formula"] > fits.loc["torch_naive", "formula"] > 512
