@@ -24,9 +24,11 @@ from results.records import Run
 from tests.bench.make_store import GPUS, IMPLEMENTATIONS, measurements
 from tests.pages.browser.serving import Server, chromium, drawn, settled
 
-EMPTY = 'import streamlit as st\n\nst.title("An empty page")\nst.button("again")\n'
+EMPTY = (
+    'import time\n\nimport streamlit as st\n\nst.title("An empty page")\nst.button("again")\nst.text(time.time_ns())\n'
+)
 MODES = ("fwd", "bwd", "fwd_bwd")
-PAGES = ("Speedup", "Memory", "Overview")
+PAGES = ("Memory", "Overview", "Speedup")  # the changes end on Speedup, and a page is no switch to itself
 HEAT = ".heatmaplayer image"
 TABS, WATCHED_S = 10, 30
 # The time from the press that starts a rerun until the script has ended and the page has been painted.
@@ -36,15 +38,18 @@ _WATCH = """() => {
     setTimeout(() => fail('The page did not run.'), 60000);
     let start = null, ran = false;
     const begin = () => { start ??= performance.now() };
-    const look = () => {
+    const look = changes => {
       const state = app.getAttribute('data-test-script-state');
-      if (state !== 'notRunning') ran = true;
+      if (state !== 'notRunning' || changes.some(change => change.type !== 'attributes')) ran = true;
       if (start === null || !ran || state !== 'notRunning') return;
       watcher.disconnect();
       requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start)));
     };
     const watcher = new MutationObserver(look);
+    // The empty page is through before its state can be seen; there the text that changed says so.
     watcher.observe(app, {attributes: true, attributeFilter: ['data-test-script-state']});
+    for (const text of document.querySelectorAll('[data-testid=stText] *'))
+      watcher.observe(text, {characterData: true, subtree: true, childList: true});
     document.addEventListener('click', begin, {capture: true, once: true});
   });
 }"""
