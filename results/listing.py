@@ -38,7 +38,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     )
     if comparison.cells:
         yield ""
-        header = ("verdict", "speedup", "95 % interval", "seen from", "first", "second", "cell", "why")
+        header = ("verdict", "speedup", "90 % interval", "seen from", "first", "second", "cell", "why")
         yield from _columns([header, *(_cell_row(cell) for cell in comparison.cells)])
 
 

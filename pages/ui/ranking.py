@@ -75,7 +75,7 @@ def winners_table(won: pd.DataFrame) -> None:
     shown["winner"] = shown["winner"].fillna("none")
     config = {
         "ties": st.column_config.TextColumn("no clear difference", width="medium"),
-        "rivals": st.column_config.TextColumn("the others, with 95 % intervals", width="large"),
+        "rivals": st.column_config.TextColumn("the others, with 90 % intervals", width="large"),
         "failed": st.column_config.TextColumn("no number", width="medium"),
     }
     st.dataframe(
@@ -85,7 +85,7 @@ def winners_table(won: pd.DataFrame) -> None:
 
 def tie_words(won: pd.DataFrame) -> str:
     """What a tie is in this slice."""
-    judged_by = "no verdict tells them apart: the 95 % interval of their ratio reaches into ±2 %"
+    judged_by = "no verdict tells them apart: the 90 % interval of their ratio reaches into ±2 %"
     if won["by_spread"].all():
         return judged_by
     return f"{judged_by}, or within 2 % where the source prints no spread"

@@ -37,9 +37,9 @@ def folder(run_id: str, source: str) -> journal.RunFolder:
 
 
 def with_states(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with what became of each; published and uploaded ones are finished by nature."""
+    """The runs with what became of each; an upload is finished by nature."""
     states = [
-        folder(row["run_id"], row["source"]).condition() if row["source"] == "local" else "finished"
+        "finished" if row["source"] == "upload" else folder(row["run_id"], row["source"]).condition()
         for row in runs.to_dict("records")
     ]
     return runs.assign(state=states)

@@ -47,7 +47,7 @@ class Rival:
 
     name: str
     ratio: float
-    low: float | None  # 95 % interval of the ratio
+    low: float | None  # 90 % interval of the ratio: each end with 95 % certainty
     high: float | None
     ties: bool
     basis: str

@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 from pages.ui import guard, records_actions
-from results.journal import RunFolder, State
+from results.journal import RunFolder, State, published_folders
 from runner import sweeps
 from tests.pages.conftest import run_folder, shown
 
@@ -11,6 +11,8 @@ def test_every_run_is_listed_with_its_state_and_source(app):
     page = app.switch_page("pages/runs.py").run()
     table = page.dataframe[0].value.set_index("run_id")
     assert table.loc["published-fa2_rtx4060", ["state", "source"]].tolist() == ["finished", "published"]
+    for folder in published_folders():
+        assert table.loc[folder.run_id, "state"] == folder.condition()
     assert table.loc["run-a", "numbers"] == 21
     assert table.loc["run-a", "failures"] == 6
 
