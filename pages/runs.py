@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import detail, messages, records, records_actions, words
+from pages.ui import detail, findings, messages, records, records_actions, words
 from pages.ui.data import ask
 from results import queries
 
@@ -20,7 +20,8 @@ names = table["run_id"].tolist()
 chosen = st.selectbox("Run", names, key="run_id", bind="query-params", help="Type to search.")
 row = table[table["run_id"] == chosen].iloc[0]
 st.subheader(words.plain(chosen if words.missing(row["title"]) else row["title"]))
-st.markdown(f"{messages.source_badges([row['source']])} {records.state_badge(row['state'])}")
+badges = (messages.source_badges([row["source"]]), records.state_badge(row["state"]), findings.badge([chosen]))
+st.markdown(" ".join(badges))
 st.caption(f"{messages.counted(int(row['numbers']), 'number')}, {messages.counted(int(row['failures']), 'failure')}")
 facts, log = st.columns(2)
 with facts:

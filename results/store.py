@@ -28,7 +28,7 @@ from results.ingest import Problem
 from results.ledger import Ledger
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
-LAYOUT = f"{zlib.crc32((SCHEMA + summary.LAYOUT).encode()):08x}"  # a file with another layout is not used
+LAYOUT = f"{zlib.crc32((SCHEMA + summary.LAYOUT).encode()):08x}"  # a file with another layout is made anew
 
 _WAIT_S = 2.0  # for another process to let go of the file
 _FILE_TROUBLE = (
@@ -190,7 +190,7 @@ def _connect_patiently(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _connect(path: Path | None) -> duckdb.DuckDBPyConnection:
-    """A locked-down connection whose tables are there. Raises StoreError if they are laid out differently."""
+    """A locked-down connection whose tables are there. Raises StoreError if the file is somebody else's."""
     config = {
         "threads": 2,  # a dashboard beside a benchmark keeps out of its way
         "memory_limit": "2GB",
@@ -208,14 +208,17 @@ def _connect(path: Path | None) -> duckdb.DuckDBPyConnection:
 
 
 def _ensure_layout(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the tables where there are none, or those of another version: all that they hold is in the run folders."""
     with closing(connection.cursor()) as cursor:
-        tables = {name for (name,) in cursor.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-        if tables:
-            layout = cursor.execute("SELECT layout FROM store").fetchall() if "store" in tables else None
-            if layout != [(LAYOUT,)]:
-                raise StoreError("it was made by another version of attnbench")
+        tables = [name for (name,) in cursor.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+        if tables and "store" not in tables:
+            raise StoreError("it is another program's database")
+        if tables and cursor.execute("SELECT layout FROM store").fetchall() == [(LAYOUT,)]:
             return
         cursor.begin()
+        cursor.execute("DROP VIEW IF EXISTS results")
+        for name in tables:
+            cursor.execute(f'DROP TABLE "{name}"')
         cursor.execute(SCHEMA)
         cursor.execute(summary.TABLES)
         cursor.execute("INSERT INTO store VALUES (?, ?, 0)", [LAYOUT, uuid.uuid4().hex[:8]])

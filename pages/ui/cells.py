@@ -31,7 +31,6 @@ NUMBERS = {
     "status": st.column_config.TextColumn("status", width=120),
     "note": st.column_config.TextColumn("note", width="large"),
 }
-WINNER_COLUMNS = ("dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "ties", "failed", "cases")
 
 
 def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str, *, selectable: bool = True) -> tuple | None:
@@ -69,19 +68,6 @@ def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
     won["label"] = [_winner_label(row) for row in won.to_dict("records")]
     won["hover"] = [_winner_hover(row) for row in won.to_dict("records")]
     return won
-
-
-def winners_csv(won: pd.DataFrame) -> pd.DataFrame:
-    """The winner map as a table."""
-    return won[[*WINNER_COLUMNS]]
-
-
-def winners_table(won: pd.DataFrame) -> None:
-    """The winner map in rows."""
-    shown = winners_csv(won)
-    shown["winner"] = shown["winner"].fillna("none")
-    config = NUMBERS | {"ties": st.column_config.TextColumn("no clear difference", width="medium")}
-    st.dataframe(shown, hide_index=True, alt="Fastest implementation of every cell", column_config=config)
 
 
 def speedup_cells(grid: pd.DataFrame, implementation: str, baseline: str | None) -> pd.DataFrame:

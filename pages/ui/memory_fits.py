@@ -7,7 +7,7 @@ import streamlit as st
 
 from pages.ui import messages, words
 from pages.ui.memory import case_of
-from results import derive
+from results import capacity, derive
 
 SIZES_GB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
 THIS = "this device"
@@ -66,7 +66,7 @@ def show(table: pd.DataFrame, capacity_mb: float) -> None:
             "peak_mb": st.column_config.NumberColumn("takes (MiB)", format="%.1f"),
             "no_more_from": st.column_config.NumberColumn("does not fit from", format="%d"),
             "formula": st.column_config.NumberColumn(
-                "longest by formula", format="%d", help="Largest power of two whose predicted peak is within the memory"
+                "longest by formula", format="%d", help="Where its predicted peak reaches the memory"
             ),
         },
     )
@@ -74,8 +74,11 @@ def show(table: pd.DataFrame, capacity_mb: float) -> None:
 
 
 def _by_formula(row: dict, capacity_mb: float) -> int | None:
-    """The largest power of two that fits by the formula; None where there is no formula or not even one fits."""
+    """The longest that fits by what the implementation keeps; of one that is not ours the largest power of two by what
+    its algorithm must keep. None where there is no formula or nothing fits."""
     case, kind = case_of(row), derive.memory_kind(row["implementation"])
+    if known := capacity.largest_seqlen(case, row["implementation"], row["mode"], capacity_mb):
+        return known
     longest, seqlen = None, 1
     while seqlen <= _LONGEST:
         predicted = derive.predicted_memory_mb(case | {"seqlen_q": seqlen, "seqlen_k": seqlen}, kind, row["mode"])

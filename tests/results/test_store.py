@@ -492,18 +492,30 @@ def test_damage_that_shows_only_in_a_query_is_answered_from_memory(home: Path, f
     assert found, "no block was found whose damage shows late"
 
 
-def test_a_file_of_another_layout_is_not_touched(
+def test_a_file_of_another_version_is_made_anew(
     home: Path, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.append(latency(1))
     with monkeypatch.context() as older:
         older.setattr(store, "LAYOUT", "older")
+        older.setattr(store, "SCHEMA", store.SCHEMA + "CREATE TABLE gone_since (a BIGINT);")
         open_store(home).close()
+    for _ in range(2):
+        with closing(open_store(home)) as opened:
+            assert (opened.notice, count(opened)) == (None, 1)
+            assert opened.rows("SELECT layout FROM store") == [(store.LAYOUT,)]
+            assert opened.rows("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'gone_since'") == [(0,)]
+
+
+def test_a_database_of_another_program_is_not_touched(home: Path, folder: RunFolder) -> None:
+    folder.append(latency(1))
+    with closing(duckdb.connect(str(home / "store.duckdb"))) as foreign:
+        foreign.execute("CREATE TABLE theirs AS SELECT 42 AS answer")
     with closing(open_store(home)) as opened:
-        assert "another version of attnbench" in opened.notice
-        assert "rebuild" in opened.notice
+        assert "another program's database" in opened.notice
         assert count(opened) == 1
-    assert rebuild(home) == 1
+    with closing(duckdb.connect(str(home / "store.duckdb"))) as foreign:
+        assert foreign.execute("SELECT answer FROM theirs").fetchall() == [(42,)]
 
 
 def _mounted(path: Path, *options: str) -> None:
