@@ -15,6 +15,11 @@ from runner.protocol import Protocol
 from runner.sweeps import SWEEPS, Sweep
 from runner.worker import set_interpreter
 
+CAPABILITIES = (  # of what an implementation declares, that which a reader chooses by
+    *("dtypes", "max_head_dim", "causal", "window", "gqa", "backward"),
+    *("min_compute_capability", "max_compute_capability", "materialises_scores"),
+)
+
 
 def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
     """Print devices, implementations with what speaks against them on the device, and sweeps."""
@@ -84,7 +89,12 @@ def _implementations(target: devices.DeviceInfo) -> list[dict[str, Any]]:
 
     described = registry.describe_device(target.id)
     return [
-        {"name": i.name, "description": i.description, "reason": _reason(i, described)}
+        {
+            "name": i.name,
+            "description": i.description,
+            "reason": _reason(i, described),
+            "capabilities": {name: getattr(i, name) for name in CAPABILITIES},
+        }
         for i in registry.implementations().values()
     ]
 

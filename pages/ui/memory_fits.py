@@ -66,7 +66,9 @@ def show(table: pd.DataFrame, capacity_mb: float) -> None:
             "peak_mb": st.column_config.NumberColumn("takes (MiB)", format="%.1f"),
             "no_more_from": st.column_config.NumberColumn("does not fit from", format="%d"),
             "formula": st.column_config.NumberColumn(
-                "longest by formula", format="%d", help="Where its predicted peak reaches the memory"
+                "longest by formula",
+                format="%d",
+                help="Where its predicted peak reaches the memory; the search ends at 16,777,216",
             ),
         },
     )

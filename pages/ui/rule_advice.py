@@ -136,8 +136,7 @@ def _declared() -> None:
     found = planning.what_is_here()
     if found is None:
         return
-    table = pd.DataFrame(found["implementations"])[["name", "description", "reason"]]
-    table["reason"] = table["reason"].fillna("")
+    table = pd.DataFrame([_capabilities(entry) for entry in found["implementations"]])
     st.dataframe(
         table,
         hide_index=True,
@@ -147,3 +146,27 @@ def _declared() -> None:
             "reason": st.column_config.TextColumn("why it cannot run on this machine", width="large"),
         },
     )
+
+
+def _capabilities(entry: dict) -> dict[str, str]:
+    """An implementation's row: what it takes, in words."""
+    able = entry["capabilities"]
+    chips = (able["min_compute_capability"], able["max_compute_capability"])
+    low, high = (".".join(map(str, chip)) if chip else "" for chip in chips)
+    features = ("causal", "window", "gqa", "backward")
+    return {
+        "name": entry["name"],
+        "dtypes": ", ".join(able["dtypes"]),
+        "head_dim": f"up to {able['max_head_dim']}" if able["max_head_dim"] else "any",
+        "features": ", ".join(name for name in features if able[name]),
+        "memory": "seqlen squared" if able["materialises_scores"] else "seqlen",
+        "compute capability": "any"
+        if not low
+        else low
+        if low == high
+        else f"{low} and up"
+        if not high
+        else f"{low} to {high}",
+        "description": entry["description"],
+        "reason": entry["reason"] or "",
+    }

@@ -79,18 +79,16 @@ def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
     assert (table["behind"] >= 1).all()
     features = app.dataframe[1].value.set_index("feature")
     assert features.loc["float32", "gluon_hopper"].startswith("✗")
-    monkeypatch.setattr(
-        launch,
-        "listing",
-        lambda device=None: {
-            "implementations": [
-                {"name": "mine", "description": "what it is", "reason": "mine runs on cuda, not on cpu."}
-            ]
-        },
-    )
+    mine = {"name": "mine", "description": "what it is", "reason": "mine runs on cuda, not on cpu."}
+    able = {"dtypes": ["bfloat16"], "max_head_dim": 256, "causal": True, "window": False, "gqa": True, "backward": True}
+    able |= {"min_compute_capability": [9, 0], "max_compute_capability": [9, 0], "materialises_scores": False}
+    monkeypatch.setattr(launch, "listing", lambda device=None: {"implementations": [mine | {"capabilities": able}]})
     app.toggle(key="declared").set_value(True).run()
     shown(app)
-    assert app.dataframe[-1].value.loc[0, "reason"] == "mine runs on cuda, not on cpu."
+    row = app.dataframe[-1].value.loc[0]
+    assert row["reason"] == "mine runs on cuda, not on cpu."
+    assert (row["head_dim"], row["compute capability"]) == ("up to 256", "9.0")
+    assert row["features"] == "causal, gqa, backward"
 
 
 def test_a_source_without_spread_says_by_what_it_ties(app):

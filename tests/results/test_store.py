@@ -492,9 +492,7 @@ def test_damage_that_shows_only_in_a_query_is_answered_from_memory(home: Path, f
     assert found, "no block was found whose damage shows late"
 
 
-def test_a_file_of_another_version_is_made_anew(
-    home: Path, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_version_is_made_anew(home: Path, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.append(latency(1))
     with monkeypatch.context() as older:
         older.setattr(store, "LAYOUT", "older")
