@@ -13,7 +13,6 @@ from dataclasses import dataclass
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
 MIB = 1024 * 1024
 
-FLOP_FORMULA = "exact_pairs"
 FLOP_SOURCE = (
     "Multiply-adds of the two (forward) or five (backward) matrix products over the unmasked query-key pairs: "
     "forward 4 x batch x heads x pairs x head_dim, backward 2.5 times, both 3.5 times "
@@ -68,7 +67,6 @@ FLOPS_SQL = (
     "CASE mode WHEN 'fwd' THEN 1 WHEN 'bwd' THEN 3 WHEN 'fwd_bwd' THEN 4 END * head_dim + "
     "CASE mode WHEN 'fwd' THEN 1 WHEN 'bwd' THEN 2 WHEN 'fwd_bwd' THEN 3 END * coalesce(head_dim_v, head_dim)) END"
 )
-TFLOPS_SQL = f"({FLOPS_SQL}) / latency_ms / 1e9"
 
 
 def tflops(flops: float | None, latency_ms: float | None) -> float | None:

@@ -224,13 +224,6 @@ def runs(store: Store) -> pd.DataFrame:
     )
 
 
-def run_rows(store: Store, run_id: str) -> pd.DataFrame:
-    """Every measurement of one run, for download."""
-    return store.query(
-        "SELECT * FROM measurements WHERE run_id = ? ORDER BY seqlen_q, implementation, metric", [run_id]
-    )
-
-
 def run_progress(store: Store, run_id: str) -> pd.DataFrame:
     """How many latencies a growing run has, by mode and timing."""
     return store.query(
