@@ -6,8 +6,7 @@ import streamlit as st
 
 from pages.ui import cells, charts, detail, filters, messages, reporting_views, rule, rule_advice, rule_gpus, words
 from pages.ui import ranking as ranked
-from pages.ui.answers import answer
-from pages.ui.data import ask
+from pages.ui.data import ask, ask_slowly
 from results import queries
 from results.recommend import races
 
@@ -20,7 +19,7 @@ if ranking.empty:
     messages.nothing_here(chosen)
     st.stop()
 
-won = ranked.judged(answer(races.winners, chosen))
+won = ranked.judged(ask_slowly(races.winners, chosen))
 ranked.headline(ranking, won, chosen)
 view = st.segmented_control(
     "View",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import messages, reporting, reporting_choice, reporting_downloads
-from pages.ui.answers import answer
+from pages.ui.data import ask_slowly
 
 QUESTION = "What did others publish, what do we get in the same tables, and can the numbers be right?"
 VIEWS = ("Tables", "Numbers", "Chart", "Findings", "In words")
@@ -13,8 +13,8 @@ VIEWS = ("Tables", "Numbers", "Chart", "Findings", "In words")
 messages.header("Reports", ":material/article:", QUESTION)
 choice = reporting_choice.choose()
 reporting_choice.facts(choice)
-found = answer(reporting.sections, choice)
-problems = answer(reporting.findings, choice.report)
+found = ask_slowly(reporting.sections, choice)
+problems = ask_slowly(reporting.findings, choice.report)
 reporting.coverage(found, problems, choice)
 
 view = st.segmented_control("View", VIEWS, default=VIEWS[0], required=True, key="report_view", bind="query-params")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import filters, messages, scaling
-from pages.ui.answers import answer
+from pages.ui.data import ask_slowly
 from results import scaling as growing
 
 messages.header(
     "Scaling", ":material/trending_up:", "How does it grow with seqlen, and how near is it to what the device can do?"
 )
 chosen = filters.current()
-table = answer(growing.rows, chosen)
+table = ask_slowly(growing.rows, chosen)
 if not table["latency_ms"].notna().any():
     messages.nothing_here(chosen)
     st.stop()

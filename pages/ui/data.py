@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
-from results import journal, queries
+from results import journal
 from results.store import Store, open_store
 
 _VERSION = "data_version"  # as this run of the script found it
@@ -27,11 +26,18 @@ def store(*, not_older_than_s: float = 0.0) -> Store:
     return opened
 
 
-def ask(question: Callable[..., pd.DataFrame], *args: Any, **kwargs: Any) -> pd.DataFrame:
-    """The answer of a function of results.queries, computed once for each version of the data."""
+def ask(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`question(store, ...)`, computed once for each version of the data; kept as a copy, so it must not be large."""
     opened = _open(str(journal.home()))
     version = st.session_state.get(_VERSION) or opened.version()
-    return _answer(question.__name__, (str(journal.home()), str(version)), args, kwargs, opened)
+    name = f"{question.__module__}.{question.__qualname__}"
+    return _answer(name, (str(journal.home()), str(version)), args, kwargs, question, opened)
+
+
+def ask_slowly(question: Callable[..., Any], *args: Any) -> Any:
+    """The same for what takes seconds: says that it is being worked out."""
+    with st.spinner("Working it out"):
+        return ask(question, *args)
 
 
 @st.cache_resource(show_spinner=False)
@@ -46,5 +52,7 @@ def _open(home: str) -> Store:
 
 
 @st.cache_data(max_entries=300, show_spinner=False)
-def _answer(name: str, version: tuple[str, str], args: tuple, kwargs: dict, _store: Store) -> pd.DataFrame:
-    return getattr(queries, name)(_store, *args, **kwargs)
+def _answer(
+    name: str, version: tuple[str, str], args: tuple, kwargs: dict, _question: Callable[..., Any], _store: Store
+) -> Any:
+    return _question(_store, *args, **kwargs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from pages.ui import messages, records, words
-from pages.ui.answers import answer
+from pages.ui.data import ask_slowly
 from results import reports
 from results.records import Measurement, Run
 from results.reports import side_by_side
@@ -32,14 +32,14 @@ def choose() -> Choice:
     report = st.pills(
         "Report",
         names,
-        default=max(names, key=lambda name: sum(shapes for _, shapes in answer(side_by_side.like, name)[:1])),
+        default=max(names, key=lambda name: sum(shapes for _, shapes in ask_slowly(side_by_side.like, name)[:1])),
         required=True,
         key="report",
         bind="query-params",
         wrap=True,
     )
-    runs = dict(answer(side_by_side.like, report))
-    sources = answer(_sources)
+    runs = dict(ask_slowly(side_by_side.like, report))
+    sources = ask_slowly(_sources)
     names = [ALONE, *sorted(runs, key=lambda name: sources[name] == "published" and name.startswith("published-"))]
     chosen = st.selectbox(
         "Run beside it",
@@ -62,7 +62,7 @@ def facts(choice: Choice) -> None:
     st.caption(f"{messages.source_badges(['published'])} {words.plain(report.SOURCE)}")
     if choice.run is None:
         return
-    row = answer(_run, choice.run)
+    row = ask_slowly(_run, choice.run)
     known = [str(row[name]) for name in ("gpu_name", "torch", "triton", "protocol") if not words.missing(row[name])]
     pairs = ", ".join(f"{theirs} is {own}" for theirs, own in choice.places)
     st.caption(
@@ -79,7 +79,7 @@ def own_run(choice: Choice) -> tuple[Run, list[Measurement]] | None:
 
 def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
     """Which implementation of the run stands for which of the report; folded away, as the report's choice fits."""
-    there = answer(_implementations, run)
+    there = ask_slowly(_implementations, run)
     usual = reports.get(report).IMPLEMENTATIONS
     chosen = []
     with st.expander("Which implementation stands for which", icon=":material/swap_horiz:", key="report_places"):

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui import messages, words
-from pages.ui.answers import answer
+from pages.ui.data import ask_slowly
 from results.queries import Filters
 from results.recommend import rule
 from results.recommend.rule import Rule, RuleError
@@ -20,7 +20,7 @@ _NEAR = 1.0  # a factor of two in seqlen; farther than that the answer is a gues
 
 def show(chosen: Filters) -> None:
     """Ask for a shape, answer it, say what the answer rests on, and offer the whole rule."""
-    made = answer(rule_of, chosen)
+    made = ask_slowly(rule_of, chosen)
     if made is None:
         st.info("No rule follows from this slice: nothing in it has a time.", icon=":material/rule:")
         return
@@ -47,7 +47,7 @@ def show(chosen: Filters) -> None:
 
 
 def rule_of(store: Store, chosen: Filters) -> Rule | None:
-    """The rule of every mode, mask and shape of the GPU; None where nothing has a time. For `answer`."""
+    """The rule of every mode, mask and shape of the GPU; None where nothing has a time. For `ask_slowly`."""
     try:
         return rule.rule_of(store, replace(chosen, mode=None, mask=None, shape=None, dtype=(), seqlen=(), head_dim=()))
     except RuleError:

@@ -8,8 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui import messages, planning, words
-from pages.ui.answers import answer
-from pages.ui.data import store
+from pages.ui.data import ask_slowly, store
 from results.queries import Filters
 from results.recommend import advice, features, guide
 
@@ -18,7 +17,7 @@ MARKS = {features.RAN: "✓", features.REFUSED: "✗ refused", features.FAILED: 
 
 def show(chosen: Filters) -> None:
     """The advice of the GPU, use case by use case, then features by implementation."""
-    found = answer(advice.advise, chosen)
+    found = ask_slowly(advice.advise, chosen)
     st.subheader("What to use when")
     if found:
         _advice(found, chosen)
@@ -94,7 +93,7 @@ def _sentence(one: advice.Advice, chosen: Filters) -> str:
 
 
 def _features(chosen: Filters) -> None:
-    table = answer(features.features, chosen)
+    table = ask_slowly(features.features, chosen)
     if table.empty:
         st.caption("Nothing was tried on this GPU.")
         return

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui import cells, charts, filters, messages, words
-from pages.ui.answers import answer
+from pages.ui.data import ask_slowly
 from pages.ui.filters import TIMINGS
 from pages.ui.reporting_charts import png
 from results.queries import Filters
@@ -20,7 +20,7 @@ _NOTHING = "no data"
 
 def show(chosen: Filters) -> None:
     """A grid a dtype: shapes down, GPUs across, coloured by who wins there."""
-    table = answer(races.winners_by_gpu, chosen, TIMINGS)
+    table = ask_slowly(races.winners_by_gpu, chosen, TIMINGS)
     table = table[table["gpu"].notna() & table["seqlen"].notna()]
     if table.empty:
         messages.nothing_here(chosen)

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui import cells, charts, filters, messages, scaling_charts, words
-from pages.ui.answers import answer
+from pages.ui.data import ask_slowly
 from pages.ui.reporting_charts import png
 from results import derive, scaling
 from results.queries import Filters
@@ -128,7 +128,7 @@ def _draw(rows: pd.DataFrame, quantity: str, palette: dict[str, str], chosen: Fi
         if not (rows["tflops"] > 0).any():
             st.caption("No operations a second: the source does not say the whole shape.")
             return
-        roofs = answer(scaling.roofs, chosen, dtype)
+        roofs = ask_slowly(scaling.roofs, chosen, dtype)
         figure = scaling_charts.roofline(rows, roofs, palette)
         alt = f"Roofline: TFLOP/s by operations a byte, {dtype or 'dtype not said'}"
         sources = list(dict.fromkeys(words.plain(roof.source) for roof in roofs))
