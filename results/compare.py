@@ -16,9 +16,12 @@ from typing import Any
 from results.derive import geometric_mean
 from results.records import Case, Measurement, Run, case_to_json
 from results.remarks import Key, remarks
-from results.verdicts import BAND, Judgement, judge, sampled_in_rounds, usual_spread
+from results.round_spread import Spread
+from results.run_spread import Shift, beyond_rounds
+from results.verdicts import BAND, Judgement, judge, sampled_in_rounds, standard_error, usual_spread
 
 LOST, GAINED = "LOST", "GAINED"  # a number that only the first, or only the second, has; both were tried
+HOST_TIMING = "eager"  # moves with the host, and so between two processes
 ORDER = (LOST, "SLOWER", "UNCLEAR", "FASTER", GAINED, "SAME")
 # what of a run can explain a difference, most likely first
 FACTS = (
@@ -102,9 +105,8 @@ def compare(first: Side, second: Side) -> Comparison:
     pair = f"{first.implementation} -> {second.implementation}" if first.implementation else None
     protocol = first.run.protocol if first.run.protocol == second.run.protocol else None
     same_run = first.run.run_id == second.run.run_id
-    paired = same_run and sampled_in_rounds(protocol)
     shared = [(before[key], after[key]) for key in before if key in after]
-    cells = [cell for cell in _judged(shared, pair, protocol, paired) if cell]
+    cells = [cell for cell in _judged(shared, pair, protocol, one_process=same_run) if cell]
     cells.sort(key=_urgency)
     tried = Counter((m.timing, pair or m.implementation, m.mode) for m in (before | after).values())
     return Comparison(
@@ -146,17 +148,36 @@ def _usual_inputs(case: Case) -> Case:
 
 
 def _judged(
-    shared: Sequence[tuple[Measurement, Measurement]], pair: str | None, protocol: str | None, paired: bool
+    shared: Sequence[tuple[Measurement, Measurement]], pair: str | None, protocol: str | None, *, one_process: bool
 ) -> Iterable[Cell | None]:
     """Each cell beside what is usual among those of its timing: a few rounds say little about their own spread."""
+    paired = one_process and sampled_in_rounds(protocol)
     for timing in dict.fromkeys(first.timing for first, _ in shared):
         those = [both for both in shared if both[0].timing == timing]
-        usual = usual_spread(((a, b) for a, b in those if a.value and b.value), paired=paired)
+        known = [(first, second) for first, second in those if None not in (first.value, second.value)]
+        usual = usual_spread(((a, b) for a, b in known if a.value and b.value), paired=paired)
+        found = [judge(a, b, protocol=protocol, paired=paired, like=usual.near(a.value)) for a, b in known]
+        if timing == HOST_TIMING and not one_process:
+            apart = _apart(known, found)
+            found = [
+                judge(a, b, protocol=protocol, like=usual.near(a.value), apart=beyond)
+                for (a, b), beyond in zip(known, apart, strict=True)
+            ]
+        judged = iter(found)
         for first, second in those:
-            found = None
-            if first.value is not None and second.value is not None:
-                found = judge(first, second, protocol=protocol, paired=paired, like=usual.near(first.value))
-            yield _cell(first, second, pair, found)
+            yield _cell(first, second, pair, None if None in (first.value, second.value) else next(judged))
+
+
+def _apart(known: Sequence[tuple[Measurement, Measurement]], found: Sequence[Judgement]) -> list[Spread | None]:
+    """What the processes differ by in each cell beyond its rounds; None where a cell has no interval."""
+    errors = [standard_error(judgement) for judgement in found]
+    shifts = [
+        Shift((first.implementation, first.mode), math.log(judgement.speedup), error)
+        for (first, _), judgement, error in zip(known, found, errors, strict=True)
+        if error is not None
+    ]
+    spreads = iter(beyond_rounds(shifts))
+    return [None if error is None else next(spreads) for error in errors]
 
 
 def _cell(first: Measurement, second: Measurement, pair: str | None, found: Judgement | None) -> Cell | None:
@@ -238,6 +259,6 @@ def _cell_json(cell: Cell) -> dict[str, Any]:
         record[f"{name}_status"] = str(side.status)
         record[f"{name}_id"] = side.measurement_id
     found = asdict(cell.judgement) if cell.judgement else {}
-    for name in ("speedup", "low", "high", "detectable", "basis", "clocks"):
+    for name in ("speedup", "low", "high", "detectable", "basis", "clocks", "apart"):
         record[name] = found.get(name)
     return record | {"reason": cell.reason}

@@ -11,8 +11,8 @@ and Biopharmaceutics 15, 1987, 657). It is the wider of two on either side:
 
 SAME needs the whole interval inside the band of 2 %. FASTER and SLOWER need it beyond the band, and the same interval
 at 1 % in place of 10 % must not hold 1, so that of two equal noisy things one in a hundred is called different at most.
-Anything else is UNCLEAR. What two runs of the same thing differ by (another load, another chip) is in neither.
-Standard library and records only.
+Anything else is UNCLEAR. What two runs of the same thing differ by (another load, another chip) is in neither: for
+eager times, which move with the host, results.run_spread adds it. Standard library and records only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from results.records import Measurement
-from results.round_spread import Rounds, Spread, Usual, half_interval, rounds, spread, usual
+from results.round_spread import Rounds, Spread, Usual, half_interval, rounds, spread, student, usual
 
 BAND = 0.02  # a difference below it is none
 CERTAINTY = 0.95  # of each end of the interval: both together hold 90 %
@@ -60,6 +60,7 @@ class Judgement:
     basis: str  # what the interval comes from
     reason: str  # one sentence
     clocks: tuple[int, int] | None = None  # MHz, where the speedup is in cycles of the SM clock
+    apart: float | None = None  # what two processes differ by beyond their rounds, where it is in the interval
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,13 @@ def judge(
     protocol: str | None = None,
     paired: bool = False,
     like: Spread | None = None,
+    apart: Spread | None = None,
 ) -> Judgement:
     """The verdict of the second latency against the first; both have a value.
 
     `protocol` is that of their runs (None: not said or not the same); `paired` says that both were sampled in the same
-    interleaved rounds; `like` is the spread between rounds that is usual for such cells. Where a journal does not say
-    how many samples each round took, the thirds of the samples stand for three rounds.
+    interleaved rounds; `like` is the spread between rounds that is usual for such cells, `apart` what two processes
+    differ by beyond it. Where a journal does not say how many samples each round took, thirds of them stand for three.
 
     Device times taken at different SM clocks are compared in cycles, and what cycles show must show in time too: work
     bound by memory does not follow the clock. Paired times are not: there the clock is what the two themselves made it.
@@ -93,12 +95,16 @@ def judge(
         return Judgement(Verdict.UNCLEAR, None, None, None, None, "nothing", "A latency of 0 cannot be compared.")
     ratio = first.value / second.value
     ends = [_interval(first, second, certainty, paired=paired, like=like) for certainty in (CERTAINTY, NO_CHANCE)]
-    if ends[0] is None:
+    if None in ends:
         reason = f"{_without_spread(first, second)}: {ratio:.3f}x cannot be told from chance."
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no spread", reason)
+    if apart is not None:
+        ends = [_widened(found, apart, at) for found, at in zip(ends, (CERTAINTY, NO_CHANCE), strict=True)]
     clocks = _clocks(first, second)
     remarks = _remarks(first, second, clocks, protocol, paired=paired)
     in_time = _judgement(*ends, remarks)
+    if apart is not None:
+        in_time = replace(in_time, apart=math.sqrt(apart.variance))
     if not clocks or paired:
         return _hedged(in_time, first, second)
     shift = math.log(clocks[0] / clocks[1])
@@ -122,6 +128,13 @@ def relative_half_interval(measurement: Measurement) -> float | None:
     if not _has_interval(measurement):
         return None
     return (measurement.ci_high - measurement.ci_low) / 2 / measurement.value
+
+
+def standard_error(found: Judgement) -> float | None:
+    """Of the logarithm of a speedup, by its interval; None if it has none."""
+    if found.low is None or found.high is None:
+        return None
+    return math.log(found.high / found.low) / 2 / _NORMAL(CERTAINTY)
 
 
 def sm_clock_mhz(measurement: Measurement) -> int | None:
@@ -168,6 +181,13 @@ def _interval(
     if first.std is not None and second.std is not None:
         return _of_means(first, second, certainty)
     return None
+
+
+def _widened(found: _Interval, apart: Spread, certainty: float) -> _Interval:
+    """The interval with what two processes differ by in it."""
+    half = student(certainty, apart.freedom) * math.sqrt(apart.variance)
+    basis = f"{found.basis}, and what the processes differ by"
+    return _Interval(found.middle, math.hypot(found.below, half), math.hypot(found.above, half), basis)
 
 
 def _of_medians(

@@ -1,0 +1,85 @@
+"""Eager times of two processes: a busy host is no change, a change that is everywhere still is one."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from results import journal
+from results.compare import Side, compare
+from results.records import Measurement, Run, attention_case
+from results.run_spread import LEAST, Shift, beyond_rounds
+from runner.spread import spread
+
+RUN = Run("r1", "local", protocol="standard/1")
+NAMES = tuple(f"name{number}" for number in range(8))
+SEQLENS = (128, 256, 512, 1024)
+MODES = ("fwd", "bwd", "fwd_bwd")
+
+
+def times(seed: int, *, busy: float = 0.0, slower=lambda name, seqlen, mode: 1.0, timing="eager") -> list[Measurement]:
+    """A run of 8 implementations, 4 cases and 3 modes; a busy host shifts whole cells, all rounds of them."""
+    rng, found = random.Random(seed), []
+    for seqlen in SEQLENS:
+        case = attention_case(batch=1, num_heads=1, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
+        for name in NAMES:
+            for mode in MODES:
+                middle = slower(name, seqlen, mode) * math.exp(rng.gauss(0, busy))
+                samples = [middle * math.exp(rng.gauss(0, 0.004)) for _ in range(30)]
+                kind = {"metric": "latency_ms", "mode": mode, "timing": timing, "status": "ok"}
+                found.append(Measurement("r1", case, name, **kind, **spread(samples), round_sizes=(10, 10, 10)))
+    return found
+
+
+def outcomes(before: list[Measurement], after: list[Measurement]) -> list[tuple[str, str]]:
+    found = compare(Side(RUN, before), Side(replace(RUN, run_id="r2"), after))
+    return [(cell.implementation, cell.outcome) for cell in found.cells if cell.outcome in ("FASTER", "SLOWER")]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_busy_host_is_not_called_a_change_in_eager_time_though_every_round_shows_it(seed):
+    before, after = times(2 * seed, busy=0.1), times(2 * seed + 1, busy=0.1)
+    assert len(outcomes(before, after)) <= 1
+    device = [[replace(m, timing="kernel") for m in side] for side in (before, after)]
+    assert len(outcomes(*device)) > 48, "the noise must be such that the rounds alone would call most cells different"
+
+
+def test_an_implementation_that_is_5_percent_slower_everywhere_is_found_in_eager_time():
+    after = times(2, slower=lambda name, seqlen, mode: 1.05 if name == "name3" else 1.0)
+    assert outcomes(times(1), after) == [("name3", "SLOWER")] * len(SEQLENS) * len(MODES)
+
+
+def test_one_case_of_one_implementation_that_changed_is_found_and_nothing_else():
+    after = times(2, slower=lambda name, seqlen, mode: 1.05 if (name, seqlen) == ("name3", 512) else 1.0)
+    assert outcomes(times(1), after) == [("name3", "SLOWER")] * len(MODES)
+
+
+def test_two_timings_of_one_process_share_its_host_and_nothing_is_added():
+    before = [replace(m, implementation="before") for m in times(1) if m.implementation == "name0"]
+    after = [replace(m, implementation="after") for m in times(2) if m.implementation == "name0"]
+    found = compare(Side(RUN, before + after, "before"), Side(RUN, before + after, "after"))
+    assert {cell.judgement.apart for cell in found.cells} == {None}
+
+
+def test_a_few_cells_cannot_tell_and_get_as_much_again_as_their_rounds_show():
+    few = [Shift("x", 0.3 * number, 0.01) for number in range(LEAST - 1)]
+    assert {spread.variance for spread in beyond_rounds(few)} == {0.01**2}
+    assert beyond_rounds([]) == []
+
+
+def test_a_comparison_says_what_the_processes_differ_by():
+    found = compare(Side(RUN, times(1, busy=0.1)), Side(replace(RUN, run_id="r2"), times(2, busy=0.1)))
+    said = next(remark for remark in found.remarks if "move with the host" in remark)
+    share = float(said.split("differ by ")[1].split("%")[0])
+    assert 8 < share < 25  # two runs of 10 % each
+    assert "and what the processes differ by" in found.cells[0].judgement.basis
+
+
+def test_eager_times_of_the_same_torch_differ_in_two_cells_of_a_hundred_at_most_between_the_shipped_runs():
+    folders = {folder.run_id: folder for folder in journal.published_folders()}
+    names = ("h200-torch_vs_triton", "h200-fa2_speedup")
+    found = compare(*(Side(folders[name].run(), folders[name].read()[0]) for name in names))
+    cells = [c for c in found.cells if c.timing == "eager" and c.judgement and c.implementation.startswith("torch_")]
+    assert len(cells) > 200
+    assert sum(cell.outcome in ("FASTER", "SLOWER") for cell in cells) <= len(cells) / 50
