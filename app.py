@@ -48,6 +48,12 @@ EVIDENCE = (
         help="Two runs, implementations or GPUs: what changed, a verdict for each cell, regressions first.",
     ),
     st.Page(
+        "pages/sustained.py",
+        title="Sustained",
+        icon=":material/thermostat:",
+        help="Half a minute of back-to-back calls: burst and sustained TFLOP/s, clock, power and temperature.",
+    ),
+    st.Page(
         "pages/findings.py",
         title="Findings",
         icon=":material/fact_check:",

@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).parents[3]
 PAGES = (
-    *("", "speedup", "memory", "scaling", "accuracy", "compare", "findings", "reports"),
-    *("run_sweep", "runs", "upload"),
+    *("", "speedup", "memory", "scaling", "accuracy", "compare", "sustained", "findings"),
+    *("reports", "run_sweep", "runs", "upload"),
 )
 IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 DEADLINE_MS = 120_000  # a sweep on the CPU and other tests may share two cores
@@ -115,6 +115,8 @@ def drawn(page: Page) -> Page:
     """The settled page once nothing is still loading and every chart is there."""
     settled(page)
     expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=DEADLINE_MS)
+    for map_of_cells in page.locator(".stBidiComponent").all():
+        expect(map_of_cells.locator("table").first).to_be_attached(timeout=DEADLINE_MS)
     for chart in page.get_by_test_id("stPlotlyChart").all():
         expect(chart.locator(".main-svg").first).to_be_attached(timeout=DEADLINE_MS)
     page.evaluate("document.fonts.ready")

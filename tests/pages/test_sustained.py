@@ -1,0 +1,116 @@
+import json
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from pages.ui import sustaining, sustaining_charts
+from results import journal, sustained
+from results.journal import RunFolder
+from results.records import Measurement, Run, Status, attention_case
+from results.store import open_store
+from tests.pages.conftest import ROOT, shown
+
+CASE = attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=128, dtype="bfloat16", causal=False)
+FLOPS = 4.0 * 16 * 4096 * 4096 * 128
+NOTE = "Back-to-back calls for 3 s in slices of about 0.25 s."
+
+
+def _trace(home: Path, run_id: str = "hot", *, name: str = "triton_fa2", power: bool = True) -> None:
+    """Twelve slices: four at 400 TFLOP/s, then eight at 300 with the power at its limit; sampled at 500."""
+    series = {"sustained_tflops": [400.0] * 4 + [300.0] * 8, "sustained_clock_mhz": [1980.0] * 4 + [1500.0] * 8}
+    series |= {"sustained_power_w": [500.0] * 4 + [699.0] * 8} if power else {}
+    rows = [
+        Measurement(
+            run_id, CASE, name, metric, Status.OK, mode="fwd", value=values[-1], samples=tuple(values), n=12, note=NOTE
+        )
+        for metric, values in series.items()
+    ]
+    rows.append(Measurement(run_id, CASE, name, "burst_tflops", Status.OK, mode="fwd", value=400.0, n=4, note=NOTE))
+    latency = FLOPS / 500e9
+    rows.append(
+        Measurement(run_id, CASE, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=latency, n=20)
+    )
+    rows.append(
+        Measurement(run_id, CASE, name, "latency_ms", Status.OK, mode="fwd", timing="eager", value=9 * latency, n=20)
+    )
+    skipped = {"status": Status.SKIPPED, "note": "A trace needs a GPU."}
+    rows.append(Measurement(run_id, CASE, "torch_naive", "sustained_tflops", mode="fwd", **skipped))
+    RunFolder.create(home, Run(run_id, "local", gpu_name="A GPU", power_limit_w=700.0, title="Trace"), rows)
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
+    monkeypatch.chdir(ROOT)
+    st.cache_resource.clear()
+    st.cache_data.clear()
+    return tmp_path
+
+
+def _page() -> AppTest:
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
+    return test.switch_page("pages/sustained.py").run()
+
+
+def test_without_a_trace_the_page_says_how_to_make_one(empty):
+    page = _page()
+    assert "No trace yet" in shown(page)
+    assert "--sustained" in page.code[0].value
+
+
+def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(empty):
+    _trace(empty)
+    text = shown(_page())
+    assert "triton_fa2 keeps 75 % of its first second: 300 of 400 TFLOP/s, at 1500 MHz, 699 W of 700 W" in text
+    assert "reaches 500: sustained is 60 % of that" in text
+    assert "measured here" in text
+
+
+def test_each_quantity_has_its_panel_over_the_seconds_and_its_levels(empty):
+    _trace(empty)
+    store = open_store()
+    table = sustaining.named(sustained.traces(store)).query("sustained_tflops > 0")
+    slices = sustained.series(store, table.to_dict("records")[0]).assign(trace=table["trace"].iloc[0])
+    store.close()
+    figure = sustaining_charts.traces(slices, table)
+    assert [trace.x[-1] for trace in figure.data] == pytest.approx([3.0] * 3)
+    assert [trace.y[0] for trace in figure.data] == [400.0, 1980.0, 500.0]
+    assert [line.y0 for line in figure.layout.shapes] == pytest.approx([500.0, 700.0])
+
+
+def test_a_quantity_that_was_not_watched_has_no_panel_and_a_skipped_trace_is_a_row_with_its_reason(empty):
+    _trace(empty, power=False)
+    page = _page()
+    assert len(json.loads(page.get("plotly_chart")[0].proto.spec)["data"]) == 2
+    table = page.dataframe[0].value.set_index("trace")
+    row = table[table.index.str.startswith("torch_naive")].iloc[0]
+    assert (row["status"], row["note"]) == ("skipped", "A trace needs a GPU.")
+    assert "power_limit_w" in table
+    assert "sustained_power_w" not in table
+
+
+def test_several_traces_of_the_same_cell_are_told_apart_by_their_runs(empty):
+    _trace(empty, "first")
+    _trace(empty, "second")
+    page = _page()
+    names = page.multiselect(key="traces").options
+    assert len(names) == len(set(names)) == 2
+    page.multiselect(key="traces").set_value(names).run()
+    assert "first" in shown(page)
+    assert "second" in shown(page)
+
+
+def test_a_trace_is_read_slice_by_slice_for_its_own_cell_alone(empty):
+    _trace(empty, "first")
+    _trace(empty, "second", name="other")
+    store = open_store()
+    traces = sustained.traces(store)
+    named = {(row["run_id"], row["implementation"]): row for row in traces.to_dict("records")}
+    series = sustained.series(store, named["second", "other"])
+    assert len(series) == 12
+    assert series["seconds"].iloc[0] == pytest.approx(0.25)
+    assert sustained.series(store, named["first", "torch_naive"]).empty
+    store.close()
