@@ -30,7 +30,7 @@ def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = 
     if state := folder.read_state():
         shipped.write_state(state)
     notes = run.notes if condition == "finished" else _cut_off(folder, condition)
-    shipped.write_run(replace(run, source="published", git_commit=git_commit or run.git_commit, notes=notes))
+    shipped.write_run(replace(run, source="shipped", git_commit=git_commit or run.git_commit, notes=notes))
     return shipped
 
 

@@ -17,7 +17,7 @@ DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
 LEVELS = ("op", "decode", "layer", "model")
 MODES = ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train")
 TIMINGS = ("kernel", "eager")
-SOURCES = ("local", "published", "upload")
+SOURCES = ("local", "published", "upload", "shipped")
 STATISTICS = ("median", "mean", "max", "single", "printed")
 INPUTS = ("normal", "outliers", "large")  # runner.subjects says what each is
 PEAKS = (*DTYPES, "tf32")  # what a measured peak can be of; float32 is IEEE, tf32 is float32 on tensor cores
@@ -174,7 +174,7 @@ class Run:
     """Where and when numbers were taken, and how to repeat it."""
 
     run_id: str
-    source: str  # local, published, upload
+    source: str  # local, published (by others), upload, shipped (our own, with the repository)
     created: str | None = None  # UTC, ISO 8601
     title: str | None = None
     report: str | None = None  # the published report's name under results/reports

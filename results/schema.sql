@@ -1,6 +1,6 @@
 CREATE TABLE IF NOT EXISTS runs (
     run_id VARCHAR NOT NULL,
-    source VARCHAR NOT NULL CHECK (source IN ('local', 'published', 'upload')),
+    source VARCHAR NOT NULL CHECK (source IN ('local', 'published', 'upload', 'shipped')),
     created TIMESTAMP,
     created_text VARCHAR,  -- as the record says it
     title VARCHAR,

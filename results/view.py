@@ -21,7 +21,12 @@ ORDER = {
 }
 _ONE_LEADS = 0.6  # a batch and head count with more than this share of the numbers is shown alone
 _RUN_FACTS = ("source", "created", "gpu_name", "driver", "cuda", "torch", "triton", "git_commit", "protocol")
-_SOURCES = {"local": "measured here", "published": "published", "upload": "uploaded"}
+_SOURCES = {
+    "local": "measured here",
+    "published": "published",
+    "upload": "uploaded",
+    "shipped": "attnbench's own, shipped",
+}
 
 
 class ViewError(ValueError):

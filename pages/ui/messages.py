@@ -78,7 +78,7 @@ def provenance(chosen: Filters) -> None:
 
 def source_badges(parts: list[str]) -> str:
     """Markdown badges that tell published, uploaded and own numbers apart."""
-    colours = {"local": "green", "published": "blue", "upload": "violet"}
+    colours = {"local": "green", "published": "blue", "upload": "violet", "shipped": "orange"}
     return " ".join(f":{colours[p]}-badge[{words.SOURCE_ICONS[p]} {words.SOURCE_WORDS[p]}]" for p in parts)
 
 

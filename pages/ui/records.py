@@ -25,14 +25,15 @@ COLUMNS = (
 )
 # a coloured chip in a table, as messages.source_badges has them in text
 SOURCE_CHIP = st.column_config.MultiselectColumn(
-    "source", options=list(words.SOURCE_WORDS.values()), color=["green", "blue", "violet"], width=130
+    "source", options=list(words.SOURCE_WORDS.values()), color=["green", "blue", "violet", "orange"], width=170
 )
+WITH_THE_APP = ("published", "shipped")  # sources whose runs lie beside the code, not in a home
 _LOG_BYTES = 8_000
 
 
 def folder(run_id: str, source: str) -> journal.RunFolder:
     """Where a run lies."""
-    home = journal.PUBLISHED if source == "published" else journal.home() / "runs"
+    home = journal.PUBLISHED if source in WITH_THE_APP else journal.home() / "runs"
     return journal.RunFolder(Path(home) / run_id)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.ui import guard, messages, words
+from pages.ui import guard, messages, records, words
 from pages.ui.data import store
 from results import export, journal, trash
 from results.compare import FACTS
@@ -74,7 +74,7 @@ def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def delete(run: Mapping[str, Any]) -> None:
     """The button that deletes, once it is confirmed; published runs and running ones have none."""
-    if run["source"] == "published":
+    if run["source"] in records.WITH_THE_APP:
         st.caption("It ships with attnbench and cannot be deleted here.")
         return
     if run["state"] == "running":

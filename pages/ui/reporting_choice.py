@@ -40,14 +40,14 @@ def choose() -> Choice:
     )
     runs = dict(ask_slowly(side_by_side.like, report))
     sources = ask_slowly(_sources)
-    names = [ALONE, *sorted(runs, key=lambda name: sources[name] == "published" and name.startswith("published-"))]
+    names = [ALONE, *sorted(runs, key=lambda name: sources[name] == "published")]
     chosen = st.selectbox(
         "Run beside it",
         names,
         index=min(1, len(names) - 1),
         key="beside",
         bind="query-params",
-        format_func=lambda name: name if name == ALONE else f"{name} ({_kind(name, sources[name])})",
+        format_func=lambda name: name if name == ALONE else f"{name} ({words.SOURCE_WORDS[sources[name]]})",
         help="Runs that hold shapes of the report, those with most first.",
     )
     if chosen == ALONE:
@@ -66,8 +66,7 @@ def facts(choice: Choice) -> None:
     known = [str(row[name]) for name in ("gpu_name", "torch", "triton", "protocol") if not words.missing(row[name])]
     pairs = ", ".join(f"{theirs} is {own}" for theirs, own in choice.places)
     st.caption(
-        f"{messages.source_badges([choice.source])} {words.plain(choice.run)}, {_kind(choice.run, choice.source)}: "
-        f"{words.plain(' · '.join(known))}. "
+        f"{messages.source_badges([choice.source])} {words.plain(choice.run)}: {words.plain(' · '.join(known))}. "
         f"In these tables {words.plain(pairs)}."
     )
 
@@ -89,12 +88,6 @@ def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
             picked = st.selectbox(theirs, names, index=names.index(default), key=f"place_{theirs}", bind="query-params")
             chosen.append((theirs, picked if picked in there else own))
     return tuple(chosen)
-
-
-def _kind(run: str, source: str) -> str:
-    """Whose numbers they are: of the published ones some are reports, and some our own that ship."""
-    shipped = source == "published" and not run.startswith("published-")
-    return "measured for attnbench, ships with it" if shipped else words.SOURCE_WORDS[source]
 
 
 def _sources(store: Store) -> dict[str, str]:

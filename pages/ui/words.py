@@ -24,8 +24,18 @@ STATUS_MEANINGS = {
     "error": "ended with an error",
     "skipped": "not tried, with a reason",
 }
-SOURCE_WORDS = {"local": "measured here", "published": "published", "upload": "uploaded"}
-SOURCE_ICONS = {"local": ":material/computer:", "published": ":material/menu_book:", "upload": ":material/upload_file:"}
+SOURCE_WORDS = {
+    "local": "measured here",
+    "published": "published",
+    "upload": "uploaded",
+    "shipped": "attnbench's own, shipped",
+}
+SOURCE_ICONS = {
+    "local": ":material/computer:",
+    "published": ":material/menu_book:",
+    "upload": ":material/upload_file:",
+    "shipped": ":material/inventory_2:",
+}
 MODE_WORDS = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
 TIMING_WORDS = {
     "kernel": "kernel time (device only, cold L2)",

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from results.journal import JournalError, RunFolder, State
+from results.journal import JournalError, RunFolder, State, published_folders
 from results.publish import publish
 from results.records import Measurement, Run, Status, attention_case
 
@@ -19,7 +19,7 @@ def test_a_published_run_has_the_same_numbers_and_says_what_it_is(tmp_path: Path
     folder = _run(tmp_path)
     shipped = publish(folder, git_commit="abc", target=tmp_path / "published")
     assert shipped.read() == folder.read()
-    assert (shipped.run().source, shipped.run().git_commit) == ("published", "abc")
+    assert (shipped.run().source, shipped.run().git_commit) == ("shipped", "abc")
     assert folder.run().source == "local"
 
 
@@ -47,3 +47,10 @@ def test_nothing_published_is_overwritten(tmp_path: Path) -> None:
     publish(folder, target=tmp_path / "published")
     with pytest.raises(JournalError, match="remove it first"):
         publish(folder, target=tmp_path / "published")
+
+
+def test_of_what_ships_reports_are_published_and_our_own_runs_are_not():
+    sources = {folder.run().report is not None: set() for folder in published_folders()}
+    for folder in published_folders():
+        sources[folder.run().report is not None].add(folder.run().source)
+    assert sources == {True: {"published"}, False: {"shipped"}}
