@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
-from pages.ui import cells, charts, detail, filters, messages, reporting_views, rule, rule_advice, rule_gpus, words
+from pages.ui import (
+    cells,
+    charts,
+    detail,
+    filters,
+    maps,
+    messages,
+    picking,
+    reporting_views,
+    rule,
+    rule_advice,
+    rule_gpus,
+    words,
+)
 from pages.ui import ranking as ranked
 from pages.ui.data import ask, ask_slowly
 from results import queries
@@ -44,12 +59,8 @@ if view != VIEWS[0]:
 st.subheader("Fastest implementation by shape")
 palette = charts.colours(ranking["implementation"].tolist())
 names = sorted(won["winner"].dropna().unique())
-clicked = cells.facets(
-    won,
-    lambda rows, seqlens, head_dims: charts.winner_map(rows, seqlens, head_dims, palette, names),
-    "winner_map",
-    "Fastest implementation by seqlen and head_dim",
-)
+alt = "Fastest implementation by seqlen and head_dim"
+maps.show(won, maps.winners(palette, names), "winner_map", alt)
 messages.slice_caption(
     chosen,
     rows=len(won),
@@ -57,12 +68,13 @@ messages.slice_caption(
     note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
     f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
 )
-if clicked:
-    detail.cell_detail(chosen, clicked)
+if place := picking.pick(won):
+    detail.cell_detail(chosen, place)
 st.subheader("Every implementation")
 ranked.ranking_table(ranking, ask(queries.fits, chosen))
 with st.expander("Every cell", icon=":material/table_rows:"):
     ranked.winners_table(won)
+cells.pictures(won, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
 with st.container(horizontal=True):
     messages.download("Download ranking", "ranking", lambda: ranking, "ranking_csv")
     messages.download("Download winners", "winners", lambda: ranked.winners_csv(won), "winners_csv")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import cells, charts, detail, filters, messages, words
+from pages.ui import cells, charts, detail, filters, maps, messages, picking, words
 from pages.ui.data import ask
 from pages.ui.ranking import best_of
 from results import queries
@@ -32,12 +32,8 @@ else:
     st.markdown(f"#### {name} has no case in common with {baseline}")
 
 table = cells.speedup_cells(ask(queries.grid, chosen), shown, chosen.baseline)
-clicked = cells.facets(
-    table,
-    charts.speedup_heatmap,
-    f"speedup_{shown}",
-    f"Speedup of {shown} over {chosen.baseline} by seqlen and head_dim",
-)
+alt = f"Speedup of {shown} over {chosen.baseline} by seqlen and head_dim"
+maps.show(table, maps.speedups(), f"speedup_{shown}", alt)
 messages.slice_caption(
     chosen,
     rows=int(table["speedup"].notna().sum()),
@@ -45,11 +41,12 @@ messages.slice_caption(
     sources=table["source"],
     note="Purple is faster than the baseline, orange slower; colours end at ⅛× and 8×. Select a cell for its details.",
 )
-if clicked:
-    detail.cell_detail(chosen, clicked)
+if place := picking.pick(table):
+    detail.cell_detail(chosen, place)
 with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
     if every_cell.open:
         cells.cells_table(table, chosen.baseline)
+cells.pictures(table, charts.speedup_heatmap, f"speedup-{shown}", alt)
 with st.container(horizontal=True):
     messages.download("Download cells", f"speedup_{shown}", lambda: cells.speedups_csv(table), "speedup_csv")
     messages.download_latencies(chosen)

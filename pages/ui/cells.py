@@ -1,15 +1,16 @@
-"""Cells by dtype, seqlen and head_dim: what the maps draw of them, and the maps side by side."""
+"""Cells by dtype, seqlen and head_dim: what the maps say of them, and the maps as pictures."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui import picking, words
+from pages.ui import words
+from pages.ui.reporting_charts import png
 
 Draw = Callable[[pd.DataFrame, list, list], go.Figure]
 CHART = {"displayModeBar": False}
@@ -33,26 +34,24 @@ NUMBERS = {
 }
 
 
-def facets(table: pd.DataFrame, draw: Draw, key: str, alt: str, *, selectable: bool = True) -> tuple | None:
-    """One chart a dtype, side by side where there is room; returns the (dtype, seqlen, head_dim) that was chosen."""
-    seqlens, head_dims = axis(table["seqlen"]), axis(table["head_dim"])
-    kinds = dtypes(table)
-    clicked = None
-    for start in range(0, len(kinds), 2):
-        for column, dtype in zip(st.columns(2 if len(kinds) > 1 else 1), kinds[start : start + 2], strict=False):
-            with column:
-                st.markdown(f"**{dtype or 'dtype not said'}**")
-                rows = table[table["dtype"] == dtype] if dtype else table[table["dtype"].isna()]
-                event = st.plotly_chart(
-                    draw(rows, seqlens, head_dims),
-                    key=f"{key}_{dtype}",
-                    on_select="rerun" if selectable else "ignore",
-                    selection_mode="points",
-                    config=CHART,
-                    alt=f"{alt}, {dtype or 'dtype not said'}",
-                )
-                clicked = clicked or (_place(event, dtype) if selectable else None)
-    return picking.pick(table, clicked) if selectable else None
+def pictures(table: pd.DataFrame, draw: Draw, name: str, alt: str) -> None:
+    """The map as figures that can be saved, one a dtype; drawn only once they are asked for."""
+    with st.expander("Picture", icon=":material/image:", key=f"picture_{name}", on_change="rerun") as opened:
+        if not opened.open:
+            return
+        for dtype, title, rows in by_dtype(table):
+            figure = draw(rows, axis(table["seqlen"]), axis(table["head_dim"]))
+            st.markdown(f"**{title}**")
+            key = f"picture_{name}_{dtype}"
+            st.plotly_chart(figure, key=key, config=png(f"{name}-{title}"), alt=f"{alt}, {title}")
+        st.caption("The same map as a figure. The camera saves a PNG.")
+
+
+def by_dtype(table: pd.DataFrame) -> Iterator[tuple[str | None, str, pd.DataFrame]]:
+    """Each dtype, its name on the page, and its rows."""
+    for dtype in dtypes(table):
+        rows = table[table["dtype"] == dtype] if dtype else table[table["dtype"].isna()]
+        yield dtype, dtype or "dtype not said", rows
 
 
 def dtypes(table: pd.DataFrame) -> list[str | None]:
@@ -108,14 +107,6 @@ def axis(values: pd.Series) -> list[int | None]:
     """The sizes of an axis in order; a size the source did not say comes last."""
     sizes: list[int | None] = sorted({int(value) for value in values.dropna()})
     return sizes + [None] * bool(values.isna().any())
-
-
-def _place(event: object, dtype: str | None) -> tuple | None:
-    points = event["selection"]["points"] if event else []
-    chosen = [point["customdata"] for point in points if point.get("customdata")]
-    if not chosen or chosen[0][1] is None:
-        return None
-    return dtype, chosen[0][1], chosen[0][2]
 
 
 def _all_failed(row: dict) -> str | None:

@@ -1,4 +1,4 @@
-"""The maps of cells, and the colours and marks all charts share. No figure decides what is compared with what.
+"""The maps of cells as pictures, and the colours and marks all charts share. No figure decides what is compared.
 
 A figure is handed to Plotly whole: each later change of one costs as much again as making it.
 """
@@ -6,12 +6,13 @@ A figure is handed to Plotly whole: each later change of one costs as much again
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.colors import diverging, sample_colorscale
 
 from pages.ui import words
+from pages.ui.grids import Grid, failure, is_empty
 
 # Okabe and Ito's palette, which people with a colour vision deficiency can tell apart, and further tones of it.
 COLOURS = {
@@ -31,6 +32,8 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "
 FAILED_COLOUR = "#4a4f57"
 EMPTY_COLOUR = "#8a8f98"
 CLIP = 3  # colours end at 1/8x and 8x; the text shows the real number
+SPEEDUP_SCALE = diverging.PuOr
+SPEEDUP_TICKS = {-3: "⅛×", -2: "¼×", -1: "½×", 0: "1×", 1: "2×", 2: "4×", 3: "8×"}  # by log2 of the speedup
 UNCLICKABLE = {"itemclick": False, "itemdoubleclick": False}
 MARGIN = {"l": 0, "r": 0, "t": 8, "b": 0}
 
@@ -43,15 +46,15 @@ def colours(implementations: list[str]) -> dict[str, str]:
 
 def speedup_heatmap(cells: pd.DataFrame, seqlens: list[int], head_dims: list[int]) -> go.Figure:
     """Speedup by seqlen and head_dim: log2 colours around 1x, the number in each cell, failures in words."""
-    grid = _Grid(cells, seqlens, head_dims)
+    grid = Grid(cells, seqlens, head_dims)
     numbers = {
-        "z": grid.values("speedup", lambda row: max(-CLIP, min(CLIP, math.log2(row["speedup"]))), None),
+        "z": grid.values("speedup", lambda row: _clipped(row["speedup"]), None),
         "text": grid.values("speedup", lambda row: words.ratio(row["speedup"]), ""),
         "coloraxis": "coloraxis",
     }
-    ticks = {"tickvals": [-3, -2, -1, 0, 1, 2, 3], "ticktext": ["⅛×", "¼×", "½×", "1×", "2×", "4×", "8×"]}
+    ticks = {"tickvals": list(SPEEDUP_TICKS), "ticktext": list(SPEEDUP_TICKS.values())}
     bar = {"thickness": 10, "outlinewidth": 0, **ticks}
-    axis = {"colorscale": "PuOr", "cmin": -CLIP, "cmax": CLIP, "colorbar": bar}
+    axis = {"colorscale": SPEEDUP_SCALE, "cmin": -CLIP, "cmax": CLIP, "colorbar": bar}
     return _map(grid, numbers, layout={"coloraxis": axis})
 
 
@@ -59,9 +62,9 @@ def winner_map(
     cells: pd.DataFrame, seqlens: list, head_dims: list, palette: dict[str, str], names: list[str]
 ) -> go.Figure:
     """The fastest implementation as colour, paler where it is a tie, and its speedup as text."""
-    grid = _Grid(cells, seqlens, head_dims)
+    grid = Grid(cells, seqlens, head_dims)
     keys = [(name, tie) for name in names for tie in (False, True)]
-    scale = [_pale(palette[name]) if tie else palette[name] for name, tie in keys] or [EMPTY_COLOUR]
+    scale = [winner_colour(palette, name, tie) for name, tie in keys] or [EMPTY_COLOUR]
     numbers = {
         "z": grid.values("winner", lambda row: keys.index((row["winner"], bool(row["ties"]))) + 0.5, None),
         "text": grid.values("winner", lambda row: row["label"], ""),
@@ -78,52 +81,26 @@ def winner_map(
     return _map(grid, numbers, legend=legend)
 
 
-def _pale(colour: str) -> str:
-    """Two thirds of the way to white."""
-    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{(part + 2 * 255) // 3:02x}" for part in parts)
+def speedup_colour(speedup: float) -> str:
+    """The colour of a speedup: log2 around 1x."""
+    return sample_colorscale(SPEEDUP_SCALE, [(_clipped(speedup) + CLIP) / (2 * CLIP)])[0]
 
 
-class _Grid:
-    """Rows of a table laid out by seqlen (down) and head_dim (across), and what to write where there is no number."""
-
-    def __init__(self, cells: pd.DataFrame, seqlens: list[int], head_dims: list[int]) -> None:
-        self.seqlens, self.head_dims = seqlens, head_dims
-        self.x, self.y = [words.size(n) if n is None else str(n) for n in head_dims], [words.size(n) for n in seqlens]
-        self.rows = {(_whole(row["seqlen"]), _whole(row["head_dim"])): row for row in cells.to_dict("records")}
-
-    def values(self, needed: str, value: Callable[[dict], object], otherwise: object) -> list[list]:
-        """`value(row)` of each cell that has the needed column, something else elsewhere."""
-
-        def of(row: dict | None) -> object:
-            return otherwise if row is None or words.missing(row[needed]) else value(row)
-
-        return [[of(row) for row in line] for line in self.lines()]
-
-    def failures(self) -> tuple[list[list], list[list]]:
-        """Where there is no number: 1 for a failure and 0 for nothing measured, and the words."""
-        marks, texts = [], []
-        for line in self.lines():
-            shown = [row is not None and not words.missing(row.get("shown")) for row in line]
-            empty = [row is None or words.missing(row["status"]) for row in line]
-            marks.append([None if ok else 0 if gap else 1 for ok, gap in zip(shown, empty, strict=True)])
-            texts.append(["" if ok else _broken(_failure(row)) for row, ok in zip(line, shown, strict=True)])
-        return marks, texts
-
-    def places(self) -> Iterator[tuple[str, str, dict | None]]:
-        """Every cell: its two labels and its row."""
-        for y, line in zip(self.y, self.lines(), strict=True):
-            for x, row in zip(self.x, line, strict=True):
-                yield x, y, row
-
-    def lines(self) -> list[list[dict | None]]:
-        """The rows as they lie on the page."""
-        return [[self.rows.get((_whole(s), _whole(d))) for d in self.head_dims] for s in self.seqlens]
+def winner_colour(palette: dict[str, str], name: str, tie: bool) -> str:
+    """The colour of an implementation; of a tie two thirds of the way to white."""
+    if not tie:
+        return palette[name]
+    return "#" + "".join(f"{(int(palette[name][i : i + 2], 16) + 2 * 255) // 3:02x}" for i in (1, 3, 5))
 
 
-def _map(grid: _Grid, numbers: dict, *, legend: list[dict] | None = None, layout: dict | None = None) -> go.Figure:
-    """The numbers, failures in words below them, and invisible squares above: a heatmap's own cells take no click."""
-    marks, texts = grid.failures()
+def _clipped(speedup: float) -> float:
+    return max(-CLIP, min(CLIP, math.log2(speedup)))
+
+
+def _map(grid: Grid, numbers: dict, *, legend: list[dict] | None = None, layout: dict | None = None) -> go.Figure:
+    """The numbers, failures in words below them, and invisible squares above that say more under the pointer."""
+    marks = [[None if grid.known(row) else 0 if is_empty(row) else 1 for row in line] for line in grid.lines()]
+    texts = [["" if grid.known(row) else _broken(failure(row)) for row in line] for line in grid.lines()]
     failures = {
         "z": marks,
         "text": texts,
@@ -142,8 +119,8 @@ def _map(grid: _Grid, numbers: dict, *, legend: list[dict] | None = None, layout
             "layout": {
                 "xaxis": axis | {"title": {"text": "head_dim"}, "range": [-0.5, len(grid.x) - 0.5]},
                 "yaxis": axis | {"title": {"text": "seqlen"}, "range": [len(grid.y) - 0.5, -0.5]},
-                "height": 80 + 40 * len(grid.y) + 34 * bool(legend),
-                "margin": MARGIN,
+                "height": 104 + 40 * len(grid.y) + 34 * bool(legend),
+                "margin": MARGIN | {"t": 32},  # room for the camera
                 "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, **UNCLICKABLE},
                 "dragmode": False,
                 **(layout or {}),
@@ -152,30 +129,19 @@ def _map(grid: _Grid, numbers: dict, *, legend: list[dict] | None = None, layout
     )
 
 
-def _squares(grid: _Grid) -> dict:
+def _squares(grid: Grid) -> dict:
     places = list(grid.places())
-    nothing = ["not measured", None, None]
     return {
         "type": "scatter",
         "x": [x for x, _, _ in places],
         "y": [y for _, y, _ in places],
         "mode": "markers",
         "marker": {"size": 34, "symbol": "square", "opacity": 0.001},
-        "customdata": [
-            [row["hover"], _whole(row["seqlen"]), _whole(row["head_dim"])] if row else nothing for _, _, row in places
-        ],
-        "hovertemplate": "%{customdata[0]}<extra></extra>",
+        "customdata": [row["hover"] if row else "not measured" for _, _, row in places],
+        "hovertemplate": "%{customdata}<extra></extra>",
         "showlegend": False,
     }
 
 
-def _failure(row: dict | None) -> str:
-    return "not measured" if row is None else row.get("failure") or words.status(row.get("status"))
-
-
 def _broken(text: str) -> str:
     return text.replace(" ", "<br>")
-
-
-def _whole(number: object) -> int | None:
-    return None if words.missing(number) else int(number)

@@ -8,7 +8,7 @@ import uuid
 import pandas as pd
 import streamlit as st
 
-from pages.ui import cells, charts, guard, records, words
+from pages.ui import cells, charts, guard, maps, records, words
 from pages.ui.data import ask, store
 from results import journal, queries
 from results.queries import Filters
@@ -115,13 +115,9 @@ def _arriving(run_id: str) -> None:
     chosen = Filters(run=(run_id,), mode=mode, timing=timing, baseline=sweep.get("baseline"))
     won = _with_waiting(cells.winner_cells(ask(queries.winners, chosen)), sweep)
     names = sorted(won["winner"].dropna().unique())
-    cells.facets(
-        won,
-        lambda rows, seqlens, head_dims: charts.winner_map(rows, seqlens, head_dims, charts.colours(names), names),
-        f"live_{run_id}",
-        "Fastest implementation so far by seqlen and head_dim",
-        selectable=False,
-    )
+    look = maps.winners(charts.colours(names), names)
+    alt = "Fastest implementation so far by seqlen and head_dim"
+    maps.show(won, look, f"live_{run_id}", alt, selectable=False)
     count = f"{arrived['numbers'].sum()} latencies so far"
     st.caption(f"{count} · {timing} time · {mode} · numbers are the speedup over {chosen.baseline}.")
 

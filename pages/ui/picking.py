@@ -8,37 +8,47 @@ import streamlit as st
 from pages.ui import words
 
 Place = tuple[str | None, int, int | None]  # dtype, seqlen, head_dim
-_KEY, _CLICKED = "cell", "cell_clicked"
+_KEY = "cell"
 
 
-def pick(table: pd.DataFrame, clicked: Place | None) -> Place | None:
-    """The chosen cell of a table of cells; a new click goes before what was chosen earlier."""
+def chosen() -> str | None:
+    """The label of the chosen cell, as this run of the script found it."""
+    return st.session_state.get(_KEY, st.query_params.get(_KEY))
+
+
+def take(found: str | None) -> None:
+    """Choose the cell with that label."""
+    if found:
+        st.session_state[_KEY] = found
+
+
+def pick(table: pd.DataFrame) -> Place | None:
+    """The chosen cell of a table of cells, from the list of them all."""
     rows = table[["dtype", "seqlen", "head_dim"]].drop_duplicates().itertuples(index=False)
-    places = {_label(place): place for row in rows if (place := _place(*row))}
-    if clicked != st.session_state.get(_CLICKED):
-        st.session_state[_CLICKED] = clicked
-        if clicked:
-            st.session_state[_KEY] = _label(clicked)
+    places = {label(found): found for row in rows if (found := place(*row))}
     if st.session_state.get(_KEY) not in places and _KEY in st.session_state:
         st.session_state[_KEY] = None
-    chosen = st.selectbox(
-        "Cell",
-        list(places),
-        index=None,
-        key=_KEY,
-        bind="query-params",
-        placeholder="Select a cell in the map, or choose one here",
-        help="Shows every implementation's numbers, samples, run and environment of one cell.",
+    return places.get(
+        st.selectbox(
+            "Cell",
+            list(places),
+            index=None,
+            key=_KEY,
+            bind="query-params",
+            placeholder="Select a cell in the map, or choose one here",
+            help="Shows every implementation's numbers, samples, run and environment of one cell.",
+        )
     )
-    return places.get(chosen)
 
 
-def _place(dtype: object, seqlen: object, head_dim: object) -> Place | None:
+def place(dtype: object, seqlen: object, head_dim: object) -> Place | None:
+    """A cell by its sizes; a sequence length that the source did not say is no place."""
     if words.missing(seqlen):
         return None
     return None if words.missing(dtype) else str(dtype), int(seqlen), None if words.missing(head_dim) else int(head_dim)
 
 
-def _label(place: Place) -> str:
+def label(place: Place) -> str:
+    """A cell in words, as the list and the link have it."""
     dtype, seqlen, head_dim = place
     return f"{dtype or 'dtype not said'}, seqlen {seqlen}, head_dim {'not said' if head_dim is None else head_dim}"

@@ -29,7 +29,7 @@ EMPTY = (
 )
 MODES = ("fwd", "bwd", "fwd_bwd")
 PAGES = ("Memory", "Overview", "Speedup")  # the changes end on Speedup, and a page is no switch to itself
-HEAT = ".heatmaplayer image"
+HEAT = ".stBidiComponent td"
 TABS, WATCHED_S = 10, 30
 # The time from the press that starts a rerun until the script has ended and the page has been painted.
 _WATCH = """() => {
