@@ -8,7 +8,8 @@ from pages.ui import messages, uploads
 
 messages.header("Upload", ":material/upload:", "Bring in results from other machines; see first what is understood.")
 st.markdown(
-    "CSV, JSON, JSON lines or a Markdown report, a run folder's `measurements.jsonl`, or an export of this app. "
+    "CSV, JSON, JSON lines or a Markdown report, a run folder as zip or tar or its `measurements.jsonl`, or an export "
+    "of this app as CSV, JSON or Markdown (Markdown leaves out samples; Parquet is not taken). "
     "Needed are an implementation, a size (such as `seqlen`) and a number (such as `latency_ms`); names vary."
 )
 files = st.file_uploader(
@@ -27,12 +28,13 @@ if done:
     uploads.show_outcome(done)
 understood = [uploads.show(file.name, file.getvalue()) for file in files]
 uploads.overview(understood)
-ready = [found for found in understood if found is not None and found.measurements]
+ready = [found for found in understood if found is not None and uploads.new_numbers(found)]
 if ready:
-    numbers = sum(len(found.measurements) for found in ready)
+    uploads.ask_gpu(ready)
+    numbers = sum(uploads.new_numbers(found) for found in ready)
     rejected = sum(len(found.rejected) for found in ready)
     label = f"Import {messages.counted(numbers, 'number')} from {messages.counted(len(ready), 'file')}"
     icon = ":material/download_done:"
     st.button(label, type="primary", icon=icon, on_click=uploads.import_all, args=(ready,), key="import")
     left_out = f"Left out: {messages.counted(rejected, 'rejected value')}. " if rejected else ""
-    st.caption(f"{left_out}Each file is imported whole or not at all; a file that is here already adds nothing.")
+    st.caption(f"{left_out}Of each file all new runs are imported, or none; a run that is here already is left alone.")

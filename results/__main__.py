@@ -22,7 +22,7 @@ from typing import BinaryIO
 from results import export, journal, library
 from results.checks import IMPOSSIBLE, check
 from results.compare import Side, as_json, compare
-from results.formats import UploadError, import_understanding, understand
+from results.formats import UploadError, import_understanding, left_alone, standing, understand
 from results.formats.upload import Understanding
 from results.journal import JournalError, RunFolder
 from results.listing import comparison_lines, finding_lines
@@ -111,6 +111,7 @@ def _import(options: argparse.Namespace) -> int:
             _describe(found)
             if options.dry_run:
                 continue
+            alone = left_alone(standing(journal.home(), found))
             run_ids = import_understanding(
                 journal.home(), found, gpu_name=options.gpu_name, skip_rejected=options.skip_rejected
             )
@@ -119,7 +120,10 @@ def _import(options: argparse.Namespace) -> int:
         except UploadError as error:
             failed = _complain(f"{name}: {error}")
         else:
-            _say(f"{name}: imported as {', '.join(run_ids)}." if run_ids else f"{name}: is here already.")
+            for sentence in alone:
+                _say(f"{name}: {sentence}")
+            if run_ids:
+                _say(f"{name}: imported as {', '.join(run_ids)}.")
             print(*run_ids, sep="\n", end="\n" * bool(run_ids))
     return failed
 

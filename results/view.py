@@ -8,6 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from results import queries
+from results.formats.for_reading import SENTENCE
 from results.recommend.races import winners
 from results.reports.tables import markdown_table
 from results.slices import AS_PUBLISHED, BASELINES, Filters
@@ -55,7 +56,7 @@ def render(store: Store, filters: Filters) -> str:
     if ranking.empty:
         raise ViewError(f"No latency is in this slice: {slice_words(filters)}.")
     won, grid = winners(store, filters), queries.grid(store, filters)
-    parts = [f"# Attention on {filters.gpu}", slice_words(filters) + ".", _statistic(ranking)]
+    parts = [f"# Attention on {filters.gpu}", slice_words(filters) + ".", SENTENCE, _statistic(ranking)]
     parts += ["## Fastest implementation by shape", *_winner_tables(won)]
     parts += [f"## Every implementation against {filters.baseline}", _ranking_table(ranking)]
     parts += [part for name in _rivals(ranking, filters) for part in _speedup_tables(grid, name, filters)]

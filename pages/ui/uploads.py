@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import pandas as pd
 import streamlit as st
 
@@ -9,9 +12,17 @@ from pages.ui import findings, messages, words
 from pages.ui.data import store
 from results import journal
 from results.checks import Finding
-from results.formats import Understanding, UploadError, import_understanding, understand
+from results.formats import (
+    Standing,
+    Understanding,
+    UploadError,
+    import_understanding,
+    left_alone,
+    standing,
+    understand,
+)
 
-ENDINGS = ("csv", "tsv", "txt", "md", "json", "jsonl")
+ENDINGS = ("csv", "tsv", "txt", "md", "json", "jsonl", "zip", "tar", "gz", "tgz")
 LIMIT_MB = 50
 EXAMPLE = """gpu,implementation,batch,num_heads,seqlen,head_dim,dtype,causal,mode,timing,latency_ms,peak_memory_mb
 My GPU,torch_naive,1,8,1024,64,bfloat16,true,fwd,kernel,0.412,21.5
@@ -19,6 +30,17 @@ My GPU,mine,1,8,1024,64,bfloat16,true,fwd,kernel,0.103,4.5
 My GPU,torch_naive,1,8,65536,64,bfloat16,true,fwd,kernel,OOM,OOM
 """
 _SHOWN_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of importing a file."""
+
+    filename: str
+    runs: tuple[str, ...]  # that are new
+    numbers: int  # in those
+    left: tuple[str, ...]  # what was not added, and why
+    problem: str | None
 
 
 def show(filename: str, data: bytes) -> Understanding | None:
@@ -34,6 +56,8 @@ def show(filename: str, data: bytes) -> Understanding | None:
             st.error(words.plain(str(error)), icon=":material/error:")
             return None
         _summary(found)
+        for sentence in left_alone(_standing(found)):
+            st.info(words.plain(sentence), icon=":material/task_alt:")
         if found.measurements:
             _findings_of(found)
         return found
@@ -47,6 +71,7 @@ def overview(understood: list[Understanding | None]) -> None:
             "machine": ", ".join(sorted({run.gpu_name or "not said" for run in found.runs})),
             "runs": len(found.runs),
             "numbers": len(found.measurements),
+            "new": new_numbers(found),
             "rejected": len(found.rejected),
             "findings": len(_checked(found.sha256, found)),
         }
@@ -57,27 +82,50 @@ def overview(understood: list[Understanding | None]) -> None:
         st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Every file with its machine, numbers and findings")
 
 
+def new_numbers(found: Understanding) -> int:
+    """How many numbers an import would add."""
+    return sum(run.numbers for run in _standing(found) if not run.here)
+
+
+def ask_gpu(ready: list[Understanding]) -> None:
+    """The GPU of the files that do not name one, if there are such."""
+    nameless = [found.upload.filename for found in ready if any(run.gpu_name is None for run in found.runs)]
+    if nameless:
+        st.text_input(
+            f"GPU of {words.plain(', '.join(nameless))}",
+            key="upload_gpu",
+            placeholder="such as NVIDIA H100 80GB HBM3; empty: it stays unknown",
+            help="Only for files that do not name a GPU. A peak is known for names as NVIDIA's tools print them.",
+        )
+
+
 def import_all(ready: list[Understanding]) -> None:
-    """Import each file, whole or not at all, and remember for the next drawing what came of it."""
-    outcome = []
+    """Import each file, all but its rejected values, and remember for the next drawing what came of it."""
+    outcome, gpu_name = [], st.session_state.get("upload_gpu", "").strip() or None
     for found in ready:
+        left = left_alone(standing(journal.home(), found))
         try:
-            names, problem = import_understanding(journal.home(), found), None
+            names, problem = import_understanding(journal.home(), found, gpu_name=gpu_name, skip_rejected=True), None
         except (UploadError, journal.JournalError) as error:
             names, problem = [], str(error)
-        outcome.append((found.upload.filename, list(names), len(found.measurements), problem))
+        numbers = sum(measurement.run_id in names for measurement in found.measurements)
+        outcome.append(Outcome(found.upload.filename, tuple(names), numbers, tuple(left), problem))
     store()
     st.session_state["imported"] = outcome
 
 
-def show_outcome(outcome: list[tuple[str, list[str], int, str | None]]) -> None:
+def show_outcome(outcome: list[Outcome]) -> None:
     """What the import did, file by file."""
-    for filename, runs, numbers, problem in outcome:
-        if problem:
-            st.error(f"{words.plain(filename)} was not imported: {words.plain(problem)}", icon=":material/error:")
-        else:
-            text = f"{messages.counted(numbers, 'number')} in {messages.counted(len(runs), 'run')}"
-            st.success(f"{words.plain(filename)}: {text} ({', '.join(runs)}).", icon=":material/check_circle:")
+    for done in outcome:
+        name = words.plain(done.filename)
+        if done.problem:
+            st.error(f"{name} was not imported: {words.plain(done.problem)}", icon=":material/error:")
+            continue
+        if done.runs:
+            text = f"{messages.counted(done.numbers, 'number')} in {messages.counted(len(done.runs), 'run')}"
+            st.success(f"{name}: {text} ({words.plain(', '.join(done.runs))}).", icon=":material/check_circle:")
+        for sentence in done.left:
+            st.info(f"{name}: {words.plain(sentence)}", icon=":material/task_alt:")
     with st.container(horizontal=True):
         st.page_link("pages/overview.py", label="Overview", icon=":material/leaderboard:")
         st.page_link("pages/runs.py", label="Runs", icon=":material/history:")
@@ -86,6 +134,15 @@ def show_outcome(outcome: list[tuple[str, list[str], int, str | None]]) -> None:
 @st.cache_data(max_entries=16, show_spinner="Reading the file")
 def _understand(filename: str, data: bytes) -> Understanding:
     return understand(filename, data)
+
+
+def _standing(found: Understanding) -> list[Standing]:
+    return _stood(found.sha256, str(journal.home()), str(store().version()), found)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _stood(sha256: str, home: str, version: str, _found: Understanding) -> list[Standing]:
+    return standing(Path(home), _found)
 
 
 @st.cache_data(max_entries=16, show_spinner="Checking every number")

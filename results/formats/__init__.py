@@ -11,17 +11,19 @@ from pathlib import Path
 from types import ModuleType
 
 from results.formats.errors import UploadError
-from results.formats.importing import already_here, import_understanding
+from results.formats.importing import Standing, import_understanding, left_alone, standing
 from results.formats.upload import Column, Rejection, Understanding, Upload
 
 __all__ = [
     "Column",
     "Rejection",
+    "Standing",
     "Understanding",
     "UploadError",
-    "already_here",
     "formats",
     "import_understanding",
+    "left_alone",
+    "standing",
     "understand",
 ]
 
@@ -46,5 +48,6 @@ def understand(filename: str, data: bytes) -> Understanding:
         reason = format.misfit(upload)
         if reason is None:
             return format.understand(upload)
-        reasons.append(f"As {format.NAME} ({format.DESCRIPTION}): {reason}")
+        if reason:
+            reasons.append(f"As {format.NAME} ({format.DESCRIPTION}): {reason}")
     raise UploadError("\n".join([f"{upload.filename} is of no known format.", *reasons]))

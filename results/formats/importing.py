@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from results.formats.errors import CellError, UploadError
@@ -26,9 +26,45 @@ from results.records import Measurement, Run
 _SUFFIX = re.compile(r"(\.tar)?\.[A-Za-z0-9]{1,8}$")
 
 
-def already_here(home: Path, understanding: Understanding) -> list[str]:
-    """The ids of the file's runs that an import would leave alone."""
-    return [run.run_id for run in understanding.runs if _is_here(Path(home), run.run_id)]
+@dataclass(frozen=True)
+class Standing:
+    """A run of a file beside what is here: an import adds it whole, or leaves it alone if it is here in any part."""
+
+    run_id: str
+    numbers: int  # that the file has of it
+    here: bool
+    known: int = 0  # of those, how many are here
+
+
+def standing(home: Path, understanding: Understanding) -> list[Standing]:
+    """Each run of the file, beside what is here of it."""
+    ids: dict[str, list[str]] = defaultdict(list)
+    for measurement in understanding.measurements:
+        ids[measurement.run_id].append(measurement.measurement_id)
+    found = []
+    for run in understanding.runs:
+        folder = next((place for place in _places(Path(home), run.run_id) if place.exists()), None)
+        known = RunFolder(folder).measurement_ids() if folder else set()
+        own = ids[run.run_id]
+        found.append(Standing(run.run_id, len(own), folder is not None, sum(name in known for name in own)))
+    return found
+
+
+def left_alone(standings: Sequence[Standing]) -> list[str]:
+    """What an import would not add, and why, in sentences."""
+    here = [run for run in standings if run.here]
+    whole = [run for run in here if run.known == run.numbers]
+    sentences = []
+    if whole:
+        which = f"run {whole[0].run_id}" if len(whole) == 1 else f"{len(whole)} runs"
+        sentences.append(f"All {sum(run.numbers for run in whole):,} numbers of {which} are here already.")
+    sentences += [
+        f"Run {run.run_id} is here with {run.known:,} of the file's {run.numbers:,} numbers and is left alone; delete "
+        "it first to take the file's."
+        for run in here
+        if run.known < run.numbers
+    ]
+    return sentences
 
 
 def import_understanding(
@@ -62,7 +98,11 @@ def import_understanding(
 
 
 def _is_here(home: Path, run_id: str) -> bool:
-    return (home / "runs" / run_id).exists() or (PUBLISHED / run_id).exists()
+    return any(place.exists() for place in _places(home, run_id))
+
+
+def _places(home: Path, run_id: str) -> tuple[Path, Path]:
+    return home / "runs" / run_id, PUBLISHED / run_id
 
 
 def _completed(run: Run, understanding: Understanding, gpu_name: str | None) -> Run:

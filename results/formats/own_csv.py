@@ -24,6 +24,8 @@ NAME = "own_csv"
 DESCRIPTION = "the CSV that attnbench exports, with any number of runs"
 REQUIRED = ("run_id", "implementation", "metric", "status", "value")
 
+Parsers = Mapping[str, Callable[[str], Any]]  # by type, as results/records.py writes it
+
 _PREFIX = "run_"
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
 
@@ -35,26 +37,38 @@ def misfit(upload: Upload) -> str | None:
 
 def understand(upload: Upload) -> Understanding:
     """The rows as the runs and measurements they were."""
-    sheet = sheet_of(upload, _misfit)
-    reader = _Reader(_Columns(sheet.header))
+    return understand_own(upload, sheet_of(upload, _misfit), format=NAME, parsers=PARSERS)
+
+
+def understand_own(
+    upload: Upload, sheet: Sheet, *, format: str, parsers: Parsers, assumptions: tuple[str, ...] = ()
+) -> Understanding:
+    """The rows of a table with the columns of an export; `parsers` reads a cell by the type of its field."""
+    reader = _Reader(_Columns(sheet.header), parsers)
     for line, row in sheet.rows:
         reader.read(line, row)
     if not reader.measurements and not reader.rejected:
         raise UploadError(f"{upload.filename} has a header and no numbers.")
     return Understanding(
         upload=upload,
-        format=NAME,
+        format=format,
         description=f"{sheet.description}, {len(sheet.rows):,} rows of {len(reader.runs)} runs",
         runs=tuple(run for run, _ in reader.runs.values()),
         measurements=tuple(reader.measurements),
         columns=tuple(Column(name, name if name in reader.columns.known else None) for name in sheet.header),
         rejected=tuple(reader.rejected),
+        assumptions=assumptions,
     )
 
 
 def _misfit(sheet: Sheet) -> str | None:
     if sheet.description == MARKDOWN:
-        return "It is a Markdown table, which leaves things out; export as CSV."
+        return "It is a Markdown table."
+    return lacking_own(sheet)
+
+
+def lacking_own(sheet: Sheet) -> str | None:
+    """Which columns of an export the table lacks; None if it has them."""
     missing = [name for name in REQUIRED if name not in sheet.header]
     return f"It lacks the columns {', '.join(missing)}." if missing else None
 
@@ -75,6 +89,7 @@ class _Columns:
 @dataclass
 class _Reader:
     columns: _Columns
+    parsers: Parsers
     runs: dict[str, tuple[Run, tuple[str, ...]]] = field(default_factory=dict)  # with the cells it was read from
     cases: dict[tuple[str, ...], Case] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
@@ -112,13 +127,13 @@ class _Reader:
         known = self.runs.get(_text(row[self.columns.run["run_id"]]) or "")
         cells = self._run_cells(row)
         if known is None:
-            return run_of({"source": "upload"} | _record(row, self.columns.run, RUN_TYPES))
+            return run_of({"source": "upload"} | self._record(row, self.columns.run, RUN_TYPES))
         if known[1] != cells:
             raise CellError(f"says other things of run {known[0].run_id} than the rows before")
         return known[0]
 
     def _measurement(self, row: Sequence[str]) -> Measurement:
-        record = _record(row, self.columns.measurement, MEASUREMENT_TYPES)
+        record = self._record(row, self.columns.measurement, MEASUREMENT_TYPES)
         check_metric(record.get("metric"))
         if empty := [name for name in ("run_id", "implementation", "status") if name not in record]:
             raise CellError(f"{empty[0]} is empty")
@@ -133,8 +148,21 @@ class _Reader:
         key = tuple(row[at] for at in self.columns.case.values())
         if key not in self.cases:
             nothing = dict.fromkeys(CASE_TYPES)
-            self.cases[key] = Case(**nothing | _record(row, self.columns.case, CASE_TYPES))
+            self.cases[key] = Case(**nothing | self._record(row, self.columns.case, CASE_TYPES))
         return self.cases[key]
+
+    def _record(self, row: Sequence[str], places: Mapping[str, int], types: Mapping[str, str]) -> dict[str, Any]:
+        """The fields whose cells are not empty, in their types."""
+        record: dict[str, Any] = {}
+        for name, at in places.items():
+            cell = row[at]
+            if not cell:
+                continue
+            try:
+                record[name] = _parsed(name, self.parsers[types[name]](cell), types[name])
+            except CellError as error:
+                raise _BadCell(name, cell, str(error)) from error
+        return record
 
 
 class _BadCell(CellError):
@@ -143,28 +171,13 @@ class _BadCell(CellError):
         self.column, self.value, self.reason = column, value, reason
 
 
-def _record(row: Sequence[str], places: Mapping[str, int], types: Mapping[str, str]) -> dict[str, Any]:
-    """The fields whose cells are not empty, in their types."""
-    record: dict[str, Any] = {}
-    for name, at in places.items():
-        cell = row[at]
-        if not cell:
-            continue
-        try:
-            record[name] = _parse(name, cell, types[name])
-        except CellError as error:
-            raise _BadCell(name, cell, str(error)) from error
-    return record
-
-
 def _key(measurement: Measurement) -> tuple[Any, ...]:
     m = measurement
     case: Case = m.case
     return (m.run_id, case, m.implementation, m.mode, m.timing, m.metric, m.baseline, m.origin)
 
 
-def _parse(name: str, cell: str, kind: str) -> Any:
-    value = _PARSERS[kind](cell)
+def _parsed(name: str, value: Any, kind: str) -> Any:
     if kind != "float | None" and (reason := fault(name, value, kind)):
         raise CellError(reason)
     return value
@@ -197,7 +210,7 @@ def _not_finite(name: str) -> None:
     raise ValueError(f"{name} is not finite")
 
 
-_PARSERS: dict[str, Callable[[str], Any]] = {
+PARSERS: Parsers = {
     "str": _text,
     "str | None": _text,
     "Status": _text,

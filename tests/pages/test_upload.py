@@ -1,6 +1,12 @@
+import re
+import shutil
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
-from results import journal
+from results import export, journal
+from results.store import open_store
 from tests.pages.conftest import shown
 
 HEADER = b"implementation,seqlen,head_dim,dtype,causal,mode,latency_ms\n"
@@ -22,14 +28,52 @@ def test_what_was_understood_is_shown_and_nothing_is_stored_before_the_click(pag
     assert [folder.run_id for folder in journal.run_folders(home)] == ["run-a"]
 
 
-def test_one_click_imports_and_a_second_time_changes_nothing(page, home):
+def test_one_click_imports_and_what_is_here_by_then_is_said_and_not_offered_again(page, home):
     page.file_uploader[0].upload("mine.csv", GOOD)
     page.run()
     page.button(key="import").click().run()
     assert "2 numbers in 1 run" in shown(page)
     assert len(journal.run_folders(home)) == 2
+    page.run()
+    assert re.search(r"All 2 numbers of run upload-\w+ are here already", shown(page))
+    assert "import" not in [button.key for button in page.button]
+
+
+def test_numbers_that_can_be_taken_are_imported_without_the_rejected_ones(page, home):
+    page.file_uploader[0].upload("mine.csv", ONE_BAD)
+    page.run()
+    assert "Left out: 1 rejected value" in shown(page)
     page.button(key="import").click().run()
-    assert len(journal.run_folders(home)) == 2
+    assert "2 numbers in 1 run" in shown(page)
+
+
+def test_a_file_that_names_no_gpu_gets_the_one_that_is_typed_in(page, home):
+    page.file_uploader[0].upload("mine.csv", GOOD)
+    page.run()
+    page.text_input(key="upload_gpu").set_value("NVIDIA L4").run()
+    page.button(key="import").click().run()
+    assert {folder.run().gpu_name for folder in journal.run_folders(home)} == {"Test GPU", "NVIDIA L4"}
+
+
+def test_an_export_in_markdown_is_taken_and_says_what_it_leaves_out(page, home):
+    with closing(open_store(home)) as store:
+        data = export.export(store, "md", export.Selection(run=("run-a",)))
+    shutil.rmtree(home / "runs" / "run-a")
+    page.file_uploader[0].upload("run-a.md", data)
+    page.run()
+    assert "leaves out samples" in shown(page)
+    page.button(key="import").click().run()
+    assert "27 numbers in 1 run" in shown(page)
+
+
+def test_a_run_folder_is_taken_as_a_zip(page, home):
+    folder = home / "runs" / "run-a"
+    packed = shutil.make_archive(str(home / "packed"), "zip", folder.parent, "run-a")
+    shutil.rmtree(folder)
+    page.file_uploader[0].upload("packed.zip", Path(packed).read_bytes())
+    page.run()
+    page.button(key="import").click().run()
+    assert "27 numbers in 1 run" in shown(page)
 
 
 def test_rejected_values_name_line_column_value_and_reason(page):

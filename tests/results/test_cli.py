@@ -56,7 +56,9 @@ def test_what_is_exported_can_be_imported_elsewhere_and_a_second_time_is_a_no_op
     assert main(["import", str(file)]) == 0
     assert capfd.readouterr().out == "r1\n"
     assert main(["import", str(file)]) == 0
-    assert capfd.readouterr().out == ""
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "All 2 numbers of run r1 are here already." in err
     assert RunFolder.open(tmp_path / "elsewhere", "r1").read()[0] == measurements("r1")
 
 

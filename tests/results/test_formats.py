@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from results import formats, reports
-from results.formats import UploadError, already_here, import_understanding, understand
+from results.formats import UploadError, import_understanding, standing, understand
 from results.formats.headers import ALIASES, fields_of, normalise
 from results.formats.sheet import MAX_ROWS
 from results.journal import RunFolder, published_folders
@@ -30,9 +30,11 @@ def _rejections(text: str, filename: str = "table.csv") -> list[tuple[int, str, 
 
 def test_every_format_is_found_by_listing_the_folder() -> None:
     assert [format.NAME for format in formats.formats()] == [
+        "for_reading",
         "long_table",
         "own_csv",
         "own_json",
+        "own_markdown",
         "run_folder",
         "wide_table",
     ]
@@ -299,7 +301,8 @@ def test_the_second_import_of_the_same_bytes_adds_nothing(tmp_path: Path) -> Non
     found = understand("a.csv", (LONG + ROW).encode())
     import_understanding(tmp_path, found)
     again = understand("renamed.csv", (LONG + ROW).encode())
-    assert import_understanding(tmp_path, again) == [] and already_here(tmp_path, again) == [found.runs[0].run_id]
+    assert import_understanding(tmp_path, again) == []
+    assert [(run.here, run.known == run.numbers > 0) for run in standing(tmp_path, again)] == [(True, True)]
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [found.runs[0].run_id]
 
 

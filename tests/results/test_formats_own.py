@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from results import export
-from results.formats import UploadError, already_here, archives, import_understanding, understand
+from results.formats import UploadError, archives, import_understanding, left_alone, standing, understand
 from results.journal import RunFolder, line_of
 from results.metrics import METRICS
 from results.records import MODES, TIMINGS, Case, Measurement, Run, Status, run_to_json
@@ -146,7 +146,8 @@ def test_runs_that_are_here_already_are_left_alone_and_the_others_are_added(tmp_
     found = understand(f"a.{form}", _exported(tmp_path / "here", form, _names(runs)))
     assert import_understanding(tmp_path / "here", found) == []
     _fill(tmp_path / "there", runs[:1])
-    assert already_here(tmp_path / "there", found) == [runs[0][0].run_id]
+    places = [(run.run_id, run.here, run.known, run.numbers) for run in standing(tmp_path / "there", found)]
+    assert places == [(run.run_id, at == 0, 40 * (at == 0), 40) for at, (run, _) in enumerate(runs)]
     assert import_understanding(tmp_path / "there", found) == [runs[1][0].run_id, runs[2][0].run_id]
     assert RunFolder.open(tmp_path / "there", runs[0][0].run_id).run() == runs[0][0]
 
@@ -219,11 +220,6 @@ def test_columns_that_own_exports_do_not_have_are_ignored_and_said() -> None:
 def test_an_uploaded_run_can_neither_call_itself_local_nor_published() -> None:
     for source in ("local", "published"):
         assert understand("a.csv", _one_row(run_source=source)).runs[0].source == "upload"
-
-
-def test_a_markdown_export_is_refused_because_it_leaves_things_out(tmp_path: Path) -> None:
-    with pytest.raises(UploadError, match="It is a Markdown table, which leaves things out; export as CSV"):
-        understand("a.md", _exported(tmp_path, "md", ("published-torch_vs_triton",)))
 
 
 @pytest.mark.parametrize(
@@ -383,3 +379,48 @@ def test_the_same_run_twice_in_an_archive_is_refused() -> None:
     files = _journal(runs) | {f"copy/{name}": content for name, content in _journal(runs).items()}
     with pytest.raises(UploadError, match="is in the file twice"):
         understand("a.zip", _zip(files))
+
+
+# Markdown
+
+
+def _as_read(text: str | None) -> str | None:
+    """What a cell of a Markdown table keeps of a text: no line ends, no space around it, no empty text."""
+    return " ".join(text.split()) or None if text else None
+
+
+def _as_in_markdown(measurement: Measurement) -> Measurement:
+    texts = ("implementation", "note", "printed", "origin")
+    changed = {name: _as_read(getattr(measurement, name)) for name in texts}
+    return replace(measurement, **changed, samples=(), round_sizes=())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_markdown_export_comes_back_with_every_number_and_says_what_it_leaves_out(tmp_path: Path, seed: int) -> None:
+    runs = _runs(seed)
+    _fill(tmp_path / "here", runs)
+    found = understand("results.md", _exported(tmp_path / "here", "md", _names(runs)))
+    assert (found.format, found.rejected) == ("own_markdown", ())
+    assert "leaves out samples" in found.assumptions[0]
+    expected = [_as_in_markdown(m) for _, measurements in runs for m in measurements]
+    assert _ordered(list(found.measurements)) == _ordered(expected)
+    for (run, _), read in zip(runs, sorted(found.runs, key=lambda run: run.run_id), strict=True):
+        assert (read.run_id, read.measured_tflops, read.seed) == (run.run_id, run.measured_tflops, run.seed)
+        assert read.title == _as_read(run.title)
+        assert read.sweep == {}
+
+
+def test_a_markdown_export_of_runs_that_are_here_adds_nothing(tmp_path: Path) -> None:
+    found = understand("a.md", _exported(tmp_path, "md", ("published-torch_vs_triton",)))
+    assert len(found.measurements) == 144
+    assert import_understanding(tmp_path, found) == []
+
+
+def test_a_run_that_is_here_in_part_is_left_alone_and_that_is_said(tmp_path: Path) -> None:
+    ((run, measurements),) = _runs(5, 1)
+    _fill(tmp_path / "here", [(run, measurements)])
+    found = understand("a.csv", _exported(tmp_path / "here", "csv", (run.run_id,)))
+    _fill(tmp_path / "there", [(run, measurements[:15])])
+    assert [(part.here, part.known, part.numbers) for part in standing(tmp_path / "there", found)] == [(True, 15, 40)]
+    assert "15 of the file's 40 numbers and is left alone" in left_alone(standing(tmp_path / "there", found))[0]
+    assert import_understanding(tmp_path / "there", found) == []

@@ -8,6 +8,7 @@ import pytest
 
 from results import journal
 from results.__main__ import main
+from results.formats import UploadError, understand
 from results.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from results.reports.html import html_page
@@ -100,3 +101,11 @@ def test_the_command_advises_from_the_same_home(home, capsys):
     assert text.startswith("# What to use when on A GPU")
     short = next(row for row in _table(text, "use case") if row[0] == "Short sequences, as the GPU sees them")
     assert short[2] == "mine"
+
+
+def test_a_view_says_that_it_is_for_reading_and_an_upload_of_it_names_the_run_to_take(home, capsys):
+    assert main(["render"]) == 0
+    text = capsys.readouterr().out
+    assert "For reading: numbers are rounded" in text
+    with pytest.raises(UploadError, match="rendered for reading.*--format csv --run a$"):
+        understand("attention.md", text.encode())

@@ -1,0 +1,33 @@
+"""The project's own Markdown table, as `python -m results export --format md` writes it: an export without samples."""
+
+from __future__ import annotations
+
+from results.formats.fitting import misfit_of, sheet_of
+from results.formats.own_csv import PARSERS, lacking_own, understand_own
+from results.formats.sheet import MARKDOWN, Sheet
+from results.formats.upload import Understanding, Upload
+
+NAME = "own_markdown"
+DESCRIPTION = "the Markdown table that attnbench exports, with any number of runs"
+LEFT_OUT = (
+    "A Markdown export leaves out samples, the sizes of rounds and the definition of the sweep: such cells are judged "
+    "by their intervals and cannot be run again from Runs. CSV and JSON keep them."
+)
+
+_TEXT = {name: lambda cell: cell.replace("\\\\", "\\") for name in ("str", "str | None", "Status")}
+_PARSERS = {**PARSERS, **_TEXT, "tuple[str, ...]": lambda cell: cell.split(", ")}
+
+
+def misfit(upload: Upload) -> str | None:
+    """Why the file is not of this format; None if it is."""
+    return misfit_of(upload, _misfit)
+
+
+def understand(upload: Upload) -> Understanding:
+    """The rows as the runs and measurements they were, without what the table leaves out."""
+    sheet = sheet_of(upload, _misfit)
+    return understand_own(upload, sheet, format=NAME, parsers=_PARSERS, assumptions=(LEFT_OUT,))
+
+
+def _misfit(sheet: Sheet) -> str | None:
+    return lacking_own(sheet) if sheet.description == MARKDOWN else "It is no Markdown table."
