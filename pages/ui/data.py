@@ -29,15 +29,24 @@ def store(*, not_older_than_s: float = 0.0) -> Store:
 def ask(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`question(store, ...)`, computed once for each version of the data; kept as a copy, so it must not be large."""
     opened = _open(str(journal.home()))
-    version = st.session_state.get(_VERSION) or opened.version()
-    name = f"{question.__module__}.{question.__qualname__}"
-    return _answer(name, (str(journal.home()), str(version)), args, kwargs, question, opened)
+    return _asked(opened, st.session_state.get(_VERSION) or opened.version(), question, args, kwargs)
+
+
+def asked_ahead(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The same outside any visit, so that the visit finds the answer there."""
+    opened = _open(str(journal.home()))
+    return _asked(opened, opened.version(), question, args, kwargs)
 
 
 def ask_slowly(question: Callable[..., Any], *args: Any) -> Any:
     """The same for what takes seconds: says that it is being worked out."""
     with st.spinner("Working it out"):
         return ask(question, *args)
+
+
+def _asked(opened: Store, version: str, question: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    name = f"{question.__module__}.{question.__qualname__}"
+    return _answer(name, (str(journal.home()), version), args, kwargs, question, opened)
 
 
 @st.cache_resource(show_spinner=False)

@@ -6,6 +6,9 @@ new results would change a default; of the others an absent one means all. An un
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pandas as pd
 import streamlit as st
 
 from pages.ui import presets, words
@@ -35,7 +38,7 @@ def sidebar() -> Filters:
         visible, more = st.container(), st.expander("More filters", icon=":material/tune:", key="more_filters")
         with more:
             scope = _scope(gpu)
-        found = _offered(**scope)
+        found = _offered(ask, **scope)
         with visible:
             chosen = {
                 "mode": _one("Mode", "mode", found, MODES),
@@ -54,6 +57,21 @@ def sidebar() -> Filters:
     return _remember(Filters(**scope, **chosen))
 
 
+def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
+    """The slice of a first visit: what the sidebar chooses where nothing was chosen yet."""
+    gpus = ask(queries.gpus)["gpu"].tolist()
+    if not gpus:
+        return Filters()
+    scope: dict[str, str | None] = {"gpu": gpus[0]}
+    for name in ("workload", "mask"):
+        scope[name] = next(iter(ask(queries.options, name, **scope)["choice"].tolist()), None)
+    found = _offered(ask, **scope)
+    orders = {"mode": MODES, "baseline": BASELINES, "timing": TIMINGS}
+    first = {name: next(iter(_choices(name, found, order)), None) for name, order in orders.items()}
+    _, shape = _shapes(found)
+    return Filters(**scope, **first, shape=None if shape == ALL_SHAPES else shape)
+
+
 def current() -> Filters:
     """The slice that the sidebar chose in this run of the script."""
     return st.session_state["filters"]
@@ -67,7 +85,7 @@ def _scope(gpu: str) -> dict[str, str | None]:
     return {"gpu": gpu, "workload": workload, "mask": _select("Mask", "mask", masks, masks[0]) if masks else None}
 
 
-def _offered(**scope: str | None) -> Choices:
+def _offered(ask: Callable[..., pd.DataFrame], **scope: str | None) -> Choices:
     """By filter what it can be set to within a device, workload and mask, most numbers first."""
     found: dict[str, list[tuple[str, int]]] = {}
     for name, choice, numbers in ask(queries.choices, **scope).itertuples(index=False):
@@ -138,12 +156,17 @@ def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) ->
 
 
 def _shape(found: Choices) -> str | None:
-    """One batch and number of heads if most numbers are of it, else all of them."""
+    choices, default = _shapes(found)
+    help = "Batch and heads. With several in a cell, the cell shows their geometric mean."
+    return _select("Batch and heads", "shape", choices, default, help=help)
+
+
+def _shapes(found: Choices) -> tuple[list[str], str]:
+    """The choices, and the default: one batch and number of heads if most numbers are of it, else all of them."""
     shapes = found.get("shape", [])
     choices = [*(shape for shape, _ in shapes), ALL_SHAPES]
     one_leads = bool(shapes) and shapes[0][1] > 0.6 * sum(numbers for _, numbers in shapes)
-    help = "Batch and heads. With several in a cell, the cell shows their geometric mean."
-    return _select("Batch and heads", "shape", choices, choices[0] if one_leads else ALL_SHAPES, help=help)
+    return choices, choices[0] if one_leads else ALL_SHAPES
 
 
 def _choices(name: str, found: Choices, order: tuple[str, ...]) -> list:

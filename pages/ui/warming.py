@@ -1,0 +1,41 @@
+"""What a first visit would wait for, done while the server starts: imports, the store, the first view's answers."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+PATIENCE_S = 5.0  # a server that has more to read answers anyway, and its first page waits for the rest
+# What pages import, and what Streamlit imports when it first draws one.
+_MODULES = (
+    *("pages.ui.cells", "pages.ui.charts", "pages.ui.detail", "pages.ui.maps", "pages.ui.messages"),
+    *("pages.ui.ranking", "pages.ui.reporting_views", "pages.ui.rule", "pages.ui.rule_advice", "pages.ui.rule_gpus"),
+    *("plotly.graph_objects", "pyarrow"),
+)
+
+
+@asynccontextmanager
+async def before_the_first_visit(_: object) -> AsyncIterator[None]:
+    """For st.App: the server answers once the first view is ready, or after a few seconds."""
+    warm = threading.Thread(target=first_view, name="warming", daemon=True)
+    warm.start()
+    warm.join(PATIENCE_S)
+    yield
+
+
+def first_view() -> None:
+    """Bring into memory what the first view of the Overview needs."""
+    # Imported here, because Streamlit's caches want a running server.
+    from pages.ui import filters
+    from pages.ui.data import asked_ahead
+    from results import queries
+    from results.recommend import races
+
+    chosen = filters.at_first(asked_ahead)
+    if chosen.gpu is not None:
+        for question in (races.winners, queries.ranking, queries.fits, queries.provenance):
+            asked_ahead(question, chosen)
+    for name in _MODULES:
+        importlib.import_module(name)

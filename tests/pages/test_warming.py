@@ -1,0 +1,37 @@
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from pages.ui import data, filters, warming
+from results import journal
+from tests.pages.conftest import GPU, ROOT, run_folder, shown
+
+
+@pytest.fixture
+def own_alone(home, monkeypatch):
+    """Nothing but the run of the home, so that its GPU is the first."""
+    monkeypatch.setattr(journal, "PUBLISHED", home / "none")
+    return home
+
+
+def test_the_slice_that_is_warmed_is_the_one_a_first_visit_shows(own_alone):
+    run_folder(own_alone, "run-b", created="2026-02-01T00:00:00")
+    app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=30).run()
+    assert filters.at_first(data.asked_ahead) == app.session_state["filters"]
+    assert app.session_state["filters"].gpu == GPU
+
+
+def test_a_first_visit_asks_nothing_that_was_not_asked_while_the_server_started(own_alone, monkeypatch):
+    warming.first_view()
+    asked = []
+    answer = data.open_store().__class__.query
+    monkeypatch.setattr("results.store.Store.query", lambda *args: asked.append(args[1]) or answer(*args))
+    app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=30).run()
+    assert "triton_fa2 is fastest" in shown(app)
+    assert asked == []
+
+
+def test_a_home_without_results_is_no_trouble(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    warming.first_view()
+    assert filters.at_first(data.asked_ahead).gpu is None
