@@ -106,6 +106,8 @@ def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
         return None
     if variant == "flash" and case.dtype == "float32":
         return f"{name} supports bfloat16 and float16 on CUDA, not float32."
+    if variant == "cudnn" and 1 in (case.seqlen_q, case.seqlen_k):
+        return f"{name} has no kernel for a seqlen of 1 (seen with cuDNN 9.19); torch_sdpa_auto chooses another."
     if variant in ("auto", "flash", "cudnn") and (case.num_heads or 0) > MAX_HEADS:
         return f"{name} launches a grid row a head and supports {MAX_HEADS} heads at most, not {case.num_heads}."
     if variant not in _CAN_USE or not torch.cuda.is_available():

@@ -108,6 +108,7 @@ H200 = registry.Device(type="cuda", name="NVIDIA H200", compute_capability=(9, 0
         ("torch_sdpa_flash", {"window_size": 16}, "does not support sliding windows"),
         ("torch_sdpa_flash", {"num_heads": 70000, "num_kv_heads": 70000}, "supports 65535 heads at most, not 70000"),
         ("torch_sdpa_flash", {"head_dim": 512}, "does not support head_dim 512"),
+        ("torch_sdpa_cudnn", {"seqlen": 1}, "has no kernel for a seqlen of 1"),
     ],
 )
 def test_what_a_backend_lacks_on_a_gpu_is_one_sentence(name, changes, sentence):
