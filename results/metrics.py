@@ -17,7 +17,12 @@ class Metric:
 
 METRICS: dict[str, Metric] = {
     "latency_ms": Metric("Latency", "ms", "lower", "time of one call"),
-    "compile_ms": Metric("Compile time", "ms", "lower", "first call less a warm call: compiling and loading"),
+    "compile_ms": Metric(
+        "Compile time",
+        "ms",
+        "lower",
+        "first call less a warm call: loading, and compiling what was not on disk already",
+    ),
     "peak_memory_mb": Metric("Peak memory", "MiB", "lower", "largest allocation during the call, inputs included"),
     "extra_memory_mb": Metric("Memory above inputs", "MiB", "lower", "peak less what was allocated before the call"),
     "inputs_memory_mb": Metric("Inputs", "MiB", "lower", "what the call is given: q, k, v, and with a backward dout"),

@@ -1,4 +1,4 @@
-"""What Triton compiles, loads and launches while it is watched: the configuration a kernel got, and from where.
+"""What Triton compiles, loads and launches: watched, or held back to be compiled elsewhere.
 
 Works for every implementation written in Triton or Gluon without its help: a kernel reaches the device only through
 `JITFunction.run`, which answers with the compiled kernel. What torch.compile makes is launched by other means and not
@@ -8,7 +8,9 @@ seen. Without Triton there is nothing to see.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import importlib
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +61,86 @@ def watch() -> Iterator[Seen]:
         yield seen
     finally:
         JITFunction.run, knobs.compilation.listener = run, listener
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What Triton was asked to compile, in words that another process understands."""
+
+    module: str
+    name: str
+    signature: dict[str, Any]
+    constants: dict[tuple[int, ...], Any]
+    attributes: dict[tuple[int, ...], Any]
+    target: Any  # triton's GPUTarget
+    options: dict[str, Any]
+
+
+class _Nothing:
+    """Stands in for a compiled kernel: has whatever it is asked for, and does nothing when it is called."""
+
+    def __getattr__(self, name: str) -> _Nothing:
+        return self
+
+    def __call__(self, *arguments: object, **options: object) -> _Nothing:
+        return self
+
+
+@contextlib.contextmanager
+def collect(found: Callable[[Kernel], object]) -> Iterator[None]:
+    """Within the block Triton compiles and launches nothing: every kernel that a call needs goes to `found`, once.
+
+    For a process that ends afterwards: who keeps compiled kernels now keeps their stand-ins.
+    """
+    from triton.runtime.jit import JITFunction
+
+    before = JITFunction._do_compile
+
+    def note(
+        self: Any,
+        key: Any,
+        signature: Any,
+        device: int,
+        constants: Any,
+        options: Any,
+        attributes: Any,
+        warmup: bool,
+    ) -> _Nothing:
+        cache, _, target, *_ = self.device_caches[device]
+        function = self.fn
+        kernel = (function.__module__, function.__qualname__, signature, constants, attributes, target)
+        found(Kernel(*kernel, dict(vars(options))))
+        return cache.setdefault(key, _Nothing())
+
+    JITFunction._do_compile = note
+    try:
+        yield
+    finally:
+        JITFunction._do_compile = before
+
+
+def compile_kernel(kernel: Kernel) -> float:
+    """Leave it in Triton's cache on disk, where a launch finds it; needs no GPU. Returns the seconds it took."""
+    from triton.backends.nvidia import driver
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as triton_compile
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    begun = time.perf_counter()
+    function = getattr(importlib.import_module(kernel.module), kernel.name)
+    kind = GluonASTSource if function.is_gluon() else ASTSource
+    source = kind(function, kernel.signature, kernel.constants, kernel.attributes)
+    compiled = triton_compile(source, target=kernel.target, options=kernel.options)
+    if hasattr(driver, "make_launcher"):  # Triton 3.6 compiles a launcher in C for each signature, too
+        driver.CudaLauncher(source, compiled.metadata)
+    return time.perf_counter() - begun
+
+
+def prepare() -> None:
+    """What every compiling begins with, the hash of Triton itself, taken once for the processes forked after this."""
+    from triton.runtime.cache import triton_key
+
+    triton_key()
 
 
 def _configuration(function: Any, kernel: Any) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import platform
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -44,6 +46,11 @@ def resolve(wanted: str | None) -> DeviceInfo:
         if device.id == name:
             return device
     raise UnknownDevice(f"Unknown device {wanted!r}. Available: {', '.join(device.id for device in found)}.")
+
+
+def current(device: DeviceInfo) -> AbstractContextManager[object]:
+    """Within this block "the" GPU is this one, so that nothing lands on another, where another sweep may be timing."""
+    return torch.cuda.device(device.id) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def hashed(text: str) -> str:

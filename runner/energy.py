@@ -27,7 +27,8 @@ class EnergyMeter:
     what was used when. Calls measured right after each other share a step, which saves the wait for one.
 
     `mark` marks the end of what is queued on the device and answers with a way to wait for that. A look at the counter
-    takes a millisecond, so one batch of calls is always queued behind the one that is waited for.
+    takes a millisecond, so one batch of calls is always queued behind the one that is waited for; nobody else may ask
+    NVML meanwhile, or looks take longer than a batch and the device waits.
     """
 
     def __init__(
@@ -45,25 +46,28 @@ class EnergyMeter:
         None if there is no counter, or if it does not move within a third of a second beyond `least_s`.
         """
         batch = max(1, int(_BATCH_MS / max(call_ms, 1e-2)))
-        start, done = self._clock(), 0
+        start = self._clock()
         step = self._step if self._step and start - self._step[0] < _FRESH_S else None
         known, self._step = step[1] if step else self._counter_j(), None
         queued = self._queue(call, batch)
+        ended: list[float] = []  # when each batch was done
         while known is not None and self._clock() - start < least_s + _LONGEST_WAIT_S:
             before, queued = queued, self._queue(call, batch)
             before()
-            done += batch
+            ended.append(self._clock())
             now, joules = self._clock(), self._counter_j()
             if joules is None or joules == known:
                 continue
             known, step = joules, step or (now, joules)
-            if now - step[0] >= least_s:
+            if now - step[0] >= least_s and len(ended) > 1:
                 self._step = (now, joules)
-                watts = (joules - step[1]) / (now - step[0])
-                queued()
-                return Energy(watts * (now - start) / done, done)
+                break
         queued()
-        return None
+        if self._step is None:
+            return None
+        watts = (known - step[1]) / (self._step[0] - step[0])
+        call_s = (ended[-1] - ended[0]) / (len(ended) - 1) / batch
+        return Energy(watts * call_s, len(ended) * batch)
 
     def _queue(self, call: Callable[[], object], count: int) -> Callable[[], object]:
         for _ in range(count):

@@ -17,7 +17,8 @@ _BATCH = 10  # samples queued behind one spin; CUDA holds about a thousand launc
 _LONGEST_SPIN_MS = 400.0
 _CALIBRATION_CYCLES = 4_000_000
 _SETTLING_CYCLES = 20_000_000  # 10 ms at 2 GHz
-_SETTLING_S, _LONGEST_SETTLING_S, _SETTLED = 0.05, 0.5, 0.97
+_SETTLING_S, _LONGEST_SETTLING_S = 0.05, 0.5
+SETTLED = 0.97  # of the highest clock
 
 
 class Stopwatch(Interface):
@@ -119,8 +120,11 @@ def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protoco
     return samples
 
 
-def settle(device: str, sm_clock: Callable[[], float | None], full_clock: float | None) -> None:
-    """Let a GPU come to its full clock before anything is timed, whether it was idle or was held back by its power.
+def settle(
+    device: str, sm_clock: Callable[[], float | None], full_clock: float | None, *, steady: bool = False
+) -> None:
+    """Let a GPU come to its full clock before anything is timed, whether it was idle or was held back by its power;
+    one that is `steady` has been there for a while, and one more look is enough.
 
     A spinning kernel keeps it awake and draws little. Heavy work would not do: an H200 that has multiplied matrices for
     half a second runs at 1485 MHz and takes a tenth of a second to get back to 1980, in which a first round would be
@@ -133,17 +137,6 @@ def settle(device: str, sm_clock: Callable[[], float | None], full_clock: float 
         torch.cuda._sleep(_SETTLING_CYCLES)
         torch.cuda.synchronize()
         clock = sm_clock() if full_clock else None
-        if waited >= _SETTLING_S and (clock is None or clock >= _SETTLED * full_clock):
+        long_enough = waited >= _SETTLING_S or (steady and clock is not None)
+        if long_enough and (clock is None or clock >= SETTLED * full_clock):
             return
-
-
-def preheat(device: str, seconds: float) -> None:
-    """Keep the GPU busy with matrix products, so that its clocks are up before anything is timed."""
-    if not device.startswith("cuda"):
-        return
-    a, b = (torch.randn(4096, 4096, dtype=torch.float16, device=device) for _ in range(2))
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for _ in range(8):
-            a @ b
-        torch.cuda.synchronize()

@@ -8,7 +8,7 @@ from kernels import registry
 from results.derive import attention_flops
 from results.records import Case, case_to_json
 from runner.cells import Cell, estimated_memory_mb, estimated_seconds, ordered_cells
-from runner.devices import DeviceInfo
+from runner.devices import DeviceInfo, current
 from runner.protocol import Protocol
 from runner.sweeps import Sweep
 
@@ -30,7 +30,8 @@ def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> lis
     target = registry.describe_device(device.id)
     cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed)
     pairs = dict.fromkeys((cell.case, cell.implementation) for cell in cells)
-    reasons = {(case, name): _reason_against(case, name, target) for case, name in pairs}
+    with current(device):  # PyTorch is asked about tensors on the current GPU
+        reasons = {(case, name): _reason_against(case, name, target) for case, name in pairs}
     return [_judged(cell, reasons, target, protocol, len(sweep.timings)) for cell in cells]
 
 

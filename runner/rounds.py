@@ -118,7 +118,7 @@ class Rounds:
     def _energy(self, item: Timed) -> None:
         call = self.run.subject(item.cell).call(item.cell.mode)
         call_ms = statistics.median(item.samples["kernel"])
-        with self.bench.costs.of(ENERGY):
+        with self.bench.costs.of(ENERGY), self.bench.telemetry.paused():
             found = self.bench.energy.measure(call, call_ms, self.bench.protocol.energy_s)
         if found:
             self.run.emit(item.cell, "energy_j", value=found.joules, statistic="mean", n=found.calls)

@@ -39,14 +39,19 @@ class Inputs:
 
 def make_inputs(case: Case, device: str, seed: int) -> Inputs:
     """The tensors of a case, filled from the seed."""
+    inputs = empty_inputs(case, device)
+    fill(inputs, case, seed)
+    return inputs
+
+
+def empty_inputs(case: Case, device: str) -> Inputs:
+    """The tensors of a case, with whatever their memory held."""
     dtype = getattr(torch, case.dtype)
     queries, keys = (case.batch, case.num_heads, case.seqlen_q), (case.batch, case.num_kv_heads, case.seqlen_k)
     width = case.head_dim_v or case.head_dim
     shapes = ((*queries, case.head_dim), (*keys, case.head_dim), (*keys, width), (*queries, width))
     q, k, v, dout = (torch.empty(shape, dtype=dtype, device=device) for shape in shapes)
-    inputs = Inputs(*(tensor.requires_grad_() for tensor in (q, k, v)), dout)
-    fill(inputs, case, seed)
-    return inputs
+    return Inputs(*(tensor.requires_grad_() for tensor in (q, k, v)), dout)
 
 
 def fill(inputs: Inputs, case: Case, seed: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from results.journal import RunFolder
 from results.records import Run
+from runner import ahead
 from runner.cells import cell_from_json, utc_now
 from runner.crew import OPEN_LIMIT_S, Crew
 from runner.job import Job, Refused, SweepFailed
@@ -48,8 +49,9 @@ def supervise(
 
     Raises Refused, DeviceBusy, Cancelled, SweepFailed or JournalError.
     """
-    crew = Crew(job, worker_command, stop)
     begun = time.monotonic()
+    compiler = ahead.begin(job.device) if worker_command == COMMAND else None
+    crew = Crew(job, worker_command, stop)
     try:
         opened = _open(crew)
         _refuse_long_traces(job, opened["cells"])
@@ -57,10 +59,12 @@ def supervise(
         wait_s = _LOCK_WAIT_RESUMED_S if job.resume else 0.0
         with device_lock(home, opened["device"]["lock"], run_id, wait_s=wait_s):
             try:
-                return _sweep(job, home, run_id, opened, crew, progress, begun)
+                return _sweep(job, home, run_id, opened, crew, compiler, progress, begun)
             finally:
                 crew.dismiss()  # before the device is given free
     finally:
+        if compiler:
+            compiler.end()
         crew.dismiss()
 
 
@@ -74,13 +78,21 @@ def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:
 
 
 def _sweep(
-    job: Job, home: Path, run_id: str, opened: dict[str, Any], crew: Crew, progress: Progress, begun: float
+    job: Job,
+    home: Path,
+    run_id: str,
+    opened: dict[str, Any],
+    crew: Crew,
+    compiler: ahead.Ahead | None,
+    progress: Progress,
+    begun: float,
 ) -> RunFolder:
     cells = [cell_from_json(record) for record in opened["cells"]]
     folder = _folder(job, home, run_id, opened)
     with folder.lock():
         crew.log.write_to(folder.log_path)
-        Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress, begun).run()
+        sweeping = Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress, begun)
+        sweeping.run(compiler, opened["device"]["id"])
         crew.close()
     return folder
 

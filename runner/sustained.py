@@ -1,8 +1,16 @@
 """What a cell does when it runs on and on: TFLOP/s, SM clock, power and temperature over half a minute.
 
 A benchmark of a few hundred milliseconds meets a cool GPU at its highest clock; training does not. The calls follow
-each other without a pause and without a cold L2, in slices of a quarter of a second. Four measurements keep the trace:
-their `samples` are the slices in their order, one list for each quantity, and `value` is the median of the last third.
+each other without a pause and without a cold L2, in slices of about a quarter of a second (`SLICE_S`).
+
+The record of a cell, all with its case, implementation and mode, no timing and the same note:
+- `sustained_tflops`, `sustained_clock_mhz`, `sustained_power_w`, `sustained_temperature_c`: `samples` are the slices in
+  their order, as many in each as `n` says, so that sample i of one belongs to sample i of the others; `value` is the
+  median of the last third of them. A quantity that the driver does not tell has no row. What NVML calls power is the
+  mean of about the last second (nvmlDeviceGetPowerUsage), so the first four slices still show the time before.
+- `burst_tflops`: the median of the first second, without samples.
+Sustained joules a call are sustained_power_w over sustained_tflops times the operations of a call; `energy_j`, taken
+over half a second by the GPU's counter, stands beside them as in any run.
 """
 
 from __future__ import annotations

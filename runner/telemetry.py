@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from runner import latency, nvml
@@ -15,6 +17,8 @@ _PERIOD_S = 0.05
 _FULL_CLOCK = 0.95  # of the highest SM clock; above it the power limit has cost nothing
 _HELD_CLOCK = 0.90  # of the highest SM clock; below it something held the clock back, whether NVML names it or not
 _KEPT = 20_000  # readings: about a quarter of an hour, more than a case takes
+_DISORDER_S = 1.0  # by which readings may be out of order: two threads take them, and one takes longer
+_STEADY_S, _STEADY_READINGS = 0.3, 3  # of a full clock, after which there is nothing to wait for
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Telemetry:
         self._gpu = nvml.find(uuid) if uuid else None
         self._readings: deque[tuple[float, nvml.Reading]] = deque(maxlen=_KEPT)
         self._end = threading.Event()
+        self._asking = threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
         if self._gpu:
             self._thread.start()
@@ -48,34 +53,60 @@ class Telemetry:
         if self._thread.is_alive():
             self._thread.join()
 
+    def paused(self) -> AbstractContextManager[object]:
+        """Within this block nothing is watched, for who asks NVML in quick succession: two at a time wait for each
+        other."""
+        return self._asking
+
     @property
     def gpu(self) -> nvml.Gpu | None:
         """The GPU that is watched; None without NVML."""
         return self._gpu
 
     def look(self) -> None:
-        """Take the clock now: a window of timing may be shorter than the time between two readings."""
-        if self._gpu:
-            self._readings.append((time.monotonic(), self._gpu.clock_reading()))
+        """Take the clock unless it was just taken: a window of timing may be shorter than the time between readings."""
+        now = time.monotonic()
+        if self._gpu and not self.between(now - _PERIOD_S, now):
+            self._readings.append((now, self._gpu.clock_reading()))
 
     def settle(self, device: str) -> None:
-        """Wait for the GPU's full clock, half a second at most; without NVML for a moment only."""
+        """Wait for the GPU's full clock, half a second at most; hardly, if it has had it for a while; without NVML for
+        a moment only."""
         now = self._gpu.clock_reading() if self._gpu else None
-        latency.settle(device, lambda: self._gpu.clock_reading().sm_clock_mhz, now.max_sm_clock_mhz if now else None)
+        latency.settle(
+            device,
+            lambda: self._gpu.clock_reading().sm_clock_mhz,
+            now.max_sm_clock_mhz if now else None,
+            steady=self._is_steady(),
+        )
 
     def between(self, start: float, end: float) -> list[tuple[float, nvml.Reading]]:
         """The readings of a stretch of time.monotonic(), with their times."""
-        return [(at, reading) for at, reading in list(self._readings) if start <= at <= end]
+        return [(at, reading) for at, reading in self._since(start) if start <= at <= end]
 
     def findings(self, windows: Iterable[tuple[float, float]]) -> Findings:
         """About those stretches of time.monotonic(), each widened by one reading on either side."""
         spans = [(start - 2 * _PERIOD_S, end + 2 * _PERIOD_S) for start, end in windows]
-        seen = [reading for at, reading in list(self._readings) if any(low <= at <= high for low, high in spans)]
-        return judge(seen)
+        known = self._since(min(low for low, _ in spans)) if spans else []
+        return judge([reading for at, reading in known if any(low <= at <= high for low, high in spans)])
+
+    def _since(self, start: float) -> list[tuple[float, nvml.Reading]]:
+        """The readings from then on and a few before; not all of them, of which a sweep has thousands."""
+        every = list(self._readings)
+        first = bisect_left(every, start - _DISORDER_S, key=lambda reading: reading[0])
+        return every[first:]
+
+    def _is_steady(self) -> bool:
+        now = time.monotonic()
+        readings = [reading for _, reading in self.between(now - _STEADY_S, now)]
+        clocks = [reading.sm_clock_mhz or 0 for reading in readings]
+        top = _top_clock(readings)
+        return bool(top) and len(clocks) >= _STEADY_READINGS and min(clocks) >= latency.SETTLED * top
 
     def _watch(self) -> None:
         while not self._end.wait(_PERIOD_S):
-            self._readings.append((time.monotonic(), self._gpu.reading()))
+            with self._asking:
+                self._readings.append((time.monotonic(), self._gpu.reading()))
 
 
 def judge(readings: list[nvml.Reading]) -> Findings:

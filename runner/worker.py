@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import gc
 import os
 import signal
 import sys
@@ -21,7 +20,6 @@ from runner.protocol import PROTOCOLS
 from runner.wire import Channel
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-_PREHEAT_S = 0.5  # before the peaks are measured, which heat too
 EXIT_CONTEXT_BROKEN = 70
 
 
@@ -60,6 +58,8 @@ class Worker:
             self._channel.send({"event": "refused", "message": str(error)})
             return
         set_interpreter(self._device.type)
+        if self._device.type == "cuda":  # before anything is asked of "the" GPU: another may be another sweep's
+            torch.cuda.set_device(self._device.id)
         from runner import environment, plan
 
         self._message = message
@@ -80,6 +80,14 @@ class Worker:
                 "cells": [cell_to_json(cell) for cell in cells],
             }
         )
+        if self._device.type == "cuda":
+            self._load()
+
+    def _load(self) -> None:
+        """What the first case would wait for otherwise; the supervisor is busy with the run's folder and compiling."""
+        import torch.fx.experimental.symbolic_shapes  # noqa: F401 - the first torch.autograd.grad brings it, and sympy
+
+        from runner import execute, latency, peaks, telemetry  # noqa: F401
 
     def _start(self, message: dict[str, Any]) -> None:
         """Warm the device up; from here on it is ours."""
@@ -92,8 +100,6 @@ class Worker:
         measured, telemetry = peaks.Peaks(), Telemetry(self._device.uuid)
         stopwatches: dict[str, latency.Stopwatch] = {"eager": latency.EagerStopwatch()}
         if self._device.type == "cuda":
-            torch.cuda.set_device(self._device.id)
-            latency.preheat(self._device.id, _PREHEAT_S)
             if message.get("peaks"):
                 measured = peaks.measure(self._device.id, lambda: telemetry.settle(self._device.id))
             synchronize = torch.cuda.synchronize
@@ -115,8 +121,6 @@ class Worker:
             stopwatches=stopwatches,
             energy=EnergyMeter(telemetry.gpu.energy_j, mark_on_gpu) if wanted else None,
         )
-        gc.collect()
-        gc.freeze()  # what is loaded by now stays; collecting before each memory pass would take 50 ms otherwise
         self._channel.send({"event": "started", "tflops": measured.tflops, "gbs": measured.gbs})
 
     def _case(self, message: dict[str, Any]) -> None:

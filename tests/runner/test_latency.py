@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from runner.latency import EagerStopwatch, KernelStopwatch, preheat, sample_round, settle
+from runner.latency import EagerStopwatch, KernelStopwatch, sample_round, settle
 from runner.protocol import PROTOCOLS, Protocol
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -117,7 +117,7 @@ def test_kernel_time_of_a_spin_of_known_length() -> None:
 @pytest.mark.gpu
 @needs_gpu
 def test_kernel_time_of_a_long_spin_is_what_the_hosts_clock_says() -> None:
-    preheat("cuda:0", 0.5)
+    settle("cuda:0", lambda: None, None)
 
     def call() -> None:
         torch.cuda._sleep(100_000_000)
@@ -170,6 +170,17 @@ def test_a_gpu_that_was_held_back_is_waited_for() -> None:
     asked = []
     settle("cuda:0", lambda: asked.append(1), None)
     assert asked == []
+
+
+def test_a_clock_that_was_full_for_a_while_is_looked_at_once(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    asked = []
+    settle("cuda:0", lambda: asked.append(1) or 1980.0, 1980.0, steady=True)
+    assert len(asked) == 1
+    clocks = iter([1500.0, 1980.0])
+    settle("cuda:0", lambda: next(clocks), 1980.0, steady=True)
+    assert next(clocks, None) is None
 
 
 def test_a_cpu_is_not_waited_for() -> None:

@@ -1,5 +1,6 @@
 """The rounds of a case and what is written of them: sizes, clocks, retries, the errors where nothing is timed."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -31,6 +32,9 @@ class Watch:
     def settle(self, device: str) -> None: ...
 
     def look(self) -> None: ...
+
+    def paused(self):
+        return nullcontext()
 
     def findings(self, windows) -> Findings:
         self.windows.append(len(windows))

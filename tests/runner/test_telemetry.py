@@ -3,6 +3,8 @@
 import threading
 import time
 
+import pytest
+
 from runner import nvml, telemetry
 from runner.nvml import Reading
 from runner.telemetry import Findings, Telemetry, judge
@@ -74,6 +76,69 @@ def test_a_look_adds_a_reading_at_once(monkeypatch) -> None:
     ((at, found),) = watching.between(before, time.monotonic())
     assert found.sm_clock_mhz == 1234 and at >= before
     assert watching.between(before - 2, before - 1) == []
+
+
+def watching(monkeypatch, *clocks: int) -> Telemetry:
+    """Telemetry of a GPU that never reads by itself, after readings of these clocks, one every 50 ms until now."""
+
+    class Still:
+        def clock_reading(self) -> Reading:
+            return reading(1980)
+
+    monkeypatch.setattr(nvml, "find", lambda uuid: Still())
+    monkeypatch.setattr(telemetry, "_PERIOD_S", 1e6)
+    made, now = Telemetry("GPU-1"), time.monotonic()
+    monkeypatch.setattr(telemetry, "_PERIOD_S", 0.05)
+    made._readings.extend((now - 0.05 * back, reading(clock)) for back, clock in reversed(list(enumerate(clocks))))
+    return made
+
+
+def test_a_look_right_after_a_reading_is_spared(monkeypatch) -> None:
+    made = watching(monkeypatch, 1980)
+    made.look()
+    assert len(made._readings) == 1
+    made._readings[0] = (time.monotonic() - 1.0, reading(1980))
+    made.look()
+    assert len(made._readings) == 2
+
+
+@pytest.mark.parametrize(
+    ("clocks", "steady"), [((1980, 1980, 1950), True), ((1980, 1980), False), ((1980, 1700, 1980), False)]
+)
+def test_a_clock_is_steady_after_three_full_readings_in_a_row(monkeypatch, clocks, steady) -> None:
+    asked = []
+    monkeypatch.setattr(telemetry.latency, "settle", lambda *_, steady: asked.append(steady))
+    watching(monkeypatch, *clocks).settle("cuda:0")
+    assert asked == [steady]
+
+
+def test_the_findings_of_a_late_window_are_the_same_whatever_came_before(monkeypatch) -> None:
+    made = watching(monkeypatch, 1200, 1200, *[1980] * 5000)
+    now = time.monotonic()
+    assert made.findings([(now - 0.01, now)]).sm_clock_mhz == 1200
+    assert len(made._since(now - 1.0)) < 60
+
+
+def test_nothing_is_read_while_it_is_paused(monkeypatch) -> None:
+    read = threading.Semaphore(0)
+
+    class Counting:
+        def reading(self) -> Reading:
+            read.release()
+            return reading()
+
+    monkeypatch.setattr(nvml, "find", lambda uuid: Counting())
+    monkeypatch.setattr(telemetry, "_PERIOD_S", 0.001)
+    made = Telemetry("GPU-1")
+    assert read.acquire(timeout=30)
+    with made.paused():
+        before = len(made._readings)
+        made._end.wait(0.05)
+        assert len(made._readings) == before
+    while read.acquire(blocking=False):
+        pass
+    assert read.acquire(timeout=30)
+    made.stop()
 
 
 def test_without_nvml_it_is_silent() -> None:

@@ -1,0 +1,126 @@
+"""What a rehearsal asks of an implementation, how many compile at a time, and the whole way to Triton's cache."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernels import registry
+from kernels.attention.torch_naive import attention as naive
+from results.records import attention_case
+from runner.cells import Cell
+from runner.rehearsal import processes, rehearse
+
+GIB = 1 << 30
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "free_bytes", "count"),
+    [(16, 1, 100 * GIB, 14), (32, 2, 200 * GIB, 14), (32, 2, 5 * GIB, 5), (2, 1, 8 * GIB, 1), (64, 0, 99 * GIB, 62)],
+)
+def test_cores_are_shared_out_among_gpus_and_memory_sets_a_bound(cores, gpus, free_bytes, count) -> None:
+    assert processes(cores, gpus, free_bytes) == count
+
+
+def cells(*wanted: tuple[str, str]) -> list[Cell]:
+    cases = [
+        attention_case(batch=1, num_heads=1, seqlen=seqlen, head_dim=16, dtype="float32", causal=True)
+        for seqlen in (8, 16)
+    ]
+    return [Cell(case, *one) for case in cases for one in wanted]
+
+
+def test_each_pass_that_is_wanted_is_called_once_a_case_and_a_fault_stops_nothing_else(monkeypatch) -> None:
+    calls = []
+
+    def attention(name: str):
+        def call(q, k, v, **mask):
+            calls.append((name, q.shape[2], torch.is_grad_enabled()))
+            if name == "broken":
+                raise RuntimeError("no such kernel")
+            out = naive(q, k, v, **mask)
+            if out.requires_grad:
+                out.register_hook(lambda gradient: calls.append((name, q.shape[2], "backward")))
+            return out
+
+        return SimpleNamespace(attention=call)
+
+    monkeypatch.setattr(registry, "get", attention)
+    rehearse(
+        cells(("broken", "fwd"), ("broken", "bwd"), ("plain", "fwd"), ("plain", "bwd"), ("plain", "fwd_bwd")), "cpu"
+    )
+    plain = [call[1:] for call in calls if call[0] == "plain"]
+    assert plain == [(n, what) for n in (8, 16) for what in (False, True, "backward")]
+    calls.clear()
+    rehearse(cells(("plain", "fwd")), "cpu")
+    assert [call[1:] for call in calls] == [(8, False), (16, False)]
+
+
+KERNEL = """
+import triton, triton.language as tl
+
+@triton.jit
+def double(x_ptr, n, stride, BLOCK: tl.constexpr):
+    rows = tl.arange(0, BLOCK)
+    tl.store(x_ptr + rows * stride, 2 * tl.load(x_ptr + rows * stride, mask=rows < n), mask=rows < n)
+"""
+# A driver that knows its chip and nothing else: whatever would touch a GPU fails.
+SCRIPT = """
+import pickle, triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+class Chip:
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda device: 0)
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+
+class Tensor:
+    dtype = "fp32"
+    data_ptr = staticmethod(lambda: 256)
+
+driver.set_active(Chip())
+from double import double
+from runner import compiling
+
+found, hits = [], []
+triton.knobs.compilation.listener = lambda cache_hit, **facts: hits.append(cache_hit)
+with compiling.collect(found.append):
+    for n, stride, block in ((100, 16, 128), (200, 32, 128), (100, 1, 128), (100, 16, 256)):
+        kernel = double[(1, 1, 1)](Tensor(), n, stride, block, num_warps=2)
+        kernel.run(1, 1, 1, kernel.function)
+        assert kernel.run.global_scratch_size
+print(len(found), [sorted(kernel.constants.values()) for kernel in found], hits)
+for kernel in found:
+    assert compiling.compile_kernel(pickle.loads(pickle.dumps(kernel))) > 0
+double.device_caches.clear()
+hits.clear()
+double.warmup(Tensor(), 100, 16, 128, num_warps=2, grid=(1,))
+double.warmup(Tensor(), 100, 1, 128, num_warps=2, grid=(1,))
+double.warmup(Tensor(), 100, 16, 128, num_warps=4, grid=(1,))
+print(hits)
+"""
+
+
+def test_what_is_compiled_elsewhere_is_what_a_launch_looks_for(tmp_path) -> None:
+    pytest.importorskip("triton")
+    from triton.backends.nvidia import driver
+
+    if hasattr(driver, "make_launcher") and not torch.cuda.is_available():
+        pytest.skip("Triton 3.6 builds launchers, which need the driver's library")
+    (tmp_path / "double.py").write_text(KERNEL)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": f"{tmp_path}:{ROOT}", "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, str(tmp_path / "script.py")]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert answer.returncode == 0, answer.stderr
+    found, hits = answer.stdout.splitlines()
+    # A stride of 1 is another kernel, and so is another block; another length that 16 does not divide is not.
+    assert found == "3 [[128], [1, 128], [256]] []"
+    assert hits == "[True, True, False]"
