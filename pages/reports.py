@@ -30,4 +30,4 @@ elif view == "Findings":
 else:
     reporting.in_words(choice.report)
 st.subheader("Download")
-reporting_downloads.downloads(choice, table)
+reporting_downloads.downloads(choice)

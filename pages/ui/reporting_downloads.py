@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import streamlit as st
 
 from pages.ui import reporting
 from pages.ui.data import store
 from pages.ui.reporting_choice import Choice, own_run
 from results import export, reports
-from results.reports import side_by_side
+from results.reports import figures, side_by_side
 from results.reports.html import html_page
 
 MIME = {"md": "text/markdown", "html": "text/html", "csv": "text/csv", "json": "application/json"}
-_CAPTION = "<figcaption>A point a cell: across as printed, up as the run has it; on the line both agree.</figcaption>"
 
 
 def as_markdown(choice: Choice) -> str:
@@ -25,19 +23,17 @@ def as_markdown(choice: Choice) -> str:
         return side_by_side.render(choice.report, printed)
 
 
-def as_html(choice: Choice, table: pd.DataFrame) -> str:
-    """The page as one file that needs no network: Plotly lies in it once, if there is a chart."""
-    figures = [reporting.figure(table, metric) for metric in reporting.metrics(table)]
-    drawn = [one.to_html(full_html=False, include_plotlyjs=at == 0) + _CAPTION for at, one in enumerate(figures)]
-    return html_page(as_markdown(choice), drawn)
+def as_html(choice: Choice) -> str:
+    """The page as one file that needs no network; the same as `python -m results render --report`."""
+    return html_page(as_markdown(choice), figures.own_against_printed(reporting.sections(store(), choice)))
 
 
-def downloads(choice: Choice, table: pd.DataFrame) -> None:
+def downloads(choice: Choice) -> None:
     """The report and its numbers in every form."""
     name = f"{choice.report}-{choice.run}" if choice.run else choice.report
     made = {
         "Markdown": ("md", lambda: as_markdown(choice)),
-        "HTML": ("html", lambda: as_html(choice, table)),
+        "HTML": ("html", lambda: as_html(choice)),
         **{
             label: (form, lambda form=form: _data(form, choice))
             for label, form in (("CSV", "csv"), ("JSON", "json"), ("Parquet", "parquet"))
@@ -55,9 +51,9 @@ def downloads(choice: Choice, table: pd.DataFrame) -> None:
                 icon=":material/download:",
             )
     st.caption(
-        "Markdown and HTML are this report with its findings; HTML is one file that works offline. CSV, JSON and "
-        "Parquet hold every number of the report and of the run; CSV and JSON can be uploaded again. A PNG of the "
-        "chart: the camera above it."
+        "Markdown and HTML are for reading: this report with its findings, rounded as it prints; HTML is one file with "
+        "the charts that works offline. CSV, JSON and Parquet hold every number of the report and of the run; CSV and "
+        "JSON can be uploaded again. A PNG of the chart: the camera above it."
     )
 
 

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from results import journal, reports, view
 from results.recommend import guide, rule
-from results.reports import side_by_side
+from results.reports import figures, side_by_side
 from results.reports.html import html_page
 from results.slices import Filters
 from results.store import Store
@@ -64,12 +64,13 @@ def _rule(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> int:
 
 
 def _render(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> int:
+    drawn: list[str] = []
     if options.report:
-        text = _report(options.report, options.run)
+        text, drawn = _report(options.report, options.run)
     else:
         with stores() as store:
             text = view.render(store, view.complete(store, _filters(options)))
-    return _write(html_page(text) if options.format == "html" else text, options, outputs)
+    return _write(html_page(text, drawn) if options.format == "html" else text, options, outputs)
 
 
 def _advise(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> int:
@@ -78,7 +79,8 @@ def _advise(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> in
     return _write(html_page(text) if options.format == "html" else text, options, outputs)
 
 
-def _report(name: str, runs: list[str]) -> str:
+def _report(name: str, runs: list[str]) -> tuple[str, list[str]]:
+    """The text and its figures, as the page Reports gives them."""
     if len(runs) > 1:
         raise view.ViewError("A report stands beside one run; give --run once.")
     folders = {folder.run_id: folder for folder in (*journal.published_folders(), *journal.run_folders(journal.home()))}
@@ -86,7 +88,9 @@ def _report(name: str, runs: list[str]) -> str:
         raise view.ViewError(f"There is no run {runs[0]!r}; `python -m results runs` lists them.")
     own = side_by_side.read(folders[runs[0]]) if runs else None
     reports.get(name)
-    return side_by_side.render(name, side_by_side.published(name), own)
+    printed = side_by_side.published(name)
+    found = side_by_side.sections(name, printed, own[1] if own else ())
+    return side_by_side.render(name, printed, own), figures.own_against_printed(found)
 
 
 def _write(text: str, options: argparse.Namespace, outputs: Outputs) -> int:

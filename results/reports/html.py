@@ -6,6 +6,7 @@ It reads the Markdown that this package writes: headings, paragraphs, bullets, p
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -20,10 +21,15 @@ th, td { border: 1px solid var(--line); padding: .25rem .6rem; text-align: left;
 td.number { text-align: right; white-space: nowrap; }
 th { background: var(--soft); position: sticky; top: 0; }
 code { background: var(--soft); padding: 0 .25rem; border-radius: 3px; overflow-wrap: anywhere; }
+td.faster { background: rgb(123 50 148 / var(--heat)); }
+td.slower { background: rgb(230 97 1 / var(--heat)); }
 figure { margin: 1rem 0; }
 figcaption { opacity: .8; }
 """
 _NUMBER = re.compile(r"[-~]?\*{0,2}[\d,.]+\s*(×|x|%|k|K|ms|MB|GB|MiB|GiB)?\*{0,2}")
+_SPEEDUP = re.compile(r"(?:^|\s)(\d+(?:\.\d+)?)×(?: ≈.*)?$")  # alone, or after the name of the one that is fastest
+_MAP = "head_dim "  # starts the columns of a table whose cells are coloured as the heatmaps of the pages
+_FULL, _DEEPEST = 3.0, 0.45  # colours end at eight times, and stay so light that text can be read on them
 _PIPE = re.compile(r"(?<!\\)\|")
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -78,13 +84,19 @@ def _table(lines: list[str]) -> str:
     """A first row that a line of dashes follows is the header."""
     rows = [[cell.strip().replace("\\|", "|") for cell in _PIPE.split(line.strip())[1:-1]] for line in lines]
     head = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in rows[0])
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[2:])
+    heated = any(cell.startswith(_MAP) for cell in rows[0])
+    body = "".join(f"<tr>{''.join(_cell(cell, heated=heated) for cell in row)}</tr>" for row in rows[2:])
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _cell(text: str) -> str:
-    number = ' class="number"' if _NUMBER.fullmatch(text) else ""
-    return f"<td{number}>{_inline(text)}</td>"
+def _cell(text: str, *, heated: bool) -> str:
+    kinds = ["number"] if _NUMBER.fullmatch(text) else []
+    found, style = _SPEEDUP.search(text) if heated else None, ""
+    if found and (doublings := math.log2(max(float(found[1]), 1e-3))):
+        kinds.append("faster" if doublings > 0 else "slower")
+        style = f' style="--heat: {_DEEPEST * min(1.0, abs(doublings) / _FULL):.2f}"'
+    named = f' class="{" ".join(kinds)}"' if kinds else ""
+    return f"<td{named}{style}>{_inline(text)}</td>"
 
 
 def _inline(text: str) -> str:

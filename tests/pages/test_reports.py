@@ -7,6 +7,8 @@ from streamlit.testing.v1 import AppTest
 
 from pages.ui import reporting, reporting_choice, reporting_downloads
 from results import journal, reports
+from results.__main__ import main
+from results.reports import figures
 from tests.pages.conftest import ROOT, shown
 
 OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")
@@ -95,15 +97,22 @@ def test_findings_and_words_have_views_of_their_own(page):
     assert "Key Observations" in shown(page)
 
 
-def test_the_html_report_needs_no_network_and_holds_plotly_once():
-    choice = reporting_choice.Choice(
-        "fa2_rtx4060", OWN, "published", (("torch", "torch_naive"), ("triton_fa2", "triton_fa2"))
-    )
-    table = reporting.numbers(reporting.sections(None, choice))
-    text = reporting_downloads.as_html(choice, table)
-    assert reporting.metrics(table)[0] == "speedup"
-    assert text.count("<figure>") == len(reporting.metrics(table)) == 2
-    assert text.count("plotly.js v") == 1
-    assert "<script src=" not in text
+def test_the_html_report_is_what_the_command_writes_with_its_charts_and_needs_no_network(tmp_path):
+    pairs = (("torch", "torch_naive"), ("triton_fa2", "triton_fa2"))
+    text = reporting_downloads.as_html(reporting_choice.Choice("fa2_rtx4060", OWN, "shipped", pairs))
+    command = ["render", "--report", "fa2_rtx4060", "--run", OWN, "--format", "html"]
+    assert main([*command, "--output", str(tmp_path / "report.html")]) == 0
+    assert (tmp_path / "report.html").read_text() == text
+    assert text.count("<figure>") == text.count("<svg") == 2
+    assert "<script" not in text
     assert re.search(r"<td>0\.0534 / 0\.\d{4}</td>", text)
-    assert 3_000_000 < len(text) < 8_000_000
+
+
+def test_a_chart_has_a_point_for_each_cell_with_both_numbers_and_names_its_columns():
+    choice = reporting_choice.Choice("fa2_rtx4060", OWN, "shipped", ())
+    found = reporting.sections(None, choice)
+    table = reporting.numbers(found)
+    points = table[(table["metric"] == "speedup") & (table["own"] > 0) & (table["printed"] > 0)]
+    svg = figures.own_against_printed(found)[0]
+    assert svg.count("<title>printed") == len(points) > 100
+    assert ">E2E Speedup</text>" in svg

@@ -77,7 +77,7 @@ def test_a_view_as_html_is_one_file_with_the_same_cells(home, tmp_path):
     assert main(["render", "--format", "html", "--output", str(tmp_path / "view.html")]) == 0
     page = (tmp_path / "view.html").read_text()
     assert '<th scope="col">float16, seqlen</th><th scope="col">head_dim 64</th>' in page
-    assert "<td>mine 4.00×</td>" in page
+    assert '<td class="faster" style="--heat: 0.30">mine 4.00×</td>' in page
     assert "src=" not in page
     assert "href=" not in page
 

@@ -49,7 +49,7 @@ def test_a_report_is_read_beside_a_run_and_taken_away_as_one_file(tab, chrome, t
     asked: list[str] = []
     offline.on("request", lambda request: asked.append(request.url))
     offline.goto(path.as_uri())
-    expect(offline.locator(".main-svg").first).to_be_attached()
+    expect(offline.get_by_role("img", name=re.compile("Speedup of the own run")).first).to_be_attached()
     expect(offline.get_by_role("cell", name=re.compile(r"^0\.0534 . 0\.\d{4}$"))).to_be_visible()
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
     offline.context.close()
