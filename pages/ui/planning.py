@@ -5,8 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from pages.ui import guard, messages, words
-from results.records import DTYPES
+from pages.ui import guard, messages, planning_axes, words
 from runner import launch, sweeps
 from runner.launch import LaunchError, Request
 
@@ -73,9 +72,8 @@ def ask_for(found: dict) -> Request | None:
             help="quick: one round of short sampling, for a first look. standard: three rounds of longer sampling, "
             "interleaved, for numbers that two runs can be compared by.",
         )
-        edited = _edited(sweep, name)
+        changes = planning_axes.edited(sweep)
         implementations = _implementations(found, sweep, name)
-    changes = {axis: text for axis, text in edited.items() if text != _axis_text(sweep, axis)}
     request = Request(sweep=name, device=device, implementations=implementations, changes=changes, protocol=protocol)
     problems = problems_of(request, found)
     for problem in problems:
@@ -150,29 +148,6 @@ def _plan(request: Request) -> dict:
     return launch.plan(request)
 
 
-def _edited(sweep: sweeps.Sweep, name: str) -> dict[str, str]:
-    """Sizes and dtypes as typed, starting from the sweep's own."""
-    seqlen, head_dim, dtype = st.columns([2, 1, 2])
-    return {
-        "seqlen": seqlen.text_input(
-            "seqlen", _axis_text(sweep, "seqlen"), key=f"edit_seqlen_{name}", bind="query-params"
-        ),
-        "head_dim": head_dim.text_input(
-            "head_dim", _axis_text(sweep, "head_dim"), key=f"edit_head_dim_{name}", bind="query-params"
-        ),
-        "dtype": ",".join(
-            dtype.multiselect(
-                "dtype",
-                DTYPES,
-                default=list(sweep.dtype),
-                key=f"edit_dtype_{name}",
-                bind="query-params",
-                select_all=False,
-            )
-        ),
-    }
-
-
 def _implementations(found: dict, sweep: sweeps.Sweep, name: str) -> tuple[str, ...] | None:
     known = [implementation["name"] for implementation in found["implementations"]]
     default = [implementation for implementation in sweep.implementations if implementation in known]
@@ -183,10 +158,6 @@ def _implementations(found: dict, sweep: sweeps.Sweep, name: str) -> tuple[str, 
     if against:
         st.caption(f":material/info: Will be skipped: {' '.join(against)}")
     return None if chosen == default else tuple(chosen)
-
-
-def _axis_text(sweep: sweeps.Sweep, axis: str) -> str:
-    return ",".join(str(value) for value in getattr(sweep, axis))
 
 
 def _show(plan: dict) -> None:

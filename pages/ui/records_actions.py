@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.ui import guard, messages, records, words
+from pages.ui import guard, messages, planning_axes, records, words
 from pages.ui.data import store
 from results import export, journal, trash
 from results.compare import FACTS
@@ -51,24 +51,22 @@ def again(run: Mapping[str, Any]) -> None:
     elif words.missing(run.get("command")):
         st.caption("It cannot be run again from here: its source gives no command.")
     else:
-        st.caption("It is no sweep of this version; its command is above.")
+        st.caption("It cannot be started from here, by its sweep or its protocol; its command is above.")
 
 
 def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the address of Run sweep says to have a run's sweep filled in; None if there is no such sweep."""
+    """What the address of Run sweep says to have a run's sweep filled in; None if it cannot be started from there."""
     try:
         record = json.loads(run.get("sweep") or "{}")
-        usual = sweeps.get(record["name"])
+        usual, wanted = sweeps.get(record["name"]), sweeps.from_json(record)
     except (TypeError, ValueError, KeyError):
         return None
-    name, protocol = usual.name, str(run.get("protocol")).split("/")[0]
-    link: dict[str, Any] = {"sweep": name} | ({"protocol": protocol} if protocol in launch.PROTOCOLS else {})
-    for axis in ("seqlen", "head_dim"):
-        if record.get(axis) != list(getattr(usual, axis)):
-            link[f"edit_{axis}_{name}"] = ",".join(map(str, record.get(axis) or ()))
-    for axis in ("dtype", "implementations"):
-        if record.get(axis) != list(getattr(usual, axis)):
-            link[f"edit_{axis}_{name}"] = list(record.get(axis) or ())
+    protocol = str(run.get("protocol")).split("/")[0]
+    if protocol not in launch.PROTOCOLS:
+        return None
+    link: dict[str, Any] = {"sweep": usual.name, "protocol": protocol, **planning_axes.link(usual, wanted)}
+    if wanted.implementations != usual.implementations:
+        link[f"edit_implementations_{usual.name}"] = list(wanted.implementations)
     return link
 
 

@@ -69,6 +69,15 @@ def test_start_starts_exactly_what_was_planned(page, started):
     assert started == [Request("quick", "cpu", ("torch_naive",), {"seqlen": "64,256"}, "quick")]
 
 
+def test_mask_heads_modes_and_timings_can_be_changed_too(page, started):
+    page.text_input(key="edit_num_heads_quick").set_value("4").run()
+    page.multiselect(key="edit_causal_quick").set_value(["false"]).run()
+    page.multiselect(key="edit_modes_quick").set_value(["fwd"]).run()
+    page.button(key="show_plan").click().run()
+    page.button(key="start").click().run()
+    assert [request.changes for request in started] == [{"num_heads": "4", "causal": "false", "modes": "fwd"}]
+
+
 def test_a_changed_form_needs_a_new_plan(page):
     page.button(key="show_plan").click().run()
     page.text_input(key="edit_head_dim_quick").set_value("32").run()

@@ -1,7 +1,9 @@
 import json
 from dataclasses import replace
 
-from pages.ui import guard, records_actions
+import pytest
+
+from pages.ui import guard, planning_axes, records_actions
 from results.journal import RunFolder, State, published_folders
 from runner import sweeps
 from tests.pages.conftest import run_folder, shown
@@ -101,5 +103,27 @@ def test_a_sweep_is_linked_with_what_this_run_had_changed():
         "edit_seqlen_fa2_speedup": "128,256",
         "edit_dtype_fa2_speedup": ["float32"],
     }
-    assert records_actions.rerun_link({"sweep": "{}", "protocol": None}) is None
-    assert records_actions.rerun_link({"sweep": '{"name": "gone"}', "protocol": None}) is None
+    assert records_actions.rerun_link({"sweep": "{}", "protocol": "quick/1"}) is None
+    assert records_actions.rerun_link({"sweep": '{"name": "gone"}', "protocol": "quick/1"}) is None
+    assert records_actions.rerun_link(run | {"protocol": "sustained/1"}) is None
+
+
+@pytest.mark.parametrize("name", sweeps.SWEEPS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"causal": "false", "modes": "fwd,bwd", "timings": "kernel"},
+        {"batch": "1", "num_heads": "4,8", "num_kv_heads": "2"},
+        {"window_size": "0,64", "inputs": "outliers", "dtype": "float16", "seqlen": "256", "head_dim": "32"},
+    ],
+)
+def test_the_form_that_is_linked_asks_for_the_very_sweep_of_the_run(name, changes):
+    usual = sweeps.get(name)
+    wanted = sweeps.override(usual, changes)
+    link = records_actions.rerun_link({"sweep": json.dumps(sweeps.to_json(wanted)), "protocol": "quick/1"})
+    start = [f"edit_{axis}_{name}" for axis in (*planning_axes.SIZES, *planning_axes.CHOICES)]
+    filled = {key.split("_", 1)[1].removesuffix(f"_{name}"): value for key, value in link.items() if key in start}
+    typed = {axis: ",".join(value) if isinstance(value, list) else value for axis, value in filled.items()}
+    assert set(typed) <= set(changes)
+    assert sweeps.override(usual, typed) == wanted
