@@ -12,15 +12,19 @@ from results import gpus
 from results.derive import FLOP_SOURCE, geometric_mean
 from results.slices import AS_PUBLISHED
 
-# what can be put side by side: column -> name on the page, unit of the axis
+# what can be put side by side: column -> name on the page, unit of the axis, what a source must say for it
 QUANTITIES = {
-    "latency_ms": ("Time", "ms"),
-    "tflops": ("TFLOP/s", "TFLOP/s"),
-    "percent_of_peak": ("% of nominal peak", "% of the datasheet's peak"),
-    "percent_of_measured": ("% of measured peak", "% of a matrix product's rate on that machine"),
-    "flop_per_cycle_sm": ("At its clock", "operations a cycle and SM"),
-    "gflop_per_joule": ("Per joule", "10^9 operations a joule"),
-    "gflops_per_watt": ("Per watt of its limit", "GFLOP/s a watt of the power limit"),
+    "latency_ms": ("Time", "ms", "the time"),
+    "tflops": ("TFLOP/s", "TFLOP/s", "the whole shape"),
+    "percent_of_peak": ("% of nominal peak", "% of the datasheet's peak", "a GPU whose datasheet is known"),
+    "percent_of_measured": (
+        "% of measured peak",
+        "% of a matrix product's rate on that machine",
+        "the rate of a matrix product on that machine",
+    ),
+    "flop_per_cycle_sm": ("At its clock", "operations a cycle and SM", "the SM clock and the number of SMs"),
+    "gflop_per_joule": ("Per joule", "10^9 operations a joule", "the energy of a call"),
+    "gflops_per_watt": ("Per watt of its limit", "GFLOP/s a watt of the power limit", "the power limit"),
 }
 # what a line of the chart has one of, and which comes first
 _SERIES = {
@@ -121,13 +125,16 @@ def _chart(table: pd.DataFrame) -> None:
     first = _one_series(table.drop_duplicates("shape").set_index("shape"))
     shapes = first.sort_values("batch", kind="stable").drop_duplicates("seqlen").index  # one batch and heads a seqlen
     rows = table[table["shape"].isin(shapes)]
-    label, unit = QUANTITIES[column]
+    label, unit, needed = QUANTITIES[column]
     figure = comparing_charts.devices(rows, column, unit)
     st.plotly_chart(figure, config=CHART, alt=f"{label} by seqlen, a line a GPU; the table below has the numbers")
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
-    lacks = f" {', '.join(missing)}: what that needs is not said." if missing else ""
+    lacks = f" Not drawn, for want of {needed}: {words.plain(', '.join(missing))}." if missing else ""
     source = "" if column == "latency_ms" else f" {FLOP_SOURCE}"
     st.caption(f"{label} by seqlen, a line a GPU, of the shapes they share.{lacks}{source}")
+    absent = [f"{name} ({needs})" for at, (name, _, needs) in QUANTITIES.items() if at not in there]
+    if absent:
+        st.caption(f"Not offered, because none of them says what it needs: {', '.join(absent)}.")
 
 
 def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
@@ -146,6 +153,7 @@ def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
 def _every_shape(table: pd.DataFrame) -> None:
     """A row a shape: for each GPU its time, and what follows from it where it can be known."""
     first = table.drop_duplicates("shape").set_index("shape")[[*_DETAILS]]
+    first = first.sort_values([*_DETAILS], key=_placed)
     wide = [first]
     for column in QUANTITIES:
         values = table.pivot_table(index="shape", columns="gpu", values=column, dropna=False)
@@ -155,3 +163,9 @@ def _every_shape(table: pd.DataFrame) -> None:
         hide_index=True,
         alt="Every shared shape with the numbers of each GPU",
     )
+
+
+def _placed(column: pd.Series) -> pd.Series:
+    """The values in the order of the selection boxes; sizes by their size, words not among them last."""
+    order = {"head_dim": ()}.get(str(column.name), _SERIES.get(str(column.name), ()))
+    return column.map(lambda value: order.index(value) if value in order else len(order)) if order else column

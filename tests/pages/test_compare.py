@@ -103,6 +103,9 @@ def test_gpus_stand_side_by_side_on_the_shapes_they_share(page, home):
     assert found["Other GPU: At its clock"] == pytest.approx(flops / (ms * 1e3 * 1000.0) / 10)
     assert found["Other GPU: Per joule"] == pytest.approx(flops / 0.1 / 1e9, rel=0.01)
     assert found["Other GPU: Per watt of its limit"] == pytest.approx(flops / ms / 1e6 / 100)
+    page.pills(key="quantity").set_value("gflops_per_watt").run()
+    assert f"Not drawn, for want of the power limit: {GPU}." in shown(page)
+    assert "Not offered, because none of them says what it needs: % of nominal peak" in shown(page)
 
 
 def test_gpus_without_an_implementation_in_common_say_so(page, home):
