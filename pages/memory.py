@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import charts, filters, memory, memory_fits, messages, words
+from pages.ui import charts, filters, memory, memory_fits, memory_kinds, messages, words
 from pages.ui.data import ask
 from results import queries
 
@@ -30,6 +30,7 @@ memory.caption(taken, metric, kept, table)
 
 if peak:
     memory_fits.show(table, *capacities.values())
+memory_kinds.show(taken, table)
 st.subheader(f"Reduction against {words.plain(taken.baseline)}")
 memory.reduction_table(table, formulas)
 messages.download("Download memory", metric, lambda: memory.with_formula(table, formulas), "memory_csv")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from results.derive import DTYPE_BYTES, MIB, tensor_bytes
+from results.derive import DTYPE_BYTES, MEMORY_FORMULAS, MIB, memory_kind, predicted_memory_mb, tensor_bytes
 
 LONGEST = 1 << 24  # where the search ends
 
@@ -46,9 +46,52 @@ WORK: dict[str, dict[str, Work]] = {
 }
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a predicted peak is made of, in MiB."""
+
+    given: float  # q, k, v, and with a backward dout
+    returned: float  # out, and with a backward the gradients
+    matrices: float  # scores and probabilities
+    workspace: float  # everything else that the pass works in
+
+    @property
+    def peak(self) -> float:
+        """All of it."""
+        return self.given + self.returned + self.matrices + self.workspace
+
+
 def peak_memory_mb(case: Mapping[str, object], implementation: str, mode: str) -> float | None:
     """The predicted peak in MiB, inputs and results included; None if the case leaves something open or nothing is
     known of the implementation."""
+    found = parts(case, implementation, mode)
+    return found and found.peak
+
+
+def predicted_mb(case: Mapping[str, object], implementation: str, mode: str) -> float | None:
+    """The same, and of others than ours and PyTorch's what their algorithm must keep."""
+    known = peak_memory_mb(case, implementation, mode)
+    return predicted_memory_mb(case, memory_kind(implementation), mode) if known is None else known
+
+
+def formula(implementation: str, mode: str) -> str | None:
+    """What the prediction counts, in words; None if nothing is known of the implementation."""
+    work = WORK.get(implementation, {}).get(mode)
+    if work is None:
+        return MEMORY_FORMULAS.get(memory_kind(implementation) or "", {}).get(mode)
+    counted = "q, k, v, out" + (", their gradients" if mode == "fwd_bwd" else "")
+    kind = " in float32" if work.float32_matrices else ""
+    more = [
+        f"{work.matrices:g} seqlen x seqlen matrices{kind} a head" if work.matrices else "no matrix",
+        f"{work.numbers} float32 numbers a query" if work.numbers else "",
+        "dq summed in float32" if work.queries_float32 else "",
+        f"copies of {work.copies:g} tensors like q where there are several heads" if work.copies else "",
+    ]
+    return ", ".join([counted, *filter(None, more)])
+
+
+def parts(case: Mapping[str, object], implementation: str, mode: str) -> Parts | None:
+    """What the predicted peak is made of; None as for the peak."""
     sizes, work = tensor_bytes(case), WORK.get(implementation, {}).get(mode)
     if sizes is None or work is None:
         return None
@@ -57,9 +100,10 @@ def peak_memory_mb(case: Mapping[str, object], implementation: str, mode: str) -
     given = q + k + v if mode == "fwd" else q + k + v + out
     scores = float(case["batch"]) * case["num_heads"] * case["seqlen_q"] * case["seqlen_k"]
     size = DTYPE_BYTES[str(case["dtype"])]
-    worked_in = work.matrices * scores * (4 if work.float32_matrices else size) + work.numbers * lse
-    worked_in += work.queries_float32 * q * 4 / size + (work.copies * q if case["num_heads"] > 1 else 0.0)
-    return (given + results + worked_in + _copies(case, implementation, mode, q)) / MIB
+    matrices = work.matrices * scores * (4 if work.float32_matrices else size)
+    workspace = work.numbers * lse + work.queries_float32 * q * 4 / size
+    workspace += (work.copies * q if case["num_heads"] > 1 else 0.0) + _copies(case, implementation, mode, q)
+    return Parts(given / MIB, results / MIB, matrices / MIB, workspace / MIB)
 
 
 def largest_seqlen(case: Mapping[str, object], implementation: str, mode: str, memory_mb: float) -> int | None:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from pages.ui import cells, filters, memory_charts, messages, words
 from pages.ui.data import ask
-from results import derive, queries
+from results import capacity, queries
 from results.metrics import METRICS
 from results.queries import Filters
 
@@ -79,7 +79,7 @@ def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
             "implementation": row["implementation"],
             "dtype": row["dtype"],
             "seqlen": row["seqlen"],
-            "value": derive.predicted_memory_mb(case_of(row), derive.memory_kind(row["implementation"]), row["mode"]),
+            "value": capacity.predicted_mb(case_of(row), row["implementation"], row["mode"]),
         }
         for row in rows
     ]
@@ -103,8 +103,7 @@ def facets(
 
 def caption(chosen: Filters, metric: str, kept: str, table: pd.DataFrame) -> None:
     """What the lines are: slice, rows, formula, capacity."""
-    capacity = table["gpu_memory_mb"].max()
-    known = "The source does not say the device's memory." if words.missing(capacity) else ""
+    known = "The source does not say the device's memory." if words.missing(table["gpu_memory_mb"].max()) else ""
     shown = filters.words_of(replace(chosen, shape=kept, head_dim=()))
     rows = f"{METRICS[metric].description} · {messages.counted(len(table), 'row')}, reduction within one run"
     badges = messages.source_badges(sorted(set(table["source"])))
@@ -143,9 +142,9 @@ def with_formula(table: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
 
 
 def _formula_words(table: pd.DataFrame, mode: str | None) -> str:
-    kinds = sorted({derive.memory_kind(name) for name in table["implementation"]} - {None})
-    names = {kind: [n for n in sorted(set(table["implementation"])) if derive.memory_kind(n) == kind] for kind in kinds}
-    known = [f"{words.plain(', '.join(names[k]))}: {derive.MEMORY_FORMULAS[k].get(mode or '', 'none')}" for k in kinds]
+    formulas = {name: capacity.formula(name, mode or "") for name in sorted(set(table["implementation"]))}
+    same = {of: [name for name in formulas if formulas[name] == of] for of in formulas.values() if of}
+    known = [f"{words.plain(', '.join(names))}: {of}" for of, names in same.items()]
     return "; ".join(known) or "none, because the algorithms are not known"
 
 

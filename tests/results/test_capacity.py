@@ -6,7 +6,7 @@ from collections import defaultdict
 import pytest
 
 from results import capacity
-from results.capacity import WORK, kv_cache_mb, largest_seqlen, peak_memory_mb
+from results.capacity import WORK, formula, kv_cache_mb, largest_seqlen, parts, peak_memory_mb, predicted_mb
 from results.journal import PUBLISHED
 from results.records import attention_case, case_to_json
 
@@ -69,3 +69,25 @@ def test_grouped_heads_have_a_smaller_cache_and_a_latent_one_is_smaller_still() 
 
 def test_every_listed_implementation_has_both_passes() -> None:
     assert all(set(passes) == {"fwd", "fwd_bwd"} for passes in WORK.values())
+
+
+def test_a_peak_is_what_was_given_returned_and_worked_in() -> None:
+    found = parts(CASE, "torch_naive", "fwd")
+    tensor = 16 * 4096 * 64 * 2 / 2**20
+    assert (found.given, found.returned, found.matrices) == (3 * tensor, tensor, 2 * 16 * 4096**2 * 2 / 2**20)
+    assert found.workspace == 0
+    assert parts(CASE, "triton_fa2", "fwd").matrices == 0
+    assert peak_memory_mb(CASE, "torch_naive", "fwd") == found.peak
+
+
+def test_of_systems_that_are_not_ours_the_algorithm_alone_is_counted_and_of_others_nothing() -> None:
+    assert parts(CASE, "flash_attn_2", "fwd") is None
+    assert predicted_mb(CASE, "flash_attn_2", "fwd") == pytest.approx(predicted_mb(CASE, "triton_fa2", "fwd"))
+    assert predicted_mb(CASE, "nobody_knows", "fwd") is None
+
+
+def test_a_formula_says_in_words_what_it_counts() -> None:
+    assert formula("torch_naive", "fwd") == "q, k, v, out, 2 seqlen x seqlen matrices a head"
+    assert formula("triton_fa2", "fwd_bwd") == "q, k, v, out, their gradients, no matrix, 2 float32 numbers a query"
+    assert "no matrix" in formula("flash_attn_2", "fwd")
+    assert formula("nobody_knows", "fwd") is None

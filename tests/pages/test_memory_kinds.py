@@ -1,0 +1,55 @@
+from contextlib import closing
+
+import pandas as pd
+import pytest
+
+from pages.ui import memory_kinds
+from results import memory_parts, queries
+from results.journal import RunFolder
+from results.queries import Filters
+from results.records import Measurement, Run, Status, attention_case
+from results.store import open_store
+
+SLICE = {"gpu": "A GPU", "workload": "attention", "mask": "causal", "timing": "kernel", "baseline": "torch_naive"}
+VALUES = {"inputs_memory_mb": 12.0, "extra_memory_mb": 6.0, "peak_memory_mb": 18.0, "reserved_memory_mb": 20.0}
+
+
+@pytest.fixture
+def store(tmp_path):
+    rows = []
+    for seqlen in (1024, 2048):
+        case = attention_case(batch=1, num_heads=4, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
+        for mode, factor in (("fwd", 1), ("fwd_bwd", 2)):
+            rows += [_row(case, metric, mode, value * factor) for metric, value in VALUES.items()]
+        rows.append(_row(case, "activation_memory_mb", "fwd_bwd", 7.0))
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="A GPU"), rows)
+    with closing(open_store(tmp_path)) as opened:
+        yield opened
+
+
+def _row(case, metric: str, mode: str, value: float) -> Measurement:
+    return Measurement("a", case, "torch_naive", metric, Status.OK, mode=mode, value=value)
+
+
+@pytest.mark.parametrize("mode,peak", [("fwd", 18.0), ("fwd_bwd", 36.0)])
+def test_every_kind_of_memory_stands_beside_its_formula_in_the_mode_of_the_slice(store, mode, peak):
+    row = memory_parts.parts(store, Filters(**SLICE, mode=mode), ["a"]).iloc[0]
+    assert row[["peak_memory_mb", "activation_memory_mb"]].tolist() == [peak, 7.0]
+    tensor = 4 * 1024 * 64 * 2 / 2**20
+    assert row["given"] == (3 if mode == "fwd" else 4) * tensor
+    assert row["kv_cache"] == 2 * tensor
+    assert row["matrices"] == (2 if mode == "fwd" else 4) * 4 * 1024**2 * 2 / 2**20
+    assert row["peak"] == pytest.approx(row[["given", "returned", "matrices", "workspace"]].sum())
+
+
+def test_the_kinds_are_those_of_the_rows_that_are_drawn(store):
+    filters = Filters(**SLICE, mode="fwd")
+    drawn = queries.memory(store, filters, "peak_memory_mb").query("seqlen == 2048").assign(head_dim="64")
+    found = memory_kinds.kinds(memory_parts.parts(store, filters, ["a"]), drawn)
+    assert found["seqlen_q"].tolist() == [2048]
+    assert found["of_formula"].iloc[0] == pytest.approx(18.0 / found["peak"].iloc[0])
+
+
+def test_what_is_not_drawn_has_no_kinds(store):
+    nothing = pd.DataFrame(columns=["run_id", "implementation", "seqlen", "dtype", "shape", "head_dim"])
+    assert memory_kinds.kinds(memory_parts.parts(store, Filters(**SLICE, mode="fwd"), ["a"]), nothing).empty
