@@ -85,7 +85,9 @@ def formula(implementation: str, mode: str) -> str | None:
         f"{work.matrices:g} seqlen x seqlen matrices{kind} a head" if work.matrices else "no matrix",
         f"{work.numbers} float32 numbers a query" if work.numbers else "",
         "dq summed in float32" if work.queries_float32 else "",
-        f"copies of {work.copies:g} tensors like q where there are several heads" if work.copies else "",
+        f"{work.copies:g} {'copy' if work.copies == 1 else 'copies'} of q where there are several heads"
+        if work.copies
+        else "",
     ]
     return ", ".join([counted, *filter(None, more)])
 

@@ -17,7 +17,7 @@ FLOPS = 4.0 * 16 * 4096 * 4096 * 128
 NOTE = "Back-to-back calls for 3 s in slices of about 0.25 s."
 
 
-def _trace(home: Path, run_id: str = "hot", *, name: str = "triton_fa2", power: bool = True) -> None:
+def trace(home: Path, run_id: str = "hot", *, name: str = "triton_fa2", power: bool = True) -> None:
     """Twelve slices: four at 400 TFLOP/s, then eight at 300 with the power at its limit; sampled at 500."""
     series = {"sustained_tflops": [400.0] * 4 + [300.0] * 8, "sustained_clock_mhz": [1980.0] * 4 + [1500.0] * 8}
     series |= {"sustained_power_w": [500.0] * 4 + [699.0] * 8} if power else {}
@@ -62,7 +62,7 @@ def test_without_a_trace_the_page_says_how_to_make_one(empty):
 
 
 def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(empty):
-    _trace(empty)
+    trace(empty)
     text = shown(_page())
     assert "triton_fa2 keeps 75 % of its first second: 300 of 400 TFLOP/s, at 1500 MHz, 699 W of 700 W" in text
     assert "reaches 500: sustained is 60 % of that" in text
@@ -70,7 +70,7 @@ def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(emp
 
 
 def test_each_quantity_has_its_panel_over_the_seconds_and_its_levels(empty):
-    _trace(empty)
+    trace(empty)
     store = open_store()
     table = sustaining.named(sustained.traces(store)).query("sustained_tflops > 0")
     slices = sustained.series(store, table.to_dict("records")[0]).assign(trace=table["trace"].iloc[0])
@@ -82,7 +82,7 @@ def test_each_quantity_has_its_panel_over_the_seconds_and_its_levels(empty):
 
 
 def test_a_quantity_that_was_not_watched_has_no_panel_and_a_skipped_trace_is_a_row_with_its_reason(empty):
-    _trace(empty, power=False)
+    trace(empty, power=False)
     page = _page()
     assert len(json.loads(page.get("plotly_chart")[0].proto.spec)["data"]) == 2
     table = page.dataframe[0].value.set_index("trace")
@@ -93,8 +93,8 @@ def test_a_quantity_that_was_not_watched_has_no_panel_and_a_skipped_trace_is_a_r
 
 
 def test_several_traces_of_the_same_cell_are_told_apart_by_their_runs(empty):
-    _trace(empty, "first")
-    _trace(empty, "second")
+    trace(empty, "first")
+    trace(empty, "second")
     page = _page()
     names = page.multiselect(key="traces").options
     assert len(names) == len(set(names)) == 2
@@ -104,8 +104,8 @@ def test_several_traces_of_the_same_cell_are_told_apart_by_their_runs(empty):
 
 
 def test_a_trace_is_read_slice_by_slice_for_its_own_cell_alone(empty):
-    _trace(empty, "first")
-    _trace(empty, "second", name="other")
+    trace(empty, "first")
+    trace(empty, "second", name="other")
     store = open_store()
     traces = sustained.traces(store)
     named = {(row["run_id"], row["implementation"]): row for row in traces.to_dict("records")}

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.pages.browser.serving import drawn, settled
+from tests.pages.test_sustained import trace
 
 pytestmark = pytest.mark.browser
 
@@ -32,6 +33,32 @@ def test_gpus_stand_side_by_side(tab):
     _pick(page, "TFLOP/s")
     expect(page).to_have_url(re.compile("quantity=TFLOP"))
     expect(page.get_by_text("TFLOP/s by seqlen, a line a GPU").first).to_be_visible()
+
+
+def test_a_trace_is_drawn_and_taken_away(tab, server, tmp_path):
+    trace(server.home, "hot")
+    trace(server.home, "hotter", name="gluon_hopper")
+    page = drawn(tab("sustained"))
+    expect(page.get_by_text("keeps 75 % of its first second: 300 of 400 TFLOP/s").first).to_be_visible()
+    expect(page.locator(".scatterlayer .trace")).to_have_count(3)
+    page.get_by_role("combobox", name=re.compile("Traces")).click()
+    page.get_by_role("option").first.click()
+    page.keyboard.press("Escape")
+    settled(page)
+    expect(page.locator(".scatterlayer .trace")).to_have_count(6)
+    expect(page).to_have_url(re.compile("traces=.*traces="))
+    with page.expect_download() as caught:
+        page.get_by_role("button", name="Download traces").click()
+    caught.value.save_as(tmp_path / "traces.csv")
+    assert len((tmp_path / "traces.csv").read_text().splitlines()) == 1 + 2 * 12
+
+
+def test_what_a_peak_is_made_of_opens_beside_its_formula(tab):
+    page = drawn(tab("memory?gpu=NVIDIA+H200&mode=fwd_bwd"))
+    tables = page.get_by_test_id("stDataFrame").count()
+    page.get_by_text("What the peak is made of").click()
+    expect(page.get_by_test_id("stDataFrame")).to_have_count(tables + 1)
+    expect(page.get_by_text("Reserved is what torch's allocator takes from the device")).to_be_visible()
 
 
 def test_a_finding_shows_its_rows_when_it_is_selected(tab):

@@ -36,6 +36,8 @@ def test_good_and_bad_files_are_told_apart_and_the_good_one_becomes_results(tab,
     page.get_by_role("button", name=re.compile("Import 4 numbers from 1 file")).click()
     expect(page.get_by_text("good.csv: 4 numbers in 1 run")).to_be_visible()
     assert len(journal.run_folders(server.home)) == 1
+    expect(page.get_by_text(re.compile("^All 4 numbers of run upload-.* are here already"))).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^Import"))).to_have_count(0)
 
     page.get_by_role("link", name="Overview").first.click()
     settled(page)
