@@ -31,7 +31,9 @@ memory.caption(taken, metric, kept, table)
 if peak:
     memory_fits.show(table, *capacities.values())
 memory_kinds.show(taken, table)
-st.subheader(f"Reduction against {words.plain(taken.baseline)}")
-memory.reduction_table(table, formulas)
+label = f"Reduction against {words.plain(taken.baseline)}: every number"
+with st.expander(label, icon=":material/table_rows:", key="every_number", on_change="rerun") as every_number:
+    if every_number.open:
+        memory.reduction_table(table, formulas)
 messages.download("Download memory", metric, lambda: memory.with_formula(table, formulas), "memory_csv")
 messages.provenance(chosen)

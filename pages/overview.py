@@ -72,8 +72,9 @@ if place := picking.pick(won):
     detail.cell_detail(chosen, place)
 st.subheader("Every implementation")
 ranked.ranking_table(ranking, ask(queries.fits, chosen))
-with st.expander("Every cell", icon=":material/table_rows:"):
-    ranked.winners_table(won)
+with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
+    if every_cell.open:
+        ranked.winners_table(won)
 cells.pictures(won, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
 with st.container(horizontal=True):
     messages.download("Download ranking", "ranking", lambda: ranking, "ranking_csv")

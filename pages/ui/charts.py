@@ -33,6 +33,7 @@ FAILED_COLOUR = "#4a4f57"
 EMPTY_COLOUR = "#8a8f98"
 CLIP = 3  # colours end at 1/8x and 8x; the text shows the real number
 SPEEDUP_SCALE = diverging.PuOr
+_SHADES = sample_colorscale(SPEEDUP_SCALE, [step / 120 for step in range(121)])  # finding one shade takes long
 SPEEDUP_TICKS = {-3: "⅛×", -2: "¼×", -1: "½×", 0: "1×", 1: "2×", 2: "4×", 3: "8×"}  # by log2 of the speedup
 UNCLICKABLE = {"itemclick": False, "itemdoubleclick": False}
 MARGIN = {"l": 0, "r": 0, "t": 8, "b": 0}
@@ -83,7 +84,7 @@ def winner_map(
 
 def speedup_colour(speedup: float) -> str:
     """The colour of a speedup: log2 around 1x."""
-    return sample_colorscale(SPEEDUP_SCALE, [(_clipped(speedup) + CLIP) / (2 * CLIP)])[0]
+    return _SHADES[round(120 * (_clipped(speedup) + CLIP) / (2 * CLIP))]
 
 
 def winner_colour(palette: dict[str, str], name: str, tie: bool) -> str:

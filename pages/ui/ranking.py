@@ -7,12 +7,21 @@ import html
 import pandas as pd
 import streamlit as st
 
-from pages.ui import cells, messages, words
+from pages.ui import cells, messages, tables, words
+from pages.ui.tables import Column
 from results.queries import Filters
 
-COLUMNS = (
-    *("implementation", "speedup", "lowest", "highest", "compared", "cases", "failures", "longest", "peak_memory_mb"),
-)
+COLUMNS = {
+    "implementation": Column("implementation"),
+    "speedup": Column("speedup", words.ratio, "Geometric mean of the cases"),
+    "lowest": Column("lowest", words.ratio),
+    "highest": Column("highest", words.ratio),
+    "compared": Column("compared", help="Cases with a speed of it and of the baseline"),
+    "cases": Column("of cases"),
+    "failures": Column("no number", text=True),
+    "longest": Column("longest", lambda seqlen: f"{seqlen:,.0f}", "Longest seqlen that ran"),
+    "peak_memory_mb": Column("peak memory", words.mib, "Largest of the slice"),
+}
 
 WINNER_COLUMNS = (
     *("dtype", "seqlen", "head_dim", "winner", "latency_ms", "p20", "p80", "n", "speedup", "ties", "rivals", "failed"),
@@ -104,22 +113,7 @@ def ranking_table(ranking: pd.DataFrame, fits: pd.DataFrame) -> None:
     """Every implementation in a row: speedup, coverage, failures, how far it goes and what memory that took."""
     table = ranking.merge(fits[["implementation", "peak_memory_mb"]], on="implementation", how="left")
     table["failures"] = [failure_words(row) for row in table.to_dict("records")]
-    st.dataframe(
-        table[[*COLUMNS]].dropna(axis="columns", how="all"),
-        hide_index=True,
-        alt="Every implementation with its speedup, coverage, failures and memory",
-        column_config={
-            "implementation": st.column_config.TextColumn("implementation", width="medium", pinned=True),
-            "speedup": st.column_config.NumberColumn("speedup", format="%.2f×", help="Geometric mean of the cases"),
-            "lowest": st.column_config.NumberColumn("lowest", format="%.2f×"),
-            "highest": st.column_config.NumberColumn("highest", format="%.2f×"),
-            "compared": st.column_config.NumberColumn("compared", help="Cases with a speed of it and of the baseline"),
-            "cases": st.column_config.NumberColumn("of cases"),
-            "failures": st.column_config.TextColumn("no number", width="medium"),
-            "longest": st.column_config.NumberColumn("longest", format="%d", help="Longest seqlen that ran"),
-            "peak_memory_mb": st.column_config.NumberColumn("peak MiB", format="%.1f", help="Largest of the slice"),
-        },
-    )
+    tables.show(table, COLUMNS, "Every implementation with its speedup, coverage, failures and memory")
 
 
 def failure_words(counts: dict | pd.Series) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import threading
 from collections.abc import AsyncIterator
@@ -39,3 +40,7 @@ def first_view() -> None:
             asked_ahead(question, chosen)
     for name in _MODULES:
         importlib.import_module(name)
+    # Streamlit collects garbage after every run of a script, before the browser hears that it is over. What is here by
+    # now stays for good, and looking through it each time takes longer than many a run.
+    gc.collect()
+    gc.freeze()
