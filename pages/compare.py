@@ -61,4 +61,4 @@ if found.cells:
     comparing.means_table(found.means)
     st.caption("Geometric means of the cells with a number on both sides; timings are never mixed.")
 st.caption("The same in a terminal")
-st.code(comparing_sides.command(*sides), language="bash")
+st.code(comparing_sides.command(*sides), language=None)

@@ -54,4 +54,4 @@ st.dataframe(findings.counts(table), hide_index=True, alt="Findings by rule and 
 with st.expander("What is looked for", icon=":material/rule:"):
     findings.rules_table()
 st.caption("The same in a terminal, with every sentence")
-st.code("python -m results check --all", language="bash")
+st.code("python -m results check --all", language=None)

@@ -63,7 +63,7 @@ def nothing(chosen: Filters) -> None:
         "hold errors; every sweep of this repository does. Choose another GPU, dtype or mask, or run a sweep:",
         icon=":material/filter_alt_off:",
     )
-    st.code("python -m runner run accuracy", language="bash")
+    st.code("python -m runner run accuracy", language=None)
     st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
 
 
@@ -123,7 +123,7 @@ def beyond_normal(table: pd.DataFrame) -> None:
             "large values, long rows.",
             icon=":material/science:",
         )
-        st.code("python -m runner run accuracy", language="bash")
+        st.code("python -m runner run accuracy", language=None)
         return
     found = [
         accuracy.summary(rows).assign(dtype=dtype, inputs=kind)

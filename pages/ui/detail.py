@@ -59,7 +59,7 @@ def run_facts(run: pd.Series) -> None:
         pd.DataFrame({"fact": known.keys(), "value": known.values()}), hide_index=True, alt="Environment of the run"
     )
     if not words.missing(run.get("command")):
-        st.code(run["command"], language="bash", wrap_lines=True)
+        st.code(run["command"], language=None, wrap_lines=True)
     else:
         st.caption("The source gives no command that repeats this run.")
 

@@ -35,7 +35,7 @@ def nothing_here() -> None:
     """What makes a trace."""
     st.info("No trace yet: it is half a minute of back-to-back calls on a GPU.", icon=":material/thermostat:")
     st.markdown("This makes one. On another machine, carry the run's folder home or upload it.")
-    st.code(COMMAND, language="bash", wrap_lines=True)
+    st.code(COMMAND, language=None, wrap_lines=True)
     st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
