@@ -23,8 +23,9 @@ class Crew:
         self.on_wait: Callable[[], None] = lambda: None  # called now and then while no message comes
         self._worker: WorkerProcess | None = None
 
-    def open(self, *, plan: bool) -> dict[str, Any]:
-        """Start a worker and let it find the device; with `plan` its answer holds the cells.
+    def open(self, *, plan: bool, ahead: bool = False) -> dict[str, Any]:
+        """Start a worker and let it find the device; with `plan` its answer holds the cells, with `ahead` it gets a
+        helper to compile before it measures.
 
         Raises Refused if it cannot do what is asked, and whatever `receive` raises.
         """
@@ -39,6 +40,7 @@ class Crew:
                 "protocol": job.protocol,
                 "seed": job.seed,
                 "plan": plan,
+                "ahead": ahead,
             }
         )
         answer = self.receive(time.monotonic() + OPEN_LIMIT_S)

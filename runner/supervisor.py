@@ -50,21 +50,18 @@ def supervise(
     Raises Refused, DeviceBusy, Cancelled, SweepFailed or JournalError.
     """
     begun = time.monotonic()
-    compiler = ahead.begin(job.device) if worker_command == COMMAND else None
     crew = Crew(job, worker_command, stop)
     try:
-        opened = _open(crew)
+        opened = _open(crew, job)
         _refuse_long_traces(job, opened["cells"])
         run_id = job.resume or job.run_id or new_run_id(job.sweep.name)
         wait_s = _LOCK_WAIT_RESUMED_S if job.resume else 0.0
         with device_lock(home, opened["device"]["lock"], run_id, wait_s=wait_s):
             try:
-                return _sweep(job, home, run_id, opened, crew, compiler, progress, begun)
+                return _sweep(job, home, run_id, opened, crew, progress, begun)
             finally:
                 crew.dismiss()  # before the device is given free
     finally:
-        if compiler:
-            compiler.end()
         crew.dismiss()
 
 
@@ -78,28 +75,21 @@ def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:
 
 
 def _sweep(
-    job: Job,
-    home: Path,
-    run_id: str,
-    opened: dict[str, Any],
-    crew: Crew,
-    compiler: ahead.Ahead | None,
-    progress: Progress,
-    begun: float,
+    job: Job, home: Path, run_id: str, opened: dict[str, Any], crew: Crew, progress: Progress, begun: float
 ) -> RunFolder:
     cells = [cell_from_json(record) for record in opened["cells"]]
     folder = _folder(job, home, run_id, opened)
     with folder.lock():
         crew.log.write_to(folder.log_path)
         sweeping = Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress, begun)
-        sweeping.run(compiler, opened["device"]["id"])
+        sweeping.run(ahead=bool(opened.get("ahead")))
         crew.close()
     return folder
 
 
-def _open(crew: Crew) -> dict[str, Any]:
+def _open(crew: Crew, job: Job) -> dict[str, Any]:
     try:
-        return crew.open(plan=True)
+        return crew.open(plan=True, ahead=ahead.is_possible(job.device))
     except EOFError:
         raise SweepFailed(f"The worker does not start. {crew.describe_loss()}") from None
     except TimeoutError:

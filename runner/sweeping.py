@@ -11,7 +11,7 @@ from itertools import groupby
 
 from results.journal import JournalError, RunFolder, State
 from results.records import Measurement, Status, measurement_from_json
-from runner.ahead import Ahead
+from runner.ahead import compile_ahead
 from runner.cells import Cell, case_words, cell_to_json, utc_now, without_number
 from runner.costs import COMPILING, STARTS, TOTAL
 from runner.crew import OPEN_LIMIT_S, Crew
@@ -58,9 +58,9 @@ class Sweeping:
         self._step, self._deadline_s = "", OPEN_LIMIT_S
         self._current: str | None = None
 
-    def run(self, compiler: Ahead | None, device: str) -> None:
-        """Go through all cases, once the compiler has had its turn. Raises Cancelled, SweepFailed or JournalError, with
-        the state written."""
+    def run(self, *, ahead: bool) -> None:
+        """Go through all cases; `ahead`: the worker can compile before. Raises Cancelled, SweepFailed or JournalError,
+        with the state written."""
         try:
             self._recall()
             self._follow_crew()
@@ -68,8 +68,8 @@ class Sweeping:
             for cell in self._cells:
                 if cell.reason:
                     self._give_status([cell], Status.UNSUPPORTED, cell.reason)
-            if compiler:
-                self._compile_ahead(compiler, device)
+            if ahead:
+                self._compile_ahead()
             for _, cells in groupby(self._cells, key=lambda cell: cell.case):
                 self._finish_case(list(cells))
             self._current = None
@@ -101,21 +101,18 @@ class Sweeping:
         self._crew.stop = lambda: signalled() or self._folder.cancel_requested()
         self._crew.on_wait = lambda: self._write_state("running")  # a step that hangs must show as the current one
 
-    def _compile_ahead(self, compiler: Ahead, device: str) -> None:
-        """Before anything is measured; no process of it is left after this."""
+    def _compile_ahead(self) -> None:
+        """Before anything is measured."""
         begun = time.monotonic()
         ours = [cell for cell in self._cells if cell in self._left and cell.implementation in OURS]
-        if not ours or not device.startswith("cuda"):
-            compiler.end()
-            return
 
         def tell(done: int, found: int) -> None:
             self._current = f"compiling ahead, {done} of {found} kernels"
             self._progress.show(len(self._cells) - len(self._left), len(self._cells), self._current, self._eta())
             self._write_state("running")
 
-        said = compiler.compile(ours, device, self._crew.stop, tell)
-        self._crew.log.note(f"{utc_now()} {said}")
+        if ours:
+            self._crew.log.note(f"{utc_now()} {compile_ahead(self._crew, ours, tell)}")
         self._costs[COMPILING] += time.monotonic() - begun
 
     # one case

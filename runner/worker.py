@@ -7,19 +7,20 @@ supervisor knows which cell a crash or a hang belongs to. It dies with the super
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import signal
 import sys
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from results.records import Measurement, measurement_to_json
 from runner import sweeps
 from runner.cells import Cell, cell_from_json, cell_to_json
+from runner.parentage import die_with
 from runner.protocol import PROTOCOLS
 from runner.wire import Channel
 
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 EXIT_CONTEXT_BROKEN = 70
 
 
@@ -31,10 +32,12 @@ class Worker:
         self._message: dict[str, Any] = {}
         self._device: Any = None
         self._bench: Any = None
+        self._cells: list[Cell] = []
+        self._helper: Any = None
 
     def serve(self) -> None:
         """Answer until the other end closes the conversation or is gone."""
-        answers = {"open": self._open, "start": self._start, "case": self._case}
+        answers = {"open": self._open, "compile": self._compile, "start": self._start, "case": self._case}
         while True:
             try:
                 message = self._channel.receive()
@@ -52,13 +55,17 @@ class Worker:
 
         torch.backends.cuda.matmul.allow_tf32 = False  # float32 means IEEE
         torch.backends.cudnn.allow_tf32 = False
+        if message.get("ahead"):
+            self._fork_helper()
         try:
             self._device = devices.resolve(message["device"])
         except devices.UnknownDevice as error:
             self._channel.send({"event": "refused", "message": str(error)})
             return
         set_interpreter(self._device.type)
-        if self._device.type == "cuda":  # before anything is asked of "the" GPU: another may be another sweep's
+        if self._device.type != "cuda":
+            self._dismiss_helper()
+        else:  # before anything is asked of "the" GPU: another may be another sweep's
             torch.cuda.set_device(self._device.id)
         from runner import environment, plan
 
@@ -68,35 +75,64 @@ class Worker:
         except plan.UnknownImplementation as error:
             self._channel.send({"event": "refused", "message": str(error)})
             return
-        cells = (
-            plan.plan(sweep, self._device, PROTOCOLS[message["protocol"]], message["seed"]) if message["plan"] else []
-        )
+        if message["plan"]:
+            self._cells = plan.plan(sweep, self._device, PROTOCOLS[message["protocol"]], message["seed"])
         self._channel.send(
             {
                 "event": "opened",
                 "device": {"id": self._device.id, "lock": self._device.lock, "type": self._device.type},
                 "sweep": sweeps.to_json(sweep),
                 "environment": environment.describe(self._device),
-                "cells": [cell_to_json(cell) for cell in cells],
+                "cells": [cell_to_json(cell) for cell in self._cells],
+                "ahead": self._helper is not None,
             }
         )
-        if self._device.type == "cuda":
-            self._load()
 
-    def _load(self) -> None:
-        """What the first case would wait for otherwise; the supervisor is busy with the run's folder and compiling."""
+    def _fork_helper(self) -> None:
+        """While this process has torch, and CUDA is not set up yet."""
+        from runner.rehearsal import Helper
+
+        set_interpreter("cuda")
+        self._helper = Helper(self._channel)
+
+    def _compile(self, message: dict[str, Any]) -> None:
+        """Let the helper compile, and load meanwhile what the first case would wait for otherwise."""
+        self._helper.begin(self._device.id, message["cells"])
+        answer = {"event": "rehearsed", "kernels": None}
+        for said in self._helper.messages(meanwhile=self._loading()):
+            if said["event"] == "rehearsed":
+                answer = said
+                break
+            self._channel.send(said)
+        self._dismiss_helper()
+        self._channel.send(answer)
+
+    def _loading(self) -> Iterator[None]:
+        """What first calls would wait for otherwise, step by step: modules, then every library used once."""
         import torch.fx.experimental.symbolic_shapes  # noqa: F401 - the first torch.autograd.grad brings it, and sympy
 
         from runner import execute, latency, peaks, telemetry  # noqa: F401
+        from runner.rehearsal import rehearse, small_cells
+
+        yield
+        for cell in small_cells(self._cells):
+            rehearse([cell], self._device.id)
+            yield
+
+    def _dismiss_helper(self) -> None:
+        if self._helper:
+            self._helper.end()
+        self._helper = None
 
     def _start(self, message: dict[str, Any]) -> None:
-        """Warm the device up; from here on it is ours."""
+        """Measure the device's peaks; from here on it is ours."""
         import torch
 
         from runner import execute, latency, peaks
         from runner.energy import EnergyMeter, mark_on_gpu
         from runner.telemetry import Telemetry
 
+        self._dismiss_helper()
         measured, telemetry = peaks.Peaks(), Telemetry(self._device.uuid)
         stopwatches: dict[str, latency.Stopwatch] = {"eager": latency.EagerStopwatch()}
         if self._device.type == "cuda":
@@ -149,13 +185,6 @@ def set_interpreter(device_type: str) -> None:
         os.environ["TRITON_INTERPRET"] = "1"
 
 
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends, however that happens."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call above
-        sys.exit(0)
-
-
 def main() -> None:
     """Entry point of `python -m runner.worker`."""
     parser = argparse.ArgumentParser(prog="python -m runner.worker", description="Started by the supervisor only.")
@@ -164,6 +193,8 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
     die_with(arguments.parent)
+    # Of PyTorch, when a backward's first work in its thread is a matrix product: it sets the context up and goes on.
+    warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA context")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     Worker(Channel(arguments.read_fd, arguments.write_fd)).serve()
     sys.stdout.flush()

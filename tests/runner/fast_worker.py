@@ -3,7 +3,7 @@
 Every number follows from its measurement's id, so that a test knows what must be in the journal. Settings (JSON in
 ATTNBENCH_TEST_WORKER): `delay_s` before each number; `stuck_at` [implementation, mode, seqlen] never answers there;
 `dies_at`, likewise; `dies_on_start`; `costs` of each case; `peaks` and `gbs` as measured; `pids`, a file to which each
-worker adds its process id.
+worker adds its process id; `compiles`, how its compiling ahead ends: "well", "badly" or with its death.
 """
 
 import json
@@ -16,8 +16,8 @@ from pathlib import Path
 from results.records import Measurement, Status, measurement_to_json
 from runner import sweeps
 from runner.cells import cell_from_json, cell_to_json, ordered_cells
+from runner.parentage import die_with
 from runner.wire import Channel
-from runner.worker import die_with
 
 SETTINGS = json.loads(os.environ["ATTNBENCH_TEST_WORKER"])
 
@@ -52,6 +52,12 @@ def main() -> None:
         if message["do"] == "open":
             timings = message["sweep"]["timings"]
             channel.send(opened(message))
+        elif message["do"] == "compile":
+            channel.send({"event": "compiled", "done": 1, "found": len(message["cells"])})
+            if SETTINGS["compiles"] == "dies":
+                sys.exit(9)
+            kernels = 7 if SETTINGS["compiles"] == "well" else None
+            channel.send({"event": "rehearsed", "kernels": kernels, "seconds": 2.5, "failed": 0, "fault": None})
         elif message["do"] == "start":
             run_id = message["run_id"]
             channel.send({"event": "started", "tflops": SETTINGS.get("peaks", {}), "gbs": SETTINGS.get("gbs")})
@@ -73,6 +79,7 @@ def opened(message):
         "sweep": sweeps.to_json(sweep) | {"implementations": names},
         "environment": {"gpu_name": "Test GPU", "gpu_uuid": "test", "device_type": "cuda", "kernel_hash": "k"},
         "cells": [cell_to_json(cell) for cell in cells] if message["plan"] else [],
+        "ahead": "compiles" in SETTINGS,
     }
 
 

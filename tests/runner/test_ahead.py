@@ -1,85 +1,94 @@
-"""Compiling ahead helps if it can, and never holds a sweep up for long."""
+"""Compiling ahead helps if it can, and never fails a sweep."""
 
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from results.records import attention_case
+from results.records import Status, attention_case
 from runner import ahead
-from runner.ahead import Ahead
 from runner.cells import Cell
 from runner.job import Cancelled
 
 CASE = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="bfloat16", causal=True)
 CELLS = [Cell(CASE, "triton_fa2", "fwd")]
+COMPILED = {"event": "compiled", "done": 1, "found": 3}
 DONE = {"event": "rehearsed", "kernels": 3, "seconds": 7.25, "failed": 0, "fault": None}
 
 
-def helper(tmp_path: Path, body: str) -> tuple[str, ...]:
-    """A process in place of the one that compiles; `channel` and the first message are there."""
-    path = tmp_path / "helper.py"
-    lines = [
-        "import os, sys, threading",
-        f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})",
-        "from runner.wire import Channel",
-        "words = dict(zip(sys.argv[1::2], map(int, sys.argv[2::2])))",
-        "channel = Channel(words['--read-fd'], words['--write-fd'])",
-        "message = channel.receive()",
-        body,
-    ]
-    path.write_text("\n".join(lines))
-    return (sys.executable, str(path))
+class Crew:
+    """A worker that says what was prepared for it; an exception is what listening to it ends in."""
+
+    def __init__(self, *answers: dict | BaseException) -> None:
+        self.answers: Iterator[dict | BaseException] = iter(answers)
+        self.heard: list[dict] = []
+        self.killed = False
+
+    def send(self, message: dict) -> None:
+        self.heard.append(message)
+
+    def receive(self, deadline: float) -> dict:
+        answer = next(self.answers)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def describe_loss(self) -> str:
+        return "The worker ended with exit code 9."
+
+    def kill(self) -> None:
+        self.killed = True
 
 
-def compiled(command: tuple[str, ...], stop=lambda: False, tell=lambda done, found: None, limit_s: float = 60.0) -> str:
-    return Ahead(command, limit_s).compile(CELLS, "cuda:1", stop, tell)
-
-
-def test_it_says_what_it_did_and_tells_on_the_way(tmp_path) -> None:
-    told = []
-    body = f"""
-assert message["device"] == "cuda:1" and message["cells"][0]["implementation"] == "triton_fa2"
-channel.send({{"event": "compiled", "done": 1, "found": 3}})
-channel.send({DONE!r})"""
-    said = compiled(helper(tmp_path, body), tell=lambda done, found: told.append((done, found)))
+def test_it_says_what_it_did_and_tells_on_the_way() -> None:
+    crew, told = Crew(COMPILED, DONE), []
+    said = ahead.compile_ahead(crew, CELLS, lambda *numbers: told.append(numbers))
+    assert crew.heard[0]["do"] == "compile"
+    assert crew.heard[0]["cells"][0]["implementation"] == "triton_fa2"
     assert said.startswith("Compiled 3 kernels ahead in ")
     assert said.endswith(" s, 7.2 s of work side by side.")
     assert told == [(1, 3)]
 
 
-def test_kernels_that_could_not_be_compiled_are_named(tmp_path) -> None:
-    said = compiled(helper(tmp_path, f"channel.send({DONE | {'failed': 2, 'fault': 'ValueError: bad tile'}!r})"))
-    assert said.endswith("2 could not be: ValueError: bad tile")
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (DONE | {"failed": 2, "fault": "ValueError: bad tile"}, "2 could not be: ValueError: bad tile"),
+        (DONE | {"kernels": None}, "the process for it came to an end"),
+        (EOFError(), "Nothing was compiled ahead. The worker ended with exit code 9."),
+        (TimeoutError(), "Compiling ahead was given up after 60 s without progress."),
+    ],
+)
+def test_whatever_goes_wrong_is_a_sentence(answer, sentence) -> None:
+    crew = Crew(answer)
+    assert sentence in ahead.compile_ahead(crew, CELLS, lambda *numbers: None)
+    assert crew.killed == isinstance(answer, TimeoutError)
 
 
-def test_a_crash_is_a_sentence(tmp_path) -> None:
-    said = compiled(helper(tmp_path, "print('no more memory', flush=True); os._exit(9)"))
-    assert said.startswith("Nothing was compiled ahead")
-    assert "exit code 9; its last words: no more memory" in said
-
-
-def test_a_hang_is_given_up_and_killed(tmp_path) -> None:
-    file = tmp_path / "pid"
-    body = f"open({str(file)!r}, 'w').write(str(os.getpid())); threading.Event().wait()"
-    assert compiled(helper(tmp_path, body), limit_s=3.0) == "Compiling ahead was given up after 3 s."
-    assert not Path(f"/proc/{file.read_text()}").exists()
-
-
-def test_who_cancels_waits_for_nothing(tmp_path) -> None:
+def test_who_cancels_waits_for_nothing() -> None:
     with pytest.raises(Cancelled):
-        compiled(helper(tmp_path, "threading.Event().wait()"), stop=lambda: True)
+        ahead.compile_ahead(Crew(Cancelled()), CELLS, lambda *numbers: None)
 
 
-def test_it_begins_only_where_there_is_a_gpu_and_triton(monkeypatch, tmp_path) -> None:
-    begun = []
-    monkeypatch.setattr(ahead, "Ahead", begun.append)
-    monkeypatch.setattr(ahead, "_GPU_FILES", (str(tmp_path / "none"),))
-    assert ahead.begin(None) is None
-    monkeypatch.setattr(ahead, "_GPU_FILES", (str(tmp_path),))
-    assert ahead.begin("cpu") is None
-    monkeypatch.setattr(ahead.importlib.util, "find_spec", lambda name: None)
-    assert ahead.begin("cuda:0") is None
+def test_it_is_possible_where_there_is_a_gpu_and_triton(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(ahead.importlib.util, "find_spec", lambda name: name)
-    ahead.begin(None)
-    assert begun == [ahead.COMMAND]
+    monkeypatch.setattr(ahead, "_GPU_FILES", (str(tmp_path / "none"),))
+    assert not ahead.is_possible(None)
+    monkeypatch.setattr(ahead, "_GPU_FILES", (str(tmp_path),))
+    assert ahead.is_possible(None) and ahead.is_possible("cuda:1")
+    assert not ahead.is_possible("cpu")
+    monkeypatch.setattr(ahead.importlib.util, "find_spec", lambda name: None)
+    assert not ahead.is_possible("cuda:1")
+
+
+@pytest.mark.parametrize(
+    ("compiles", "sentence"),
+    [("well", "Compiled 7 kernels ahead"), ("badly", "Nothing was compiled"), ("dies", "ended with exit code 9")],
+)
+def test_a_sweep_goes_on_whatever_became_of_it(runner, compiles, sentence) -> None:
+    runner.use("fast_worker", compiles=compiles)
+    done = runner("run", "quick", "--set", "seqlen=128", "--implementations", "torch_naive,triton_fa2")
+    assert done.returncode == 0, done.stderr
+    folder = runner.folder()
+    assert sentence in folder.log_path.read_text()
+    assert {m.status for m in folder.read()[0]} == {Status.OK}
+    assert folder.read_state().costs["compiling"] >= 0

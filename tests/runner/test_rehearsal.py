@@ -13,7 +13,7 @@ from kernels import registry
 from kernels.attention.torch_naive import attention as naive
 from results.records import attention_case
 from runner.cells import Cell
-from runner.rehearsal import processes, rehearse
+from runner.rehearsal import processes, rehearse, small_cells
 
 GIB = 1 << 30
 ROOT = Path(__file__).parents[2]
@@ -59,6 +59,18 @@ def test_each_pass_that_is_wanted_is_called_once_a_case_and_a_fault_stops_nothin
     calls.clear()
     rehearse(cells(("plain", "fwd")), "cpu")
     assert [call[1:] for call in calls] == [(8, False), (16, False)]
+
+
+def test_libraries_are_loaded_by_a_small_problem_for_each_dtype_and_head_dim() -> None:
+    planned = cells(
+        ("torch_sdpa_auto", "fwd"), ("torch_sdpa_auto", "bwd"), ("triton_fa2", "fwd"), ("torch_naive", "fwd")
+    )
+    planned.append(Cell(planned[0].case, "torch_sdpa_cudnn", "fwd", reason="no float32"))
+    found = small_cells(planned)
+    assert [(cell.implementation, cell.case.dtype, cell.case.head_dim, cell.case.seqlen_q) for cell in found] == [
+        ("torch_sdpa_auto", "float32", 16, 64),
+        ("torch_naive", "float32", 16, 64),
+    ]
 
 
 KERNEL = """
@@ -124,3 +136,46 @@ def test_what_is_compiled_elsewhere_is_what_a_launch_looks_for(tmp_path) -> None
     # A stride of 1 is another kernel, and so is another block; another length that 16 does not divide is not.
     assert found == "3 [[128], [1, 128], [256]] []"
     assert hits == "[True, True, False]"
+
+
+HELPER = """
+import os, sys
+from runner import rehearsal
+from runner.wire import Channel
+
+def serve(channel, pool):
+    assert channel.receive() == {"device": "cuda:1", "cells": []}
+    channel.send({"event": "compiled", "pids": [os.getpid(), pool.submit(os.getpid).result()]})
+    if sys.argv[1] == "fails":
+        raise RuntimeError("no GPU for the helper")
+    channel.send({"event": "rehearsed"})
+    pool.submit(__import__("threading").Event().wait).result()
+
+rehearsal._serve = serve
+helper = rehearsal.Helper(Channel(*os.pipe()))
+helper.begin("cuda:1", [])
+events, steps = [], iter(range(3))
+for message in helper.messages(steps):
+    pids = message.get("pids", []) or pids
+    events.append(message["event"])
+    if message["event"] == "rehearsed":
+        break
+helper.end()
+helper.end()
+assert next(steps, "taken") == "taken"
+print(events, os.getpid() in pids, *pids)
+"""
+
+
+@pytest.mark.parametrize(("how", "events"), [("works", ["compiled", "rehearsed"]), ("fails", ["compiled"])])
+def test_the_helper_is_a_child_that_leaves_nothing_behind(tmp_path, wait_for, how, events) -> None:
+    (tmp_path / "script.py").write_text(HELPER)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(tmp_path / "script.py"), how]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert answer.returncode == 0, answer.stderr
+    *said, first, second = answer.stdout.split()
+    assert " ".join(said) == f"{events} False"
+    assert ("no GPU for the helper" in answer.stderr) == (how == "fails")
+    for pid in (first, second):
+        wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"the end of process {pid}")
