@@ -226,13 +226,15 @@ def _machine(side: Side) -> dict[str, float | None]:
 
 
 def _means(cells: Sequence[Cell], tried: Counter) -> Iterable[Mean]:
-    keys = sorted(tried, key=lambda key: tuple(part or "" for part in key))
+    """Device time leads; an implementation and mode that the sides do not share has no mean of its own."""
+    keys = sorted(tried, key=lambda key: (key[0] == HOST_TIMING, *(part or "" for part in key)))
     for timing in dict.fromkeys(key[0] for key in keys):
         of_timing = [key for key in keys if key[0] == timing]
         yield _mean(timing, None, None, [c for c in cells if c.timing == timing], sum(tried[key] for key in of_timing))
         for key in of_timing if len(of_timing) > 1 else ():
             chosen = [c for c in cells if (c.timing, c.implementation, c.mode) == key]
-            yield _mean(*key, chosen, tried[key])
+            if chosen:
+                yield _mean(*key, chosen, tried[key])
 
 
 def _mean(timing: str | None, name: str | None, mode: str | None, cells: Sequence[Cell], tried: int) -> Mean:

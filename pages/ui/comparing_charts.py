@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -80,11 +82,14 @@ def devices(table: pd.DataFrame, column: str, label: str) -> go.Figure:
 
 
 def _ticks(values: pd.Series, marks: list[float], unit: str = "") -> dict[str, list]:
-    """The marks that the values reach, and one more on either side."""
+    """The marks from the last below the values to the first above them, and an axis over at least two of them."""
     low, high = values.min(), values.max()
-    inside = [place for place, mark in enumerate(marks) if low <= mark <= high] or [0]
-    shown = marks[max(0, inside[0] - 1) : inside[-1] + 2]
-    return {"tickvals": shown, "ticktext": [f"{mark:g}{unit}" for mark in shown]}
+    below = [place for place, mark in enumerate(marks) if mark < low] or [0]
+    above = [place for place, mark in enumerate(marks) if mark > high] or [len(marks) - 1]
+    shown = marks[below[-1] : above[0] + 1]
+    ticks = {"tickvals": shown, "ticktext": [f"{mark:g}{unit}" for mark in shown]}
+    alone = {"range": [math.log10(shown[0]), math.log10(shown[-1])]} if low == high else {}
+    return ticks | alone
 
 
 def _hover(row: dict) -> str:

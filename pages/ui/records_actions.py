@@ -27,7 +27,7 @@ _OUTCOME = "runs_outcome"
 
 
 def downloads(run_id: str) -> None:
-    """Every number of the run with its environment; CSV and JSON can be uploaded again, Markdown is for reading."""
+    """Every number of the run with its environment, and what each form keeps."""
     with st.container(horizontal=True):
         for label, (form, mime) in FORMS.items():
             st.download_button(
@@ -39,6 +39,10 @@ def downloads(run_id: str) -> None:
                 icon=":material/download:",
                 key=f"run_{form}",
             )
+    st.caption(
+        "CSV and JSON hold everything and can be uploaded to another attnbench. Markdown can be too, but leaves out "
+        "samples, rounds and the sweep. Parquet is for other tools; an upload does not take it."
+    )
 
 
 def again(run: Mapping[str, Any]) -> None:

@@ -22,4 +22,5 @@ def downloads(chosen: Filters) -> None:
             on_click="ignore",
             icon=":material/article:",
             key=f"view_{ending}",
+            help="For reading: numbers are rounded and samples left out. CSV and JSON of whole runs are on Runs.",
         )

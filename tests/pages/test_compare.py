@@ -1,8 +1,11 @@
+import math
 import random
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
+from pages.ui import comparing_charts
 from results import journal
 from results.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
@@ -122,3 +125,12 @@ def test_gpus_without_an_implementation_in_common_say_so(page, home):
     assert "no implementation in common" in shown(page)
     page.multiselect(key="gpus").set_value([]).run()
     assert "Choose at least two GPUs" in shown(page)
+
+
+def test_a_single_cell_still_has_axes_with_numbers():
+    one = pd.DataFrame([{"verdict": "SAME", "speedup": 0.996, "low": 0.99, "high": 1.0, "first_ms": 0.61}])
+    one = one.assign(implementation="x", mode="fwd", seqlen=128, head_dim=64, dtype="float16")
+    figure = comparing_charts.speedups(one)
+    for axis, value in ((figure.layout.xaxis, 0.61), (figure.layout.yaxis, 0.996)):
+        assert axis.tickvals[0] < value < axis.tickvals[-1]
+        assert axis.range[0] < math.log10(value) < axis.range[1]

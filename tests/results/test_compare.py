@@ -288,9 +288,15 @@ def test_a_mean_never_mixes_timings_and_says_its_coverage():
     before = [sampled(1.0), sampled(4.0, timing="eager"), sampled(1.0, case=LONG)]
     after = [sampled(0.5), sampled(4.0, timing="eager")]
     found = compare(Side(RUN, before), Side(RUN, after))
-    assert [(m.timing, m.compared, m.tried) for m in found.means] == [("eager", 1, 1), ("kernel", 1, 2)]
-    assert [m.speedup for m in found.means] == pytest.approx([1.0, 2.0])
+    assert [(m.timing, m.compared, m.tried) for m in found.means] == [("kernel", 1, 2), ("eager", 1, 1)]
+    assert [m.speedup for m in found.means] == pytest.approx([2.0, 1.0])
     assert (found.only_first, found.only_second) == (1, 0)
+
+
+def test_what_only_one_side_has_tried_counts_in_the_coverage_and_has_no_mean_of_its_own():
+    before = [sampled(1.0), sampled(1.0, implementation="gone"), sampled(1.0, implementation="gone", mode="bwd")]
+    found = compare(Side(RUN, before), Side(replace(RUN, run_id="r2"), [sampled(0.5)]))
+    assert [(m.implementation, m.compared, m.tried) for m in found.means] == [(None, 1, 3), ("x", 1, 1)]
 
 
 def test_what_changed_between_the_runs_is_listed_and_what_nobody_recorded_too():
