@@ -138,6 +138,79 @@ def test_what_is_compiled_elsewhere_is_what_a_launch_looks_for(tmp_path) -> None
     assert hits == "[True, True, False]"
 
 
+# A worker's sweep of one implementation, with a chip that is not there: its launches would fail.
+SWEEP = """
+import os, triton, torch
+from types import SimpleNamespace
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+class Chip:
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda device: 0)
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+
+class Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v):
+        double[(1,)](q, q.shape[2], q.stride(2), 64)
+        return q + k + v
+
+    @staticmethod
+    def backward(ctx, dout):
+        double[(1,)](dout, dout.shape[2], dout.stride(2), 128)
+        return dout, dout, dout
+
+def attention(q, k, v, **mask):
+    if q.shape[3] == 32:
+        raise RuntimeError("this shape does not fit")
+    return Attention.apply(q, k, v)
+
+driver.set_active(Chip())
+from double import double
+from kernels import registry
+from runner import cells, rehearsal
+from runner.wire import Channel
+from results.records import attention_case
+
+registry.get = lambda name: SimpleNamespace(attention=attention)
+torch.cuda.set_device = lambda device: None
+one = dict(batch=1, num_heads=1, seqlen=48, dtype="float32", causal=True)
+planned = [
+    cells.cell_to_json(cells.Cell(attention_case(head_dim=head_dim, **one), "ours", mode))
+    for head_dim in (16, 32) for mode in ("fwd", "bwd")
+]
+helper = rehearsal.Helper(Channel(*os.pipe()))
+helper.begin("cpu", planned)
+said = []
+for message in helper.messages(iter(())):
+    said.append(message)
+    if message["event"] == "rehearsed":
+        break
+helper.end()
+hits = []
+triton.knobs.compilation.listener = lambda cache_hit, **facts: hits.append(cache_hit)
+x = torch.zeros(1, 1, 48, 16)
+double.warmup(x, 48, 16, 64, grid=(1,))
+double.warmup(x, 48, 16, 128, grid=(1,))
+print([message["event"] for message in said], said[-1]["kernels"], said[-1]["failed"], hits)
+"""
+
+
+def test_the_helper_finds_and_compiles_what_a_sweep_will_launch(tmp_path) -> None:
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("a real chip is there; sweeps on it show the same")
+    (tmp_path / "double.py").write_text(KERNEL)
+    (tmp_path / "script.py").write_text(SWEEP)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": f"{tmp_path}:{ROOT}", "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, str(tmp_path / "script.py")]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.strip() == "['compiled', 'compiled', 'rehearsed'] 2 0 [True, True]", answer.stderr
+
+
 HELPER = """
 import os, sys
 from runner import rehearsal
