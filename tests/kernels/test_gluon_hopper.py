@@ -15,6 +15,7 @@ import torch
 
 from kernels import reference, registry
 from kernels.attention import gluon_hopper, torch_naive
+from kernels.attention.gluon_hopper import tuning
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
@@ -142,6 +143,33 @@ class TestOnHopper:
             assert relative_error(again["dq"], first["dq"].double()) < ROUNDING[problem.dtype]  # summed in any order
         assert_within_budget(problem)
 
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(700, 700), (513, 513), (129, 1024)])
+    def test_consumers_without_rows_hold_up_no_later_tile(
+        self, seqlen_q: int, seqlen_k: int, head_dim: int, causal: bool
+    ) -> None:
+        problem = Problem(seqlen_q, seqlen_k, head_dim, causal, num_heads=80, num_kv_heads=40)
+        q, k, v, _ = problem.tensors()
+        wanted = reference.attention(q, k, v, causal=causal).out
+        assert relative_error(gluon_hopper.attention(q, k, v, causal=causal), wanted) < 4 * ROUNDING[problem.dtype]
+
+    @pytest.mark.parametrize("mask", [{}, {"causal": True}, {"causal": True, "window_size": 129}])
+    @pytest.mark.parametrize("head_dim", [40, 64, 128, 256])
+    def test_gradients_are_the_same_bits_where_pytorch_is_told_to_be_deterministic(
+        self, head_dim: int, mask: dict, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        problem = Problem(700, 900, head_dim, **mask, num_heads=16, num_kv_heads=8)
+        tensors = problem.tensors()
+        wanted = reference.gradients(*tensors, **problem.options)
+        monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+        first = results_of(gluon_hopper.attention, tensors, **problem.options)
+        for _ in range(5):
+            again = results_of(gluon_hopper.attention, tensors, **problem.options)
+            assert all(torch.equal(first[name], again[name]) for name in first)
+        errors = {name: relative_error(value, getattr(wanted, name)) for name, value in first.items()}
+        assert max(errors.values()) < 6 * ROUNDING[problem.dtype], errors
+
     def test_logsumexp_has_the_meaning_that_the_backward_expects(self) -> None:
         from kernels.attention.gluon_hopper.plan import plan_of
 
@@ -150,6 +178,31 @@ class TestOnHopper:
         wanted = reference.attention(q, k, v, causal=True).lse / math.log(2)
         assert torch.all(lse[:, :, :100] == math.inf)  # rows that see no key
         torch.testing.assert_close(lse[:, :, 100:].double(), wanted[:, :, 100:], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("seqlen", "head_dim", "group_size", "n_heads", "rows", "together"),
+    [
+        (512, 128, 1, 512, 128, 64),  # 264 tiles are two rounds; 8 equal groups
+        (4096, 64, 1, 128, 256, 16),
+        (16384, 256, 1, 8, 128, 2),
+        (65536, 256, 1, 4, 128, 1),  # more than two rounds: one head
+        (2048, 256, 1, 64, 64, 8),  # two rounds take no more
+        (300, 64, 1, 5, 256, 5),  # fewer than two rounds
+    ],
+)
+def test_as_many_heads_are_worked_on_at_a_time_as_two_rounds_of_tiles_take(
+    seqlen: int, head_dim: int, group_size: int, n_heads: int, rows: int, together: int
+) -> None:
+    n_m = -(-seqlen // rows)
+    programs = min(132, n_m * n_heads)
+    assert tuning.heads_together(seqlen, head_dim, group_size, n_heads, n_m, programs) == together
+
+
+@pytest.mark.parametrize(("head_dim", "direct"), [(64, True), (40, False), (256, True), (192, False)])
+def test_lanes_store_the_output_only_of_whole_rows(head_dim: int, direct: bool) -> None:
+    size = tuning.padded_head_dim(head_dim)
+    assert tuning.forward_tiles(size, head_dim, 4096, True, False).direct == direct
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +218,7 @@ def reports() -> list[dict]:
 
 
 def test_every_kernel_fits_the_shared_memory_of_a_block(reports: list[dict]) -> None:
-    assert len(reports) == 7
+    assert len(reports) == 13
     limit = 232448  # CUDA C++ Programming Guide, compute capability 9.0
     assert [report for report in reports if report["shared_bytes"] > limit] == []
 

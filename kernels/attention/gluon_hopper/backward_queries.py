@@ -1,4 +1,4 @@
-"""dQ for head_dim 256: two consumers of 64 queries each walk over the keys (see backward_wide.py for why)."""
+"""dQ alone: two consumers of 64 queries each walk over the keys (see backward_wide.py for why)."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -65,7 +65,7 @@ def _step(consumer: gl.constexpr, count, total, j, p, dp, dq, lse, delta, memory
     operand: gl.constexpr = gl.DotOperandLayout(0, dq.type.layout, 2)
     slot = count % K_SLOTS
     if MASKED:
-        p = hide_keys(p, 0.0, j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW, True)
+        p = hide_keys(p, 0.0, j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
     ds = gl.convert_layout((p.to(gl.float32) * (dp - delta[:, None])).to(dtype), operand, assert_trivial=True)
     dq_token = warpgroup_mma(ds, k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]), dq, is_async=True)
     count += 1

@@ -1,6 +1,6 @@
-"""The backward for head_dim 256, as two kernels: dK and dV of 64 keys, and dQ of 128 queries.
+"""The backward as two kernels, for head_dim 256 and for the same bits on every run: dK and dV, and dQ of 128 queries.
 
-At this width dK and dV of 64 keys fill the registers of two warpgroups, so one kernel for all three would add every
+At head_dim 256 dK and dV of 64 keys fill the registers of two warpgroups, so one kernel for all three would add every
 score's part of dQ to memory at 4 bytes x 256 / 64: measured, that is bound by the additions (NOTES.md, step 3). Two
 kernels do seven products for five, add nothing to memory, and give the same bits on every run.
 """
@@ -129,7 +129,7 @@ def wide_keys_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc
                      seqlen_q, seqlen_k, padded_q, n_m, window, scale, softmax_scale,
                      BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
                      CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """dK and dV of 64 keys; arguments as of `backward_kernel`."""
+    """dK and dV of BLOCK_N keys; arguments as of `backward_kernel`."""
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
     do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)

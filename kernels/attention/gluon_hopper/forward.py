@@ -1,6 +1,6 @@
-"""The warp-specialised forward: one producer warpgroup feeds two or three consumers of 64 query rows each.
+"""The warp-specialised forward: one producer warpgroup feeds two or four consumers of 64 query rows each.
 
-The structure is FlashAttention-3's (arXiv 2407.08608): persistent programs, the consumers take turns on the tensor
+The structure is FlashAttention-3's (arXiv 2407.08608): persistent programs, two consumers take turns on the tensor
 cores, and the product with the keys of one block runs while the softmax of the block before it is computed. Key
 blocks are walked from the right, so that masks are needed first (the diagonal, the tail) and, with a window, last.
 """
@@ -15,43 +15,18 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.masks import hide_keys, key_blocks
-from kernels.attention.gluon_hopper.order import rounds, tile, work
-from kernels.attention.gluon_hopper.shim import hold_before_wait, tma_load, tma_store, turn_give, turn_wait
+from kernels.attention.gluon_hopper.loading import load_tiles
+from kernels.attention.gluon_hopper.masks import hide_keys
+from kernels.attention.gluon_hopper.order import rounds, work
+from kernels.attention.gluon_hopper.output import store_rows
+from kernels.attention.gluon_hopper.shim import (
+    hold_before_wait,
+    rescale,
+    tma_store,
+    turn_give,
+    turn_wait,
+)
 from kernels.attention.gluon_hopper.softmax import first_softmax, softmax
-
-
-@gluon.jit
-def _producer(q_desc, k_desc, v_desc, memory, sizes,
-              ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CONSUMERS: gl.constexpr, Q_SLOTS: gl.constexpr,
-              KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
-    q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
-    n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
-    count = 0
-    for turn in range(rounds(n_tiles)):
-        m, head = tile(turn, n_m, n_heads, heads_together, CAUSAL and not WINDOW)
-        batch = head // num_heads
-        h = head - batch * num_heads
-        h_kv = h // group_size
-        low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
-        q_slot = turn % Q_SLOTS
-        q_phase = (turn // Q_SLOTS) & 1
-        for c in gl.static_range(CONSUMERS):
-            q_bar = q_full.index(c * Q_SLOTS + q_slot)
-            mbarrier.wait(q_empty.index(c * Q_SLOTS + q_slot), q_phase ^ 1)
-            mbarrier.expect(q_bar, q_desc.block_type.nbytes)
-            tma_load(q_desc, [batch, h, (m * CONSUMERS + c) * ROWS, 0], q_bar, q_s.index(c * Q_SLOTS + q_slot))
-        for i in range(low, high):
-            j = high - 1 - (i - low)
-            slot = count % KV_SLOTS
-            phase = (count // KV_SLOTS) & 1
-            mbarrier.wait(k_empty.index(slot), phase ^ 1)
-            mbarrier.expect(k_full.index(slot), k_desc.block_type.nbytes)
-            tma_load(k_desc, [batch, h_kv, j * BLOCK_N, 0], k_full.index(slot), k_s.index(slot))
-            mbarrier.wait(v_empty.index(slot), phase ^ 1)
-            mbarrier.expect(v_full.index(slot), v_desc.block_type.nbytes)
-            tma_load(v_desc, [batch, h_kv, j * BLOCK_N, 0], v_full.index(slot), v_s.index(slot))
-            count += 1
 
 
 @gluon.jit
@@ -73,10 +48,10 @@ def _first_scores(consumer: gl.constexpr, turn, turns, count, memory, ROWS: gl.c
 
 
 @gluon.jit
-def _block(consumer: gl.constexpr, j, count, q, p, out, m_i, l_i, memory, diagonal, seqlen_k, window, scale,
-           ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, KV_SLOTS: gl.constexpr,
+def _block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k, window,
+           scale, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, KV_SLOTS: gl.constexpr,
            CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr, MASKED: gl.constexpr,
-           LANES: gl.constexpr):  # fmt: skip
+           DIRECT: gl.constexpr):  # fmt: skip
     """Scores of key block j while the weights of the block before it meet their values."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
@@ -99,13 +74,16 @@ def _block(consumer: gl.constexpr, j, count, q, p, out, m_i, l_i, memory, diagon
         turn_give(1 - consumer)
     s = warpgroup_mma_wait(1, deps=(s_token,))
     mbarrier.arrive(k_empty.index(slot), count=1)
+    if DIRECT:  # noqa: SIM102 - decided at compile time
+        if j == low:  # the last product of these queries
+            mbarrier.arrive(q_done, count=1)
     if MASKED:
-        s = hide_keys(s, -float("inf"), j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW, LANES)
-    p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED, LANES)
+        s = hide_keys(s, -float("inf"), j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
+    p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
     l_i = hold_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
     mbarrier.arrive(v_empty.index(last), count=1)
-    out = out * gl.convert_layout(alpha, gl.SliceLayout(1, out_layout))[:, None]
+    out = rescale(out, gl.convert_layout(alpha, gl.SliceLayout(1, out_layout))[:, None])
     return count, p_new, out, m_i, l_i
 
 
@@ -137,10 +115,10 @@ def _pass_values_and_next_keys(count, memory, KV_SLOTS: gl.constexpr):
 
 
 @gluon.jit
-def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
+def _consumer(consumer: gl.constexpr, target, lse, memory, sizes, scale,
               ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
               Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
-              TURNS: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+              TURNS: gl.constexpr, MASKED: gl.constexpr, DIRECT: gl.constexpr):  # fmt: skip
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
     dtype: gl.constexpr = q_s.dtype
@@ -148,7 +126,6 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
     out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, out_layout, 2)
     row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
-    LANES: gl.constexpr = CONSUMERS == 2  # three have 160 registers a thread and would spill
     if TURNS and consumer == 1:
         turn_give(0)
     turns = rounds(n_tiles)
@@ -168,11 +145,18 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
         diagonal = row + seqlen_k - seqlen_q
         q_slot = consumer * Q_SLOTS + turn % Q_SLOTS
         q = q_s.index(q_slot).reshape([ROWS, HEAD_DIM])
+        q_done = q_empty.index(q_slot)
+        if DIRECT:
+            only = high - 1 == low
+            if not TURNS:
+                only = only | (row >= seqlen_q)
+            if only:  # one block, or none of ours: no product with these queries follows
+                mbarrier.arrive(q_done, count=1)
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, out_layout)
         if MASKED:
-            s = hide_keys(s, -float("inf"), (high - 1) * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW, LANES)
-        p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, MASKED, LANES)
-        if Q_SLOTS > 1:  # noqa: SIM102 - decided at compile time
+            s = hide_keys(s, -float("inf"), (high - 1) * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
+        p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, MASKED)
+        if Q_SLOTS > 1 and not DIRECT:  # noqa: SIM102 - decided at compile time
             if turn > 0:  # the output of the tile before has left its slot by now
                 tma.store_wait(0)
                 mbarrier.arrive(q_empty.index(consumer * Q_SLOTS + (turn - 1) % Q_SLOTS), count=1)
@@ -184,17 +168,19 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
         if CAUSAL or WINDOW:
             for i in range(right, high - 1):
                 count, p, out, m_i, l_i = _block(
-                    consumer, high - 2 - (i - right), count, q, p, out, m_i, l_i, memory, diagonal, seqlen_k, window,
-                    scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True, LANES)  # fmt: skip
+                    consumer, high - 2 - (i - right), low, count, q, q_done, p, out, m_i, l_i, memory, diagonal,
+                    seqlen_k, window, scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True,
+                    DIRECT)  # fmt: skip
         for i in range(left, right):
             count, p, out, m_i, l_i = _block(
-                consumer, right - 1 - (i - left), count, q, p, out, m_i, l_i, memory, diagonal, seqlen_k, window,
-                scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, False, LANES)  # fmt: skip
+                consumer, right - 1 - (i - left), low, count, q, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k,
+                window, scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, False, DIRECT)  # fmt: skip
         if WINDOW:
             for i in range(low, left):
                 count, p, out, m_i, l_i = _block(
-                    consumer, left - 1 - (i - low), count, q, p, out, m_i, l_i, memory, diagonal, seqlen_k, window,
-                    scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True, LANES)  # fmt: skip
+                    consumer, left - 1 - (i - low), low, count, q, q_done, p, out, m_i, l_i, memory, diagonal,
+                    seqlen_k, window, scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True,
+                    DIRECT)  # fmt: skip
         slot = count % KV_SLOTS
         mbarrier.wait(v_full.index(slot), (count // KV_SLOTS) & 1)
         count += 1
@@ -223,8 +209,7 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
         if TURNS:
             turn_give(1 - consumer)
         rows = this_row + gl.arange(0, ROWS, row_layout)
-        if LANES:
-            l_i = gl.convert_layout(gl.sum(l_i, 1), row_layout)
+        l_i = gl.convert_layout(gl.sum(l_i, 1), row_layout)
         log_sum = gl.where(l_i == 0.0, float("inf"), m_i + gl.log2(l_i))  # +inf: no key was seen, no weight later
         gl.store(lse + this_head.to(gl.int64) * seqlen_q + rows, log_sum, mask=rows < seqlen_q)
         inverse = 1.0 / gl.where(l_i == 0.0, 1.0, l_i)
@@ -234,13 +219,21 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
             out, p = warpgroup_mma_wait(0, deps=(out_token, p))
         mbarrier.arrive(v_empty.index(slot), count=1)
         out = out * gl.convert_layout(inverse, gl.SliceLayout(1, out_layout))[:, None]
-        q.store(out.to(dtype))  # the queries have been read: their slot takes the output to the copy engine
-        fence_async_shared()
         batch = this_head // num_heads
-        tma_store(out_desc, [batch, this_head - batch * num_heads, this_row, 0], q_s.index(q_slot))
+        if DIRECT:
+            store_rows(target, out.to(dtype), batch, this_head - batch * num_heads, this_row, seqlen_q)
+        else:
+            q.store(out.to(dtype))  # the queries have been read: their slot takes the output to the copy engine
+            fence_async_shared()
+            tma_store(target[0], [batch, this_head - batch * num_heads, this_row, 0], q_s.index(q_slot))
         if Q_SLOTS == 1:
-            tma.store_wait(0)
-            mbarrier.arrive(q_empty.index(q_slot), count=1)
+            if not DIRECT:
+                tma.store_wait(0)
+                mbarrier.arrive(q_empty.index(q_slot), count=1)
+            if not TURNS:  # noqa: SIM102
+                if turn + 1 < turns:
+                    for _i in range(skipped):
+                        count = _pass_on(count, memory, KV_SLOTS)
             s_token = _first_scores(
                 consumer, turn + 1, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS,
                 not TURNS or Q_SLOTS == 1)  # fmt: skip
@@ -250,13 +243,17 @@ def _consumer(consumer: gl.constexpr, out_desc, lse, memory, sizes, scale,
 
 
 @gluon.jit(do_not_specialize=["n_tiles", "n_m", "num_heads", "n_heads", "group_size", "heads_together",
-                              "seqlen_q", "seqlen_k", "window"])  # fmt: skip
-def forward_kernel(q_desc, k_desc, v_desc, out_desc, lse, n_tiles, n_m, num_heads, n_heads, group_size, heads_together,
-                   seqlen_q, seqlen_k, window, scale,
+                              "seqlen_q", "seqlen_k", "window", "out_b", "out_h", "out_m"])  # fmt: skip
+def forward_kernel(q_desc, k_desc, v_desc, out, lse, n_tiles, n_m, num_heads, n_heads, group_size, heads_together,
+                   seqlen_q, seqlen_k, window, scale, out_b, out_h, out_m,
                    ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
                    Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
-                   TURNS: gl.constexpr, MASKED: gl.constexpr, REGISTERS: gl.constexpr):  # fmt: skip
-    """Attention of all query tiles; `scale` is softmax_scale x log2(e), `n_heads` batch x num_heads."""
+                   TURNS: gl.constexpr, MASKED: gl.constexpr, REGISTERS: gl.constexpr,
+                   DIRECT: gl.constexpr):  # fmt: skip
+    """Attention of all query tiles; `scale` is softmax_scale x log2(e), `n_heads` batch x num_heads.
+
+    `out` is a descriptor, or with `DIRECT` an address; `out_b`, `out_h` and `out_m` are its strides in eights.
+    """
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [CONSUMERS * Q_SLOTS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [KV_SLOTS, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
@@ -278,24 +275,27 @@ def forward_kernel(q_desc, k_desc, v_desc, out_desc, lse, n_tiles, n_m, num_head
         mbarrier.init(v_empty.index(i), count=CONSUMERS)
     memory = (q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty)
     sizes = (n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window)
+    target = (out, out_b, out_h, out_m)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     if CONSUMERS == 2:
         gl.warp_specialize([
-            (_producer, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
-                         WINDOW)),
-            (_consumer, (0, out_desc, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS,
-                         KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED)),
-            (_consumer, (1, out_desc, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS,
-                         KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED)),
+            (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
+                         WINDOW, TURNS)),
+            (_consumer, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+            (_consumer, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
         ], [4, 4], [REGISTERS, REGISTERS])  # fmt: skip
     else:
         gl.warp_specialize([
-            (_producer, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
-                         WINDOW)),
-            (_consumer, (0, out_desc, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS,
-                         KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED)),
-            (_consumer, (1, out_desc, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS,
-                         KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED)),
-            (_consumer, (2, out_desc, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS,
-                         KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED)),
-        ], [4, 4, 4], [REGISTERS, REGISTERS, REGISTERS])  # fmt: skip
+            (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
+                         WINDOW, TURNS)),
+            (_consumer, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+            (_consumer, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+            (_consumer, (2, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+            (_consumer, (3, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+        ], [4, 4, 4, 4], [REGISTERS, REGISTERS, REGISTERS, REGISTERS])  # fmt: skip

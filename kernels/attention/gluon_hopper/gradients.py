@@ -1,4 +1,7 @@
-"""The launches of a backward: up to head_dim 128 one kernel that adds up dQ in float32, beyond it two without."""
+"""The launches of a backward: one kernel that adds up dQ in float32, or two without such sums.
+
+Those are for head_dim 256, and give the same bits on every run.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,16 @@ class _Backward:
     """What both have: descriptors of the inputs, and delta."""
 
     def __init__(
-        self, plan: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, dout: torch.Tensor
+        self,
+        plan: Shape,
+        tiles: tuning.BackwardTiles,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        dout: torch.Tensor,
     ) -> None:
-        self.plan, self.tiles = plan, tuning.BACKWARD[plan.size]
+        self.plan, self.tiles = plan, tiles
         self.n_m = -(-plan.seqlen_q // self.tiles.block_m)
         self.padded_q = self.n_m * self.tiles.block_m
         block_q, block_kv = [1, 1, self.tiles.block_m, plan.size], [1, 1, self.tiles.block_n, plan.size]
@@ -64,10 +74,13 @@ class _Backward:
         self.prepare = Launch(prepare_kernel, (plan.n_heads, self.n_m, 1), plan.device, [None] * 6, rest)
         self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
         self.scales = (plan.softmax_scale * LOG2_E, plan.softmax_scale)
-        self.constants = (
-            *(self.tiles.block_m, self.tiles.block_n, plan.size, SLOTS),
-            *(plan.causal, plan.window_size > 0, plan.masked(self.tiles.block_n)),
-        )
+        self.constants = self.constants_of(tiles)
+
+    def constants_of(self, tiles: tuning.BackwardTiles) -> tuple[Any, ...]:
+        """What a kernel is compiled for."""
+        plan = self.plan
+        masks = (plan.causal, plan.window_size > 0, plan.masked(tiles.block_n))
+        return (tiles.block_m, tiles.block_n, plan.size, SLOTS, *masks)
 
     def row_of(self, like: torch.Tensor) -> torch.Tensor:
         """Room for lse or delta, padded to whole tiles."""
@@ -83,7 +96,7 @@ class NarrowBackward(_Backward):
     """delta, all gradients, and dQ from float32 fragments to its own dtype."""
 
     def __init__(self, plan: Shape, q: torch.Tensor, *others: torch.Tensor) -> None:
-        super().__init__(plan, q, *others)
+        super().__init__(plan, tuning.BACKWARD[plan.size], q, *others)
         n_fragments = plan.n_heads * self.n_m * self.tiles.fragments
         self._fragments_shape = (n_fragments * (FRAGMENT // 256), 256)
         fragment = Descriptor(q.new_empty(self._fragments_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
@@ -118,14 +131,17 @@ class NarrowBackward(_Backward):
 class WideBackward(_Backward):
     """delta, dK and dV, dQ."""
 
-    def __init__(self, plan: Shape, *tensors: torch.Tensor) -> None:
-        super().__init__(plan, *tensors)
+    def __init__(self, plan: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> None:
+        for_keys, for_queries = tuning.BACKWARD_APART[plan.size]
+        super().__init__(plan, for_keys, q, k, v, *others)
         inputs = (self.q, self.k, self.v, self.dout)
         rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
         self._keys = self.over_keys(wide_keys_kernel, (*inputs, self.dk, self.dv, self.row, self.row), rest)
-        rest = (*self.sizes, plan.window_size, *self.scales, *self.constants)
-        grid = (-(-plan.seqlen_q // (2 * self.tiles.block_m)), plan.num_heads, plan.batch)
-        self._queries = Launch(wide_queries_kernel, grid, plan.device, (*inputs, self.dq, None, None), rest)
+        rest = (*self.sizes, plan.window_size, *self.scales, *self.constants_of(for_queries))
+        grid = (-(-plan.seqlen_q // (2 * for_queries.block_m)), plan.num_heads, plan.batch)
+        keys, values = (Descriptor(x, [1, 1, for_queries.block_n, plan.size]) for x in (k, v))
+        makers = (self.q, keys, values, self.dout, self.dq, None, None)
+        self._queries = Launch(wide_queries_kernel, grid, plan.device, makers, rest)
 
     def __call__(
         self,

@@ -54,15 +54,11 @@ def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLO
 
 
 @gluon.jit
-def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
-              BITS: gl.constexpr):  # fmt: skip
-    """x (queries down, keys across from `key` on) with `value` where hidden; `diagonal` is the first row's own key.
-
-    `BITS`: by a number's bits where the mask is causal, which takes a few registers more.
-    """
+def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
+    """x (queries down, keys across from `key` on) with `value` where hidden; `diagonal` is the first row's own key."""
     layout: gl.constexpr = x.type.layout
     columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
-    if BITS and CAUSAL and not WINDOW:
+    if CAUSAL and not WINDOW:
         rows = diagonal - key + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
         keep = _is_low_bit(rows, columns, x)
     else:

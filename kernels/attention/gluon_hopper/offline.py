@@ -34,6 +34,7 @@ from kernels.attention.gluon_hopper.backward_wide import wide_keys_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel
 
 SHARED_MEMORY = 232448  # bytes of a block on compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
+FORWARDS = ("forward", "short", "padded")
 MASKS = {"full": (False, False), "causal": (True, False), "window": (True, True)}  # name -> CAUSAL, WINDOW
 _BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
@@ -42,7 +43,7 @@ _BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 class Variant:
     """One thing to compile."""
 
-    kernel: str  # "forward", "backward", or of the two for head_dim 256 "keys" and "queries"
+    kernel: str  # "forward", also of "short" sequences and "padded" head dims; "backward", or apart "keys", "queries"
     head_dim: int
     mask: str
 
@@ -61,13 +62,15 @@ def variants() -> Iterator[Variant]:
     """Every kernel, head_dim and mask of the tables."""
     for mask in MASKS:
         yield from (Variant("forward", head_dim, mask) for head_dim in tuning.HEAD_DIMS)
+        yield Variant("padded", 64, mask)
+        yield from (Variant("short", 128, mask) for _ in range(mask == "causal"))
         yield from (Variant("backward", head_dim, mask) for head_dim in (64, 128))
-        yield from (Variant(kernel, 256, mask) for kernel in ("keys", "queries"))
+        yield from (Variant(kernel, head_dim, mask) for kernel in ("keys", "queries") for head_dim in tuning.HEAD_DIMS)
 
 
 def compile_variant(variant: Variant) -> Report:
     """Compile for sm_90a, and read ptxas's report."""
-    kernel, arguments = _forward(variant) if variant.kernel == "forward" else _backward(variant)
+    kernel, arguments = _forward(variant) if variant.kernel in FORWARDS else _backward(variant)
     target = GPUTarget("cuda", 90, 32)
     backend = make_backend(target)
     binder = create_function_from_signature(kernel.signature, kernel.params, backend)
@@ -129,17 +132,24 @@ def _descriptor(dtype: str, block: list[int]) -> TensorDescriptor:
 
 def _forward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
-    head_dim, tiles = variant.head_dim, tuning.forward_tiles(variant.head_dim, 4096, causal, window)
+    head_dim, seqlen = variant.head_dim, 512 if variant.kernel == "short" else 4096
+    unpadded = head_dim - 8 * (variant.kernel == "padded")
+    tiles = tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
     q, kv = (_descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tuning.ROWS, tiles.block_n))
     counts = [9, 9, 9, 9, 9, 9, 9, 9, 9]
     constants = [tuning.ROWS, tiles.block_n, head_dim, tiles.consumers, tiles.q_slots, tiles.kv_slots]
-    constants += [causal, window, tiles.turns, causal or window, tiles.registers]
-    return forward_kernel, [q, kv, kv, q, _Pointer("fp32"), *counts, 0.125, *constants]
+    constants += [causal, window, tiles.turns, causal or window, tiles.registers, tiles.direct]
+    out = _Pointer("bf16") if tiles.direct else q
+    return forward_kernel, [q, kv, kv, out, _Pointer("fp32"), *counts, 0.125, 9, 9, 9, *constants]
 
 
 def _backward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
-    head_dim, tiles = variant.head_dim, tuning.BACKWARD[variant.head_dim]
+    head_dim = variant.head_dim
+    if variant.kernel == "backward":
+        tiles = tuning.BACKWARD[head_dim]
+    else:
+        tiles = tuning.BACKWARD_APART[head_dim][variant.kernel == "queries"]
     q, kv = (_descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tiles.block_m, tiles.block_n))
     fragments, rows = _descriptor("fp32", [16, 256]), _descriptor("fp32", [tiles.block_m])
     counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]

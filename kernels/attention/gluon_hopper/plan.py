@@ -101,21 +101,24 @@ class Plan:
         self.n_heads, self.group_size = self.batch * self.num_heads, self.num_heads // self.num_kv_heads
         self.size = tuning.padded_head_dim(self.head_dim)
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
-        self._backwards: dict[tuple[int, ...], NarrowBackward | WideBackward] = {}
-        tiles = tuning.forward_tiles(self.size, self.seqlen_q, causal, window_size > 0)
+        self._backwards: dict[tuple[Any, ...], NarrowBackward | WideBackward] = {}
+        tiles = tuning.forward_tiles(self.size, self.head_dim, self.seqlen_q, causal, window_size > 0)
         self._as_like = not self.head_dim % 8 and all(map(_is_dense, (q, k, v)))
         self._lse_shape = q.shape[:3]
         rows, keys = [1, 1, tuning.ROWS, self.size], [1, 1, tiles.block_n, self.size]
-        makers = (*map(Descriptor, (q, k, v, self.new(q)), (rows, keys, keys, rows)), None)
+        out = self.new(q)
+        to = None if tiles.direct else Descriptor(out, rows)
+        makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), to, None)
         n_m = -(-self.seqlen_q // (tuning.ROWS * tiles.consumers))
         n_tiles = n_m * self.n_heads
         programs = min(n_tiles, torch.cuda.get_device_properties(q.device).multi_processor_count)
-        together = tuning.heads_together(self.seqlen_k, self.size, self.group_size, self.n_heads)
+        together = tuning.heads_together(self.seqlen_k, self.size, self.group_size, self.n_heads, n_m, programs)
         rest = (
             *(n_tiles, n_m, self.num_heads, self.n_heads, self.group_size, together),
             *(self.seqlen_q, self.seqlen_k, window_size, softmax_scale * LOG2_E),
+            *(stride // 8 for stride in out.stride()[:3]),
             *(tuning.ROWS, tiles.block_n, self.size, tiles.consumers, tiles.q_slots, tiles.kv_slots),
-            *(causal, window_size > 0, tiles.turns, self.masked(tiles.block_n), tiles.registers),
+            *(causal, window_size > 0, tiles.turns, self.masked(tiles.block_n), tiles.registers, tiles.direct),
         )
         self._launch = Launch(forward_kernel, (programs, 1, 1), q.device, makers, rest)
 
@@ -144,12 +147,17 @@ class Plan:
         lse: torch.Tensor,
         dout: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """dq, dk and dv; up to head_dim 128 the last bits of dq depend on the order of additions."""
+        """dq, dk and dv.
+
+        Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is told to be
+        deterministic (torch.use_deterministic_algorithms), which takes longer.
+        """
         dout = addressable(dout)
-        launches = self._backwards.get(dout.stride())
+        apart = self.size == 256 or torch.are_deterministic_algorithms_enabled()
+        launches = self._backwards.get((dout.stride(), apart))
         if launches is None:
-            kind = WideBackward if self.size == 256 else NarrowBackward
-            launches = self._backwards[dout.stride()] = kind(self, q, k, v, out, dout)
+            kind = WideBackward if apart else NarrowBackward
+            launches = self._backwards[dout.stride(), apart] = kind(self, q, k, v, out, dout)
         with _device_guard(self.device):
             return launches(q, k, v, out, lse, dout)
 

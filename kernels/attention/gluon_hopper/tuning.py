@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
@@ -19,27 +19,34 @@ class ForwardTiles:
     kv_slots: int
     turns: bool  # two consumers take turns on the tensor cores
     registers: int  # of a consumer's thread
+    direct: bool  # lanes store the output, so that the next queries need not wait for their slot
 
 
 @dataclass(frozen=True)
 class BackwardTiles:
-    """The constants of the backward kernels."""
+    """The constants of a backward kernel."""
 
     block_m: int  # queries of a step
-    block_n: int  # keys of a program
+    block_n: int  # keys of a program, or of a step of the kernel for dQ
     fragments: int = 0  # 64 x 64 pieces of dQ that a step adds
 
 
 FORWARD = {
-    64: ForwardTiles(block_n=128, consumers=3, q_slots=2, kv_slots=3, turns=False, registers=160),
-    128: ForwardTiles(block_n=128, consumers=2, q_slots=2, kv_slots=2, turns=True, registers=240),
-    256: ForwardTiles(block_n=64, consumers=2, q_slots=1, kv_slots=2, turns=True, registers=240),
+    64: ForwardTiles(block_n=64, consumers=4, q_slots=2, kv_slots=6, turns=False, registers=112, direct=True),
+    128: ForwardTiles(block_n=128, consumers=2, q_slots=2, kv_slots=2, turns=True, registers=240, direct=False),
+    256: ForwardTiles(block_n=64, consumers=2, q_slots=1, kv_slots=2, turns=True, registers=240, direct=True),
 }
-SHORT_64 = ForwardTiles(block_n=128, consumers=2, q_slots=2, kv_slots=3, turns=True, registers=240)
+SHORT_128 = ForwardTiles(block_n=64, consumers=2, q_slots=2, kv_slots=4, turns=False, registers=240, direct=False)
+WINDOW_64 = ForwardTiles(block_n=128, consumers=2, q_slots=2, kv_slots=3, turns=True, registers=240, direct=False)
 BACKWARD = {
     64: BackwardTiles(block_m=128, block_n=128, fragments=2),
     128: BackwardTiles(block_m=64, block_n=128, fragments=2),
-    256: BackwardTiles(block_m=64, block_n=64),
+}
+# in two kernels, whose sums have a fixed order: (dK and dV, dQ)
+BACKWARD_APART = {
+    64: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=128)),
+    128: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=64)),
+    256: (BackwardTiles(block_m=64, block_n=64), BackwardTiles(block_m=64, block_n=64)),
 }
 
 
@@ -48,17 +55,22 @@ def padded_head_dim(head_dim: int) -> int:
     return next(size for size in HEAD_DIMS if head_dim <= size)
 
 
-def forward_tiles(head_dim: int, seqlen_q: int, causal: bool, window: bool) -> ForwardTiles:
-    """Tiles for a padded head_dim.
+def forward_tiles(size: int, head_dim: int, seqlen_q: int, causal: bool, window: bool) -> ForwardTiles:
+    """Tiles for a head_dim that is padded to `size`; lanes store whole rows only."""
+    tiles = FORWARD[size]
+    if size == 64 and window:
+        tiles = WINDOW_64
+    elif size == 128 and causal and not window and seqlen_q <= 512:
+        tiles = SHORT_128
+    return replace(tiles, direct=tiles.direct and head_dim == size)
 
-    At head_dim 64 tiles of 192 rows waste more at the diagonal and the end; with a window they spill 2.6 KB.
+
+def heads_together(seqlen_k: int, head_dim: int, group_size: int, n_heads: int, n_m: int, programs: int) -> int:
+    """How many query heads are worked on at a time: as many as two rounds of tiles take.
+
+    Their keys and values stay in the L2 if they are few, and two rounds, which are dealt in opposite directions, give
+    every program the same.
     """
-    short = window or seqlen_q <= (2048 if causal else 1024)
-    return SHORT_64 if head_dim == 64 and short else FORWARD[head_dim]
-
-
-def heads_together(seqlen_k: int, head_dim: int, group_size: int, n_heads: int) -> int:
-    """How many query heads are worked on at a time, so that their keys and values stay in the L2."""
-    fit = max(1, L2_BYTES * group_size // (4 * seqlen_k * head_dim))
-    rounds = -(-n_heads // fit)
-    return -(-n_heads // rounds)
+    fit = max(1, min(2 * programs // n_m, L2_BYTES * group_size // (4 * seqlen_k * head_dim)))
+    groups = -(-n_heads // fit)
+    return -(-n_heads // groups)
