@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from pages.ui import accuracy_charts, cells, messages, words
+from pages.ui import accuracy_charts, cells, messages, records, words
 from pages.ui.data import store
 from results import accuracy
 from results.queries import Filters
@@ -163,6 +163,7 @@ def caption(chosen: Filters, table: pd.DataFrame, tensor: str) -> None:
     timing = words.TIMING_WORDS.get(chosen.timing or "", "time")
     runs = messages.counted(table["run_id"].nunique(), "run")
     st.caption(
+        f"{records.badges_of(set(table['run_id']))} "
         f"Further right is faster ({mode}, {timing}, over {words.plain(chosen.baseline)}), lower is closer to "
         f"float64; both are geometric means of {messages.counted(len(table), 'number')} of {runs}, on unit normal "
         "inputs. Filled marks are on the frontier: none other is both as close and as fast within 2 %. Dashed: "

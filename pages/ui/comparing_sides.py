@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import streamlit as st
 
-from pages.ui import choosing, filters, words
+from pages.ui import choosing, filters, messages, words
 from pages.ui.data import ask, store
 from results import library, queries
 from results.compare import Comparison, Side, compare
+from results.run_spread import LEAST
 from results.slices import CASE_KEY
 
 _SHARED = f"""
@@ -17,7 +19,9 @@ SELECT older.run_id, newer.run_id
 FROM cells older JOIN cells newer ON older.cell = newer.cell AND older.run_id <> newer.run_id
 JOIN runs a ON a.run_id = older.run_id JOIN runs b ON b.run_id = newer.run_id
 WHERE coalesce(a.created, '1970-01-01') <= coalesce(b.created, '1970-01-01')
-GROUP BY ALL ORDER BY any_value(b.created) DESC NULLS LAST, count(*) DESC, any_value(a.created) DESC, 1, 2 LIMIT 1
+GROUP BY ALL
+ORDER BY count(*) >= {LEAST} DESC, any_value(b.created) DESC NULLS LAST, count(*) DESC, any_value(a.created) DESC, 1, 2
+LIMIT 1
 """
 _IMPLEMENTATIONS = """
 SELECT implementation FROM measurements WHERE run_id = ? AND metric = 'latency_ms' AND status = 'ok'
@@ -26,7 +30,8 @@ GROUP BY implementation ORDER BY count(*) DESC, implementation
 
 
 def two_runs() -> tuple[str, str] | None:
-    """The run before and the run after; without a choice the newest that shares cells with an older one, and that."""
+    """The run before and the run after; without a choice the newest that shares enough cells with an older one, and
+    that."""
     table = ask(queries.runs)
     table = table[table["numbers"] > 0]
     names = table["run_id"].tolist()
@@ -35,14 +40,14 @@ def two_runs() -> tuple[str, str] | None:
         return None
     pairs = store().rows(_SHARED)
     before, after = pairs[0] if pairs else (names[1], names[0])
-    titles = table.set_index("run_id")["title"]
+    rows = table.set_index("run_id")
     left, right = st.columns(2)
     with left:
         first = choosing.one("Before", "first", names, before)
-        _title(titles[first])
+        _about(rows.loc[first])
     with right:
         second = choosing.one("After", "second", names, after, "Judged against the one before.")
-        _title(titles[second])
+        _about(rows.loc[second])
     return first, second
 
 
@@ -81,9 +86,9 @@ def command(first: str, second: str, names: tuple[str | None, str | None] = (Non
     return f"python -m results compare {' '.join(sides)}"
 
 
-def _title(title: object) -> None:
-    if not words.missing(title):
-        st.caption(words.plain(title))
+def _about(run: pd.Series) -> None:
+    title = "" if words.missing(run["title"]) else words.plain(run["title"])
+    st.caption(f"{messages.source_badges([run['source']])} {title}")
 
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")

@@ -12,6 +12,7 @@ from contextlib import suppress
 import pandas as pd
 import streamlit as st
 
+from pages.ui import words
 from pages.ui.data import ask, store
 from results import library, queries
 from results.checks import DOUBTFUL, IMPOSSIBLE, RULES, Finding, check
@@ -22,7 +23,7 @@ from results.records import CASE_FIELDS, Measurement, Run
 TITLES = {rule.name: rule.title for rule in RULES}
 WEIGHTS = {IMPOSSIBLE: "contradicts arithmetic or the device", DOUBTFUL: "possible, but not what it looks like"}
 _BADGES = {IMPOSSIBLE: ("red", ":material/report:"), DOUBTFUL: ("orange", ":material/help:")}
-_COLUMNS = ("weight", "rule", "title", "place", "run_id", "sentence", "origin", "measurement_ids")
+_COLUMNS = ("weight", "rule", "title", "place", "source", "run_id", "sentence", "origin", "measurement_ids")
 _ROW = (
     *("run_id", "implementation", "mode", "timing", "metric", "status", "value", "p20", "p80", "n", "printed"),
     *("origin",),
@@ -61,7 +62,7 @@ def of_upload(found: Understanding) -> list[Finding]:
 def show(table: pd.DataFrame, *, key: str) -> tuple[str, ...]:
     """A row a finding; returns the ids of the rows that the selected one is about."""
     event = st.dataframe(
-        table[["weight", "sentence", "place", "title", "origin"]],
+        table[["weight", "sentence", "place", "source", "title", "origin"]],
         hide_index=True,
         row_height=84,  # four lines of a sentence
         height=min(620, 40 + 84 * len(table)),
@@ -72,6 +73,7 @@ def show(table: pd.DataFrame, *, key: str) -> tuple[str, ...]:
         column_config={
             "title": st.column_config.TextColumn("rule", width="medium"),
             "place": st.column_config.TextColumn("of", width="medium"),
+            "source": st.column_config.TextColumn("whose", width="medium"),
             "sentence": st.column_config.TextColumn("finding", width=520),
             "origin": st.column_config.TextColumn("where", width="medium"),
         },
@@ -135,11 +137,13 @@ def _groups(home: str, version: str) -> dict[str, tuple[str, ...]]:
 
 def _table(groups: dict[str, tuple[str, ...]]) -> pd.DataFrame:
     home, folders = str(store().home), {folder.run_id: folder for folder in library.folders()}
+    runs = ask(queries.runs)
+    whose = {run: words.SOURCE_WORDS[source] for run, source in zip(runs["run_id"], runs["source"], strict=True)}
     records = []
     for place, run_ids in groups.items():
         there = tuple(run_id for run_id in run_ids if run_id in folders)
         found = _of_group(home, there, tuple(library.stamp(folders[run_id]) for run_id in there))
-        records += [_record(finding, place) for finding in found]
+        records += [_record(finding, place, whose.get(finding.run_id, "")) for finding in found]
     return _impossible_first(pd.DataFrame(records, columns=[*_COLUMNS]))
 
 
@@ -156,12 +160,13 @@ def _readable(run_ids: Sequence[str]) -> Iterator[tuple[Run, list[Measurement]]]
             yield library.read(library.find(run_id))
 
 
-def _record(finding: Finding, place: str) -> dict[str, object]:
+def _record(finding: Finding, place: str, whose: str) -> dict[str, object]:
     return {
         "weight": finding.weight,
         "rule": finding.rule,
         "title": TITLES[finding.rule],
         "place": place,
+        "source": whose,
         "run_id": finding.run_id,
         "sentence": finding.sentence,
         "origin": finding.origin,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui import words
-from pages.ui.data import store
-from results import journal
+from pages.ui import messages, words
+from pages.ui.data import ask, store
+from results import journal, queries
 
 STATE_COLOURS = {"running": "blue", "finished": "green", "cancelled": "orange", "failed": "red", "crashed": "red"}
 STATE_ICONS = {
@@ -35,6 +36,12 @@ def folder(run_id: str, source: str) -> journal.RunFolder:
     """Where a run lies."""
     home = journal.PUBLISHED if source in WITH_THE_APP else journal.home() / "runs"
     return journal.RunFolder(Path(home) / run_id)
+
+
+def badges_of(run_ids: Collection[str]) -> str:
+    """Whose numbers those of some runs are, as badges in Markdown."""
+    runs = ask(queries.runs)
+    return messages.source_badges(sorted(set(runs.loc[runs["run_id"].isin(run_ids), "source"])))
 
 
 def with_states(runs: pd.DataFrame) -> pd.DataFrame:

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from pages.ui import comparing_charts
 from results import journal
 from results.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from runner.spread import spread
-from tests.pages.conftest import GPU, shown
+from tests.pages.conftest import GPU, ROOT, shown
 
 RUN = Run("before", "local", created="2026-03-01T00:00:00", gpu_name=GPU, driver="570", protocol="standard/2")
 AFTER = replace(RUN, run_id="after", created="2026-03-02T00:00:00", driver="575")
@@ -134,3 +135,18 @@ def test_a_single_cell_still_has_axes_with_numbers():
     for axis, value in ((figure.layout.xaxis, 0.61), (figure.layout.yaxis, 0.996)):
         assert axis.tickvals[0] < value < axis.tickvals[-1]
         assert axis.range[0] < math.log10(value) < axis.range[1]
+
+
+def test_a_newer_run_of_a_few_cells_is_not_preferred_to_two_that_share_many(page, home):
+    many = [(seqlen, mode) for seqlen in range(128, 128 + 8) for mode in ("fwd", "bwd")]
+    for run_id, created in (("long-1", "2026-03-03T00:00:00"), ("long-2", "2026-03-04T00:00:00")):
+        run = replace(RUN, run_id=run_id, created=created)
+        RunFolder.create(home, run, [latency(1.0, seqlen, run_id=run_id, mode=mode) for seqlen, mode in many])
+    few = replace(RUN, run_id="few", created="2026-03-05T00:00:00")
+    RunFolder.create(home, few, [latency(1.0, 128, run_id="few")])
+    again = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=30).run()
+    assert "compare long-1 long-2" in again.switch_page("pages/compare.py").run().code[-1].value
+
+
+def test_both_sides_say_whose_they_are(page):
+    assert shown(page).count("measured here") >= 2
