@@ -73,7 +73,9 @@ def test_a_started_sweep_is_under_way_and_ends_without_its_starter(home, wait_fo
     assert [s.run_id for s in launch.runs()] == [run_id]
 
 
-def test_a_second_sweep_on_a_device_is_refused_with_the_name_of_the_first(home) -> None:
+def test_a_second_sweep_on_a_device_is_refused_with_the_name_of_the_first(home, runner, monkeypatch) -> None:
+    runner.use("fast_worker", stuck_at=["torch_naive", "fwd", 128])  # the fixture cancels it
+    monkeypatch.setenv("ATTNBENCH_TEST_WORKER", runner.environment["ATTNBENCH_TEST_WORKER"])
     run_id = launch.start(SMALL)
     assert launch.status(run_id).state == "running"
     with pytest.raises(LaunchError, match=f"The device is taken by {run_id}"):
