@@ -140,10 +140,13 @@ def _compile(kernel: Any, variant: Variant) -> Any:
 
 
 def _argument(name: str, variant: Variant) -> Any:
+    if name == "lse_ptr" and variant.precision != "half":
+        return _Pointer("fp64")
     if name in ("lse_ptr", "delta_ptr"):
         return _Pointer("fp32")
     if name.endswith("_ptr"):
-        return _Pointer("bf16" if variant.precision == "half" else "fp32")
+        pieces = variant.precision == "pieces" and name in ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
+        return _Pointer("bf16" if variant.precision == "half" or pieces else "fp32")
     if name in ("scale", "softmax_scale"):
         return 0.125
     has_left, has_right = MASKS[variant.mask]
@@ -159,7 +162,7 @@ def _argument(name: str, variant: Variant) -> Any:
         "SPLIT": variant.tile.programs > 0,
         "GROUPED": False,
         "COPIED": variant.precision == "ieee",
-        "PRECISION": "tf32" if variant.precision == "tf32" else "ieee",
+        "PRECISION": "ieee" if variant.precision == "half" else variant.precision,
     }
     return constants.get(name, 4096)  # else a stride or a length: a multiple of 16, as those of usual shapes are
 

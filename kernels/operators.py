@@ -26,7 +26,7 @@ def forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """out, with the strides of an empty_like(q), and lse (batch, num_heads, seqlen_q)."""
     if q.numel() == 0 or k.numel() == 0:
-        return torch.zeros_like(q), q.new_full(q.shape[:3], float("inf"), dtype=torch.float32)
+        return torch.zeros_like(q), _empty_logsumexp(q).fill_(float("inf"))
     found, ready = _kernels_for(q, k, v, causal, window_size, softmax_scale)
     out, lse = found.forward(*ready)
     return _as_empty_like(q, out), lse
@@ -56,7 +56,7 @@ def backward(
 def _(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return torch.empty_like(q), _empty_logsumexp(q)
 
 
 @backward.register_fake
@@ -78,6 +78,11 @@ def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple
 
 
 forward.register_autograd(_gradients, setup_context=_save)
+
+
+def _empty_logsumexp(q: torch.Tensor) -> torch.Tensor:
+    """float64 for float32 (kernels/attention/triton_fa2/softmax.py)."""
+    return q.new_empty(q.shape[:3], dtype=torch.float64 if q.dtype == torch.float32 else torch.float32)
 
 
 def _as_empty_like(like: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

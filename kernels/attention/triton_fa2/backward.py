@@ -13,7 +13,8 @@ import triton.language as tl
 from kernels.attention.triton_fa2.dkdv import dkdv_kernel, dkdv_tile
 from kernels.attention.triton_fa2.dq import dq_kernel, dq_tile
 from kernels.attention.triton_fa2.forward import assign
-from kernels.attention.triton_fa2.prepare import load_rows, padded
+from kernels.attention.triton_fa2.prepare import load_factor, padded
+from kernels.attention.triton_fa2.softmax import load_logsumexp
 
 __all__ = ["both_kernel", "dkdv_kernel", "dq_kernel"]
 
@@ -76,10 +77,10 @@ def both_kernel(
         )  # fmt: skip
     if start < seqlen_q:
         rows = start + tl.arange(0, BLOCK_M)
-        lse = tl.load(lse_ptr + row_offset + rows, mask=rows < seqlen_q, other=float("inf"))
+        lse = load_logsumexp(lse_ptr + row_offset + rows, rows < seqlen_q)
         delta = tl.load(delta_ptr + row_offset + rows, mask=rows < seqlen_q, other=0.0)
-        q = load_rows(q_base, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        dout = load_rows(dout_base, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        q = load_factor(q_base, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        dout = load_factor(dout_base, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
         dq_tile(
             q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_ptr + kt_base, vt_ptr + kt_base,
             dq_ptr + batch * dq_b + head_q * dq_h, q_m, do_m, k_n, v_n, dq_m, start, seqlen_q, seqlen_k, left, right,

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from kernels.attention.triton_fa2.dkdv import query_ranges
 from kernels.attention.triton_fa2.forward import key_ranges
+from kernels.attention.triton_fa2.softmax import store_logsumexp
 from kernels.attention.triton_fa2.split import filled
 
 
@@ -56,7 +57,7 @@ def combine_outputs(
     top = tl.max(lse, 0)
     some = top != float("-inf")
     base = tl.where(some, top, 0.0)
-    weights = tl.exp2(lse - base[None, :])
+    weights = tl.exp2((lse - base[None, :]).to(tl.float32))
     total = tl.where(some, tl.sum(weights, 0), 1.0)
     slot_size = tl.cast(total_heads, tl.int64) * seqlen_q * HEAD_DIM
     parts = _load_slots(
@@ -67,8 +68,7 @@ def combine_outputs(
     out_base = out_ptr + head // num_heads * out_b + head % num_heads * out_h
     _store(out_base, start, out_m, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)
     if STORE_LSE:
-        lse = tl.where(some, base + tl.log2(total), float("inf"))
-        tl.store(lse_ptr + head * seqlen_q + rows, lse, mask=rows < seqlen_q)
+        store_logsumexp(lse_ptr + head * seqlen_q + rows, base, total, some, rows < seqlen_q)
 
 
 @triton.jit(

@@ -4,7 +4,8 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.forward import assign, visible
-from kernels.attention.triton_fa2.prepare import add_product, load_rows, padded, products, store_rows
+from kernels.attention.triton_fa2.prepare import add_product, load_factor, padded, products, store_rows
+from kernels.attention.triton_fa2.softmax import load_logsumexp, weights
 from kernels.attention.triton_fa2.split import share
 
 
@@ -55,29 +56,26 @@ def _dkdv_of_queries(
         lse_base = lse_ptr + member * seqlen_q
         delta_base = delta_ptr + member * seqlen_q
         copy = member * HEAD_DIM * padded(seqlen_q) if COPIED else 0
-        q = load_rows(q_ptr + member * q_h, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        q = load_factor(q_ptr + member * q_h, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
         scores = products(
             k, q, k_base, start_n, k_n, seqlen_k, qt_ptr + copy, start, seqlen_q,
-            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
-        ) * scale  # fmt: skip
-        if MASKED:
-            positions = rows + (seqlen_k - seqlen_q)
-            seen = visible(positions[None, :], keys[:, None], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
-            scores = tl.where(seen, scores, float("-inf"))
-        # beyond the last row the logsumexp is +inf and p is 0: the tail needs no mask of its own
-        lse = tl.load(lse_base + rows, mask=rows < seqlen_q, other=float("inf"))
+            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION, True,
+        )  # fmt: skip
+        positions = rows + (seqlen_k - seqlen_q)
+        seen = visible(positions[None, :], keys[:, None], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+        lse = load_logsumexp(lse_base + rows, rows < seqlen_q)
         delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
-        p = tl.exp2(scores - lse[None, :])
-        dout = load_rows(dout_ptr + member * do_h, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        dv = add_product(dv, p.to(dout.dtype), dout, COPIED, PRECISION)
+        p = weights(scores, scale, lse, seen, 0, MASKED, COPIED or PRECISION == "pieces")
+        dout = load_factor(dout_ptr + member * do_h, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        dv = add_product(dv, p, dout, COPIED, PRECISION)
         dp = products(
             v, dout, v_base, start_n, v_n, seqlen_k, dot_ptr + copy, start, seqlen_q,
             BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
         )  # fmt: skip
         ds = p * (dp - delta[None, :])
         if COPIED:  # again, late: held since above, its parts are spilled
-            q = load_rows(q_ptr + member * q_h, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        dk = add_product(dk, ds.to(q.dtype), q, COPIED, PRECISION)
+            q = load_factor(q_ptr + member * q_h, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        dk = add_product(dk, ds, q, COPIED, PRECISION)
     return dk, dv
 
 
@@ -90,8 +88,8 @@ def dkdv_tile(
     HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """Compute and write dk and dv of the BLOCK_N keys from start_n; if SPLIT, what one piece of the rows adds."""
-    k = load_rows(k_base, start_n, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True)
-    v = load_rows(v_base, start_n, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True)
+    k = load_factor(k_base, start_n, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
+    v = load_factor(v_base, start_n, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
     keys = start_n + tl.arange(0, BLOCK_N)
     lo, full_lo, full_hi, hi = query_ranges(
         start_n, seqlen_q, seqlen_k, left, right, BLOCK_M, BLOCK_N, HAS_LEFT, HAS_RIGHT

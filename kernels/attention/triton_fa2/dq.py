@@ -4,7 +4,8 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
-from kernels.attention.triton_fa2.prepare import load_rows, padded, products, store_rows
+from kernels.attention.triton_fa2.prepare import add_product, load_factor, load_rows, padded, products, store_rows
+from kernels.attention.triton_fa2.softmax import load_logsumexp, weights
 from kernels.attention.triton_fa2.split import share
 
 
@@ -18,25 +19,25 @@ def _dq_of_keys(
     """Add to dq what the keys lo .. hi contribute."""
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
-        k = load_rows(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED)
+        k = load_factor(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         scores = products(
             q, k, q_base, start_m, q_m, seqlen_q, kt_base, start, seqlen_k,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
-        ) * scale  # fmt: skip
-        if MASKED:
-            keys = start + tl.arange(0, BLOCK_N)
-            seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
-            scores = tl.where(seen, scores, float("-inf"))
-        p = tl.exp2(scores - lse[:, None])
-        v = k if COPIED else load_rows(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED)
+        )  # fmt: skip
+        keys = start + tl.arange(0, BLOCK_N)
+        seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+        p = weights(scores, scale, lse, seen, 1, MASKED, COPIED or PRECISION == "pieces")
+        v = k
+        if not COPIED:
+            v = load_factor(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         dp = products(
             dout, v, dout_base, start_m, do_m, seqlen_q, vt_base, start, seqlen_k,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
         )  # fmt: skip
         ds = p * (dp - delta[:, None])
         if COPIED:
-            k = load_rows(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED)
-        dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
+            k = load_factor(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+        dq = add_product(dq, ds, k, COPIED, PRECISION)
     return dq
 
 
@@ -85,7 +86,7 @@ def dq_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dq of BLOCK_M query rows, and their delta."""
+    """dq of BLOCK_M query rows, and their delta (in pieces: prepare.py's)."""
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     if HAS_RIGHT:
@@ -97,15 +98,18 @@ def dq_kernel(
 
     dout_base = dout_ptr + batch * do_b + head_q * do_h
     out_base = out_ptr + batch * out_b + head_q * out_h
-    dout = load_rows(dout_base, start_m, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-    out = load_rows(out_base, start_m, out_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-    delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
+    dout = load_factor(dout_base, start_m, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     rows = start_m + tl.arange(0, BLOCK_M)
     row_offset = tl.cast(head, tl.int64) * seqlen_q
-    tl.store(delta_ptr + row_offset + rows, delta, mask=rows < seqlen_q)
-    lse = tl.load(lse_ptr + row_offset + rows, mask=rows < seqlen_q, other=float("inf"))
+    if PRECISION == "pieces":
+        delta = tl.load(delta_ptr + row_offset + rows, mask=rows < seqlen_q, other=0.0)
+    else:
+        out = load_rows(out_base, start_m, out_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
+        tl.store(delta_ptr + row_offset + rows, delta, mask=rows < seqlen_q)
+    lse = load_logsumexp(lse_ptr + row_offset + rows, rows < seqlen_q)
     q_base = q_ptr + batch * q_b + head_q * q_h
-    q = load_rows(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    q = load_factor(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     copy = (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
     dq_tile(
         q, dout, lse, delta, q_base, dout_base, k_ptr + batch * k_b + head_k * k_h,

@@ -8,7 +8,8 @@ p - left <= j <= p + right. Causal is right = 0; without a mask on a side, that 
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.prepare import load_rows, padded, products, store_rows
+from kernels.attention.triton_fa2.prepare import add_product, load_factor, padded, products, store_rows
+from kernels.attention.triton_fa2.softmax import store_logsumexp
 from kernels.attention.triton_fa2.split import share
 
 
@@ -68,7 +69,9 @@ def _attend(
     """Fold the keys lo .. hi into the running sum, maximum and output of each query row."""
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
-        k = q if COPIED else load_rows(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED)
+        k = q
+        if not COPIED:
+            k = load_factor(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         scores = products(
             q, k, q_base, start_m, q_m, seqlen_q, kt_base, start, seqlen_k,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
@@ -86,8 +89,8 @@ def _attend(
         alpha = tl.exp2(row_max - base)
         row_sum = row_sum * alpha + tl.sum(p, 1)
         row_max = new_max
-        v = load_rows(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED)
-        acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision=PRECISION)
+        v = load_factor(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+        acc = add_product(acc * alpha[:, None], p, v, False, PRECISION)
     return acc, row_sum, row_max
 
 
@@ -132,7 +135,7 @@ def forward_kernel(
     head_k = head_q // group
 
     q_base = q_ptr + batch * q_b + head_q * q_h
-    q = load_rows(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+    q = load_factor(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     k_base = k_ptr + batch * k_b + head_k * k_h
     v_base = v_ptr + batch * v_b + head_k * v_h
     kt_base = kt_ptr + (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
@@ -175,6 +178,5 @@ def forward_kernel(
     out_base = out_ptr + batch * out_b + head_q * out_h
     store_rows(out_base, start_m, out_m, seqlen_q, acc / row_sum[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
     if STORE_LSE:
-        # +inf where no key is seen, so that the backward's exp2(score - lse) is 0 there
-        lse = tl.where(some, row_max + tl.log2(row_sum), float("inf"))
-        tl.store(lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows, lse, mask=rows < seqlen_q)
+        lse_ptrs = lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows
+        store_logsumexp(lse_ptrs, row_max, row_sum, some, rows < seqlen_q)

@@ -11,6 +11,7 @@ import triton.language as tl
 from kernels.attention.triton_fa2.dkdv import query_ranges
 from kernels.attention.triton_fa2.forward import visible
 from kernels.attention.triton_fa2.prepare import add_product, load_rows, padded, pinned, products, store_rows
+from kernels.attention.triton_fa2.softmax import load_logsumexp, weights
 from kernels.attention.triton_fa2.split import share
 
 
@@ -27,20 +28,20 @@ def _walk_rows(
     for start in tl.range(lo, hi, BLOCK_M):
         start = tl.multiple_of(start, BLOCK_M)
         rows = start + tl.arange(0, BLOCK_M)
-        q = k if COPIED else load_rows(q_base, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        q = k
+        if not COPIED:
+            q = load_rows(q_base, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
         scores = products(
             k, q, k_base, start_n, k_n, seqlen_k, qt_base, start, seqlen_q,
-            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
-        ) * scale  # fmt: skip
-        if MASKED:
-            positions = rows + (seqlen_k - seqlen_q)
-            seen = visible(positions[None, :], keys[:, None], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
-            scores = tl.where(seen, scores, float("-inf"))
-        lse = tl.load(lse_base + rows, mask=rows < seqlen_q, other=float("inf"))
+            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION, True,
+        )  # fmt: skip
+        positions = rows + (seqlen_k - seqlen_q)
+        seen = visible(positions[None, :], keys[:, None], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+        lse = load_logsumexp(lse_base + rows, rows < seqlen_q)
         delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
-        p = tl.exp2(scores - lse[None, :])
+        p = weights(scores, scale, lse, seen, 0, MASKED, COPIED)
         dout = load_rows(dout_base, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        dv = add_product(dv, p.to(dout.dtype), dout, COPIED, PRECISION)
+        dv = add_product(dv, p, dout, COPIED, PRECISION)
         dp = products(
             v, dout, v_base, start_n, v_n, seqlen_k, dot_base, start, seqlen_q,
             BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
@@ -48,7 +49,7 @@ def _walk_rows(
         ds = p * (dp - delta[None, :])
         if COPIED:
             q = load_rows(q_base, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        dk = add_product(dk, ds.to(q.dtype), q, COPIED, PRECISION)
+        dk = add_product(dk, ds, q, COPIED, PRECISION)
         if COPIED:
             k = load_rows(k_base, start_n, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True)
         dq = pinned(tl.dot(tl.trans(ds.to(k.dtype)), k, input_precision=PRECISION), COPIED)

@@ -15,6 +15,7 @@ from kernels.attention.triton_fa2.combine import combine_gradients, combine_outp
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.fused import fused_kernel
 from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, device_guard, make_launch
+from kernels.attention.triton_fa2.pieces import PIECES
 from kernels.attention.triton_fa2.prepare import PAD, prepare_kernel
 from kernels.attention.triton_fa2.split import Cut, cut, slots_of
 from kernels.registry import UnsupportedCase
@@ -96,9 +97,13 @@ class Plan:
         longest = self.seqlen_q + self.seqlen_k
         self.left = min(window_size - 1, longest) if window_size else longest
         self.right = 0 if causal else self.left
+        self.chip, self.multiprocessors, self.l2_bytes = _INTERPRETED_CHIP if INTERPRETED else _chip(q.device)
         self.precision = "half" if q.dtype.itemsize == 2 else precision
-        self.copied = self.precision == "ieee"  # works on transposed copies, see prepare.py
-        self.bytes_per_row = q.dtype.itemsize * self.head_dim
+        if self.precision == "ieee" and tuning.in_pieces(self.chip, self.block_d):
+            precision = self.precision = "pieces"
+        self.copied = self.precision in ("ieee", "pieces")  # works on copies, see prepare.py
+        self.lse_dtype = torch.float64 if q.dtype == torch.float32 else torch.float32  # see softmax.py
+        self.bytes_per_row = (2 * PIECES.value if self.precision == "pieces" else q.dtype.itemsize) * self.head_dim
         self.constants = {
             "HEAD_DIM": self.head_dim,
             "BLOCK_D": self.block_d,
@@ -106,10 +111,9 @@ class Plan:
             "HAS_RIGHT": bool(causal or window_size),
             "SCALE_FIRST": self.scale <= 0,  # the forward may then not take the maximum before scaling
             "GROUPED": self.group > 1,
-            "COPIED": self.copied,
+            "COPIED": self.precision == "ieee",
             "PRECISION": precision,
         }
-        self.chip, self.multiprocessors, self.l2_bytes = _INTERPRETED_CHIP if INTERPRETED else _chip(q.device)
         busy = self.batch * self.num_heads * max(self.seqlen_q, self.seqlen_k) / self.multiprocessors
         self.both = self.group == 1 and bool(tuning.tiles("both", self.chip, self.precision, self.block_d, busy))
         self.fused = self.group == 1 and bool(tuning.tiles("fused", self.chip, self.precision, self.block_d, busy))
@@ -127,7 +131,7 @@ class Plan:
     def forward_with_lse(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The output and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
         out = torch.empty_like(q)
-        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=self.device)
+        lse = torch.empty(q.shape[:3], dtype=self.lse_dtype, device=self.device)
         self._forward(q, k, v, out, lse)
         return out, lse
 
@@ -143,7 +147,8 @@ class Plan:
         """dq, dk and dv."""
         if dout.stride(-1) != 1 or too_far(dout):
             dout = dout.contiguous()
-        dq, dk, dv, delta = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), torch.empty_like(lse)
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        delta = torch.empty_like(lse, dtype=torch.float32)
         qt, dot, kt, vt = q, dout, k, v
         dout_key = (dout.stride(), dout.data_ptr() & 15)
         with device_guard(self.device):
@@ -153,6 +158,8 @@ class Plan:
             if self.copied or self.both or self.fused:
                 tensors = (q, dout, out, qt, dot, delta)
                 self._prepare(("q and dout", dout_key), tensors, copy_x=self.copied, copy_y=self.copied, delta=True)
+            if self.precision == "pieces":
+                q, k, v, dout = qt, kt, vt, dot
             if self.fused and self._fused(dout_key, (q, k, v, dout), (lse, delta, qt, dot), (dq, dk, dv)):
                 return dq, dk, dv
             if self.both:
@@ -173,22 +180,30 @@ class Plan:
     ) -> None:
         with device_guard(self.device):
             kt = k
-            if self.copied:
+            if self.precision == "ieee":
                 kt = self._copy_of(k)
                 self._prepare("k", (k, k, k, kt, kt, kt), copy_x=True)
+            elif self.precision == "pieces":
+                kt, vt, qt = self._copy_of(k), self._copy_of(v), self._copy_of(q)
+                self._prepare("k and v in pieces", (k, v, k, kt, vt, vt), copy_x=True, copy_y=True)
+                self._prepare("q in pieces", (q, q, q, qt, qt, qt), copy_x=True)
+                q, k, v = qt, kt, vt
             if self.forward_cut is None:
                 name = "forward" if lse is None else "forward with lse"
                 self._attend((name, None), forward_kernel, (q, k, v, out), (out if lse is None else lse, kt))
                 return
             parts = slots_of(out, self.forward_cut.pieces)
-            lses = torch.empty(parts.shape[:3], dtype=torch.float32, device=self.device)
+            lses = torch.empty(parts.shape[:3], dtype=self.lse_dtype, device=self.device)
             self._attend(("forward with lse", None), forward_kernel, (q, k, v, parts), (lses, kt))
             tensors = (parts, lses, out, out if lse is None else lse)
             self._combine(("outputs", lse is not None), combine_outputs, tensors, (out,), self.forward_cut)
 
     def _copy_of(self, x: torch.Tensor) -> torch.Tensor:
-        """Room for a transposed copy (batch, heads, head_dim, seqlen padded)."""
+        """Room for a transposed copy (batch, heads, head_dim, seqlen padded), or the first of the pieces of x."""
         batch, heads, seqlen, head_dim = x.shape
+        if self.precision == "pieces":
+            dtype = torch.float32 if INTERPRETED else torch.bfloat16
+            return torch.empty((batch, heads, PIECES.value, seqlen, head_dim), dtype=dtype, device=x.device)[:, :, 0]
         return torch.empty((batch, heads, head_dim, -(-seqlen // PAD) * PAD), dtype=x.dtype, device=x.device)
 
     def _prepare(

@@ -8,6 +8,8 @@ H200: 16 % of the FMA peak at best). Loaded from a (head_dim, seqlen) copy, it m
 import triton
 import triton.language as tl
 
+from kernels.attention.triton_fa2.pieces import PIECES, pieces_of, product_of_pieces, transposed
+
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)  # has no inline assembly
 PAD = 16  # rows of a transposed copy are padded to this, so that vector loads stay aligned
 
@@ -31,6 +33,21 @@ def load_rows(
 
 
 @triton.jit
+def load_factor(
+    base, start, stride, limit,
+    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Rows as a factor of products: as they are, or the three pieces of them that lie `limit` rows apart."""
+    rows = load_rows(base, start, stride, limit, ROWS, HEAD_DIM, BLOCK_D, MASKED)
+    if PRECISION == "pieces":
+        plane = tl.cast(limit, tl.int64) * HEAD_DIM
+        middle = load_rows(base + plane, start, stride, limit, ROWS, HEAD_DIM, BLOCK_D, MASKED)
+        low = load_rows(base + 2 * plane, start, stride, limit, ROWS, HEAD_DIM, BLOCK_D, MASKED)
+        rows = (rows, middle, low)
+    return rows
+
+
+@triton.jit
 def store_rows(base, start, stride, limit, values, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
     """Write rows start .. start + ROWS of one head, as far as `limit` and HEAD_DIM go."""
     rows = tl.arange(0, ROWS)
@@ -50,15 +67,29 @@ def padded(seqlen):
 def products(
     a, b, a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit,
     ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    COPIED: tl.constexpr, PRECISION: tl.constexpr,
+    COPIED: tl.constexpr, PRECISION: tl.constexpr, SWAPPED: tl.constexpr = False,
 ):  # fmt: skip
     """a b^T for row tiles a and b; if COPIED, from memory in steps along head_dim, b through its transposed copy.
 
     The steps keep the factors of a product few: unrolled over the whole of head_dim, an IEEE product's operands are
     hoisted out of the loop over the keys and spilled (10 KB a thread at head_dim 128, 16x64, 4 warps on sm_90).
     """
-    if not COPIED:
-        return tl.dot(a, tl.trans(b), input_precision=PRECISION)
+    if PRECISION == "pieces":
+        out = product_of_pieces(a, transposed(b), SWAPPED)
+    elif COPIED:
+        out = _product_in_steps(
+            a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit, ROWS_A, ROWS_B, HEAD_DIM, BLOCK_D, PRECISION
+        )
+    else:
+        out = tl.dot(a, tl.trans(b), input_precision=PRECISION)
+    return out
+
+
+@triton.jit
+def _product_in_steps(
+    a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit,
+    ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     STEP: tl.constexpr = BLOCK_D if BLOCK_D <= 64 else 32  # measured on an H200: one step of 64, but 4 of 32
     rows_a = tl.arange(0, ROWS_A)
     rows_b = tl.arange(0, ROWS_B)
@@ -88,9 +119,13 @@ def add_product(acc, a, b, COPIED: tl.constexpr, PRECISION: tl.constexpr):
     The empty instruction keeps the compiler from merging the two again, and LLVM from sinking the product below the
     next loop, which would spill its factors.
     """
-    if not COPIED:
-        return tl.dot(a, b, acc, input_precision=PRECISION)
-    return acc + pinned(tl.dot(a, b, input_precision=PRECISION), COPIED)
+    if PRECISION == "pieces":
+        acc += product_of_pieces(pieces_of(a), b, False)
+    elif COPIED:
+        acc += pinned(tl.dot(a, b, input_precision=PRECISION), COPIED)
+    else:
+        acc = tl.dot(a.to(b.dtype), b, acc, input_precision=PRECISION)
+    return acc
 
 
 @triton.jit
@@ -102,11 +137,22 @@ def pinned(x, COPIED: tl.constexpr):
 
 
 @triton.jit
-def _store_columns(transposed, start, limit, tile, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    rows = tl.arange(0, ROWS)
-    dims = tl.arange(0, BLOCK_D)
-    pointers = transposed + start + (dims[:, None] * padded(limit) + rows[None, :])
-    tl.store(pointers, tl.trans(tile), mask=(start + rows < limit)[None, :] & (dims < HEAD_DIM)[:, None])
+def _store_copy(
+    copy, start, limit, tile,
+    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A tile as its three pieces, `limit` rows apart, or transposed."""
+    if PRECISION == "pieces":
+        high, middle, low = pieces_of(tile)
+        plane = tl.cast(limit, tl.int64) * HEAD_DIM
+        store_rows(copy, start, HEAD_DIM, limit, high, ROWS, HEAD_DIM, BLOCK_D)
+        store_rows(copy + plane, start, HEAD_DIM, limit, middle, ROWS, HEAD_DIM, BLOCK_D)
+        store_rows(copy + 2 * plane, start, HEAD_DIM, limit, low, ROWS, HEAD_DIM, BLOCK_D)
+    else:
+        rows = tl.arange(0, ROWS)
+        dims = tl.arange(0, BLOCK_D)
+        pointers = copy + start + (dims[:, None] * padded(limit) + rows[None, :])
+        tl.store(pointers, tl.trans(tile), mask=(start + rows < limit)[None, :] & (dims < HEAD_DIM)[:, None])
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen"])
@@ -114,24 +160,24 @@ def prepare_kernel(
     x_ptr, y_ptr, out_ptr, xt_ptr, yt_ptr, delta_ptr,
     x_b, x_h, x_m, y_b, y_h, y_m, out_b, out_h, out_m, num_heads, seqlen,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    COPY_X: tl.constexpr, COPY_Y: tl.constexpr, DELTA: tl.constexpr,
+    COPY_X: tl.constexpr, COPY_Y: tl.constexpr, DELTA: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Transposed copies of BLOCK_M rows of x and y, and delta = rowsum(y * out), each if asked for."""
+    """Transposed copies, or pieces, of BLOCK_M rows of x and y, and delta = rowsum(y * out), each if asked for."""
     tiles = tl.cdiv(seqlen, BLOCK_M)
     head = tl.cast(tl.program_id(0) // tiles, tl.int64)
     start = (tl.program_id(0) % tiles) * BLOCK_M
     batch = head // num_heads
     head_in_batch = head % num_heads
-    copy = head * HEAD_DIM * padded(seqlen)
+    copy = head * HEAD_DIM * (PIECES * seqlen if PRECISION == "pieces" else padded(seqlen))
     if COPY_X:
         x_base = x_ptr + batch * x_b + head_in_batch * x_h
         x = load_rows(x_base, start, x_m, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        _store_columns(xt_ptr + copy, start, seqlen, x, BLOCK_M, HEAD_DIM, BLOCK_D)
+        _store_copy(xt_ptr + copy, start, seqlen, x, BLOCK_M, HEAD_DIM, BLOCK_D, PRECISION)
     if COPY_Y or DELTA:
         y_base = y_ptr + batch * y_b + head_in_batch * y_h
         y = load_rows(y_base, start, y_m, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D, True)
         if COPY_Y:
-            _store_columns(yt_ptr + copy, start, seqlen, y, BLOCK_M, HEAD_DIM, BLOCK_D)
+            _store_copy(yt_ptr + copy, start, seqlen, y, BLOCK_M, HEAD_DIM, BLOCK_D, PRECISION)
         if DELTA:
             out_base = out_ptr + batch * out_b + head_in_batch * out_h
             out = load_rows(out_base, start, out_m, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D, True)

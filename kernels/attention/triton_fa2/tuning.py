@@ -28,7 +28,7 @@ Ladder = tuple[tuple[int, Tile | None], ...]
 Table = dict[str, dict[int, Ladder]]  # precision -> padded head_dim -> ladder
 
 KERNELS = ("forward", "fused", "both", "dq", "dkdv")
-PRECISIONS = ("half", "ieee", "tf32")
+PRECISIONS = ("half", "ieee", "pieces", "tf32")
 BLOCK_DIMS = (16, 32, 64, 128, 256)
 
 # A block's opt-in shared memory by compute capability (CUDA C++ Programming Guide, table of technical specifications).
@@ -42,6 +42,11 @@ def chip_class(capability: int, shared_memory_bytes: int) -> str:
     if capability >= 100:
         return "sm_100"
     return "sm_90" if capability >= 90 else "sm_80"
+
+
+def in_pieces(chip: str, block_d: int) -> bool:
+    """Whether IEEE float32 goes through pieces.py: where the tensor cores beat the FMA units though used six times."""
+    return ladder("forward", chip, "pieces", block_d)[0][1] is not None
 
 
 @cache
@@ -169,6 +174,24 @@ _IEEE_SMALL = {
     },
 }
 
+# IEEE float32 on Hopper's tensor cores (pieces.py). Each tile was checked on an H200; timed was the forward of 2048
+# tokens at head_dim 128 alone, so the other choices are expected.
+_PIECES = {
+    "fused": _UNUSED,
+    "forward": {
+        **_UNUSED,
+        64: _row((0, 64, 64, 4, 2, 2), (24, 128, 64, 8, 2, 4), (200, 128, 64, 8, 2)),
+        128: _row((0, 64, 64, 4, 1, 1), (24, 128, 32, 8, 2, 4), (200, 128, 32, 8, 2)),
+    },
+    "both": {
+        **_UNUSED,
+        64: _row((0, 64, 32, 4, 2, 2), (100,)),
+        128: _row((0, 64, 32, 4, 2, 1), (50, 64, 32, 4, 2)),
+    },
+    "dq": {**_UNUSED, 64: _row((0, 64, 64, 4, 2), (100, 128, 64, 8, 2)), 128: _row((0, 64, 32, 4, 2))},
+    "dkdv": {**_UNUSED, 64: _row((0, 64, 64, 4, 1)), 128: _row((0, 32, 64, 4, 2))},
+}
+
 # Measured on an H200, 2026-11: causal, single heads of 512 to 32768 tokens and 16384 tokens of hidden size 2048.
 _SM_90 = {
     "forward": {
@@ -186,6 +209,7 @@ _SM_90 = {
             256: _row((0, 16, 64, 4, 2), (50, 128, 64, 8, 2)),
         },
         "ieee": _IEEE["forward"],
+        "pieces": _PIECES["forward"],
         "tf32": {
             16: _row((0, 16, 64, 2, 3), (50, 64, 64, 4, 3)),
             32: _row((0, 16, 64, 2, 3), (50, 64, 64, 4, 3)),
@@ -194,7 +218,7 @@ _SM_90 = {
             256: _row((0, 16, 32, 4, 1), (48, 32, 32, 4, 1)),
         },
     },
-    "fused": {"half": _UNUSED, "ieee": _IEEE["fused"], "tf32": _UNUSED},
+    "fused": {"half": _UNUSED, "ieee": _IEEE["fused"], "pieces": _PIECES["fused"], "tf32": _UNUSED},
     "both": {
         "half": {
             16: _row((0, 32, 64, 2, 3), (200,)),
@@ -204,6 +228,7 @@ _SM_90 = {
             256: _row((0, 16, 64, 4, 2), (50,)),
         },
         "ieee": _IEEE["both"],
+        "pieces": _PIECES["both"],
         "tf32": {
             16: _row((0, 16, 64, 2, 3), (100,)),
             32: _row((0, 16, 64, 2, 3), (50, 64, 64, 4, 2), (100,)),
@@ -221,6 +246,7 @@ _SM_90 = {
             256: _row((0, 16, 64, 4, 2), (50, 64, 64, 4, 2), (200, 128, 32, 8, 2)),
         },
         "ieee": _IEEE["dq"],
+        "pieces": _PIECES["dq"],
         "tf32": {
             16: _row((0, 16, 64, 4, 3), (24, 64, 64, 4, 2)),
             32: _row((0, 16, 64, 4, 2), (100, 64, 64, 4, 2)),
@@ -238,6 +264,7 @@ _SM_90 = {
             256: _row((0, 64, 16, 4, 2), (50, 64, 32, 8, 2), (200, 32, 32, 4, 2)),
         },
         "ieee": _IEEE["dkdv"],
+        "pieces": _PIECES["dkdv"],
         "tf32": {
             16: _row((0, 64, 16, 2, 2), (100, 64, 64, 4, 2)),
             32: _row((0, 64, 16, 4, 2), (100, 64, 64, 4, 2)),
@@ -259,6 +286,7 @@ _SM_86 = {
             256: _row((0, 16, 32, 4, 2), (48, 64, 32, 4, 2)),
         },
         "ieee": _IEEE_SMALL["forward"],
+        "pieces": _UNUSED,
         "tf32": {
             16: _row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2)),
             32: _row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2)),
@@ -267,7 +295,7 @@ _SM_86 = {
             256: _row((0, 16, 32, 4, 1)),
         },
     },
-    "fused": {"half": _UNUSED, "ieee": _IEEE["fused"], "tf32": _UNUSED},
+    "fused": {"half": _UNUSED, "ieee": _IEEE["fused"], "pieces": _UNUSED, "tf32": _UNUSED},
     "both": {
         "half": {
             16: _row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2), (128,)),
@@ -277,6 +305,7 @@ _SM_86 = {
             256: _row((0, 16, 32, 4, 2), (48,)),
         },
         "ieee": _IEEE_SMALL["both"],
+        "pieces": _UNUSED,
         "tf32": {
             16: _row((0, 16, 64, 4, 2), (128,)),
             32: _row((0, 16, 64, 4, 2), (128,)),
@@ -294,6 +323,7 @@ _SM_86 = {
             256: _row((0, 16, 32, 4, 2), (48, 32, 32, 4, 2)),
         },
         "ieee": _IEEE_SMALL["dq"],
+        "pieces": _UNUSED,
         "tf32": {
             16: _row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2)),
             32: _row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2)),
@@ -311,6 +341,7 @@ _SM_86 = {
             256: _row((0, 32, 16, 4, 2), (48, 32, 32, 8, 2)),
         },
         "ieee": _IEEE_SMALL["dkdv"],
+        "pieces": _UNUSED,
         "tf32": {
             16: _row((0, 64, 16, 4, 2), (48, 64, 64, 4, 2)),
             32: _row((0, 64, 16, 4, 2), (48, 64, 64, 4, 2)),
@@ -321,5 +352,7 @@ _SM_86 = {
     },
 }
 
-# sm_100: expected as sm_90, whose shared memory it has.
-TABLES: dict[str, dict[str, Table]] = {"sm_80": _SM_86, "sm_86": _SM_86, "sm_90": _SM_90, "sm_100": _SM_90}
+# sm_100: expected as sm_90, whose shared memory it has, but for pieces, which are unmeasured there.
+_SM_100 = {kernel: {**table, "pieces": _UNUSED} for kernel, table in _SM_90.items()}
+
+TABLES: dict[str, dict[str, Table]] = {"sm_80": _SM_86, "sm_86": _SM_86, "sm_90": _SM_90, "sm_100": _SM_100}
