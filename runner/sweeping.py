@@ -17,7 +17,7 @@ from runner.costs import COMPILING, STARTS, TOTAL
 from runner.crew import OPEN_LIMIT_S, Crew
 from runner.job import Cancelled, Job, SweepFailed
 from runner.progress import Progress
-from runner.sweeps import OURS
+from runner.sweeps import COMPILED_OTHERWISE
 
 _STEP_LIMIT_S = 120.0  # compiling included; the estimate of the cell comes on top
 _STEP_LIMIT_ESTIMATES = 20.0
@@ -104,7 +104,7 @@ class Sweeping:
     def _compile_ahead(self) -> None:
         """Before anything is measured."""
         begun = time.monotonic()
-        ours = [cell for cell in self._cells if cell in self._left and cell.implementation in OURS]
+        ours = [c for c in self._cells if c in self._left and c.implementation not in COMPILED_OTHERWISE]
 
         def tell(done: int, found: int) -> None:
             self._current = f"compiling ahead, {done} of {found} kernels"

@@ -19,6 +19,7 @@ TORCH = (
 )
 OURS = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper")
 PEERS = ("flash_attn_4",)  # take part where they are installed
+COMPILED_OTHERWISE = (*TORCH, *PEERS, "torch_flex")  # all else launches Triton kernels, which can be compiled ahead
 
 
 class SweepError(ValueError):
