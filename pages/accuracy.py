@@ -36,7 +36,8 @@ if len(table):
         "numbers are under Every case."
     )
 st.subheader("Inputs beyond unit normal")
-accuracy.beyond_normal(everything)
+varied, where = accuracy.beyond(chosen, everything, tensor, measure)
+accuracy.beyond_normal(varied, where, palette, label)
 with st.expander("Every case", icon=":material/table_rows:"):
     accuracy.every_case(everything)
 messages.download("Download errors", f"{measure}_{tensor}", lambda: everything, "errors_csv")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui import accuracy_charts, cells, messages, records, words
+from pages.ui import accuracy_charts, cells, charts, messages, records, words
 from pages.ui.data import store
 from results import accuracy
 from results.queries import Filters
@@ -114,10 +116,23 @@ def by_seqlen(table: pd.DataFrame, palette: dict[str, str], label: str) -> None:
     )
 
 
-def beyond_normal(table: pd.DataFrame) -> None:
+def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> tuple[pd.DataFrame, str]:
+    """The errors of the cases whose inputs were varied, and of which masks and shapes; all where the slice has none."""
+    if not _varied(table).empty:
+        return _varied(table), f"{chosen.mask or 'every'} mask, {chosen.shape or 'every batch and heads'}"
+    wider = errors(replace(chosen, mask=None, shape=None), tensor, measure)
+    return _varied(wider), "every mask, batch and heads: the slice of the filters has none"
+
+
+def _varied(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the cases that were tried on other inputs than normal ones too, so that like stands beside like."""
+    cases = pd.MultiIndex.from_frame(table[["dtype", "seqlen", "head_dim", "shape", "implementation"]])
+    return table[cases.isin(cases[table["inputs"] != accuracy.NORMAL])]
+
+
+def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], label: str) -> None:
     """Errors on inputs with outliers or large values beside those on normal ones."""
-    kinds = [kind for kind in table["inputs"].unique() if kind != accuracy.NORMAL]
-    if not kinds:
+    if table.empty:
         st.info(
             "No errors on other inputs than unit normal ones here. The sweep `accuracy` takes them: outlier channels, "
             "large values, long rows.",
@@ -129,12 +144,16 @@ def beyond_normal(table: pd.DataFrame) -> None:
         accuracy.summary(rows).assign(dtype=dtype, inputs=kind)
         for (dtype, kind), rows in table.groupby(["dtype", "inputs"], sort=True)
     ]
+    palette = palette | charts.colours([name for name in table["implementation"].unique() if name not in palette])
+    draw = partial(accuracy_charts.by_inputs, palette=palette, label=label)
+    _facets(table, draw, "error_by_inputs", f"{label} by kind of inputs")
     whole = pd.concat(found, ignore_index=True).sort_values(["dtype", "implementation", "inputs"])
     columns = ["implementation", "dtype", "inputs", "cases", "error", "worst", "over_naive", "worst_over_naive"]
     st.dataframe(
         whole[columns], hide_index=True, alt="Errors by implementation, dtype and inputs", column_config=COLUMNS
     )
     st.caption(
+        f"{records.badges_of(set(table['run_id']))} Geometric means over {where}. "
         "normal: q, k, v and dout are standard normal. outliers: a few channels of k are 30 times as large, as in "
         "trained models. large: q, k and v are 8 times as large, so that every softmax has one winner."
     )

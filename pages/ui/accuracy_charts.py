@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import plotly.graph_objects as go
 
 from pages.ui import words
 from pages.ui.charts import MARGIN, SYMBOLS
-from results.accuracy import NAIVE
+from results.accuracy import NAIVE, NORMAL
 from results.derive import geometric_mean
 
 _REFERENCE = "#8a8f98"
@@ -70,6 +72,31 @@ def by_seqlen(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Fi
     return _finish(figure, label, means["error"])
 
 
+def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
+    """The geometric mean of the errors on each kind of inputs, a mark an implementation; torch_naive's is open."""
+    figure = go.Figure()
+    means = table[table["error"] > 0].groupby(["implementation", "inputs"])["error"].agg(geometric_mean).reset_index()
+    kinds = sorted(means["inputs"].unique(), key=lambda kind: (kind != NORMAL, kind))
+    for name, rows in means.groupby("implementation", sort=True):
+        symbol = _symbol(name, palette)
+        figure.add_scatter(
+            x=rows["inputs"],
+            y=rows["error"],
+            name=name,
+            mode="markers",
+            marker={
+                "symbol": f"{symbol}-open" if name == NAIVE else symbol,
+                "size": 11,
+                "color": palette[name],
+                "line": {"width": 2},
+            },
+            customdata=[f"{name}<br>{row.inputs} inputs: {row.error:.3g}" for row in rows.itertuples()],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    figure.update_xaxes(type="category", title="inputs", categoryorder="array", categoryarray=kinds)
+    return _finish(figure, label, means["error"])
+
+
 def _finish(figure: go.Figure, label: str, errors: pd.Series) -> go.Figure:
     figure.update_yaxes(type="log", title=label, **_ticks(errors[errors > 0]))
     return figure.update_layout(height=420, margin=MARGIN, legend={"orientation": "h", "y": -0.2}, hovermode="closest")
@@ -87,4 +114,6 @@ def _ticks(errors: pd.Series) -> dict[str, list]:
     marks = [digit * 10.0**power for power in range(-17, 4) for digit in digits]
     shown = [*[mark for mark in marks if mark < low][-1:], *[m for m in marks if low <= m <= high]]
     shown += [mark for mark in marks if mark > high][:1]
-    return {"tickvals": shown, "ticktext": [f"{mark:.1e}".replace(".0e", "e") for mark in shown]}
+    ticks = {"tickvals": shown, "ticktext": [f"{mark:.1e}".replace(".0e", "e") for mark in shown]}
+    narrow = len([mark for mark in shown if low <= mark <= high]) < 2  # then the axis itself must reach two marks
+    return ticks | ({"range": [math.log10(shown[0]), math.log10(shown[-1])]} if narrow else {})

@@ -57,8 +57,8 @@ def headline(table: pd.DataFrame) -> None:
     ]
     share = f", {' and '.join(shares)}" if shares else ""
     st.markdown(
-        f"#### {words.plain(best['implementation'])} reaches most: {best['tflops']:.1f} TFLOP/s in {best['dtype']} "
-        f"at seqlen {words.size(best['seqlen_q'])}{share}"
+        f"#### {words.plain(best['implementation'])} reaches most: {words.significant(best['tflops'])} TFLOP/s in "
+        f"{best['dtype']} at seqlen {words.size(best['seqlen_q'])}{share}"
     )
 
 

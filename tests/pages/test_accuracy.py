@@ -1,8 +1,11 @@
 import json
+import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
+from pages.ui import accuracy_charts
 from results import journal
 from results.journal import RunFolder
 from results.records import Measurement, Run, attention_case
@@ -72,6 +75,28 @@ def test_other_inputs_stand_beside_normal_ones_once_a_run_has_them(page, home):
     assert found["triton_fa2", "outliers"] == pytest.approx(5.0)
     assert found["triton_fa2", "normal"] == pytest.approx(0.5)
     assert "The sweep `accuracy` takes them" not in shown(page)
+    chart = json.loads(page.get("plotly_chart")[2].proto.spec)
+    assert chart["layout"]["xaxis"]["categoryarray"] == ["normal", "outliers"]
+    assert {trace["name"]: trace["x"] for trace in chart["data"]}["triton_fa2"] == ["normal", "outliers"]
+
+
+def test_other_inputs_are_found_where_the_slice_has_none(page, home):
+    odd = [
+        *rows("torch_naive", 8e-3, None, inputs="large", causal=False),
+        *rows("torch_naive", 4e-3, None, causal=False),
+    ]
+    RunFolder.create(home, replace(RUN, run_id="odd"), [replace(row, run_id="odd") for row in odd])
+    page.run()
+    assert "every mask, batch and heads: the slice of the filters has none" in shown(page)
+    table = next(table.value for table in page.dataframe if "inputs" in table.value and "worst" in table.value)
+    assert table.set_index("inputs")["error"].to_dict() == pytest.approx({"normal": 4e-3, "large": 8e-3}, rel=0.01)
+
+
+def test_errors_that_hardly_differ_still_have_an_axis_with_numbers():
+    table = pd.DataFrame({"implementation": ["a", "b"], "seqlen": [128, 128], "error": [3.09e-7, 3.19e-7]})
+    axis = accuracy_charts.by_seqlen(table, {"a": "#000000", "b": "#111111"}, "error").layout.yaxis
+    assert 10 ** axis.range[0] < 3.09e-7 < 3.19e-7 < 10 ** axis.range[1]
+    assert sum(axis.range[0] <= math.log10(mark) <= axis.range[1] for mark in axis.tickvals) >= 2
 
 
 def test_errors_without_times_are_shown_without_the_frontier(page, home):
