@@ -79,7 +79,7 @@ def _follow(before: tuple[str, ...], pace: int, allowed: bool) -> None:
     for run_id in running:
         with st.container(border=True):
             _progress(run_id, allowed)
-            _arriving(run_id)
+            _arriving(run_id, pace)
     if not running:
         st.caption("No sweep is running on this machine.")
 
@@ -101,9 +101,9 @@ def _progress(run_id: str, allowed: bool) -> None:
         st.code(records.log_tail(run_id) or "nothing yet", language=None, height=200, wrap_lines=True)
 
 
-def _arriving(run_id: str) -> None:
+def _arriving(run_id: str, pace: int) -> None:
     """The fastest implementation of each cell as far as it is known; the rest waits."""
-    store(not_older_than_s=ACTIVE_S)
+    store(not_older_than_s=max(ACTIVE_S, pace / 4))  # tabs that look seldom need not each read the files anew
     arrived = ask(queries.run_progress, run_id)
     if arrived.empty:
         st.caption("No number yet. The first ones come after compiling and the check against the oracle.")

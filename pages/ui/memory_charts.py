@@ -24,20 +24,32 @@ def memory_lines(
 
     Capacities (MiB by what is written beside them) are dashed lines; failures stand at the first of them.
     """
-    top = next(iter(capacities.values()), table["value"].max())
+    found, predicted = _by_implementation(table, ("status",)), _by_implementation(formulas)
+    ticks = sorted({int(row["seqlen"]) for rows in (*found.values(), *predicted.values()) for row in rows})
+    measured = {name: [row for row in rows if not words.missing(row["value"])] for name, rows in found.items()}
+    values = [row["value"] for rows in measured.values() for row in rows]
+    top = next(iter(capacities.values()), max(values, default=math.nan))
     traces = []
-    for place, (name, rows) in enumerate(table.groupby("implementation", sort=True)):
+    for place, (name, rows) in enumerate(found.items()):
         colour, symbol = palette[name], SYMBOLS[place % len(SYMBOLS)]
-        predicted = formulas[formulas["implementation"] == name].dropna(subset=["value"])
-        traces.append(_measured(rows.dropna(subset=["value"]), name, colour, symbol))
-        traces += [_predicted(predicted, name, colour)] if len(predicted) else []
+        known = [row for row in predicted.get(name, ()) if not words.missing(row["value"])]
+        traces.append(_measured(measured[name], name, colour, symbol))
+        traces += [_predicted(known, name, colour)] if known else []
         traces += _first_oom(rows, name, colour, top)
-    ticks = sorted({*table["seqlen"].dropna().astype(int), *formulas["seqlen"].dropna().astype(int)})
     traces += [_capacity(text, value, ticks) for text, value in capacities.items() if ticks]
-    return go.Figure({"data": traces, "layout": _layout(table, formulas, capacities, ticks, label)})
+    drawn = [row["value"] for rows in predicted.values() for row in rows if not words.missing(row["value"])]
+    return go.Figure({"data": traces, "layout": _layout(values, [*capacities.values(), *drawn], ticks, label)})
 
 
-def _measured(rows: pd.DataFrame, name: str, colour: str, symbol: str) -> dict:
+def _by_implementation(table: pd.DataFrame, more: tuple[str, ...] = ()) -> dict[str, list[dict]]:
+    """The rows of each implementation, by name."""
+    found: dict[str, list[dict]] = {}
+    for row in table[["implementation", "seqlen", "value", *more]].to_dict("records"):
+        found.setdefault(row["implementation"], []).append(row)
+    return dict(sorted(found.items()))
+
+
+def _measured(rows: list[dict], name: str, colour: str, symbol: str) -> dict:
     return _line(rows, name, f"{name}<br>seqlen %{{x}}<br>%{{customdata}}<extra></extra>") | {
         "mode": "lines+markers",
         "line": {"color": colour, "width": 2},
@@ -45,7 +57,7 @@ def _measured(rows: pd.DataFrame, name: str, colour: str, symbol: str) -> dict:
     }
 
 
-def _predicted(rows: pd.DataFrame, name: str, colour: str) -> dict:
+def _predicted(rows: list[dict], name: str, colour: str) -> dict:
     hover = f"{name} by formula<br>seqlen %{{x}}<br>%{{customdata}}<extra></extra>"
     return _line(rows, f"{name} formula", hover) | {
         "mode": "lines",
@@ -54,11 +66,11 @@ def _predicted(rows: pd.DataFrame, name: str, colour: str) -> dict:
     }
 
 
-def _line(rows: pd.DataFrame, name: str, hover: str) -> dict:
-    values = rows["value"].tolist()
+def _line(rows: list[dict], name: str, hover: str) -> dict:
+    values = [row["value"] for row in rows]
     return {
         "type": "scatter",
-        "x": rows["seqlen"].tolist(),
+        "x": [row["seqlen"] for row in rows],
         "y": values,
         "name": name,
         "customdata": [words.mib(value) for value in values],
@@ -66,11 +78,11 @@ def _line(rows: pd.DataFrame, name: str, hover: str) -> dict:
     }
 
 
-def _first_oom(rows: pd.DataFrame, name: str, colour: str, top: float) -> list[dict]:
-    failed = rows[rows["status"] == "oom"]
-    if failed.empty:
+def _first_oom(rows: list[dict], name: str, colour: str, top: float) -> list[dict]:
+    failed = [int(row["seqlen"]) for row in rows if row["status"] == "oom"]
+    if not failed:
         return []
-    first = int(failed["seqlen"].min())
+    first = min(failed)
     mark = {
         "type": "scatter",
         "x": [first],
@@ -100,11 +112,9 @@ def _capacity(text: str, value: float, ticks: list[int]) -> dict:
     }
 
 
-def _layout(
-    table: pd.DataFrame, formulas: pd.DataFrame, capacities: dict[str, float], ticks: list[int], label: str
-) -> dict:
-    top = max([*capacities.values(), *table["value"].dropna(), *formulas["value"].dropna(), 1e-3])
-    bottom = min([top, *table["value"].dropna()])
+def _layout(measured: list[float], others: list[float], ticks: list[int], label: str) -> dict:
+    top = max([*measured, *others, 1e-3])
+    bottom = min([top, *measured])
     x = {
         "type": "log",
         "tickvals": ticks,

@@ -5,13 +5,26 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from pages.ui import messages, words
+from pages.ui import messages, tables, words
 from pages.ui.memory import case_of
+from pages.ui.tables import Column
 from results import capacity, derive
 
 SIZES_GB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
 THIS = "this device"
 _LONGEST = 2**24  # tokens: where the formula stops being asked
+_COLUMNS = {
+    "implementation": Column("implementation"),
+    "dtype": Column("dtype", text=True),
+    "measured": Column("longest measured", "{:,}".format),
+    "peak_mb": Column("takes", words.mib),
+    "no_more_from": Column("does not fit from", "{:,}".format),
+    "formula": Column(
+        "longest by formula",
+        "{:,}".format,
+        "Where its predicted peak reaches the memory; the search ends at 16,777,216",
+    ),
+}
 
 
 def choose(table: pd.DataFrame) -> dict[str, float]:
@@ -35,18 +48,23 @@ def choose(table: pd.DataFrame) -> dict[str, float]:
 
 def longest(table: pd.DataFrame, capacity_mb: float) -> pd.DataFrame:
     """By implementation and dtype: the longest seqlen measured within the capacity, and by formula."""
+    groups: dict[tuple[str, str | None], list[dict]] = {}
+    for row in table.to_dict("records"):
+        groups.setdefault((row["implementation"], None if words.missing(row["dtype"]) else row["dtype"]), []).append(
+            row
+        )
     rows = []
-    for (name, dtype), found in table.groupby(["implementation", "dtype"], dropna=False, sort=True):
-        within = found[found["value"] <= capacity_mb]
-        beyond = found[(found["value"] > capacity_mb) | (found["status"] == "oom")]
+    for (name, dtype), found in sorted(groups.items(), key=str):
+        best = max((row for row in found if row["value"] <= capacity_mb), key=lambda row: row["seqlen"], default={})
+        beyond = [row["seqlen"] for row in found if row["value"] > capacity_mb or row["status"] == "oom"]
         rows.append(
             {
                 "implementation": name,
-                "dtype": None if words.missing(dtype) else dtype,
-                "measured": within["seqlen"].max() if len(within) else None,
-                "peak_mb": within.loc[within["seqlen"].idxmax(), "value"] if len(within) else None,
-                "no_more_from": beyond["seqlen"].min() if len(beyond) else None,
-                "formula": _by_formula(found.iloc[0].to_dict(), capacity_mb),
+                "dtype": dtype,
+                "measured": best.get("seqlen"),
+                "peak_mb": best.get("value"),
+                "no_more_from": min(beyond, default=None),
+                "formula": _by_formula(found[0], capacity_mb),
             }
         )
     columns = {"measured": "Int64", "no_more_from": "Int64", "formula": "Int64", "peak_mb": float}
@@ -57,21 +75,7 @@ def show(table: pd.DataFrame, capacity_mb: float) -> None:
     """The answer in a table, and to take away."""
     capacity_words, fits = words.mib(capacity_mb), longest(table, capacity_mb)
     st.subheader(f"Longest sequence in {capacity_words}")
-    st.dataframe(
-        fits.dropna(axis="columns", how="all"),
-        hide_index=True,
-        alt=f"Longest sequence that fits in {capacity_words}, by implementation and dtype",
-        column_config={
-            "measured": st.column_config.NumberColumn("longest measured", format="%d"),
-            "peak_mb": st.column_config.NumberColumn("takes (MiB)", format="%.1f"),
-            "no_more_from": st.column_config.NumberColumn("does not fit from", format="%d"),
-            "formula": st.column_config.NumberColumn(
-                "longest by formula",
-                format="%d",
-                help="Where its predicted peak reaches the memory; the search ends at 16,777,216",
-            ),
-        },
-    )
+    tables.show(fits, _COLUMNS, f"Longest sequence that fits in {capacity_words}, by implementation and dtype")
     messages.download("Download what fits", "longest_that_fits", lambda: fits, "fits_csv")
 
 

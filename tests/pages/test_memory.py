@@ -1,6 +1,16 @@
 import json
+from dataclasses import replace
 
-from tests.pages.conftest import shown
+from pages.ui import memory_fits
+from pages.ui.data import asked_ahead
+from results import queries
+from tests.pages.conftest import GPU, shown
+
+
+def _table():
+    slice_ = queries.Filters(gpu=GPU, workload="attention", mask="causal", mode="fwd", baseline="torch_naive")
+    table = asked_ahead(queries.memory, replace(slice_, shape="B1 H2"), "peak_memory_mb")
+    return table.assign(head_dim=[str(int(d)) for d in table["head_dim"]])
 
 
 def test_the_headline_names_the_saving_and_who_runs_out_of_memory(app):
@@ -29,7 +39,11 @@ def test_what_fits_in_another_memory_is_said_as_measured_and_by_formula(app):
     page = app.switch_page("pages/memory.py").run()
     page.selectbox(key="fits_in").select("8 GB").run()
     assert page.subheader[0].value == "Longest sequence in 8.00 GiB"
-    fits = page.dataframe[0].value.set_index("implementation")
+    fits = memory_fits.longest(_table(), 8192.0).set_index("implementation")
     assert fits.loc["triton_fa2", "measured"] == 512
     assert fits.loc["torch_naive", "no_more_from"] == 512
     assert fits.loc["triton_fa2", "formula"] > fits.loc["torch_naive", "formula"] > 512
+    drawn = next(
+        element.proto.body for element in page.get("html") if "Longest sequence that fits" in element.proto.body
+    )
+    assert '<th scope="row">triton_fa2</th><td class="text">float16</td><td>512</td><td>512 MiB</td><td></td>' in drawn
