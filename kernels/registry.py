@@ -90,6 +90,11 @@ class Implementation:
         """Whether it rounds the factors of float32 products to TF32; such implementations say so in their name."""
         return self.name.endswith("_tf32")
 
+    @property
+    def fp8(self) -> bool:
+        """Whether it rounds 16-bit inputs to 8 bits; such implementations say so in their name."""
+        return self.name.endswith("_fp8")
+
     def reason_against(self, case: AttentionCase, device: Device) -> str | None:
         """Why this case cannot run here, in one sentence, or None if it can."""
         return self.unavailable or _declared_reason(self, case, device) or self._own_reason(case, device)

@@ -1,0 +1,103 @@
+"""Attention with products of 8-bit factors (e4m3) on Hopper, forward only: twice the tensor cores' rate, 2 digits less.
+
+Takes bfloat16 and float16 as the others do, and quantises within the call: one kernel reads q, k and v, another
+computes. `quantise` and `attend` do the two apart. NOTES.md holds what was measured.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from kernels.attention import gluon_hopper
+from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+
+if TYPE_CHECKING:
+    from kernels.attention.gluon_fp8.plan import Quantised
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+) -> torch.Tensor:
+    """Attention as `kernels.registry.Attention` defines it, without gradients and windows.
+
+    Raises UnsupportedCase for tensors it cannot take.
+    """
+    check(q, k, v, window_size)
+    if q.numel() == 0 or k.numel() == 0:
+        return torch.zeros_like(q)
+    scale = 1 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale
+    if scale <= 0:  # the kernel takes the maximum of a row before it scales
+        q, scale = (-q, -scale) if scale < 0 else (q * 0.0, 1.0)
+    return attend(quantise(q, k, v), causal=causal, softmax_scale=scale)
+
+
+def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
+    """Queries, keys and values in e4m3, for `attend`; none of them empty."""
+    from kernels.attention.gluon_fp8 import plan  # needs Gluon, which this package must import without
+
+    return plan.quantise(q, k, v)
+
+
+def attend(tensors: Quantised, *, causal: bool = False, softmax_scale: float | None = None) -> torch.Tensor:
+    """Attention of quantised tensors, the kernel alone; for a positive scale."""
+    from kernels.attention.gluon_fp8 import plan
+
+    scale = 1 / math.sqrt(tensors.head_dim) if softmax_scale is None else softmax_scale
+    return plan.attend(tensors, causal, scale)
+
+
+def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window_size: int) -> None:
+    """Raises UnsupportedCase for what the kernel cannot compute."""
+    wants_gradient = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if wants_gradient:
+        raise UnsupportedCase("gluon_fp8 has no backward; call it under torch.no_grad(), or use gluon_hopper.")
+    if window_size:
+        raise UnsupportedCase(f"gluon_fp8 has no sliding window, got window_size {window_size}; use gluon_hopper.")
+    try:
+        gluon_hopper.check(q, k, v)
+    except UnsupportedCase as error:
+        raise UnsupportedCase(str(error).replace("gluon_hopper", "gluon_fp8")) from error
+
+
+def _refuses(case: AttentionCase, device: Device) -> str | None:
+    if case.head_dim_v not in (None, case.head_dim):
+        return f"gluon_fp8 needs head_dim_v equal to head_dim, not {case.head_dim_v} and {case.head_dim}."
+    try:
+        importlib.import_module("kernels.attention.gluon_fp8.plan")
+    except (ImportError, AttributeError) as error:  # Gluon is experimental: its names move
+        return f"gluon_fp8 cannot use the Gluon of this Triton: {error}."
+    return None
+
+
+def _unavailable() -> str | None:
+    reason = gluon_hopper.IMPLEMENTATIONS[0].unavailable
+    return reason and reason.replace("gluon_hopper", "gluon_fp8")
+
+
+IMPLEMENTATIONS = (
+    Implementation(
+        name="gluon_fp8",
+        description="Products of 8-bit factors (e4m3) in Gluon for Hopper, from 16-bit tensors; forward only",
+        attention=attention,
+        dtypes=("bfloat16", "float16"),
+        devices=("cuda",),
+        max_head_dim=256,
+        window=False,
+        backward=False,
+        min_compute_capability=(9, 0),
+        max_compute_capability=(9, 0),
+        unavailable=_unavailable(),
+        refuses=_refuses,
+    ),
+)

@@ -1,0 +1,127 @@
+"""What is decided once per shape: tiles, grid, descriptors and launches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.attention.gluon_fp8 import tuning
+from kernels.attention.gluon_fp8.forward import forward_kernel
+from kernels.attention.gluon_fp8.quantise import quantise_kernel
+from kernels.attention.gluon_hopper.launch import Launch
+
+LOG2_E = math.log2(math.e)
+_DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
+_PLANS: dict[tuple[Any, ...], Plan] = {}
+_MAX_PLANS = 4096
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Queries, keys and values in e4m3 with the scales of every 128 rows; what `quantise.py` makes of q, k and v."""
+
+    q: torch.Tensor  # (batch, num_heads, seqlen_q, size), size being the kernel's head_dim
+    k: torch.Tensor  # (batch, num_kv_heads, seqlen_k, size)
+    v: torch.Tensor  # (batch, num_kv_heads, size, seqlen_k in whole blocks), keys in the kernel's order
+    q_scales: torch.Tensor  # (batch, num_heads, blocks), powers of two
+    k_scales: torch.Tensor  # (batch, num_kv_heads, blocks), powers of two
+    v_scales: torch.Tensor  # (batch, num_kv_heads, blocks), exponents of powers of two
+    head_dim: int
+    dtype: torch.dtype  # of the output
+
+
+def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
+    """q, k and v of 16 bits, with any strides, in the form that `attend` takes."""
+    (batch, num_heads, seqlen_q, head_dim), (num_kv_heads, seqlen_k) = q.shape, k.shape[1:3]
+    size = tuning.padded_head_dim(head_dim)
+    q_blocks, k_blocks = (-(-seqlen // tuning.SCALE_ROWS) for seqlen in (seqlen_q, seqlen_k))
+    empty = {"dtype": torch.float8_e4m3fn, "device": q.device}
+    made = Quantised(
+        q=torch.empty((batch, num_heads, seqlen_q, size), **empty),
+        k=torch.empty((batch, num_kv_heads, seqlen_k, size), **empty),
+        v=torch.empty((batch, num_kv_heads, size, k_blocks * tuning.SCALE_ROWS), **empty),
+        q_scales=q.new_empty((batch, num_heads, q_blocks), dtype=torch.float32),
+        k_scales=q.new_empty((batch, num_kv_heads, k_blocks), dtype=torch.float32),
+        v_scales=q.new_empty((batch, num_kv_heads, k_blocks), dtype=torch.float32),
+        head_dim=head_dim,
+        dtype=q.dtype,
+    )
+    programs = made.q_scales.numel(), made.k_scales.numel()
+    with torch.cuda.device_of(q):
+        quantise_kernel[(programs[0] + 2 * programs[1],)](
+            *(q, k, v, made.q, made.k, made.v, made.q_scales, made.k_scales, made.v_scales),
+            *(*q.stride(), *k.stride(), *v.stride(), num_heads, num_kv_heads, seqlen_q, seqlen_k, q_blocks, k_blocks),
+            *(*programs, head_dim, size),
+            num_warps=size // 16,
+        )
+    return made
+
+
+def attend(tensors: Quantised, causal: bool, softmax_scale: float) -> torch.Tensor:
+    """Attention of quantised tensors, none of them empty, for a positive scale."""
+    key = (
+        *(tensors.q.shape, tensors.k.shape, tensors.q.device, tensors.dtype, tensors.head_dim),
+        *(causal, softmax_scale),
+    )
+    plan = _PLANS.get(key)
+    if plan is None:
+        if len(_PLANS) >= _MAX_PLANS:
+            _PLANS.clear()
+        plan = _PLANS[key] = Plan(tensors, causal, softmax_scale)
+    return plan(tensors)
+
+
+class Plan:
+    """The launch for one shape."""
+
+    def __init__(self, tensors: Quantised, causal: bool, softmax_scale: float) -> None:
+        batch, num_heads, seqlen_q, size = tensors.q.shape
+        num_kv_heads, seqlen_k = tensors.k.shape[1:3]
+        tiles = tuning.TILES[size]
+        n_heads, group_size = batch * num_heads, num_heads // num_kv_heads
+        blocks = (tuning.ROWS, size), (tiles.block_n, size), (size, tiles.block_n), (tuning.ROWS, size)
+        shaped = tensors.q, tensors.k, tensors.v, _room(tensors)
+        makers = [Descriptor(x, [1, 1, *block]) for x, block in zip(shaped, blocks, strict=True)]
+        n_m = -(-seqlen_q // (tuning.ROWS * 2))
+        n_tiles = n_m * n_heads
+        programs = min(n_tiles, torch.cuda.get_device_properties(tensors.q.device).multi_processor_count)
+        together = tuning.heads_together(seqlen_k, size, group_size, n_heads)
+        rest = (
+            *(n_tiles, n_m, num_heads, n_heads, group_size, together, seqlen_q, seqlen_k, softmax_scale * LOG2_E),
+            *(tuning.ROWS, tiles.block_n, size, tiles.kv_slots, causal, causal or seqlen_k % tiles.block_n > 0),
+        )
+        self._launch = Launch(forward_kernel, (programs, 1, 1), tensors.q.device, [*makers, None, None, None], rest)
+
+    def __call__(self, tensors: Quantised) -> torch.Tensor:
+        """The output, (batch, num_heads, seqlen_q, head_dim)."""
+        out = _room(tensors)
+        scales = tensors.q_scales, tensors.k_scales, tensors.v_scales
+        with torch.cuda.device_of(out):
+            self._launch(tensors.q, tensors.k, tensors.v, out, *scales)
+        return out
+
+
+def _room(tensors: Quantised) -> torch.Tensor:
+    """An empty output, with rows that the copy engine can address."""
+    width = -(-tensors.head_dim // 8) * 8
+    room = torch.empty((*tensors.q.shape[:3], width), dtype=tensors.dtype, device=tensors.q.device)
+    return room if width == tensors.head_dim else room[..., : tensors.head_dim]
+
+
+class Descriptor:
+    """Makes descriptors of tiles of tensors with one shape and one set of strides."""
+
+    def __init__(self, x: torch.Tensor, block: list[int]) -> None:
+        layout = gl.NVMMASharedLayout.get_default_for(block, _DTYPES[x.dtype])
+        self._fields = vars(TensorDescriptor(x, list(x.shape), list(x.stride()), block, layout))
+        self._fields["base"] = None
+
+    def __call__(self, x: torch.Tensor) -> TensorDescriptor:
+        descriptor = object.__new__(TensorDescriptor)
+        vars(descriptor).update(self._fields, base=x)
+        return descriptor

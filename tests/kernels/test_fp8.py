@@ -1,0 +1,260 @@
+"""gluon_fp8: its rounding against a float64 model of e4m3, its kernel on a Hopper GPU, its compiled form anywhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels import reference, registry
+from kernels.attention import gluon_fp8
+from kernels.attention.gluon_fp8.rounding import dequantised, key_of_place
+
+ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
+EPSILON = 2.0**-4  # half a unit in the last place of e4m3, relative to a normal number
+
+
+def e4m3(x: torch.Tensor) -> torch.Tensor:
+    """float64 numbers of at most 448 rounded to e4m3: 3 bits of mantissa, a spacing of 2^-9 below 2^-6."""
+    exponent = torch.floor(torch.log2(x.abs().clamp_min(2.0**-6)))
+    spacing = torch.exp2(exponent - 3)
+    return torch.round(x / spacing) * spacing
+
+
+def draw(batch: int, heads: int, kv_heads: int, seqlen_q: int, seqlen_k: int, head_dim: int, **options: object):
+    """q, k and v; on the GPU where there is one."""
+    device, dtype = ("cuda" if ON_HOPPER else "cpu"), options.get("dtype", torch.bfloat16)
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(num_heads: int, seqlen: int) -> torch.Tensor:
+        x = torch.randn(batch, num_heads, seqlen, head_dim, generator=generator) * options.get("magnitude", 1.0)
+        return x.to(dtype).to(device)
+
+    return normal(heads, seqlen_q), normal(kv_heads, seqlen_k), normal(kv_heads, seqlen_k)
+
+
+class TestRounding:
+    pytestmark = pytest.mark.skipif(gluon_fp8.IMPLEMENTATIONS[0].unavailable is not None, reason="no Triton")
+
+    @pytest.fixture
+    def interpreted(self):
+        """The kernel that quantises, where it can run: compiled on Hopper, interpreted without a GPU."""
+        if torch.cuda.is_available() and not ON_HOPPER:
+            pytest.skip("compiles for Hopper")
+        return pytest.importorskip("kernels.attention.gluon_fp8.plan", exc_type=ImportError)
+
+    @pytest.mark.parametrize("magnitude", [1e-3, 1.0, 300.0])
+    def test_a_number_is_rounded_as_e4m3_rounds_it_after_scaling(self, interpreted, magnitude: float) -> None:
+        tensors = draw(2, 4, 2, 150, 300, 40, dtype=torch.float16, magnitude=magnitude)
+        made = interpreted.quantise(*tensors)
+        scales = made.q_scales, made.k_scales, made.v_scales.exp2()
+        for x, got, scale in zip(tensors, dequantised(made), scales, strict=True):
+            scale = scale.repeat_interleave(128, -1)[..., : x.shape[2], None].double()
+            numbers, got = x.double() / scale, got.double() / scale
+            if ON_HOPPER:
+                assert torch.equal(got, e4m3(numbers))
+            else:  # the interpreter's own conversion loses carries and errs below e4m3's normal numbers
+                assert (got == e4m3(numbers)).double().mean() > 0.95
+
+    def test_scales_are_the_least_powers_of_two_by_which_all_numbers_fit(self, interpreted) -> None:
+        q, k, v = draw(1, 1, 1, 200, 200, 64, dtype=torch.float16)
+        k[0, 0, 7, 3], k[0, 0, 150, 3] = 448.0, 449.0
+        made = interpreted.quantise(q, k, v)
+        assert made.k_scales.flatten().tolist() == [1.0, 2.0]
+        largest = q[0, 0, :128].abs().max().item() / made.q_scales[0, 0, 0].item()
+        assert 224 < largest <= 448
+
+    def test_padding_is_zero(self, interpreted) -> None:
+        made = interpreted.quantise(*draw(1, 2, 1, 60, 70, 40, dtype=torch.float16))
+        assert made.v.shape == (1, 1, 64, 128)
+        assert torch.all(made.q.float()[..., 40:] == 0)
+        assert torch.all(made.v.float()[:, :, 40:] == 0)
+        assert torch.all(made.v.float()[..., key_of_place(128).to(made.v.device) >= 70] == 0)
+
+    def test_zeros_and_infinities_stay_what_they_are(self, interpreted) -> None:
+        q, k, v = (torch.zeros_like(x) for x in draw(1, 1, 1, 130, 130, 64, dtype=torch.float16))
+        k[0, 0, 0, 0] = math.inf
+        made = dequantised(interpreted.quantise(q, k, v))
+        assert torch.all(made[0] == 0)
+        if ON_HOPPER:  # the interpreter makes a number of NaN
+            assert torch.all(made[1][0, 0, :128].isnan())
+        assert torch.all(made[1][0, 0, 128:] == 0)
+        assert torch.all(made[2] == 0)
+
+
+def test_values_stand_in_the_order_of_the_registers_that_hold_the_weights() -> None:
+    """A thread has the columns 8 g + 2 c + e of a product and those from 16 h + 4 c on, four at a time, of a factor."""
+    held = {c: [8 * g + 2 * c + e for g in range(4) for e in range(2)] for c in range(4)}
+    wanted = {c: [16 * h + 4 * c + i for h in range(2) for i in range(4)] for c in range(4)}
+    order = key_of_place(64).tolist()
+    assert sorted(order) == list(range(64))
+    for c in range(4):
+        assert [order[place] for place in wanted[c]] == held[c]
+        assert [order[32 + place] for place in wanted[c]] == [32 + key for key in held[c]]
+
+
+def assert_right(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: object) -> None:
+    """The kernel errs by what rounding its weights to e4m3 costs; the call, by that and the rounding of its inputs."""
+    made = gluon_fp8.quantise(q, k, v)
+    rounded = dequantised(made)
+    exact, plain = reference.attention(*rounded, **options).out, reference.attention(q, k, v, **options).out
+    out = gluon_fp8.attend(made, **options).double()
+    assert error_of(out, exact) <= EPSILON
+    with torch.no_grad():
+        call = gluon_fp8.attention(q, k, v, **options)
+    assert call.dtype == q.dtype
+    assert error_of(call.double(), plain) <= error_of(exact, plain) + EPSILON
+
+
+def error_of(got: torch.Tensor, wanted: torch.Tensor) -> float:
+    difference = (got - wanted).norm().item()
+    return difference / (wanted.norm().item() or 1.0)
+
+
+class TestOnHopper:
+    pytestmark = on_hopper
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    @pytest.mark.parametrize(
+        ("seqlen_q", "seqlen_k"),
+        [(1, 1), (63, 63), (128, 128), (200, 200), (1, 1000), (200, 1000), (1000, 200), (513, 1130)],
+    )
+    def test_every_length_is_right(self, seqlen_q: int, seqlen_k: int, head_dim: int, causal: bool) -> None:
+        assert_right(*draw(2, 3, 3, seqlen_q, seqlen_k, head_dim), causal=causal)
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    @pytest.mark.parametrize("kv_heads", [1, 2])
+    def test_query_heads_share_key_heads(self, kv_heads: int, head_dim: int, causal: bool) -> None:
+        assert_right(*draw(2, 8, kv_heads, 300, 400, head_dim), causal=causal)
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    def test_many_tiles_a_program_are_right_and_the_same_every_time(self, head_dim: int, causal: bool) -> None:
+        tensors = draw(4, 10, 5, 900, 1024, head_dim)
+        assert_right(*tensors, causal=causal)
+        made = gluon_fp8.quantise(*tensors)
+        first = gluon_fp8.attend(made, causal=causal)
+        assert all(torch.equal(first, gluon_fp8.attend(made, causal=causal)) for _ in range(10))
+
+    @pytest.mark.parametrize("magnitude", [1e-3, 8.0, 30.0])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    def test_any_magnitude_is_right(self, head_dim: int, magnitude: float) -> None:
+        assert_right(*draw(1, 2, 2, 300, 300, head_dim, magnitude=magnitude), causal=True)
+
+    @pytest.mark.parametrize("head_dim", [16, 20, 40, 80, 192])
+    def test_head_dims_between_are_padded(self, head_dim: int) -> None:
+        assert_right(*draw(1, 2, 2, 200, 333, head_dim, dtype=torch.float16), causal=True)
+
+    def test_scales_of_128_rows_that_differ_are_right(self) -> None:
+        q, k, v = draw(1, 2, 2, 600, 600, 128)
+        for x in (q, k, v):
+            x *= torch.exp2(torch.arange(600, device=x.device) // 100 - 3.0)[:, None].to(x.dtype)
+        assert_right(q, k, v)
+
+    @pytest.mark.parametrize("softmax_scale", [-0.1, 0.0, 0.3])
+    def test_any_scale_is_right(self, softmax_scale: float) -> None:
+        q, k, v = draw(1, 2, 2, 200, 200, 128)
+        with torch.no_grad():
+            out = gluon_fp8.attention(q, k, v, causal=True, softmax_scale=softmax_scale)
+        rounded = dequantised(gluon_fp8.quantise(q, k, v))
+        wanted = reference.attention(*rounded, causal=True, softmax_scale=softmax_scale).out
+        assert error_of(out.double(), wanted) <= EPSILON
+
+    def test_strided_and_expanded_tensors_are_right(self) -> None:
+        q, k, v = draw(1, 3, 3, 300, 300, 128)
+        assert_right(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)), causal=True)
+        assert_right(q, k[:, :1].expand_as(k), v[:, :1].expand_as(v), causal=True)
+        assert_right(*(x.mT.contiguous().mT for x in (q, k, v)), causal=True)
+
+    def test_a_wrong_order_of_values_is_beyond_the_budget(self) -> None:
+        q, k, v = draw(1, 2, 2, 256, 256, 128)
+        made = gluon_fp8.quantise(q, k, v)
+        exact = reference.attention(*dequantised(made)).out
+        made.v.copy_(made.v.roll(1, -1))
+        assert error_of(gluon_fp8.attend(made).double(), exact) > EPSILON
+
+
+@pytest.fixture(scope="module")
+def reports() -> list[dict]:
+    """What ptxas says of the kernels, by a process in which Triton compiles rather than interprets."""
+    pytest.importorskip("triton", reason="Triton exists for Linux")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "kernels.attention.gluon_fp8.offline"]
+    root = Path(__file__).parents[2]
+    answer = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=600)
+    assert answer.returncode in (0, 1), answer.stderr
+    return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+def test_every_kernel_fits_the_shared_memory_of_a_block(reports: list[dict]) -> None:
+    assert len(reports) == 9
+    assert [report for report in reports if report["shared_bytes"] > 232448] == []  # compute capability 9.0
+
+
+def test_no_product_is_serialised_and_next_to_nothing_is_spilled(reports: list[dict]) -> None:
+    assert [report for report in reports if report["warnings"]] == []
+    assert [report for report in reports if report["spilled_bytes"] > 64] == []
+
+
+@dataclass(frozen=True)
+class Case:
+    num_heads: int | None = 8
+    num_kv_heads: int | None = 8
+    seqlen_q: int | None = 128
+    seqlen_k: int | None = 128
+    head_dim: int | None = 128
+    head_dim_v: int | None = 128
+    dtype: str | None = "bfloat16"
+    causal: bool | None = True
+    window_size: int | None = 0
+
+
+def hopper(**changes: object) -> registry.Device:
+    return registry.Device(**{"type": "cuda", "name": "H200", "compute_capability": (9, 0), **changes})
+
+
+@pytest.mark.skipif(gluon_fp8.IMPLEMENTATIONS[0].unavailable is not None, reason="Triton is not installed")
+@pytest.mark.parametrize(
+    ("case", "device", "reason"),
+    [
+        (Case(), hopper(), None),
+        (Case(), hopper(compute_capability=(10, 0)), "compute capability"),
+        (Case(), hopper(compute_capability=(8, 9)), "compute capability"),
+        (Case(), registry.Device(type="cpu", name="CPU"), "not on cpu"),
+        (Case(dtype="float32"), hopper(), "float32"),
+        (Case(head_dim=512, head_dim_v=512), hopper(), "head_dim 512"),
+        (Case(head_dim_v=64), hopper(), "head_dim_v"),
+        (Case(window_size=100), hopper(), "sliding windows"),
+    ],
+)
+def test_it_says_what_it_cannot_run(case: Case, device: registry.Device, reason: str | None) -> None:
+    answer = registry.get("gluon_fp8").reason_against(case, device)
+    assert (answer is None) if reason is None else (reason in answer)
+
+
+def test_it_is_a_precision_of_its_own_without_a_backward() -> None:
+    implementation = registry.get("gluon_fp8")
+    assert implementation.fp8
+    assert not implementation.backward
+    assert not implementation.tf32
+    assert [name for name, found in registry.implementations().items() if found.fp8] == ["gluon_fp8"]
+
+
+def test_a_call_says_what_it_cannot_do() -> None:
+    q = torch.zeros(1, 1, 16, 64, dtype=torch.bfloat16)
+    with pytest.raises(registry.UnsupportedCase, match="gluon_fp8 got .* Hopper"):
+        gluon_fp8.attention(q, q, q)
+    with pytest.raises(registry.UnsupportedCase, match="window"):
+        gluon_fp8.attention(q, q, q, window_size=4)
+    with pytest.raises(registry.UnsupportedCase, match="no backward"):
+        gluon_fp8.attention(q.requires_grad_(), q, q)
