@@ -204,15 +204,11 @@ def fits(store: Store, filters: Filters) -> pd.DataFrame:
 
 def memory_choices(store: Store, filters: Filters) -> pd.DataFrame:
     """Which memory metrics and modes the slice holds, most numbers first."""
-    parts = [numbers(filters, metric=metric, without=("timing", "mode")) for metric in MEMORY_METRICS]
-    tables = " UNION ALL ".join(
-        f"SELECT '{metric}' AS metric, mode, status FROM ({rows})"
-        for metric, (rows, _) in zip(MEMORY_METRICS, parts, strict=True)
-    )
+    rows, params = numbers(filters, metric=MEMORY_METRICS, without=("timing", "mode"))
     return store.query(
-        f"""SELECT metric, mode, count(*) FILTER (status = 'ok') AS numbers FROM ({tables})
+        f"""SELECT metric, mode, count(*) FILTER (status = 'ok') AS numbers FROM ({rows})
             GROUP BY ALL ORDER BY numbers DESC, metric, mode""",
-        [param for _, params in parts for param in params],
+        params,
     )
 
 

@@ -136,18 +136,21 @@ def bring_up_to_date(cursor: duckdb.DuckDBPyConnection, run_ids: list[str]) -> N
         cursor.execute(_COUNTS, [some])
 
 
-def numbers(filters: Filters, *, metric: str, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
+def numbers(
+    filters: Filters, *, metric: str | tuple[str, ...], without: tuple[str, ...] = ()
+) -> tuple[str, list[object]]:
     """The numbers of a slice as a query with its parameters: those columns, and of the run `source` and `created`."""
+    metrics = [metric] if isinstance(metric, str) else [*metric]
     slices, slice_params = _where(filters, ("gpu", "workload", "mask", "mode", "timing", "shape", "run"), without)
     rows, row_params = _where(filters, ("source", "dtype", "head_dim", "seqlen"), without)
     if filters.implementation and "implementation" not in without:
         rows += " AND implementation IN ?"
         row_params.append([*filters.implementation, filters.baseline])
     return (
-        f"""SELECT numbers.*, run_id, mode, timing, shape, source, created, gpu_memory_mb
-            FROM numbers JOIN (SELECT * FROM slices WHERE metric = ? AND {slices}) USING (slice_id)
+        f"""SELECT numbers.*, run_id, metric, mode, timing, shape, source, created, gpu_memory_mb
+            FROM numbers JOIN (SELECT * FROM slices WHERE metric IN ? AND {slices}) USING (slice_id)
             JOIN (SELECT run_id, source, created, gpu_memory_mb FROM runs) USING (run_id) WHERE {rows}""",
-        [metric, *slice_params, *row_params],
+        [metrics, *slice_params, *row_params],
     )
 
 
