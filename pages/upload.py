@@ -5,10 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import messages, uploads
+from results.formats.bundles import bundled
 
 messages.header("Upload", ":material/upload:", "Bring in results from other machines; see first what is understood.")
 st.markdown(
-    "CSV, JSON, JSON lines or a Markdown report, a run folder as zip or tar or its `measurements.jsonl`, or an export "
+    "CSV, JSON, JSON lines or a Markdown report, a run folder (as zip or tar, or its files), or an export "
     "of this app as CSV, JSON or Markdown (Markdown leaves out samples; Parquet is not taken). "
     "Needed are an implementation, a size (such as `seqlen`) and a number (such as `latency_ms`); names vary."
 )
@@ -26,7 +27,7 @@ with st.expander("An example", icon=":material/description:"):
 done = st.session_state.pop("imported", None)
 if done:
     uploads.show_outcome(done)
-understood = [uploads.show(file.name, file.getvalue()) for file in files]
+understood = [uploads.show(name, data) for name, data in bundled([(file.name, file.getvalue()) for file in files])]
 uploads.overview(understood)
 ready = [found for found in understood if found is not None and uploads.new_numbers(found)]
 if ready:
