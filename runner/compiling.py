@@ -144,14 +144,14 @@ def prepare() -> None:
 
 
 def _configuration(function: Any, kernel: Any) -> str | None:
-    """Its whole-number constants, warps and stages; None if this Triton keeps them elsewhere."""
+    """Its constants in numbers or words, warps and stages; None if this Triton keeps them elsewhere."""
     constants, metadata = getattr(getattr(kernel, "src", None), "constants", None), getattr(kernel, "metadata", None)
     if constants is None or metadata is None:
         return None
     words = []
     for path, value in constants.items():
         name = function.arg_names[path[0]] if isinstance(path, tuple) and len(path) == 1 else None
-        if name and name.isupper() and name not in _SHAPE and type(value) is int:
+        if name and name.isupper() and name not in _SHAPE and type(value) in (int, str):
             words.append(f"{name}={value}")
     words += [f"{name}={getattr(metadata, name)}" for name in ("num_warps", "num_stages") if hasattr(metadata, name)]
     return " ".join(words)

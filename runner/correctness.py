@@ -1,7 +1,9 @@
 """Nothing is timed before it is right: out, dq, dk and dv against the float64 reference.
 
 An error may be at most twice that of torch_naive in the same dtype plus a rounding floor: what counts is not how large
-an error is but whether a plain implementation makes it too. TF32 implementations are held to torch_naive under TF32.
+an error is but whether a plain implementation makes it too. TF32 implementations are held to torch_naive under TF32;
+those that round 16-bit inputs to FP8, to the float64 result of rounded inputs. Such a `precision` is "tf32" or "fp8",
+or None: that of the dtype.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -21,12 +23,22 @@ from runner.subjects import Inputs, Subject, fill
 
 NAMES = ("out", "dq", "dk", "dv")
 ALLOWED = 2.0  # times torch_naive's error
+_ALLOWED_IN_FP8 = 1.0, "what rounding the inputs to FP8 costs plus a floor"
+_FP8_ROWS, _FP8_LARGEST = 128, 448.0  # that share a scale; the largest number of e4m3
 
 # Half a unit in the last place of the 16-bit types: rounding the exact result alone costs about a third of it.
 # TF32 gets two whole units: tensor cores cut the factors' low bits off rather than round them (PTX ISA, mma .tf32), in
 # two products after each other, while torch_naive's library rounds. float32 gets a wider one, because exp2 on a GPU is
 # approximate (PTX ISA, ex2.approx.f32: 2^-22) and sums are long.
-FLOORS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "tf32": 2.0**-9, "float32": 2.0**-20, "float64": 2.0**-40}
+# FP8 has half a unit of e4m3's 4 bits, for the weights.
+FLOORS = {
+    "bfloat16": 2.0**-8,
+    "float16": 2.0**-11,
+    "tf32": 2.0**-9,
+    "float32": 2.0**-20,
+    "float64": 2.0**-40,
+    "fp8": 2.0**-4,
+}
 # Where torch_naive itself does not fit: a multiple of the floor that covers twice its error wherever it does fit.
 ALONE = 4.0
 _CYCLES_PER_MS = 2_000_000  # of a GPU's clock, about
@@ -61,33 +73,47 @@ class Oracle:
     seed: int
     exact: dict[str, torch.Tensor]
     reach: dict[str, float]  # what largest errors are relative to
-    naive: dict[bool, dict[str, Error] | None]  # torch_naive's errors, by whether TF32 is on; None if it does not fit
+    naive: dict[str | None, dict[str, Error] | None]  # a plain implementation's, by precision; None if it does not fit
 
-    def budget(self, name: str, *, tf32: bool = False) -> tuple[Error, str]:
+    def budget(self, name: str, precision: str | None = None) -> tuple[Error, str]:
         """The largest errors that pass, and where they come from."""
-        naive = self.naive[tf32]
-        floor = FLOORS["tf32" if tf32 else str(self.case.dtype)]
+        naive = self.naive[precision]
+        floor = FLOORS[precision or str(self.case.dtype)]
         reach = self.reach[name]
         if naive is None:
             return Error(ALONE * floor, ALONE * floor * reach), "the floor of the dtype, torch_naive does not fit"
-        relative = ALLOWED * naive[name].relative + floor
-        return Error(relative, ALLOWED * naive[name].largest + 2 * floor * reach), "twice torch_naive plus a floor"
+        times, words = _ALLOWED_IN_FP8 if precision == "fp8" else (ALLOWED, "twice torch_naive plus a floor")
+        relative = times * naive[name].relative + floor
+        return Error(relative, times * naive[name].largest + 2 * floor * reach), words
 
 
-def make_oracle(inputs: Inputs, case: Case, seed: int, *, tf32: bool = False, backward: bool = True) -> Oracle:
-    """The reference of a case, from the inputs as they are; with `tf32` for implementations that use TF32 too, without
+def make_oracle(
+    inputs: Inputs, case: Case, seed: int, precisions: Collection[str | None] = (None,), *, backward: bool = True
+) -> Oracle:
+    """The reference of a case, from the inputs as they are, with the errors allowed in each of the precisions; without
     `backward` for forwards alone."""
     q, k, v = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
     mask = {"causal": bool(case.causal), "window_size": case.window_size or 0}
     found = reference.gradients(q, k, v, inputs.dout, **mask) if backward else reference.attention(q, k, v, **mask)
     exact = {name: getattr(found, name) for name in (NAMES if backward else NAMES[:1])}
     reach = {name: _size(float(tensor.abs().amax()), tensor) for name, tensor in exact.items()}
-    precisions = (False, True) if tf32 else (False,)
-    naive = {precision: _naive_errors(inputs, case, exact, tf32=precision) for precision in precisions}
+    naive = {each: _naive_errors(inputs, case, exact, tf32=each == "tf32") for each in precisions if each != "fp8"}
+    if "fp8" in precisions:
+        rounded = reference.attention(*map(rounded_to_fp8, (q, k, v)), **mask).out
+        naive["fp8"] = {"out": error_of(rounded, exact["out"])}
     return Oracle(inputs, case, seed, exact, reach, naive)
 
 
-def check_forward(subject: Subject, oracle: Oracle, *, tf32: bool = False, warm: bool = True) -> Verdict:
+def rounded_to_fp8(x: torch.Tensor) -> torch.Tensor:
+    """(batch, heads, rows, columns) as e4m3 holds it when 128 rows share the least power of two as their scale."""
+    blocks = [block.double() for block in x.split(_FP8_ROWS, dim=2)]
+    scales = [(block.abs().amax((2, 3), keepdim=True) / _FP8_LARGEST).log2().ceil().exp2() for block in blocks]
+    scales = [torch.where(scale > 0, scale, 1.0) for scale in scales]
+    rounded = [(b / s).float().to(torch.float8_e4m3fn).double() * s for b, s in zip(blocks, scales, strict=True)]
+    return torch.cat(rounded, dim=2)
+
+
+def check_forward(subject: Subject, oracle: Oracle, precision: str | None = None, *, warm: bool = True) -> Verdict:
     """Out against the oracle. With `warm` two calls on other data in the same tensors come first, so that neither
     compiling nor an output remembered from an earlier call passes for a result.
 
@@ -95,19 +121,19 @@ def check_forward(subject: Subject, oracle: Oracle, *, tf32: bool = False, warm:
     runs on another stream without waiting sees the other data, and what is not waited for is not there.
     """
     with torch.no_grad():
-        return _check(oracle, subject.forward, ("out",), tf32=tf32, warm=warm)
+        return _check(oracle, subject.forward, ("out",), precision, warm=warm)
 
 
-def check_backward(subject: Subject, oracle: Oracle, *, tf32: bool = False, warm: bool = True) -> Verdict:
+def check_backward(subject: Subject, oracle: Oracle, precision: str | None = None, *, warm: bool = True) -> Verdict:
     """dq, dk and dv, and the out that autograd made on the way, against the oracle."""
     outs: list[torch.Tensor] = []
 
     def prepare() -> None:
         outs[:] = [subject.forward()]
 
-    verdict = _check(oracle, lambda: subject.backward(outs[0]), NAMES[1:], tf32=tf32, warm=warm, prepare=prepare)
+    verdict = _check(oracle, lambda: subject.backward(outs[0]), NAMES[1:], precision, warm=warm, prepare=prepare)
     errors = {"out": error_of(outs[0].detach(), oracle.exact["out"])}
-    reason = verdict.reason or _reason(errors, oracle, tf32=tf32)
+    reason = verdict.reason or _reason(errors, oracle, precision)
     return Verdict(verdict.errors, reason, verdict.first_ms, verdict.warm_ms)
 
 
@@ -130,8 +156,8 @@ def _check(
     oracle: Oracle,
     call: Callable[[], object],
     names: tuple[str, ...],
+    precision: str | None,
     *,
-    tf32: bool,
     warm: bool,
     prepare: Callable[[], None] = lambda: None,
 ) -> Verdict:
@@ -150,12 +176,12 @@ def _check(
     tensors = [tensor.detach().clone() for tensor in (result if isinstance(result, tuple) else (result,))]
     _synchronize(inputs)
     errors = {name: error_of(tensor, oracle.exact[name]) for name, tensor in zip(names, tensors, strict=True)}
-    return Verdict(errors, _reason(errors, oracle, tf32=tf32), first_ms, warm_ms)
+    return Verdict(errors, _reason(errors, oracle, precision), first_ms, warm_ms)
 
 
-def _reason(errors: dict[str, Error], oracle: Oracle, *, tf32: bool) -> str | None:
+def _reason(errors: dict[str, Error], oracle: Oracle, precision: str | None) -> str | None:
     for name, error in errors.items():
-        allowed, source = oracle.budget(name, tf32=tf32)
+        allowed, source = oracle.budget(name, precision)
         if not (error.relative <= allowed.relative and error.largest <= allowed.largest):  # NaN fails too
             return (
                 f"{name} is wrong: relative error {error.relative:.3g} (allowed {allowed.relative:.3g}), "

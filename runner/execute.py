@@ -124,9 +124,9 @@ class CaseRun:
 
     def _prepare(self) -> None:
         self.inputs = make_inputs(self.case, self.bench.device, self.bench.seed)
-        tf32 = any(self._uses_tf32(cell.implementation) for cell in self.live)
+        precisions = {self._precision(cell.implementation) for cell in self.live}
         backward = any(cell.mode != "fwd" for cell in self.live)
-        self.oracle = correctness.make_oracle(self.inputs, self.case, self.bench.seed, tf32=tf32, backward=backward)
+        self.oracle = correctness.make_oracle(self.inputs, self.case, self.bench.seed, precisions, backward=backward)
 
     def _fail(self, cells: Iterable[Cell], status: Status, note: str) -> None:
         for cell in cells:
@@ -174,15 +174,19 @@ class CaseRun:
         subject = Subject(implementation.attention, self.inputs, self.case)
         watching = compiling.watch() if self.bench.device_type == "cuda" else contextlib.nullcontext(compiling.Seen())
         with watching as seen:
-            verdict = check(subject, self.oracle, tf32=self._uses_tf32(name), warm=not interpreted)
+            verdict = check(subject, self.oracle, self._precision(name), warm=not interpreted)
         if seen.config:
             self.bench.configs[self._plan_key(name, mode)] = seen.config
         self._emit_errors(name, mode, verdict)
         self._emit_compile_time(name, mode, verdict, seen)
         return verdict
 
-    def _uses_tf32(self, name: str) -> bool:
-        return registry.get(name).tf32 and self.case.dtype == "float32"
+    def _precision(self, name: str) -> str | None:
+        """What an implementation rounds to where that is not the dtype of the case."""
+        implementation = registry.get(name)
+        if implementation.fp8:
+            return "fp8"
+        return "tf32" if implementation.tf32 and self.case.dtype == "float32" else None
 
     def _plan_key(self, name: str, mode: str) -> tuple[Any, ...]:
         """What an implementation chooses by: everything but the data; a backward also runs its own forward."""

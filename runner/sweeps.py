@@ -18,6 +18,7 @@ TORCH = (
     "torch_sdpa_math",
 )
 OURS = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper")
+FP8 = ("gluon_fp8",)
 PEERS = ("flash_attn_4",)  # take part where they are installed
 COMPILED_OTHERWISE = (*TORCH, *PEERS, "torch_flex")  # all else launches Triton kernels, which can be compiled ahead
 
@@ -116,7 +117,7 @@ SWEEPS: dict[str, Sweep] = {
             causal=(False, True),
             tokens=16384,
             hidden=2048,
-            implementations=TORCH + OURS + PEERS,
+            implementations=TORCH + OURS + FP8 + PEERS,
         ),
         Sweep(
             name="energy",
@@ -153,7 +154,7 @@ SWEEPS: dict[str, Sweep] = {
             inputs=INPUTS,
             modes=("fwd", "bwd"),
             timings=(),
-            implementations=TORCH + OURS + PEERS,
+            implementations=TORCH + OURS + FP8 + PEERS,
         ),
     )
 }

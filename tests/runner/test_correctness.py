@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
-from kernels import registry
+from kernels import reference, registry
 from kernels.attention.torch_naive import attention as naive
 from results.records import Case, attention_case
 from runner.correctness import (
@@ -19,6 +20,7 @@ from runner.correctness import (
     error_of,
     make_oracle,
     poison,
+    rounded_to_fp8,
 )
 from runner.subjects import Subject, make_inputs
 
@@ -180,21 +182,21 @@ def test_an_output_that_is_wrong_only_with_gradients_does_not_pass_the_backward(
 def test_the_budget_is_twice_the_naive_error_plus_a_floor() -> None:
     oracle = oracle_of()
     budget, source = oracle.budget("dk")
-    assert budget.relative == 2 * oracle.naive[False]["dk"].relative + FLOORS["float32"]
+    assert budget.relative == 2 * oracle.naive[None]["dk"].relative + FLOORS["float32"]
     assert source == "twice torch_naive plus a floor"
 
 
 def test_an_oracle_of_forwards_alone_allows_the_same_and_knows_no_gradient() -> None:
     inputs = make_inputs(CASE, "cpu", seed=3)
     oracle, both = make_oracle(inputs, CASE, seed=3, backward=False), oracle_of()
-    assert set(oracle.exact) == set(oracle.naive[False]) == {"out"}
+    assert set(oracle.exact) == set(oracle.naive[None]) == {"out"}
     assert oracle.budget("out") == both.budget("out")
     assert check_forward(Subject(naive, inputs, CASE), oracle).reason is None
     assert check_forward(Subject(zeros, inputs, CASE), oracle).reason
 
 
 def test_the_budget_falls_back_to_the_floor_where_naive_does_not_fit() -> None:
-    oracle = replace(oracle_of(), naive={False: None})
+    oracle = replace(oracle_of(), naive={None: None})
     budget, source = oracle.budget("out")
     assert budget.relative == ALONE * FLOORS["float32"]
     assert "does not fit" in source
@@ -208,7 +210,7 @@ def test_naive_running_out_of_memory_is_no_fault_of_the_case(monkeypatch) -> Non
 
     plain = registry.get("torch_naive")
     monkeypatch.setattr(registry, "get", lambda name: replace(plain, attention=too_large))
-    assert oracle_of().naive == {False: None}
+    assert oracle_of().naive == {None: None}
 
 
 def test_the_same_seed_gives_the_same_inputs_and_another_gives_others() -> None:
@@ -257,3 +259,34 @@ def test_poison_touches_no_input() -> None:
     inputs = make_inputs(CASE, "cpu", 0)
     poison(inputs)
     assert all(bool(torch.isfinite(t).all()) for t in (inputs.q, inputs.k, inputs.v, inputs.dout))
+
+
+class TestFp8:
+    """Held to the float64 result of inputs rounded to e4m3, by torch's own conversion."""
+
+    CASE = attention_case(batch=1, num_heads=2, seqlen=150, head_dim=16, dtype="float16", causal=True)
+
+    def verdict(self, attention):
+        inputs = make_inputs(self.CASE, "cpu", seed=3)
+        oracle = make_oracle(inputs, self.CASE, seed=3, precisions={"fp8"}, backward=False)
+        return check_forward(Subject(attention, inputs, self.CASE), oracle, "fp8")
+
+    @staticmethod
+    def attention(q, k, v, *, of_values=rounded_to_fp8, **mask):
+        return reference.attention(rounded_to_fp8(q), rounded_to_fp8(k), of_values(v), **mask).out.to(q.dtype)
+
+    def test_rounded_inputs_pass(self):
+        verdict = self.verdict(self.attention)
+        assert verdict.reason is None
+        assert verdict.errors["out"].relative > 2 * FLOORS["float16"]
+
+    def test_a_bit_of_the_values_alone_does_not(self):
+        reason = self.verdict(partial(self.attention, of_values=lambda v: v.double().round())).reason
+        assert "what rounding the inputs to FP8 costs" in reason
+
+    def test_rows_share_the_least_power_of_two_by_which_they_fit(self):
+        x = torch.zeros(1, 1, 300, 2, dtype=torch.float16)
+        x[0, 0, 0, 0], x[0, 0, 5, 1], x[0, 0, 200, 0] = 450.0, 1.1, 1.1
+        got = rounded_to_fp8(x)[0, 0]
+        assert (got[0, 0], got[5, 1], got[200, 0]) == (448.0, 1.125, 1.125)
+        assert torch.count_nonzero(got) == 3
