@@ -134,6 +134,12 @@ class Peak:
     float32_tflops: float  # without tensor cores
     bandwidth_gb_per_s: float
     source: str
+    fp8: bool = True  # whether the tensor cores multiply 8-bit floats, at twice the 16-bit rate
+
+    @property
+    def fp8_tflops(self) -> float | None:
+        """Dense."""
+        return 2 * self.tensor_tflops if self.fp8 else None
 
 
 _H200 = "NVIDIA H200 datasheet, SXM; tensor figures halved, as printed with sparsity"
@@ -146,10 +152,10 @@ PEAKS: dict[str, Peak] = {
     "NVIDIA H100 80GB HBM3": Peak(989.5, 494.5, 67.0, 3350, _H100 + ", SXM"),
     "NVIDIA H100 NVL": Peak(835.5, 417.5, 60.0, 3900, _H100 + ", NVL"),
     "NVIDIA H100 PCIe": Peak(756.5, 378.0, 51.0, 2000, _H100 + ", PCIe (2022 edition)"),
-    "NVIDIA A100-SXM4-80GB": Peak(312.0, 156.0, 19.5, 2039, _A100 + ", 80GB SXM"),
-    "NVIDIA A100-SXM4-40GB": Peak(312.0, 156.0, 19.5, 1555, _A100 + ", 40GB SXM"),
-    "NVIDIA A100 80GB PCIe": Peak(312.0, 156.0, 19.5, 1935, _A100 + ", 80GB PCIe"),
-    "NVIDIA A100-PCIE-40GB": Peak(312.0, 156.0, 19.5, 1555, _A100 + ", 40GB PCIe"),
+    "NVIDIA A100-SXM4-80GB": Peak(312.0, 156.0, 19.5, 2039, _A100 + ", 80GB SXM", fp8=False),
+    "NVIDIA A100-SXM4-40GB": Peak(312.0, 156.0, 19.5, 1555, _A100 + ", 40GB SXM", fp8=False),
+    "NVIDIA A100 80GB PCIe": Peak(312.0, 156.0, 19.5, 1935, _A100 + ", 80GB PCIe", fp8=False),
+    "NVIDIA A100-PCIE-40GB": Peak(312.0, 156.0, 19.5, 1555, _A100 + ", 40GB PCIe", fp8=False),
     "NVIDIA GeForce RTX 4090": Peak(165.2, 82.6, 82.6, 1008, _ADA),
 }
 
@@ -161,6 +167,8 @@ def peak_tflops(gpu_name: str | None, dtype: str | None, *, tf32: bool | None = 
         return None
     if dtype in ("bfloat16", "float16"):
         return peak.tensor_tflops
+    if dtype == "float8_e4m3fn":
+        return peak.fp8_tflops
     if dtype == "float32" and tf32 is not None:
         return peak.tf32_tflops if tf32 else peak.float32_tflops
     return None

@@ -15,6 +15,7 @@ import pandas as pd
 
 from results import derive
 from results.checks.finding import fits
+from results.precision import is_tf32, products
 from results.records import CASE_FIELDS, Case, case_to_json
 from results.store import Store
 
@@ -124,9 +125,10 @@ def _derived(row: dict[str, Any], case: Case) -> dict[str, Any]:
     fields, latency = case_to_json(case), row["value"]
     flops = derive.attention_flops(fields, row["mode"])
     rate = derive.tflops(flops, latency)
-    tf32 = True if row["implementation"].endswith("_tf32") else row["tf32"]
+    tf32 = True if is_tf32(row["implementation"]) else row["tf32"]
+    dtype = products(row["implementation"], case.dtype)
     measured = json.loads(row["measured_tflops"]) if row["measured_tflops"] else {}
-    best = derive.measured_peak_tflops(measured, case.dtype, tf32=tf32)
+    best = derive.measured_peak_tflops(measured, dtype, tf32=tf32)
     cycles = latency * 1e3 * row["sm_clock_mhz"] if row["sm_clock_mhz"] else None
     return {
         **{name: fields[name] for name in ("dtype", "head_dim", "batch", "num_heads", "causal", "window_size")},
@@ -136,7 +138,7 @@ def _derived(row: dict[str, Any], case: Case) -> dict[str, Any]:
         "timing": row["timing"],
         "latency_ms": latency,
         "tflops": rate,
-        "percent_of_peak": derive.percent_of_peak(rate, derive.peak_tflops(row["gpu_name"], case.dtype, tf32=tf32)),
+        "percent_of_peak": derive.percent_of_peak(rate, derive.peak_tflops(row["gpu_name"], dtype, tf32=tf32)),
         "percent_of_measured": derive.percent_of_peak(rate, best),
         "flop_per_cycle_sm": flops / cycles / row["sm_count"] if flops and cycles and row["sm_count"] else None,
         "joules": row["joules"],

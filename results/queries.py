@@ -9,6 +9,7 @@ from typing import Protocol
 import pandas as pd
 
 from results.derive import FLOPS_SQL
+from results.precision import OTHER_SQL
 from results.slices import AS_PUBLISHED, NOT_SAID, Filters
 from results.slices import cells as _whole_cells
 from results.summary import MEMORY_METRICS, numbers
@@ -16,7 +17,6 @@ from results.summary import MEMORY_METRICS, numbers
 __all__ = ["AS_PUBLISHED", "MEMORY_METRICS", "NOT_SAID", "Filters"]
 
 TIE = 1.02  # closer than this is no difference
-TF32 = r"implementation LIKE '%\_tf32' ESCAPE '\'"  # another precision than its column's float32: no winner
 # Overlapping p20-p80; where only a standard deviation is known, the same interval of a normal distribution.
 _TIED = f"latency_ms <= {TIE} * best_ms OR (p20 <= best_p80 AND best_p20 <= p80)"
 _COLUMN_OF = {"run": "run_id", "source": "source", "workload": "workload", "mask": "mask"}  # those of every number
@@ -97,7 +97,7 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
     return store.query(
         f"""{ctes},
         raced AS (
-            SELECT *, status = 'ok' AND measured = max(measured) OVER cell AND NOT ({TF32}) AS valid,
+            SELECT *, status = 'ok' AND measured = max(measured) OVER cell AND NOT {OTHER_SQL} AS valid,
                    count(*) OVER cell AS tried
             FROM grid WINDOW cell AS (PARTITION BY dtype, seqlen, head_dim)
         ),
@@ -127,7 +127,7 @@ def ranking(store: Store, filters: Filters) -> pd.DataFrame:
     ctes, params = _paired(filters)
     return store.query(
         f"""{ctes}
-        SELECT implementation, {TF32} AS tf32,
+        SELECT implementation, {OTHER_SQL} AS other_precision,
                geomean(speedup) AS speedup, min(speedup) AS lowest, max(speedup) AS highest,
                count(speedup) AS compared, count(latency_ms) AS measured,
                (SELECT count(DISTINCT case_id) FROM paired) AS cases,

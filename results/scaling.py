@@ -13,7 +13,7 @@ import pandas as pd
 from results import derive
 from results.derive import FLOPS_SQL
 from results.narrowing import to_its_runs
-from results.queries import TF32
+from results.precision import FP8, FP8_SQL, TF32_SQL, is_tf32, products
 from results.slices import RESULTS, Filters, cells
 from results.slices import where as filtered
 from results.store import Store
@@ -88,25 +88,26 @@ _DERIVED = [*(name for name in QUANTITIES if name != "latency_ms"), "intensity",
 def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
     """The device's roofs for a dtype: by its datasheet, and as measured by each run that measured them.
 
-    In float32 there is one for IEEE products and one for TF32 ones, if either is in the slice.
+    In float32 there is one for IEEE products and one for TF32 ones, in 16 bits one for FP8, if they are in the slice.
     """
     ctes, params = cells(to_its_runs(store, filters) or filters)
     kinds = store.rows(
-        f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name, coalesce(runs.tf32, false) OR ({TF32}) AS tf32,
-                          runs.measured_tflops, runs.measured_gbs
-        FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY tf32, run_id""",
+        f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name, coalesce(runs.tf32, false) OR {TF32_SQL} AS tf32,
+                          {FP8_SQL} AS fp8, runs.measured_tflops, runs.measured_gbs
+        FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY tf32, fp8, run_id""",
         [*params, dtype],
     )
     found: dict[str, Roof] = {}
-    for run_id, gpu, tf32, measured, gbs in kinds:
-        kind = " TF32" if tf32 and dtype == "float32" else ""
+    for run_id, gpu, tf32, fp8, measured, gbs in kinds:
+        kind = " FP8" if fp8 else " TF32" if tf32 and dtype == "float32" else ""
+        multiplied = FP8 if fp8 else dtype
         peak = derive.PEAKS.get(gpu or "")
-        nominal = derive.peak_tflops(gpu, dtype, tf32=tf32)
+        nominal = derive.peak_tflops(gpu, multiplied, tf32=tf32)
         if peak and nominal:
             name = f"nominal{kind}"
             found.setdefault(name, Roof(name, nominal, peak.bandwidth_gb_per_s, peak.source))
-        rate = derive.measured_peak_tflops(_rates(measured), dtype, tf32=tf32)
-        if rate or gbs:
+        rate = derive.measured_peak_tflops(_rates(measured), multiplied, tf32=tf32)
+        if rate or (gbs and not fp8):
             name = f"measured{kind}, {run_id}"
             found[name] = Roof(name, rate, gbs, f"a probe in run {run_id}")
     return list(found.values())
@@ -139,9 +140,10 @@ def _same(table: str) -> str:
 def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
     latency, flops = _known(row["latency_ms"]), _known(row["flops"])
     rate = derive.tflops(flops, latency)
-    tf32 = str(row["implementation"]).endswith("_tf32") or bool(_known(row["tf32"]))
-    nominal = derive.peak_tflops(row["gpu_name"], row["dtype"], tf32=tf32)
-    measured = derive.measured_peak_tflops(_rates(row["measured_tflops"]), row["dtype"], tf32=tf32)
+    tf32 = is_tf32(row["implementation"]) or bool(_known(row["tf32"]))
+    dtype = products(row["implementation"], row["dtype"])
+    nominal = derive.peak_tflops(row["gpu_name"], dtype, tf32=tf32)
+    measured = derive.measured_peak_tflops(_rates(row["measured_tflops"]), dtype, tf32=tf32)
     tokens, energy = derive.tokens(row), _known(row["energy_j"])
     moved = derive.bytes_moved(row, row["mode"])
     memory = _known(row["peak_memory_mb"])

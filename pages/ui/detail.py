@@ -10,6 +10,7 @@ from pages.ui import charts, words
 from pages.ui.cells import CHART, NUMBERS
 from pages.ui.data import ask
 from results import derive, queries
+from results.precision import is_tf32, products
 from results.queries import Filters
 
 COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup", "tflops", "percent_of_peak", "note")
@@ -34,7 +35,9 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
         derive.tflops(f, None if words.missing(r["latency_ms"]) else r["latency_ms"])
         for f, r in zip(flops, derived, strict=True)
     ]
-    peaks = [derive.peak_tflops(r["gpu_name"], r["dtype"], tf32=_tf32(r)) for r in derived]
+    peaks = [
+        derive.peak_tflops(r["gpu_name"], products(r["implementation"], r["dtype"]), tf32=_tf32(r)) for r in derived
+    ]
     table = rows.assign(
         status=[words.status(status) for status in rows["status"]],
         note=rows["note"].fillna(""),
@@ -96,6 +99,6 @@ def _environment(rows: pd.DataFrame) -> None:
 
 
 def _tf32(row: dict) -> bool | None:
-    if str(row["implementation"]).endswith("_tf32"):
+    if is_tf32(row["implementation"]):
         return True
     return None if words.missing(row["tf32"]) else bool(row["tf32"])

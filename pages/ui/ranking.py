@@ -52,7 +52,7 @@ def headline(ranking: pd.DataFrame, won: pd.DataFrame, chosen: Filters) -> None:
             "none" if best is None else words.ratio(best["speedup"]),
             "" if best is None else f"{words.ratio(best['lowest'])} to {words.ratio(best['highest'])}",
             "Highest geometric mean over the baseline, of those compared in nine tenths as many cases as any; TF32 "
-            "variants are listed, but do not race with IEEE float32.",
+            "and FP8 variants are listed, but do not race with those that compute in the dtype itself.",
         )
         _metric("Cells it wins", f"{wins} of {len(won)}", f"ties in {ties} more", "Cells of the map below.")
         _metric(
@@ -103,9 +103,11 @@ def tie_words(won: pd.DataFrame) -> str:
 def best_of(rivals: pd.DataFrame) -> pd.Series | None:
     """The highest geometric mean of those that cover nearly what any covers, if there is one.
 
-    Means over different cases are not comparable, and TF32 is another precision than its float32 baseline.
+    Means over different cases are not comparable, and TF32 and FP8 are other precisions than their baseline's.
     """
-    fair = rivals[~rivals["tf32"] & (rivals["compared"] > 0) & (rivals["compared"] >= 0.9 * rivals["compared"].max())]
+    fair = rivals[
+        ~rivals["other_precision"] & (rivals["compared"] > 0) & (rivals["compared"] >= 0.9 * rivals["compared"].max())
+    ]
     return None if fair.empty else fair.iloc[0]
 
 

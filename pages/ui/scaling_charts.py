@@ -62,7 +62,11 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
             name=f"{kind} roof",
             legendgroup=kind,
             showlegend=kind not in kinds[:at],
-            line={"color": EMPTY_COLOUR, "width": 1 if "TF32" in kind else 2, "dash": "dash" if measured else "solid"},
+            line={
+                "color": EMPTY_COLOUR,
+                "width": 1 if kind.endswith(("TF32", "FP8")) else 2,
+                "dash": "dash" if measured else "solid",
+            },
             hovertemplate=f"{roof.name}: {_roof_words(roof)}<extra></extra>",
         )
     for at, (name, own) in enumerate(drawn.groupby("implementation", sort=True)):

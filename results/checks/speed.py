@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from results import derive
 from results.checks.finding import Numbers, fits, flops_range, ms, printed_range, what
+from results.precision import products
 from results.records import CASE_FIELDS, Case, Measurement, Run
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
@@ -15,13 +16,12 @@ Found = Iterator[tuple[Sequence[Measurement], str]]
 HEADROOM = 1.10
 AGREES = 0.10  # printed TFLOP/s and operations over time
 SLOWER_BY = 1.5  # more work in less time, by less than this, can be noise or another chip
-_WITHOUT_FLOAT8 = ("NVIDIA A100",)  # NVIDIA A100 datasheet; Hopper and Ada have it at twice the 16-bit rate
 
 
 def above_peak(numbers: Numbers) -> Found:
     """More operations a second than the device's datasheet has, even with the mask that needs the fewest."""
     for m in numbers.of("latency_ms"):
-        peak = _highest_rate(numbers.run(m).gpu_name, m.case.dtype)
+        peak = _highest_rate(numbers.run(m).gpu_name, products(m.implementation, m.case.dtype))
         flops = flops_range(m.case, m.mode) if peak and m.value else None
         if flops and flops[0] / m.value / 1e9 > HEADROOM * peak[0]:
             layer = " (attention alone, projections left out)" if m.case.level == "layer" else ""
@@ -32,7 +32,7 @@ def above_peak(numbers: Numbers) -> Found:
                 f"{peak[0]:g} of {numbers.run(m).gpu_name} ({peak[1]}): work is missing or the time is wrong.",
             )
     for m in numbers.of("tflops"):
-        peak = _highest_rate(numbers.run(m).gpu_name, m.case.dtype)
+        peak = _highest_rate(numbers.run(m).gpu_name, products(m.implementation, m.case.dtype))
         if peak and m.value > HEADROOM * peak[0]:
             gpu = numbers.run(m).gpu_name
             yield (m,), f"{what(m)} is said to reach {m.value:g} TFLOP/s, above the {peak[0]:g} of {gpu} ({peak[1]})."
@@ -42,10 +42,11 @@ def above_measured_peak(numbers: Numbers) -> Found:
     """More operations a second than a large matrix product reached on that very machine at the start of the run."""
     for m in numbers.of("latency_ms"):
         run = numbers.run(m)
-        names = ("tf32", "float32") if m.case.dtype == "float32" else (m.case.dtype,)
+        dtype = products(m.implementation, m.case.dtype)
+        names = ("tf32", "float32") if dtype == "float32" else (dtype,)
         best = max((rate for name, rate in (run.measured_tflops or {}).items() if name in names), default=None)
         flops = flops_range(m.case, m.mode) if best else None
-        nominal = _highest_rate(run.gpu_name, m.case.dtype)
+        nominal = _highest_rate(run.gpu_name, dtype)
         rate = flops[0] / m.value / 1e9 if flops else 0.0
         if best and HEADROOM * best < rate and not (nominal and HEADROOM * nominal[0] < rate):  # above_peak says that
             yield (
@@ -155,9 +156,9 @@ def _highest_rate(gpu_name: str | None, dtype: str | None) -> tuple[float, str] 
         return None
     if dtype == "float32":
         return peak.tf32_tflops, f"{peak.source}, TF32"
-    if dtype in ("float16", "bfloat16") or gpu_name.startswith(_WITHOUT_FLOAT8):
+    if dtype in ("float16", "bfloat16") or peak.fp8_tflops is None:
         return peak.tensor_tflops, f"{peak.source}, 16 bit"
-    return 2 * peak.tensor_tflops, f"{peak.source}, float8 at twice the 16-bit rate"
+    return peak.fp8_tflops, f"{peak.source}, float8 at twice the 16-bit rate"
 
 
 def _could_be(gpu_name: str | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 All implementations of a case come from one run. A rival ties unless the verdict on it (results.verdicts) is SLOWER; a
 source that prints one number has no spread to judge by, and there only a difference within the band of 2 % is a tie.
-TF32 variants take no part: they are another precision than the float32 of their column.
+TF32 and FP8 variants take no part: they are another precision than the dtype of their column.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pandas as pd
 from results.derive import geometric_mean
 from results.ingest import COLUMNS as STORED
 from results.narrowing import to_its_runs
+from results.precision import is_other
 from results.queries import gpus, options
 from results.records import CASE_FIELDS, MODES, Case, Measurement, Status
 from results.slices import BASELINES, MASK, Filters, cells
@@ -92,7 +93,7 @@ def decide(field: Sequence[Race]) -> Outcome:
     names = sorted({name for race in field for name in race})
     entries = {name: [race.get(name) for race in field] for name in names}
     done = {name: sum(_has_number(entry) for entry in found) for name, found in entries.items()}
-    racing = [name for name in names if done[name] and not name.endswith("_tf32")]
+    racing = [name for name in names if done[name] and not is_other(name)]
     racing = [name for name in racing if done[name] == max(done[other] for other in racing)]
     failed = tuple((name, status) for name in names if not done[name] and (status := _status(entries[name])))
     statuses = [status for _, status in failed]

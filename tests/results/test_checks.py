@@ -411,3 +411,11 @@ def test_one_run_of_a_report_is_checked_against_the_others_of_it(home, capfd):
 def test_an_unknown_name_is_said(home, capfd):
     assert main(["check", "r9"]) == 1
     assert "There is no run or report 'r9'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name,impossible", [("mine", True), ("mine_fp8", False)])
+def test_an_implementation_that_multiplies_in_fp8_is_held_to_the_rate_of_fp8(name, impossible):
+    assert bool(found("above_peak", row(ms_for(1330), name=name))) == impossible
+    assert bool(found("above_peak", row(ms_for(2300), name=name)))
+    assert found("above_measured", row(ms_for(1330), name="mine_fp8")) == []
+    assert found("above_measured", row(ms_for(900), name="mine"))

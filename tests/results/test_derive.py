@@ -65,6 +65,8 @@ def test_peak_is_known_only_for_the_name_the_driver_reports():
     assert derive.peak_tflops("NVIDIA H200", "float32") is None
     assert derive.peak_tflops("NVIDIA H200", "float32", tf32=True) == 494.5
     assert derive.peak_tflops("NVIDIA H200", "float32", tf32=False) == 67.0
+    assert derive.peak_tflops("NVIDIA H200", "float8_e4m3fn") == 1979.0
+    assert derive.peak_tflops("NVIDIA A100-SXM4-80GB", "float8_e4m3fn") is None
     assert derive.percent_of_peak(494.75, 989.5) == 50.0
 
 

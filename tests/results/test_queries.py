@@ -145,14 +145,15 @@ def test_who_measured_only_part_of_a_cell_cannot_win_it(home, opened):
     assert (row["winner"], row["cases"]) == ("slow", 2)
 
 
-def test_tf32_is_ranked_but_wins_no_float32_cell(home, opened):
-    case = _case(dtype="float32")
-    _run(home, "a", _latency("slow", 3.0, case), _latency("fast", 1.5, case), _latency("fast_tf32", 0.5, case))
+@pytest.mark.parametrize("other,dtype", [("fast_tf32", "float32"), ("fast_fp8", "bfloat16")])
+def test_another_precision_is_ranked_but_wins_no_cell_of_its_column(home, opened, other, dtype):
+    case = _case(dtype=dtype)
+    _run(home, "a", _latency("slow", 3.0, case), _latency("fast", 1.5, case), _latency(other, 0.5, case))
     store = opened()
     assert queries.winners(store, SLICE)["winner"].tolist() == ["fast"]
-    assert queries.ranking(store, SLICE).set_index("implementation")["tf32"].to_dict() == {
+    assert queries.ranking(store, SLICE).set_index("implementation")["other_precision"].to_dict() == {
         "fast": False,
-        "fast_tf32": True,
+        other: True,
         "slow": False,
     }
 

@@ -100,9 +100,13 @@ def test_the_winner_carries_its_spread_and_its_fewest_samples(home, opened):
     assert won[["latency_ms", "p20", "p80", "n"]].tolist() == [2.0, 1.0, 4.0, 7]
 
 
-def test_failures_and_partial_results_never_win_and_tf32_takes_no_part(home, opened):
+def test_failures_and_partial_results_never_win_and_other_precisions_take_no_part(home, opened):
     shapes = [_case(dtype="float32"), _case(num_heads=8, dtype="float32")]
-    rows = [_latency(name, value, case) for name, value in (("slow", 4.0), ("x_tf32", 0.1)) for case in shapes]
+    rows = [
+        _latency(name, value, case)
+        for name, value in (("slow", 4.0), ("x_tf32", 0.1), ("x_fp8", 0.1))
+        for case in shapes
+    ]
     rows += [_latency("half", 1.0, shapes[0]), _latency("half", Status.OOM, shapes[1])]
     rows += [_latency("bad", Status.INCORRECT, case) for case in shapes]
     _run(home, "a", *rows)

@@ -82,3 +82,19 @@ def test_tf32_products_have_a_roof_of_their_own(tmp_path, monkeypatch):
     with closing(open_store(tmp_path)) as opened:
         found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "float32")}
     assert found == {"nominal": 67.0, "nominal TF32": 494.5, "measured TF32, a": 400.0}
+
+
+def test_fp8_products_of_16_bit_inputs_have_a_roof_and_a_peak_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    case = attention_case(batch=1, num_heads=1, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True)
+    rows = [
+        Measurement("a", case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
+        for name in ("mine", "mine_fp8")
+    ]
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"bfloat16": 800.0}), rows)
+    with closing(open_store(tmp_path)) as opened:
+        found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "bfloat16")}
+        shares = scaling.rows(opened, SLICE).set_index("implementation")[["percent_of_peak", "percent_of_measured"]]
+    assert found == {"nominal": 989.5, "nominal FP8": 1979.0, "measured, a": 800.0}
+    assert shares["percent_of_peak"]["mine"] == pytest.approx(2 * shares["percent_of_peak"]["mine_fp8"])
+    assert shares["percent_of_measured"].isna().to_dict() == {"mine": False, "mine_fp8": True}
