@@ -33,7 +33,7 @@ else:
 
 table = cells.speedup_cells(ask(queries.grid, chosen), shown, chosen.baseline)
 alt = f"Speedup of {shown} over {chosen.baseline} by seqlen and head_dim"
-maps.show(table, maps.speedups(), f"speedup_{shown}", alt)
+maps.show(table, maps.speedups(), "speedup_map", alt)
 messages.slice_caption(
     chosen,
     rows=int(table["speedup"].notna().sum()),

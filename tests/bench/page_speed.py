@@ -36,12 +36,10 @@ _WATCH = """() => {
   const app = document.querySelector('[data-testid=stApp]');
   window.took = new Promise((done, fail) => {
     setTimeout(() => fail('The page did not run.'), 60000);
-    let start = null, ran = false;
+    let start = null;
     const begin = () => { start ??= performance.now() };
-    const look = changes => {
-      const state = app.getAttribute('data-test-script-state');
-      if (state !== 'notRunning' || changes.some(change => change.type !== 'attributes')) ran = true;
-      if (start === null || !ran || state !== 'notRunning') return;
+    const look = () => {  // a change of the state, even if it is back to what it was, means that the script ran
+      if (start === null || app.getAttribute('data-test-script-state') !== 'notRunning') return;
       watcher.disconnect();
       requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start)));
     };
