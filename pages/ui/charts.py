@@ -25,6 +25,8 @@ COLOURS = {
     "triton_fa2": "#e69f00",
     "triton_fa2_tf32": "#d55e00",
     "gluon_hopper": "#6a3d9a",
+    "gluon_fp8": "#c1121f",
+    "flash_attn_4": "#c51b8a",
     "torch_flex": "#66a61e",
 }
 SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")

@@ -1,9 +1,11 @@
 import json
 
+import pandas as pd
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from pages.ui import scaling
 from tests.pages.conftest import GPU, ROOT, run_folder, shown
 
 
@@ -68,3 +70,18 @@ def test_a_known_device_has_its_share_of_the_peak_and_its_roof():
     page.pills(key="quantity").set_value("roofline").run()
     assert "nominal roof" in _names(page)
     assert "NVIDIA H200 datasheet" in shown(page)
+
+
+def test_the_headline_names_the_fastest_in_the_precision_of_its_dtype(monkeypatch):
+    said = []
+    monkeypatch.setattr(scaling.st, "markdown", said.append)
+    row = {"dtype": "bfloat16", "seqlen_q": 1024, "percent_of_peak": 40.0, "percent_of_measured": None}
+    rates = {"mine": 400.0, "mine_fp8": 800.0, "slow": None}
+    table = pd.DataFrame([row | {"implementation": name, "tflops": rate} for name, rate in rates.items()])
+    scaling.headline(table)
+    scaling.headline(table[table["implementation"] == "mine_fp8"])
+    scaling.headline(table[table["implementation"] == "slow"])
+    assert [text.split(" TFLOP/s")[0] for text in said] == [
+        "#### mine reaches most: 400",
+        "#### mine\\_fp8 reaches most: 800",
+    ]
