@@ -27,7 +27,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from kernels.attention.gluon_fp8 import tuning
 from kernels.attention.gluon_fp8.forward import forward_kernel
-from kernels.attention.gluon_fp8.quantise import quantise_kernel
+from kernels.attention.gluon_fp8.quantising import quantise_kernel
 
 _BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 _TYPES = {"fp8e4nv": gl.float8e4nv, "bf16": gl.bfloat16}

@@ -12,7 +12,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.gluon_fp8 import tuning
 from kernels.attention.gluon_fp8.forward import forward_kernel
-from kernels.attention.gluon_fp8.quantise import quantise_kernel
+from kernels.attention.gluon_fp8.quantising import quantise_kernel
 from kernels.attention.gluon_hopper.launch import Launch
 
 LOG2_E = math.log2(math.e)
