@@ -50,11 +50,13 @@ class Worker:
     def _open(self, message: dict[str, Any]) -> None:
         """Find the device and plan the sweep; the device is not used yet, another sweep may hold it."""
         import torch
+        import torch._functorch.config
 
         from runner import devices
 
         torch.backends.cuda.matmul.allow_tf32 = False  # float32 means IEEE
         torch.backends.cudnn.allow_tf32 = False
+        torch._functorch.config.donated_buffer = False  # a timed backward keeps its graph, which compiled ones refuse
         if message.get("ahead"):
             self._fork_helper()
         try:
