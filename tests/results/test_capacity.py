@@ -11,7 +11,7 @@ from results.journal import PUBLISHED
 from results.records import attention_case, case_to_json
 
 CASE = case_to_json(attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True))
-RUNS = ("h200-fa_paper", "h200-long_context")
+RUNS = ("h200-fa_paper-causal", "h200-long_context")
 
 
 def measured() -> list[dict]:

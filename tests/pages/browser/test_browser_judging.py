@@ -17,9 +17,9 @@ def _pick(page: Page, name: str) -> None:
 
 
 def test_two_implementations_are_compared_from_a_link_and_verdicts_filter_the_cells(tab):
-    link = "compare?of=Two+implementations&of_run=h200-fa_paper&against=torch_naive&with=torch_sdpa_math"
+    link = "compare?of=Two+implementations&of_run=h200-fa_paper-causal&against=torch_naive&with=torch_sdpa_math"
     page = drawn(tab(link))
-    command = "python -m results compare h200-fa_paper/torch_naive h200-fa_paper/torch_sdpa_math"
+    command = "python -m results compare h200-fa_paper-causal/torch_naive h200-fa_paper-causal/torch_sdpa_math"
     expect(page.get_by_test_id("stCode")).to_contain_text(command)
     expect(page.get_by_text(re.compile(r"\d+ slower.*of \d+ cells"))).to_be_visible()
     expect(page.locator(".scatterlayer .trace").first).to_be_attached()
