@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from results.derive import geometric_mean
 from results.records import CASE_FIELDS, Case, Measurement, Run
 from results.verdicts import BAND, Judgement
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 Key = tuple[Case, str | None, str | None, str | None]  # case, mode, timing, implementation
 
 _CONTROLS = 3  # cells that can speak for the machine
+_BY_CHANCE = 0.02  # of the cells; twice what two runs of the same thing should give
 
 
 def remarks(
@@ -51,28 +51,30 @@ def _runs_apart(judged: Sequence[Judgement]) -> Iterable[str]:
 
 def _control(cells: Sequence[Cell], first: Run, second: Run) -> Iterable[str]:
     """PyTorch's own kernels as a control: the same version on the same GPU should be as fast as before, within the band
-    and two standard errors of their mean."""
+    and two standard errors of their mean, and be called different as seldom as chance allows."""
     if not first.torch or (first.torch, first.gpu_name) != (second.torch, second.gpu_name):
         return
     for timing in dict.fromkeys(cell.timing for cell in cells):
-        speedups = [
-            cell.judgement.speedup
-            for cell in cells
-            if cell.timing == timing
-            and cell.implementation.startswith("torch_")
-            and " -> " not in cell.implementation
-            and cell.judgement
-            and cell.judgement.speedup
-        ]
-        if len(speedups) < _CONTROLS:
+        controls = [cell for cell in cells if cell.timing == timing and _is_control(cell)]
+        if len(controls) < _CONTROLS:
             continue
-        mean, doubt = geometric_mean(speedups), 2 * statistics.stdev(map(math.log, speedups)) / math.sqrt(len(speedups))
-        if abs(math.log(mean)) - doubt > math.log1p(BAND):
+        logs = [math.log(cell.judgement.speedup) for cell in controls]
+        mean, doubt = math.exp(statistics.fmean(logs)), 2 * statistics.stdev(logs) / math.sqrt(len(logs))
+        different = sum(cell.outcome in ("FASTER", "SLOWER") for cell in controls)
+        moved = abs(math.log(mean)) - doubt > math.log1p(BAND)
+        if moved or different > max(_CONTROLS, _BY_CHANCE * len(controls)):
             yield (
                 f"The machine differed: the torch_ implementations, the same torch {first.torch} in both runs, are "
-                f"{mean:.3f}x in {timing or 'unsaid'} time over {len(speedups)} cells. The other speedups have that "
-                "in them too."
+                f"{mean:.3f}x in {timing or 'unsaid'} time over {len(controls)} cells, and {different} of those are "
+                "called different. The other speedups have that in them too."
             )
+
+
+def _is_control(cell: Cell) -> bool:
+    name = cell.implementation
+    return bool(
+        name.startswith("torch_") and " -> " not in name and cell.judgement and cell.judgement.speedup is not None
+    )
 
 
 def _why_nothing_is_shared(before: dict[Key, Measurement], after: dict[Key, Measurement]) -> str:

@@ -351,8 +351,21 @@ def test_a_machine_that_was_slower_shows_in_what_did_not_change(factor, remarked
     said = [remark for remark in remarks if "The machine differed" in remark]
     assert bool(said) == remarked
     assert not said or "0.700x in kernel time over 3 cells" in said[0]
+    assert not said or "3 of those are called different" in said[0]
     upgraded = compare(Side(run, before), Side(replace(run, run_id="r2", torch="2.14.0"), after))
     assert not any("The machine differed" in remark for remark in upgraded.remarks)
+
+
+def test_a_machine_that_moved_some_of_what_did_not_change_says_so_though_their_mean_hardly_moved():
+    run = replace(RUN, torch="2.13.0")
+    cases = [replace(CASE, head_dim=d, head_dim_v=d, seqlen_q=n) for d in (16, 32, 64) for n in (128, 256, 512, 1024)]
+    before = [sampled(1.0, implementation="torch_naive", case=case, seed=at) for at, case in enumerate(cases)]
+    after = [
+        sampled(0.95 if at < 4 else 1.0, implementation="torch_naive", case=case, seed=99 + at)
+        for at, case in enumerate(cases)
+    ]
+    remarks = compare(Side(run, before), Side(replace(run, run_id="r2"), after)).remarks
+    assert any("over 12 cells, and 4 of those are called different" in remark for remark in remarks)
 
 
 def test_cells_that_neither_side_could_run_are_counted_but_not_listed():
