@@ -31,20 +31,26 @@ MODES = ("fwd", "bwd", "fwd_bwd")
 PAGES = ("Memory", "Overview", "Speedup")  # the changes end on Speedup, and a page is no switch to itself
 HEAT = ".stBidiComponent td"
 TABS, WATCHED_S = 10, 30
-# The time from the press that starts a rerun until the script has ended and the page has been painted.
+# The time from the press that starts a rerun until the paint after the last change of the page or of the script state.
 _WATCH = """() => {
   const app = document.querySelector('[data-testid=stApp]');
   window.took = new Promise((done, fail) => {
     setTimeout(() => fail('The page did not run.'), 60000);
-    let start = null;
+    let start = null, quiet = null;
     const begin = () => { start ??= performance.now() };
-    const look = () => {  // a change of the state, even if it is back to what it was, means that the script ran
+    const look = () => {  // the end is the paint after the last change, once nothing follows for a while
+      clearTimeout(quiet);
       if (start === null || app.getAttribute('data-test-script-state') !== 'notRunning') return;
-      watcher.disconnect();
-      requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start)));
+      let painted = null;
+      requestAnimationFrame(() => requestAnimationFrame(() => { painted = performance.now() }));
+      quiet = setTimeout(() => {
+        watcher.disconnect();
+        done((painted ?? performance.now()) - start);
+      }, 400);
     };
     const watcher = new MutationObserver(look);
-    // The empty page is through before its state can be seen; there the text that changed says so.
+    // A page may be through before its state can be seen; there what changed in it says so.
+    watcher.observe(document.querySelector('[data-testid=stMain]'), {childList: true, subtree: true});
     watcher.observe(app, {attributes: true, attributeFilter: ['data-test-script-state']});
     for (const text of document.querySelectorAll('[data-testid=stText] *'))
       watcher.observe(text, {characterData: true, subtree: true, childList: true});
