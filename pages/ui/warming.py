@@ -20,10 +20,11 @@ _MODULES = (
 @asynccontextmanager
 async def before_the_first_visit(_: object) -> AsyncIterator[None]:
     """For st.App: the server answers once the first view is ready, or after a few seconds."""
-    warm = threading.Thread(target=first_view, name="warming", daemon=True)
+    warm = threading.Thread(target=_warm, name="warming", daemon=True)
     warm.start()
     warm.join(PATIENCE_S)
     yield
+    gc.unfreeze()
 
 
 def first_view() -> None:
@@ -40,6 +41,10 @@ def first_view() -> None:
             asked_ahead(question, chosen)
     for name in _MODULES:
         importlib.import_module(name)
+
+
+def _warm() -> None:
+    first_view()
     # Streamlit collects garbage after every run of a script, before the browser hears that it is over. What is here by
     # now stays for good, and looking through it each time takes longer than many a run.
     gc.collect()
