@@ -1,7 +1,13 @@
-"""The entry: `streamlit run app.py`. What the app shows is in dashboard.py."""
+"""The entry: `streamlit run app.py`. Streamlit imports it once for its server, and runs it for every view."""
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.ui import warming
 
-app = st.App("dashboard.py", lifespan=warming.before_the_first_visit)
+if get_script_run_ctx(suppress_warning=True) is None:
+    app = st.App("app.py", lifespan=warming.before_the_first_visit)
+else:
+    from pages.ui import dashboard
+
+    dashboard.show()

@@ -27,17 +27,12 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "runner/supervisor.py": ({"results", "runner"}, set()),
     "pages": ({"pages", "results", "runner.sweeps", "runner.launch"}, {"streamlit", "plotly", "pandas"}),
     "app.py": ({"pages"}, {"streamlit"}),
-    "dashboard.py": ({"pages"}, {"streamlit"}),
 }
 
 
 def _sources() -> list[Path]:
     tops = ("kernels", "results", "runner", "pages")
-    return [
-        ROOT / "app.py",
-        ROOT / "dashboard.py",
-        *(path for top in tops for path in sorted((ROOT / top).rglob("*.py"))),
-    ]
+    return [ROOT / "app.py", *(path for top in tops for path in sorted((ROOT / top).rglob("*.py")))]
 
 
 def _imports(path: Path) -> set[str]:

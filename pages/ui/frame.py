@@ -27,11 +27,11 @@ def around() -> Iterator[None]:
 
 
 def require(url_path: str) -> None:
-    """Run dashboard.py around this page if it was run alone.
+    """Run app.py around this page if it was run alone.
 
     Until the first st.navigation of a server's life Streamlit takes a folder named `pages` for its old way of listing
     pages, and runs a page that is linked to directly without it (1.67: PagesManager.uses_pages_directory). A
-    st.navigation that knows this address ends that, and the rerun comes back here through dashboard.py.
+    st.navigation that knows this address ends that, and the rerun comes back here through app.py.
     """
     if not st.session_state.get(_FRAMED):
         pages = [st.Page(_nothing, title="attnbench", default=True, url_path="start")]

@@ -61,7 +61,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def app(home: Path) -> AppTest:
     """The app, looking at the test GPU."""
-    test = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=30)
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
     test.query_params["gpu"] = GPU
     return test.run()
 

@@ -144,7 +144,7 @@ def test_a_newer_run_of_a_few_cells_is_not_preferred_to_two_that_share_many(page
         RunFolder.create(home, run, [latency(1.0, seqlen, run_id=run_id, mode=mode) for seqlen, mode in many])
     few = replace(RUN, run_id="few", created="2026-03-05T00:00:00")
     RunFolder.create(home, few, [latency(1.0, 128, run_id="few")])
-    again = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=30).run()
+    again = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
     assert "compare long-1 long-2" in again.switch_page("pages/compare.py").run().code[-1].value
 
 

@@ -51,7 +51,7 @@ def empty(tmp_path, monkeypatch):
 
 
 def _page() -> AppTest:
-    test = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=30).run()
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
     return test.switch_page("pages/sustained.py").run()
 
 

@@ -15,7 +15,7 @@ def own_alone(home, monkeypatch):
 
 def test_the_slice_that_is_warmed_is_the_one_a_first_visit_shows(own_alone):
     run_folder(own_alone, "run-b", created="2026-02-01T00:00:00")
-    app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=30).run()
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
     assert filters.at_first(data.asked_ahead) == app.session_state["filters"]
     assert app.session_state["filters"].gpu == GPU
 
@@ -25,7 +25,7 @@ def test_a_first_visit_asks_nothing_that_was_not_asked_while_the_server_started(
     asked = []
     answer = data.open_store().__class__.query
     monkeypatch.setattr("results.store.Store.query", lambda *args: asked.append(args[1]) or answer(*args))
-    app = AppTest.from_file(str(ROOT / "dashboard.py"), default_timeout=30).run()
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
     assert "triton_fa2 is fastest" in shown(app)
     assert asked == []
 
