@@ -21,3 +21,4 @@ if request is not None:
 
 st.subheader("Sweeps on this machine")
 live.history(allowed)
+planning.link_to_traces()

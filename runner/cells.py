@@ -71,7 +71,7 @@ def estimated_seconds(case: Case, mode: str, protocol: Protocol, timings: int, d
     call = max((attention_flops(record, mode) or 0.0) / rate / 1e12, traffic / bandwidth / 1e9)
     least = protocol.least_of_round(call * 1e3) * protocol.rounds
     calls = max(least, min(protocol.most, protocol.cap_ms / 1e3 / max(call, 1e-5)))
-    extra = protocol.trace_s if timings and device_type == "cuda" else 0.0
+    extra = protocol.trace_s if timings else 0.0
     return floor + call * (4 + calls * timings) + extra
 
 

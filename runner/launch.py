@@ -33,7 +33,7 @@ BOUNDS = {
     "num_kv_heads": 1024,
     "window_size": 1_048_576,
 }
-PROTOCOLS = ("quick", "standard")
+PROTOCOLS = ("quick", "standard", "sustained")
 _DEVICE = re.compile(r"cpu|cuda:\d{1,2}")
 _ANSWER_LIMIT_S = 180.0
 _START_LIMIT_S = 180.0
@@ -72,6 +72,7 @@ class RunStatus:
     updated: str | None = None
     eta_s: float | None = None
     message: str | None = None
+    protocol: str | None = None  # quick, standard or sustained
 
 
 def devices() -> list[dict[str, Any]]:
@@ -154,7 +155,17 @@ def checked(request: Request) -> Sweep:
     count = len(sweep.cases()) * len(names) * len(sweep.modes)
     if count > MAX_CELLS:
         raise LaunchError(f"This makes {count} cells; at most {MAX_CELLS} are possible. Choose fewer values.")
+    if request.protocol == "sustained":
+        _check_one_cell(count, sweep)
     return sweep
+
+
+def _check_one_cell(count: int, sweep: Sweep) -> None:
+    """More traces than one are for the command line, where nobody waits for them."""
+    if count != 1:
+        raise LaunchError(f"A trace takes half a minute a cell and this makes {count}; choose a single one.")
+    if not sweep.timings:
+        raise LaunchError("A trace needs a timing; this sweep takes errors alone.")
 
 
 def _check_bounds(changes: dict[str, str]) -> None:
@@ -236,11 +247,11 @@ def _status(folder: RunFolder) -> RunStatus:
     state = folder.read_state()
     try:
         run = folder.run()
-        sweep, device = run.sweep.get("name"), run.gpu_name
+        sweep, device, protocol = run.sweep.get("name"), run.gpu_name, (run.protocol or "").split("/")[0] or None
     except JournalError:
-        sweep = device = None
+        sweep = device = protocol = None
     if state is None:
-        return RunStatus(folder.run_id, folder.condition(), sweep, device)
+        return RunStatus(folder.run_id, folder.condition(), sweep, device, protocol=protocol)
     return RunStatus(
         run_id=folder.run_id,
         state=folder.condition(),
@@ -253,6 +264,7 @@ def _status(folder: RunFolder) -> RunStatus:
         updated=state.updated,
         eta_s=state.eta_s,
         message=state.message,
+        protocol=protocol,
     )
 
 

@@ -19,6 +19,7 @@ INTERPRETER_LIMIT_S = 3.0  # of one implementation's check of one case
 _INTERPRETER_FORWARD_S = 5.0
 _INTERPRETER_BOTH = 9.0
 NOT_TIMED = "Triton runs in the interpreter on a CPU: checked, not timed."
+_NOT_TRACED = "Triton runs in the interpreter on a CPU, which is no speed to trace."
 
 
 class UnknownImplementation(ValueError):
@@ -91,6 +92,8 @@ def _judged(
         return dataclasses.replace(cell, reason=reason)
     if reason is None and cell.mode != "fwd" and not implementation.backward:
         reason = f"{cell.implementation} has no backward pass."
+    if reason is None and protocol.trace_s and is_interpreted(implementation, target.type):
+        reason = _NOT_TRACED
     matrix = implementation.materialises_scores
     memory = estimated_memory_mb(cell.case, cell.mode, matrix)
     if reason:

@@ -1,7 +1,8 @@
 """What a cell does when it runs on and on: TFLOP/s, SM clock, power and temperature over half a minute.
 
 A benchmark of a few hundred milliseconds meets a cool GPU at its highest clock; training does not. The calls follow
-each other without a pause and without a cold L2, in slices of about a quarter of a second (`SLICE_S`).
+each other without a pause and without a cold L2, in slices of about a quarter of a second (`SLICE_S`). On a CPU they
+are timed by the wall, and nothing but TFLOP/s is watched.
 
 The record of a cell, all with its case, implementation and mode, no timing and the same note:
 - `sustained_tflops`, `sustained_clock_mhz`, `sustained_power_w`, `sustained_temperature_c`: `samples` are the slices in
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 SLICE_S = 0.25
 BURST_S = 1.0
+_TOLD_EVERY_S = 3.0
 _MOST_CALLS = 400  # queued at a time, so that the host waits for the device and not the device's queue for room
 
 
@@ -50,13 +52,14 @@ def record_trace(run: CaseRun, cell: Cell) -> None:
     """Run a cell for the protocol's time and emit burst, sustained and what the GPU did meanwhile."""
     flops = attention_flops(case_to_json(cell.case), cell.mode)
     bench = run.bench
-    if bench.device_type != "cuda" or not flops:
-        note = "A trace needs a GPU and a case with a known number of operations."
+    if not flops:
+        note = "A trace needs a case with a known number of operations."
         run.emit(cell, "sustained_tflops", status=Status.SKIPPED, note=note)
         return
     call = run.subject(cell).call(cell.mode)
+    timer, whole = device_ms if bench.device_type == "cuda" else wall_ms, bench.protocol.trace_s
     with bench.costs.of(SAMPLING):
-        slices = trace(call, flops, bench.protocol.trace_s, device_ms)
+        slices = trace(call, flops, whole, timer, tell=lambda so_far: bench.begin(cell, _step(so_far, whole)))
     tflops = [piece.tflops for piece in slices]
     note = f"Back-to-back calls for {slices[-1].end - slices[0].start:.0f} s in slices of about {SLICE_S} s."
     first = tflops[: max(1, round(BURST_S / SLICE_S))]
@@ -75,12 +78,17 @@ def trace(
     seconds: float,
     timer: Callable[[Callable[[], object], int], float],
     clock: Callable[[], float] = time.monotonic,
+    tell: Callable[[float], None] = lambda so_far: None,
 ) -> list[Slice]:
-    """Calls for so many seconds; `timer` does some of them and says how many milliseconds they took on the device."""
+    """Calls for so many seconds; `timer` does some of them and says how many milliseconds they took on the device,
+    `tell` hears every few seconds how many have passed."""
     call_ms = timer(call, 1)
     slices: list[Slice] = []
-    begun = clock()
+    begun = told = clock()
     while clock() - begun < seconds:
+        if clock() - told >= _TOLD_EVERY_S:
+            told = clock()
+            tell(told - begun)
         start, done, spent = clock(), 0, 0.0
         while spent < SLICE_S * 1e3:
             count = max(1, min(_MOST_CALLS, round((SLICE_S * 1e3 - spent) / max(call_ms, 1e-3))))
@@ -88,6 +96,14 @@ def trace(
             done, spent, call_ms = done + count, spent + took, took / count
         slices.append(Slice(start, clock(), done * flops / spent / 1e9))
     return slices
+
+
+def wall_ms(call: Callable[[], object], count: int) -> float:
+    """So many calls, one after the other, on a CPU."""
+    begun = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - begun) * 1e3
 
 
 def device_ms(call: Callable[[], object], count: int) -> float:
@@ -127,3 +143,7 @@ def _steady(series: Sequence[float]) -> dict[str, object]:
     last = series[-max(1, len(series) // 3) :]
     samples = tuple(float(f"{value:.6g}") for value in series)
     return {"value": statistics.median(last), "statistic": "median", "n": len(samples), "samples": samples}
+
+
+def _step(so_far: float, whole: float) -> str:
+    return f"trace, {so_far:.0f} of {whole:.0f} s"

@@ -227,8 +227,8 @@ class Sweeping:
     def _eta(self) -> float | None:
         left, spent = self._work_left, time.monotonic() - self._started
         did = self._work_at_start - left
-        if did <= 0 or spent < 2.0:
-            return left
+        if did <= 0:  # the first cell can be all there is
+            return max(left - spent, left / 10)
         return left * spent / did
 
     def _write_state(self, state: str, *, force: bool = False, message: str | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from pages.ui import guard, messages, planning_axes, words
+from pages.ui import guard, messages, planning_axes, planning_cell, words
 from runner import launch, sweeps
 from runner.launch import LaunchError, Request
 
@@ -70,15 +70,26 @@ def ask_for(found: dict) -> Request | None:
             key="protocol",
             bind="query-params",
             help="quick: one round of short sampling, for a first look. standard: three rounds of longer sampling, "
-            "interleaved, for numbers that two runs can be compared by.",
+            "interleaved, for numbers that two runs can be compared by. sustained: one cell, half a minute of "
+            "back-to-back calls, for what remains of the first second.",
         )
-        changes = planning_axes.edited(sweep)
-        implementations = _implementations(found, sweep, name)
+        if protocol == "sustained":
+            changes = planning_cell.edited(sweep, device)
+            implementations = (planning_cell.implementation(sweep, found),)
+        else:
+            changes = planning_axes.edited(sweep)
+            implementations = _implementations(found, sweep, name)
     request = Request(sweep=name, device=device, implementations=implementations, changes=changes, protocol=protocol)
     problems = problems_of(request, found)
     for problem in problems:
         st.error(problem, icon=":material/error:")
     return None if problems else request
+
+
+def link_to_traces() -> None:
+    """The page of the traces, where this machine has made one."""
+    if any((status.protocol, status.state) == ("sustained", "finished") for status in launch.runs()):
+        st.page_link("pages/sustained.py", label="Traces of sustained sweeps", icon=":material/thermostat:")
 
 
 def problems_of(request: Request, found: dict) -> list[str]:

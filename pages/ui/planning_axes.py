@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from results.records import DTYPES, INPUTS, MODES, TIMINGS
@@ -14,7 +16,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "timings": TIMINGS,
     "inputs": INPUTS,
 }
-SIZES = ("seqlen", "head_dim", "batch", "num_heads", "num_kv_heads", "window_size")
+SHAPE = ("batch", "num_heads", "num_kv_heads", "window_size")
+SIZES = ("seqlen", "head_dim", *SHAPE)
 _RULES = {"batch": "tokens", "num_heads": "hidden"}  # what a sweep can have in place of the axis
 _HELP = {
     "batch": "Empty: as many as the sweep's number of tokens allows at that seqlen.",
@@ -33,13 +36,22 @@ def edited(sweep: Sweep) -> dict[str, str]:
     found = {"seqlen": _axis(seqlen, sweep, "seqlen"), "head_dim": _axis(head_dim, sweep, "head_dim")}
     found["dtype"] = _axis(dtype, sweep, "dtype")
     more = [axis for axis in (*SIZES, *CHOICES) if axis not in found]
-    linked = any(_key(sweep, axis) in st.query_params for axis in more)
-    label = "Mask, heads, modes, timings and inputs"
-    with st.expander(label, expanded=linked, icon=":material/tune:", key=f"more_axes_{sweep.name}"):
-        columns = st.columns(4)
-        for at, axis in enumerate(more):
-            found[axis] = _axis(columns[at % 4], sweep, axis)
+    found |= _more("Mask, heads, modes, timings and inputs", sweep, more)
     return {axis: text for axis, text in found.items() if text != as_text(sweep, axis)}
+
+
+def shape(sweep: Sweep) -> dict[str, str]:
+    """The same of batch, heads and window alone."""
+    found = _more("Batch, heads and window", sweep, SHAPE)
+    return {axis: text for axis, text in found.items() if text != as_text(sweep, axis)}
+
+
+def _more(label: str, sweep: Sweep, axes: Sequence[str]) -> dict[str, str]:
+    """What few change, folded away unless a link changes it."""
+    linked = any(_key(sweep, axis) in st.query_params for axis in axes)
+    with st.expander(label, expanded=linked, icon=":material/tune:", key=f"more_axes_{sweep.name}_{len(axes)}"):
+        columns = st.columns(4)
+        return {axis: _axis(columns[at % 4], sweep, axis) for at, axis in enumerate(axes)}
 
 
 def as_text(sweep: Sweep, axis: str) -> str:
@@ -49,9 +61,9 @@ def as_text(sweep: Sweep, axis: str) -> str:
     return ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in getattr(sweep, axis))
 
 
-def link(usual: Sweep, wanted: Sweep) -> dict[str, str | list[str]]:
+def link(usual: Sweep, wanted: Sweep, axes: Sequence[str] = (*SIZES, *CHOICES)) -> dict[str, str | list[str]]:
     """What the address of the form says of the axes in which a sweep differs from the one of that name."""
-    texts = {axis: as_text(wanted, axis) for axis in (*SIZES, *CHOICES)}
+    texts = {axis: as_text(wanted, axis) for axis in axes}
     return {
         _key(usual, axis): text.split(",") * bool(text) if axis in CHOICES else text
         for axis, text in texts.items()

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.ui import guard, messages, planning_axes, records, words
+from pages.ui import guard, messages, planning_axes, planning_cell, records, words
 from pages.ui.data import store
 from results import export, journal, trash
 from results.compare import FACTS
@@ -68,7 +68,11 @@ def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
     protocol = str(run.get("protocol")).split("/")[0]
     if protocol not in launch.PROTOCOLS:
         return None
-    link: dict[str, Any] = {"sweep": usual.name, "protocol": protocol, **planning_axes.link(usual, wanted)}
+    link: dict[str, Any] = {"sweep": usual.name, "protocol": protocol}
+    if protocol == "sustained":
+        cell = planning_cell.link(usual, wanted)
+        return cell and link | cell
+    link |= planning_axes.link(usual, wanted)
     if wanted.implementations != usual.implementations:
         link[f"edit_implementations_{usual.name}"] = list(wanted.implementations)
     return link

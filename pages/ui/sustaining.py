@@ -33,10 +33,21 @@ def named(traces: pd.DataFrame) -> pd.DataFrame:
 
 def nothing_here() -> None:
     """What makes a trace."""
-    st.info("No trace yet: it is half a minute of back-to-back calls on a GPU.", icon=":material/thermostat:")
-    st.markdown("This makes one. On another machine, carry the run's folder home or upload it.")
+    st.info("No trace yet: it is half a minute of back-to-back calls of one cell.", icon=":material/thermostat:")
+    run_one()
+    st.markdown("On another machine this makes one; carry the run's folder home or upload it.")
     st.code(COMMAND, language=None, wrap_lines=True)
     st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
+
+
+def run_one() -> None:
+    """A link to the form that starts a trace."""
+    st.page_link(
+        "pages/run_sweep.py",
+        label="Trace a cell on this machine",
+        icon=":material/play_circle:",
+        query_params={"protocol": "sustained"},
+    )
 
 
 def choose(table: pd.DataFrame) -> pd.DataFrame:

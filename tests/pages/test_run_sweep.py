@@ -1,6 +1,7 @@
 """The page's own logic; a real sweep runs in the browser tests."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import streamlit as st
@@ -78,6 +79,38 @@ def test_mask_heads_modes_and_timings_can_be_changed_too(page, started):
     assert [request.changes for request in started] == [{"num_heads": "4", "causal": "false", "modes": "fwd"}]
 
 
+def test_a_trace_is_of_one_cell_and_starts_as_it_was_planned(page, started):
+    page.button_group(key="protocol").set_value("sustained").run()
+    assert "Implementations" not in [choice.label for choice in page.multiselect]
+    page.selectbox(key="cell_seqlen_quick").set_value("512").run()
+    page.selectbox(key="cell_dtype_quick").set_value("float32").run()
+    page.button(key="show_plan").click().run()
+    page.button(key="start").click().run()
+    cell = {"seqlen": "512", "head_dim": "64", "dtype": "float32", "causal": "true", "modes": "fwd"}
+    changes = cell | {"inputs": "normal", "timings": "eager"}
+    assert started == [Request("quick", "cpu", ("torch_naive",), changes, "sustained")]
+
+
+def test_a_trace_from_a_link_has_the_cell_of_the_link(app, started):
+    app.query_params.update({"protocol": "sustained", "sweep": "fa2_speedup", "cell_seqlen_fa2_speedup": "3000"})
+    app.query_params["cell_modes_fa2_speedup"] = "bwd"
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert page.selectbox(key="cell_seqlen_fa2_speedup").value == "3000"
+    assert page.selectbox(key="cell_modes_fa2_speedup").value == "bwd"
+
+
+def test_a_trace_under_way_says_how_far_it_is_and_a_finished_one_is_linked(app, started, home):
+    run = replace(RunFolder(home / "runs" / "run-a").run(), protocol="sustained/1")
+    folder = RunFolder.create(home, replace(run, run_id="traced"))
+    with folder.lock():
+        folder.write_state(State(state="running", done=0, total=1, current="x (trace, 3 of 30 s)", eta_s=27.0))
+        page = app.switch_page("pages/run_sweep.py").run()
+        assert "Now: x (trace, 3 of 30 s)" in shown(page)
+        assert "Traces of sustained sweeps" not in [link.proto.label for link in page.get("page_link")]
+    folder.write_state(State(state="finished", done=1, total=1))
+    assert "Traces of sustained sweeps" in [link.proto.label for link in page.run().get("page_link")]
+
+
 def test_a_changed_form_needs_a_new_plan(page):
     page.button(key="show_plan").click().run()
     page.text_input(key="edit_head_dim_quick").set_value("32").run()
@@ -97,6 +130,10 @@ def test_a_size_that_is_no_number_is_refused_in_words(page):
         (Request("quick; rm", "cpu"), "Unknown sweep 'quick; rm'."),
         (Request("quick", "cpu", ("--help",)), "Unknown implementation --help."),
         (Request("quick", "cpu", ()), "No implementation is chosen"),
+        (
+            Request("quick", "cpu", protocol="sustained"),
+            "A trace takes half a minute a cell and this makes 162; choose a single",
+        ),
         (Request("quick", "cpu", protocol="forever"), "Unknown protocol 'forever'."),
         (Request("quick", "cpu", changes={"seqlen": "99999999"}), "seqlen 99999999 is too large"),
         (Request("quick", "cpu", changes={"exec": "1"}), "Unknown axis 'exec'."),

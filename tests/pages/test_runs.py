@@ -105,7 +105,24 @@ def test_a_sweep_is_linked_with_what_this_run_had_changed():
     }
     assert records_actions.rerun_link({"sweep": "{}", "protocol": "quick/1"}) is None
     assert records_actions.rerun_link({"sweep": '{"name": "gone"}', "protocol": "quick/1"}) is None
-    assert records_actions.rerun_link(run | {"protocol": "sustained/1"}) is None
+    assert records_actions.rerun_link(run | {"protocol": "sustained/1"}) is None, "a trace from the page is of one cell"
+
+
+def test_a_trace_of_one_cell_is_linked_with_its_cell():
+    changes = {"seqlen": "4096", "head_dim": "128", "causal": "true", "modes": "fwd", "num_kv_heads": "4"}
+    cell = replace(sweeps.override(sweeps.get("fa_paper"), changes), implementations=("triton_fa2",))
+    link = records_actions.rerun_link({"sweep": json.dumps(sweeps.to_json(cell)), "protocol": "sustained/1"})
+    assert link == {"sweep": "fa_paper", "protocol": "sustained", "edit_num_kv_heads_fa_paper": "4"} | {
+        f"cell_{axis}_fa_paper": text
+        for axis, text in {
+            "seqlen": "4096",
+            "head_dim": "128",
+            "dtype": "bfloat16",
+            "causal": "true",
+            "modes": "fwd",
+            "implementation": "triton_fa2",
+        }.items()
+    }
 
 
 @pytest.mark.parametrize("name", sweeps.SWEEPS)

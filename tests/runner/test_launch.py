@@ -36,7 +36,8 @@ def home(runner, monkeypatch):
         ({"sweep": "fa2"}, "Unknown sweep 'fa2'. Available: "),
         ({"device": "tpu"}, "Unknown device 'tpu'. Possible: cpu, cuda:0"),
         ({"device": "cpu; rm -rf /"}, "Unknown device 'cpu; rm -rf /'."),
-        ({"protocol": "forever"}, "Unknown protocol 'forever'. Possible: quick, standard."),
+        ({"protocol": "forever"}, "Unknown protocol 'forever'. Possible: quick, standard, sustained."),
+        ({"protocol": "sustained"}, "A trace takes half a minute a cell and this makes 162; choose a single one."),
         ({"implementations": ()}, "No implementation is chosen; choose at least one."),
         ({"implementations": ("--resume",)}, "'--resume' is not the name of an implementation."),
         ({"changes": {"seqlen": "1048577"}}, "seqlen 1048577 is too large; at most 1048576 is possible."),
@@ -55,6 +56,27 @@ def test_a_request_out_of_bounds_is_refused_before_anything_starts(changes: dict
     with pytest.raises(LaunchError) as refused:
         checked(Request(**{"sweep": "quick"} | changes))
     assert str(refused.value).startswith(sentence)
+
+
+ONE = {"seqlen": "128", "head_dim": "64", "dtype": "float32", "modes": "fwd"}
+
+
+def test_a_trace_of_one_cell_is_possible_where_something_is_timed() -> None:
+    request = Request("quick", implementations=("torch_naive",), changes=ONE, protocol="sustained")
+    assert len(checked(request).cases()) == 1
+    untimed = replace(request, sweep="accuracy", changes={**ONE, "inputs": "normal"})
+    with pytest.raises(LaunchError, match="A trace needs a timing"):
+        checked(untimed)
+    checked(replace(untimed, changes={**untimed.changes, "timings": "kernel"}))
+
+
+def test_the_plan_of_a_trace_says_what_it_takes_and_leaves_out_what_is_not_timed(runner, monkeypatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
+    request = Request("quick", implementations=("torch_naive",), changes=ONE, protocol="sustained")
+    assert 30 < launch.plan(request)["seconds"] < 40
+    interpreted = launch.plan(replace(request, implementations=("triton_fa2",)))
+    assert interpreted["skipped_count"] == 1
+    assert "interpreter" in interpreted["cells"][0]["reason"]
 
 
 def test_the_largest_values_are_possible() -> None:
