@@ -56,7 +56,7 @@ def ask_for(found: dict) -> Request | None:
     devices = {device["id"]: device for device in found["devices"]}
     names = [sweep["name"] for sweep in found["sweeps"]]
     with st.container(border=True):
-        left, middle, right = st.columns([2, 2, 1])
+        left, middle, right = st.columns(3)
         device = left.selectbox("Device", list(devices), key="device", bind="query-params")
         left.caption(devices[device]["name"])
         name = middle.selectbox("Sweep", names, key="sweep", bind="query-params")

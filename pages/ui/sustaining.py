@@ -62,9 +62,10 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
 def headline(chosen: pd.DataFrame) -> None:
     """What remains of the first second and of a sampled call."""
     for row in chosen.to_dict("records"):
+        lasting = words.significant(row["sustained_tflops"])
         sampled = (
             f" A call sampled on its own, with a cold L2{_at(row['cold_clock_mhz'], ' MHz', ' at ')}, reaches "
-            f"{row['cold_tflops']:.0f}: sustained is {row['of_cold']:.0f} % of that."
+            f"{words.significant(row['cold_tflops'])}: sustained is {row['of_cold']:.0f} % of that."
             if not words.missing(row["cold_tflops"])
             else ""
         )
@@ -78,9 +79,9 @@ def headline(chosen: pd.DataFrame) -> None:
         )
         st.markdown(
             f"#### {words.plain(row['implementation'])} keeps {row['of_burst']:.0f} % of its first second: "
-            f"{row['sustained_tflops']:.0f} of {row['burst_tflops']:.0f} TFLOP/s{state}"
+            f"{lasting} of {words.significant(row['burst_tflops'])} TFLOP/s{state}"
             if not words.missing(row["of_burst"])
-            else f"#### {words.plain(row['implementation'])}: {row['sustained_tflops']:.0f} TFLOP/s sustained{state}"
+            else f"#### {words.plain(row['implementation'])}: {lasting} TFLOP/s sustained{state}"
         )
         gpu = "a GPU that is not named" if words.missing(row["gpu_name"]) else words.plain(row["gpu_name"])
         st.caption(f"{messages.source_badges([row['source']])} {words.plain(row['trace'])}, on {gpu}.{sampled}")
@@ -115,10 +116,10 @@ def numbers_table(table: pd.DataFrame) -> None:
         source=[words.sources(source) for source in table["source"]],
     )
     number = {
-        "burst_tflops": ("burst (TFLOP/s)", "%.1f", "Median of the first second"),
-        "sustained_tflops": ("sustained (TFLOP/s)", "%.1f", "Median of the last third"),
+        "burst_tflops": ("burst (TFLOP/s)", "%.4g", "Median of the first second"),
+        "sustained_tflops": ("sustained (TFLOP/s)", "%.4g", "Median of the last third"),
         "of_burst": ("of burst (%)", "%.1f", "Sustained over burst"),
-        "cold_tflops": ("sampled (TFLOP/s)", "%.1f", "Of the kernel time of the same cell and run, with a cold L2"),
+        "cold_tflops": ("sampled (TFLOP/s)", "%.4g", "Of the kernel time of the same cell and run, with a cold L2"),
         "of_cold": ("of sampled (%)", "%.1f", "Sustained over sampled"),
         "sustained_clock_mhz": ("SM clock (MHz)", "%.0f", "Sustained"),
         "cold_clock_mhz": ("SM clock, sampled (MHz)", "%.0f", "While the kernel time was sampled"),

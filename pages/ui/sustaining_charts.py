@@ -44,8 +44,9 @@ def traces(slices: pd.DataFrame, cells: pd.DataFrame) -> go.Figure:
     for place, name in enumerate(names, start=1):
         figure.update_yaxes(title=LABELS[name], row=place, col=1)
     figure.update_xaxes(title="seconds", rangemode="tozero", row=len(names), col=1)
-    legend = {"orientation": "h", "y": -0.12}
-    return figure.update_layout(height=110 + 170 * len(names), margin=MARGIN, legend=legend, hovermode="closest")
+    panels = 170 * len(names)
+    legend = {"orientation": "h", "y": -75 / panels}  # below the title of the axis, however many panels there are
+    return figure.update_layout(height=110 + panels, margin=MARGIN, legend=legend, hovermode="closest")
 
 
 def _level(figure: go.Figure, names: list[str], name: str, value: float, colour: str, dash: str) -> None:
