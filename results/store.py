@@ -17,6 +17,7 @@ import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ _FILE_TROUBLE = (
     duckdb.SerializationException,
     duckdb.TransactionException,  # a commit that found the disk full
 )
+_KEPT = 16  # answers
 _PIECE = 2000  # rows of an answer fetched at a time
 _DAMAGE = re.compile(r"checksum|not a valid DuckDB|Could not read enough bytes|replaying WAL", re.IGNORECASE)
 _SAME_RESULTS = "This is a copy in memory of the same results"
@@ -62,6 +64,7 @@ class Store:
         self._closed = False
         self._ledger = Ledger(home)
         self._lock = _locks.setdefault(path, threading.RLock()) if path else threading.RLock()
+        self._kept = lru_cache(_KEPT)(lambda version, sql, params: tuple(self.rows(sql, params)))
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pd.DataFrame:
         """The rows that a query answers with, on a cursor of its own."""
@@ -70,6 +73,10 @@ class Store:
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple]:
         """The same as plain tuples: None stays None, whole numbers stay whole."""
         return self._on_cursor(lambda cursor: cursor.execute(sql, list(params)).fetchall())
+
+    def kept(self, sql: str, params: Sequence[Any] = ()) -> tuple[tuple, ...]:
+        """Those rows, remembered until the data change: for what many views ask again and again."""
+        return self._kept(self.version(), sql, tuple(params))
 
     def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[tuple]:
         """The same piece by piece, for answers that are large. Raises StoreError if the file breaks on the way."""

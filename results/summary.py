@@ -2,13 +2,17 @@
 
 Made from the measurements of a run whenever the store takes it in, so that a filter or a chart reads a few narrow
 columns instead of everything that is stored. `slices` names what a filter can choose, `numbers` holds the best row of
-each case, implementation, mode, timing and metric of a run, `choices` counts what each filter can be set to.
+each case, implementation, mode, timing and metric of a run, `choices` counts what each filter can be set to, and
+`newest` (results/newest.py) holds those of the runs that count while no run is chosen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import duckdb
 
+from results import newest
 from results.slices import CASE_KEY, GPU, MASK, MODE, SHAPE, TIMING, WORKLOAD, Filters
 
 MEMORY_METRICS = (
@@ -28,7 +32,8 @@ _SLICE = "run_id, gpu, workload, mask, shape, mode, timing, metric"
 _TEXTS = ", ".join(f"coalesce({name}::VARCHAR, '')" for name in CASE_KEY.split(", "))
 _CASE = f"md5_number_lower(concat_ws('|', {_TEXTS}))"
 
-TABLES = """
+TABLES = (
+    """
 CREATE TABLE slices (
     slice_id INTEGER NOT NULL,
     run_id VARCHAR NOT NULL,
@@ -81,6 +86,8 @@ CREATE TABLE counts (
     implementations BIGINT NOT NULL
 );
 """
+    + newest.TABLE
+)
 
 _GATHER = f"""
     CREATE OR REPLACE TEMP TABLE gathered AS
@@ -117,12 +124,14 @@ _COUNTS = """
     SELECT run_id, count(*) FILTER (status = 'ok'), count(*) FILTER (status <> 'ok'), count(DISTINCT implementation)
     FROM measurements WHERE run_id = ANY(?) GROUP BY run_id
 """
-LAYOUT = "".join((TABLES, _GATHER, *_STEPS, _COUNTS))  # another text, other rows
+LAYOUT = "".join((TABLES, _GATHER, *_STEPS, _COUNTS, newest.LAYOUT))  # another text, other rows
+ANSWERED = ("run_id", "metric", "mode", "timing", "shape", *newest.OF_NUMBER, *newest.OF_RUN)
 _AT_ONCE = 25  # runs: what is sorted at a time stays small beside the memory limit
 
 
 def bring_up_to_date(cursor: duckdb.DuckDBPyConnection, run_ids: list[str]) -> None:
     """Make the rows of these runs anew from their measurements; of a run that is gone none are left."""
+    newest.before(cursor, run_ids)
     cursor.execute(
         "DELETE FROM numbers WHERE slice_id IN (SELECT slice_id FROM slices WHERE run_id = ANY(?))", [run_ids]
     )
@@ -134,32 +143,23 @@ def bring_up_to_date(cursor: duckdb.DuckDBPyConnection, run_ids: list[str]) -> N
         for step in _STEPS:
             cursor.execute(step)
         cursor.execute(_COUNTS, [some])
+    newest.after(cursor, run_ids)
 
 
-def numbers(
-    filters: Filters, *, metric: str | tuple[str, ...], without: tuple[str, ...] = ()
-) -> tuple[str, list[object]]:
-    """The numbers of a slice as a query with its parameters: those columns, and of the run `source` and `created`."""
-    metrics = [metric] if isinstance(metric, str) else [*metric]
-    slices, slice_params = _where(filters, ("gpu", "workload", "mask", "mode", "timing", "shape", "run"), without)
-    rows, row_params = _where(filters, ("source", "dtype", "head_dim", "seqlen"), without)
-    if filters.implementation and "implementation" not in without:
-        rows += " AND implementation IN ?"
-        row_params.append([*filters.implementation, filters.baseline])
-    return (
-        f"""SELECT numbers.*, run_id, metric, mode, timing, shape, source, created, gpu_memory_mb
-            FROM numbers JOIN (SELECT * FROM slices WHERE metric IN ? AND {slices}) USING (slice_id)
-            JOIN (SELECT run_id, source, created, gpu_memory_mb FROM runs) USING (run_id) WHERE {rows}""",
-        [metrics, *slice_params, *row_params],
-    )
+def numbers(filters: Filters, metrics: Sequence[str], *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
+    """The numbers of the filters of one value as a query with its parameters; those of all runs where some are chosen.
 
-
-def _where(filters: Filters, names: tuple[str, ...], without: tuple[str, ...]) -> tuple[str, list[object]]:
-    conditions, params = ["TRUE"], []
-    for name in names:
-        value, column = getattr(filters, name), {"run": "run_id"}.get(name, name)
-        if name in without or value in (None, ()):
-            continue
-        conditions.append(f"{column} IN ?" if isinstance(value, tuple) else f"{column} = ?")
-        params.append(list(value) if isinstance(value, tuple) else value)
-    return " AND ".join(conditions), params
+    The other filters, which choose among cases and implementations, are left to whoever asks.
+    """
+    conditions, params = [f"metric IN ({', '.join('?' * len(metrics))})"], [*metrics]
+    for name in ("gpu", "workload", "mask", "mode", "timing", "shape"):
+        if name not in without and getattr(filters, name) is not None:
+            conditions.append(f"{name} = ?")
+            params.append(getattr(filters, name))
+    table = "newest"
+    if filters.run or filters.source:
+        table = "numbers JOIN slices USING (slice_id) JOIN runs USING (run_id)"
+        for column, wanted in (("run_id", filters.run), ("source", filters.source)):
+            conditions += [f"{column} IN ({', '.join('?' * len(wanted))})"] if wanted else []
+            params += wanted
+    return f"SELECT {', '.join(ANSWERED)} FROM {table} WHERE {' AND '.join(conditions)}", params
