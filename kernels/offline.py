@@ -162,6 +162,8 @@ def _argument(name: str, variant: Variant) -> Any:
         "SPLIT": variant.tile.programs > 0,
         "GROUPED": False,
         "COPIED": variant.precision == "ieee",
+        "ONE_LOOP": False,  # the larger code of the two
+        "CHAINED": variant.chip in (90, 100),
         "PRECISION": "ieee" if variant.precision == "half" else variant.precision,
     }
     return constants.get(name, 4096)  # else a stride or a length: a multiple of 16, as those of usual shapes are

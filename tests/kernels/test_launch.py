@@ -15,7 +15,7 @@ class Kernel:
 
     arg_names = ["x_ptr", "n", "BLOCK_M", "BLOCK_N", "HEAD_DIM"]
 
-    def warmup(self, *args, grid, BLOCK_M, BLOCK_N, HEAD_DIM, num_warps, num_stages, enable_fp_fusion):
+    def warmup(self, *args, grid, BLOCK_M, BLOCK_N, HEAD_DIM, num_warps, num_stages, enable_fp_fusion, launch_pdl):
         class Compiled(SimpleNamespace):
             @property
             def run(self):

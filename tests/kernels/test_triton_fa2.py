@@ -90,7 +90,7 @@ def test_walks_cut_up_are_as_near_and_the_same_bits_every_time(problem, name, ba
     made = problem(shape, torch.float32, causal=causal, window_size=window_size)
     made.check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
-    assert used.forward_cut.pieces > 1
+    assert used.shape.forward_cut.pieces > 1
     if shape[3] == 63:  # once will do
         first, second = made.run(triton_fa2.attention), made.run(triton_fa2.attention)
         assert all(first[name].equal(second[name]) for name in first)
@@ -106,7 +106,7 @@ def test_float32_in_pieces_is_as_near_the_oracle_as_naive(problem, case, backwar
     shape, causal, window_size = case
     made = problem(shape, torch.float32, causal=causal, window_size=window_size)
     made.check(triton_fa2.attention)
-    assert all(used.precision == "pieces" for used in plan._PLANS.values())
+    assert all(used.shape.precision == "pieces" for used in plan._PLANS.values())
 
 
 def test_a_walk_is_cut_into_as_many_pieces_as_are_wanted_at_most():

@@ -8,7 +8,7 @@ from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
 ROWS = [
     (chip, kernel, precision, block_d)
     for chip in tuning.TABLES
-    for kernel in tuning.KERNELS
+    for kernel in tuning.TABLES[chip]
     for precision in tuning.PRECISIONS
     for block_d in tuning.BLOCK_DIMS
 ]

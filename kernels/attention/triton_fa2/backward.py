@@ -10,6 +10,7 @@ same amount of work. No atomics: the gradients are the same bits on every run.
 import triton
 import triton.language as tl
 
+from kernels.attention.triton_fa2.chain import take_turn
 from kernels.attention.triton_fa2.dkdv import dkdv_kernel, dkdv_tile
 from kernels.attention.triton_fa2.dq import dq_kernel, dq_tile
 from kernels.attention.triton_fa2.forward import assign
@@ -39,12 +40,14 @@ def both_kernel(
     num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, pieces, piece, scale, softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
+    ONE_LOOP: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of BLOCK_M keys, then dq of as many query rows, streaming by BLOCK_N; needs group 1.
 
     If SPLIT, what one piece of the query rows adds to dk and dv, and one piece of the keys to dq (split.py): under a
     causal mask, those are two for few programs.
     """
+    take_turn(CHAINED)
     tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
     program = tl.program_id(0)
     mine = 0
@@ -73,7 +76,7 @@ def both_kernel(
             qt_ptr + qt_base, dot_ptr + qt_base, dk_ptr + batch * dk_b + head_q * dk_h,
             dv_ptr + batch * dv_b + head_q * dv_h, k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, start, group,
             seqlen_q, seqlen_k, left, right, scale, softmax_scale, mine, pieces, piece,
-            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, False, COPIED, PRECISION, SPLIT,
+            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, False, COPIED, PRECISION, SPLIT, ONE_LOOP,
         )  # fmt: skip
     if start < seqlen_q:
         rows = start + tl.arange(0, BLOCK_M)
@@ -85,5 +88,5 @@ def both_kernel(
             q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_ptr + kt_base, vt_ptr + kt_base,
             dq_ptr + batch * dq_b + head_q * dq_h, q_m, do_m, k_n, v_n, dq_m, start, seqlen_q, seqlen_k, left, right,
             scale, softmax_scale, mine, pieces, piece,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, SPLIT,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, SPLIT, ONE_LOOP,
         )  # fmt: skip

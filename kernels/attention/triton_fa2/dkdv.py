@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from kernels.attention.triton_fa2.chain import take_turn
 from kernels.attention.triton_fa2.forward import assign, visible
 from kernels.attention.triton_fa2.prepare import add_product, load_factor, padded, products, store_rows
 from kernels.attention.triton_fa2.softmax import load_logsumexp, weights
@@ -86,6 +87,7 @@ def dkdv_tile(
     mine, pieces, piece,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
 ):  # fmt: skip
     """Compute and write dk and dv of the BLOCK_N keys from start_n; if SPLIT, what one piece of the rows adds."""
     k = load_factor(k_base, start_n, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
@@ -98,23 +100,31 @@ def dkdv_tile(
         lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
     dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
-    if HAS_RIGHT:
+    if ONE_LOOP:
         dk, dv = _dkdv_of_queries(
             dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
-            q_h, q_m, do_h, do_m, start_n, keys, lo, tl.minimum(full_lo, hi), group, seqlen_q, seqlen_k, left, right,
+            q_h, q_m, do_h, do_m, start_n, keys, lo, hi, group, seqlen_q, seqlen_k, left, right,
             scale, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
         )  # fmt: skip
-    dk, dv = _dkdv_of_queries(
-        dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
-        q_h, q_m, do_h, do_m, start_n, keys, full_lo, full_hi, group, seqlen_q, seqlen_k, left, right, scale,
-        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False,
-    )  # fmt: skip
-    if HAS_LEFT:
+    else:
+        if HAS_RIGHT:
+            dk, dv = _dkdv_of_queries(
+                dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
+                q_h, q_m, do_h, do_m, start_n, keys, lo, tl.minimum(full_lo, hi), group, seqlen_q, seqlen_k, left,
+                right, scale,
+                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
+            )  # fmt: skip
         dk, dv = _dkdv_of_queries(
             dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
-            q_h, q_m, do_h, do_m, start_n, keys, full_hi, hi, group, seqlen_q, seqlen_k, left, right, scale,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
+            q_h, q_m, do_h, do_m, start_n, keys, full_lo, full_hi, group, seqlen_q, seqlen_k, left, right, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False,
         )  # fmt: skip
+        if HAS_LEFT:
+            dk, dv = _dkdv_of_queries(
+                dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
+                q_h, q_m, do_h, do_m, start_n, keys, full_hi, hi, group, seqlen_q, seqlen_k, left, right, scale,
+                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
+            )  # fmt: skip
     if (not SPLIT) or lo < hi:
         store_rows(dk_base, start_n, dk_n, seqlen_k, dk * softmax_scale, BLOCK_N, HEAD_DIM, BLOCK_D)
         store_rows(dv_base, start_n, dv_n, seqlen_k, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
@@ -129,8 +139,10 @@ def dkdv_kernel(
     num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
+    ONE_LOOP: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of BLOCK_N keys of one key head, summed over the query heads that share it; heads are key heads."""
+    take_turn(CHAINED)
     tiles = tl.cdiv(seqlen_k, BLOCK_N)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     num_kv_heads = num_heads // group
@@ -146,5 +158,5 @@ def dkdv_kernel(
         dk_ptr + batch * dk_b + head_k * dk_h, dv_ptr + batch * dv_b + head_k * dv_h,
         k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, tile * BLOCK_N, group, seqlen_q, seqlen_k, left, right,
         scale, softmax_scale, 0, 1, 0,
-        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False,
+        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False, ONE_LOOP,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from kernels.attention.triton_fa2.chain import take_turn
 from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
 from kernels.attention.triton_fa2.prepare import add_product, load_factor, load_rows, padded, products, store_rows
 from kernels.attention.triton_fa2.softmax import load_logsumexp, weights
@@ -47,6 +48,7 @@ def dq_tile(
     start_m, seqlen_q, seqlen_k, left, right, scale, softmax_scale, mine, pieces, piece,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
 ):  # fmt: skip
     """Compute and write dq of the BLOCK_M query rows from start_m; if SPLIT, what one piece of the keys adds."""
     shift = seqlen_k - seqlen_q
@@ -56,22 +58,29 @@ def dq_tile(
     if SPLIT:
         lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
     dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
-    if HAS_LEFT:
+    if ONE_LOOP:
         dq = _dq_of_keys(
             dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
-            positions, lo, tl.minimum(full_lo, hi), seqlen_q, seqlen_k, left, right, scale,
+            positions, lo, hi, seqlen_q, seqlen_k, left, right, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
         )  # fmt: skip
-    dq = _dq_of_keys(
-        dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
-        positions, full_lo, full_hi, seqlen_q, seqlen_k, left, right, scale,
-        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False,
-    )  # fmt: skip
-    dq = _dq_of_keys(
-        dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
-        positions, full_hi, hi, seqlen_q, seqlen_k, left, right, scale,
-        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
-    )  # fmt: skip
+    else:
+        if HAS_LEFT:
+            dq = _dq_of_keys(
+                dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n,
+                start_m, positions, lo, tl.minimum(full_lo, hi), seqlen_q, seqlen_k, left, right, scale,
+                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
+            )  # fmt: skip
+        dq = _dq_of_keys(
+            dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
+            positions, full_lo, full_hi, seqlen_q, seqlen_k, left, right, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False,
+        )  # fmt: skip
+        dq = _dq_of_keys(
+            dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
+            positions, full_hi, hi, seqlen_q, seqlen_k, left, right, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
+        )  # fmt: skip
     if (not SPLIT) or lo < hi:
         store_rows(dq_base, start_m, dq_m, seqlen_q, dq * softmax_scale, BLOCK_M, HEAD_DIM, BLOCK_D)
 
@@ -85,8 +94,10 @@ def dq_kernel(
     num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
+    ONE_LOOP: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """dq of BLOCK_M query rows, and their delta (in pieces: prepare.py's)."""
+    take_turn(CHAINED)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     if HAS_RIGHT:
@@ -116,5 +127,5 @@ def dq_kernel(
         v_ptr + batch * v_b + head_k * v_h, kt_ptr + copy, vt_ptr + copy, dq_ptr + batch * dq_b + head_q * dq_h,
         q_m, do_m, k_n, v_n, dq_m, start_m,
         seqlen_q, seqlen_k, left, right, scale, softmax_scale, 0, 1, 0,
-        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False,
+        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False, ONE_LOOP,
     )  # fmt: skip

@@ -8,6 +8,7 @@ p - left <= j <= p + right. Causal is right = 0; without a mask on a side, that 
 import triton
 import triton.language as tl
 
+from kernels.attention.triton_fa2.chain import take_turn
 from kernels.attention.triton_fa2.prepare import add_product, load_factor, padded, products, store_rows
 from kernels.attention.triton_fa2.softmax import store_logsumexp
 from kernels.attention.triton_fa2.split import share
@@ -114,12 +115,15 @@ def forward_kernel(
     num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, pieces, piece, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, COPIED: tl.constexpr,
-    PRECISION: tl.constexpr, STORE_LSE: tl.constexpr, SPLIT: tl.constexpr,
+    PRECISION: tl.constexpr, STORE_LSE: tl.constexpr, SPLIT: tl.constexpr, ONE_LOOP: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
     """Output and base-2 logsumexp of BLOCK_M query rows. `scale` is softmax_scale x log2(e), kt k's copy.
 
-    If SPLIT, over one piece of the keys, and out and lse are those pieces' (split.py).
+    If ONE_LOOP, blocks of keys are all masked: half of the code, which a short call reads from memory. If SPLIT,
+    over one piece of the keys, and out and lse are those pieces' (split.py).
     """
+    take_turn(CHAINED)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     program = tl.program_id(0)
     mine = 0
@@ -156,22 +160,29 @@ def forward_kernel(
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    if HAS_LEFT:
+    if ONE_LOOP:
         acc, row_sum, row_max = _attend(
             acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, lo,
-            tl.minimum(full_lo, hi), seqlen_q, seqlen_k, left, right, scale,
+            hi, seqlen_q, seqlen_k, left, right, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
         )  # fmt: skip
-    acc, row_sum, row_max = _attend(
-        acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, full_lo,
-        full_hi, seqlen_q, seqlen_k, left, right, scale,
-        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, False,
-    )  # fmt: skip
-    acc, row_sum, row_max = _attend(
-        acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, full_hi,
-        hi, seqlen_q, seqlen_k, left, right, scale,
-        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
-    )  # fmt: skip
+    else:
+        if HAS_LEFT:
+            acc, row_sum, row_max = _attend(
+                acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, lo,
+                tl.minimum(full_lo, hi), seqlen_q, seqlen_k, left, right, scale,
+                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
+            )  # fmt: skip
+        acc, row_sum, row_max = _attend(
+            acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, full_lo,
+            full_hi, seqlen_q, seqlen_k, left, right, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, False,
+        )  # fmt: skip
+        acc, row_sum, row_max = _attend(
+            acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, full_hi,
+            hi, seqlen_q, seqlen_k, left, right, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
+        )  # fmt: skip
 
     some = row_sum != 0.0  # a row that sees no key: output 0
     row_sum = tl.where(some, row_sum, 1.0)

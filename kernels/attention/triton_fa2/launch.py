@@ -58,6 +58,7 @@ def _first_that_fits(
             num_warps=tile.num_warps,
             num_stages=tile.num_stages,
             enable_fp_fusion=True,
+            launch_pdl=constants.get("CHAINED", False),
         )
         try:
             compiled.run  # noqa: B018 - loads the kernel, which is when Triton checks what it needs against the device

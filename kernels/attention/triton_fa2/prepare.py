@@ -8,9 +8,11 @@ H200: 16 % of the FMA peak at best). Loaded from a (head_dim, seqlen) copy, it m
 import triton
 import triton.language as tl
 
+from kernels.attention.triton_fa2.chain import take_turn
 from kernels.attention.triton_fa2.pieces import PIECES, pieces_of, product_of_pieces, transposed
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)  # has no inline assembly
+LONGEST_CHAIN = tl.constexpr(128)  # head_dims that one sum of q k^T runs over: over 256 it costs dk half a decimal
 PAD = 16  # rows of a transposed copy are padded to this, so that vector loads stay aligned
 
 
@@ -77,9 +79,17 @@ def products(
     if PRECISION == "pieces":
         out = product_of_pieces(a, transposed(b), SWAPPED)
     elif COPIED:
+        CHAIN: tl.constexpr = LONGEST_CHAIN if BLOCK_D > LONGEST_CHAIN else BLOCK_D
         out = _product_in_steps(
-            a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit, ROWS_A, ROWS_B, HEAD_DIM, BLOCK_D, PRECISION
-        )
+            a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit, 0,
+            ROWS_A, ROWS_B, HEAD_DIM, BLOCK_D, CHAIN, PRECISION,
+        )  # fmt: skip
+        if BLOCK_D > CHAIN:
+            for begin in tl.range(CHAIN, BLOCK_D, CHAIN):
+                out += _product_in_steps(
+                    a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit, begin,
+                    ROWS_A, ROWS_B, HEAD_DIM, BLOCK_D, CHAIN, PRECISION,
+                )  # fmt: skip
     else:
         out = tl.dot(a, tl.trans(b), input_precision=PRECISION)
     return out
@@ -87,9 +97,11 @@ def products(
 
 @triton.jit
 def _product_in_steps(
-    a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit,
-    ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PRECISION: tl.constexpr,
+    a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit, begin,
+    ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CHAIN: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
+    """The sum over CHAIN of the head_dims, from `begin` on."""
     STEP: tl.constexpr = BLOCK_D if BLOCK_D <= 64 else 32  # measured on an H200: one step of 64, but 4 of 32
     rows_a = tl.arange(0, ROWS_A)
     rows_b = tl.arange(0, ROWS_B)
@@ -98,8 +110,8 @@ def _product_in_steps(
     a_rows = a_base + tl.cast(a_start, tl.int64) * a_stride + rows_a[:, None] * a_stride
     b_rows = bt_base + b_start + rows_b[None, :]
     out = tl.zeros([ROWS_A, ROWS_B], dtype=tl.float32)
-    for first in tl.range(0, BLOCK_D, STEP):
-        dims = first + tl.arange(0, STEP)
+    for first in tl.range(0, CHAIN, STEP):
+        dims = begin + first + tl.arange(0, STEP)
         if HEAD_DIM == BLOCK_D:
             factor_a = tl.load(a_rows + dims[None, :], mask=seen_a, other=0.0)
             factor_b = tl.load(b_rows + dims[:, None] * padded(b_limit), mask=seen_b, other=0.0)
@@ -155,17 +167,17 @@ def _store_copy(
         tl.store(pointers, tl.trans(tile), mask=(start + rows < limit)[None, :] & (dims < HEAD_DIM)[:, None])
 
 
-@triton.jit(do_not_specialize=["num_heads", "seqlen"])
-def prepare_kernel(
-    x_ptr, y_ptr, out_ptr, xt_ptr, yt_ptr, delta_ptr,
-    x_b, x_h, x_m, y_b, y_h, y_m, out_b, out_h, out_m, num_heads, seqlen,
+@triton.jit
+def _lay_out(
+    x_ptr, y_ptr, out_ptr, xt_ptr, yt_ptr, delta_ptr, x_b, x_h, x_m, y_b, y_h, y_m, out_b, out_h, out_m,
+    program, num_heads, seqlen,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     COPY_X: tl.constexpr, COPY_Y: tl.constexpr, DELTA: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Transposed copies, or pieces, of BLOCK_M rows of x and y, and delta = rowsum(y * out), each if asked for."""
+    """Copies of BLOCK_M rows of x and y, and delta = rowsum(y * out), each if asked for."""
     tiles = tl.cdiv(seqlen, BLOCK_M)
-    head = tl.cast(tl.program_id(0) // tiles, tl.int64)
-    start = (tl.program_id(0) % tiles) * BLOCK_M
+    head = tl.cast(program // tiles, tl.int64)
+    start = (program % tiles) * BLOCK_M
     batch = head // num_heads
     head_in_batch = head % num_heads
     copy = head * HEAD_DIM * (PIECES * seqlen if PRECISION == "pieces" else padded(seqlen))
@@ -184,3 +196,31 @@ def prepare_kernel(
             delta = tl.sum(out.to(tl.float32) * y.to(tl.float32), 1)
             rows = start + tl.arange(0, BLOCK_M)
             tl.store(delta_ptr + head * seqlen + rows, delta, mask=rows < seqlen)
+
+
+@triton.jit(do_not_specialize=["num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "programs_q"])
+def prepare_kernel(
+    q_ptr, dout_ptr, out_ptr, k_ptr, v_ptr, qt_ptr, dot_ptr, kt_ptr, vt_ptr, delta_ptr,
+    q_b, q_h, q_m, do_b, do_h, do_m, out_b, out_h, out_m, k_b, k_h, k_n, v_b, v_h, v_n,
+    num_heads, num_kv_heads, seqlen_q, seqlen_k, programs_q,
+    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    COPY_Q: tl.constexpr, COPY_D: tl.constexpr, COPY_K: tl.constexpr, COPY_V: tl.constexpr, DELTA: tl.constexpr,
+    PRECISION: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """Copies of BLOCK_M rows of q, dout, k and v, and delta, each if asked for.
+
+    The first programs_q programs do q and dout, the others k and v.
+    """
+    take_turn(CHAINED)
+    program = tl.program_id(0)
+    if program < programs_q:
+        _lay_out(
+            q_ptr, dout_ptr, out_ptr, qt_ptr, dot_ptr, delta_ptr, q_b, q_h, q_m, do_b, do_h, do_m, out_b, out_h, out_m,
+            program, num_heads, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, COPY_Q, COPY_D, DELTA, PRECISION,
+        )  # fmt: skip
+    else:
+        _lay_out(
+            k_ptr, v_ptr, v_ptr, kt_ptr, vt_ptr, delta_ptr, k_b, k_h, k_n, v_b, v_h, v_n, v_b, v_h, v_n,
+            program - programs_q, num_kv_heads, seqlen_k,
+            BLOCK_M, HEAD_DIM, BLOCK_D, COPY_K, COPY_V, False, PRECISION,
+        )  # fmt: skip

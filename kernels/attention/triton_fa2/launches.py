@@ -1,0 +1,144 @@
+"""The launches of one shape, each made on first use with its tile, grid and scalars fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.attention.triton_fa2.fused import fused_kernel
+from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, make_launch
+from kernels.attention.triton_fa2.pieces import PIECES
+from kernels.attention.triton_fa2.prepare import PAD, prepare_kernel
+from kernels.attention.triton_fa2.shape import LOG2_E, Shape
+from kernels.attention.triton_fa2.split import Cut, slots_of
+from kernels.attention.triton_fa2.tuning import Tile
+from kernels.registry import UnsupportedCase
+
+Tensors = tuple[torch.Tensor, ...]
+_PREPARE_TILE = Tile(16, 0, 4, 1)
+
+
+class Launches:
+    """What launches the kernels of a shape; a key tells apart launches of a kernel that differ in more than tensors."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._made: dict[Any, Launch] = {}
+
+    def copies_of(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """Room for transposed copies (batch, heads, head_dim, seqlen padded), or the first of the pieces of tensors."""
+        return [self._copy_of(x) for x in tensors]
+
+    def _copy_of(self, x: torch.Tensor) -> torch.Tensor:
+        batch, heads, seqlen, head_dim = x.shape
+        if self.shape.precision == "pieces":
+            dtype = torch.float32 if INTERPRETED else torch.bfloat16
+            return torch.empty((batch, heads, PIECES.value, seqlen, head_dim), dtype=dtype, device=x.device)[:, :, 0]
+        return torch.empty((batch, heads, head_dim, -(-seqlen // PAD) * PAD), dtype=x.dtype, device=x.device)
+
+    def prepare(self, key: Any, copies: str, strided: Tensors, others: Tensors, *, delta: bool) -> None:
+        """Copies of the tensors that `copies` names (q, d: dout, k, v), and delta if asked for, by prepare_kernel.
+
+        strided: q, dout, out, k, v; others: copies of q, dout, k, v, then delta. Any tensor will do where none is used.
+        """
+        launch = self._made.get(key)
+        if launch is None:
+            shape = self.shape
+
+            def programs(of: bool, heads: int, seqlen: int) -> int:
+                return shape.batch * heads * -(-seqlen // _PREPARE_TILE.block_m) if of else 0
+
+            of_q = programs("q" in copies or delta, shape.num_heads, shape.seqlen_q)
+            of_k = programs("k" in copies, shape.num_kv_heads, shape.seqlen_k)
+            scalars = (
+                *_strides(strided),
+                *(shape.num_heads, shape.num_kv_heads, shape.seqlen_q, shape.seqlen_k, of_q),
+            )
+            asked = {f"COPY_{letter.upper()}": letter in copies for letter in "qdkv"}
+            constants = {**shape.constants, **asked, "DELTA": delta}
+            tiles, tensors = [_PREPARE_TILE], (*strided, *others)
+            launch = make_launch(prepare_kernel, tensors, scalars, constants, tiles, lambda _: of_q + of_k)
+            self._made[key] = launch
+        launch(*strided, *others)
+
+    def attend(self, key: tuple[str, Any], kernel: Any, cut: Cut | None, strided: Tensors, others: Tensors) -> None:
+        """Run a kernel of the tables, whose name is the first word of the key."""
+        launch = self._made.get(key)
+        if launch is None:
+            launch = self._made[key] = self._make(key[0], kernel, cut, (*strided, *others), strided)
+        launch(*strided, *others)
+
+    def _make(self, name: str, kernel: Any, walk: Cut | None, tensors: Tensors, strided: Tensors) -> Launch:
+        table, shape = name.split()[0], self.shape
+        heads, rows = shape.heads(table), shape.rows(table)
+        numbers = (walk or (1, 0)) if table in ("forward", "both") else ()
+        scales = (shape.scale * LOG2_E,) if table == "forward" else (shape.scale * LOG2_E, shape.scale)
+        scalars = (
+            *_strides(strided),
+            *(shape.num_heads, shape.group, heads, shape.heads_at_once(table)),
+            *(shape.seqlen_q, shape.seqlen_k, shape.left, shape.right, *numbers, *scales),
+        )
+        constants = {**shape.constants, "STORE_LSE": name != "forward", "SPLIT": walk is not None}
+
+        def programs(tile: Tile) -> int:
+            tiles = heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))
+            return tiles * walk.pieces if walk else tiles
+
+        return make_launch(kernel, tensors, scalars, constants, shape.tiles(table), programs)
+
+    def fused(self, dout_key: Any, strided: Tensors, others: Tensors, parts: Tensors, cuts: tuple[Cut, Cut]) -> bool:
+        """The parts of dq, dk and dv through the slots of fused.py; False if its tile does not fit this device."""
+        key, (walk, slots), shape = ("fused", dout_key), cuts, self.shape
+        tensors = (*strided, *parts, *others)
+        launch = self._made.get(key)
+        if launch is None:
+            heads = shape.heads("fused")
+            scalars = (
+                *_strides(strided),
+                *(shape.num_heads, heads, shape.seqlen_q, shape.seqlen_k, shape.left, shape.right),
+                *(*walk, slots.pieces, shape.scale * LOG2_E, shape.scale),
+            )
+
+            def programs(tile: Tile) -> int:
+                return heads * -(-shape.seqlen_k // tile.block_n) * walk.pieces
+
+            try:
+                launch = make_launch(
+                    fused_kernel, tensors, scalars, shape.constants, shape.tiles("fused")[:1], programs
+                )
+            except UnsupportedCase:
+                return False
+            self._made[key] = launch
+        launch(*tensors)
+        return True
+
+    def combine(self, key: Any, kernel: Any, parts: Tensors, results: Tensors, *cuts: Cut, lse: Tensors = ()) -> None:
+        """Sum parts, the slots of results, into them; `lse`: the parts' logsumexps and the result's."""
+        tensors = (*parts, *lse[:1], *results, *lse[1:])
+        launch = self._made.get(key)
+        if launch is None:
+            shape = self.shape
+            heads, rows = shape.batch * shape.num_heads, max(x.shape[2] for x in results)
+            slots = 1 << (min(32, max(c.pieces for c in cuts)) - 1).bit_length()
+            block = max(1, min(16, 8192 // (slots * shape.block_d)))
+            scalars = (
+                *_strides(results),
+                *(shape.num_heads, heads, shape.seqlen_q, shape.seqlen_k, shape.left, shape.right),
+                *(number for c in cuts for number in c),
+            )
+            constants = {**shape.constants, "STORE_LSE": key[1], "SLOTS": slots}
+            programs = len(results) * heads * -(-rows // block)
+            launch = make_launch(kernel, tensors, scalars, constants, [Tile(block, 0, 4, 1)], lambda _: programs)
+            self._made[key] = launch
+        launch(*tensors)
+
+
+def gradient_slots(shape: Shape, gradients: Tensors, cuts: tuple[Cut, Cut]) -> Tensors:
+    """Room for dk and dv by the cut of the walk over rows, and for dq by the cut of the keys."""
+    (dq, dk, dv), (walk, slots) = gradients, cuts
+    return slots_of(dq, slots.pieces), slots_of(dk, walk.pieces), slots_of(dv, walk.pieces)
+
+
+def _strides(tensors: Tensors) -> tuple[int, ...]:
+    return tuple(stride for tensor in tensors for stride in tensor.stride()[:3])

@@ -1,0 +1,110 @@
+"""What is decided once for a shape: masks, precision, which kernels run, and how their walks are cut."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from kernels.attention.triton_fa2 import tuning
+from kernels.attention.triton_fa2.launch import INTERPRETED
+from kernels.attention.triton_fa2.pieces import PIECES
+from kernels.attention.triton_fa2.split import Cut, cut
+
+LOG2_E = math.log2(math.e)
+CHAINING = ("sm_90", "sm_100")  # chips whose kernels start while the one before ends, see chain.py
+ONE_LOOP = 1024  # rows and keys up to which a walk is one masked loop, see forward.py
+_INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
+
+
+class Shape:
+    """The numbers of one problem that its kernels and their launches need; `precision` may become "pieces" or "half".
+
+    q: (batch, num_heads, seqlen_q, head_dim); k: (batch, num_kv_heads, seqlen_k, head_dim).
+    """
+
+    def __init__(
+        self, q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, scale: float | None, precision: str
+    ) -> None:
+        self.device = q.device
+        self.batch, self.num_heads, self.seqlen_q, self.head_dim = q.shape
+        self.num_kv_heads, self.seqlen_k = k.shape[1], k.shape[2]
+        self.group = self.num_heads // self.num_kv_heads
+        self.block_d = max(16, 1 << (self.head_dim - 1).bit_length())
+        self.scale = self.head_dim**-0.5 if scale is None else float(scale)
+        self.longest = max(self.seqlen_q, self.seqlen_k)
+        self.left = min(window_size - 1, self._all) if window_size else self._all
+        self.right = 0 if causal else self.left
+        self.windowed = bool(window_size)
+        self.chip, self.multiprocessors, self.l2_bytes = _INTERPRETED_CHIP if INTERPRETED else _chip(q.device)
+        self.precision = self._precision(q.dtype, precision)
+        self.copied = self.precision in ("ieee", "pieces")  # works on copies, see prepare.py
+        self.lse_dtype = torch.float64 if q.dtype == torch.float32 else torch.float32  # see softmax.py
+        self.bytes_per_row = (2 * PIECES.value if self.precision == "pieces" else q.dtype.itemsize) * self.head_dim
+        self.constants = {
+            "HEAD_DIM": self.head_dim,
+            "BLOCK_D": self.block_d,
+            "HAS_LEFT": self.windowed,
+            "HAS_RIGHT": bool(causal or window_size),
+            "SCALE_FIRST": self.scale <= 0,  # the forward may then not take the maximum before scaling
+            "GROUPED": self.group > 1,
+            "COPIED": self.precision == "ieee",
+            "PRECISION": precision if self.precision == "half" else self.precision,
+            "ONE_LOOP": self.longest <= ONE_LOOP,
+            "CHAINED": self.chip in CHAINING,
+        }
+        self.fused = self.group == 1 and bool(self.tiles("fused"))
+        self.both = self.group == 1 and bool(self.tiles("both"))
+        self.forward_cut = self._cut("forward", self.seqlen_k)
+        self.fused_cut = self._cut("fused", self.seqlen_q) if self.fused else None
+        self.both_cut = self._cut("both", self.longest) if self.both else None
+
+    @property
+    def _all(self) -> int:
+        """A distance that no two tokens are apart."""
+        return self.seqlen_q + self.seqlen_k
+
+    def _precision(self, dtype: torch.dtype, precision: str) -> str:
+        if dtype.itemsize == 2:
+            return "half"
+        rows = self.batch * self.num_heads * self.longest / self.multiprocessors
+        return "pieces" if precision == "ieee" and tuning.in_pieces(self.chip, self.block_d, rows) else precision
+
+    def heads(self, table: str) -> int:
+        """The heads whose tiles a table's kernel works on."""
+        return self.batch * (self.num_kv_heads if table == "dkdv" else self.num_heads)
+
+    def rows(self, table: str) -> int:
+        """The rows, or keys, of a head that a table's kernel shares out in tiles."""
+        return {"forward": self.seqlen_q, "dq": self.seqlen_q, "dkdv": self.seqlen_k}.get(table, self.longest)
+
+    def tiles(self, table: str) -> list[tuning.Tile]:
+        """The tile to use and those to fall back to; none if this kernel is not for this shape."""
+        busy = self.heads(table) * self.rows(table) / self.multiprocessors
+        return tuning.tiles(table, self.chip, self.precision, self.block_d, busy)
+
+    def _cut(self, table: str, walk: int) -> Cut | None:
+        """How the walk of a table's tiles over so many keys, or rows, is cut; None if it is not."""
+        tile = self.tiles(table)[0]
+        window = self.window(tile.block_m + tile.block_n)
+        tiles = self.heads(table) * -(-self.rows(table) // (tile.block_n if table == "fused" else tile.block_m))
+        halved = table != "both" and self.right == 0 and window >= walk  # by the mask, on average
+        wanted = tile.programs * self.multiprocessors / max(1.0, tiles / 2 if halved else tiles)
+        return cut(walk, min(walk, window), wanted)
+
+    def window(self, block: int) -> int:
+        """The most keys that a block of rows sees, or rows that see a block of keys."""
+        return min(self._all, self.left + self.right + block) if self.windowed else self._all
+
+    def heads_at_once(self, table: str) -> int:
+        """How many heads' streamed tensors (k and v, or q and dout) fit in half of the L2."""
+        rows = self.group * self.seqlen_q if table == "dkdv" else self.seqlen_k
+        streamed = 2 * rows * self.bytes_per_row
+        return (1 if table == "dkdv" else self.group) * max(1, self.l2_bytes // 2 // max(1, streamed))
+
+
+def _chip(device: torch.device) -> tuple[str, int, int]:
+    properties = torch.cuda.get_device_properties(device)
+    capability = properties.major * 10 + properties.minor
+    chip = tuning.chip_class(capability, properties.shared_memory_per_block_optin)
+    return chip, properties.multi_processor_count, properties.L2_cache_size
