@@ -29,8 +29,8 @@ VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
 messages.header("Overview", ":material/leaderboard:", "Which attention is fastest here, by how much, and does it fit?")
 chosen = filters.current()
-ranking = ask(queries.ranking, chosen)
-if ranking.empty:
+ranking = ask(queries.ranked, chosen)
+if not ranking:
     messages.nothing_here(chosen)
     st.stop()
 
@@ -57,27 +57,28 @@ if view != VIEWS[0]:
     st.stop()
 
 st.subheader("Fastest implementation by shape")
-palette = charts.colours(ranking["implementation"].tolist())
+palette = charts.colours([row["implementation"] for row in ranking])
 names = sorted(won["winner"].dropna().unique())
 alt = "Fastest implementation by seqlen and head_dim"
-maps.show(won, maps.winners(palette, names), "winner_map", alt)
+drawn = won.to_dict("records")
+maps.show(drawn, maps.winners(palette, names), "winner_map", alt)
 messages.slice_caption(
     chosen,
     rows=len(won),
-    statistic=words.statistic(ranking["statistic"]),
+    statistic=words.statistic(row["statistic"] for row in ranking),
     note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
     f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
 )
-if place := picking.pick(won):
+if place := picking.pick(drawn):
     detail.cell_detail(chosen, place)
 st.subheader("Every implementation")
 ranked.ranking_table(ranking, ask(queries.fits, chosen))
 with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
     if every_cell.open:
         ranked.winners_table(won)
-cells.pictures(won, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
+cells.pictures(drawn, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
 with st.container(horizontal=True):
-    messages.download("Download ranking", "ranking", lambda: ranking, "ranking_csv")
+    messages.download("Download ranking", "ranking", lambda: ask(queries.ranking, chosen), "ranking_csv")
     messages.download("Download winners", "winners", lambda: ranked.winners_csv(won), "winners_csv")
     reporting_views.downloads(chosen)
 messages.provenance(chosen)

@@ -6,23 +6,22 @@ import streamlit as st
 
 from pages.ui import cells, charts, detail, filters, maps, messages, picking, words
 from pages.ui.data import ask
-from pages.ui.ranking import best_of
+from pages.ui.ranking import best_of, rivals_of
 from results import queries
 
 messages.header("Speedup", ":material/bolt:", "By how much is it faster than the baseline, and where does it fail?")
 chosen = filters.current()
-ranking = ask(queries.ranking, chosen)
-rivals = ranking[ranking["implementation"] != chosen.baseline]
-if rivals.empty:
+rivals = rivals_of(ask(queries.ranked, chosen), chosen)
+if not rivals:
     messages.nothing_here(chosen, "speedups")
     st.stop()
 
-names = rivals["implementation"].tolist()
+names = [row["implementation"] for row in rivals]
 best = best_of(rivals)  # not one that is ahead over a few cases only
 first = names[0] if best is None else best["implementation"]
 shown = st.pills("Implementation", names, default=first, required=True, key="show", bind="query-params", wrap=True)
 name, baseline = words.plain(shown), words.plain(chosen.baseline)
-row = rivals[rivals["implementation"] == shown].iloc[0]
+row = rivals[names.index(shown)]
 if row["compared"]:
     st.markdown(
         f"#### {name}: {words.ratio(row['speedup'])} {baseline}, geometric mean of {row['compared']} of "
@@ -31,14 +30,14 @@ if row["compared"]:
 else:
     st.markdown(f"#### {name} has no case in common with {baseline}")
 
-table = cells.speedup_cells(ask(queries.grid, chosen), shown, chosen.baseline)
+table = cells.speedup_cells(ask(queries.cells, chosen), shown, chosen.baseline)
 alt = f"Speedup of {shown} over {chosen.baseline} by seqlen and head_dim"
 maps.show(table, maps.speedups(), "speedup_map", alt)
 messages.slice_caption(
     chosen,
-    rows=int(table["speedup"].notna().sum()),
-    statistic=words.statistic(table["statistic"]),
-    sources=table["source"],
+    rows=sum(cell["speedup"] is not None for cell in table),
+    statistic=words.statistic(cell["statistic"] for cell in table),
+    sources=[cell["source"] for cell in table],
     note="Purple is faster than the baseline, orange slower; colours end at ⅛× and 8×. Select a cell for its details.",
 )
 if place := picking.pick(table):

@@ -13,10 +13,10 @@ from results.frames import frame
 from results.pairing import Store, grouped, numbers, paired, same_run
 from results.slices import AS_PUBLISHED, NOT_SAID, Filters
 from results.slices import cells as _whole_cells
-from results.speeds import grid, ranking, winners
+from results.speeds import cells, grid, ranked, ranking, winners
 from results.summary import MEMORY_METRICS
 
-__all__ = ["AS_PUBLISHED", "MEMORY_METRICS", "NOT_SAID", "Filters", "grid", "ranking", "winners"]
+__all__ = ["AS_PUBLISHED", "MEMORY_METRICS", "NOT_SAID", "Filters", "cells", "grid", "ranked", "ranking", "winners"]
 
 _COLUMN_OF = {"run": "run_id", "source": "source", "workload": "workload", "mask": "mask"}  # those of every number
 _SIZES = ("seqlen", "head_dim")

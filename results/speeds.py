@@ -28,12 +28,23 @@ _RANKED = (
 )
 
 
-def grid(store: Store, filters: Filters) -> pd.DataFrame:
-    """Every cell (dtype, seqlen, head_dim) and implementation: latency, speedup, status.
+def cells(store: Store, filters: Filters) -> list[dict[str, object]]:
+    """Every cell (dtype, seqlen, head_dim) and implementation, in order: latency, speedup, status.
 
-    A cell that holds several shapes (batch and heads) carries geometric means over them, `cases` says how many.
+    A cell that holds several shapes (batch and heads) carries geometric means over them, `cases` says how many. What a
+    source did not say comes last.
     """
-    return frame(_cells(store, filters), _CELL)
+    groups = grouped(
+        paired(store, filters),
+        lambda row: (row.number.dtype, row.number.seqlen, row.number.head_dim, row.number.implementation),
+    )
+    order = sorted(groups, key=lambda key: [(part is None, part) for part in key])
+    return [_cell(key, groups[key]) for key in order]
+
+
+def grid(store: Store, filters: Filters) -> pd.DataFrame:
+    """The same as a table."""
+    return frame(cells(store, filters), _CELL)
 
 
 def winners(store: Store, filters: Filters) -> pd.DataFrame:
@@ -41,23 +52,27 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
 
     `status` is missing too where no number is there and not every implementation has been tried yet.
     """
-    by_place = grouped(_cells(store, filters), lambda cell: tuple(cell[name] for name in _PLACE))
+    by_place = grouped(cells(store, filters), lambda cell: tuple(cell[name] for name in _PLACE))
     planned: dict[str | None, int] = {}
-    for (dtype, *_), cells in by_place.items():
-        planned[dtype] = max(len(cells), planned.get(dtype, 0))
-    rows = [_won(place, cells, len(cells) == planned[place[0]]) for place, cells in by_place.items()]
+    for (dtype, *_), field in by_place.items():
+        planned[dtype] = max(len(field), planned.get(dtype, 0))
+    rows = [_won(place, field, len(field) == planned[place[0]]) for place, field in by_place.items()]
     return frame(rows, _WON)
 
 
-def ranking(store: Store, filters: Filters) -> pd.DataFrame:
-    """Every implementation over the slice: geometric-mean speedup, coverage, failures, how far it goes."""
+def ranked(store: Store, filters: Filters) -> list[dict[str, object]]:
+    """Every implementation over the slice, best first: geometric-mean speedup, coverage, failures, how far it goes."""
     rows = paired(store, filters)
     cases = len({row.number.case_id for row in rows})
     found = [
         _ranked(name, of_it, cases) for name, of_it in grouped(rows, lambda row: row.number.implementation).items()
     ]
-    found.sort(key=lambda row: (row["speedup"] is None, -(row["speedup"] or 0), row["implementation"]))
-    return frame(found, _RANKED)
+    return sorted(found, key=lambda row: (row["speedup"] is None, -(row["speedup"] or 0), row["implementation"]))
+
+
+def ranking(store: Store, filters: Filters) -> pd.DataFrame:
+    """The same as a table."""
+    return frame(ranked(store, filters), _RANKED)
 
 
 def _ranked(name: str, rows: Sequence[Paired], cases: int) -> dict[str, object]:
@@ -78,16 +93,6 @@ def _ranked(name: str, rows: Sequence[Paired], cases: int) -> dict[str, object]:
         "first_oom": min(_seqlens(rows, "oom"), default=None),
         "statistic": _listed(row.number.statistic for row in rows),
     }
-
-
-def _cells(store: Store, filters: Filters) -> list[dict[str, object]]:
-    """The rows of the grid, in order; what a source did not say comes last."""
-    groups = grouped(
-        paired(store, filters),
-        lambda row: (row.number.dtype, row.number.seqlen, row.number.head_dim, row.number.implementation),
-    )
-    order = sorted(groups, key=lambda key: [(part is None, part) for part in key])
-    return [_cell(key, groups[key]) for key in order]
 
 
 def _cell(key: tuple, rows: Sequence[Paired]) -> dict[str, object]:
@@ -114,12 +119,12 @@ def _cell(key: tuple, rows: Sequence[Paired]) -> dict[str, object]:
     }
 
 
-def _won(place: tuple, cells: Sequence[dict], all_tried: bool) -> dict[str, object]:
-    most = max(cell["measured"] for cell in cells)
-    racing = [c for c in cells if c["status"] == "ok" and c["measured"] == most and not is_other(c["implementation"])]
+def _won(place: tuple, field: Sequence[dict], all_tried: bool) -> dict[str, object]:
+    most = max(cell["measured"] for cell in field)
+    racing = [c for c in field if c["status"] == "ok" and c["measured"] == most and not is_other(c["implementation"])]
     racing.sort(key=lambda cell: (cell["latency_ms"], cell["implementation"]))
     best = racing[0] if racing else dict.fromkeys(("implementation", "latency_ms", "speedup", "p20", "p80"))
-    failed = [cell for cell in cells if cell["status"] != "ok"]
+    failed = [cell for cell in field if cell["status"] != "ok"]
     often = Counter(cell["status"] for cell in failed).most_common(1)
     return {
         **dict(zip(_PLACE, place, strict=True)),
@@ -130,7 +135,7 @@ def _won(place: tuple, cells: Sequence[dict], all_tried: bool) -> dict[str, obje
         "failed": sorted(f"{cell['implementation']} {cell['status']}" for cell in failed),
         "status": often[0][0] if often and (racing or all_tried) else None,
         "contenders": len(racing),
-        "cases": max(cell["cases"] for cell in cells),
+        "cases": max(cell["cases"] for cell in field),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -12,7 +12,7 @@ import streamlit as st
 from pages.ui import words
 from pages.ui.reporting_charts import png
 
-Draw = Callable[[pd.DataFrame, list, list], go.Figure]
+Draw = Callable[[list[dict], list, list], go.Figure]
 CHART = {"displayModeBar": False}
 COLUMNS = (
     *("dtype", "seqlen", "head_dim", "speedup", "latency_ms", "baseline_ms", "p20", "p80", "n", "status", "note"),
@@ -34,24 +34,26 @@ NUMBERS = {
 }
 
 
-def pictures(table: pd.DataFrame, draw: Draw, name: str, alt: str) -> None:
+def pictures(table: Sequence[dict], draw: Draw, name: str, alt: str) -> None:
     """The map as figures that can be saved, one a dtype; drawn only once they are asked for."""
     with st.expander("Picture", icon=":material/image:", key=f"picture_{name}", on_change="rerun") as opened:
         if not opened.open:
             return
         for dtype, title, rows in by_dtype(table):
-            figure = draw(rows, axis(table["seqlen"]), axis(table["head_dim"]))
+            figure = draw(rows, axis(table, "seqlen"), axis(table, "head_dim"))
             st.markdown(f"**{title}**")
             key = f"picture_{name}_{dtype}"
             st.plotly_chart(figure, key=key, config=png(f"{name}-{title}"), alt=f"{alt}, {title}")
         st.caption("The same map as a figure. The camera saves a PNG.")
 
 
-def by_dtype(table: pd.DataFrame) -> Iterator[tuple[str | None, str, pd.DataFrame]]:
-    """Each dtype, its name on the page, and its rows."""
-    for dtype in dtypes(table):
-        rows = table[table["dtype"] == dtype] if dtype else table[table["dtype"].isna()]
-        yield dtype, dtype or "dtype not said", rows
+def by_dtype(table: Sequence[dict]) -> Iterator[tuple[str | None, str, list[dict]]]:
+    """Each dtype in order, its name on the page, and its rows; those whose source did not say come last."""
+    found: dict[str | None, list[dict]] = {}
+    for row in table:
+        found.setdefault(None if words.missing(row["dtype"]) else row["dtype"], []).append(row)
+    for dtype in sorted(found, key=lambda name: (name is None, name)):
+        yield dtype, dtype or "dtype not said", found[dtype]
 
 
 def dtypes(table: pd.DataFrame) -> list[str | None]:
@@ -69,21 +71,26 @@ def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
     return won
 
 
-def speedup_cells(grid: pd.DataFrame, implementation: str, baseline: str | None) -> pd.DataFrame:
+def speedup_cells(grid: Sequence[dict], implementation: str, baseline: str | None) -> list[dict]:
     """Every cell of the slice as one implementation has it, with what the heatmap draws; a missing baseline says so."""
-    place = ["dtype", "seqlen", "head_dim"]
-    own = grid[grid["implementation"] == implementation]
-    cells = grid[place].drop_duplicates().merge(own, on=place, how="left")
-    cells["implementation"] = implementation
-    rows = cells.to_dict("records")
-    cells["shown"] = cells["speedup"]
-    cells["failure"] = [_no_speedup(row) for row in rows]
-    cells["hover"] = [_speedup_hover(row, baseline) for row in rows]
-    return cells
+    found: dict[tuple, dict] = {}
+    for row in grid:
+        place = row["dtype"], row["seqlen"], row["head_dim"]
+        if row["implementation"] == implementation:
+            found[place] = row
+        elif place not in found:
+            here = {"dtype": place[0], "seqlen": place[1], "head_dim": place[2], "implementation": implementation}
+            found[place] = dict.fromkeys(row) | here
+    drawn = (
+        {"shown": row["speedup"], "failure": _no_speedup(row), "hover": _speedup_hover(row, baseline)}
+        for row in found.values()
+    )
+    return [row | more for row, more in zip(found.values(), drawn, strict=True)]
 
 
-def cells_table(cells: pd.DataFrame, baseline: str | None) -> None:
+def cells_table(table: Sequence[dict], baseline: str | None) -> None:
     """The numbers behind a speedup heatmap."""
+    cells = pd.DataFrame(table)
     table = cells.assign(
         baseline_ms=cells["latency_ms"] * cells["speedup"],
         status=[words.status(name) for name in cells["status"]],
@@ -98,15 +105,15 @@ def cells_table(cells: pd.DataFrame, baseline: str | None) -> None:
     )
 
 
-def speedups_csv(table: pd.DataFrame) -> pd.DataFrame:
+def speedups_csv(table: Sequence[dict]) -> pd.DataFrame:
     """The numbers behind a speedup heatmap, as a table."""
-    return table.drop(columns=["shown", "failure", "hover"])
+    return pd.DataFrame(table).drop(columns=["shown", "failure", "hover"])
 
 
-def axis(values: pd.Series) -> list[int | None]:
+def axis(table: Sequence[dict], name: str) -> list[int | None]:
     """The sizes of an axis in order; a size the source did not say comes last."""
-    sizes: list[int | None] = sorted({int(value) for value in values.dropna()})
-    return sizes + [None] * bool(values.isna().any())
+    sizes = {None if words.missing(row[name]) else int(row[name]) for row in table}
+    return sorted(sizes, key=lambda size: (size is None, size))
 
 
 def _all_failed(row: dict) -> str | None:
@@ -121,7 +128,7 @@ def _winner_label(row: dict) -> str:
 
 
 def _winner_hover(row: dict) -> str:
-    lines = [f"seqlen {row['seqlen']}, head_dim {row['head_dim']}"]
+    lines = [_sizes(row)]
     if not words.missing(row["winner"]):
         lines.append(f"fastest: {row['winner']}, {words.ms(row['latency_ms'])}")
         lines += [f"{words.ratio(row['speedup'])} the baseline"] if not words.missing(row["speedup"]) else []
@@ -132,6 +139,12 @@ def _winner_hover(row: dict) -> str:
     if row["cases"] > 1:
         lines.append(f"geometric mean of {row['cases']} shapes")
     return "<br>".join(html.escape(line) for line in lines)
+
+
+def _sizes(row: dict) -> str:
+    return ", ".join(
+        f"{name} {'not said' if words.missing(row[name]) else int(row[name])}" for name in ("seqlen", "head_dim")
+    )
 
 
 def _no_speedup(row: dict) -> str | None:
@@ -145,7 +158,7 @@ def _no_speedup(row: dict) -> str | None:
 
 
 def _speedup_hover(row: dict, baseline: str | None) -> str:
-    lines = [f"seqlen {row['seqlen']}, head_dim {row['head_dim']}"]
+    lines = [_sizes(row)]
     if not words.missing(row["latency_ms"]):
         lines.append(f"{row['implementation']}: {words.ms(row['latency_ms'])}")
     if not words.missing(row["speedup"]):

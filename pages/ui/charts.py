@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-import pandas as pd
 import plotly.graph_objects as go
 from plotly.colors import diverging, sample_colorscale
 
@@ -47,7 +46,7 @@ def colours(implementations: list[str]) -> dict[str, str]:
     return COLOURS | {name: SPARE_COLOURS[i % len(SPARE_COLOURS)] for i, name in enumerate(others)}
 
 
-def speedup_heatmap(cells: pd.DataFrame, seqlens: list[int], head_dims: list[int]) -> go.Figure:
+def speedup_heatmap(cells: list[dict], seqlens: list[int], head_dims: list[int]) -> go.Figure:
     """Speedup by seqlen and head_dim: log2 colours around 1x, the number in each cell, failures in words."""
     grid = Grid(cells, seqlens, head_dims)
     numbers = {
@@ -62,7 +61,7 @@ def speedup_heatmap(cells: pd.DataFrame, seqlens: list[int], head_dims: list[int
 
 
 def winner_map(
-    cells: pd.DataFrame, seqlens: list, head_dims: list, palette: dict[str, str], names: list[str]
+    cells: list[dict], seqlens: list, head_dims: list, palette: dict[str, str], names: list[str]
 ) -> go.Figure:
     """The fastest implementation as colour, paler where it is a tie, and its speedup as text."""
     grid = Grid(cells, seqlens, head_dims)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import streamlit as st
 
+from pages.ui.answers import Answers
 from results import journal
 from results.store import Store, open_store
 
-_VERSION = "data_version"  # as this run of the script found it
+_FOUND = "data_found"  # the store, and the version of its data that this run of the script found
+_KEPT = 300  # answers
 
 
 def store(*, not_older_than_s: float = 0.0) -> Store:
@@ -22,14 +24,15 @@ def store(*, not_older_than_s: float = 0.0) -> Store:
     if time.monotonic() - looked.get(home, -math.inf) >= not_older_than_s:
         opened.refresh()
         looked[home] = time.monotonic()
-    st.session_state[_VERSION] = opened.version()
+    st.session_state[_FOUND] = opened, opened.version()
     return opened
 
 
 def ask(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`question(store, ...)`, computed once for each version of the data; kept as a copy, so it must not be large."""
-    opened = _open(str(journal.home()))
-    return _asked(opened, st.session_state.get(_VERSION) or opened.version(), question, args, kwargs)
+    """`question(store, ...)`, computed once for each version of the data; kept, so it must not be large."""
+    if _FOUND not in st.session_state:
+        store()
+    return _asked(*st.session_state[_FOUND], question, args, kwargs)
 
 
 def asked_ahead(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -46,7 +49,17 @@ def ask_slowly(question: Callable[..., Any], *args: Any) -> Any:
 
 def _asked(opened: Store, version: str, question: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     name = f"{question.__module__}.{question.__qualname__}"
-    return _answer(name, (str(journal.home()), version), args, kwargs, question, opened)
+    key = name, str(opened.home), version, *map(_hashable, args), *kwargs.items()
+    return _answers().get(key, lambda: question(opened, *args, **kwargs))
+
+
+def _hashable(value: Any) -> Hashable:
+    return tuple(value.items()) if isinstance(value, dict) else value
+
+
+@st.cache_resource(show_spinner=False)
+def _answers() -> Answers:
+    return Answers(_KEPT)
 
 
 @st.cache_resource(show_spinner=False)
@@ -58,10 +71,3 @@ def _looked() -> dict[str, float]:
 @st.cache_resource(show_spinner=False)
 def _open(home: str) -> Store:
     return open_store()
-
-
-@st.cache_data(max_entries=300, show_spinner=False)
-def _answer(
-    name: str, version: tuple[str, str], args: tuple, kwargs: dict, _question: Callable[..., Any], _store: Store
-) -> Any:
-    return _question(_store, *args, **kwargs)

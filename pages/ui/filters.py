@@ -16,6 +16,7 @@ from pages.ui.data import ask
 from pages.ui.presets import Choices
 from results import queries
 from results.queries import Filters
+from results.store import Store
 
 ALL_SHAPES = "all"
 BASELINES = ("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math")
@@ -31,14 +32,14 @@ def sidebar() -> Filters:
     """Draw the filters and return the slice; at most six are visible, the rest fold away."""
     _restore()
     with st.sidebar:
-        gpus = ask(queries.gpus)["gpu"].tolist()
+        gpus = ask(_gpus)
         if not gpus:
             return _remember(Filters())
         gpu = _select("GPU", "gpu", gpus, gpus[0], help="The name the driver reports.")
         visible, more = st.container(), st.expander("More filters", icon=":material/tune:", key="more_filters")
         with more:
             scope = _scope(gpu)
-        found = _offered(ask, **scope)
+        found = ask(_offered, **scope)
         with visible:
             chosen = {
                 "mode": _one("Mode", "mode", found, MODES),
@@ -59,13 +60,13 @@ def sidebar() -> Filters:
 
 def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
     """The slice of a first visit: what the sidebar chooses where nothing was chosen yet."""
-    gpus = ask(queries.gpus)["gpu"].tolist()
+    gpus = ask(_gpus)
     if not gpus:
         return Filters()
     scope: dict[str, str | None] = {"gpu": gpus[0]}
     for name in ("workload", "mask"):
-        scope[name] = next(iter(ask(queries.options, name, **scope)["choice"].tolist()), None)
-    found = _offered(ask, **scope)
+        scope[name] = next(iter(ask(_options, name, **scope)), None)
+    found = ask(_offered, **scope)
     orders = {"mode": MODES, "baseline": BASELINES, "timing": TIMINGS}
     first = {name: next(iter(_choices(name, found, order)), None) for name, order in orders.items()}
     _, shape = _shapes(found)
@@ -78,17 +79,25 @@ def current() -> Filters:
 
 
 def _scope(gpu: str) -> dict[str, str | None]:
-    workloads = ask(queries.options, "workload", gpu=gpu)["choice"].tolist()
+    workloads = ask(_options, "workload", gpu=gpu)
     help = "The operator alone, or a layer or model around it."
     workload = _select("Workload", "workload", workloads, workloads[0], help=help) if workloads else None
-    masks = ask(queries.options, "mask", gpu=gpu, workload=workload)["choice"].tolist()
+    masks = ask(_options, "mask", gpu=gpu, workload=workload)
     return {"gpu": gpu, "workload": workload, "mask": _select("Mask", "mask", masks, masks[0]) if masks else None}
 
 
-def _offered(ask: Callable[..., pd.DataFrame], **scope: str | None) -> Choices:
+def _gpus(store: Store) -> list[str]:
+    return queries.gpus(store)["gpu"].tolist()
+
+
+def _options(store: Store, name: str, **scope: str | None) -> list[str]:
+    return queries.options(store, name, **scope)["choice"].tolist()
+
+
+def _offered(store: Store, **scope: str | None) -> Choices:
     """By filter what it can be set to within a device, workload and mask, most numbers first."""
     found: dict[str, list[tuple[str, int]]] = {}
-    for name, choice, numbers in ask(queries.choices, **scope).itertuples(index=False):
+    for name, choice, numbers in queries.choices(store, **scope).itertuples(index=False):
         found.setdefault(name, []).append((choice, numbers))
     return found | {"baseline": found.get("implementation", [])}
 

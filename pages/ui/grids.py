@@ -1,21 +1,19 @@
-"""Cells of a table laid out by seqlen (down) and head_dim (across), and what to say where there is no number."""
+"""Cells laid out by seqlen (down) and head_dim (across), and what to say where there is no number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-import pandas as pd
+from collections.abc import Callable, Iterable, Iterator
 
 from pages.ui import words
 
 
 class Grid:
-    """Rows of a table by their place; `shown` is missing of a row that has no number to show."""
+    """Rows by their place; `shown` is missing of a row that has no number to show."""
 
-    def __init__(self, cells: pd.DataFrame, seqlens: list[int | None], head_dims: list[int | None]) -> None:
+    def __init__(self, cells: Iterable[dict], seqlens: list[int | None], head_dims: list[int | None]) -> None:
         self.seqlens, self.head_dims = seqlens, head_dims
         self.x, self.y = [words.size(n) if n is None else str(n) for n in head_dims], [words.size(n) for n in seqlens]
-        self.rows = {(_whole(row["seqlen"]), _whole(row["head_dim"])): row for row in cells.to_dict("records")}
+        self.rows = {(_whole(row["seqlen"]), _whole(row["head_dim"])): row for row in cells}
 
     def values(self, needed: str, value: Callable[[dict], object], otherwise: object) -> list[list]:
         """`value(row)` of each cell that has the needed column, something else elsewhere."""

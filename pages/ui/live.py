@@ -117,7 +117,7 @@ def _arriving(run_id: str, pace: int) -> None:
     names = sorted(won["winner"].dropna().unique())
     look = maps.winners(charts.colours(names), names)
     alt = "Fastest implementation so far by seqlen and head_dim"
-    maps.show(won, look, f"live_{run_id}", alt, selectable=False)
+    maps.show(won.to_dict("records"), look, f"live_{run_id}", alt, selectable=False)
     count = f"{arrived['numbers'].sum()} latencies so far"
     st.caption(f"{count} · {timing} time · {mode} · numbers are the speedup over {chosen.baseline}.")
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 import streamlit as st
 from plotly.colors import unlabel_rgb
 
@@ -48,15 +47,15 @@ def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
     )
 
 
-def show(table: pd.DataFrame, look: Look, key: str, alt: str, *, selectable: bool = True) -> None:
-    """One map a dtype, side by side where there is room; a chosen cell is what `picking` says is chosen."""
-    seqlens, head_dims = cells.axis(table["seqlen"]), cells.axis(table["head_dim"])
+def show(table: Sequence[dict], look: Look, key: str, alt: str, *, selectable: bool = True) -> None:
+    """The cells as one map a dtype, side by side where there is room; the chosen one is what `picking` says it is."""
+    seqlens, head_dims = cells.axis(table, "seqlen"), cells.axis(table, "head_dim")
     facets = [
         {"title": name, "alt": f"{alt}, {name}", "cells": _cells(Grid(rows, seqlens, head_dims), dtype, look)}
         for dtype, name, rows in cells.by_dtype(table)
     ]
     chosen = {"on_cell_change": lambda: picking.take(st.session_state[key].get("cell"))} if selectable else {}
-    grid = Grid(table.head(0), seqlens, head_dims)
+    grid = Grid((), seqlens, head_dims)
     data = {
         "facets": facets,
         "rows": grid.y,

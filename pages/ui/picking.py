@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Iterable
+
 import streamlit as st
 
 from pages.ui import words
@@ -22,10 +23,10 @@ def take(found: str | None) -> None:
         st.session_state[_KEY] = found
 
 
-def pick(table: pd.DataFrame) -> Place | None:
-    """The chosen cell of a table of cells, from the list of them all."""
-    rows = table[["dtype", "seqlen", "head_dim"]].drop_duplicates().itertuples(index=False)
-    places = {label(found): found for row in rows if (found := place(*row))}
+def pick(cells: Iterable[dict]) -> Place | None:
+    """The chosen one of these cells, from the list of them all."""
+    found = (place(cell["dtype"], cell["seqlen"], cell["head_dim"]) for cell in cells)
+    places = {label(one): one for one in found if one}
     if st.session_state.get(_KEY) not in places and _KEY in st.session_state:
         st.session_state[_KEY] = None
     return places.get(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
 
 from pages.ui import cells, messages, tables, words
 from pages.ui.tables import Column
+from results.precision import is_other, is_tf32
 from results.queries import Filters
 
 COLUMNS = {
     "implementation": Column("implementation"),
+    "precision": Column("precision", help="Where it is not that of the inputs' dtype", text=True),
     "speedup": Column("speedup", words.ratio, "Geometric mean of the cases"),
     "lowest": Column("lowest", words.ratio),
     "highest": Column("highest", words.ratio),
@@ -30,9 +33,9 @@ WINNER_COLUMNS = (
 _SHOWN = 4  # rivals named when the pointer is on a cell
 
 
-def headline(ranking: pd.DataFrame, won: pd.DataFrame, chosen: Filters) -> None:
+def headline(ranking: Sequence[dict], won: pd.DataFrame, chosen: Filters) -> None:
     """The answer in one sentence and four numbers."""
-    rivals = ranking[ranking["implementation"] != chosen.baseline]
+    rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
     if best is None:
         st.markdown(f"#### Nothing here can be compared with {words.plain(chosen.baseline)}")
@@ -45,7 +48,9 @@ def headline(ranking: pd.DataFrame, won: pd.DataFrame, chosen: Filters) -> None:
         )
     wins = 0 if best is None else int((won["winner"] == best["implementation"]).sum())
     ties = 0 if best is None else sum(best["implementation"] in names.split(", ") for names in won["ties"])
-    compared, cases = int(rivals["compared"].sum()), int(rivals["cases"].sum())
+    compared, cases, failures = (
+        _sum(rows, name) for rows, name in ((rivals, "compared"), (rivals, "cases"), (ranking, "failures"))
+    )
     with st.grid(4, min_column_width=150):
         _metric(
             "Best speedup",
@@ -61,8 +66,8 @@ def headline(ranking: pd.DataFrame, won: pd.DataFrame, chosen: Filters) -> None:
             messages.counted(len(rivals), "implementation"),
             f"A case and an implementation with a speed of both it and {chosen.baseline}, in the same run.",
         )
-        failures = failure_words(ranking.sum(numeric_only=True))
-        _metric("Failures", str(int(ranking["failures"].sum())), failures or "none", "Planned cases without a number.")
+        kinds = failure_words({name: _sum(ranking, name) for name in words.STATUS_WORDS if name in ranking[0]})
+        _metric("Failures", str(failures), kinds or "none", "Planned cases without a number.")
 
 
 def judged(winners: pd.DataFrame) -> pd.DataFrame:
@@ -100,28 +105,50 @@ def tie_words(won: pd.DataFrame) -> str:
     return f"{judged_by}, or within 2 % where the source prints no spread"
 
 
-def best_of(rivals: pd.DataFrame) -> pd.Series | None:
+def rivals_of(ranking: Sequence[dict], chosen: Filters) -> list[dict]:
+    """All but the baseline, the best first."""
+    return [row for row in ranking if row["implementation"] != chosen.baseline]
+
+
+def best_of(rivals: Sequence[dict]) -> dict | None:
     """The highest geometric mean of those that cover nearly what any covers, if there is one.
 
     Means over different cases are not comparable, and TF32 and FP8 are other precisions than their baseline's.
     """
-    fair = rivals[
-        ~rivals["other_precision"] & (rivals["compared"] > 0) & (rivals["compared"] >= 0.9 * rivals["compared"].max())
+    enough = max(1, 0.9 * max((row["compared"] for row in rivals), default=0))
+    return next((row for row in rivals if not row["other_precision"] and row["compared"] >= enough), None)
+
+
+def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame) -> None:
+    """Every implementation in a row: precision, speedup, coverage, failures, how far it goes, what memory that took."""
+    peaks = dict(zip(fits["implementation"], fits["peak_memory_mb"], strict=True))
+    rows = [
+        row
+        | {
+            "precision": reduced(row["implementation"]),
+            "failures": failure_words(row),
+            "peak_memory_mb": peaks.get(row["implementation"]),
+        }
+        for row in ranking
     ]
-    return None if fair.empty else fair.iloc[0]
+    tables.show(pd.DataFrame(rows), COLUMNS, "Every implementation with its speedup, coverage, failures and memory")
 
 
-def ranking_table(ranking: pd.DataFrame, fits: pd.DataFrame) -> None:
-    """Every implementation in a row: speedup, coverage, failures, how far it goes and what memory that took."""
-    table = ranking.merge(fits[["implementation", "peak_memory_mb"]], on="implementation", how="left")
-    table["failures"] = [failure_words(row) for row in table.to_dict("records")]
-    tables.show(table, COLUMNS, "Every implementation with its speedup, coverage, failures and memory")
+def reduced(implementation: str) -> str | None:
+    """Of an implementation that computes in another precision than the dtype it is listed under: which."""
+    if not is_other(implementation):
+        return None
+    return f"{'TF32' if is_tf32(implementation) else 'FP8'}, reduced"
 
 
-def failure_words(counts: dict | pd.Series) -> str:
+def failure_words(counts: Mapping[str, object]) -> str:
     """OOM 3, unsupported 2; empty if nothing failed."""
     names = [name for name in words.STATUS_WORDS if name not in ("ok", None) and name in counts]
-    return ", ".join(f"{words.status(name)} {int(counts[name])}" for name in names if counts[name] > 0)
+    return ", ".join(f"{words.status(name)} {counts[name]}" for name in names if counts[name] > 0)
+
+
+def _sum(rows: Sequence[dict], name: str) -> int:
+    return sum(row[name] for row in rows)
 
 
 def _metric(label: str, value: str, below: str, help: str) -> None:

@@ -37,7 +37,7 @@ def first_view() -> None:
 
     chosen = filters.at_first(asked_ahead)
     if chosen.gpu is not None:
-        for question in (races.winners, queries.ranking, queries.fits, queries.provenance):
+        for question in (races.winners, queries.ranked, queries.fits, queries.provenance):
             asked_ahead(question, chosen)
     for name in _MODULES:
         importlib.import_module(name)

@@ -1,5 +1,7 @@
 import json
+import re
 
+from pages.ui import ranking
 from runner import launch
 from tests.pages.conftest import shown
 
@@ -95,3 +97,12 @@ def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
 def test_a_source_without_spread_says_by_what_it_ties(app):
     app.selectbox(key="gpu").select("RTX 4060 Laptop").run()
     assert "or within 2 % where the source prints no spread" in shown(app)
+
+
+def test_the_ranking_says_which_implementations_compute_in_a_lower_precision(app):
+    app.selectbox(key="gpu").select("NVIDIA H200").run()
+    table = next(html.proto.body for html in app.get("html") if "peak memory" in html.proto.body)
+    marked = dict(re.findall(r'<th scope="row">(\w+)</th><td class="text">(.*?)</td>', table))
+    assert ranking.reduced("gluon_fp8") == "FP8, reduced"
+    assert marked["triton_fa2_tf32"] == "TF32, reduced"
+    assert marked["triton_fa2"] == ""
