@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from results.controls import is_control, speak_for_the_machine
 from results.derive import geometric_mean
 from results.records import Case, Measurement, Run, case_to_json
 from results.remarks import Key, remarks
 from results.round_spread import Spread
-from results.run_spread import Shift, beyond_rounds
+from results.run_spread import Shift, beyond_controls, beyond_rounds
 from results.verdicts import BAND, Judgement, judge, sampled_in_rounds, standard_error, usual_spread
 
 LOST, GAINED = "LOST", "GAINED"  # a number that only the first, or only the second, has; both were tried
@@ -106,7 +107,8 @@ def compare(first: Side, second: Side) -> Comparison:
     protocol = first.run.protocol if first.run.protocol == second.run.protocol else None
     same_run = first.run.run_id == second.run.run_id
     shared = [(before[key], after[key]) for key in before if key in after]
-    cells = [cell for cell in _judged(shared, pair, protocol, one_process=same_run) if cell]
+    controls = not same_run and not pair and speak_for_the_machine(first.run, second.run)
+    cells = [cell for cell in _judged(shared, pair, protocol, one_process=same_run, controls=controls) if cell]
     cells.sort(key=_urgency)
     tried = Counter((m.timing, pair or m.implementation, m.mode) for m in (before | after).values())
     return Comparison(
@@ -148,7 +150,12 @@ def _usual_inputs(case: Case) -> Case:
 
 
 def _judged(
-    shared: Sequence[tuple[Measurement, Measurement]], pair: str | None, protocol: str | None, *, one_process: bool
+    shared: Sequence[tuple[Measurement, Measurement]],
+    pair: str | None,
+    protocol: str | None,
+    *,
+    one_process: bool,
+    controls: bool,
 ) -> Iterable[Cell | None]:
     """Each cell beside what is usual among those of its timing: a few rounds say little about their own spread."""
     paired = one_process and sampled_in_rounds(protocol)
@@ -157,8 +164,8 @@ def _judged(
         known = [(first, second) for first, second in those if None not in (first.value, second.value)]
         usual = usual_spread(((a, b) for a, b in known if a.value and b.value), paired=paired)
         found = [judge(a, b, protocol=protocol, paired=paired, like=usual.near(a.value)) for a, b in known]
-        if timing == HOST_TIMING and not one_process:
-            apart = _apart(known, found)
+        if not one_process:
+            apart = _apart(known, found, by_host=timing == HOST_TIMING, controls=controls)
             found = [
                 judge(a, b, protocol=protocol, like=usual.near(a.value), apart=beyond)
                 for (a, b), beyond in zip(known, apart, strict=True)
@@ -168,15 +175,19 @@ def _judged(
             yield _cell(first, second, pair, None if None in (first.value, second.value) else next(judged))
 
 
-def _apart(known: Sequence[tuple[Measurement, Measurement]], found: Sequence[Judgement]) -> list[Spread | None]:
-    """What the processes differ by in each cell beyond its rounds; None where a cell has no interval."""
+def _apart(
+    known: Sequence[tuple[Measurement, Measurement]], found: Sequence[Judgement], *, by_host: bool, controls: bool
+) -> list[Spread | None]:
+    """What the processes differ by in each cell beyond its rounds; None where a cell has no interval, or none can tell:
+    `controls` says whether PyTorch's own kernels can."""
     errors = [standard_error(judgement) for judgement in found]
     shifts = [
-        Shift((first.implementation, first.mode), math.log(judgement.speedup), error)
+        Shift((first.implementation, first.mode), math.log(judgement.speedup), error, first.value)
         for (first, _), judgement, error in zip(known, found, errors, strict=True)
         if error is not None
     ]
-    spreads = iter(beyond_rounds(shifts))
+    unchanged = [shift for shift in shifts if controls and is_control(shift.kind[0])]
+    spreads = iter(beyond_rounds(shifts) if by_host else beyond_controls(shifts, unchanged))
     return [None if error is None else next(spreads) for error in errors]
 
 

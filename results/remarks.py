@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from results.controls import is_control, speak_for_the_machine
 from results.records import CASE_FIELDS, Case, Measurement, Run
 from results.verdicts import BAND, Judgement
 
@@ -31,28 +32,42 @@ def remarks(
             "cycles; the others are compared in time, as measured."
         )
         if first.run_id != second.run_id:
-            yield from _runs_apart(judged)
+            yield from _cards(first, second)
+            for timing in dict.fromkeys(cell.timing for cell in cells if cell.judgement):
+                yield _apart(timing, [cell.judgement for cell in cells if cell.timing == timing and cell.judgement])
             yield from _control(cells, first, second)
     if not before.keys() & after.keys():
         yield _why_nothing_is_shared(before, after)
 
 
-def _runs_apart(judged: Sequence[Judgement]) -> Iterable[str]:
-    apart = [found.apart for found in judged if found.apart is not None]
-    if len(apart) < len(judged):
-        which = "kernel" if apart else "these"
-        yield f"What two runs of the same thing differ by is not in the intervals of {which} times; a third run tells."
-    if apart:
+def _cards(first: Run, second: Run) -> Iterable[str]:
+    cards = first.gpu_uuid, second.gpu_uuid
+    if first.gpu_name == second.gpu_name and all(cards) and cards[0] != cards[1]:
         yield (
-            f"Eager times move with the host: here two processes differ by {statistics.median(apart):.1%} (a standard "
-            "deviation, in half the cells more) beyond what their rounds show, and the intervals hold it."
+            f"The runs come from two cards of the name {first.gpu_name} ({cards[0]} and {cards[1]}), whose chips draw "
+            "other power and may hold other clocks."
         )
+
+
+def _apart(timing: str | None, judged: Sequence[Judgement]) -> str:
+    """What two runs of the same thing differ by in that timing, and whose word it is."""
+    apart = [found.apart for found in judged if found.apart is not None]
+    if not apart:
+        which = f"{timing} times" if timing else "these times"
+        return f"What two runs of the same thing differ by is not in the intervals of {which}; a third run tells."
+    spread = (
+        f"differ by {statistics.median(apart):.1%} (a standard deviation, in half the cells more) beyond what their "
+        "rounds show, and the intervals hold it."
+    )
+    if timing == "eager":
+        return f"Eager times move with the host: here two processes {spread}"
+    return f"Kernel times move from process to process: PyTorch's own, which did not change, {spread}"
 
 
 def _control(cells: Sequence[Cell], first: Run, second: Run) -> Iterable[str]:
     """PyTorch's own kernels as a control: the same version on the same GPU should be as fast as before, within the band
     and two standard errors of their mean, and be called different as seldom as chance allows."""
-    if not first.torch or (first.torch, first.gpu_name) != (second.torch, second.gpu_name):
+    if not speak_for_the_machine(first, second):
         return
     for timing in dict.fromkeys(cell.timing for cell in cells):
         controls = [cell for cell in cells if cell.timing == timing and _is_control(cell)]
@@ -71,10 +86,7 @@ def _control(cells: Sequence[Cell], first: Run, second: Run) -> Iterable[str]:
 
 
 def _is_control(cell: Cell) -> bool:
-    name = cell.implementation
-    return bool(
-        name.startswith("torch_") and " -> " not in name and cell.judgement and cell.judgement.speedup is not None
-    )
+    return bool(is_control(cell.implementation) and cell.judgement and cell.judgement.speedup is not None)
 
 
 def _why_nothing_is_shared(before: dict[Key, Measurement], after: dict[Key, Measurement]) -> str:

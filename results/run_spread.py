@@ -1,19 +1,25 @@
-"""How far eager times of two processes differ beyond what their rounds show.
+"""How far times of two processes differ beyond what their rounds show.
 
-The rounds of a cell are over within a second or so, but a host is busy for longer: all implementations of a case move
-together, in every round of it. Of the comparison's own cells, taken a stretch at a time in the order they were taken,
-this is what their speedups scatter by beyond their standard errors, about the median of the same implementation and
-mode, so that an implementation that changed everywhere is no noise. The scatter is read off a quantile, so that a few
-cells which truly changed are none either; it comes in bursts, hence the few degrees of freedom. As the empirical null
-of Efron (Journal of the American Statistical Association 99, 2004, 96), but for each stretch. Standard library only.
+Eager times: the rounds of a cell are over within a second or so, but a host is busy for longer: all implementations of
+a case move together, in every round of it. Of the comparison's own cells, taken a stretch at a time in the order they
+were taken, this is what their speedups scatter by beyond their standard errors, about the median of the same
+implementation and mode, so that an implementation that changed everywhere is no noise. The scatter is read off a
+quantile, so that a few cells which truly changed are none either; it comes in bursts, hence the few degrees of freedom.
+As the empirical null of Efron (Journal of the American Statistical Association 99, 2004, 96), but for each stretch.
+
+Device times: a process keeps what it was given, such as where its commands lie in the host's memory, to its end, and
+all rounds of an implementation move together. Only what did not change can tell (results.controls): this is what the
+controls scatter by about their common median, a stretch of like length at a time. Without controls nothing is known.
+Standard library only.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from results.round_spread import Spread
@@ -34,6 +40,7 @@ class Shift:
     kind: Hashable  # what changes together: the implementation and mode
     speedup: float  # its logarithm
     error: float  # the standard error of that, by its rounds
+    latency_ms: float = 0.0
 
 
 def beyond_rounds(cells: Sequence[Shift]) -> list[Spread]:
@@ -46,10 +53,27 @@ def beyond_rounds(cells: Sequence[Shift]) -> list[Spread]:
     found: list[Spread] = []
     for i in range(count):
         stretch = cells[cuts[i] : cuts[i + 1]]
-        scatter = _quantile([abs(cell.speedup - usual[cell.kind]) for cell in stretch]) / _DEVIATIONS
-        beyond = scatter**2 - statistics.median(cell.error for cell in stretch) ** 2
-        found += [Spread(max(0.0, beyond), FREEDOM)] * len(stretch)
+        found += [_beyond(stretch, usual)] * len(stretch)
     return found
+
+
+def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[Spread | None]:
+    """The same for device times, by controls alone; None where they are too few."""
+    if len(controls) < LEAST:
+        return [None] * len(cells)
+    usual = defaultdict(lambda: statistics.median(control.speedup for control in controls))
+    ordered = sorted(controls, key=lambda control: control.latency_ms)
+    count = max(1, len(ordered) // STRETCH)
+    cuts = [round(len(ordered) * i / count) for i in range(count + 1)]
+    spreads = [_beyond(ordered[cuts[i] : cuts[i + 1]], usual) for i in range(count)]
+    ends = [ordered[cut].latency_ms for cut in cuts[1:-1]]
+    return [spreads[bisect_right(ends, cell.latency_ms)] for cell in cells]
+
+
+def _beyond(stretch: Sequence[Shift], usual: Mapping[Hashable, float]) -> Spread:
+    """Each cell by its own error: one that its rounds show to be sharp tells more than one that they show to be not."""
+    beyond = _quantile([((c.speedup - usual[c.kind]) / _DEVIATIONS) ** 2 - c.error**2 for c in stretch])
+    return Spread(max(0.0, beyond), FREEDOM)
 
 
 def _medians(cells: Sequence[Shift]) -> dict[Hashable, float]:

@@ -12,18 +12,19 @@ and Biopharmaceutics 15, 1987, 657). It is the wider of two on either side:
 SAME needs the whole interval inside the band of 2 %. FASTER and SLOWER need it beyond the band, and the same interval
 at 1 % in place of 10 % must not hold 1, so that of two equal noisy things one in a hundred is called different at most.
 Anything else is UNCLEAR. What two runs of the same thing differ by (another load, another chip) is in neither: for
-eager times, which move with the host, results.run_spread adds it. Standard library and records only.
+eager times, which move with the host, results.run_spread adds it. What a call may have waited for a core is in it too,
+on the side to which the time would be shorter without. Standard library and records only.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from results.noted import sm_clock_mhz, waiting
 from results.records import Measurement
 from results.round_spread import Rounds, Spread, Usual, half_interval, rounds, spread, student, usual
 
@@ -35,7 +36,6 @@ INTERLEAVED, SINGLE = ("standard",), ("quick", "sustained")
 
 _LOG_BAND = math.log1p(BAND)
 _NORMAL = statistics.NormalDist().inv_cdf
-_CLOCK = re.compile(r"SM clock of (\d+) MHz")  # as journals noted it that have no clock of their own
 _SAME_CLOCK = 0.01
 
 
@@ -100,6 +100,7 @@ def judge(
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no spread", reason)
     if apart is not None:
         ends = [_widened(found, apart, at) for found, at in zip(ends, (CERTAINTY, NO_CHANCE), strict=True)]
+    ends = [_without_waiting(found, first, second) for found in ends]
     clocks = _clocks(first, second)
     remarks = _remarks(first, second, clocks, protocol, paired=paired)
     in_time = _judgement(*ends, remarks)
@@ -135,14 +136,6 @@ def standard_error(found: Judgement) -> float | None:
     if found.low is None or found.high is None:
         return None
     return math.log(found.high / found.low) / 2 / _NORMAL(CERTAINTY)
-
-
-def sm_clock_mhz(measurement: Measurement) -> int | None:
-    """The SM clock of a measurement; journals from before it was a field only noted a clock that was held back."""
-    if measurement.sm_clock_mhz:
-        return round(measurement.sm_clock_mhz)
-    noted = _CLOCK.search(measurement.note or "")
-    return int(noted[1]) if noted else None
 
 
 def _preset(protocol: str | None) -> str:
@@ -188,6 +181,16 @@ def _widened(found: _Interval, apart: Spread, certainty: float) -> _Interval:
     half = student(certainty, apart.freedom) * math.sqrt(apart.variance)
     basis = f"{found.basis}, and what the processes differ by"
     return _Interval(found.middle, math.hypot(found.below, half), math.hypot(found.above, half), basis)
+
+
+def _without_waiting(found: _Interval, first: Measurement, second: Measurement) -> _Interval:
+    """The interval with what either would be without the time that its process waited for a core."""
+    shares = [waiting(m) for m in (first, second)]
+    if not any(shares):
+        return found
+    below, above = (-math.log1p(-share) for share in shares)
+    basis = f"{found.basis}, and what a busy host may have added"
+    return _Interval(found.middle, found.below + below, found.above + above, basis)
 
 
 def _of_medians(
@@ -257,6 +260,9 @@ def _remarks(
         remarks.append(f"in time; the SM clock was {clocks[0]} and {clocks[1]} MHz, as each drew power")
     elif clocks:
         remarks.append(f"in cycles, as the SM clock was {clocks[0]} and {clocks[1]} MHz ({raw:.3f}x in time)")
+    waited = [f"{waiting(m):.0%}" for m in (first, second)]
+    if any(map(waiting, (first, second))):
+        remarks.append(f"up to {' and '.join(waited)} may be waiting for a core of a busy host")
     alone = [len(m.round_sizes) == 1 if m.round_sizes else _preset(protocol) in SINGLE for m in (first, second)]
     if first.samples and second.samples and any(alone):
         remarks.append(f"one round {'each' if all(alone) else 'on one side'}: how much rounds differ is not known")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Protocol as Interface
 
 import torch
 
+from runner import waiting
 from runner.protocol import Protocol
 from runner.spread import is_precise
 
@@ -33,25 +35,39 @@ class Stopwatch(Interface):
         """What to know of the samples just taken, or None."""
         ...
 
+    def take_waits(self) -> list[float]:
+        """The milliseconds that each sample since the last call of this may have waited for a core; none if nobody
+        watched."""
+        ...
+
 
 class EagerStopwatch:
     """Wall time from the call to its end on the device, host overhead included, caches as they are."""
 
     flag = None
 
-    def __init__(self, synchronize: Call = lambda: None) -> None:
-        self._synchronize = synchronize
+    def __init__(self, synchronize: Call = lambda: None, *, watched: bool = False) -> None:
+        self._synchronize, self._watched = synchronize, watched
+        self._waits: list[float] = []
 
     def sample(self, call: Call, count: int) -> list[float]:
         """So many times of the call, in milliseconds."""
         times = []
-        for _ in range(count):
-            self._synchronize()
-            start = time.perf_counter()
-            call()
-            self._synchronize()
-            times.append((time.perf_counter() - start) * 1e3)
+        with waiting.watch() if self._watched else contextlib.nullcontext() as cores:
+            for _ in range(count):
+                self._synchronize()
+                start = time.perf_counter()
+                call()
+                self._synchronize()
+                times.append((time.perf_counter() - start) * 1e3)
+                if cores:
+                    self._waits.append(cores.lap_ms())
         return times
+
+    def take_waits(self) -> list[float]:
+        """The milliseconds that the threads waited for a core in each sample since the last call of this."""
+        taken, self._waits = self._waits, []
+        return taken
 
 
 class KernelStopwatch:
@@ -79,6 +95,10 @@ class KernelStopwatch:
                 self.flag = "launches not hidden"
             times += taken
         return times
+
+    def take_waits(self) -> list[float]:
+        """None: a device does not wait for a core."""
+        return []
 
     def _queue(self, call: Call, count: int, spin_ms: float) -> tuple[list[float], float, bool]:
         """The times, the host's time for each call, and whether the spin outlasted the queueing."""

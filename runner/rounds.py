@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from results.records import Status
-from runner import energy, latency
+from runner import energy, latency, waiting
 from runner.cells import Cell
 from runner.costs import ENERGY, SAMPLING
 from runner.spread import spread
@@ -33,13 +33,14 @@ class Timed:
     cell: Cell
     samples: dict[str, list[float]] = field(default_factory=dict)  # by timing
     round_sizes: dict[str, list[int]] = field(default_factory=dict)
+    waits: dict[str, list[float]] = field(default_factory=dict)  # beside the samples, where they are watched
     flags: dict[str, set[str]] = field(default_factory=dict)
     windows: list[tuple[float, float]] = field(default_factory=list)
     retries: int = 0
 
     def forget(self) -> None:
         """Start over."""
-        self.samples, self.round_sizes, self.flags, self.windows = {}, {}, {}, []
+        self.samples, self.round_sizes, self.waits, self.flags, self.windows = {}, {}, {}, {}, []
         self.retries += 1
 
 
@@ -98,6 +99,7 @@ class Rounds:
             if timing == "kernel":
                 self.bench.telemetry.look()
             series += new
+            item.waits.setdefault(timing, []).extend(stopwatch.take_waits())
             item.round_sizes.setdefault(timing, []).append(len(new))
             if stopwatch.flag:
                 item.flags.setdefault(timing, set()).add(stopwatch.flag)
@@ -132,13 +134,14 @@ class Rounds:
             if timing not in item.samples:
                 self.run.emit(item.cell, "latency_ms", timing=timing, status=Status.SKIPPED, note=NO_KERNEL_TIME)
                 continue
+            waited = waiting.waiting_share(item.samples[timing], item.waits[timing])
             flags = (*sorted(item.flags.get(timing, ())), *findings.flags, *([RETRIED] if item.retries else []))
             self.run.emit(
                 item.cell,
                 "latency_ms",
                 timing=timing,
-                note=findings.note,
-                flags=flags,
+                note=" ".join(filter(None, [waited and waiting.sentence(waited), findings.note])) or None,
+                flags=(*flags, waiting.BUSY) if waited else flags,
                 round_sizes=tuple(item.round_sizes[timing]),
                 sm_clock_mhz=findings.sm_clock_mhz,
                 **spread(item.samples[timing]),

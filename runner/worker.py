@@ -136,7 +136,7 @@ class Worker:
 
         self._dismiss_helper()
         measured, telemetry = peaks.Peaks(), Telemetry(self._device.uuid)
-        stopwatches: dict[str, latency.Stopwatch] = {"eager": latency.EagerStopwatch()}
+        stopwatches: dict[str, latency.Stopwatch] = {"eager": latency.EagerStopwatch(watched=True)}
         if self._device.type == "cuda":
             if message.get("peaks"):
                 measured = peaks.measure(self._device.id, lambda: telemetry.settle(self._device.id))
