@@ -15,6 +15,9 @@ STDLIB = set(sys.stdlib_module_names)
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels": ({"kernels"}, {"torch", "triton"}),
     "kernels/attention/flash_attn_4.py": ({"kernels"}, {"torch", "flash_attn"}),
+    "kernels/attention/flash_attn_2.py": ({"kernels"}, {"torch", "flash_attn"}),
+    "kernels/attention/flash_attn_3.py": ({"kernels"}, {"torch", "flash_attn_interface"}),
+    "kernels/attention/xformers.py": ({"kernels"}, {"torch", "xformers"}),
     "results": ({"results"}, {"duckdb", "pandas"}),
     "results/records.py": (set(), set()),
     "results/metrics.py": (set(), set()),

@@ -1,0 +1,90 @@
+"""xFormers' memory_efficient_attention (BSD licence, facebookresearch/xformers), where it is installed.
+
+It wants (batch, seqlen, heads, head_dim), takes a mask as an object, and picks a kernel itself: FlashAttention for 16
+bits, CUTLASS for float32. Fewer key heads than query heads are a fifth dimension there, which its backward does not
+take: with gradients the heads of keys and values are repeated first, and that is part of the call.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+import torch
+
+from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+
+PACKAGE = "xformers"
+ALIGNMENT = 8  # of head_dim: 16 bytes
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+) -> torch.Tensor:
+    """Attention by xFormers; see `kernels.registry.Attention`. Raises UnsupportedCase where it is missing."""
+    if missing := _unavailable():
+        raise UnsupportedCase(missing)
+    from xformers.ops import memory_efficient_attention
+
+    shape, group = q.shape, q.shape[1] // k.shape[1]
+    if group > 1 and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+    elif group > 1:
+        q = q.unflatten(1, (-1, group))
+        k, v = (x.unsqueeze(2).expand(-1, -1, group, -1, -1) for x in (k, v))
+    q, k, v = (x.movedim(-2, 1) for x in (q, k, v))
+    out = memory_efficient_attention(q, k, v, attn_bias=mask(causal, window_size), scale=softmax_scale)
+    return out.movedim(1, -2).reshape(shape)
+
+
+def mask(causal: bool, window_size: int) -> Any:
+    """Which keys a query sees, as xFormers says it; the last query is aligned with the last key."""
+    from xformers.ops.fmha import attn_bias
+
+    if not causal and not window_size:
+        return None
+    if not causal:
+        return attn_bias.LocalAttentionFromBottomRightMask(window_size - 1, window_size - 1)
+    below = attn_bias.LowerTriangularFromBottomRightMask()
+    return below.make_local_attention(window_size) if window_size else below
+
+
+def _unavailable() -> str | None:
+    try:
+        importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return f"xFormers is not installed: pip install {PACKAGE}."
+    return None
+
+
+def _refuses(case: AttentionCase, device: Device) -> str | None:
+    if (case.head_dim or ALIGNMENT) % ALIGNMENT:
+        return f"xformers needs a head_dim divisible by {ALIGNMENT}, not {case.head_dim}."
+    if case.dtype != "float32":
+        return None
+    if (device.compute_capability or (9, 0)) > (9, 0):
+        return "xformers computes float32 up to compute capability 9.0; use bfloat16 or float16."
+    if case.window_size and not case.causal:
+        return "xformers takes a window on both sides of a query in bfloat16 and float16 alone, not in float32."
+    return None
+
+
+IMPLEMENTATIONS = (
+    Implementation(
+        name="xformers",
+        description="xFormers' memory-efficient attention, where it is installed",
+        attention=attention,
+        devices=("cuda",),
+        max_head_dim=256,
+        min_compute_capability=(8, 0),
+        unavailable=_unavailable(),
+        refuses=_refuses,
+        optional=True,
+    ),
+)
