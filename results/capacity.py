@@ -26,6 +26,8 @@ class Work:
     numbers: int = 0  # of float32, for each query of each head
     queries_float32: float = 0.0  # tensors like q in float32: sums of dq over blocks of keys
     copies: float = 0.0  # tensors like q in another layout, where there is more than one head to lay out
+    grouped_float32: float = 0.0  # dk and dv in float32, where several query heads add to each
+    quantised: bool = False  # q, k and v in 8 bits, with a float32 scale for each block of rows
 
 
 _FLASH = {"fwd": Work(numbers=1), "fwd_bwd": Work(numbers=2, queries_float32=1)}
@@ -43,7 +45,12 @@ WORK: dict[str, dict[str, Work]] = {
     "triton_fa2": _OWN_DQ,
     "triton_fa2_tf32": _OWN_DQ,
     "gluon_hopper": _FLASH,
+    "torch_flex": {"fwd": Work(numbers=2), "fwd_bwd": Work(numbers=2)},
+    "gluon_fp8": {"fwd": Work(quantised=True)},  # has no backward
+    "flash_attn_4": {"fwd": Work(numbers=1), "fwd_bwd": Work(numbers=3, queries_float32=1, grouped_float32=1)},
 }
+_FP8_ROWS = 128  # that share a scale (kernels/attention/gluon_fp8/tuning.py)
+_FP8_HEAD_DIMS = (64, 128, 256)  # those between are padded
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,8 @@ def formula(implementation: str, mode: str) -> str | None:
         f"{work.copies:g} {'copy' if work.copies == 1 else 'copies'} of q where there are several heads"
         if work.copies
         else "",
+        "dk and dv summed in float32 where heads share keys" if work.grouped_float32 else "",
+        f"q, k and v in 8 bits with a scale for each {_FP8_ROWS} rows" if work.quantised else "",
     ]
     return ", ".join([counted, *filter(None, more)])
 
@@ -105,6 +114,8 @@ def parts(case: Mapping[str, object], implementation: str, mode: str) -> Parts |
     matrices = work.matrices * scores * (4 if work.float32_matrices else size)
     workspace = work.numbers * lse + work.queries_float32 * q * 4 / size
     workspace += (work.copies * q if case["num_heads"] > 1 else 0.0) + _copies(case, implementation, mode, q)
+    workspace += (work.grouped_float32 * (k + v) * 4 / size) if case["num_kv_heads"] < case["num_heads"] else 0.0
+    workspace += _quantised(case) if work.quantised else 0.0
     return Parts(given / MIB, results / MIB, matrices / MIB, workspace / MIB)
 
 
@@ -141,6 +152,16 @@ def _copies(case: Mapping[str, object], implementation: str, mode: str, q: float
     if implementation == "gluon_hopper" and mode == "fwd_bwd" and case["head_dim"] > 128:
         return -q * 4 / DTYPE_BYTES[str(case["dtype"])]
     return 0.0
+
+
+def _quantised(case: Mapping[str, object]) -> float:
+    """Bytes of q, k and v in e4m3, head_dim padded and the values' rows in whole blocks, and of their scales."""
+    size = next((size for size in _FP8_HEAD_DIMS if case["head_dim"] <= size), case["head_dim"])
+    q_blocks, k_blocks = (-(-case[name] // _FP8_ROWS) for name in ("seqlen_q", "seqlen_k"))
+    queries = case["num_heads"] * (case["seqlen_q"] * size + 4 * q_blocks)
+    keys = case["num_kv_heads"] * (case["seqlen_k"] * size + 4 * k_blocks)
+    values = case["num_kv_heads"] * (k_blocks * _FP8_ROWS * size + 4 * k_blocks)
+    return float(case["batch"]) * (queries + keys + values)
 
 
 def _with_seqlen(case: Mapping[str, object], seqlen: int) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,18 +13,19 @@ from results.records import attention_case, case_to_json
 
 CASE = case_to_json(attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True))
 RUNS = ("h200-fa_paper-causal", "h200-long_context")
+GROUPED = "h200-window_gqa"  # 32 query heads on 8 key heads
 
 
-def measured() -> list[dict]:
+def measured(runs: Sequence[str]) -> list[dict]:
     """Peaks of at least 64 MiB: below, the allocator's blocks count more than the tensors."""
-    journals = [(PUBLISHED / run / "measurements.jsonl").read_text() for run in RUNS]
+    journals = [(PUBLISHED / run / "measurements.jsonl").read_text() for run in runs]
     rows = [json.loads(line) for journal in journals for line in journal.splitlines()]
     return [r for r in rows if r["metric"] == "peak_memory_mb" and (r["value"] or 0) >= 64]
 
 
 def test_the_prediction_is_what_an_h200_measured() -> None:
     ratios = defaultdict(list)
-    for row in measured():
+    for row in measured(RUNS):
         predicted = peak_memory_mb(row, row["implementation"], row["mode"])
         if predicted is not None:
             ratios[row["implementation"], row["mode"]].append(predicted / row["value"])
@@ -67,8 +69,32 @@ def test_grouped_heads_have_a_smaller_cache_and_a_latent_one_is_smaller_still() 
     assert kv_cache_mb({**CASE, "num_kv_heads": None}) is None
 
 
-def test_every_listed_implementation_has_both_passes() -> None:
-    assert all(set(passes) == {"fwd", "fwd_bwd"} for passes in WORK.values())
+def test_every_listed_implementation_has_both_passes_but_that_without_a_backward() -> None:
+    assert all(set(passes) == {"fwd", "fwd_bwd"} for name, passes in WORK.items() if name != "gluon_fp8")
+    assert set(WORK["gluon_fp8"]) == {"fwd"}
+    assert largest_seqlen(CASE, "gluon_fp8", "fwd_bwd", 1024) is None
+
+
+@pytest.mark.parametrize("name", ["torch_flex", "flash_attn_4", "gluon_hopper"])
+def test_where_heads_share_keys_the_prediction_is_what_an_h200_measured(name: str) -> None:
+    rows = [row for row in measured([GROUPED]) if row["implementation"] == name]
+    assert {row["mode"] for row in rows} == {"fwd", "fwd_bwd"}
+    for row in rows:
+        assert peak_memory_mb(row, name, row["mode"]) == pytest.approx(row["value"], rel=0.005)
+
+
+def test_fp8_works_on_copies_of_8_bits_with_scales_to_the_byte_that_an_h200_measured() -> None:
+    rows = [row for row in measured(RUNS) if row["implementation"] == "gluon_fp8"]
+    assert {row["head_dim"] for row in rows} == {64, 128, 256}
+    for row in rows:
+        assert peak_memory_mb(row, "gluon_fp8", "fwd") == pytest.approx(row["value"], abs=1e-4)
+
+
+def test_fp8_pads_a_head_dim_between_two_and_the_values_to_whole_blocks() -> None:
+    odd = {**CASE, "num_heads": 1, "num_kv_heads": 1, "head_dim": 80, "head_dim_v": 80, "seqlen_q": 100}
+    found = parts({**odd, "seqlen_k": 130}, "gluon_fp8", "fwd")
+    scales = 4 * (1 + 2 + 2)
+    assert found.workspace * 2**20 == 128 * (100 + 130 + 256) + scales
 
 
 def test_a_peak_is_what_was_given_returned_and_worked_in() -> None:
@@ -89,5 +115,7 @@ def test_of_systems_that_are_not_ours_the_algorithm_alone_is_counted_and_of_othe
 def test_a_formula_says_in_words_what_it_counts() -> None:
     assert formula("torch_naive", "fwd") == "q, k, v, out, 2 seqlen x seqlen matrices a head"
     assert formula("triton_fa2", "fwd_bwd") == "q, k, v, out, their gradients, no matrix, 2 float32 numbers a query"
+    assert "q, k and v in 8 bits with a scale for each 128 rows" in formula("gluon_fp8", "fwd")
+    assert "dk and dv summed in float32 where heads share keys" in formula("flash_attn_4", "fwd_bwd")
     assert "no matrix" in formula("flash_attn_2", "fwd")
     assert formula("nobody_knows", "fwd") is None
