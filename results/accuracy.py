@@ -1,7 +1,8 @@
 """How far results are from float64, beside the error of a plain implementation in the same dtype, and at what speed.
 
-Errors and times are of one run: of each case the latest that has torch_naive's error and, if any has them, times. The
-error of out stands beside the time of the forward, those of dq, dk and dv beside the time of the backward.
+Errors and times are of one run: of each case the latest that has torch_naive's error and, if any has them, times; or,
+where kinds of inputs are set beside each other, other inputs too. The error of out stands beside the time of the
+forward, those of dq, dk and dv beside the time of the backward.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from results.verdicts import BAND
 NAIVE = "torch_naive"
 TENSORS = ("out", "dq", "dk", "dv")
 MEASURES = {"error": "relative RMS error", "max_error": "largest absolute error"}
+FAILED = "incorrect"  # flag of the errors of a pass that fails the check where nothing is timed
 NORMAL = "normal"  # also where a source says nothing: journals from before inputs were recorded drew normal ones
 SUMMARY = (
     *("implementation", "cases", "error", "worst", "over_naive", "worst_over_naive", "compared", "speedup", "lowest"),
@@ -26,8 +28,11 @@ SUMMARY = (
 )
 
 
-def errors(store: Store, filters: Filters, tensor: str, measure: str = "error") -> pd.DataFrame:
-    """A row a case and implementation: error, torch_naive's error, time and speedup over the baseline of the slice."""
+def errors(
+    store: Store, filters: Filters, tensor: str, measure: str = "error", *, by_inputs: bool = False
+) -> pd.DataFrame:
+    """A row a case and implementation: error, torch_naive's error, time and speedup over the baseline of the slice, and
+    what the check said where its pass is too far off to be timed. `by_inputs`: of runs that varied the inputs."""
     slice_ = replace(filters, mode=None, timing=None, implementation=())
     condition, params = where(slice_, without=("workload",))
     if filters.workload:  # its name ends with the inputs where they are not normal; here all of them are wanted
@@ -36,7 +41,8 @@ def errors(store: Store, filters: Filters, tensor: str, measure: str = "error") 
     found = store.query(
         f"""WITH of_case AS (
             SELECT *, coalesce(inputs, '{NORMAL}') AS kind, {SHAPE} AS shape, {TIMING} AS how,
-                   hash({CASE_KEY}, coalesce(inputs, '{NORMAL}')) AS cell
+                   hash({CASE_KEY}, coalesce(inputs, '{NORMAL}')) AS cell,
+                   bool_or(coalesce(inputs, '{NORMAL}') <> '{NORMAL}') OVER (PARTITION BY run_id) AS varied
             FROM {RESULTS} WHERE {condition}
         ), wrong AS (
             SELECT *, any_value(value) FILTER (implementation = '{NAIVE}')
@@ -53,11 +59,12 @@ def errors(store: Store, filters: Filters, tensor: str, measure: str = "error") 
             FROM wrong LEFT JOIN taken USING (run_id, cell, implementation)
         ), one_run AS (
             SELECT * FROM beside QUALIFY run_id = first_value(run_id) OVER (
-                PARTITION BY cell ORDER BY naive_error IS NOT NULL DESC, timed DESC, created DESC NULLS LAST, run_id)
+                PARTITION BY cell ORDER BY naive_error IS NOT NULL DESC, {"varied" if by_inputs else "timed"} DESC,
+                created DESC NULLS LAST, run_id)
         )
         SELECT implementation, dtype, seqlen_q AS seqlen, head_dim, shape, kind AS inputs, value AS error, naive_error,
                CASE WHEN naive_error > 0 THEN value / naive_error END AS over_naive, latency_ms, speedup, outcome,
-               source, run_id
+               CASE WHEN list_contains(flags, '{FAILED}') THEN note END AS fails, source, run_id
         FROM one_run ORDER BY dtype, seqlen, head_dim, shape, inputs, implementation""",
         [*params, f"{measure}_{tensor}", filters.baseline, "fwd" if tensor == "out" else "bwd", filters.timing],
     )

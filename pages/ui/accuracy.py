@@ -31,6 +31,7 @@ COLUMNS = {
     "highest": st.column_config.NumberColumn("highest", **_TIMES),
     "compared": st.column_config.NumberColumn("timed cases"),
     "frontier": st.column_config.CheckboxColumn("on the frontier"),
+    "fails": st.column_config.TextColumn("fails the check", help="Too far off to be given a speed", width="medium"),
     "latency_ms": st.column_config.NumberColumn("latency (ms)", format="%.4g"),
 }
 
@@ -53,9 +54,9 @@ def choose() -> tuple[str, str]:
     return tensor, measure
 
 
-def errors(chosen: Filters, tensor: str, measure: str) -> pd.DataFrame:
+def errors(chosen: Filters, tensor: str, measure: str, *, by_inputs: bool = False) -> pd.DataFrame:
     """The errors of the slice, computed once for each version of the data."""
-    return _errors(str(store().home), store().version(), chosen, tensor, measure)
+    return _errors(str(store().home), store().version(), chosen, tensor, measure, by_inputs)
 
 
 def nothing(chosen: Filters) -> None:
@@ -92,7 +93,13 @@ def frontier(table: pd.DataFrame, palette: dict[str, str], chosen: Filters, labe
     def draw(rows: pd.DataFrame) -> object:
         return accuracy_charts.frontier(accuracy.summary(rows), palette, label)
 
-    _facets(table, draw, "frontier", f"{label} against speedup over {chosen.baseline}")
+    timed = table.groupby("dtype")["speedup"].transform(lambda speedups: speedups.notna().any())
+    _facets(table[timed], draw, "frontier", f"{label} against speedup over {chosen.baseline}")
+    untimed = sorted(set(table.loc[~timed, "dtype"]))
+    names = sorted(set(table["implementation"]) - set(table.loc[table["speedup"].notna(), "implementation"]))
+    left_out = [*untimed, *names]
+    if left_out:
+        st.caption(f"Without a time beside its errors in this slice: {', '.join(map(words.plain, left_out))}.")
 
 
 def summaries(table: pd.DataFrame) -> None:
@@ -119,8 +126,9 @@ def by_seqlen(table: pd.DataFrame, palette: dict[str, str], label: str) -> None:
 def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> tuple[pd.DataFrame, str]:
     """The errors of the cases whose inputs were varied, and of which masks and shapes; all where the slice has none."""
     if not _varied(table).empty:
-        return _varied(table), f"{chosen.mask or 'every'} mask, {chosen.shape or 'every batch and heads'}"
-    wider = errors(replace(chosen, mask=None, shape=None), tensor, measure)
+        found = errors(chosen, tensor, measure, by_inputs=True)
+        return _varied(found), f"{chosen.mask or 'every'} mask, {chosen.shape or 'every batch and heads'}"
+    wider = errors(replace(chosen, mask=None, shape=None), tensor, measure, by_inputs=True)
     return _varied(wider), "every mask, batch and heads: the slice of the filters has none"
 
 
@@ -147,6 +155,7 @@ def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], labe
     palette = palette | charts.colours([name for name in table["implementation"].unique() if name not in palette])
     draw = partial(accuracy_charts.by_inputs, palette=palette, label=label)
     _facets(table, draw, "error_by_inputs", f"{label} by kind of inputs")
+    failing(table)
     whole = pd.concat(found, ignore_index=True).sort_values(["dtype", "implementation", "inputs"])
     columns = ["implementation", "dtype", "inputs", "cases", "error", "worst", "over_naive", "worst_over_naive"]
     st.dataframe(
@@ -157,6 +166,17 @@ def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], labe
         "normal: q, k, v and dout are standard normal. outliers: a few channels of k are 30 times as large, as in "
         "trained models. large: q, k and v are 8 times as large, so that every softmax has one winner."
     )
+
+
+def failing(table: pd.DataFrame) -> None:
+    """What is too far from float64 to be given a speed, and why."""
+    wrong = table[table["fails"].notna()]
+    for (name, dtype, kind), rows in wrong.groupby(["implementation", "dtype", "inputs"], sort=True):
+        cases = "; ".join(f"seqlen {words.size(row.seqlen)} × head_dim {row.head_dim}" for row in rows.itertuples())
+        st.markdown(
+            f":material/error: **{words.plain(name)}** fails the check in {dtype} on {kind} inputs at {cases}: "
+            f"{words.plain(rows['fails'].iloc[0])}"
+        )
 
 
 def every_case(table: pd.DataFrame) -> None:
@@ -191,5 +211,5 @@ def caption(chosen: Filters, table: pd.DataFrame, tensor: str) -> None:
 
 
 @st.cache_data(max_entries=60, show_spinner=False)
-def _errors(home: str, version: str, chosen: Filters, tensor: str, measure: str) -> pd.DataFrame:
-    return accuracy.errors(store(), chosen, tensor, measure)
+def _errors(home: str, version: str, chosen: Filters, tensor: str, measure: str, by_inputs: bool) -> pd.DataFrame:
+    return accuracy.errors(store(), chosen, tensor, measure, by_inputs=by_inputs)

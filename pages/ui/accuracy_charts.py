@@ -13,6 +13,7 @@ from results.accuracy import NAIVE, NORMAL
 from results.derive import geometric_mean
 
 _REFERENCE = "#8a8f98"
+_WIDTH = 0.8  # of the room of a kind of inputs that its marks take
 _TWOS = [2.0**power for power in range(-8, 9)]
 
 
@@ -73,14 +74,17 @@ def by_seqlen(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Fi
 
 
 def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
-    """The geometric mean of the errors on each kind of inputs, a mark an implementation; torch_naive's is open."""
+    """The geometric mean of the errors on each kind of inputs, a mark an implementation, side by side; torch_naive's is
+    open."""
     figure = go.Figure()
     means = table[table["error"] > 0].groupby(["implementation", "inputs"])["error"].agg(geometric_mean).reset_index()
     kinds = sorted(means["inputs"].unique(), key=lambda kind: (kind != NORMAL, kind))
-    for name, rows in means.groupby("implementation", sort=True):
+    names = sorted(means["implementation"].unique())
+    for at, (name, rows) in enumerate(means.groupby("implementation", sort=True)):
         symbol = _symbol(name, palette)
+        aside = _WIDTH * ((at + 0.5) / len(names) - 0.5)
         figure.add_scatter(
-            x=rows["inputs"],
+            x=[kinds.index(kind) + aside for kind in rows["inputs"]],
             y=rows["error"],
             name=name,
             mode="markers",
@@ -93,7 +97,9 @@ def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Fi
             customdata=[f"{name}<br>{row.inputs} inputs: {row.error:.3g}" for row in rows.itertuples()],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    figure.update_xaxes(type="category", title="inputs", categoryorder="array", categoryarray=kinds)
+    for between in range(1, len(kinds)):
+        figure.add_vline(x=between - 0.5, line={"color": _REFERENCE, "width": 1, "dash": "dot"})
+    figure.update_xaxes(title="inputs", tickvals=[*range(len(kinds))], ticktext=kinds, range=[-0.5, len(kinds) - 0.5])
     return _finish(figure, label, means["error"])
 
 

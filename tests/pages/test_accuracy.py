@@ -76,8 +76,30 @@ def test_other_inputs_stand_beside_normal_ones_once_a_run_has_them(page, home):
     assert found["triton_fa2", "normal"] == pytest.approx(0.5)
     assert "The sweep `accuracy` takes them" not in shown(page)
     chart = json.loads(page.get("plotly_chart")[2].proto.spec)
-    assert chart["layout"]["xaxis"]["categoryarray"] == ["normal", "outliers"]
-    assert {trace["name"]: trace["x"] for trace in chart["data"]}["triton_fa2"] == ["normal", "outliers"]
+    assert chart["layout"]["xaxis"]["ticktext"] == ["normal", "outliers"]
+    places = {trace["name"]: trace["x"] for trace in chart["data"]}
+    assert [round(place) for place in places["triton_fa2"]] == [0, 1]
+    assert len({places[name][0] for name in places}) == len(places), "side by side, not on top of each other"
+
+
+def test_what_fails_the_check_on_other_inputs_is_said_with_its_cases(page, home):
+    odd = rows("triton_fa2", 4e-2, None, inputs="large")
+    odd = [replace(row, flags=("incorrect",), note="out is wrong: 4e-2.") for row in odd]
+    odd += rows("torch_naive", 8e-3, None, inputs="large")
+    RunFolder.create(home, replace(RUN, run_id="odd"), [replace(row, run_id="odd") for row in odd])
+    page.run()
+    assert "**triton_fa2** fails the check in float16 on large inputs at seqlen 128 × head_dim 64: out is" in shown(
+        page
+    )
+
+
+def test_a_dtype_without_times_is_named_and_has_no_empty_chart(page, home):
+    other = rows("torch_naive", 8e-3, None, dtype="bfloat16")
+    RunFolder.create(home, replace(RUN, run_id="untimed"), [replace(row, run_id="untimed") for row in other])
+    before = len(page.get("plotly_chart"))
+    page.run()
+    assert "Without a time beside its errors in this slice: bfloat16." in shown(page)
+    assert len(page.get("plotly_chart")) == before + 1, "by seqlen only"
 
 
 def test_other_inputs_are_found_where_the_slice_has_none(page, home):

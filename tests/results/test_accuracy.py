@@ -86,6 +86,22 @@ def test_other_inputs_are_other_cases_and_their_naive_is_their_own(store_of):
     assert found["fast", "normal"]["over_naive"] == pytest.approx(0.5)
 
 
+def test_kinds_of_inputs_beside_each_other_are_of_the_run_that_varied_them_and_not_of_the_timed_one(store_of):
+    odd = replace(CASE, inputs="outliers")
+    varied = [number(name, "error_out", 9e-3, case=case) for name in ("torch_naive", "new") for case in (CASE, odd)]
+    store = store_of((RUN, ROWS), (replace(RUN, run_id="varied"), varied))
+    assert ("new", "normal") not in rows_of(accuracy.errors(store, SLICE, "out"))
+    found = rows_of(accuracy.errors(store, SLICE, "out", by_inputs=True))
+    assert found["new", "normal"]["error"] == found["new", "outliers"]["error"] == 9e-3
+
+
+def test_an_error_that_fails_the_check_says_so_with_the_reason(store_of):
+    wrong = replace(number("wild", "error_out", 1.0), flags=("incorrect",), note="out is wrong: 1.0.")
+    found = rows_of(accuracy.errors(store_of((RUN, [*ROWS, wrong])), SLICE, "out"))
+    assert found["wild", "normal"]["fails"] == "out is wrong: 1.0."
+    assert pd.isna(found["fast", "normal"]["fails"])
+
+
 def test_the_chosen_implementations_keep_naive_beside_them(store_of):
     store = store_of((RUN, [*ROWS, number("slow", "error_out", 1e-3)]))
     found = accuracy.errors(store, replace(SLICE, implementation=("slow",)), "out")
