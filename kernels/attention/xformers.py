@@ -3,6 +3,10 @@
 It wants (batch, seqlen, heads, head_dim), takes a mask as an object, and picks a kernel itself: FlashAttention for 16
 bits, CUTLASS for float32. Fewer key heads than query heads are a fifth dimension there, which its backward does not
 take: with gradients the heads of keys and values are repeated first, and that is part of the call.
+
+Written to the signature of version 0.0.35 and tested against a stand-in that has it. Of the package itself the masks
+were checked, on a CPU; its kernels were never run: the wheel of that version, which is built for PyTorch 2.10, was
+imported on an H200 with PyTorch 2.11 and offered none.
 """
 
 from __future__ import annotations
@@ -39,7 +43,10 @@ def attention(
         q = q.unflatten(1, (-1, group))
         k, v = (x.unsqueeze(2).expand(-1, -1, group, -1, -1) for x in (k, v))
     q, k, v = (x.movedim(-2, 1) for x in (q, k, v))
-    out = memory_efficient_attention(q, k, v, attn_bias=mask(causal, window_size), scale=softmax_scale)
+    try:
+        out = memory_efficient_attention(q, k, v, attn_bias=mask(causal, window_size), scale=softmax_scale)
+    except NotImplementedError as error:  # no kernel, for one when the wheel was built for another PyTorch
+        raise UnsupportedCase(" ".join(str(error).split())) from error
     return out.movedim(1, -2).reshape(shape)
 
 

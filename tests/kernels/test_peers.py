@@ -185,6 +185,19 @@ def test_a_peer_is_told_layout_mask_and_scale(peer, problem, seqlen_q, seqlen_k,
     torch.testing.assert_close(out.double(), made.expected()["out"], rtol=1e-4, atol=1e-5)
 
 
+def test_xformers_without_a_kernel_is_unsupported_and_gives_its_reason(monkeypatch):
+    def memory_efficient_attention(query, key, value, attn_bias=None, p=0.0, scale=None, *, op=None, output_dtype=None):
+        raise NotImplementedError("No operator found:\n    xFormers wasn't build with CUDA support")
+
+    monkeypatch.setattr(xformers, "_unavailable", lambda: None)
+    for name, stand_in in xformers_stand_in().items():
+        monkeypatch.setitem(sys.modules, name, stand_in)
+    monkeypatch.setattr(sys.modules["xformers.ops"], "memory_efficient_attention", memory_efficient_attention)
+    q = torch.randn(1, 1, 8, 16)
+    with pytest.raises(UnsupportedCase, match="No operator found: xFormers wasn't build"):
+        xformers.attention(q, q, q)
+
+
 @pytest.mark.skipif(registry.get("xformers").unavailable is not None, reason="xformers is not installed")
 @pytest.mark.parametrize(("seqlen_q", "seqlen_k", "causal", "window_size"), CASES)
 def test_masks_of_xformers_hide_what_the_baseline_hides(seqlen_q, seqlen_k, causal, window_size):
