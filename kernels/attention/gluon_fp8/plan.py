@@ -23,7 +23,7 @@ _MAX_PLANS = 4096
 
 @dataclass(frozen=True)
 class Quantised:
-    """Queries, keys and values in e4m3 with the scales of every 128 rows; what `quantise.py` makes of q, k and v."""
+    """Queries, keys and values in e4m3 with the scales of every 128 rows; what `quantising.py` makes of q, k and v."""
 
     q: torch.Tensor  # (batch, num_heads, seqlen_q, size), size being the kernel's head_dim
     k: torch.Tensor  # (batch, num_kv_heads, seqlen_k, size)

@@ -27,7 +27,7 @@ def pack(p):
     """The weights of 64 rows, rounded to e4m3; no number changes its thread.
 
     Of 32 keys a thread holds 8 g + 2 c + e (c its place in a row of four) where an 8-bit factor has 16 h + 4 c + 2 f
-    + e; with g = 2 h + f that is another order of the keys, and the values are stored in it (quantise.py).
+    + e; with g = 2 h + f that is another order of the keys, and the values are stored in it (quantising.py).
     """
     ROWS: gl.constexpr = p.shape[0]
     KEYS: gl.constexpr = p.shape[1]
