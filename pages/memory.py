@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import charts, filters, memory, memory_fits, memory_kinds, messages, words
+from pages.ui import body, charts, filters, memory, memory_fits, memory_kinds, messages, words
 from pages.ui.data import ask
 from results import queries
 
+
+def show() -> None:
+    """One metric of the slice by sequence length, what fits, and every number."""
+    chosen = filters.current()
+    metric, taken = memory.choose_metric(chosen)
+    if metric is None:
+        messages.nothing_here(chosen, "memory", queries.MEMORY_METRICS)
+        return
+    table = ask(queries.memory, taken, metric)
+    table, kept = memory.one_shape(table)
+    if table.empty:
+        messages.nothing_here(taken, "memory by seqlen", queries.MEMORY_METRICS)
+        return
+    memory.headline(table, taken)
+    peak = metric == "peak_memory_mb"  # what must fit, and what has a formula
+    capacities = memory_fits.choose(table) if peak else {}
+    formulas = memory.formulas(table, metric)
+    memory.facets(table, formulas, charts.colours(table["implementation"].unique().tolist()), metric, capacities)
+    memory.caption(taken, metric, kept, table)
+    if peak:
+        memory_fits.show(table, *capacities.values())
+    memory_kinds.show(taken, table)
+    label = f"Reduction against {words.plain(taken.baseline)}: every number"
+    with st.expander(label, icon=":material/table_rows:", key="every_number", on_change="rerun") as every_number:
+        if every_number.open:
+            memory.reduction_table(table, formulas)
+    messages.download("Download memory", metric, lambda: memory.with_formula(table, formulas), "memory_csv")
+    messages.provenance(chosen)
+
+
 messages.header("Memory", ":material/memory:", "What does it take as sequences grow, and where does it stop fitting?")
-chosen = filters.current()
-metric, taken = memory.choose_metric(chosen)
-if metric is None:
-    messages.nothing_here(chosen, "memory", queries.MEMORY_METRICS)
-    st.stop()
-
-table = ask(queries.memory, taken, metric)
-table, kept = memory.one_shape(table)
-if table.empty:
-    messages.nothing_here(taken, "memory by seqlen", queries.MEMORY_METRICS)
-    st.stop()
-
-memory.headline(table, taken)
-peak = metric == "peak_memory_mb"  # what must fit, and what has a formula
-capacities = memory_fits.choose(table) if peak else {}
-formulas = memory.formulas(table, metric)
-memory.facets(table, formulas, charts.colours(table["implementation"].unique().tolist()), metric, capacities)
-memory.caption(taken, metric, kept, table)
-
-if peak:
-    memory_fits.show(table, *capacities.values())
-memory_kinds.show(taken, table)
-label = f"Reduction against {words.plain(taken.baseline)}: every number"
-with st.expander(label, icon=":material/table_rows:", key="every_number", on_change="rerun") as every_number:
-    if every_number.open:
-        memory.reduction_table(table, formulas)
-messages.download("Download memory", metric, lambda: memory.with_formula(table, formulas), "memory_csv")
-messages.provenance(chosen)
+body.show(show)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import pandas as pd
 import streamlit as st
 
 from pages.ui import (
+    body,
     cells,
     charts,
     detail,
@@ -23,62 +25,71 @@ from pages.ui import (
 from pages.ui import ranking as ranked
 from pages.ui.data import ask, ask_slowly
 from results import queries
+from results.queries import Filters
 from results.recommend import races
 
 VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
+
+def show() -> None:
+    """The answer over the slice, and the chosen view of it."""
+    chosen = filters.current()
+    ranking = ask(queries.ranked, chosen)
+    if not ranking:
+        messages.nothing_here(chosen)
+        return
+    won = ranked.judged(ask_slowly(races.winners, chosen))
+    ranked.headline(ranking, won, chosen)
+    view = st.segmented_control(
+        "View",
+        VIEWS,
+        default=VIEWS[0],
+        required=True,
+        key="overview_view",
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+    if view == "Every GPU":
+        st.subheader("Fastest implementation on every GPU")
+        rule_gpus.show(chosen)
+    elif view == "My shape":
+        st.subheader("Best choice for a shape")
+        rule.show(chosen)
+    elif view == "What to use when":
+        rule_advice.show(chosen)
+    else:
+        this_gpu(chosen, ranking, won)
+
+
+def this_gpu(chosen: Filters, ranking: list[dict], won: pd.DataFrame) -> None:
+    """The winner of each shape, a cell looked at closely, and every implementation in a table."""
+    st.subheader("Fastest implementation by shape")
+    palette = charts.colours([row["implementation"] for row in ranking])
+    names = sorted(won["winner"].dropna().unique())
+    alt = "Fastest implementation by seqlen and head_dim"
+    drawn = won.to_dict("records")
+    maps.show(drawn, maps.winners(palette, names), "winner_map", alt)
+    messages.slice_caption(
+        chosen,
+        rows=len(won),
+        statistic=words.statistic(row["statistic"] for row in ranking),
+        note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
+        f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
+    )
+    if place := picking.pick(drawn):
+        detail.cell_detail(chosen, place)
+    st.subheader("Every implementation")
+    ranked.ranking_table(ranking, ask(queries.fits, chosen))
+    with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
+        if every_cell.open:
+            ranked.winners_table(won)
+    cells.pictures(drawn, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
+    with st.container(horizontal=True):
+        messages.download("Download ranking", "ranking", lambda: ask(queries.ranking, chosen), "ranking_csv")
+        messages.download("Download winners", "winners", lambda: ranked.winners_csv(won), "winners_csv")
+        reporting_views.downloads(chosen)
+    messages.provenance(chosen)
+
+
 messages.header("Overview", ":material/leaderboard:", "Which attention is fastest here, by how much, and does it fit?")
-chosen = filters.current()
-ranking = ask(queries.ranked, chosen)
-if not ranking:
-    messages.nothing_here(chosen)
-    st.stop()
-
-won = ranked.judged(ask_slowly(races.winners, chosen))
-ranked.headline(ranking, won, chosen)
-view = st.segmented_control(
-    "View",
-    VIEWS,
-    default=VIEWS[0],
-    required=True,
-    key="overview_view",
-    bind="query-params",
-    label_visibility="collapsed",
-)
-if view == "Every GPU":
-    st.subheader("Fastest implementation on every GPU")
-    rule_gpus.show(chosen)
-elif view == "My shape":
-    st.subheader("Best choice for a shape")
-    rule.show(chosen)
-elif view == "What to use when":
-    rule_advice.show(chosen)
-if view != VIEWS[0]:
-    st.stop()
-
-st.subheader("Fastest implementation by shape")
-palette = charts.colours([row["implementation"] for row in ranking])
-names = sorted(won["winner"].dropna().unique())
-alt = "Fastest implementation by seqlen and head_dim"
-drawn = won.to_dict("records")
-maps.show(drawn, maps.winners(palette, names), "winner_map", alt)
-messages.slice_caption(
-    chosen,
-    rows=len(won),
-    statistic=words.statistic(row["statistic"] for row in ranking),
-    note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
-    f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
-)
-if place := picking.pick(drawn):
-    detail.cell_detail(chosen, place)
-st.subheader("Every implementation")
-ranked.ranking_table(ranking, ask(queries.fits, chosen))
-with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
-    if every_cell.open:
-        ranked.winners_table(won)
-cells.pictures(drawn, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
-with st.container(horizontal=True):
-    messages.download("Download ranking", "ranking", lambda: ask(queries.ranking, chosen), "ranking_csv")
-    messages.download("Download winners", "winners", lambda: ranked.winners_csv(won), "winners_csv")
-    reporting_views.downloads(chosen)
-messages.provenance(chosen)
+body.show(show)

@@ -4,49 +4,61 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import cells, charts, detail, filters, maps, messages, picking, words
+from pages.ui import body, cells, charts, detail, filters, maps, messages, picking, words
 from pages.ui.data import ask
 from pages.ui.ranking import best_of, rivals_of
 from results import queries
+from results.queries import Filters
+
+
+def show() -> None:
+    """The speedups of one implementation over the slice, and a cell of them looked at closely."""
+    chosen = filters.current()
+    rivals = rivals_of(ask(queries.ranked, chosen), chosen)
+    if not rivals:
+        messages.nothing_here(chosen, "speedups")
+        return
+    shown = choose(rivals, chosen)
+    table = cells.speedup_cells(ask(queries.cells, chosen), shown, chosen.baseline)
+    alt = f"Speedup of {shown} over {chosen.baseline} by seqlen and head_dim"
+    maps.show(table, maps.speedups(), "speedup_map", alt)
+    messages.slice_caption(
+        chosen,
+        rows=sum(cell["speedup"] is not None for cell in table),
+        statistic=words.statistic(cell["statistic"] for cell in table),
+        sources=[cell["source"] for cell in table],
+        note="Purple is faster than the baseline, orange slower; colours end at ⅛× and 8×. Select a cell for its "
+        "details.",
+    )
+    if place := picking.pick(table):
+        detail.cell_detail(chosen, place)
+    with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
+        if every_cell.open:
+            cells.cells_table(table, chosen.baseline)
+    cells.pictures(table, charts.speedup_heatmap, f"speedup-{shown}", alt)
+    with st.container(horizontal=True):
+        messages.download("Download cells", f"speedup_{shown}", lambda: cells.speedups_csv(table), "speedup_csv")
+        messages.download_latencies(chosen)
+    messages.provenance(chosen)
+
+
+def choose(rivals: list[dict], chosen: Filters) -> str:
+    """The implementation to look at, with its mean in words."""
+    names = [row["implementation"] for row in rivals]
+    best = best_of(rivals)  # not one that is ahead over a few cases only
+    first = names[0] if best is None else best["implementation"]
+    shown = st.pills("Implementation", names, default=first, required=True, key="show", bind="query-params", wrap=True)
+    name, baseline = words.plain(shown), words.plain(chosen.baseline)
+    row = rivals[names.index(shown)]
+    if row["compared"]:
+        st.markdown(
+            f"#### {name}: {words.ratio(row['speedup'])} {baseline}, geometric mean of {row['compared']} of "
+            f"{row['cases']} cases, {words.ratio(row['lowest'])} to {words.ratio(row['highest'])}"
+        )
+    else:
+        st.markdown(f"#### {name} has no case in common with {baseline}")
+    return shown
+
 
 messages.header("Speedup", ":material/bolt:", "By how much is it faster than the baseline, and where does it fail?")
-chosen = filters.current()
-rivals = rivals_of(ask(queries.ranked, chosen), chosen)
-if not rivals:
-    messages.nothing_here(chosen, "speedups")
-    st.stop()
-
-names = [row["implementation"] for row in rivals]
-best = best_of(rivals)  # not one that is ahead over a few cases only
-first = names[0] if best is None else best["implementation"]
-shown = st.pills("Implementation", names, default=first, required=True, key="show", bind="query-params", wrap=True)
-name, baseline = words.plain(shown), words.plain(chosen.baseline)
-row = rivals[names.index(shown)]
-if row["compared"]:
-    st.markdown(
-        f"#### {name}: {words.ratio(row['speedup'])} {baseline}, geometric mean of {row['compared']} of "
-        f"{row['cases']} cases, {words.ratio(row['lowest'])} to {words.ratio(row['highest'])}"
-    )
-else:
-    st.markdown(f"#### {name} has no case in common with {baseline}")
-
-table = cells.speedup_cells(ask(queries.cells, chosen), shown, chosen.baseline)
-alt = f"Speedup of {shown} over {chosen.baseline} by seqlen and head_dim"
-maps.show(table, maps.speedups(), "speedup_map", alt)
-messages.slice_caption(
-    chosen,
-    rows=sum(cell["speedup"] is not None for cell in table),
-    statistic=words.statistic(cell["statistic"] for cell in table),
-    sources=[cell["source"] for cell in table],
-    note="Purple is faster than the baseline, orange slower; colours end at ⅛× and 8×. Select a cell for its details.",
-)
-if place := picking.pick(table):
-    detail.cell_detail(chosen, place)
-with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
-    if every_cell.open:
-        cells.cells_table(table, chosen.baseline)
-cells.pictures(table, charts.speedup_heatmap, f"speedup-{shown}", alt)
-with st.container(horizontal=True):
-    messages.download("Download cells", f"speedup_{shown}", lambda: cells.speedups_csv(table), "speedup_csv")
-    messages.download_latencies(chosen)
-messages.provenance(chosen)
+body.show(show)

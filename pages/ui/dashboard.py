@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import filters, frame
+from pages.ui import body, filters, frame
 from pages.ui.data import store
 
 RESULTS = (  # file, title, icon, what it answers
@@ -75,6 +75,7 @@ def show() -> None:
     notice = store().notice
     if notice:
         st.warning(notice, icon=":material/info:")
+    body.none_yet()
     with frame.around():
         if page in results:
             filters.sidebar()

@@ -2,16 +2,19 @@
 
 Each widget's key is its name in the URL. Filters of one value are always there, so that a link keeps its meaning when
 new results would change a default; of the others an absent one means all. An unknown value in the URL is ignored.
+GPU, workload and mask say what the others can be set to; a change of one of the others draws that one and the body of
+the page, and leaves the rest as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui import presets, words
+from pages.ui import body, presets, words
 from pages.ui.data import ask
 from pages.ui.presets import Choices
 from results import queries
@@ -26,36 +29,34 @@ DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
 MULTIPLE = ("dtype", "seqlen", "head_dim", "implementation", "source", "run")
 _KEPT = "filters_kept"
+_OFFERED = "filters_offered"  # by name the choices of each filter that is drawn
 
 
 def sidebar() -> Filters:
     """Draw the filters and return the slice; at most six are visible, the rest fold away."""
     _restore()
+    st.session_state[_OFFERED] = {}
     with st.sidebar:
         gpus = ask(_gpus)
         if not gpus:
-            return _remember(Filters())
+            return current()
         gpu = _select("GPU", "gpu", gpus, gpus[0], help="The name the driver reports.")
         visible, more = st.container(), st.expander("More filters", icon=":material/tune:", key="more_filters")
         with more:
             scope = _scope(gpu)
         found = ask(_offered, **scope)
         with visible:
-            chosen = {
-                "mode": _one("Mode", "mode", found, MODES),
-                "dtype": _many("dtype", "dtype", found, DTYPES),
-                "seqlen": _many("seqlen", "seqlen", found),
-                "head_dim": _many("head_dim", "head_dim", found),
-                "baseline": _one(
-                    "Baseline", "baseline", found, BASELINES, help="Speedup is baseline over implementation."
-                ),
-            }
+            _one("Mode", "mode", found, MODES)
+            _many("dtype", "dtype", found, DTYPES)
+            _many("seqlen", "seqlen", found)
+            _many("head_dim", "head_dim", found)
+            _one("Baseline", "baseline", found, BASELINES, help="Speedup is baseline over implementation.")
         with more:
-            chosen |= _folded(found)
+            _folded(found)
         with st.container(horizontal=True):
             _presets(found)
             st.button("Reset filters", icon=":material/restart_alt:", on_click=_reset, key="reset_filters")
-    return _remember(Filters(**scope, **chosen))
+    return current()
 
 
 def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
@@ -74,8 +75,14 @@ def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
 
 
 def current() -> Filters:
-    """The slice that the sidebar chose in this run of the script."""
-    return st.session_state["filters"]
+    """The slice as the filters stand now, which is remembered for pages to come."""
+    values = {name: st.session_state.get(name) for name in st.session_state[_OFFERED]}
+    st.session_state[_KEPT] = values
+    chosen = values | {"shape": None if values.get("shape") == ALL_SHAPES else values.get("shape")}
+    for name in MULTIPLE:
+        picked = values.get(name) or ()
+        chosen[name] = tuple(c for c in st.session_state[_OFFERED].get(name, ()) if str(c) in picked)
+    return Filters(**chosen)
 
 
 def _scope(gpu: str) -> dict[str, str | None]:
@@ -102,16 +109,14 @@ def _offered(store: Store, **scope: str | None) -> Choices:
     return found | {"baseline": found.get("implementation", [])}
 
 
-def _folded(found: Choices) -> dict[str, object]:
-    timing = _one("Timing", "timing", found, TIMINGS, help="Kernel and eager times are never compared with each other.")
-    shape = _shape(found)
-    return {
-        "timing": timing,
-        "shape": None if shape == ALL_SHAPES else shape,
-        "implementation": _many("Implementations", "implementation", found),
-        "source": _many("Source", "source", found),
-        "run": _many("Run", "run", found),
-    }
+def _folded(found: Choices) -> None:
+    _one("Timing", "timing", found, TIMINGS, help="Kernel and eager times are never compared with each other.")
+    choices, default = _shapes(found)
+    help = "Batch and heads. With several in a cell, the cell shows their geometric mean."
+    _alone("Batch and heads", "shape", choices, default, help)
+    _many("Implementations", "implementation", found)
+    _many("Source", "source", found)
+    _many("Run", "run", found)
 
 
 def _presets(found: Choices) -> None:
@@ -138,12 +143,19 @@ def _take(offered: dict[str, dict[str, str | list[str]]]) -> None:
         st.session_state.update(kept | settings)
 
 
-def _one(label: str, name: str, found: Choices, order: tuple[str, ...] = (), help: str | None = None) -> str | None:
+def _one(label: str, name: str, found: Choices, order: tuple[str, ...] = (), help: str | None = None) -> None:
     choices = _choices(name, found, order)
-    return _select(label, name, choices, choices[0], help=help) if choices else None
+    if choices:
+        _alone(label, name, choices, choices[0], help)
 
 
-def _select(label: str, name: str, choices: list[str], default: str, help: str | None = None) -> str:
+def _alone(label: str, name: str, choices: list[str], default: str, help: str | None) -> None:
+    """A filter of one value on which no other depends, and which is therefore drawn again by itself."""
+    key = f"filter_{name}"
+    st.fragment(_select, key=key)(label, name, choices, default, help, on_change=body.again, args=(key,))
+
+
+def _select(label: str, name: str, choices: list[str], default: str, help: str | None = None, **reaction: Any) -> str:
     """A filter of exactly one value.
 
     The URL leaves out a widget's own default, so the widget is given another choice as its default: then the value is
@@ -153,21 +165,21 @@ def _select(label: str, name: str, choices: list[str], default: str, help: str |
     if name in st.session_state or value not in choices:
         value = st.session_state[name] = value if value in choices else default
     other = next((place for place, choice in enumerate(choices) if choice != value), 0)
-    return st.selectbox(label, choices, index=other, key=name, bind="query-params", help=help)
+    st.session_state[_OFFERED][name] = choices
+    return st.selectbox(label, choices, index=other, key=name, bind="query-params", help=help, **reaction)
 
 
-def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) -> tuple:
-    choices = _choices(name, found, order)
-    picked = st.multiselect(
-        label, [str(c) for c in choices], key=name, bind="query-params", placeholder="All", select_all=False
+def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) -> None:
+    choices = st.session_state[_OFFERED][name] = _choices(name, found, order)
+    st.multiselect(
+        label,
+        [str(choice) for choice in choices],
+        key=name,
+        bind="query-params",
+        placeholder="All",
+        select_all=False,
+        on_change=body.again,
     )
-    return tuple(choice for choice in choices if str(choice) in picked)
-
-
-def _shape(found: Choices) -> str | None:
-    choices, default = _shapes(found)
-    help = "Batch and heads. With several in a cell, the cell shows their geometric mean."
-    return _select("Batch and heads", "shape", choices, default, help=help)
 
 
 def _shapes(found: Choices) -> tuple[list[str], str]:
@@ -187,13 +199,6 @@ def _choices(name: str, found: Choices, order: tuple[str, ...]) -> list:
         return sorted(numbers, reverse=name == "run")
     rank = {choice: place for place, choice in enumerate(order)}
     return sorted(numbers, key=lambda choice: (not numbers[choice], rank.get(choice, len(rank))))
-
-
-def _remember(filters: Filters) -> Filters:
-    st.session_state["filters"] = filters
-    kept = {name: st.session_state[name] for name in SINGLE + MULTIPLE if name in st.session_state}
-    st.session_state[_KEPT] = kept
-    return filters
 
 
 def _restore() -> None:

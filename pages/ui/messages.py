@@ -38,9 +38,14 @@ def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, .
     st.info(text, icon=":material/filter_alt_off:")
     with st.container(horizontal=True):
         for name in [name for name in others if name != chosen.gpu][:_OFFERED]:
-            st.button(words.plain(name), key=f"offer_{name}", on_click=st.session_state.update, args=({"gpu": name},))
+            st.button(words.plain(name), key=f"offer_{name}", on_click=_take_gpu, args=(name,))
         st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
         st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
+
+
+def _take_gpu(name: str) -> None:
+    st.session_state["gpu"] = name
+    st.rerun()  # all of it: the other filters offer what this GPU has
 
 
 def slice_caption(

@@ -49,8 +49,11 @@ _WATCH = """() => {
       }, 400);
     };
     const watcher = new MutationObserver(look);
-    // A page may be through before its state can be seen; there what changed in it says so.
-    watcher.observe(document.querySelector('[data-testid=stMain]'), {childList: true, subtree: true});
+    // A page may be through before its state can be seen; there what changed in it says so, in maps of cells too.
+    const page = document.querySelector('[data-testid=stMain]');
+    const shadows = [...page.querySelectorAll('.stBidiComponent *')].map(one => one.shadowRoot).filter(Boolean);
+    for (const root of [page, ...shadows])
+      watcher.observe(root, {childList: true, subtree: true, characterData: true});
     watcher.observe(app, {attributes: true, attributeFilter: ['data-test-script-state']});
     for (const text of document.querySelectorAll('[data-testid=stText] *'))
       watcher.observe(text, {characterData: true, subtree: true, childList: true});
