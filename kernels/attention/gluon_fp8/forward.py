@@ -1,10 +1,10 @@
 """The warp-specialised forward on 8-bit queries, keys and values: a producer warpgroup and two consumers of 64 rows.
 
 While a consumer takes the exponentials of a block, the tensor cores add the weighted values of the block before it.
-Values come transposed and with the keys of every 32 in the order of the registers that hold the weights (quantising.py).
-Each 128 rows have a scale that is a power of two: a consumer multiplies the scores by those of its queries and of the
-key block, and keeps its output in units of the value block at hand, so that the next one multiplies it by a power of
-two.
+Values come transposed and with the keys of every 32 in the order of the registers that hold the weights
+(quantising.py). Each 128 rows have a scale that is a power of two: a consumer multiplies the scores by those of its
+queries and of the key block, and keeps its output in units of the value block at hand, so that the next one multiplies
+it by a power of two.
 """
 
 from triton.experimental import gluon
