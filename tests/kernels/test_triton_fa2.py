@@ -13,7 +13,9 @@ from results.records import attention_case
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 pytest.importorskip("triton")
-plan, split, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "split", "tuning"))
+plan, shapes, split, tuning = (
+    pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "shape", "split", "tuning")
+)
 
 ROOT = Path(__file__).parents[2]
 CUDA = torch.cuda.is_available()
@@ -85,6 +87,7 @@ def test_walks_cut_up_are_as_near_and_the_same_bits_every_time(problem, name, ba
     monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
     monkeypatch.setattr(tuning, "in_pieces", lambda *key: in_pieces)
     monkeypatch.setattr(split, "STEP", 32)
+    monkeypatch.setattr(split, "LONG", 0)
     monkeypatch.setattr(plan, "_PLANS", {})
     shape, causal, window_size = CUT_CASES[name]
     made = problem(shape, torch.float32, causal=causal, window_size=window_size)
@@ -107,6 +110,27 @@ def test_float32_in_pieces_is_as_near_the_oracle_as_naive(problem, case, backwar
     made = problem(shape, torch.float32, causal=causal, window_size=window_size)
     made.check(triton_fa2.attention)
     assert all(used.shape.precision == "pieces" for used in plan._PLANS.values())
+
+
+@pytest.mark.parametrize("backward", [["both"], ["dq", "dkdv"]], ids="-".join)
+@pytest.mark.parametrize("name", ["window and rows that see no key", "more keys than queries", "full, unequal lengths"])
+def test_a_walk_of_one_masked_loop_is_as_near_the_oracle_as_naive(problem, name, backward, monkeypatch):
+    rows = {kernel: [tuning.Tile(32, 32, 4, 2)] for kernel in ("forward", *backward)}
+    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
+    monkeypatch.setattr(shapes, "ONE_LOOP", 1 << 30)
+    monkeypatch.setattr(plan, "_PLANS", {})
+    sizes, causal, window_size = CASES[name]
+    problem(sizes, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
+    (used,) = plan._PLANS.values()
+    assert used.shape.constants["ONE_LOOP"]
+
+
+@pytest.mark.parametrize(("heads", "seqlen", "is_cut"), [(1, 16384, True), (16, 1024, False), (8, 1024, True)])
+def test_short_walks_of_many_heads_are_left_whole(heads, seqlen, is_cut, monkeypatch):
+    monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
+    monkeypatch.setattr(shapes, "INTERPRETED", True)
+    q = torch.empty(1, heads, seqlen, 64, dtype=torch.float16)
+    assert (shapes.Shape(q, q, True, 0, None, "ieee").forward_cut is not None) == is_cut
 
 
 def test_a_walk_is_cut_into_as_many_pieces_as_are_wanted_at_most():

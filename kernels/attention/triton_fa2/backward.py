@@ -10,7 +10,7 @@ same amount of work. No atomics: the gradients are the same bits on every run.
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import take_turn
+from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.dkdv import dkdv_kernel, dkdv_tile
 from kernels.attention.triton_fa2.dq import dq_kernel, dq_tile
 from kernels.attention.triton_fa2.forward import assign
@@ -47,7 +47,7 @@ def both_kernel(
     If SPLIT, what one piece of the query rows adds to dk and dv, and one piece of the keys to dq (split.py): under a
     causal mask, those are two for few programs.
     """
-    take_turn(CHAINED)
+    wait_for_turn(CHAINED)
     tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
     program = tl.program_id(0)
     mine = 0

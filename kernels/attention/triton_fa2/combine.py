@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import take_turn
+from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.dkdv import query_ranges
 from kernels.attention.triton_fa2.forward import key_ranges
 from kernels.attention.triton_fa2.softmax import store_logsumexp
@@ -41,7 +41,7 @@ def combine_outputs(
     CHAINED: tl.constexpr,
 ):  # fmt: skip
     """Output and logsumexp of BLOCK_M query rows from those of the pieces. BLOCK_M divides the forward's."""
-    take_turn(CHAINED)
+    wait_for_turn(CHAINED)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     head = tl.cast(tl.program_id(0) // tiles, tl.int64)
     start = (tl.program_id(0) % tiles) * BLOCK_M
@@ -96,7 +96,7 @@ def combine_gradients(
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SLOTS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """dq, dk or dv (by program) of BLOCK_M rows from fused.py's parts. BLOCK_M divides that kernel's tiles."""
-    take_turn(CHAINED)
+    wait_for_turn(CHAINED)
     which = tl.program_id(0) % 3
     tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
     head = tl.cast(tl.program_id(0) // 3 // tiles, tl.int64)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import take_turn
+from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.forward import assign, visible
 from kernels.attention.triton_fa2.prepare import add_product, load_factor, padded, products, store_rows
 from kernels.attention.triton_fa2.softmax import load_logsumexp, weights
@@ -142,7 +142,7 @@ def dkdv_kernel(
     ONE_LOOP: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of BLOCK_N keys of one key head, summed over the query heads that share it; heads are key heads."""
-    take_turn(CHAINED)
+    wait_for_turn(CHAINED)
     tiles = tl.cdiv(seqlen_k, BLOCK_N)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     num_kv_heads = num_heads // group

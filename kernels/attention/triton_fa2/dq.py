@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import take_turn
+from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
 from kernels.attention.triton_fa2.prepare import add_product, load_factor, load_rows, padded, products, store_rows
 from kernels.attention.triton_fa2.softmax import load_logsumexp, weights
@@ -97,7 +97,7 @@ def dq_kernel(
     ONE_LOOP: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """dq of BLOCK_M query rows, and their delta (in pieces: prepare.py's)."""
-    take_turn(CHAINED)
+    wait_for_turn(CHAINED)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     if HAS_RIGHT:

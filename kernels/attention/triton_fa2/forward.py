@@ -8,7 +8,7 @@ p - left <= j <= p + right. Causal is right = 0; without a mask on a side, that 
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import take_turn
+from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.prepare import add_product, load_factor, padded, products, store_rows
 from kernels.attention.triton_fa2.softmax import store_logsumexp
 from kernels.attention.triton_fa2.split import share
@@ -123,7 +123,7 @@ def forward_kernel(
     If ONE_LOOP, blocks of keys are all masked: half of the code, which a short call reads from memory. If SPLIT,
     over one piece of the keys, and out and lse are those pieces' (split.py).
     """
-    take_turn(CHAINED)
+    wait_for_turn(CHAINED)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     program = tl.program_id(0)
     mine = 0

@@ -8,7 +8,7 @@ The slots cost as much memory as seqlen_k / BLOCK_N copies of dq, so this is for
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import take_turn
+from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.dkdv import query_ranges
 from kernels.attention.triton_fa2.forward import visible
 from kernels.attention.triton_fa2.prepare import add_product, load_rows, padded, pinned, products, store_rows
@@ -70,7 +70,7 @@ def fused_kernel(
     CHAINED: tl.constexpr,
 ):  # fmt: skip
     """One piece of dk and dv of BLOCK_N keys, and the part of dq that they and the piece's rows make; needs group 1."""
-    take_turn(CHAINED)
+    wait_for_turn(CHAINED)
     mine = tl.program_id(0) % pieces
     tile = tl.program_id(0) // pieces // total_heads
     head = tl.cast(tl.program_id(0) // pieces % total_heads, tl.int64)

@@ -8,7 +8,7 @@ H200: 16 % of the FMA peak at best). Loaded from a (head_dim, seqlen) copy, it m
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import take_turn
+from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.pieces import PIECES, pieces_of, product_of_pieces, transposed
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)  # has no inline assembly
@@ -211,7 +211,7 @@ def prepare_kernel(
 
     The first programs_q programs do q and dout, the others k and v.
     """
-    take_turn(CHAINED)
+    wait_for_turn(CHAINED)
     program = tl.program_id(0)
     if program < programs_q:
         _lay_out(

@@ -6,14 +6,14 @@ import math
 
 import torch
 
-from kernels.attention.triton_fa2 import tuning
+from kernels.attention.triton_fa2 import split, tuning
 from kernels.attention.triton_fa2.launch import INTERPRETED
 from kernels.attention.triton_fa2.pieces import PIECES
 from kernels.attention.triton_fa2.split import Cut, cut
 
 LOG2_E = math.log2(math.e)
 CHAINING = ("sm_90", "sm_100")  # chips whose kernels start while the one before ends, see chain.py
-ONE_LOOP = 1024  # rows and keys up to which a walk is one masked loop, see forward.py
+ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
 
 
@@ -50,7 +50,7 @@ class Shape:
             "GROUPED": self.group > 1,
             "COPIED": self.precision == "ieee",
             "PRECISION": precision if self.precision == "half" else self.precision,
-            "ONE_LOOP": self.longest <= ONE_LOOP,
+            "ONE_LOOP": self._busy <= ONE_LOOP,
             "CHAINED": self.chip in CHAINING,
         }
         self.fused = self.group == 1 and bool(self.tiles("fused"))
@@ -67,8 +67,13 @@ class Shape:
     def _precision(self, dtype: torch.dtype, precision: str) -> str:
         if dtype.itemsize == 2:
             return "half"
-        rows = self.batch * self.num_heads * self.longest / self.multiprocessors
-        return "pieces" if precision == "ieee" and tuning.in_pieces(self.chip, self.block_d, rows) else precision
+        pieces = precision == "ieee" and tuning.in_pieces(self.chip, self.block_d, self._busy)
+        return "pieces" if pieces else precision
+
+    @property
+    def _busy(self) -> float:
+        """Rows or keys of all heads, of which there are more, that each multiprocessor has to do."""
+        return self.batch * self.num_heads * self.longest / self.multiprocessors
 
     def heads(self, table: str) -> int:
         """The heads whose tiles a table's kernel works on."""
@@ -88,6 +93,8 @@ class Shape:
         tile = self.tiles(table)[0]
         window = self.window(tile.block_m + tile.block_n)
         tiles = self.heads(table) * -(-self.rows(table) // (tile.block_n if table == "fused" else tile.block_m))
+        if tiles >= self.multiprocessors and walk < split.LONG:
+            return None
         halved = table != "both" and self.right == 0 and window >= walk  # by the mask, on average
         wanted = tile.programs * self.multiprocessors / max(1.0, tiles / 2 if halved else tiles)
         return cut(walk, min(walk, window), wanted)

@@ -15,6 +15,7 @@ import triton.language as tl
 
 STEP = 128  # a piece is a multiple of this, and so of every tile's rows and keys
 MOST = 32  # pieces
+LONG = 2048  # keys or rows; shorter walks are not cut where every multiprocessor has a tile
 
 
 class Cut(NamedTuple):
