@@ -25,20 +25,29 @@ Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class From:
-    """From how many query rows in all (batch x num_heads x seqlen_q) and keys on gluon_hopper is the faster one."""
+    """From how many query rows in all (batch x num_heads x seqlen_q) and keys on gluon_hopper is the faster one.
+
+    `alone`: the rows where they are one head's, for triton_fa2 cuts long walks into pieces (its split.py).
+    """
 
     rows: int
     keys: int
+    alone: int
 
 
-# (direction, head_dim up to): measured on an H200, kernels/attention/gluon_hopper/NOTES.md, step 5
+NEVER = 1 << 62
+
+# (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
+# one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context
 GLUON_HOPPER = {
-    ("forward", 64): From(rows=32768, keys=128),
-    ("forward", 128): From(rows=16384, keys=512),
-    ("forward", 256): From(rows=8192, keys=128),
-    ("backward", 64): From(rows=16384, keys=256),
-    ("backward", 128): From(rows=16384, keys=256),
-    ("backward", 256): From(rows=8192, keys=128),
+    ("forward", 32): From(rows=32768, keys=128, alone=NEVER),
+    ("forward", 64): From(rows=32768, keys=128, alone=65536),
+    ("forward", 128): From(rows=16384, keys=512, alone=32768),
+    ("forward", 256): From(rows=8192, keys=128, alone=8192),
+    ("backward", 32): From(rows=16384, keys=256, alone=NEVER),
+    ("backward", 64): From(rows=16384, keys=256, alone=16384),
+    ("backward", 128): From(rows=16384, keys=256, alone=16384),
+    ("backward", 256): From(rows=8192, keys=128, alone=8192),
 }
 
 
@@ -86,8 +95,9 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
     if q.device.type != "cuda" or _capability(q.device) != HOPPER or not _has_gluon():
         return "triton_fa2"
     least = next(entry for (way, size), entry in GLUON_HOPPER.items() if way == direction and q.shape[3] <= size)
-    rows = q.shape[0] * q.shape[1] * q.shape[2]
-    return "gluon_hopper" if rows >= least.rows and k.shape[2] >= least.keys else "triton_fa2"
+    heads = q.shape[0] * q.shape[1]
+    rows = least.alone if heads == 1 else least.rows
+    return "gluon_hopper" if heads * q.shape[2] >= rows and k.shape[2] >= least.keys else "triton_fa2"
 
 
 def _triton_fa2(*arguments: Any) -> tuple[Callable[..., Any], ...]:
