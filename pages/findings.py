@@ -21,7 +21,7 @@ if table.empty:
 weights = [weight for weight in findings.WEIGHTS if weight in set(table["weight"])]
 left, middle, right = st.columns([1, 2, 2])
 with left:
-    wanted = st.pills("Weight", weights, selection_mode="multi", key="weight", bind="query-params")
+    wanted = st.pills("Weight", weights, selection_mode="multi", key="weight", bind="query-params", wrap=True)
 with middle:
     places = st.multiselect(
         "Report or run", sorted(table["place"].unique()), key="place", bind="query-params", placeholder="All"

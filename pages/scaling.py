@@ -21,7 +21,7 @@ quantity = scaling.choose_quantity(table)
 if quantity == scaling.ROOFLINE:
     kept = "all shapes of the slice"
 else:
-    table, kept = scaling.one_shape(table)
+    table, kept = scaling.one_shape(table, chosen)
 scaling.headline(table)
 scaling.facets(table, quantity, chosen)
 scaling.caption(chosen, quantity, kept, table)

@@ -199,7 +199,10 @@ LINEAR = (
     "torch_sdpa_efficient",
     "flash_attn_2",
     "flash_attn_3_fp16",
+    "flash_attn_4",
+    "torch_flex",
     "gluon_hopper",
+    "gluon_fp8",
 )
 MEMORY_FORMULAS = {
     "matrix": {

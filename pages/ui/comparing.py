@@ -38,7 +38,7 @@ def headline(found: Comparison) -> None:
             timing = words.TIMING_WORDS.get(mean.timing or "as published", mean.timing)
             seen = f"; half of them could have shown a change of {mean.detectable:.1%}" if mean.detectable else ""
             st.markdown(
-                f"**{mean.speedup:.3f}×** in {timing}: geometric mean of {mean.compared} of {mean.tried} cells "
+                f"**{_fine(mean.speedup)}** in {timing}: geometric mean of {mean.compared} of {mean.tried} cells "
                 f"that either side has tried{seen}."
             )
     st.caption(
@@ -154,3 +154,8 @@ def means_table(means: tuple[Mean, ...]) -> None:
 
 def _said(value: object) -> str:
     return "not said" if value is None else str(value)
+
+
+def _fine(speedup: float) -> str:
+    """Three decimals where they tell two runs apart."""
+    return f"{speedup:.3f}×" if speedup < 2 else words.ratio(speedup)

@@ -50,7 +50,8 @@ def speedups(table: pd.DataFrame) -> go.Figure:
     figure.add_hrect(y0=1 / (1 + BAND), y1=1 + BAND, fillcolor=_NEUTRAL, opacity=0.2, line_width=0)
     figure.update_xaxes(type="log", title="latency of the first (ms)", **_ticks(table["first_ms"], _TENS))
     near = table["speedup"].between(0.6, 1.7).all()
-    figure.update_yaxes(type="log", title="speedup", **_ticks(table["speedup"], _FINE if near else _TWOS, "×"))
+    marks = _ticks(table["speedup"], _FINE if near else _TWOS, "×", also=1.0)
+    figure.update_yaxes(type="log", title="speedup", **marks)
     return _laid_out(figure)
 
 
@@ -81,11 +82,13 @@ def devices(table: pd.DataFrame, column: str, label: str) -> go.Figure:
     return _laid_out(figure)
 
 
-def _ticks(values: pd.Series, marks: list[float], unit: str = "") -> dict[str, list]:
-    """The marks from the last below the values to the first above them, and an axis over at least two of them."""
+def _ticks(values: pd.Series, marks: list[float], unit: str = "", also: float | None = None) -> dict[str, list]:
+    """The marks from the last below the values, and what else is in sight, to the first above them, and an axis over at
+    least two of them."""
     low, high = values.min(), values.max()
-    below = [place for place, mark in enumerate(marks) if mark < low] or [0]
-    above = [place for place, mark in enumerate(marks) if mark > high] or [len(marks) - 1]
+    lowest, highest = min(low, also or low), max(high, also or high)
+    below = [place for place, mark in enumerate(marks) if mark < lowest] or [0]
+    above = [place for place, mark in enumerate(marks) if mark > highest] or [len(marks) - 1]
     shown = marks[below[-1] : above[0] + 1]
     ticks = {"tickvals": shown, "ticktext": [f"{mark:g}{unit}" for mark in shown]}
     alone = {"range": [math.log10(shown[0]), math.log10(shown[-1])]} if low == high else {}

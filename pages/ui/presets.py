@@ -17,9 +17,12 @@ class Preset:
     dtype: str
     seqlens: tuple[int, int] = (1, 2**31)  # shortest and longest
     timing: str | None = None
+    shape: str | None = None  # how the name of batch and heads ends
 
 
 PRESETS = (
+    Preset("bf16 training, 16k tokens, hidden 2048", "fwd_bwd", "bfloat16", shape="hidden 2048"),
+    Preset("bf16 forward, 16k tokens, hidden 2048", "fwd", "bfloat16", shape="hidden 2048"),
     Preset("bf16 training, long context", "fwd_bwd", "bfloat16", (8192, 2**31)),
     Preset("bf16 training, short context", "fwd_bwd", "bfloat16", (1, 2048)),
     Preset("bf16 forward, long context", "fwd", "bfloat16", (8192, 2**31)),
@@ -40,6 +43,9 @@ def _settings(preset: Preset, choices: Choices) -> dict[str, str | list[str]] | 
     lengths = sorted(int(text) for text in there.get("seqlen", ()))
     seqlens = [str(length) for length in lengths if shortest <= length <= longest]
     wanted = {"mode": preset.mode, "dtype": preset.dtype} | ({"timing": preset.timing} if preset.timing else {})
+    if preset.shape:
+        shapes = [name for name in there.get("shape", ()) if name.endswith(preset.shape)]
+        wanted |= {"shape": shapes[0] if shapes else preset.shape}
     if not seqlens or any(value not in there.get(name, ()) for name, value in wanted.items()):
         return None
     return wanted | {"dtype": [preset.dtype], "seqlen": [] if len(seqlens) == len(lengths) else seqlens}

@@ -12,7 +12,13 @@ from pages.ui.data import ask_slowly, store
 from results.queries import Filters
 from results.recommend import advice, features, guide
 
-MARKS = {features.RAN: "✓", features.REFUSED: "✗ refused", features.FAILED: "✗ failed", features.NOT_TRIED: "not tried"}
+MARKS = {
+    features.RAN: "✓",
+    features.CHECKED: "✓ not timed",
+    features.REFUSED: "✗ refused",
+    features.FAILED: "✗ failed",
+    features.NOT_TRIED: "not tried",
+}
 
 
 def show(chosen: Filters) -> None:
@@ -114,7 +120,10 @@ def _features(chosen: Filters) -> None:
         height=38 + 35 * len(wide),
         column_config={"feature": st.column_config.TextColumn("feature", pinned=True, width=180)},
     )
-    st.caption("✓ and how many latencies there are; ✗ every try was refused or failed; seen on this GPU, not declared.")
+    st.caption(
+        "✓ and how many latencies there are, or that only errors were taken; ✗ every try was refused or failed; seen "
+        "on this GPU, not declared."
+    )
     why = table[table["seen"].isin([features.REFUSED, features.FAILED])][["implementation", "feature", "seen", "why"]]
     if len(why):
         with st.expander("Why not", icon=":material/block:"):

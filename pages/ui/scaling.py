@@ -37,13 +37,13 @@ def choose_quantity(table: pd.DataFrame) -> str:
     )
 
 
-def one_shape(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The rows of one head_dim and one batch and head count, and that choice in words."""
+def one_shape(table: pd.DataFrame, chosen: Filters) -> tuple[pd.DataFrame, str]:
+    """The rows of one head_dim and one batch and head count, and of that choice what the filters do not say."""
     table, head_dim = _one_of(
         table.assign(width=table["head_dim"].map(words.size)), "width", "scaling_head_dim", "head_dim"
     )
     table, shape = _one_of(table, "shape", "scaling_shape", "Batch and heads")
-    return table, f"head_dim {head_dim} · {shape}"
+    return table, f"head_dim {head_dim}" + (f" · {shape}" if chosen.shape is None else "")
 
 
 def headline(table: pd.DataFrame) -> None:

@@ -115,6 +115,7 @@ def what(measurement: Measurement, *, mode: bool = True) -> str:
         f"seqlen {case.seqlen_q}" if case.seqlen_q else None,
         f"head_dim {case.head_dim}" if case.head_dim else None,
         case.dtype,
+        measurement.timing,
     )
     words = ", ".join(word for word in shape if word)
     return " ".join(word for word in (measurement.implementation, measurement.mode if mode else None) if word) + (

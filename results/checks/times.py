@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from results.checks.finding import Numbers, ms, printed_range, what
-from results.records import Measurement
+from results.derive import attention_flops
+from results.records import Measurement, case_to_json
 from results.verdicts import Judgement, Verdict, judge, relative_half_interval, sampled_in_rounds
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
@@ -14,7 +15,7 @@ Found = Iterator[tuple[Sequence[Measurement], str]]
 RATIO = (1.0, 6.0)  # backward over forward; by operations it is 2.5
 SUM = (0.8, 1.25)  # both together over the sum of the two
 FLAT = 1.25  # slowest over fastest of times that should have grown
-STRETCH = 4  # times the seqlen: 16 times the work
+STRETCH = 4  # times the seqlen: 16 times the work, with a window 4 times
 NOISE = 0.10  # standard deviation over mean
 UNCERTAIN = 0.05  # half the 95 % interval over the median
 
@@ -77,7 +78,7 @@ def backward_over_forward(numbers: Numbers) -> Found:
 
 
 def flat_over_seqlen(numbers: Numbers) -> Found:
-    """Time stays while the work grows 16 times: launches and fixed costs set it."""
+    """Time stays while the sequence, and the work with it, grows: launches and fixed costs set it."""
     series: dict[tuple, list[Measurement]] = {}
     for m in numbers.of("latency_ms"):
         if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k:
@@ -89,7 +90,7 @@ def flat_over_seqlen(numbers: Numbers) -> Found:
         if flat:
             low, high = min(m.value for m in flat), max(m.value for m in flat)
             first, last = flat[0], flat[-1]
-            growth = (last.case.seqlen_q / first.case.seqlen_q) ** 2
+            growth = _work(last) / _work(first)
             yield (
                 flat,
                 f"{what(first)} takes {low:.4g} to {high:.4g} ms from this seqlen to {last.case.seqlen_q}, "
@@ -128,6 +129,11 @@ def noisy(numbers: Numbers) -> Found:
                 (m,),
                 f"{what(m)} takes {ms(m)} with a standard deviation of {m.std:g} ms, {m.std / m.value:.0%} of it.",
             )
+
+
+def _work(m: Measurement) -> float:
+    """Operations, or what stands for them where the case leaves something open."""
+    return attention_flops(case_to_json(m.case), "fwd") or float(m.case.seqlen_q) ** 2
 
 
 def _longest_flat(rows: Sequence[Measurement]) -> Sequence[Measurement]:

@@ -6,6 +6,7 @@ the slowest that ran. So nobody leads because it was spared its hard shapes.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,7 @@ class UseCase:
     mode: str
     timing: str = "kernel"
     mask: str = "causal"
+    window: bool = False  # whatever its size; otherwise none
     dtypes: tuple[str, ...] = ("bfloat16", "float16")
     shortest: int = 1
     longest: int = 1 << 30
@@ -70,6 +72,22 @@ USE_CASES = (
         "fwd",
         mask="full",
         shortest=512,
+        heads=MANY,
+        head_dim=64,
+    ),
+    UseCase(
+        "Training with a window",
+        "fwd_bwd, causal with a sliding window of any size, 8 heads and more, head_dim from 64",
+        "fwd_bwd",
+        window=True,
+        heads=MANY,
+        head_dim=64,
+    ),
+    UseCase(
+        "Prompts with a window",
+        "fwd, causal with a sliding window of any size, 8 heads and more, head_dim from 64",
+        "fwd",
+        window=True,
         heads=MANY,
         head_dim=64,
     ),
@@ -118,25 +136,34 @@ def advise(store: Store, filters: Filters) -> list[Advice]:
     """One advice for each use case that the GPU has shapes of; `filters` gives GPU, baseline, sources and runs."""
     found = []
     there = set(queries.options(store, "timing", gpu=str(filters.gpu), workload="attention")["choice"])
-    for mode, kind, mask in dict.fromkeys((case.mode, case.timing, case.mask) for case in USE_CASES):
+    masks = queries.options(store, "mask", gpu=str(filters.gpu), workload="attention")["choice"].tolist()
+    for mode, kind, mask, window in dict.fromkeys(_scope(case) for case in USE_CASES):
         timing = kind if kind in there or kind != "kernel" else AS_PUBLISHED  # a source that does not say how it timed
-        scope = Filters(
-            gpu=filters.gpu,
-            workload="attention",
-            mask=mask,
-            mode=mode,
-            timing=timing,
-            baseline=filters.baseline,
-            source=filters.source,
-            run=filters.run,
-        )
-        field = races(store, scope)
+        scopes = [
+            Filters(
+                gpu=filters.gpu,
+                workload="attention",
+                mask=name,
+                mode=mode,
+                timing=timing,
+                baseline=filters.baseline,
+                source=filters.source,
+                run=filters.run,
+            )
+            for name in ([name for name in masks if name.startswith(f"{mask} window ")] if window else [mask])
+        ]
+        field = [race for scope in scopes for race in races(store, scope)]
         for case in USE_CASES:
-            if (case.mode, case.timing, case.mask) == (mode, kind, mask):
+            if _scope(case) == (mode, kind, mask, window):
                 own = [race for race in field if case.holds(race)]
-                found.append(_advice(case, own, _reductions(store, scope, case), filters.baseline))
+                found.append(_advice(case, own, _reductions(store, scopes, case), filters.baseline))
     order = [case.name for case in USE_CASES]
     return sorted((advice for advice in found if advice), key=lambda advice: order.index(advice.use_case))
+
+
+def _scope(case: UseCase) -> tuple[str, str, str, bool]:
+    """What the use cases of one look at the store have in common."""
+    return case.mode, case.timing, case.mask, case.window
 
 
 def _advice(case: UseCase, field: Sequence[Race], reductions: dict[str, float], baseline: str | None) -> Advice | None:
@@ -179,8 +206,12 @@ def _least(behind: dict[str, list[float]]) -> str:
     return min(behind, key=lambda name: (geometric_mean(behind[name]), name))
 
 
-def _reductions(store: Store, scope: Filters, case: UseCase) -> dict[str, float]:
+def _reductions(store: Store, scopes: Sequence[Filters], case: UseCase) -> dict[str, float]:
     """By implementation: how many times less peak memory than the baseline, as a geometric mean over the use case."""
-    table = queries.memory(store, replace(scope, dtype=case.dtypes), "peak_memory_mb")
-    table = table[table["seqlen"].between(case.shortest, case.longest) & table["reduction"].notna()]
-    return {name: geometric_mean(rows["reduction"]) for name, rows in table.groupby("implementation")}
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for scope in scopes:
+        table = queries.memory(store, replace(scope, dtype=case.dtypes), "peak_memory_mb")
+        table = table[table["seqlen"].between(case.shortest, case.longest) & table["reduction"].notna()]
+        for name, rows in table.groupby("implementation"):
+            found[name] += rows["reduction"].tolist()
+    return {name: geometric_mean(reductions) for name, reductions in found.items()}

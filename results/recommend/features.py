@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from results.derive import memory_kind
+from results.precision import FP8, FP8_SQL
 from results.slices import Filters
 from results.slices import where as filtered
 from results.store import Store
@@ -14,7 +15,7 @@ FEATURES = {
     "bfloat16": "dtype = 'bfloat16'",
     "float16": "dtype = 'float16'",
     "float32": "dtype = 'float32'",
-    "FP8": "dtype = 'float8_e4m3fn'",
+    "FP8 products": f"(dtype = '{FP8}' OR {FP8_SQL})",
     "backward": "mode IN ('bwd', 'fwd_bwd', 'train')",
     "causal mask": "causal",
     "full mask": "NOT causal",
@@ -24,30 +25,33 @@ FEATURES = {
     "seqlen from 16k on": "seqlen_q >= 16384",
     "seqlen from 64k on": "seqlen_q >= 65536",
 }
-RAN, REFUSED, FAILED, NOT_TRIED = "ran", "refused", "failed", "not tried"
+RAN, CHECKED, REFUSED, FAILED, NOT_TRIED = "ran", "checked", "refused", "failed", "not tried"
 
 
 def features(store: Store, filters: Filters) -> pd.DataFrame:
-    """A row a feature and implementation: `seen` (ran, refused, failed or not tried), `numbers`, `why`.
+    """A row a feature and implementation: `seen` (ran, checked, refused, failed or not tried), `numbers`, `why`.
 
-    Refused is: every try ended as unsupported; failed: every try ended without a number for another reason.
+    Checked is: its errors were taken, but no time. Refused is: every try ended as unsupported; failed: every try ended
+    without a number for another reason.
     """
     condition, params = filtered(Filters(gpu=filters.gpu, source=filters.source, run=filters.run))
     parts = [
         f"""SELECT {at} AS place, '{name}' AS feature, implementation,
-                   count(*) FILTER (status = 'ok' AND {has}) AS numbers, count(*) FILTER ({has}) AS tried,
+                   count(*) FILTER (status = 'ok' AND timed AND {has}) AS numbers,
+                   count(*) FILTER (status = 'ok' AND NOT timed AND {has}) AS errors, count(*) FILTER ({has}) AS tried,
                    count(*) FILTER (status = 'unsupported' AND {has}) AS refused,
                    any_value(note ORDER BY status = 'unsupported' DESC) FILTER (status <> 'ok' AND {has}) AS why
-            FROM latencies GROUP BY implementation"""
+            FROM tries GROUP BY implementation"""
         for at, (name, has) in enumerate(FEATURES.items())
     ]
     table = store.query(
-        f"""WITH latencies AS (
-                SELECT * FROM results WHERE metric = 'latency_ms' AND status <> 'skipped' AND {condition})
+        f"""WITH tries AS (
+                SELECT *, metric = 'latency_ms' AS timed FROM results
+                WHERE (metric = 'latency_ms' OR starts_with(metric, 'error_')) AND status <> 'skipped' AND {condition})
             {" UNION ALL ".join(parts)} ORDER BY place, implementation""",
         params,
     )
-    return table.assign(seen=[_seen(row) for row in table.to_dict("records")]).drop(columns=["place"])
+    return table.assign(seen=[_seen(row) for row in table.to_dict("records")]).drop(columns=["place", "errors"])
 
 
 def memory_growth(implementation: str) -> str:
@@ -60,4 +64,6 @@ def _seen(row: dict) -> str:
         return RAN
     if not row["tried"]:
         return NOT_TRIED
+    if row["errors"]:
+        return CHECKED
     return REFUSED if row["refused"] == row["tried"] else FAILED

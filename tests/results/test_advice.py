@@ -117,5 +117,39 @@ def test_the_guide_holds_the_advice_and_every_feature_with_its_numbers(store):
     }
     rows = {row[0]: dict(zip(seen.header, row, strict=True)) for row in seen.rows}
     assert rows["backward"]["torch_naive"] == "2"
-    assert rows["FP8"]["mine"] == "not tried"
+    assert rows["FP8 products"]["mine"] == "not tried"
     assert rows["memory grows"]["torch_naive"] == "with seqlen squared"
+
+
+def with_more(tmp_path, rows) -> Filters:
+    """The same GPU with another run."""
+    RunFolder.create(tmp_path, Run("more", "local", gpu_name="A GPU"), rows)
+    return SLICE
+
+
+def number(name: str, metric: str, value: float | None, **of) -> Measurement:
+    fields = {"batch": 1, "num_heads": 32, "num_kv_heads": 8, "seqlen": 4096, "head_dim": 128, "causal": True}
+    case = attention_case(**fields | {"dtype": "bfloat16"} | of)
+    timing = "kernel" if metric == "latency_ms" else None
+    return Measurement("more", case, name, metric, Status.OK, mode="fwd", timing=timing, value=value)
+
+
+def test_windows_of_any_size_are_use_cases_of_their_own(store, tmp_path):
+    times = {"torch_naive": 8.0, "torch_flex": 2.0, "mine": 1.0}
+    rows = [number(name, "latency_ms", ms, window_size=size) for name, ms in times.items() for size in (1024, 4000)]
+    scope = with_more(tmp_path, rows)
+    store.refresh()
+    found = {one.use_case: one for one in advice.advise(store, scope)}
+    assert set(found) == {"Training", "Prompts with a window"}
+    window = found["Prompts with a window"]
+    assert (window.implementation, window.cases, window.speedup) == ("mine", 2, pytest.approx(8.0))
+
+
+def test_what_was_only_checked_is_said_to_be_not_timed_and_fp8_products_are_a_feature(store, tmp_path):
+    rows = [number("mine", "error_out", 1e-3, dtype="float16"), number("gluon_fp8", "latency_ms", 1.0)]
+    scope = with_more(tmp_path, rows)
+    store.refresh()
+    table = features.features(store, scope).set_index(["feature", "implementation"])
+    assert table.loc[("float16", "mine"), ["seen", "numbers"]].tolist() == ["checked", 0]
+    assert table.loc[("FP8 products", "gluon_fp8"), "seen"] == "ran"
+    assert table.loc[("FP8 products", "mine"), "seen"] == "not tried"
