@@ -1,0 +1,89 @@
+"""Compile a kernel for Hopper with no GPU, and read what ptxas says of it. Needs only Triton's wheel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.compiler import compile as triton_compile
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonASTSource
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.runtime.jit import create_function_from_signature
+
+_BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+_TYPES = {"fp8e4nv": gl.float8e4nv, "bf16": gl.bfloat16}
+_BYTES = {"fp8e4nv": 1, "bf16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a block of a compiled kernel needs."""
+
+    shared_bytes: int
+    spilled_bytes: int  # stored to a thread's stack
+    warnings: tuple[str, ...]  # asynchronous products that ptxas serialised (C75xx)
+
+
+def compiled_needs(kernel: Any, arguments: list[Any], num_warps: int = 4) -> Needs:
+    """Of a Gluon or Triton kernel for sm_90a; `arguments` are numbers, constants, pointers and descriptors."""
+    target = GPUTarget("cuda", 90, 32)
+    backend = make_backend(target)
+    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
+    options = {"num_warps": num_warps, "enable_fp_fusion": True, "debug": False}
+    bound, specialization, parsed = binder(*arguments, **options)
+    parsed, signature, constants, attributes = kernel._pack_args(backend, dict(options), bound, specialization, parsed)
+    source = (GluonASTSource if kernel.is_gluon() else ASTSource)(kernel, signature, constants, attributes)
+    compiled = triton_compile(source, target=target, options=parsed.__dict__)
+    log = _assemble(compiled.asm["ptx"])
+    spilled = int(re.search(r"(\d+) bytes spill stores", log)[1])
+    return Needs(compiled.metadata.shared, spilled, tuple(re.findall(r"\(C75\d\d\)[^\n]*", log)))
+
+
+def _assemble(ptx: str) -> str:
+    """What ptxas says of it, run as Triton runs it."""
+    recent = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ptx"
+        path.write_text(ptx)
+        command = [_BINARIES / ("ptxas-blackwell" if recent else "ptxas"), "-v", "--gpu-name=sm_90a", path]
+        command += ["-o", f"{path}.cubin", *(["--regAllocOptLevel=2"] if recent else [])]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+
+class Pointer:
+    """Stands in for a tensor: an aligned address of some dtype, by Triton's short name."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = _Dtype(dtype)
+
+    def data_ptr(self) -> int:
+        """Aligned."""
+        return 0
+
+
+class _Dtype(str):
+    """Stands in for a torch dtype."""
+
+    is_floating_point = True
+
+    @property
+    def itemsize(self) -> int:
+        return _BYTES[self]
+
+
+def descriptor(dtype: str, block: list[int]) -> TensorDescriptor:
+    """Of tiles of a large tensor: those of four dimensions swizzled, those of fewer plain."""
+    if len(block) == 4:
+        layout = gl.NVMMASharedLayout.get_default_for(block, _TYPES[dtype])
+    else:
+        layout = gl.NVMMASharedLayout(0, 32, len(block))
+    shape = [4096] * len(block)
+    return TensorDescriptor(Pointer(dtype), shape, [4096] * (len(block) - 1) + [1], block, layout)
