@@ -7,7 +7,10 @@ from triton.experimental.gluon import language as gl
 @gluon.jit
 def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr,
             WINDOW: gl.constexpr):  # fmt: skip
-    """Key blocks [low, high) that the query tile sees; those in [left, right) need no mask."""
+    """Key blocks [low, high) that the query tile sees; those in [left, right) need no mask.
+
+    Causal, every row sees a key at or right of block `right`: where the unmasked blocks begin, all have a maximum.
+    """
     first = m * TILE + seqlen_k - seqlen_q  # the key at the diagonal of the first row
     last = first + TILE - 1
     low = gl.to_tensor(0)
@@ -15,10 +18,10 @@ def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.co
     right = seqlen_k // BLOCK_N
     if CAUSAL:
         high = gl.minimum(high, gl.cdiv(gl.maximum(last + 1, 0), BLOCK_N))
-        right = gl.minimum(right, gl.maximum(first + 1, 0) // BLOCK_N)
+        right = gl.minimum(right, gl.maximum(first, 0) // BLOCK_N)
     elif WINDOW:
         high = gl.minimum(high, gl.cdiv(gl.maximum(last + window, 0), BLOCK_N))
-        right = gl.minimum(right, gl.maximum(first + window, 0) // BLOCK_N)
+        right = gl.minimum(right, gl.maximum(first + window - 1, 0) // BLOCK_N)
     left = low
     if WINDOW:
         low = gl.maximum(first - window + 1, 0) // BLOCK_N
@@ -84,11 +87,22 @@ def _is_low_bit(rows, columns, x):
 
 @gluon.jit
 def hide_queries(x, diagonal, key, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
-    """The same for keys down and queries across, with zeros."""
+    """The same for keys down and queries across, with zeros; rows beyond the end need no look, they weigh nothing."""
     layout: gl.constexpr = x.type.layout
     keys = key + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
-    rows = diagonal + gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
-    return gl.where(_visible(rows, keys, seqlen_k, window, CAUSAL, WINDOW), x, 0.0)
+    columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
+    # A thread's columns are 8 g + 2 lane + (0 or 1): comparing 8 g + (0 or 1), known when compiling, with one number of
+    # its row takes half the instructions.
+    own = columns & ~6
+    first = keys - diagonal - (columns & 6)
+    keep = own >= first
+    if not CAUSAL:
+        keep = gl.broadcast(keys < seqlen_k, keep)[0]
+    if WINDOW:
+        keep = keep & (own < first + window)
+        if not CAUSAL:
+            keep = keep & (own > first - window)
+    return gl.where(keep, x, 0.0)
 
 
 @gluon.jit
