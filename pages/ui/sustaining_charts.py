@@ -31,7 +31,7 @@ def traces(slices: pd.DataFrame, cells: pd.DataFrame) -> go.Figure:
                     y=rows[name],
                     name=trace,
                     legendgroup=trace,
-                    showlegend=place == 1,
+                    showlegend=place == 1 and slices["trace"].nunique() > 1,  # one is named above the chart
                     mode="lines+markers",
                     line={"color": colour, "width": 1.5},
                     marker={"symbol": SYMBOLS[at % len(SYMBOLS)], "size": 4, "color": colour},
