@@ -1,4 +1,4 @@
-"""The warp-specialised forward: one producer warpgroup feeds two or four consumers of 64 query rows each.
+"""The warp-specialised forward: one producer warpgroup feeds two to four consumers of 64 query rows each.
 
 The structure is FlashAttention-3's (arXiv 2407.08608): persistent programs, two consumers take turns on the tensor
 cores, and the product with the keys of one block runs while the softmax of the block before it is computed. Key
@@ -15,110 +15,21 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.gluon_hopper.blocks import block, first_scores, pass_on, pass_values_and_next_keys
 from kernels.attention.gluon_hopper.loading import load_tiles
 from kernels.attention.gluon_hopper.masks import hide_keys
 from kernels.attention.gluon_hopper.order import rounds, work
 from kernels.attention.gluon_hopper.output import store_rows
-from kernels.attention.gluon_hopper.shim import (
-    hold_before_wait,
-    rescale,
-    tma_store,
-    turn_give,
-    turn_wait,
-)
-from kernels.attention.gluon_hopper.softmax import first_softmax, softmax
-
-
-@gluon.jit
-def _first_scores(consumer: gl.constexpr, turn, turns, count, memory, ROWS: gl.constexpr, BLOCK_N: gl.constexpr,
-                  HEAD_DIM: gl.constexpr, Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr,
-                  WAIT: gl.constexpr):  # fmt: skip
-    """Begin a tile's product with its first keys; beyond the last tile, one that nobody reads."""
-    q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
-    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
-    slot = count % KV_SLOTS
-    q_slot = consumer * Q_SLOTS + turn % Q_SLOTS
-    if WAIT:  # noqa: SIM102 - decided at compile time
-        if turn < turns:
-            mbarrier.wait(q_full.index(q_slot), (turn // Q_SLOTS) & 1)
-            mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
-    k_t = k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
-    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
-    return warpgroup_mma(q_s.index(q_slot).reshape([ROWS, HEAD_DIM]), k_t, zero, use_acc=False, is_async=True)
-
-
-@gluon.jit
-def _block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k, window,
-           scale, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, KV_SLOTS: gl.constexpr,
-           CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr, MASKED: gl.constexpr,
-           DIRECT: gl.constexpr):  # fmt: skip
-    """Scores of key block j while the weights of the block before it meet their values."""
-    q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
-    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
-    out_layout: gl.constexpr = out.type.layout
-    p_layout: gl.constexpr = p.type.layout
-    dtype: gl.constexpr = p.dtype
-    last = count % KV_SLOTS
-    last_phase = (count // KV_SLOTS) & 1
-    count += 1
-    slot = count % KV_SLOTS
-    mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
-    if TURNS:
-        turn_wait(consumer)
-    k_t = k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
-    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
-    s_token = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
-    mbarrier.wait(v_full.index(last), last_phase)
-    out_token = warpgroup_mma(p, v_s.index(last).reshape([BLOCK_N, HEAD_DIM]), out, is_async=True)
-    if TURNS:
-        turn_give(1 - consumer)
-    s = warpgroup_mma_wait(1, deps=(s_token,))
-    mbarrier.arrive(k_empty.index(slot), count=1)
-    if DIRECT:  # noqa: SIM102 - decided at compile time
-        if j == low:  # the last product of these queries
-            mbarrier.arrive(q_done, count=1)
-    if MASKED:
-        s = hide_keys(s, -float("inf"), j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
-    p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
-    l_i = hold_before_wait(l_i)
-    out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
-    mbarrier.arrive(v_empty.index(last), count=1)
-    out = rescale(out, gl.convert_layout(alpha, gl.SliceLayout(1, out_layout))[:, None])
-    return count, p_new, out, m_i, l_i
-
-
-@gluon.jit
-def _pass_on(count, memory, KV_SLOTS: gl.constexpr):
-    """Hand back a block of keys and values without having used it."""
-    q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
-    slot = count % KV_SLOTS
-    phase = (count // KV_SLOTS) & 1
-    mbarrier.wait(k_full.index(slot), phase)
-    mbarrier.arrive(k_empty.index(slot), count=1)
-    mbarrier.wait(v_full.index(slot), phase)
-    mbarrier.arrive(v_empty.index(slot), count=1)
-    return count + 1
-
-
-@gluon.jit
-def _pass_values_and_next_keys(count, memory, KV_SLOTS: gl.constexpr):
-    """Hand back the values of a block whose keys have been handed back, and the keys of the next block."""
-    q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
-    slot = count % KV_SLOTS
-    mbarrier.wait(v_full.index(slot), (count // KV_SLOTS) & 1)
-    mbarrier.arrive(v_empty.index(slot), count=1)
-    count += 1
-    slot = count % KV_SLOTS
-    mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
-    mbarrier.arrive(k_empty.index(slot), count=1)
-    return count
+from kernels.attention.gluon_hopper.shim import opaque_zero, tma_store, turn_give, turn_wait
+from kernels.attention.gluon_hopper.softmax import first_softmax
 
 
 @gluon.jit
 def _consumer(consumer: gl.constexpr, target, lse, memory, sizes, scale,
               ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
               Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
-              TURNS: gl.constexpr, MASKED: gl.constexpr, DIRECT: gl.constexpr):  # fmt: skip
+              TURNS: gl.constexpr, MASKED: gl.constexpr, DIRECT: gl.constexpr, HOLD: gl.constexpr,
+              BY_LANE: gl.constexpr):  # fmt: skip
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
     dtype: gl.constexpr = q_s.dtype
@@ -133,10 +44,10 @@ def _consumer(consumer: gl.constexpr, target, lse, memory, sizes, scale,
         consumer, 0, sizes, ROWS, BLOCK_N, CONSUMERS, CAUSAL, WINDOW, TURNS)  # fmt: skip
     count = 0
     for _i in range(skipped):
-        count = _pass_on(count, memory, KV_SLOTS)
+        count = pass_on(count, memory, KV_SLOTS)
     if TURNS:
         turn_wait(consumer)
-    s_token = _first_scores(consumer, 0, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS, True)
+    s_token = first_scores(consumer, 0, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS, True)
     if TURNS:
         turn_give(1 - consumer)
     s = warpgroup_mma_wait(0, deps=(s_token,))
@@ -163,24 +74,28 @@ def _consumer(consumer: gl.constexpr, target, lse, memory, sizes, scale,
         if not TURNS:  # noqa: SIM102
             if row >= seqlen_q:  # rows beyond the end: the blocks are the other consumers'
                 for _i in range(low, high - 1):
-                    count = _pass_values_and_next_keys(count, memory, KV_SLOTS)
+                    count = pass_values_and_next_keys(count, memory, KV_SLOTS)
                 low, left, right, high = low, low, low, low + 1
         if CAUSAL or WINDOW:
+            # indexed anew, as ptxas of triton 3.6 else leaves descriptors that both loops need to a loop of no turns
             for i in range(right, high - 1):
-                count, p, out, m_i, l_i = _block(
-                    consumer, high - 2 - (i - right), low, count, q, q_done, p, out, m_i, l_i, memory, diagonal,
+                q_seen = q_s.index(q_slot + opaque_zero()).reshape([ROWS, HEAD_DIM])
+                count, p, out, m_i, l_i = block(
+                    consumer, high - 2 - (i - right), low, count, q_seen, q_done, p, out, m_i, l_i, memory, diagonal,
                     seqlen_k, window, scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True,
-                    DIRECT)  # fmt: skip
+                    DIRECT, HOLD, BY_LANE)  # fmt: skip
         for i in range(left, right):
-            count, p, out, m_i, l_i = _block(
+            count, p, out, m_i, l_i = block(
                 consumer, right - 1 - (i - left), low, count, q, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k,
-                window, scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, False, DIRECT)  # fmt: skip
+                window, scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, False, DIRECT,
+                HOLD, BY_LANE)  # fmt: skip
         if WINDOW:
             for i in range(low, left):
-                count, p, out, m_i, l_i = _block(
-                    consumer, left - 1 - (i - low), low, count, q, q_done, p, out, m_i, l_i, memory, diagonal,
+                q_seen = q_s.index(q_slot + opaque_zero()).reshape([ROWS, HEAD_DIM])
+                count, p, out, m_i, l_i = block(
+                    consumer, left - 1 - (i - low), low, count, q_seen, q_done, p, out, m_i, l_i, memory, diagonal,
                     seqlen_k, window, scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, WINDOW, TURNS, True,
-                    DIRECT)  # fmt: skip
+                    DIRECT, HOLD, BY_LANE)  # fmt: skip
         slot = count % KV_SLOTS
         mbarrier.wait(v_full.index(slot), (count // KV_SLOTS) & 1)
         count += 1
@@ -202,14 +117,15 @@ def _consumer(consumer: gl.constexpr, target, lse, memory, sizes, scale,
             if not TURNS:  # noqa: SIM102
                 if turn + 1 < turns:
                     for _i in range(skipped):
-                        count = _pass_on(count, memory, KV_SLOTS)
-            s_token = _first_scores(
+                        count = pass_on(count, memory, KV_SLOTS)
+            s_token = first_scores(
                 consumer, turn + 1, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS,
                 not TURNS or Q_SLOTS == 1)  # fmt: skip
         if TURNS:
             turn_give(1 - consumer)
         rows = this_row + gl.arange(0, ROWS, row_layout)
         l_i = gl.convert_layout(gl.sum(l_i, 1), row_layout)
+        m_i = gl.convert_layout(gl.max(m_i, 1), row_layout)
         log_sum = gl.where(l_i == 0.0, float("inf"), m_i + gl.log2(l_i))  # +inf: no key was seen, no weight later
         gl.store(lse + this_head.to(gl.int64) * seqlen_q + rows, log_sum, mask=rows < seqlen_q)
         inverse = 1.0 / gl.where(l_i == 0.0, 1.0, l_i)
@@ -233,8 +149,8 @@ def _consumer(consumer: gl.constexpr, target, lse, memory, sizes, scale,
             if not TURNS:  # noqa: SIM102
                 if turn + 1 < turns:
                     for _i in range(skipped):
-                        count = _pass_on(count, memory, KV_SLOTS)
-            s_token = _first_scores(
+                        count = pass_on(count, memory, KV_SLOTS)
+            s_token = first_scores(
                 consumer, turn + 1, turns, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS, KV_SLOTS,
                 not TURNS or Q_SLOTS == 1)  # fmt: skip
         s = warpgroup_mma_wait(0, deps=(s_token,))
@@ -249,7 +165,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, n_tiles, n_m, num_heads, n_
                    ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
                    Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
                    TURNS: gl.constexpr, MASKED: gl.constexpr, REGISTERS: gl.constexpr,
-                   DIRECT: gl.constexpr):  # fmt: skip
+                   DIRECT: gl.constexpr, HOLD: gl.constexpr, BY_LANE: gl.constexpr):  # fmt: skip
     """Attention of all query tiles; `scale` is softmax_scale x log2(e), `n_heads` batch x num_heads.
 
     `out` is a descriptor, or with `DIRECT` an address; `out_b`, `out_h` and `out_m` are its strides in eights.
@@ -282,20 +198,31 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, n_tiles, n_m, num_heads, n_
             (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
                          WINDOW, TURNS)),
             (_consumer, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE)),
             (_consumer, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE)),
         ], [4, 4], [REGISTERS, REGISTERS])  # fmt: skip
+    elif CONSUMERS == 3:
+        gl.warp_specialize([
+            (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
+                         WINDOW, TURNS)),
+            (_consumer, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE)),
+            (_consumer, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE)),
+            (_consumer, (2, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE)),
+        ], [4, 4, 4], [REGISTERS, REGISTERS, REGISTERS])  # fmt: skip
     else:
         gl.warp_specialize([
             (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
                          WINDOW, TURNS)),
             (_consumer, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE)),
             (_consumer, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE)),
             (_consumer, (2, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE)),
             (_consumer, (3, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE)),
         ], [4, 4, 4, 4], [REGISTERS, REGISTERS, REGISTERS, REGISTERS])  # fmt: skip

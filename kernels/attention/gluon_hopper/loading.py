@@ -13,6 +13,7 @@ from kernels.attention.gluon_hopper.shim import tma_load
 def load_tiles(q_desc, k_desc, v_desc, memory, sizes,
                ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CONSUMERS: gl.constexpr, Q_SLOTS: gl.constexpr,
                KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr):  # fmt: skip
+    """Load what the consumers of this program need, as slots become free."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
     count = 0

@@ -34,7 +34,7 @@ from kernels.attention.gluon_hopper.backward_wide import wide_keys_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel
 
 SHARED_MEMORY = 232448  # bytes of a block on compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
-FORWARDS = ("forward", "short", "padded")
+FORWARDS = ("forward", "short", "long", "padded")
 MASKS = {"full": (False, False), "causal": (True, False), "window": (True, True)}  # name -> CAUSAL, WINDOW
 _BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
@@ -43,7 +43,7 @@ _BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 class Variant:
     """One thing to compile."""
 
-    kernel: str  # "forward", also of "short" sequences and "padded" head dims; "backward", or apart "keys", "queries"
+    kernel: str  # "forward", also of "short", "long" and "padded" ones; "backward", or apart "keys", "queries"
     head_dim: int
     mask: str
 
@@ -64,6 +64,7 @@ def variants() -> Iterator[Variant]:
         yield from (Variant("forward", head_dim, mask) for head_dim in tuning.HEAD_DIMS)
         yield Variant("padded", 64, mask)
         yield from (Variant("short", 128, mask) for _ in range(mask == "causal"))
+        yield from (Variant("long", 64, mask) for _ in range(mask != "window"))
         yield from (Variant("backward", head_dim, mask) for head_dim in (64, 128))
         yield from (Variant(kernel, head_dim, mask) for kernel in ("keys", "queries") for head_dim in tuning.HEAD_DIMS)
 
@@ -132,13 +133,14 @@ def _descriptor(dtype: str, block: list[int]) -> TensorDescriptor:
 
 def _forward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
-    head_dim, seqlen = variant.head_dim, 512 if variant.kernel == "short" else 4096
+    head_dim, seqlen = variant.head_dim, {"short": 512, "long": 8192}.get(variant.kernel, 1024)
     unpadded = head_dim - 8 * (variant.kernel == "padded")
     tiles = tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
     q, kv = (_descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tuning.ROWS, tiles.block_n))
     counts = [9, 9, 9, 9, 9, 9, 9, 9, 9]
     constants = [tuning.ROWS, tiles.block_n, head_dim, tiles.consumers, tiles.q_slots, tiles.kv_slots]
     constants += [causal, window, tiles.turns, causal or window, tiles.registers, tiles.direct]
+    constants += [tiles.hold, tiles.by_lane]
     out = _Pointer("bf16") if tiles.direct else q
     return forward_kernel, [q, kv, kv, out, _Pointer("fp32"), *counts, 0.125, 9, 9, 9, *constants]
 

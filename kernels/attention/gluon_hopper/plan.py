@@ -119,6 +119,7 @@ class Plan:
             *(stride // 8 for stride in out.stride()[:3]),
             *(tuning.ROWS, tiles.block_n, self.size, tiles.consumers, tiles.q_slots, tiles.kv_slots),
             *(causal, window_size > 0, tiles.turns, self.masked(tiles.block_n), tiles.registers, tiles.direct),
+            *(tiles.hold, tiles.by_lane),
         )
         self._launch = Launch(forward_kernel, (programs, 1, 1), q.device, makers, rest)
 

@@ -83,6 +83,20 @@ def hold_before_wait(row_sum):
 
 
 @gluon.jit
+def hold_pairs_before_wait(row_sums):
+    """The same where a thread has the sums of two rows."""
+    return gl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.lt.f32 p, $2, 0f00000000; setp.lt.or.f32 p, $3, 0f00000000, p; @p nanosleep.u32 0;"
+        " mov.b32 $0, $2; mov.b32 $1, $3; }",
+        "=f,=f,f,f",
+        [row_sums],
+        dtype=gl.float32,
+        is_pure=False,
+        pack=2,
+    )
+
+
+@gluon.jit
 def hold_weights(p):
     """The same for a tile of 16-bit weights, none of them negative."""
     return gl.inline_asm_elementwise(
@@ -94,34 +108,4 @@ def hold_weights(p):
         dtype=p.dtype,
         is_pure=False,
         pack=8,
-    )
-
-
-_RESCALED = gl.constexpr(32)  # numbers of a thread that are looked at together
-
-
-def _unless_one(count: int) -> tuple[str, str]:
-    """PTX that multiplies `count` numbers in place, unless all factors of the warp are one; and its operands.
-
-    The factors stand as in a product's accumulator: pairs of numbers of one row and of the row eight further down.
-    """
-    first, second = f"${2 * count}", f"${2 * count + 2}"
-    products = " ".join(f"mul.f32 ${i}, ${i}, ${2 * count + i};" for i in range(count))
-    text = (
-        f"{{ .reg .pred p, q; setp.neu.f32 p, {first}, 0f3F800000; setp.neu.f32 q, {second}, 0f3F800000;"
-        f" or.pred p, p, q; vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE; {products} DONE: }}"
-    )
-    return text, ",".join(["=f"] * count + [str(i) for i in range(count)] + ["f"] * count)
-
-
-_UNLESS_ONE = gl.constexpr(_unless_one(_RESCALED.value)[0])
-_UNLESS_ONE_OPERANDS = gl.constexpr(_unless_one(_RESCALED.value)[1])
-
-
-@gluon.jit
-def rescale(out, factor):
-    """out x factor (a column): no multiplications where no row of a warp has a factor other than one."""
-    factor = gl.broadcast(out, factor)[1]
-    return gl.inline_asm_elementwise(
-        _UNLESS_ONE, _UNLESS_ONE_OPERANDS, [out, factor], dtype=gl.float32, is_pure=False, pack=_RESCALED
     )

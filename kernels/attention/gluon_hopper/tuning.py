@@ -20,6 +20,8 @@ class ForwardTiles:
     turns: bool  # two consumers take turns on the tensor cores
     registers: int  # of a consumer's thread
     direct: bool  # lanes store the output, so that the next queries need not wait for their slot
+    hold: bool  # exponentials stay in front of the wait for the product that runs beside them
+    by_lane: bool  # lanes tell each other their maxima only where one is outgrown
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,19 @@ class BackwardTiles:
 
 
 FORWARD = {
-    64: ForwardTiles(block_n=64, consumers=4, q_slots=2, kv_slots=6, turns=False, registers=112, direct=True),
-    128: ForwardTiles(block_n=128, consumers=2, q_slots=2, kv_slots=2, turns=True, registers=240, direct=False),
-    256: ForwardTiles(block_n=64, consumers=2, q_slots=1, kv_slots=2, turns=True, registers=240, direct=True),
+    64: ForwardTiles(64, 4, q_slots=2, kv_slots=6, turns=False, registers=112, direct=True, hold=False, by_lane=False),
+    128: ForwardTiles(128, 2, q_slots=2, kv_slots=2, turns=True, registers=240, direct=False, hold=False, by_lane=True),
+    256: ForwardTiles(64, 2, q_slots=1, kv_slots=2, turns=True, registers=240, direct=True, hold=True, by_lane=True),
 }
-SHORT_128 = ForwardTiles(block_n=64, consumers=2, q_slots=2, kv_slots=4, turns=False, registers=240, direct=False)
-WINDOW_64 = ForwardTiles(block_n=128, consumers=2, q_slots=2, kv_slots=3, turns=True, registers=240, direct=False)
+LONG_64 = ForwardTiles(
+    128, 3, q_slots=2, kv_slots=4, turns=False, registers=160, direct=True, hold=False, by_lane=False
+)
+SHORT_128 = ForwardTiles(
+    64, 2, q_slots=2, kv_slots=4, turns=False, registers=240, direct=False, hold=True, by_lane=False
+)
+WINDOW_64 = ForwardTiles(
+    128, 2, q_slots=2, kv_slots=3, turns=True, registers=240, direct=False, hold=True, by_lane=False
+)
 BACKWARD = {
     64: BackwardTiles(block_m=128, block_n=128, fragments=2),
     128: BackwardTiles(block_m=64, block_n=128, fragments=2),
@@ -60,6 +69,8 @@ def forward_tiles(size: int, head_dim: int, seqlen_q: int, causal: bool, window:
     tiles = FORWARD[size]
     if size == 64 and window:
         tiles = WINDOW_64
+    elif size == 64 and seqlen_q >= (8192 if causal else 2048):
+        tiles = replace(LONG_64, hold=causal)
     elif size == 128 and causal and not window and seqlen_q <= 512:
         tiles = SHORT_128
     return replace(tiles, direct=tiles.direct and head_dim == size)
