@@ -10,9 +10,10 @@ Words choose cases: those whose names hold all of them. Inputs and the float64 a
 next to nothing but our kernels runs on the GPU, and every tensor is an allocation of its own, so that an access beyond
 its end is one beyond an allocation. Each line says how far the results are from float64.
 
-What racecheck (2025.3) reports of a specialised kernel of Gluon's is how Triton hands work to the partitions: the first
-warps store each warp's partition and the arguments, all warps meet at barrier 1, and the others load them. It is right
-that the two touch the same bytes and wrong that nothing orders them. Any other pair of accesses is to be looked into.
+What racecheck (2025.3) reports of our specialised kernels are stores before barrier 1 and loads behind it, by which
+Triton tells each warp its partition and arguments. All threads meet at that barrier, so these are ordered; why the tool
+reports them is not known. It sees nothing of what the copy engine writes and the tensor cores read: a kernel whose wait
+for its keys was left out gave wrong results and no other report. Whether such tiles are guarded, the results must tell.
 """
 
 from __future__ import annotations
