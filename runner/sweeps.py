@@ -19,7 +19,7 @@ TORCH = (
 )
 OURS = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper")
 FP8 = ("gluon_fp8",)
-PEERS = ("flash_attn_4",)  # take part where they are installed
+PEERS = ("flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")  # take part where they are installed
 COMPILED_OTHERWISE = (*TORCH, *PEERS, "torch_flex")  # all else launches Triton kernels, which can be compiled ahead
 
 
