@@ -31,7 +31,7 @@ def wanted(precision: str, chips: tuple[int, ...], dims: tuple[int, ...], masks:
 # name -> precision, chips, head_dims, masks; each about a minute of one core
 PIECES = {
     "IEEE float32 on sm_90, head_dim 128": ("ieee", (90,), (128,), ("causal",)),
-    "IEEE float32 in pieces on sm_90": ("pieces", (90,), COMMON_DIMS, ("causal",)),
+    "IEEE float32 in pieces on sm_90": ("pieces", (90,), (32, *COMMON_DIMS), ("causal",)),
     "IEEE float32 on sm_86, head_dim 128": ("ieee", (86,), (128,), ("causal",)),
     "IEEE float32 on sm_90, head_dim 64": ("ieee", (90,), (64,), ("causal",)),
     "IEEE float32 on sm_86, head_dim 64": ("ieee", (86,), (64,), ("causal",)),

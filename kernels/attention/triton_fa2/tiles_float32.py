@@ -74,20 +74,27 @@ IEEE_SMALL = {
     },
 }
 
-# IEEE float32 on Hopper's tensor cores (pieces.py). Each tile was checked on an H200; timed was the forward of 2048
-# tokens at head_dim 128 alone, so the other choices are expected.
+# IEEE float32 on Hopper's tensor cores (pieces.py). Each tile was checked on an H200, few were timed beside others: at
+# head_dim 32 they are those of 64, whose times are below the FMA kernels' at 32 already (kernels/NOTES.md, step 20).
 PIECES = {
     "fused": UNUSED,
     "forward": {
         **UNUSED,
+        32: row((0,), (24, 128, 64, 8, 2, 4), (200, 128, 64, 8, 2)),
         64: row((0, 64, 64, 4, 2, 2), (24, 128, 64, 8, 2, 4), (200, 128, 64, 8, 2)),
         128: row((0,), (1, 64, 64, 4, 1, 1), (24, 128, 32, 8, 2, 4), (200, 128, 32, 8, 2)),
     },
     "both": {
         **UNUSED,
-        64: row((0, 64, 32, 4, 2, 2), (100,)),
+        32: row((0, 64, 32, 4, 2, 2), (100, 64, 32, 4, 2), (200,)),
+        64: row((0, 64, 32, 4, 2, 2), (100, 64, 32, 4, 2), (200,)),
         128: row((0, 64, 32, 4, 2, 1), (50, 64, 32, 4, 2)),
     },
-    "dq": {**UNUSED, 64: row((0, 64, 64, 4, 2), (100, 128, 64, 8, 2)), 128: row((0, 64, 32, 4, 2))},
-    "dkdv": {**UNUSED, 64: row((0, 64, 64, 4, 1)), 128: row((0, 32, 64, 4, 2))},
+    "dq": {
+        **UNUSED,
+        32: row((0, 64, 64, 4, 2)),
+        64: row((0, 64, 64, 4, 2), (100, 128, 64, 8, 2)),
+        128: row((0, 64, 32, 4, 2)),
+    },
+    "dkdv": {**UNUSED, 32: row((0, 64, 64, 4, 1)), 64: row((0, 64, 64, 4, 1)), 128: row((0, 32, 64, 4, 2))},
 }
