@@ -125,7 +125,8 @@ class Ledger:
         records = [change for change in changes if change.record_changed]
         altered = {*forget, *(change.entry.run_id for change in records), *(reading.runs if reading.new else ())}
         if altered:
-            summary.bring_up_to_date(cursor, sorted(altered))
+            shrinking = {*forget, *(change.entry.run_id for change in records if change.entry.run_id in self._entries)}
+            summary.bring_up_to_date(cursor, sorted(altered), shrinking=shrinking)
         if altered or troubles != set(reading.problems):
             cursor.execute("UPDATE store SET data_version = data_version + 1")
         return reading.new

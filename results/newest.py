@@ -25,38 +25,45 @@ TABLE = f"""
 CREATE TABLE newest AS
 SELECT {_COLUMNS} FROM numbers JOIN slices USING (slice_id) JOIN runs USING (run_id) LIMIT 0
 """
-_TOUCHED_BEFORE = f"CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT {_CASE} FROM newest WHERE run_id = ANY(?)"
-_TOUCHED = f"""
-    INSERT INTO touched SELECT DISTINCT {_CASE} FROM numbers JOIN slices USING (slice_id) WHERE run_id = ANY(?)
-    EXCEPT SELECT {_CASE} FROM touched
+_SHRUNK = f"CREATE OR REPLACE TEMP TABLE shrunk AS SELECT DISTINCT {_CASE} FROM newest WHERE run_id = ANY(?)"
+_WHOLE = "numbers JOIN slices USING (slice_id) JOIN runs USING (run_id)"
+# A case that lost nothing is decided between the rows that counted before and the new ones.
+_GATHER = f"""
+    CREATE OR REPLACE TEMP TABLE candidates AS
+    WITH changed AS (
+        SELECT numbers.*, slices.* EXCLUDE (slice_id) FROM numbers JOIN (FROM slices WHERE run_id = ANY($runs)) slices
+        USING (slice_id)
+    ), grown AS (SELECT DISTINCT {_CASE} FROM changed EXCEPT FROM shrunk)
+    SELECT {_COLUMNS} FROM changed JOIN runs USING (run_id) SEMI JOIN grown USING ({_CASE})
+    UNION ALL SELECT {_COLUMNS} FROM newest SEMI JOIN grown USING ({_CASE}) WHERE NOT run_id = ANY($runs)
+    UNION ALL SELECT {_COLUMNS} FROM {_WHOLE} SEMI JOIN shrunk USING ({_CASE})
 """
-_FORGET = f"DELETE FROM newest WHERE ({_CASE}) IN (SELECT ({_CASE}) FROM touched)"
+_FORGET = f"""
+    DELETE FROM newest WHERE ({_CASE}) IN (SELECT ({_CASE}) FROM candidates UNION ALL SELECT ({_CASE}) FROM shrunk)
+"""
 _TAKE = f"""
     INSERT INTO newest
     WITH aged AS (
-        SELECT run_id, source, created, gpu_memory_mb,
-               row_number() OVER (ORDER BY created DESC NULLS LAST, run_id)::INTEGER AS age FROM runs
-    ), here AS (
-        SELECT numbers.*, slices.* EXCLUDE (slice_id), aged.* EXCLUDE (run_id)
-        FROM numbers JOIN slices USING (slice_id) JOIN aged USING (run_id) SEMI JOIN touched USING ({_CASE})
-    ), ages AS (
+        SELECT run_id, row_number() OVER (ORDER BY created DESC NULLS LAST, run_id)::INTEGER AS age FROM runs
+    ), here AS (FROM candidates JOIN aged USING (run_id)), ages AS (
         SELECT {_CASE}, [min(age), min(age) FILTER (status = 'ok')] AS ages
         FROM here GROUP BY {_CASE}, mode, timing, metric, implementation
     ), kept AS (SELECT DISTINCT {_CASE}, unnest(ages) AS age FROM ages)
     SELECT {_COLUMNS} FROM here SEMI JOIN kept USING ({_CASE}, age)
     ORDER BY gpu, workload, mask, mode, timing, metric, case_id, age, implementation
 """
-LAYOUT = "".join((TABLE, _TOUCHED_BEFORE, _TOUCHED, _FORGET, _TAKE))
+LAYOUT = "".join((TABLE, _SHRUNK, _GATHER, _FORGET, _TAKE))
 
 
-def before(cursor: duckdb.DuckDBPyConnection, run_ids: list[str]) -> None:
-    """Remember where these runs count, before their numbers change."""
-    cursor.execute(_TOUCHED_BEFORE, [run_ids])
+def before(cursor: duckdb.DuckDBPyConnection, shrinking: list[str]) -> None:
+    """Remember where these runs count, which may have less to say from now on."""
+    cursor.execute(_SHRUNK, [shrinking])
 
 
 def after(cursor: duckdb.DuckDBPyConnection, run_ids: list[str]) -> None:
-    """Choose anew wherever these runs counted or might now."""
-    cursor.execute(_TOUCHED, [run_ids])
+    """Choose anew wherever these runs, whose numbers have changed, might count, and where the others counted."""
+    cursor.execute(_GATHER, {"runs": run_ids})
     cursor.execute(_FORGET)
     cursor.execute(_TAKE)
-    cursor.execute("DROP TABLE touched")
+    cursor.execute("DROP TABLE candidates")
+    cursor.execute("DROP TABLE shrunk")

@@ -8,7 +8,7 @@ each case, implementation, mode, timing and metric of a run, `choices` counts wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import duckdb
 
@@ -129,9 +129,12 @@ ANSWERED = ("run_id", "metric", "mode", "timing", "shape", *newest.OF_NUMBER, *n
 _AT_ONCE = 25  # runs: what is sorted at a time stays small beside the memory limit
 
 
-def bring_up_to_date(cursor: duckdb.DuckDBPyConnection, run_ids: list[str]) -> None:
-    """Make the rows of these runs anew from their measurements; of a run that is gone none are left."""
-    newest.before(cursor, run_ids)
+def bring_up_to_date(cursor: duckdb.DuckDBPyConnection, run_ids: list[str], *, shrinking: Collection[str] = ()) -> None:
+    """Make the rows of these runs anew from their measurements; of a run that is gone none are left.
+
+    `shrinking` are those that may have lost something: gone, read again from the start, or with another record.
+    """
+    newest.before(cursor, list(shrinking))
     cursor.execute(
         "DELETE FROM numbers WHERE slice_id IN (SELECT slice_id FROM slices WHERE run_id = ANY(?))", [run_ids]
     )

@@ -64,11 +64,15 @@ def dtypes(table: pd.DataFrame) -> list[str | None]:
 def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
     """Winners with what the map draws: `ties` (names), `label`, `hover`, `shown`, `failure`."""
     tied = [list(names) if isinstance(names, list) or hasattr(names, "tolist") else [] for names in winners["tied"]]
-    won = winners.assign(ties=[", ".join(names[1:]) for names in tied], shown=winners["winner"])
-    won["failure"] = [_all_failed(row) for row in won.to_dict("records")]
-    won["label"] = [_winner_label(row) for row in won.to_dict("records")]
-    won["hover"] = [_winner_hover(row) for row in won.to_dict("records")]
-    return won
+    ties = [", ".join(names[1:]) for names in tied]
+    rows = [row | {"ties": names} for row, names in zip(winners.to_dict("records"), ties, strict=True)]
+    return winners.assign(
+        ties=ties,
+        shown=winners["winner"],
+        failure=[_all_failed(row) for row in rows],
+        label=[_winner_label(row) for row in rows],
+        hover=[_winner_hover(row) for row in rows],
+    )
 
 
 def speedup_cells(grid: Sequence[dict], implementation: str, baseline: str | None) -> list[dict]:

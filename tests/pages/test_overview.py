@@ -29,9 +29,9 @@ def test_another_baseline_turns_the_comparison_round(app):
 
 
 def test_a_slice_without_results_says_what_to_do(app):
-    app.multiselect(key="source").select("local").run()
-    app.multiselect(key="implementation").set_value([]).run()
-    app.selectbox(key="mode").select("bwd").run()
+    app.multiselect(key="source").select("local")
+    app.multiselect(key="implementation").set_value([])
+    app.selectbox(key="mode").select("bwd")
     app.multiselect(key="seqlen").set_value(["512"]).run()
     assert "Nothing here can be compared with torch_naive" in shown(app)
 
