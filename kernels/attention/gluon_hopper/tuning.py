@@ -42,7 +42,7 @@ LONG_64 = ForwardTiles(
     128, 3, q_slots=2, kv_slots=4, turns=False, registers=160, direct=True, hold=False, by_lane=False
 )
 SHORT_128 = ForwardTiles(
-    64, 2, q_slots=2, kv_slots=4, turns=False, registers=240, direct=False, hold=True, by_lane=False
+    64, 2, q_slots=2, kv_slots=4, turns=False, registers=240, direct=False, hold=False, by_lane=True
 )
 WINDOW_64 = ForwardTiles(
     128, 2, q_slots=2, kv_slots=3, turns=True, registers=240, direct=False, hold=True, by_lane=False
