@@ -61,9 +61,12 @@ def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: g
     """x (queries down, keys across from `key` on) with `value` where hidden; `diagonal` is the first row's own key."""
     layout: gl.constexpr = x.type.layout
     columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
-    if CAUSAL and not WINDOW:
+    if CAUSAL:
         rows = diagonal - key + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
-        keep = _is_low_bit(rows, columns, x)
+        bits = _low_bits(rows, columns, x)
+        if WINDOW:
+            bits = bits & ~_low_bits(rows - window, columns, x)
+        keep = ((bits >> (2 * (columns >> 3) + (columns & 1))) & 1) != 0
     else:
         rows = diagonal + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
         keep = _visible(rows, key + columns, seqlen_k, window, CAUSAL, WINDOW)
@@ -71,18 +74,18 @@ def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: g
 
 
 @gluon.jit
-def _is_low_bit(rows, columns, x):
-    """Whether columns <= rows, where a thread holds the columns 8 g + 2 lane + (0 or 1) of a row of x.
+def _low_bits(rows, columns, x):
+    """A bit for each of a thread's columns <= its row, where it holds the columns 8 g + 2 lane + (0 or 1) of x.
 
     Keys beyond the end need no look: they lie right of every row's diagonal.
 
-    Those that it sees are the lowest bits of one number. Comparing each pair takes 250 instructions more in a tile's
-    first block at head_dim 64: ptxas compares before the scores are there, and keeps the answers in registers.
+    Those that a row sees are the lowest bits of one number, and in a window lie above the lowest bits of another.
+    Comparing each pair takes 250 instructions more in a tile's first block at head_dim 64: ptxas compares before the
+    scores are there, and keeps the answers in registers.
     """
     beyond = rows - (columns & 6)
     seen = gl.minimum(gl.maximum(2 * (beyond >> 3) + gl.minimum(beyond & 7, 1) + 1, 0), 2 * (x.shape[1] // 8))
-    bits = (gl.full(x.shape, 1, gl.int64, x.type.layout) << seen.to(gl.int64)).to(gl.int32) - 1
-    return ((bits >> (2 * (columns >> 3) + (columns & 1))) & 1) != 0
+    return (gl.full(x.shape, 1, gl.int64, x.type.layout) << seen.to(gl.int64)).to(gl.int32) - 1
 
 
 @gluon.jit
