@@ -156,7 +156,8 @@ def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], labe
     draw = partial(accuracy_charts.by_inputs, palette=palette, label=label)
     _facets(table, draw, "error_by_inputs", f"{label} by kind of inputs")
     failing(table)
-    whole = pd.concat(found, ignore_index=True).sort_values(["dtype", "implementation", "inputs"])
+    whole = pd.concat(found, ignore_index=True).assign(other=lambda rows: rows["inputs"] != accuracy.NORMAL)
+    whole = whole.sort_values(["dtype", "implementation", "other", "inputs"])
     columns = ["implementation", "dtype", "inputs", "cases", "error", "worst", "over_naive", "worst_over_naive"]
     st.dataframe(
         whole[columns], hide_index=True, alt="Errors by implementation, dtype and inputs", column_config=COLUMNS

@@ -12,7 +12,6 @@ from results import capacity, derive
 
 SIZES_GB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
 THIS = "this device"
-_LONGEST = 2**24  # tokens: where the formula stops being asked
 _COLUMNS = {
     "implementation": Column("implementation"),
     "dtype": Column("dtype", text=True),
@@ -22,7 +21,7 @@ _COLUMNS = {
     "formula": Column(
         "longest by formula",
         "{:,}".format,
-        "Where its predicted peak reaches the memory; the search ends at 16,777,216",
+        "Where its predicted peak reaches the memory",
     ),
 }
 
@@ -86,7 +85,7 @@ def _by_formula(row: dict, capacity_mb: float) -> int | None:
     if known := capacity.largest_seqlen(case, row["implementation"], row["mode"], capacity_mb):
         return known
     longest, seqlen = None, 1
-    while seqlen <= _LONGEST:
+    while seqlen <= capacity.LONGEST:
         predicted = derive.predicted_memory_mb(case | {"seqlen_q": seqlen, "seqlen_k": seqlen}, kind, row["mode"])
         if predicted is None or predicted > capacity_mb:
             break

@@ -99,7 +99,8 @@ def numbers(table: pd.DataFrame) -> pd.DataFrame:
     }
     shown = table[[*COLUMNS]].rename(columns={"seqlen_q": "seqlen"})
     powers_of = [powers.get(place) for place in zip(shown["implementation"], shown["dtype"], strict=True)]
-    return shown.assign(growth=pd.Series(powers_of, index=shown.index, dtype=float))
+    shown = shown.assign(growth=pd.Series(powers_of, index=shown.index, dtype=float))
+    return shown.sort_values("latency_ms", key=pd.isna, kind="stable")  # what has no number stands last
 
 
 def numbers_table(table: pd.DataFrame) -> None:
