@@ -16,27 +16,25 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.gluon_hopper.backward_overlapped import overlapped_gradients
+from kernels.attention.gluon_hopper.fragments import FRAGMENT, add_fragment, dq_operands
 from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
 from kernels.attention.gluon_hopper.shim import (
     hold_weights,
     opaque_zero,
     pair_sync,
-    reinterpret,
-    tma_add,
     tma_load,
     tma_store,
 )
+from kernels.attention.gluon_hopper.slots import DO_EMPTY, Q_EMPTY, give_slot, wait_for_slot
 
 
 @gluon.jit
-def producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):
-    """Load the keys and values of the program once, then each block of queries with its lse, dout and delta.
-
-    Also feeds the consumers of `backward_wide`.
-    """
+def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):
+    """Load the keys and values of the program once, then each block of queries with its lse, dout and delta."""
     q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    kv_full, q_full, q_empty, do_full, do_empty = barriers
+    kv_full, q_full, do_full = barriers
     batch, h_kv, n0, low, left, right, high = place
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
@@ -47,26 +45,21 @@ def producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, 
         h = h_kv * group_size + member
         for m in range(low, high):
             slot = count % SLOTS
-            phase = (count // SLOTS) & 1
             row = (batch * num_heads + h) * padded_q + m * BLOCK_M
-            mbarrier.wait(q_empty.index(slot), phase ^ 1)
+            if count >= SLOTS:
+                wait_for_slot(Q_EMPTY + slot)
             mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes + BLOCK_M * 4)
             tma_load(q_desc, [batch, h, m * BLOCK_M, 0], q_full.index(slot), q_s.index(slot))
             tma_load(lse_desc, [row], q_full.index(slot), lse_s.index(slot))
-            mbarrier.wait(do_empty.index(slot), phase ^ 1)
+            if count >= SLOTS:
+                wait_for_slot(DO_EMPTY + slot)
             mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 4)
             tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
             tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
             count += 1
-
-
-@gluon.jit
-def _dq_fragment(ds, k, consumer: gl.constexpr, BLOCK_M: gl.constexpr, FRAGMENT: gl.constexpr):
-    """The operands of this consumer's fragment of dQ: half of the columns, or half of the rows."""
-    if BLOCK_M == FRAGMENT:
-        return ds.permute((1, 0)), k.slice(consumer * FRAGMENT, FRAGMENT, 1)
-    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
-        return ds.slice(consumer * FRAGMENT, FRAGMENT, 1).permute((1, 0)), k
+    for last in range(gl.maximum(count - SLOTS, 0), count):  # nobody loads into these again
+        wait_for_slot(Q_EMPTY + last % SLOTS)
+        wait_for_slot(DO_EMPTY + last % SLOTS)
 
 
 @gluon.jit
@@ -75,11 +68,10 @@ def _step(consumer: gl.constexpr, count, m, head, dk, dv, dq_desc, tiles, ds_s, 
           CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """What one block of queries adds to dK and dV of this consumer's keys, and its fragment of dQ."""
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    kv_full, q_full, q_empty, do_full, do_empty = barriers
+    kv_full, q_full, do_full = barriers
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     dtype: gl.constexpr = q_s.dtype
     HALF: gl.constexpr = BLOCK_N // 2
-    FRAGMENT: gl.constexpr = 64
     score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
     kv_layout: gl.constexpr = dk.type.layout
@@ -108,28 +100,22 @@ def _step(consumer: gl.constexpr, count, m, head, dk, dv, dq_desc, tiles, ds_s, 
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
     delta = delta_s.index(slot).load(columns)
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
-    if BLOCK_M > FRAGMENT:
-        p = p16.to(gl.float32)  # head_dim 64: 64 registers less; with p itself 520 bytes are spilled (3.6)
     ds = p * (dp - delta[None, :])
     dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
     ds16 = ds.to(dtype)
     ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
-    ds_tile.slice(consumer * HALF, HALF, 0).store(ds16)
+    ds_tile.slice(consumer * HALF, HALF, 1).permute((1, 0)).store(ds16)
     fence_async_shared()
     pair_sync()  # both halves of dS are written; two tiles in turn, so that none is overwritten while read
-    left_operand, right_operand = _dq_fragment(ds_tile, k, consumer, BLOCK_M, FRAGMENT)
+    left_operand, right_operand = dq_operands(ds_tile, k, consumer, BLOCK_M)
     dq_token = warpgroup_mma(left_operand, right_operand, zero_dq, use_acc=False, is_async=True)
     dv, p_operand = warpgroup_mma_wait(1, deps=(dv_token, p_operand))
-    mbarrier.arrive(do_empty.index(slot), count=1)
+    give_slot(DO_EMPTY + slot)
     dk_token = warpgroup_mma(ds_operand, q, dk, is_async=True)
     dq = warpgroup_mma_wait(1, deps=(dq_token,))
-    tma.store_wait(0)  # the fragment before has left its buffer
-    dq_s.store(dq)
-    fence_async_shared()
-    fragment = (head * n_m + m) * 2 + consumer
-    tma_add(dq_desc, [fragment * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], dq_desc.layout))
+    add_fragment(dq, (head * n_m + m) * 2 + consumer, dq_desc, dq_s)
     dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
-    mbarrier.arrive(q_empty.index(slot), count=1)
+    give_slot(Q_EMPTY + slot)
     return count + 1, dk, dv
 
 
@@ -138,7 +124,7 @@ def _consumer(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq
               softmax_scale, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
               CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    kv_full, q_full, q_empty, do_full, do_empty = barriers
+    kv_full, q_full, do_full = barriers
     batch, h_kv, n0, low, left, right, high = place
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     dtype: gl.constexpr = q_s.dtype
@@ -147,23 +133,29 @@ def _consumer(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq
     dk = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
     dv = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
     mbarrier.wait(kv_full, 0)
-    count = 0
-    for member in range(group_size):
-        head = batch * num_heads + h_kv * group_size + member
-        if MASKED:
-            for m in range(low, left):
+    if BLOCK_M > FRAGMENT:
+        if high > low:
+            dk, dv = overlapped_gradients(
+                consumer, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, place, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
+                SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
+    else:
+        count = 0
+        for member in range(group_size):
+            head = batch * num_heads + h_kv * group_size + member
+            if MASKED:
+                for m in range(low, left):
+                    count, dk, dv = _step(
+                        consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
+                        BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+            for m in range(left, right):
                 count, dk, dv = _step(
                     consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale, BLOCK_M,
-                    BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
-        for m in range(left, right):
-            count, dk, dv = _step(
-                consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale, BLOCK_M,
-                BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
-        if WINDOW:
-            for m in range(right, high):
-                count, dk, dv = _step(
-                    consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale, BLOCK_M,
-                    BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+                    BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
+            if WINDOW:
+                for m in range(right, high):
+                    count, dk, dv = _step(
+                        consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
+                        BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
     pair_sync()  # the other consumer has read all keys: their tiles take the gradients to the copy engine
     k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
     v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
@@ -187,8 +179,8 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
     v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
-    ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_M], dtype)
-    ds_s = gl.allocate_shared_memory(dtype, [2, BLOCK_N, BLOCK_M], ds_layout)
+    ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, BLOCK_N], dtype)
+    ds_s = gl.allocate_shared_memory(dtype, [2, BLOCK_M, BLOCK_N], ds_layout)
     # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. conversion.py undoes it.
     dq_layout: gl.constexpr = gl.SharedLinearLayout(
         [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16], [0, 32]]
@@ -200,27 +192,23 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
     q_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
-    q_empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
     do_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
-    do_empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
     mbarrier.init(kv_full, count=1)
     for i in gl.static_range(SLOTS):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(do_full.index(i), count=1)
-        mbarrier.init(q_empty.index(i), count=2)
-        mbarrier.init(do_empty.index(i), count=2)
     n0 = gl.program_id(0) * BLOCK_N
     h_kv = gl.program_id(1)
     batch = gl.program_id(2)
     low, left, right, high = query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
     descriptors = (q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc)
     tiles = (q_s, k_s, v_s, do_s, lse_s, delta_s)
-    barriers = (kv_full, q_full, q_empty, do_full, do_empty)
+    barriers = (kv_full, q_full, do_full)
     place = (batch, h_kv, n0, low, left, right, high)
     sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
-        (producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS)),
+        (_producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS)),
         (_consumer, (0, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_0, barriers, place, sizes, scale, softmax_scale,
                      BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
         (_consumer, (1, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_1, barriers, place, sizes, scale, softmax_scale,

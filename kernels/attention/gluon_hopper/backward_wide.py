@@ -15,9 +15,37 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.backward import producer
 from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
-from kernels.attention.gluon_hopper.shim import hold_weights, opaque_zero, pair_sync, tma_store
+from kernels.attention.gluon_hopper.shim import hold_weights, opaque_zero, pair_sync, tma_load, tma_store
+
+
+@gluon.jit
+def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):
+    """Load the keys and values of the program once, then each block of queries with its lse, dout and delta."""
+    q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    kv_full, q_full, q_empty, do_full, do_empty = barriers
+    batch, h_kv, n0, low, left, right, high = place
+    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
+    mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
+    tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
+    tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
+    count = 0
+    for member in range(group_size):
+        h = h_kv * group_size + member
+        for m in range(low, high):
+            slot = count % SLOTS
+            phase = (count // SLOTS) & 1
+            row = (batch * num_heads + h) * padded_q + m * BLOCK_M
+            mbarrier.wait(q_empty.index(slot), phase ^ 1)
+            mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes + BLOCK_M * 4)
+            tma_load(q_desc, [batch, h, m * BLOCK_M, 0], q_full.index(slot), q_s.index(slot))
+            tma_load(lse_desc, [row], q_full.index(slot), lse_s.index(slot))
+            mbarrier.wait(do_empty.index(slot), phase ^ 1)
+            mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 4)
+            tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
+            tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
+            count += 1
 
 
 @gluon.jit
@@ -163,7 +191,7 @@ def wide_keys_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc
     sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
-        (producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS)),
+        (_producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS)),
         (_consumer, (dk_desc, dv_desc, tiles, p_s, ds_s, barriers, place, sizes, scale, softmax_scale,
                      BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
     ], [8], [240])  # fmt: skip

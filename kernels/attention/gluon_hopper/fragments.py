@@ -1,0 +1,30 @@
+"""dQ of a block of queries as two 64 x 64 fragments: what a consumer multiplies for its own, and how it is added.
+
+Blocks of 64 queries (head_dim 128): half of the columns each; of 128 (head_dim 64): half of the rows.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
+
+from kernels.attention.gluon_hopper.shim import reinterpret, tma_add
+
+FRAGMENT = gl.constexpr(64)
+
+
+@gluon.jit
+def dq_operands(ds, k, consumer: gl.constexpr, BLOCK_M: gl.constexpr):
+    """dS (queries x keys) and K, as far as this consumer needs them."""
+    if BLOCK_M == FRAGMENT:
+        return ds, k.slice(consumer * FRAGMENT, FRAGMENT, 1)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return ds.slice(consumer * FRAGMENT, FRAGMENT, 0), k
+
+
+@gluon.jit
+def add_fragment(dq, number, dq_desc, dq_s):
+    """Have the copy engine add a fragment to global memory."""
+    tma.store_wait(0)  # the fragment before has left its buffer
+    dq_s.store(dq)
+    fence_async_shared()
+    tma_add(dq_desc, [number * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], dq_desc.layout))
