@@ -182,8 +182,8 @@ def _apart(
     `controls` says whether PyTorch's own kernels can."""
     errors = [standard_error(judgement) for judgement in found]
     shifts = [
-        Shift((first.implementation, first.mode), math.log(judgement.speedup), error, first.value)
-        for (first, _), judgement, error in zip(known, found, errors, strict=True)
+        Shift((a.implementation, a.mode), math.log(judgement.speedup), error, math.sqrt(a.value * b.value))
+        for (a, b), judgement, error in zip(known, found, errors, strict=True)
         if error is not None
     ]
     unchanged = [shift for shift in shifts if controls and is_control(shift.kind[0])]

@@ -86,6 +86,13 @@ def test_times_of_the_same_code_differ_in_one_cell_of_a_hundred_at_most_between_
     assert sum(cell.outcome in ("FASTER", "SLOWER") for cell in cells) <= len(cells) / 100
 
 
+def test_the_first_and_the_second_run_may_change_places():
+    there, back = judged(kernels(1), kernels(2, moved)), judged(kernels(2, moved), kernels(1))
+    apart = [{(c.case, c.implementation, c.mode): c.judgement.apart for c in found.cells} for found in (there, back)]
+    assert len(apart[0]) == 96
+    assert apart[0] == pytest.approx(apart[1], rel=0.1)
+
+
 def moved(name: str, seqlen: int, mode: str) -> float:
     """A process whose launches take longer: calls of many kernels lose a twentieth, those of one a hundredth."""
     return 1.05 if name in ("torch_b", "torch_e") else 1.01
