@@ -30,6 +30,7 @@ SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
 MULTIPLE = ("dtype", "seqlen", "head_dim", "implementation", "source", "run")
 _KEPT = "filters_kept"
 _OFFERED = "filters_offered"  # by name the choices of each filter that is drawn
+_SCOPE = "filters_scope"
 
 
 def sidebar() -> Filters:
@@ -45,6 +46,7 @@ def sidebar() -> Filters:
         with more:
             scope = _scope(gpu)
         found = ask(_offered, **scope)
+        _follow(scope, found)
         with visible:
             _one("Mode", "mode", found, MODES)
             _many("dtype", "dtype", found, DTYPES)
@@ -91,6 +93,15 @@ def _scope(gpu: str) -> dict[str, str | None]:
     workload = _select("Workload", "workload", workloads, workloads[0], help=help) if workloads else None
     masks = ask(_options, "mask", gpu=gpu, workload=workload)
     return {"gpu": gpu, "workload": workload, "mask": _select("Mask", "mask", masks, masks[0]) if masks else None}
+
+
+def _follow(scope: dict[str, str | None], found: Choices) -> None:
+    """On another device, workload or mask, leave what has no number there; a link may name it all the same."""
+    before, st.session_state[_SCOPE] = st.session_state.get(_SCOPE, scope), scope
+    for name in ("mode", "baseline", "timing") if before != scope else ():
+        numbers = dict(found.get(name, ()))
+        if any(numbers.values()) and not numbers.get(st.session_state.get(name)):
+            st.session_state[name] = None
 
 
 def _gpus(store: Store) -> list[str]:

@@ -1,9 +1,12 @@
 import json
 import re
+from dataclasses import replace
 
 from pages.ui import ranking
+from results.journal import RunFolder
+from results.records import Measurement, Run, Status, attention_case
 from runner import launch
-from tests.pages.conftest import shown
+from tests.pages.conftest import GPU, shown
 
 
 def _metric(app, label):
@@ -26,6 +29,24 @@ def test_a_close_call_is_a_tie_and_failures_are_counted_by_kind(app):
 def test_another_baseline_turns_the_comparison_round(app):
     app.selectbox(key="baseline").select("triton_fa2").run()
     assert "torch_sdpa_flash comes closest: 0.50× triton_fa2" in shown(app)
+
+
+def test_a_device_without_kernel_times_is_shown_by_those_it_has(home, app):
+    assert app.selectbox(key="timing").value == "kernel"
+    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float32", causal=True)
+    eager = Measurement("cpu", case, "torch_naive", "latency_ms", Status.OK, "fwd", "eager", value=1.0)
+    rows = [replace(eager, implementation=name) for name in ("torch_naive", "torch_sdpa_auto")]
+    rows += [replace(row, timing="kernel", status=Status.SKIPPED, value=None, note="on a CPU") for row in rows]
+    RunFolder.create(home, Run(run_id="cpu", source="local", created="2026-01-02T00:00:00", gpu_name="A CPU"), rows)
+    app.run()
+    app.selectbox(key="gpu").select("A CPU").run()
+    assert app.selectbox(key="timing").value == "eager"
+    assert "Nothing here can be compared" not in shown(app)
+    app.selectbox(key="gpu").select(GPU).run()
+    assert app.selectbox(key="timing").value == "kernel"
+    app.selectbox(key="gpu").select("A CPU").run()
+    app.selectbox(key="timing").select("kernel").run()
+    assert "Nothing here can be compared" in shown(app), "what is asked for is shown"
 
 
 def test_a_slice_without_results_says_what_to_do(app):

@@ -38,11 +38,14 @@ class Noise:
 
 
 def real_noise() -> list[Noise]:
-    """Every latency with samples of the shipped H200 runs; the thirds of its samples are its rounds."""
+    """Every latency with samples of the shipped H200 runs, but for throttled ones, which are flagged as no measure of a
+    kernel; the thirds of its samples are its rounds."""
     found = []
     for folder in journal.published_folders():
         for m in folder.read()[0] if folder.run_id.startswith("h200-") else ():
-            if m.metric == "latency_ms" and len(m.samples) >= 6 and m.timing and min(m.samples) > 0:
+            if m.metric != "latency_ms" or "throttled" in m.flags:
+                continue
+            if len(m.samples) >= 6 and m.timing and min(m.samples) > 0:
                 cuts = [round(len(m.samples) * i / 3) for i in range(4)]
                 parts = [m.samples[cuts[i] : cuts[i + 1]] for i in range(3)]
                 middles = [statistics.median(part) for part in parts]
