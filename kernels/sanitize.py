@@ -1,12 +1,14 @@
 """Every kernel of ours on small odd shapes, for NVIDIA's checker: `compute-sanitizer python -m kernels.sanitize`.
 
-Run it once without the checker, which compiles the kernels, then under each of its tools:
+`--list` prints the cases, one a line; words choose those whose names hold all of them, and a whole name chooses that
+case alone, so that they can run side by side, each in a process of its own. Run them once without the checker, which
+compiles the kernels, then under each of its tools:
 
-    python -m kernels.sanitize
-    compute-sanitizer --tool memcheck python -m kernels.sanitize
-    compute-sanitizer --tool racecheck python -m kernels.sanitize gluon_hopper
+    python -m kernels.sanitize gluon_hopper causal
+    compute-sanitizer --tool memcheck --padding 512 python -m kernels.sanitize gluon_hopper causal
+    compute-sanitizer --tool racecheck --num-cuda-barriers 64 python -m kernels.sanitize gluon_hopper causal
 
-Words choose cases: those whose names hold all of them. Inputs and the float64 answer are made on the CPU, so that
+More than ten checkers at a time need `--max-connections`. Inputs and the float64 answer are made on the CPU, so that
 next to nothing but our kernels runs on the GPU, and every tensor is an allocation of its own, so that an access beyond
 its end is one beyond an allocation. Each line says how far the results are from float64.
 
@@ -21,15 +23,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
+from unittest import mock
 
 import torch
 
 from kernels import reference, registry
 
-FEW, MANY = (2, 4, 2), (2, 40, 20)  # batch, heads, key heads; MANY gives the programs of a persistent kernel two tiles
+BATCH, HEADS = 2, 2
 SEQLEN_Q, SEQLEN_K = 200, 300
+LONG = 65536  # queries: every table of tiles has then reached its last row
+FEW = 3  # multiprocessors: fewer than any case has tiles
 MASKS = {"full": (False, 0), "causal": (True, 0), "window": (True, 70)}  # causal, window_size
 LARGEST_ERROR = {"fp8": 0.1, "bfloat16": 0.02, "tf32": 0.01, "float32": 1e-4}  # what a wrong tile is far beyond
 
@@ -42,26 +49,35 @@ class Case:
     dtype: str
     head_dim: int
     mask: str
-    heads: tuple[int, int, int] = FEW  # batch, num_heads, num_kv_heads
+    grouped: bool = True  # the query heads share their keys and values
     deterministic: bool = False
-
-    seqlen_q: int = SEQLEN_Q
-    seqlen_k: int = SEQLEN_K
+    busy: bool = False  # as if the GPU had few multiprocessors, each with several tiles to do
+    long: bool = False  # with the tiles that long sequences get
 
     @property
     def num_heads(self) -> int:
         """Of the queries."""
-        return self.heads[1]
+        return HEADS
 
     @property
     def num_kv_heads(self) -> int:
         """Of keys and values."""
-        return self.heads[2]
+        return 1 if self.grouped else HEADS
 
     @property
     def head_dim_v(self) -> int:
         """The same for values."""
         return self.head_dim
+
+    @property
+    def seqlen_q(self) -> int:
+        """Of the queries."""
+        return SEQLEN_Q
+
+    @property
+    def seqlen_k(self) -> int:
+        """Of keys and values; what is decided for a shape is remembered, so other circumstances get another shape."""
+        return SEQLEN_K + self.busy + 2 * self.long
 
     @property
     def causal(self) -> bool:
@@ -76,8 +92,13 @@ class Case:
     @property
     def name(self) -> str:
         """What the command line chooses by."""
-        rest = ["many"] * (self.heads == MANY) + ["ungrouped"] * (self.num_heads == self.num_kv_heads)
-        rest += ["deterministic"] * self.deterministic
+        chosen = {
+            "ungrouped": not self.grouped,
+            "deterministic": self.deterministic,
+            "busy": self.busy,
+            "long": self.long,
+        }
+        rest = (word for word, so in chosen.items() if so)
         return " ".join([self.implementation, self.dtype, str(self.head_dim), self.mask, *rest])
 
     @property
@@ -88,54 +109,116 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Each kernel and each mask; grouped heads and ungrouped ones where other kernels serve them."""
-    for mask in MASKS:
-        for head_dim in (64, 128, 256):
+    """Each kernel, in every form that its tiles, masks and heads give it."""
+    yield from _of_gluon_hopper()
+    for head_dim in (64, 128, 256):
+        yield Case("gluon_fp8", "bfloat16", head_dim, "full")
+        yield Case("gluon_fp8", "bfloat16", head_dim, "causal")
+        yield Case("gluon_fp8", "bfloat16", head_dim, "causal", busy=True)
+    yield Case("gluon_fp8", "bfloat16", 100, "causal")
+    yield from _of_triton_fa2()
+
+
+def _of_gluon_hopper() -> Iterator[Case]:
+    for head_dim in (64, 128, 256):
+        for mask in MASKS:
             yield Case("gluon_hopper", "bfloat16", head_dim, mask)
-            yield Case("gluon_hopper", "bfloat16", head_dim, mask, deterministic=True)
-            if mask != "window":
-                yield Case("gluon_fp8", "bfloat16", head_dim, mask)
+            if head_dim < 256:  # where it is deterministic anyway
+                yield Case("gluon_hopper", "bfloat16", head_dim, mask, deterministic=True)
+        yield Case("gluon_hopper", "bfloat16", head_dim, "causal", grouped=False, busy=True)
+    for head_dim, mask in ((64, "full"), (64, "causal"), (128, "causal")):
+        yield Case("gluon_hopper", "bfloat16", head_dim, mask, long=True)
+    yield Case("gluon_hopper", "bfloat16", 100, "causal")  # in the tiles of 128, by way of copies
+
+
+def _of_triton_fa2() -> Iterator[Case]:
+    for mask in MASKS:
         for dtype in ("bfloat16", "float32"):
             yield Case("triton_fa2", dtype, 64, mask)
-            yield Case("triton_fa2", dtype, 64, mask, heads=(2, 4, 4))
-        yield Case("triton_fa2", "float32", 16, mask)  # other kernels than the pieces of head_dim 64
+            yield Case("triton_fa2", dtype, 64, mask, grouped=False)  # one kernel for all gradients
+        yield Case("triton_fa2", "float32", 16, mask, grouped=False)  # the fused backward on the FMA units
         yield Case("triton_fa2_tf32", "float32", 64, mask)
-    for head_dim in (64, 128, 256):
-        yield Case("gluon_hopper", "bfloat16", head_dim, "causal", heads=MANY)
-        yield Case("gluon_fp8", "bfloat16", head_dim, "causal", heads=MANY)
+    for dtype, head_dim in (("bfloat16", 64), ("float32", 16), ("float32", 64)):
+        yield Case("triton_fa2", dtype, head_dim, "causal", busy=True)  # large tiles, no cut walks
+    yield Case("triton_fa2", "bfloat16", 16, "causal")  # a forward whose walks are cut
+    yield Case("triton_fa2", "bfloat16", 40, "causal", grouped=False)
+    yield Case("triton_fa2", "bfloat16", 256, "causal", busy=True)
+    yield Case("triton_fa2", "float32", 256, "causal", grouped=False)
+    yield Case("triton_fa2_tf32", "float32", 64, "causal", grouped=False)
 
 
 def run(case: Case) -> dict[str, float]:
     """The errors of out, and of dq, dk and dv if there is a backward, relative to the float64 answer."""
     queries, keys = (case.num_heads, case.seqlen_q), (case.num_kv_heads, case.seqlen_k)
     generator = torch.Generator().manual_seed(0)
-    shapes = [(case.heads[0], *shape, case.head_dim) for shape in (queries, keys, keys, queries)]
+    shapes = [(BATCH, *shape, case.head_dim) for shape in (queries, keys, keys, queries)]
     inputs = [torch.randn(shape, generator=generator).to(getattr(torch, case.dtype)) for shape in shapes]
     implementation, mask = registry.get(case.implementation), {"causal": case.causal, "window_size": case.window_size}
     on_gpu = [x.cuda().requires_grad_(implementation.backward) for x in inputs]
-    torch.use_deterministic_algorithms(case.deterministic)
-    out = implementation.attention(*on_gpu[:3], **mask)
-    got = [out.detach()]
-    if implementation.backward:
-        got += torch.autograd.grad(out, on_gpu[:3], on_gpu[3].detach())
-    torch.cuda.synchronize()
+    with circumstances(case):
+        out = implementation.attention(*on_gpu[:3], **mask)
+        got = [out.detach()]
+        if implementation.backward:
+            got += torch.autograd.grad(out, on_gpu[:3], on_gpu[3].detach())
+        torch.cuda.synchronize()
     answer = reference.gradients(*inputs, **mask)
     names = ("out", "dq", "dk", "dv")
     return {name: _error(x.cpu(), getattr(answer, name)) for name, x in zip(names, got, strict=False)}
+
+
+@contextmanager
+def circumstances(case: Case) -> Iterator[None]:
+    """What a case asks for beside its tensors."""
+    with ExitStack() as to_undo:
+        torch.use_deterministic_algorithms(case.deterministic)
+        to_undo.callback(torch.use_deterministic_algorithms, False)
+        if case.busy:
+            found = torch.cuda.get_device_properties
+            smaller = mock.patch.object(torch.cuda, "get_device_properties", lambda device: _Small(found(device)))
+            to_undo.enter_context(smaller)
+        if case.long:
+            from kernels.attention.gluon_hopper import tuning
+
+            to_undo.enter_context(mock.patch.object(tuning, "forward_tiles", _for_long(tuning.forward_tiles)))
+        yield
+
+
+class _Small:
+    """The properties of a GPU, but with few multiprocessors."""
+
+    multi_processor_count = FEW
+
+    def __init__(self, properties: Any) -> None:
+        self._properties = properties
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._properties, name)
+
+
+def _for_long(choose: Callable[..., Any]) -> Callable[..., Any]:
+    """The choice of tiles as for sequences of LONG queries."""
+    return lambda size, head_dim, _, *masks: choose(size, head_dim, LONG, *masks)
 
 
 def _error(got: torch.Tensor, wanted: torch.Tensor) -> float:
     return ((got.double() - wanted).norm() / wanted.norm()).nan_to_num(nan=float("inf")).item()
 
 
+def chosen_by(words: list[str]) -> list[Case]:
+    """The case of that name, or else those whose names hold all of the words."""
+    every = list(cases())
+    named = [case for case in every if case.name == " ".join(words)]
+    return named or [case for case in every if set(words) <= set(case.name.split())]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """A line a case; 1 without a GPU, without such cases, or if a result is wrong."""
     parser = argparse.ArgumentParser(prog="python -m kernels.sanitize", description=__doc__.splitlines()[0])
-    parser.add_argument("words", nargs="*", help="run only the cases whose names hold all of these words")
+    parser.add_argument("words", nargs="*", help="a case's name, or words that the names of several hold")
     parser.add_argument("--list", action="store_true", help="print the names of the cases and run none")
-    chosen = parser.parse_args(arguments)
-    wanted = [case for case in cases() if set(chosen.words) <= set(case.name.split())]
-    if chosen.list or not wanted:
+    given = parser.parse_args(arguments)
+    wanted = chosen_by(given.words)
+    if given.list or not wanted:
         print("\n".join(case.name for case in wanted or cases()))
         return 0 if wanted else 1
     if not torch.cuda.is_available():
@@ -143,16 +226,19 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # read at the first allocation
     torch.utils.deterministic.fill_uninitialized_memory = False  # would hide reads of what was never written
-    device, wrong = registry.describe_device("cuda"), 0
-    for case in wanted:
-        if reason := registry.get(case.implementation).reason_against(case, device):
-            print(f"skipped {case.name}: {reason}", flush=True)
-            continue
-        errors = run(case)
-        bad = max(errors.values()) > case.largest_error
-        wrong += bad
-        print("WRONG" if bad else "right", case.name, {name: f"{e:.1e}" for name, e in errors.items()}, flush=True)
-    return int(wrong > 0)
+    device = registry.describe_device("cuda")
+    return int(sum(_is_wrong(case, device) for case in wanted) > 0)
+
+
+def _is_wrong(case: Case, device: registry.Device) -> bool:
+    """Runs it and says so."""
+    if reason := registry.get(case.implementation).reason_against(case, device):
+        print(f"skipped {case.name}: {reason}", flush=True)
+        return False
+    errors = run(case)
+    bad = max(errors.values()) > case.largest_error
+    print("WRONG" if bad else "right", case.name, {name: f"{e:.1e}" for name, e in errors.items()}, flush=True)
+    return bad
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """The cases for NVIDIA's checker: that none of our kernels is left out, and that their answers are checked."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from kernels import registry, sanitize
 from kernels.attention import torch_naive
+from kernels.attention.gluon_hopper import tuning
 
 
 def test_every_implementation_of_ours_and_every_mask_it_takes_has_a_case():
@@ -14,12 +17,42 @@ def test_every_implementation_of_ours_and_every_mask_it_takes_has_a_case():
         assert masks == {mask for mask in sanitize.MASKS if mask != "window" or registry.get(name).window}
 
 
-def test_names_are_all_different_and_choose_their_case(capsys):
+def test_names_are_all_different_and_each_chooses_its_case_alone():
     names = [case.name for case in sanitize.cases()]
     assert len(set(names)) == len(names)
-    assert sanitize.main(["--list", "gluon_hopper", "256", "causal", "deterministic"]) == 0
-    assert capsys.readouterr().out.split("\n")[:-1] == ["gluon_hopper bfloat16 256 causal deterministic"]
+    assert all([case.name for case in sanitize.chosen_by(name.split())] == [name] for name in names)
+
+
+def test_words_choose_the_cases_that_hold_them_all(capsys):
+    assert sanitize.main(["--list", "gluon_hopper", "128", "causal"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert len(listed) > 2 and all(line.startswith("gluon_hopper bfloat16 128 causal") for line in listed)
     assert sanitize.main(["no_such_word"]) == 1
+
+
+def test_a_busy_gpu_is_the_same_gpu_with_few_multiprocessors(monkeypatch):
+    real = SimpleNamespace(multi_processor_count=132, major=9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: real)
+    with sanitize.circumstances(sanitize.Case("triton_fa2", "float32", 16, "full", busy=True)):
+        seen = torch.cuda.get_device_properties("cuda")
+        assert (seen.multi_processor_count, seen.major) == (sanitize.FEW, 9)
+    assert torch.cuda.get_device_properties("cuda") is real
+
+
+@pytest.mark.parametrize(("head_dim", "mask"), [(64, "full"), (64, "causal"), (128, "causal")])
+def test_a_long_case_gets_tiles_that_short_sequences_do_not(head_dim, mask):
+    masks = (sanitize.MASKS[mask][0], False)
+    short, long = (tuning.forward_tiles(head_dim, head_dim, seqlen, *masks) for seqlen in (sanitize.SEQLEN_Q, 65536))
+    case = sanitize.Case("gluon_hopper", "bfloat16", head_dim, mask, long=True)
+    assert case in sanitize.cases()
+    with sanitize.circumstances(case):
+        assert tuning.forward_tiles(head_dim, head_dim, case.seqlen_q, *masks) == long != short
+
+
+def test_a_deterministic_case_leaves_pytorch_as_it_was():
+    with sanitize.circumstances(sanitize.Case("gluon_hopper", "bfloat16", 64, "full", deterministic=True)):
+        assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_machine_without_a_gpu_is_told_so(capsys):
@@ -47,5 +80,6 @@ def test_a_case_runs_forward_and_backward_and_says_how_far_it_is_off(monkeypatch
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_results_are_right_without_the_checker(capsys):
-    assert sanitize.main(["triton_fa2", "float32", "causal"]) == 0
-    assert capsys.readouterr().out.count("right") == 3
+    words = ["triton_fa2", "float32", "causal"]
+    assert sanitize.main(words) == 0
+    assert capsys.readouterr().out.count("right") == len(sanitize.chosen_by(words))
