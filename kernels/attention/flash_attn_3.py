@@ -1,41 +1,30 @@
 """FlashAttention-3 (the folder hopper of Dao-AILab/flash-attention, BSD licence), where it is installed.
 
-It wants (batch, seqlen, heads, head_dim); our tensors are handed over as transposed views, so that every
-implementation reads the same memory. Written to the signature of its release 3.0.0b1, which may return the logsumexp
-beside the output, and tested against a stand-in that has it; it was never run against the package itself.
+Written to the signature of its release 3.0.0b1, which may return the logsumexp beside the output, and tested against a
+stand-in that has it; it was never run against the package itself.
 """
 
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import torch
 
-from kernels.attention.flash_attn_2 import window
-from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+from kernels import peers
+from kernels.registry import AttentionCase, Device
 
 MODULE = "flash_attn_interface"
-ALIGNMENT = 8  # of head_dim: 16 bytes
 
 
-def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool = False,
-    window_size: int = 0,
-    softmax_scale: float | None = None,
-) -> torch.Tensor:
-    """Attention by FlashAttention-3; see `kernels.registry.Attention`. Raises UnsupportedCase where it is missing."""
-    if missing := _unavailable():
-        raise UnsupportedCase(missing)
+def call(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
+) -> torch.Tensor | tuple[Any, ...]:
+    """See `kernels.peers.Call`."""
     from flash_attn_interface import flash_attn_func
 
-    transposed = (x.transpose(1, 2) for x in (q, k, v))
-    limits = window(causal, window_size)
-    out = flash_attn_func(*transposed, softmax_scale=softmax_scale, causal=causal, window_size=limits)
-    return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+    limits = peers.window(causal, window_size)
+    return flash_attn_func(q, k, v, softmax_scale=softmax_scale, causal=causal, window_size=limits)
 
 
 def _unavailable() -> str | None:
@@ -45,23 +34,17 @@ def _unavailable() -> str | None:
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    if (case.head_dim or ALIGNMENT) % ALIGNMENT:
-        return f"flash_attn_3 needs a head_dim divisible by {ALIGNMENT}, not {case.head_dim}."
-    return None
+    return peers.misaligned("flash_attn_3", case)
 
 
 IMPLEMENTATIONS = (
-    Implementation(
-        name="flash_attn_3",
-        description="FlashAttention-3, in CUDA C++ for Hopper, where it is installed",
-        attention=attention,
-        dtypes=("bfloat16", "float16"),
-        devices=("cuda",),
-        max_head_dim=256,
+    peers.implementation(
+        "flash_attn_3",
+        "FlashAttention-3, in CUDA C++ for Hopper, where it is installed",
+        call,
+        _unavailable(),
         min_compute_capability=(9, 0),
         max_compute_capability=(9, 0),
-        unavailable=_unavailable(),
         refuses=_refuses,
-        optional=True,
     ),
 )

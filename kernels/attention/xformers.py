@@ -1,8 +1,8 @@
 """xFormers' memory_efficient_attention (BSD licence, facebookresearch/xformers), where it is installed.
 
-It wants (batch, seqlen, heads, head_dim), takes a mask as an object, and picks a kernel itself: FlashAttention for 16
-bits, CUTLASS for float32. Fewer key heads than query heads are a fifth dimension there, which its backward does not
-take: with gradients the heads of keys and values are repeated first, and that is part of the call.
+It takes a mask as an object, and picks a kernel itself: FlashAttention for 16 bits, CUTLASS for float32. Fewer key
+heads than query heads are a fifth dimension there, which its backward does not take: with gradients the heads of keys
+and values are repeated first, and that is part of the call.
 
 Written to the signature of version 0.0.35 and tested against a stand-in that has it. Of the package itself the masks
 were checked, on a CPU; its kernels were never run: the wheel of that version, which is built for PyTorch 2.10, was
@@ -11,43 +11,31 @@ imported on an H200 with PyTorch 2.11 and offered none.
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Any
 
 import torch
 
-from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
-
-PACKAGE = "xformers"
-ALIGNMENT = 8  # of head_dim: 16 bytes
+from kernels import peers
+from kernels.registry import AttentionCase, Device, UnsupportedCase
 
 
-def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool = False,
-    window_size: int = 0,
-    softmax_scale: float | None = None,
+def call(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor:
-    """Attention by xFormers; see `kernels.registry.Attention`. Raises UnsupportedCase where it is missing."""
-    if missing := _unavailable():
-        raise UnsupportedCase(missing)
+    """See `kernels.peers.Call`."""
     from xformers.ops import memory_efficient_attention
 
-    shape, group = q.shape, q.shape[1] // k.shape[1]
+    shape, group = q.shape, q.shape[2] // k.shape[2]
     if group > 1 and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+        k, v = (x.repeat_interleave(group, 2) for x in (k, v))
     elif group > 1:
-        q = q.unflatten(1, (-1, group))
-        k, v = (x.unsqueeze(2).expand(-1, -1, group, -1, -1) for x in (k, v))
-    q, k, v = (x.movedim(-2, 1) for x in (q, k, v))
+        q = q.unflatten(2, (-1, group))
+        k, v = (x.unsqueeze(3).expand(-1, -1, -1, group, -1) for x in (k, v))
     try:
         out = memory_efficient_attention(q, k, v, attn_bias=mask(causal, window_size), scale=softmax_scale)
     except NotImplementedError as error:  # no kernel, for one when the wheel was built for another PyTorch
         raise UnsupportedCase(" ".join(str(error).split())) from error
-    return out.movedim(1, -2).reshape(shape)
+    return out.reshape(shape)
 
 
 def mask(causal: bool, window_size: int) -> Any:
@@ -62,17 +50,9 @@ def mask(causal: bool, window_size: int) -> Any:
     return below.make_local_attention(window_size) if window_size else below
 
 
-def _unavailable() -> str | None:
-    try:
-        importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        return f"xFormers is not installed: pip install {PACKAGE}."
-    return None
-
-
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    if (case.head_dim or ALIGNMENT) % ALIGNMENT:
-        return f"xformers needs a head_dim divisible by {ALIGNMENT}, not {case.head_dim}."
+    if misaligned := peers.misaligned("xformers", case):
+        return misaligned
     if case.dtype != "float32":
         return None
     if (device.compute_capability or (9, 0)) > (9, 0):
@@ -83,15 +63,13 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
 
 
 IMPLEMENTATIONS = (
-    Implementation(
-        name="xformers",
-        description="xFormers' memory-efficient attention, where it is installed",
-        attention=attention,
-        devices=("cuda",),
-        max_head_dim=256,
+    peers.implementation(
+        "xformers",
+        "xFormers' memory-efficient attention, where it is installed",
+        call,
+        peers.missing("xformers", "xFormers is not installed: pip install xformers."),
+        dtypes=("bfloat16", "float16", "float32"),
         min_compute_capability=(8, 0),
-        unavailable=_unavailable(),
         refuses=_refuses,
-        optional=True,
     ),
 )

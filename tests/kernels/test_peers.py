@@ -1,7 +1,7 @@
 """The peers that are compiled or installed: what can be seen without them, and all of it where they run.
 
 Those that are not installed here are called through stand-ins: modules with the signatures of the real ones (flash-attn
-2.8.3, flash_attn_interface 3.0.0b1, xformers 0.0.35) that compute with PyTorch what those promise.
+2.8.3, flash_attn_interface 3.0.0b1, flash-attn-4 4.0.0b36, xformers 0.0.35) that compute with PyTorch what those do.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from kernels import registry
+from kernels import peers, registry
 from kernels.attention import flash_attn_2, flash_attn_3, flash_attn_4, torch_flex, xformers
 from kernels.attention.torch_naive import hidden_keys
 from kernels.registry import UnsupportedCase
@@ -30,11 +30,11 @@ def test_flex_sees_what_the_baseline_does_not_hide(seqlen_q, seqlen_k, causal, w
 
 @pytest.mark.parametrize(("causal", "window_size"), [(True, 7), (False, 7)])
 def test_flash_attention_4_gets_the_window_as_keys_before_and_after(causal, window_size):
-    before, after = flash_attn_4.window(causal, window_size)
+    before, after = peers.window(causal, window_size, every=None)
     positions, keys = torch.arange(30)[:, None], torch.arange(30)
     seen = (keys >= positions - before) & (keys <= positions + after)
     assert torch.equal(seen, ~hidden_keys(30, 30, causal, window_size, torch.device("cpu")))
-    assert flash_attn_4.window(True, 0) == (None, None)
+    assert peers.window(True, 0, every=None) == (None, None)
 
 
 def attend(q, k, v, seen, scale):
@@ -109,6 +109,32 @@ def flash_attn_3_stand_in(with_lse):
     return {"flash_attn_interface": module}
 
 
+def flash_attn_4_stand_in():
+    def flash_attn_func(
+        q,
+        k,
+        v,
+        qv=None,
+        gather_kv_indices=None,
+        softmax_scale=None,
+        causal=False,
+        window_size=(None, None),
+        learnable_sink=None,
+        softcap=0.0,
+        num_splits=1,
+        pack_gqa=None,
+        deterministic=False,
+    ):
+        assert (qv, gather_kv_indices, learnable_sink, softcap) == (None, None, None, 0.0)
+        assert not (causal and window_size != (None, None))
+        limits = tuple(-1 if limit is None else limit for limit in window_size)
+        return attend(q, k, v, flash_seen(q, k, causal, limits), softmax_scale), None
+
+    modules = {name: ModuleType(name) for name in ("flash_attn", "flash_attn.cute")}
+    modules["flash_attn.cute"].flash_attn_func = flash_attn_func
+    return modules
+
+
 class Local:
     """Stands in for LocalAttentionFromBottomRightMask."""
 
@@ -152,18 +178,19 @@ STAND_INS = {
     "flash_attn_2": (flash_attn_2, flash_attn_2_stand_in()),
     "flash_attn_3": (flash_attn_3, flash_attn_3_stand_in(with_lse=False)),
     "flash_attn_3 with lse": (flash_attn_3, flash_attn_3_stand_in(with_lse=True)),
+    "flash_attn_4": (flash_attn_4, flash_attn_4_stand_in()),
     "xformers": (xformers, xformers_stand_in()),
 }
 
 
 @pytest.fixture(params=STAND_INS)
 def peer(request, monkeypatch):
-    """The module of a peer that finds the stand-in for its package."""
+    """The attention of a peer that finds the stand-in for its package."""
     module, stand_ins = STAND_INS[request.param]
-    monkeypatch.setattr(module, "_unavailable", lambda: None)
     for name, stand_in in stand_ins.items():
         monkeypatch.setitem(sys.modules, name, stand_in)
-    return module
+    flash_attn_4._function.cache_clear()
+    return peers.attention_by(module.call, unavailable=None)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
@@ -178,24 +205,33 @@ def test_a_peer_is_told_layout_mask_and_scale(peer, problem, seqlen_q, seqlen_k,
         window_size=window_size,
         softmax_scale=0.3,
     )
-    made.check(peer.attention)
+    made.check(peer)
     with torch.no_grad():  # xformers is called otherwise
-        out = peer.attention(made.q, made.k, made.v, **made.keywords)
+        out = peer(made.q, made.k, made.v, **made.keywords)
     assert out.shape == made.q.shape
     torch.testing.assert_close(out.double(), made.expected()["out"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_call_does_not_look_for_its_package_again(peer, monkeypatch):
+    def lookup(name):
+        raise AssertionError("takes a tenth of a millisecond and more, which would be timed with the call")
+
+    monkeypatch.setattr("importlib.metadata.version", lookup)
+    monkeypatch.setattr("importlib.util.find_spec", lookup)
+    q = torch.randn(1, 2, 8, 16)
+    assert peer(q, q, q).shape == q.shape
 
 
 def test_xformers_without_a_kernel_is_unsupported_and_gives_its_reason(monkeypatch):
     def memory_efficient_attention(query, key, value, attn_bias=None, p=0.0, scale=None, *, op=None, output_dtype=None):
         raise NotImplementedError("No operator found:\n    xFormers wasn't build with CUDA support")
 
-    monkeypatch.setattr(xformers, "_unavailable", lambda: None)
     for name, stand_in in xformers_stand_in().items():
         monkeypatch.setitem(sys.modules, name, stand_in)
     monkeypatch.setattr(sys.modules["xformers.ops"], "memory_efficient_attention", memory_efficient_attention)
     q = torch.randn(1, 1, 8, 16)
     with pytest.raises(UnsupportedCase, match="No operator found: xFormers wasn't build"):
-        xformers.attention(q, q, q)
+        peers.attention_by(xformers.call, unavailable=None)(q, q, q)
 
 
 @pytest.mark.skipif(registry.get("xformers").unavailable is not None, reason="xformers is not installed")
@@ -237,7 +273,7 @@ def test_a_call_that_cannot_run_says_why():
     for peer, message in {flash_attn_4: "pip install --pre flash-attn-4", **messages}.items():
         if peer.IMPLEMENTATIONS[0].unavailable:
             with pytest.raises(UnsupportedCase, match=message):
-                peer.attention(q, q, q)
+                peer.IMPLEMENTATIONS[0].attention(q, q, q)
 
 
 @pytest.mark.gpu

@@ -1,0 +1,82 @@
+"""What other projects' packages of attention have in common: how their tensors lie, and that they may be missing.
+
+They want (batch, seqlen, heads, head_dim); our tensors are handed over as transposed views, so that every
+implementation reads the same memory.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any, Protocol
+
+import torch
+
+from kernels.registry import Attention, AttentionCase, Implementation, UnsupportedCase
+
+ALIGNMENT = 8  # of head_dim: 16 bytes
+
+
+class Call(Protocol):
+    """A package's function on q, k and v of (batch, seqlen, heads, head_dim); gives the output, or it and more."""
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        causal: bool,
+        window_size: int,
+        softmax_scale: float | None,
+    ) -> torch.Tensor | tuple[Any, ...]: ...
+
+
+def implementation(name: str, description: str, call: Call, unavailable: str | None, **rules: Any) -> Implementation:
+    """A peer by its call; `unavailable` is why it cannot be had here, or None; `rules` are Implementation's."""
+    usual = {"dtypes": ("bfloat16", "float16"), "devices": ("cuda",), "max_head_dim": 256, "optional": True}
+    attention = attention_by(call, unavailable)
+    return Implementation(name, description, attention, unavailable=unavailable, **{**usual, **rules})
+
+
+def attention_by(call: Call, unavailable: str | None) -> Attention:
+    """Attention as `kernels.registry.Attention` defines it, which raises UnsupportedCase where the peer is missing."""
+
+    def attention(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        causal: bool = False,
+        window_size: int = 0,
+        softmax_scale: float | None = None,
+    ) -> torch.Tensor:
+        if unavailable:
+            raise UnsupportedCase(unavailable)
+        turned = (x.transpose(1, 2) for x in (q, k, v))
+        out = call(*turned, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
+        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+
+    return attention
+
+
+def window(causal: bool, window_size: int, every: int | None = -1) -> tuple[int | None, int | None]:
+    """How many keys before and after its own position a query sees; `every` is the package's word for all."""
+    if not window_size:
+        return every, every
+    return window_size - 1, 0 if causal else window_size - 1
+
+
+def missing(package: str, sentence: str) -> str | None:
+    """The sentence if a package is not installed. By its name, as modules of one name belong to several packages."""
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return sentence
+    return None
+
+
+def misaligned(name: str, case: AttentionCase) -> str | None:
+    """Why a peer cannot take the head_dim of a case, or None if it can."""
+    if (case.head_dim or ALIGNMENT) % ALIGNMENT:
+        return f"{name} needs a head_dim divisible by {ALIGNMENT}, not {case.head_dim}."
+    return None
