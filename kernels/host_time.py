@@ -1,7 +1,8 @@
 """What a call of `kernels.attention` costs the host, beside PyTorch's: `python -m kernels.host_time`.
 
 At 128 tokens the GPU is done before the next call is issued, so the time a call takes in a long row of calls is the
-host's. The first call compiles: it is timed in a new process with an empty Triton cache. Needs a CUDA device.
+host's. The first call compiles: it is timed in a new process with an empty Triton cache; `--first-call` times nothing
+else. Needs a CUDA device.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ import kernels
 
 SHAPE = (1, 8, 128)  # batch, heads, tokens
 HEAD_DIMS = (64, 128, 256)
-FIRST_CALLS = (("bfloat16", 128, 128), ("bfloat16", 256, 4096), ("float32", 128, 2048))  # dtype, head_dim, seqlen
+FIRST_CALLS = (  # dtype, head_dim, seqlen
+    *(("bfloat16", 64, 512), ("bfloat16", 128, 128), ("bfloat16", 256, 4096)),
+    *(("float32", 64, 512), ("float32", 128, 2048)),
+)
 WARM_UP = 30
 ROWS, CALLS = 15, 200
 
@@ -32,10 +36,15 @@ dtype, head_dim, seqlen, device = getattr(torch, sys.argv[1]), int(sys.argv[2]),
 q, k, v = (torch.randn(1, 8, seqlen, head_dim, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
 wait = torch.cuda.synchronize if device == "cuda" else lambda: None
 wait()
-begin = time.perf_counter()
-kernels.attention(q, k, v, causal=True).sum().backward()
+dout, times = torch.ones_like(q), [time.perf_counter()]
 wait()
-print(time.perf_counter() - begin)
+out = kernels.attention(q, k, v, causal=True)
+wait()
+times.append(time.perf_counter())
+out.backward(dout)
+wait()
+times.append(time.perf_counter())
+print(times[1] - times[0], times[2] - times[1])
 """
 
 
@@ -58,13 +67,14 @@ def host_times_us(
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def first_call_s(dtype: str, head_dim: int, seqlen: int, device: str = "cuda") -> float:
-    """Seconds of the first forward and backward of a new process that finds nothing compiled."""
+def first_call_s(dtype: str, head_dim: int, seqlen: int, device: str = "cuda") -> tuple[float, float]:
+    """Seconds of the first forward and of the first backward of a new process that finds nothing compiled."""
     with tempfile.TemporaryDirectory() as cache:
         command = [sys.executable, "-c", _FIRST, dtype, str(head_dim), str(seqlen), device]
         environment = {**os.environ, "TRITON_CACHE_DIR": cache}
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    return float(done.stdout.split()[-1])
+    forward, backward = map(float, done.stdout.split()[-2:])
+    return forward, backward
 
 
 def calls_of(head_dim: int, device: str = "cuda") -> dict[str, dict[str, Callable[[], object]]]:
@@ -83,20 +93,34 @@ def calls_of(head_dim: int, device: str = "cuda") -> dict[str, dict[str, Callabl
     }
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Print microseconds a call and seconds of a first call."""
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    parser = argparse.ArgumentParser(prog="python -m kernels.host_time", description=__doc__.splitlines()[0])
+    parser.add_argument("--first-call", action="store_true", help="only the seconds of the first calls")
+    chosen = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         sys.exit("No CUDA device here: on a CPU the calls are computed by the host, so there is nothing to tell apart.")
-    print(f"{torch.cuda.get_device_name()}, batch x heads x tokens {'x'.join(map(str, SHAPE))}, bfloat16, causal")
+    print(torch.cuda.get_device_name())
+    if not chosen.first_call:
+        _print_host_times()
+    _print_first_calls()
+
+
+def _print_host_times() -> None:
+    """A line for each head_dim and mode; the shape is batch x heads x tokens x head_dim, causal."""
     for head_dim in HEAD_DIMS:
         for mode, calls in calls_of(head_dim).items():
             times = host_times_us(calls, torch.cuda.synchronize)
             row = ", ".join(f"{name} {us:.1f} us" for name, us in times.items())
-            print(f"head_dim {head_dim}, {mode}: {row}", flush=True)
+            print(f"{'x'.join(map(str, SHAPE))}x{head_dim}, bfloat16, {mode}: {row}", flush=True)
+
+
+def _print_first_calls() -> None:
+    """A line for each shape, causal."""
     for dtype, head_dim, seqlen in FIRST_CALLS:
-        seconds = first_call_s(dtype, head_dim, seqlen)
-        print(f"first forward and backward, {dtype}, head_dim {head_dim}, {seqlen} tokens: {seconds:.1f} s", flush=True)
+        forward, backward = first_call_s(dtype, head_dim, seqlen)
+        seconds = f"forward {forward:.1f} s, backward {backward:.1f} s, both {forward + backward:.1f} s"
+        print(f"first call, 1x8x{seqlen}x{head_dim}, {dtype}: {seconds}", flush=True)
 
 
 if __name__ == "__main__":
