@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pandas as pd
 
-from results.journal import JournalError, line_of, parse_line
+from results.lines import line_of, parse_line
 from results.records import (
     CASE_FIELDS,
     DTYPES,
@@ -216,7 +216,7 @@ def _mend(lines: list[Line]) -> tuple[list[Line], list[Problem]]:
                     f"It is of run {measurement.run_id!r}, not of {line.run_id!r}, in whose folder it is."
                 )
             mended.append(Line(line.run_id, line.number, line_of(measurement).removesuffix("\n")))
-        except (RecordError, JournalError) as error:
+        except RecordError as error:
             problems.append((line.run_id, line.number, str(error)))
     return mended, problems
 

@@ -19,15 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from results import durable
-from results.records import (
-    Measurement,
-    RecordError,
-    Run,
-    measurement_from_json,
-    measurement_to_json,
-    run_from_json,
-    run_to_json,
-)
+from results.lines import line_of, parse_line
+from results.records import Measurement, RecordError, Run, run_from_json, run_to_json
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PUBLISHED = REPOSITORY / "results" / "published"
@@ -99,7 +92,7 @@ class RunFolder:
         """
         runs = Path(home) / "runs"
         folder = cls(runs / run.run_id)
-        text = "".join(line_of(measurement) for measurement in measurements)
+        text = "".join(map(_line_of, measurements))
         try:
             runs.mkdir(parents=True, exist_ok=True)
             draft = Path(tempfile.mkdtemp(prefix=".new-", dir=runs))
@@ -146,7 +139,7 @@ class RunFolder:
 
     def append(self, measurement: Measurement) -> None:
         """Add one number; on return it is on disk. Raises JournalError, and then the journal is as it was."""
-        line = line_of(measurement).encode()
+        line = _line_of(measurement).encode()
         try:
             fd = os.open(self.journal_path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
@@ -276,29 +269,11 @@ class RunFolder:
             raise _journal_error("write", path, error) from error
 
 
-def parse_line(line: bytes) -> Measurement:
-    """The measurement of one journal line. Raises RecordError saying what is wrong with it."""
+def _line_of(measurement: Measurement) -> str:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):  # neither UTF-8 nor JSON
-        raise RecordError(f"Not a complete JSON line: {line[:40]!r}.") from None
-    if not isinstance(record, dict):
-        raise RecordError(f"Not a JSON object: {line[:40]!r}.")
-    if missing := {"run_id", "implementation", "metric", "status"} - set(record):
-        raise RecordError(f"Missing fields {sorted(missing)}.")
-    try:
-        return measurement_from_json(record)
-    except OverflowError as error:
-        raise RecordError(f"A number is out of range: {error}.") from error
-
-
-def line_of(measurement: Measurement) -> str:
-    """The journal line of a measurement, newline included. Raises JournalError if a sample is not finite."""
-    try:
-        return json.dumps(measurement_to_json(measurement), allow_nan=False, separators=(",", ":")) + "\n"
-    except ValueError as error:  # NaN or infinity
-        what = f"{measurement.metric} of {measurement.implementation}"
-        raise JournalError(f"{what} has a sample that is not finite; give it a status instead.") from error
+        return line_of(measurement)
+    except RecordError as error:
+        raise JournalError(str(error)) from error
 
 
 def _age(folder: RunFolder) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from results import reports
-from results.journal import line_of
+from results.lines import line_of
 from results.records import Measurement, Run, run_to_json
 from results.reports.cells import ReportError
 

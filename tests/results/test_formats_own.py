@@ -13,7 +13,8 @@ import pytest
 
 from results import export
 from results.formats import UploadError, archives, import_understanding, left_alone, standing, understand
-from results.journal import RunFolder, line_of
+from results.journal import RunFolder
+from results.lines import line_of
 from results.metrics import METRICS
 from results.records import MODES, TIMINGS, Case, Measurement, Run, Status, run_to_json
 from results.store import open_store

@@ -69,22 +69,6 @@ def test_appending_after_a_torn_line_ends_it_first_so_that_only_it_is_lost(folde
     assert "line 2" in problems[0]
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b"\xff\xfe", "Not a complete JSON line"),
-        (b"[1]", "Not a JSON object"),
-        (b"{}", "Missing fields"),
-        (b'{"run_id":"r1","implementation":"x","metric":"m","status":"ok","value":1,"speed":2}', "speed"),
-        (b'{"run_id":"r1","implementation":"x","metric":"m","status":"fine","value":1}', "fine"),
-        (b'{"run_id":"r1","implementation":"x","metric":"m","status":"ok","value":NaN}', "finite"),
-    ],
-)
-def test_a_malformed_line_says_what_is_wrong(line: bytes, reason: str) -> None:
-    with pytest.raises(RecordError, match=reason):
-        journal.parse_line(line)
-
-
 def test_lines_come_in_pieces_of_about_the_limit_and_never_less_than_one(folder: RunFolder) -> None:
     for number in range(5):
         folder.append(latency(1.0 + number))

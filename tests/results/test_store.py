@@ -16,7 +16,8 @@ import duckdb
 import pytest
 
 from results import ingest, journal, store
-from results.journal import RunFolder, line_of
+from results.journal import RunFolder
+from results.lines import line_of, parse_line
 from results.records import (
     CASE_FIELDS,
     Case,
@@ -248,7 +249,7 @@ def test_the_fast_way_takes_no_line_that_the_records_refuse_and_loses_none(opene
     refused, ids = set(), set()
     for number, line in enumerate(lines, 1):
         try:
-            measurement = journal.parse_line(line)
+            measurement = parse_line(line)
         except RecordError:
             refused.add(number)
             continue
