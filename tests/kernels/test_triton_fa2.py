@@ -136,6 +136,7 @@ def test_short_walks_of_many_heads_are_left_whole(heads, seqlen, is_cut, monkeyp
 def test_a_walk_is_cut_into_as_many_pieces_as_are_wanted_at_most():
     assert split.cut(2048, 2048, 1.0) is None
     assert split.cut(100, 100, 50.0) is None
+    assert split.cut(8192, 1152, 0.5) is None, "a window's walk, which one program does"
     assert split.cut(2048, 2048, 3.0) == (3, 768)
     assert split.cut(8192, 8192, 1000.0) == (22, 384), "of 31 that are allowed"
     assert split.cut(8192, 300, 2.0) == (3, 256), "a window may begin anywhere, and so touch one piece more"

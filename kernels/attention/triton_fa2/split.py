@@ -30,7 +30,9 @@ def cut(length: int, walk: int, wanted: float) -> Cut | None:
 
     None if that is one. A walk over less than everything starts anywhere, and so may touch one piece more.
     """
-    wanted = max(1, min(MOST - 1, wanted))
+    if wanted <= 1:
+        return None
+    wanted = min(MOST - 1, wanted)
     piece = max(1, -int(-walk // (wanted * STEP))) * STEP
     pieces = min(-(-walk // piece) + (walk < length), -(-length // piece))
     return Cut(pieces, piece) if pieces > 1 else None
