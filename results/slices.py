@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from results.records import CASE_FIELDS
 
 NOT_SAID = "not said"
-BASELINES = ("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math")  # first that is there
+# The first that is there is what others are compared with.
+BASELINES = ("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math", "torch_flex")
 AS_PUBLISHED = "as published"  # the timing of rows whose source did not say how time was taken
 RESULTS = "(SELECT results.*, runs.sweep FROM results JOIN runs USING (run_id))"
 

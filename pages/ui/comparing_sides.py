@@ -5,12 +5,12 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from pages.ui import choosing, filters, messages, words
+from pages.ui import choosing, messages, words
 from pages.ui.data import ask, store
 from results import library, queries
 from results.compare import Comparison, Side, compare
 from results.run_spread import LEAST
-from results.slices import CASE_KEY
+from results.slices import BASELINES, CASE_KEY
 
 _SHARED = f"""
 WITH cells AS (SELECT DISTINCT run_id, hash({CASE_KEY}, implementation, mode, timing) AS cell FROM measurements
@@ -66,7 +66,7 @@ def two_implementations() -> tuple[str, str, str] | None:
     if len(names) < 2:
         st.info("This run has speeds of one implementation only. Choose another.", icon=":material/inbox:")
         return None
-    baseline = next((name for name in filters.BASELINES if name in names), names[-1])
+    baseline = next((name for name in BASELINES if name in names), names[-1])
     rivals = [name for name in names if name != baseline]
     with left:
         first = choosing.one("Against", "against", sorted(names), baseline)

@@ -19,10 +19,10 @@ from pages.ui.data import ask
 from pages.ui.presets import Choices
 from results import queries
 from results.queries import Filters
+from results.slices import BASELINES
 from results.store import Store
 
 ALL_SHAPES = "all"
-BASELINES = ("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math")
 MODES = ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train")
 TIMINGS = ("kernel", "eager", queries.AS_PUBLISHED)
 DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
@@ -56,7 +56,7 @@ def sidebar() -> Filters:
         with more:
             _folded(found)
         with st.container(horizontal=True):
-            _presets(found)
+            _presets(_presets_of(ask, scope))
             st.button("Reset filters", icon=":material/restart_alt:", on_click=_reset, key="reset_filters")
     return current()
 
@@ -70,6 +70,7 @@ def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
     for name in ("workload", "mask"):
         scope[name] = next(iter(ask(_options, name, **scope)), None)
     found = ask(_offered, **scope)
+    _presets_of(ask, scope)  # so that their answers are there too
     orders = {"mode": MODES, "baseline": BASELINES, "timing": TIMINGS}
     first = {name: next(iter(_choices(name, found, order)), None) for name, order in orders.items()}
     _, shape = _shapes(found)
@@ -130,10 +131,16 @@ def _folded(found: Choices) -> None:
     _many("Run", "run", found)
 
 
-def _presets(found: Choices) -> None:
-    offered = presets.offered(found)
+def _presets_of(ask: Callable[..., Any], scope: dict[str, str | None]) -> dict[str, presets.Settings]:
+    """Those that have numbers on this device, in this mask or another."""
+    masks = ask(_options, "mask", gpu=scope["gpu"], workload=scope["workload"])
+    shown_first = sorted(masks, key=lambda mask: mask != scope["mask"])
+    return presets.offered(shown_first, lambda mask: ask(_offered, **scope | {"mask": mask}))
+
+
+def _presets(offered: dict[str, presets.Settings]) -> None:
     if offered:
-        help = "Sets of filters that have numbers here; the GPU and the baseline stay."
+        help = "Sets of filters that have numbers here; the GPU stays, and the baseline within a mask."
         st.menu_button(
             "Presets",
             list(offered),
@@ -145,11 +152,13 @@ def _presets(found: Choices) -> None:
         )
 
 
-def _take(offered: dict[str, dict[str, str | list[str]]]) -> None:
-    """Set what the chosen preset says; the other filters go back to their defaults, but for GPU and baseline."""
+def _take(offered: dict[str, presets.Settings]) -> None:
+    """Set what the chosen preset says; the other filters go back to their defaults, but for GPU and workload, and the
+    baseline in the same mask."""
     settings = offered.get(st.session_state["preset"] or "")
     if settings:
-        kept = {name: st.session_state.get(name) for name in ("gpu", "baseline", "workload", "mask")}
+        same = st.session_state.get("mask") == settings["mask"]
+        kept = {name: st.session_state.get(name) for name in ("gpu", "workload", *["baseline"] * same)}
         _reset()
         st.session_state.update(kept | settings)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+Settings = dict[str, str | list[str]]  # by filter: what it is set to
 Choices = Mapping[str, Sequence[tuple[str, int]]]  # by filter: what it can be set to, and how many numbers that has
 
 
@@ -18,6 +19,7 @@ class Preset:
     seqlens: tuple[int, int] = (1, 2**31)  # shortest and longest
     timing: str | None = None
     shape: str | None = None  # how the name of batch and heads ends
+    window: bool = False  # whether a query sees the last keys alone
 
 
 PRESETS = (
@@ -27,17 +29,28 @@ PRESETS = (
     Preset("bf16 training, short context", "fwd_bwd", "bfloat16", (1, 2048)),
     Preset("bf16 forward, long context", "fwd", "bfloat16", (8192, 2**31)),
     Preset("bf16 forward with host overhead", "fwd", "bfloat16", timing="eager"),
+    Preset("bf16 forward, sliding window", "fwd", "bfloat16", window=True),
+    Preset("bf16 training, sliding window", "fwd_bwd", "bfloat16", window=True),
     Preset("fp16 forward", "fwd", "float16"),
     Preset("fp32 forward", "fwd", "float32"),
 )
 
 
-def offered(choices: Choices) -> dict[str, dict[str, str | list[str]]]:
-    """By title, what the presets that have numbers set the filters to."""
-    return {preset.title: found for preset in PRESETS if (found := _settings(preset, choices))}
+def offered(masks: Sequence[str], choices_of: Callable[[str], Choices]) -> dict[str, Settings]:
+    """By title, what the presets that have numbers set the filters to.
+
+    Of the masks, the one that is shown comes first and stays where it serves; `choices_of` a mask are its filters'.
+    """
+    found: dict[str, Settings] = {}
+    for preset in PRESETS:
+        mask = next((mask for mask in masks if ("window" in mask) == preset.window), None)
+        settings = _settings(preset, choices_of(mask)) if mask else None
+        if settings:
+            found[preset.title] = {"mask": mask} | settings
+    return found
 
 
-def _settings(preset: Preset, choices: Choices) -> dict[str, str | list[str]] | None:
+def _settings(preset: Preset, choices: Choices) -> Settings | None:
     there = {name: [choice for choice, numbers in found if numbers] for name, found in choices.items()}
     shortest, longest = preset.seqlens
     lengths = sorted(int(text) for text in there.get("seqlen", ()))

@@ -11,19 +11,29 @@ CHOICES = {
 }
 
 
+WINDOW = CHOICES | {"seqlen": [("4096", 2)], "mode": [("fwd", 2)], "shape": [("B1 H32", 2)]}
+
+
+def here(choices):
+    """What is offered where the causal mask alone has numbers."""
+    return offered(["causal"], {"causal": choices}.__getitem__)
+
+
 def test_a_preset_of_a_shape_sets_that_shape_and_is_left_out_where_it_is_not():
     title = "bf16 training, 16k tokens, hidden 2048"
-    assert offered(CHOICES)[title] == {
+    assert here(CHOICES)[title] == {
+        "mask": "causal",
         "mode": "fwd_bwd",
         "dtype": ["bfloat16"],
         "shape": "16384 tokens, hidden 2048",
         "seqlen": [],
     }
-    assert title not in offered(CHOICES | {"shape": [("B1 H1", 9)]})
+    assert title not in here(CHOICES | {"shape": [("B1 H1", 9)]})
 
 
 def test_a_preset_of_lengths_sets_those_that_are_there_and_no_shape():
-    assert offered(CHOICES)["bf16 training, long context"] == {
+    assert here(CHOICES)["bf16 training, long context"] == {
+        "mask": "causal",
         "mode": "fwd_bwd",
         "dtype": ["bfloat16"],
         "seqlen": ["16384"],
@@ -31,4 +41,20 @@ def test_a_preset_of_lengths_sets_those_that_are_there_and_no_shape():
 
 
 def test_a_dtype_or_timing_without_numbers_offers_nothing():
-    assert not any(title.startswith(("fp16", "fp32")) or "host" in title for title in offered(CHOICES))
+    assert not any(title.startswith(("fp16", "fp32")) or "host" in title for title in here(CHOICES))
+
+
+def test_a_preset_of_windows_sets_the_mask_and_one_of_whole_attention_leaves_the_window():
+    by_mask = {"causal window 1024": WINDOW, "causal": CHOICES, "full": CHOICES}
+    for shown in (["causal", "full", "causal window 1024"], ["causal window 1024", "causal", "full"]):
+        found = offered(shown, by_mask.__getitem__)
+        window = {"mask": "causal window 1024", "mode": "fwd", "dtype": ["bfloat16"], "seqlen": []}
+        assert found["bf16 forward, sliding window"] == window
+        assert "bf16 training, sliding window" not in found
+        assert found["bf16 training, long context"]["mask"] == "causal"
+
+
+def test_a_mask_that_serves_stays():
+    by_mask = {"full": CHOICES, "causal": CHOICES}
+    assert offered(["full", "causal"], by_mask.__getitem__)["bf16 training, long context"]["mask"] == "full"
+    assert not any("window" in title for title in offered(["full", "causal"], by_mask.__getitem__))
