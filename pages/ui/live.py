@@ -106,7 +106,7 @@ def _arriving(run_id: str, pace: int) -> None:
     store(not_older_than_s=max(ACTIVE_S, pace / 4))  # tabs that look seldom need not each read the files anew
     arrived = ask(queries.run_progress, run_id)
     if arrived.empty:
-        st.caption("No number yet. The first ones come after compiling and the check against the oracle.")
+        st.caption(_no_time_yet(run_id))
         return
     timing = "kernel" if "kernel" in set(arrived["timing"]) else str(arrived["timing"].iloc[0])
     modes = [mode for mode in ("fwd", "bwd", "fwd_bwd") if mode in set(arrived["mode"])]
@@ -120,6 +120,16 @@ def _arriving(run_id: str, pace: int) -> None:
     maps.show(won.to_dict("records"), look, f"live_{run_id}", alt, selectable=False)
     count = f"{arrived['numbers'].sum()} latencies so far"
     st.caption(f"{count} · {timing} time · {mode} · numbers are the speedup over {chosen.baseline}.")
+
+
+def _no_time_yet(run_id: str) -> str:
+    """Why a sweep has no map yet, or never will."""
+    run = journal.RunFolder(journal.home() / "runs" / run_id).run()
+    if (run.protocol or "").startswith("sustained"):
+        return "A trace is calls back to back for half a minute; its numbers come at its end."
+    if not run.sweep.get("timings", True):
+        return "This sweep times nothing: it takes errors against float64, which the page Accuracy shows as they come."
+    return "No time yet. The first ones come after compiling and the check against the oracle."
 
 
 def _with_waiting(won: pd.DataFrame, sweep: dict) -> pd.DataFrame:

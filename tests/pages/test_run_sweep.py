@@ -106,9 +106,22 @@ def test_a_trace_under_way_says_how_far_it_is_and_a_finished_one_is_linked(app, 
         folder.write_state(State(state="running", done=0, total=1, current="x (trace, 3 of 30 s)", eta_s=27.0))
         page = app.switch_page("pages/run_sweep.py").run()
         assert "Now: x (trace, 3 of 30 s)" in shown(page)
+        assert "its numbers come at its end" in shown(page)
         assert "Traces of sustained sweeps" not in [link.proto.label for link in page.get("page_link")]
     folder.write_state(State(state="finished", done=1, total=1))
     assert "Traces of sustained sweeps" in [link.proto.label for link in page.run().get("page_link")]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "reason"),
+    [({"timings": []}, "This sweep times nothing"), ({"timings": ["kernel"]}, "No time yet"), ({}, "No time yet")],
+)
+def test_a_sweep_without_a_time_says_whether_one_will_come(app, started, home, sweep, reason):
+    run = replace(RunFolder(home / "runs" / "run-a").run(), run_id="untimed", sweep=sweep)
+    folder = RunFolder.create(home, run)
+    with folder.lock():
+        folder.write_state(State(state="running", done=0, total=9))
+        assert reason in shown(app.switch_page("pages/run_sweep.py").run())
 
 
 def test_a_changed_form_needs_a_new_plan(page):
