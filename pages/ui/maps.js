@@ -42,12 +42,14 @@ function table(facet, { rows, columns, selectable, selected }) {
   const drawn = make("table", { ariaLabel: facet.alt }, whole);
   const stop = drawn.querySelector("button[aria-pressed=true]") ?? drawn.querySelector("button");
   if (stop) stop.tabIndex = 0; // one stop of the Tab key a table; arrows lead on from there
-  return drawn;
+  drawn.style.setProperty("--columns", columns.length);
+  return make("div", { className: "facet" }, [drawn]);
 }
 
-function cell({ text, colour, ink, note, place }, selectable, selected) {
+function cell({ text, known, colour, ink, note, place }, selectable, selected) {
   const able = selectable && place;
-  const element = make(able ? "button" : "span", { className: "cell", textContent: text });
+  const className = known ? "cell" : "cell words";
+  const element = make(able ? "button" : "span", { className, textContent: text, lang: "en" });
   Object.assign(element.style, { backgroundColor: colour, color: ink });
   element.dataset.note = note.join("\n");
   if (able) {

@@ -78,6 +78,7 @@ def _cell(row: dict | None, dtype: str | None, look: Look) -> dict:
     place = None if row is None else picking.place(dtype, row["seqlen"], row["head_dim"])
     return {
         "text": look.text(row) if known else failure(row),
+        "known": known,
         "colour": colour,
         "ink": ink(colour),
         "note": _NOTHING if row is None else [html.unescape(line) for line in row["hover"].split("<br>")],

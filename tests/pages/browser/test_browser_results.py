@@ -89,6 +89,13 @@ def test_arrow_keys_walk_a_map_and_enter_chooses(tab):
     expect(here).to_be_focused()
 
 
+def test_words_stay_within_their_cell_on_a_phone(tab):
+    page = drawn(tab("speedup?shape=all", viewport={"width": 390, "height": 844}))
+    cells = page.locator("table .cell.words")
+    expect(cells.filter(has_text="not measured").first).to_be_visible()
+    assert cells.evaluate_all("cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).length") == 0
+
+
 def test_the_picture_of_a_map_is_saved_as_png(tab, tmp_path):
     page = drawn(tab(f"speedup?{REPORT}&dtype=float32"))
     page.get_by_text("Picture", exact=True).click()
@@ -120,6 +127,18 @@ def test_a_preset_sets_several_filters_and_a_reset_takes_them_back(tab):
     expect(page).not_to_have_url(re.compile("head_dim="))
     page.get_by_role("button", name="Reset filters").click()
     expect(page).not_to_have_url(re.compile("dtype="))
+
+
+def test_a_preset_of_windows_is_one_click_and_so_is_the_way_back(tab):
+    page = drawn(tab("speedup?gpu=NVIDIA+H200"))
+    page.get_by_role("button", name="Presets").click()
+    page.get_by_text("bf16 forward, sliding window").click()
+    expect(page.get_by_text("causal window 1024 mask · forward", exact=False)).to_be_visible()
+    expect(page).to_have_url(re.compile("baseline=torch_flex"))
+    page.get_by_role("button", name="Presets").click()
+    page.get_by_text("bf16 training, long context").click()
+    expect(page.get_by_text("causal mask · forward and backward", exact=False)).to_be_visible()
+    expect(page).to_have_url(re.compile("baseline=torch_naive"))
 
 
 def test_the_view_downloads_as_csv(tab, tmp_path):
