@@ -16,6 +16,7 @@ from typing import Any
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
+from kernels.attention.gluon_hopper.backward_assisted import assisted_kernel
 from kernels.attention.gluon_hopper.backward_queries import wide_queries_kernel
 from kernels.attention.gluon_hopper.backward_wide import wide_keys_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel
@@ -95,7 +96,8 @@ def _backward(variant: Variant) -> tuple[Any, list[Any]]:
     counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]
     constants = [tiles.block_m, tiles.block_n, head_dim, 2, causal, window, causal or window]
     if variant.kernel == "backward":
-        return backward_kernel, [q, kv, kv, q, fragments, kv, kv, rows, rows, *counts, *scales, *constants]
+        kernel = assisted_kernel if head_dim == 64 else backward_kernel
+        return kernel, [q, kv, kv, q, fragments, kv, kv, rows, rows, *counts, *scales, *constants]
     if variant.kernel == "keys":
         return wide_keys_kernel, [q, kv, kv, q, kv, kv, rows, rows, *counts, *scales, *constants]
     pointer = Pointer("fp32")

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.gradients import NarrowBackward, WideBackward
+from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch, addressable, empty_addressable, is_addressable
 
 LOG2_E = math.log2(math.e)
@@ -157,7 +158,8 @@ class Plan:
         apart = self.size == 256 or torch.are_deterministic_algorithms_enabled()
         launches = self._backwards.get((dout.stride(), apart))
         if launches is None:
-            kind = WideBackward if apart else NarrowBackward
+            narrow = AssistedBackward if self.size == 64 else NarrowBackward
+            kind = WideBackward if apart else narrow
             launches = self._backwards[dout.stride(), apart] = kind(self, q, k, v, out, dout)
         with _device_guard(self.device):
             return launches(q, k, v, out, lse, dout)

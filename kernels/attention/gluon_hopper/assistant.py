@@ -1,0 +1,111 @@
+"""The assistant of the backward at head_dim 64: a warpgroup that loads everything, and computes and adds dQ = dS K.
+
+The consumers hand dS over in shared memory and go on. A block of dQ is two fragments of 64 rows, one after the other,
+so that few registers are enough.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from kernels.attention.gluon_hopper.fragments import FRAGMENT
+from kernels.attention.gluon_hopper.shim import opaque_zero, reinterpret, tma_add, tma_load
+from kernels.attention.gluon_hopper.slots import DO_EMPTY, Q_EMPTY, give_slot, wait_for_slot
+
+# Named barriers of all three warpgroups; the first is that of the first stage of dS, and that of the second follows.
+DS_FULL, ALL_READ = gl.constexpr(6), gl.constexpr(13)
+STAGES = gl.constexpr(2)  # tiles of dS under way
+
+
+@gluon.jit
+def _load(number, head, m, q_desc, do_desc, lse_desc, delta_desc, tiles, barriers, batch, h, padded_q,
+          BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
+    """Begin to load a block of queries."""
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    kv_full, q_full, do_full, ds_empty = barriers
+    slot = number % SLOTS
+    row = head * padded_q + m * BLOCK_M
+    mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes + BLOCK_M * 4)
+    tma_load(q_desc, [batch, h, m * BLOCK_M, 0], q_full.index(slot), q_s.index(slot))
+    tma_load(lse_desc, [row], q_full.index(slot), lse_s.index(slot))
+    mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 4)
+    tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
+    tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
+
+
+@gluon.jit
+def _fragment(part: gl.constexpr, ds_tile, k_s, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr):
+    """Begin half of the rows of dQ."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
+    zero = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, layout)
+    k = k_s.index(opaque_zero()).reshape([BLOCK_N, HEAD_DIM])
+    return warpgroup_mma(ds_tile.slice(part * FRAGMENT, FRAGMENT, 0), k, zero, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _add(dq, number, dq_desc, dq_s):
+    """Have the copy engine add a fragment to global memory; two buffers take turns."""
+    tma.store_wait(1)  # what left this buffer before has left it
+    dq_s.store(dq)
+    fence_async_shared()
+    tma_add(dq_desc, [number * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], dq_desc.layout))
+
+
+@gluon.jit
+def load_and_add(descriptors, dq_desc, tiles, ds_s, dq_0, dq_1, barriers, place, sizes, BLOCK_M: gl.constexpr,
+               BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
+    """Load everything; dQ = dS K, added to global memory."""
+    q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    kv_full, q_full, do_full, ds_empty = barriers
+    batch, h_kv, n0, low, left, right, high = place
+    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
+    mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
+    tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
+    tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
+    total = group_size * (high - low)
+    h = h_kv * group_size
+    m = low
+    for number in range(gl.minimum(total, SLOTS)):
+        _load(number, batch * num_heads + h, m, q_desc, do_desc, lse_desc, delta_desc, tiles, barriers, batch, h,
+              padded_q, BLOCK_M, SLOTS)  # fmt: skip
+        m += 1
+        if m == high:
+            m = low
+            h += 1
+    mbarrier.wait(kv_full, 0)
+    fragment = ((batch * num_heads + h_kv * group_size) * n_m + low) * 2
+    line = low
+    for count in range(total):
+        stage = count % STAGES
+        slot = count % SLOTS
+        wait_for_slot(DS_FULL + stage)
+        token = _fragment(0, ds_s.index(stage), k_s, BLOCK_N, HEAD_DIM)
+        wait_for_slot(Q_EMPTY + slot)
+        wait_for_slot(DO_EMPTY + slot)
+        if count + SLOTS < total:
+            _load(count + SLOTS, batch * num_heads + h, m, q_desc, do_desc, lse_desc, delta_desc, tiles, barriers,
+                  batch, h, padded_q, BLOCK_M, SLOTS)  # fmt: skip
+            m += 1
+            if m == high:
+                m = low
+                h += 1
+        dq = warpgroup_mma_wait(0, deps=(token,))
+        _add(dq, fragment, dq_desc, dq_0)
+        token = _fragment(1, ds_s.index(stage), k_s, BLOCK_N, HEAD_DIM)
+        dq = warpgroup_mma_wait(0, deps=(token,))
+        mbarrier.arrive(ds_empty.index(stage), count=1)
+        _add(dq, fragment + 1, dq_desc, dq_1)
+        fragment += 2
+        line += 1
+        if line == high:
+            line = low
+            fragment += (n_m - (high - low)) * 2
+    give_slot(ALL_READ)
+    tma.store_wait(0)

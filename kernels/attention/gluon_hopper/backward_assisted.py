@@ -1,0 +1,215 @@
+"""The backward at head_dim 64 with a warpgroup of its own for dQ, so that the consumers need not wait for each other.
+
+A program owns 128 keys of one key head and walks over the queries in blocks of 128. Each of two consumers has 64 of
+the keys: S^T, dP^T, dV and dK, the last two with register operands. dS goes to the assistant (assistant.py), which
+computes dQ. Free of barriers with each other, one consumer computes exponentials while the tensor cores work for the
+other. dQ may differ in its last bits from run to run, as the order of its additions is not fixed.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from kernels.attention.gluon_hopper.assistant import ALL_READ, DS_FULL, STAGES, load_and_add
+from kernels.attention.gluon_hopper.masks import query_blocks
+from kernels.attention.gluon_hopper.powers import hide_scores, packed_powers
+from kernels.attention.gluon_hopper.shim import opaque_zero, pair_sync, tma_store
+from kernels.attention.gluon_hopper.slots import DO_EMPTY, Q_EMPTY, give_slot, wait_for_slot
+from kernels.attention.gluon_hopper.weights import unpacked
+
+
+@gluon.jit
+def _scores(consumer: gl.constexpr, count, keys_s, full, rows_s, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+            HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
+    """Begin S^T (of K and Q) or dP^T (of V and dO) of a block of queries."""
+    HALF: gl.constexpr = BLOCK_N // 2
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
+    zero = gl.zeros([HALF, BLOCK_M], gl.float32, layout)
+    slot = count % SLOTS
+    keys = keys_s.index(opaque_zero()).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0)
+    mbarrier.wait(full.index(slot), (count // SLOTS) & 1)
+    rows = rows_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
+    return warpgroup_mma(keys, rows.permute((1, 0)), zero, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _products(consumer: gl.constexpr, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale,
+              BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+              CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """dV; dK under way, and dS handed over."""
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    kv_full, q_full, do_full, ds_empty = barriers
+    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
+    HALF: gl.constexpr = BLOCK_N // 2
+    columns: gl.constexpr = gl.SliceLayout(0, s_t.type.layout)
+    operand: gl.constexpr = gl.DotOperandLayout(0, dv.type.layout, 2)
+    slot = count % SLOTS
+    x = s_t * scale - lse_s.index(slot).load(columns)[None, :]  # rows beyond the end hold lse = +inf
+    if MASKED:
+        first = m * BLOCK_M + seqlen_k - seqlen_q
+        x = hide_scores(x, first, n0 + consumer * HALF, seqlen_k, window, CAUSAL, WINDOW)
+    p16 = packed_powers(x, q_s.dtype)
+    dp_token = _scores(consumer, count, v_s, do_full, do_s, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
+    p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
+    do = do_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
+    dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
+    dp = warpgroup_mma_wait(1, deps=(dp_token,))
+    delta = delta_s.index(slot).load(columns)
+    ds16 = (unpacked(p16) * (dp - delta[None, :])).to(q_s.dtype)  # p itself would be 64 registers more
+    ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
+    _hand_over(consumer, count, ds16, ds_s, ds_empty, HALF)
+    dk_token = warpgroup_mma(ds_operand, q_s.index(slot).reshape([BLOCK_M, HEAD_DIM]), dk, is_async=True)
+    dv, p_operand = warpgroup_mma_wait(1, deps=(dv_token, p_operand))
+    give_slot(DO_EMPTY + slot)
+    return dv, dk_token, ds_operand
+
+
+@gluon.jit
+def _hand_over(consumer: gl.constexpr, count, ds16, ds_s, ds_empty, HALF: gl.constexpr):
+    """Give dS to the assistant."""
+    stage = count % STAGES
+    mbarrier.wait(ds_empty.index(stage), ((count // STAGES) & 1) ^ 1)
+    ds_s.index(stage).slice(consumer * HALF, HALF, 1).permute((1, 0)).store(ds16)
+    fence_async_shared()
+    give_slot(DS_FULL + stage)
+
+
+@gluon.jit
+def _step(consumer: gl.constexpr, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale,
+          BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """What one block of queries adds to the gradients; the scores of the next."""
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    kv_full, q_full, do_full, ds_empty = barriers
+    dv, dk_token, ds_operand = _products(
+        consumer, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS,
+        CAUSAL, WINDOW, MASKED)  # fmt: skip
+    s_token = _scores(consumer, count + 1, k_s, q_full, q_s, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
+    dk, ds_operand = warpgroup_mma_wait(1, deps=(dk_token, ds_operand))
+    give_slot(Q_EMPTY + count % SLOTS)
+    s_t = warpgroup_mma_wait(0, deps=(s_token,))
+    return count + 1, s_t, dk, dv
+
+
+@gluon.jit
+def _gradients(
+    consumer: gl.constexpr, dk, dv, tiles, ds_s, barriers, place, sizes, scale, BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
+    MASKED: gl.constexpr,
+):  # fmt: skip
+    """dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    kv_full, q_full, do_full, ds_empty = barriers
+    batch, h_kv, n0, low, left, right, high = place
+    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
+    count = 0
+    s_token = _scores(consumer, count, k_s, q_full, q_s, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
+    s_t = warpgroup_mma_wait(0, deps=(s_token,))
+    for member in range(group_size):
+        end = high - (member + 1 == group_size).to(gl.int32)
+        if MASKED:
+            for m in range(low, gl.minimum(left, end)):
+                count, s_t, dk, dv = _step(
+                    consumer, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
+                    HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+        for m in range(left, gl.minimum(right, end)):
+            count, s_t, dk, dv = _step(
+                consumer, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
+                HEAD_DIM, SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
+        if WINDOW:
+            for m in range(right, end):
+                count, s_t, dk, dv = _step(
+                    consumer, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
+                    HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+    dv, dk_token, ds_operand = _products(
+        consumer, count, high - 1, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
+        SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
+    dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
+    give_slot(Q_EMPTY + count % SLOTS)
+    return dk, dv
+
+
+@gluon.jit
+def _consumer(consumer: gl.constexpr, dk_desc, dv_desc, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
+              BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+              CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    kv_full, q_full, do_full, ds_empty = barriers
+    batch, h_kv, n0, low, left, right, high = place
+    dtype: gl.constexpr = q_s.dtype
+    HALF: gl.constexpr = BLOCK_N // 2
+    kv_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    dk = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
+    dv = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
+    mbarrier.wait(kv_full, 0)
+    if high > low:
+        dk, dv = _gradients(consumer, dk, dv, tiles, ds_s, barriers, place, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
+                            SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
+    wait_for_slot(ALL_READ)  # the others have read all keys: their tiles take the gradients to the copy engine
+    k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
+    v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
+    fence_async_shared()
+    pair_sync()
+    if consumer == 0:
+        tma_store(dk_desc, [batch, h_kv, n0, 0], k_s.index(0))
+    else:
+        tma_store(dv_desc, [batch, h_kv, n0, 0], v_s.index(0))
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window"])
+def assisted_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, lse_desc, delta_desc, num_heads,
+                    group_size, seqlen_q, seqlen_k, padded_q, n_m, window, scale, softmax_scale,
+                    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+                    CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e), `padded_q` n_m x BLOCK_M."""
+    dtype: gl.constexpr = q_desc.dtype
+    q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
+    do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
+    k_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
+    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
+    ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, BLOCK_N], dtype)
+    ds_s = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_M, BLOCK_N], ds_layout)
+    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. conversion.py undoes it.
+    dq_layout: gl.constexpr = gl.SharedLinearLayout(
+        [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16], [0, 32]]
+    )
+    dq_0 = gl.allocate_shared_memory(gl.float32, [64, 64], dq_layout)
+    dq_1 = gl.allocate_shared_memory(gl.float32, [64, 64], dq_layout)
+    lse_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
+    delta_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], delta_desc.layout)
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+    kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
+    q_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
+    do_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
+    ds_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
+    mbarrier.init(kv_full, count=1)
+    for i in gl.static_range(SLOTS):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(do_full.index(i), count=1)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(ds_empty.index(i), count=1)
+    n0 = gl.program_id(0) * BLOCK_N
+    h_kv = gl.program_id(1)
+    batch = gl.program_id(2)
+    low, left, right, high = query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
+    descriptors = (q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc)
+    tiles = (q_s, k_s, v_s, do_s, lse_s, delta_s)
+    barriers = (kv_full, q_full, do_full, ds_empty)
+    place = (batch, h_kv, n0, low, left, right, high)
+    sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
+    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    gl.warp_specialize([
+        (load_and_add, (descriptors, dq_desc, tiles, ds_s, dq_0, dq_1, barriers, place, sizes, BLOCK_M, BLOCK_N,
+                        HEAD_DIM, SLOTS)),
+        (_consumer, (0, dk_desc, dv_desc, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
+                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
+        (_consumer, (1, dk_desc, dv_desc, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
+                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
+    ], [4, 4], [216, 216])  # fmt: skip
