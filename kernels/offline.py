@@ -59,6 +59,7 @@ class Report:
 
     @property
     def fits(self) -> bool:
+        """Whether the chip has that much shared memory for a block."""
         return self.shared_bytes <= SHARED_MEMORY[self.variant.chip]
 
 
@@ -123,6 +124,7 @@ class _Pointer:
         self.dtype = dtype
 
     def data_ptr(self) -> int:
+        """Aligned."""
         return 0
 
 

@@ -50,13 +50,10 @@ class Worker:
     def _open(self, message: dict[str, Any]) -> None:
         """Find the device and plan the sweep; the device is not used yet, another sweep may hold it."""
         import torch
-        import torch._functorch.config
 
         from runner import devices
 
-        torch.backends.cuda.matmul.allow_tf32 = False  # float32 means IEEE
-        torch.backends.cudnn.allow_tf32 = False
-        torch._functorch.config.donated_buffer = False  # a timed backward keeps its graph, which compiled ones refuse
+        set_torch()
         if message.get("ahead"):
             self._fork_helper()
         try:
@@ -178,6 +175,16 @@ class Worker:
     def _begin(self, cell: Cell | None, step: str) -> None:
         where = None if cell is None else [cell.implementation, cell.mode]
         self._channel.send({"event": "begin", "cell": where, "step": step})
+
+
+def set_torch() -> None:
+    """What a measurement needs of PyTorch's switches."""
+    import torch
+    import torch._functorch.config
+
+    torch.backends.cuda.matmul.allow_tf32 = False  # float32 means IEEE
+    torch.backends.cudnn.allow_tf32 = False
+    torch._functorch.config.donated_buffer = False  # a timed backward keeps its graph, which compiled ones refuse
 
 
 def set_interpreter(device_type: str) -> None:

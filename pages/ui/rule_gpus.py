@@ -53,14 +53,10 @@ def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str])
     seqlens = sorted(rows["seqlen"].astype(int).unique())
     found = {(int(row["seqlen"]), row["gpu"]): row for row in rows.to_dict("records")}
     lines = [[found.get((seqlen, gpu)) for gpu in gpus] for seqlen in seqlens]
-    colours = [
-        charts.EMPTY_COLOUR,
-        charts.FAILED_COLOUR,
-        *(palette[n] for n in sorted(palette)),
-        *(_paler(palette[n]) for n in sorted(palette)),
-    ]
-    steps = [(edge / len(colours), colour) for at, colour in enumerate(colours) for edge in (at, at + 1)]
     names = sorted(palette)
+    strong = [palette[name] for name in names]
+    colours = [charts.EMPTY_COLOUR, charts.FAILED_COLOUR, *strong, *map(_paler, strong)]
+    steps = [(edge / len(colours), colour) for at, colour in enumerate(colours) for edge in (at, at + 1)]
 
     def place(row: dict | None) -> float:
         if row is None or (words.missing(row["winner"]) and words.missing(row["status"])):

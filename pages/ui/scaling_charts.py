@@ -50,25 +50,7 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
     figure = go.Figure()
     drawn = rows[(rows["tflops"] > 0) & (rows["intensity"] > 0)]
     low, high = drawn["intensity"].min() / 2, drawn["intensity"].max() * 2
-    kinds = [roof.name.partition(",")[0] for roof in roofs]  # of measured ones there can be one a run
-    for at, (kind, roof) in enumerate(zip(kinds, roofs, strict=True)):
-        ridge = 1000 * roof.tflops / roof.gb_per_s if roof.tflops and roof.gb_per_s else None
-        xs = [low, *([ridge] if ridge and low < ridge < high else []), high]
-        measured = kind.startswith("measured")
-        figure.add_scatter(
-            x=xs,
-            y=[roof.at(x) for x in xs],
-            mode="lines",
-            name=f"{kind} roof",
-            legendgroup=kind,
-            showlegend=kind not in kinds[:at],
-            line={
-                "color": EMPTY_COLOUR,
-                "width": 1 if kind.endswith(("TF32", "FP8")) else 2,
-                "dash": "dash" if measured else "solid",
-            },
-            hovertemplate=f"{roof.name}: {_roof_words(roof)}<extra></extra>",
-        )
+    _draw_roofs(figure, roofs, low, high)
     for at, (name, own) in enumerate(drawn.groupby("implementation", sort=True)):
         figure.add_scatter(
             x=own["intensity"],
@@ -89,6 +71,29 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
     )
     figure.update_layout(height=520, margin=MARGIN, legend={"orientation": "h", "y": -0.24}, hovermode="closest")
     return figure
+
+
+def _draw_roofs(figure: go.Figure, roofs: Sequence[Roof], low: float, high: float) -> None:
+    """Each roof as a line over these operations a byte; the legend names a kind once."""
+    kinds = [roof.name.partition(",")[0] for roof in roofs]  # of measured ones there can be one a run
+    for at, (kind, roof) in enumerate(zip(kinds, roofs, strict=True)):
+        ridge = 1000 * roof.tflops / roof.gb_per_s if roof.tflops and roof.gb_per_s else None
+        xs = [low, *([ridge] if ridge and low < ridge < high else []), high]
+        measured = kind.startswith("measured")
+        figure.add_scatter(
+            x=xs,
+            y=[roof.at(x) for x in xs],
+            mode="lines",
+            name=f"{kind} roof",
+            legendgroup=kind,
+            showlegend=kind not in kinds[:at],
+            line={
+                "color": EMPTY_COLOUR,
+                "width": 1 if kind.endswith(("TF32", "FP8")) else 2,
+                "dash": "dash" if measured else "solid",
+            },
+            hovertemplate=f"{roof.name}: {_roof_words(roof)}<extra></extra>",
+        )
 
 
 def _spread(rows: pd.DataFrame) -> dict:
