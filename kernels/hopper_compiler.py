@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, make_backend
-from triton.compiler import compile as triton_compile
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon._runtime import GluonASTSource
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-from triton.runtime.jit import create_function_from_signature
 
-_BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+from kernels.compiler import BINARIES, compiled_for
+
 _TYPES = {"fp8e4nv": gl.float8e4nv, "bf16": gl.bfloat16}
 _BYTES = {"fp8e4nv": 1, "bf16": 2, "fp32": 4}
 
@@ -34,14 +30,7 @@ class Needs:
 
 def compiled_needs(kernel: Any, arguments: list[Any], num_warps: int = 4) -> Needs:
     """Of a Gluon or Triton kernel for sm_90a; `arguments` are numbers, constants, pointers and descriptors."""
-    target = GPUTarget("cuda", 90, 32)
-    backend = make_backend(target)
-    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
-    options = {"num_warps": num_warps, "enable_fp_fusion": True, "debug": False}
-    bound, specialization, parsed = binder(*arguments, **options)
-    parsed, signature, constants, attributes = kernel._pack_args(backend, dict(options), bound, specialization, parsed)
-    source = (GluonASTSource if kernel.is_gluon() else ASTSource)(kernel, signature, constants, attributes)
-    compiled = triton_compile(source, target=target, options=parsed.__dict__)
+    compiled = compiled_for(90, kernel, arguments, {"num_warps": num_warps})
     log = _assemble(compiled.asm["ptx"])
     spilled = int(re.search(r"(\d+) bytes spill stores", log)[1])
     return Needs(compiled.metadata.shared, spilled, tuple(re.findall(r"\(C75\d\d\)[^\n]*", log)))
@@ -53,7 +42,7 @@ def _assemble(ptx: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(ptx)
-        command = [_BINARIES / ("ptxas-blackwell" if recent else "ptxas"), "-v", "--gpu-name=sm_90a", path]
+        command = [BINARIES / ("ptxas-blackwell" if recent else "ptxas"), "-v", "--gpu-name=sm_90a", path]
         command += ["-o", f"{path}.cubin", *(["--regAllocOptLevel=2"] if recent else [])]
         return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 

@@ -15,25 +15,18 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, make_backend
-from triton.compiler import compile as triton_compile
-from triton.runtime.jit import create_function_from_signature
 
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.fused import fused_kernel
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
+from kernels.compiler import BINARIES, compiled_for
 
 CHIPS = (80, 86, 89, 90, 100, 120)
 MASKS = {"causal": (False, True), "full": (False, False), "window": (True, True)}  # name -> HAS_LEFT, HAS_RIGHT
 _KERNELS = {"fused": fused_kernel, "forward": forward_kernel, "both": both_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
-_CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,9 @@ def compile_variant(variant: Variant) -> Report:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        usage = subprocess.run([_CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+        usage = subprocess.run(
+            [BINARIES / "cuobjdump", "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
     return Report(variant, compiled.metadata.shared, registers, stack)
 
@@ -129,16 +124,9 @@ class _Pointer:
 
 
 def _compile(kernel: Any, variant: Variant) -> Any:
-    target = GPUTarget("cuda", variant.chip, 32)
-    backend = make_backend(target)
-    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
     tile = variant.tile
-    options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages, "enable_fp_fusion": True, "debug": False}
-    arguments = {name: _argument(name, variant) for name in kernel.arg_names}
-    bound, specialization, parsed = binder(**arguments, **options)
-    parsed, signature, constants, attributes = kernel._pack_args(backend, dict(options), bound, specialization, parsed)
-    source = ASTSource(kernel, signature, constants, attributes)
-    return triton_compile(source, target=target, options=parsed.__dict__)
+    options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
+    return compiled_for(variant.chip, kernel, {name: _argument(name, variant) for name in kernel.arg_names}, options)
 
 
 def _argument(name: str, variant: Variant) -> Any:
