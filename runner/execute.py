@@ -145,8 +145,6 @@ class CaseRun:
             if is_interpreted(registry.get(cell.implementation), "cpu") and (reason := interpreter_reason(cell)):
                 self._fail([cell], Status.SKIPPED, reason)
 
-    # the check
-
     def _check(self, name: str) -> None:
         cells = {cell.mode: cell for cell in self.live if cell.implementation == name}
         first = next(iter(cells.values()))
@@ -213,8 +211,6 @@ class CaseRun:
             fields["flags"] = (CACHED,)
             fields["note"] = f"{seen.loaded} of {seen.loaded + seen.compiled} kernels came from Triton's cache on disk."
         self._emit(name, mode, "compile_ms", value=cost, statistic="single", n=1, **fields)
-
-    # memory
 
     def _memory(self, cell: Cell) -> None:
         if self.bench.device_type != "cuda":

@@ -115,8 +115,6 @@ class Sweeping:
             self._crew.log.note(f"{utc_now()} {compile_ahead(self._crew, ours, tell)}")
         self._costs[COMPILING] += time.monotonic() - begun
 
-    # one case
-
     def _finish_case(self, cells: list[Cell]) -> None:
         losses = 0
         done = len(self._cells) - len(self._left)
