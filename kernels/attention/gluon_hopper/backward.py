@@ -4,6 +4,9 @@ FlashAttention-3's structure (arXiv 2407.08608): scores and their gradient are c
 dS^T are register operands of dV += P^T dO and dK += dS^T Q. The two consumers own 64 keys each; dQ = dS K needs both,
 so dS goes through shared memory, each consumer computes one 64 x 64 fragment of dQ, and the copy engine adds it to
 a float32 buffer. The order of these additions is not fixed: dQ may differ in its last bits from run to run.
+
+dQ of a block is computed a step later, beside dV of the next block: the consumers then need not wait for each other's
+dS, and the tensor cores work while dS^T is computed.
 """
 
 from triton.experimental import gluon
@@ -16,7 +19,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.backward_overlapped import overlapped_gradients
 from kernels.attention.gluon_hopper.fragments import FRAGMENT, add_fragment, dq_operands
 from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
 from kernels.attention.gluon_hopper.shim import (
@@ -26,7 +28,8 @@ from kernels.attention.gluon_hopper.shim import (
     tma_load,
     tma_store,
 )
-from kernels.attention.gluon_hopper.slots import DO_EMPTY, Q_EMPTY, give_slot, wait_for_slot
+from kernels.attention.gluon_hopper.slots import DO_EMPTY, Q_EMPTY, give_half, give_slot, wait_for_half, wait_for_slot
+from kernels.attention.gluon_hopper.weights import opaque, unpacked
 
 
 @gluon.jit
@@ -63,60 +66,104 @@ def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr,
 
 
 @gluon.jit
-def _step(consumer: gl.constexpr, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
-          BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+def _begin_dq(consumer: gl.constexpr, tile, k, ds_s, BLOCK_M: gl.constexpr):
+    """Begin this consumer's fragment of the dQ that a tile of dS belongs to."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
+    zero = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, layout)
+    wait_for_half(consumer, tile)
+    left_operand, right_operand = dq_operands(ds_s.index(tile), k, consumer, BLOCK_M)
+    return warpgroup_mma(left_operand, right_operand, zero, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes,
+          scale, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
           CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """What one block of queries adds to dK and dV of this consumer's keys, and its fragment of dQ."""
+    """What one block of queries adds to dK and dV of this consumer's keys, and the fragment of dQ of the block before.
+
+    In the first step, that is a product of what is in shared memory, which nobody reads.
+    """
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
     kv_full, q_full, do_full = barriers
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     dtype: gl.constexpr = q_s.dtype
     HALF: gl.constexpr = BLOCK_N // 2
     score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
-    dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
-    kv_layout: gl.constexpr = dk.type.layout
-    operand: gl.constexpr = gl.DotOperandLayout(0, kv_layout, 2)
+    operand: gl.constexpr = gl.DotOperandLayout(0, dk.type.layout, 2)
     columns: gl.constexpr = gl.SliceLayout(0, score_layout)
     zero = gl.zeros([HALF, BLOCK_M], gl.float32, score_layout)
-    zero_dq = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, dq_layout)
     slot = count % SLOTS
     phase = (count // SLOTS) & 1
     z = opaque_zero()
     k = k_s.index(z).reshape([BLOCK_N, HEAD_DIM])
     v = v_s.index(z).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0)
-    ds_tile = ds_s.index(count % 2)
     q = q_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
     do = do_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
     mbarrier.wait(q_full.index(slot), phase)
     k_half = k.slice(consumer * HALF, HALF, 0)
     s_token = warpgroup_mma(k_half, q.permute((1, 0)), zero, use_acc=False, is_async=True)
+    lse = lse_s.index(slot).load(columns)
     mbarrier.wait(do_full.index(slot), phase)
     dp_token = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)
     s_t = warpgroup_mma_wait(1, deps=(s_token,))
-    p = gl.exp2(s_t * scale - lse_s.index(slot).load(columns)[None, :])  # rows beyond the end hold lse = +inf
+    p = gl.exp2(s_t * scale - lse[None, :])  # rows beyond the end hold lse = +inf
     if MASKED:
-        p = hide_queries(p, m * BLOCK_M + seqlen_k - seqlen_q, n0 + consumer * HALF, seqlen_k, window, CAUSAL, WINDOW)
+        first = m * BLOCK_M + seqlen_k - seqlen_q
+        # opaque: else the choice is made of 16-bit halves, one instruction a half
+        p = opaque(hide_queries(p, first, n0 + consumer * HALF, seqlen_k, window, CAUSAL, WINDOW))
     p16 = hold_weights(p.to(dtype))
-    dp = warpgroup_mma_wait(0, deps=(dp_token,))
-    delta = delta_s.index(slot).load(columns)
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
-    ds = p * (dp - delta[None, :])
     dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
-    ds16 = ds.to(dtype)
+    dq_token = _begin_dq(consumer, (count + 1) % 2, k, ds_s, BLOCK_M)
+    delta = delta_s.index(slot).load(columns)
+    dp = warpgroup_mma_wait(2, deps=(dp_token,))
+    ds16 = (unpacked(p16) * (dp - delta[None, :])).to(dtype)  # p itself would be 32 registers more
     ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
-    ds_tile.slice(consumer * HALF, HALF, 1).permute((1, 0)).store(ds16)
+    ds_s.index(count % 2).slice(consumer * HALF, HALF, 1).permute((1, 0)).store(ds16)
     fence_async_shared()
-    pair_sync()  # both halves of dS are written; two tiles in turn, so that none is overwritten while read
-    left_operand, right_operand = dq_operands(ds_tile, k, consumer, BLOCK_M)
-    dq_token = warpgroup_mma(left_operand, right_operand, zero_dq, use_acc=False, is_async=True)
     dv, p_operand = warpgroup_mma_wait(1, deps=(dv_token, p_operand))
     give_slot(DO_EMPTY + slot)
     dk_token = warpgroup_mma(ds_operand, q, dk, is_async=True)
     dq = warpgroup_mma_wait(1, deps=(dq_token,))
-    add_fragment(dq, (head * n_m + m) * 2 + consumer, dq_desc, dq_s)
+    give_half(consumer, count % 2)
+    if count > 0:
+        add_fragment(dq, before, dq_desc, dq_s)
     dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
     give_slot(Q_EMPTY + slot)
-    return count + 1, dk, dv
+    return count + 1, (head * n_m + m) * 2 + consumer, dk, dv
+
+
+@gluon.jit
+def _gradients(consumer: gl.constexpr, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, place, sizes, scale,
+               BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+               CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    batch, h_kv, n0, low, left, right, high = place
+    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
+    count = 0
+    before = gl.to_tensor(0)
+    give_half(consumer, 1)  # for the first step
+    for member in range(group_size):
+        head = batch * num_heads + h_kv * group_size + member
+        if MASKED:
+            for m in range(low, left):
+                count, before, dk, dv = _step(
+                    consumer, count, m, head, before, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
+                    BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+        for m in range(left, right):
+            count, before, dk, dv = _step(
+                consumer, count, m, head, before, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
+                BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
+        if WINDOW:
+            for m in range(right, high):
+                count, before, dk, dv = _step(
+                    consumer, count, m, head, before, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
+                    BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+    token = _begin_dq(consumer, (count + 1) % 2, k_s.index(0).reshape([BLOCK_N, HEAD_DIM]), ds_s, BLOCK_M)
+    dq = warpgroup_mma_wait(0, deps=(token,))
+    add_fragment(dq, before, dq_desc, dq_s)
+    return dk, dv
 
 
 @gluon.jit
@@ -133,29 +180,10 @@ def _consumer(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq
     dk = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
     dv = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
     mbarrier.wait(kv_full, 0)
-    if BLOCK_M > FRAGMENT:
-        if high > low:
-            dk, dv = overlapped_gradients(
-                consumer, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, place, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
-                SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
-    else:
-        count = 0
-        for member in range(group_size):
-            head = batch * num_heads + h_kv * group_size + member
-            if MASKED:
-                for m in range(low, left):
-                    count, dk, dv = _step(
-                        consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
-                        BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
-            for m in range(left, right):
-                count, dk, dv = _step(
-                    consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale, BLOCK_M,
-                    BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
-            if WINDOW:
-                for m in range(right, high):
-                    count, dk, dv = _step(
-                        consumer, count, m, head, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
-                        BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+    if high > low:
+        dk, dv = _gradients(
+            consumer, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, place, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
+            SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
     pair_sync()  # the other consumer has read all keys: their tiles take the gradients to the copy engine
     k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
     v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
