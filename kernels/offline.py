@@ -21,12 +21,20 @@ from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.fused import fused_kernel
+from kernels.attention.triton_fa2.narrow import narrow_kernel
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
 from kernels.compiler import BINARIES, compiled_for
 
 CHIPS = (80, 86, 89, 90, 100, 120)
 MASKS = {"causal": (False, True), "full": (False, False), "window": (True, True)}  # name -> HAS_LEFT, HAS_RIGHT
-_KERNELS = {"fused": fused_kernel, "forward": forward_kernel, "both": both_kernel, "dq": dq_kernel, "dkdv": dkdv_kernel}
+_KERNELS = {
+    "narrow": narrow_kernel,
+    "forward": forward_kernel,
+    "fused": fused_kernel,
+    "both": both_kernel,
+    "dq": dq_kernel,
+    "dkdv": dkdv_kernel,
+}
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,8 @@ def _argument(name: str, variant: Variant) -> Any:
     if name in ("lse_ptr", "delta_ptr"):
         return _Pointer("fp32")
     if name.endswith("_ptr"):
-        pieces = variant.precision == "pieces" and name in ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
+        copied = variant.precision == "pieces" and variant.kernel != "narrow"  # which makes the pieces itself
+        pieces = copied and name in ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
         return _Pointer("bf16" if variant.precision == "half" or pieces else "fp32")
     if name in ("scale", "softmax_scale"):
         return 0.125
@@ -143,6 +152,7 @@ def _argument(name: str, variant: Variant) -> Any:
     constants = {
         "BLOCK_M": variant.tile.block_m,
         "BLOCK_N": variant.tile.block_n,
+        "SHARES": variant.tile.num_warps,
         "HEAD_DIM": variant.head_dim,
         "BLOCK_D": variant.head_dim,
         "HAS_LEFT": has_left,

@@ -99,6 +99,29 @@ def test_walks_cut_up_are_as_near_and_the_same_bits_every_time(problem, name, ba
         assert all(first[name].equal(second[name]) for name in first)
 
 
+NARROW_CASES = {
+    "causal": ((1, 1, 1, 90, 90, 64), True, 0),
+    "rows that see no key, whose head_dim is padded": ((1, 2, 1, 70, 40, 20), True, 0),
+    "window": ((1, 2, 2, 40, 150, 32), True, 50),
+    "full": ((2, 1, 1, 33, 100, 16), False, 0),
+}
+
+
+@pytest.mark.parametrize(("dtype", "programs"), [(torch.float16, 64), (torch.float32, 0)], ids=["cut", "float32"])
+@pytest.mark.parametrize("case", NARROW_CASES.values(), ids=NARROW_CASES.keys())
+def test_warps_that_share_out_the_keys_are_as_near_the_oracle_as_naive(problem, case, programs, dtype, monkeypatch):
+    tile = tuning.Tile(16, 16, 4, 2, programs=programs)
+    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in ("narrow", "dq", "dkdv") else [])
+    monkeypatch.setattr(tuning, "in_pieces", lambda *key: False)
+    monkeypatch.setattr(split, "STEP", 64)
+    monkeypatch.setattr(split, "LONG", 0)
+    monkeypatch.setattr(plan, "_PLANS", {})
+    shape, causal, window_size = case
+    problem(shape, dtype, causal=causal, window_size=window_size).check(triton_fa2.attention)
+    (used,) = plan._PLANS.values()
+    assert (used.shape.forward_cut is not None) == (programs > 0 and shape[4] > 64)
+
+
 @pytest.mark.parametrize("backward", [["both"], ["dq", "dkdv"]], ids="-".join)
 @pytest.mark.parametrize("case", PIECES_CASES.values(), ids=PIECES_CASES.keys())
 def test_float32_in_pieces_is_as_near_the_oracle_as_naive(problem, case, backward, monkeypatch):

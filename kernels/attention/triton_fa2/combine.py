@@ -11,16 +11,21 @@ from kernels.attention.triton_fa2.split import filled
 
 
 @triton.jit
-def _load_slots(
-    base, slot_size, first, start, limit, written,
-    SLOTS: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """(SLOTS, ROWS, BLOCK_D): the rows from `start` of one head in each slot from `first`; zeros where not written."""
-    slots = tl.cast(first + tl.arange(0, SLOTS), tl.int64)[:, None, None] * slot_size
-    rows = start + tl.arange(0, ROWS)[None, :, None]
-    dims = tl.arange(0, BLOCK_D)[None, None, :]
-    mask = written[:, None, None] & (rows < limit) & (dims < HEAD_DIM)
-    return tl.load(base + slots + rows * HEAD_DIM + dims, mask=mask, other=0.0)
+def _rows_of(slot, lo, hi, pieces, piece, limit):
+    """How many of `limit` rows a slot holds: all, or none if it was not written."""
+    first = lo // piece
+    number = first + (slot + pieces - first % pieces) % pieces
+    rows = tl.where(number * piece < tl.where(lo < hi, hi, 0), limit, 0)
+    return tl.where(pieces > slot, rows, 0)
+
+
+@triton.jit
+def _load(base, start, rows_there, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """ROWS rows of one head in one slot; zeros where it has none. A single row is read like many."""
+    rows = start + tl.arange(0, ROWS)
+    dims = tl.arange(0, BLOCK_D)
+    mask = (rows < rows_there)[:, None] & (dims < HEAD_DIM)[None, :]
+    return tl.load(base + tl.cast(rows, tl.int64)[:, None] * HEAD_DIM + dims[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
@@ -32,7 +37,10 @@ def _store(base, start, stride, limit, values, ROWS: tl.constexpr, HEAD_DIM: tl.
     tl.store(pointers, values.to(base.dtype.element_ty), mask=(rows < limit)[:, None] & (dims < HEAD_DIM)[None, :])
 
 
-@triton.jit(do_not_specialize=["num_heads", "total_heads", "seqlen_q", "seqlen_k", "left", "right", "pieces", "piece"])
+@triton.jit(
+    do_not_specialize=["left", "right", "pieces", "piece"],
+    do_not_specialize_on_alignment=["num_heads", "total_heads"],
+)
 def combine_outputs(
     parts_ptr, part_lse_ptr, out_ptr, lse_ptr, out_b, out_h, out_m,
     num_heads, total_heads, seqlen_q, seqlen_k, left, right, pieces, piece,
@@ -51,23 +59,31 @@ def combine_outputs(
     written = filled(lo, hi, 0, pieces, piece, SLOTS)
     rows = start + tl.arange(0, BLOCK_M)
     slots = tl.cast(tl.arange(0, SLOTS), tl.int64)
+    part_lse_ptr += head * seqlen_q
+    parts_ptr += head * seqlen_q * HEAD_DIM
+    slot_rows = tl.cast(total_heads, tl.int64) * seqlen_q
     lse = tl.load(
-        part_lse_ptr + (slots * total_heads + head)[:, None] * seqlen_q + rows[None, :],
-        mask=written[:, None] & (rows < seqlen_q)[None, :],
+        part_lse_ptr + slots[None, :] * slot_rows + rows[:, None],
+        mask=written[None, :] & (rows < seqlen_q)[:, None],
         other=float("inf"),
     )
+    parts = ()
+    part_lse = ()
+    for slot in tl.static_range(SLOTS):  # all that is read is asked for before any of it is needed
+        there = _rows_of(slot, lo, hi, pieces, piece, seqlen_q)
+        offset = slot * slot_rows
+        parts = parts + (_load(parts_ptr + offset * HEAD_DIM, start, there, BLOCK_M, HEAD_DIM, BLOCK_D),)
+        part_lse = part_lse + (tl.load(part_lse_ptr + offset + rows, mask=rows < there, other=float("inf")),)
     lse = tl.where(lse == float("inf"), float("-inf"), lse)  # +inf is a piece, or a row, that saw no key
-    top = tl.max(lse, 0)
+    top = tl.max(lse, 1)
     some = top != float("-inf")
     base = tl.where(some, top, 0.0)
-    weights = tl.exp2((lse - base[None, :]).to(tl.float32))
-    total = tl.where(some, tl.sum(weights, 0), 1.0)
-    slot_size = tl.cast(total_heads, tl.int64) * seqlen_q * HEAD_DIM
-    parts = _load_slots(
-        parts_ptr + head * seqlen_q * HEAD_DIM, slot_size, 0, start, seqlen_q, written,
-        SLOTS, BLOCK_M, HEAD_DIM, BLOCK_D,
-    )  # fmt: skip
-    out = tl.sum(parts * (weights / total[None, :])[:, :, None], 0)
+    total = tl.where(some, tl.sum(tl.exp2((lse - base[:, None]).to(tl.float32)), 1), 1.0)
+    out = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
+    for slot in tl.static_range(SLOTS):
+        weight = tl.where(part_lse[slot] == float("inf"), 0.0, tl.exp2((part_lse[slot] - base).to(tl.float32)))
+        out += parts[slot] * weight[:, None]
+    out = out / total[:, None]
     out_base = out_ptr + head // num_heads * out_b + head % num_heads * out_h
     _store(out_base, start, out_m, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)
     if STORE_LSE:
@@ -93,7 +109,7 @@ def combine_gradients(
     dq_b, dq_h, dq_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
     num_heads, total_heads, seqlen_q, seqlen_k, left, right, pieces, piece, slots, slot_keys,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SLOTS: tl.constexpr, CHAINED: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, AT_ONCE: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """dq, dk or dv (by program) of BLOCK_M rows from fused.py's parts. BLOCK_M divides that kernel's tiles."""
     wait_for_turn(CHAINED)
@@ -109,7 +125,7 @@ def combine_gradients(
         lo, full_lo, full_hi, hi = key_ranges(start + shift, last, seqlen_k, left, right, 16, HAS_LEFT, HAS_RIGHT)
         _add_slots(
             dq_parts_ptr, dq_ptr + batch * dq_b + head_in_batch * dq_h, dq_m, head, total_heads, start, seqlen_q,
-            lo, hi, slots, slot_keys, SLOTS, BLOCK_M, HEAD_DIM, BLOCK_D,
+            lo, hi, slots, slot_keys, AT_ONCE, BLOCK_M, HEAD_DIM, BLOCK_D,
         )  # fmt: skip
     else:
         lo, full_lo, full_hi, hi = query_ranges(
@@ -118,26 +134,27 @@ def combine_gradients(
         if which == 1:
             _add_slots(
                 dk_parts_ptr, dk_ptr + batch * dk_b + head_in_batch * dk_h, dk_n, head, total_heads, start, seqlen_k,
-                lo, hi, pieces, piece, SLOTS, BLOCK_M, HEAD_DIM, BLOCK_D,
+                lo, hi, pieces, piece, AT_ONCE, BLOCK_M, HEAD_DIM, BLOCK_D,
             )  # fmt: skip
         else:
             _add_slots(
                 dv_parts_ptr, dv_ptr + batch * dv_b + head_in_batch * dv_h, dv_n, head, total_heads, start, seqlen_k,
-                lo, hi, pieces, piece, SLOTS, BLOCK_M, HEAD_DIM, BLOCK_D,
+                lo, hi, pieces, piece, AT_ONCE, BLOCK_M, HEAD_DIM, BLOCK_D,
             )  # fmt: skip
 
 
 @triton.jit
 def _add_slots(
     parts_ptr, base, stride, head, total_heads, start, limit, lo, hi, pieces, piece,
-    SLOTS: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    AT_ONCE: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """SLOTS slots at a time, in their order."""
-    slot_size = tl.cast(total_heads, tl.int64) * limit * HEAD_DIM
+    """The sum of the slots, in their order."""
     parts_ptr += head * limit * HEAD_DIM
+    slot_size = tl.cast(total_heads, tl.int64) * limit * HEAD_DIM
     total = tl.zeros([ROWS, BLOCK_D], dtype=tl.float32)
-    for first in tl.range(0, pieces, SLOTS):
-        written = filled(lo, hi, first, pieces, piece, SLOTS)
-        parts = _load_slots(parts_ptr, slot_size, first, start, limit, written, SLOTS, ROWS, HEAD_DIM, BLOCK_D)
-        total += tl.sum(parts, 0)
+    for begin in tl.range(0, pieces, AT_ONCE):
+        for i in tl.static_range(AT_ONCE):
+            there = _rows_of(begin + i, lo, hi, pieces, piece, limit)
+            slot = tl.cast(begin + i, tl.int64) * slot_size
+            total += _load(parts_ptr + slot, start, there, ROWS, HEAD_DIM, BLOCK_D)
     _store(base, start, stride, limit, total, ROWS, HEAD_DIM, BLOCK_D)

@@ -96,18 +96,8 @@ def _attend(
 
 
 @triton.jit(
-    do_not_specialize=[
-        "num_heads",
-        "group",
-        "total_heads",
-        "heads_at_once",
-        "seqlen_q",
-        "seqlen_k",
-        "left",
-        "right",
-        "pieces",
-        "piece",
-    ]
+    do_not_specialize=["left", "right", "pieces", "piece"],
+    do_not_specialize_on_alignment=["num_heads", "group", "total_heads", "heads_at_once"],
 )
 def forward_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, kt_ptr,

@@ -42,7 +42,7 @@ def make_launch(
 
 def _constants_of(kernel: Any, tile: Tile, constants: dict[str, Any]) -> dict[str, Any]:
     """Those that the kernel has, in its order."""
-    values = {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n, **constants}
+    values = {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n, "SHARES": tile.num_warps, **constants}
     return {name: values[name] for name in kernel.arg_names if name in values}
 
 

@@ -17,6 +17,8 @@ from kernels.registry import UnsupportedCase
 
 Tensors = tuple[torch.Tensor, ...]
 _PREPARE_TILE = Tile(16, 0, 4, 1)
+_COMBINED = 1024  # elements of a result that one program of a second pass makes
+_AT_ONCE = 8  # slots of a gradient that it asks for at once
 
 
 class Launches:
@@ -72,14 +74,15 @@ class Launches:
     def _make(self, name: str, kernel: Any, walk: Cut | None, tensors: Tensors, strided: Tensors) -> Launch:
         table, shape = name.split()[0], self.shape
         heads, rows = shape.heads(table), shape.rows(table)
-        numbers = (walk or (1, 0)) if table in ("forward", "both") else ()
-        scales = (shape.scale * LOG2_E,) if table == "forward" else (shape.scale * LOG2_E, shape.scale)
+        forward = table in ("forward", "narrow")
+        numbers = (walk or (1, 0)) if forward or table == "both" else ()
+        scales = (shape.scale * LOG2_E,) if forward else (shape.scale * LOG2_E, shape.scale)
         scalars = (
             *_strides(strided),
             *(shape.num_heads, shape.group, heads, shape.heads_at_once(table)),
             *(shape.seqlen_q, shape.seqlen_k, shape.left, shape.right, *numbers, *scales),
         )
-        constants = {**shape.constants, "STORE_LSE": name != "forward", "SPLIT": walk is not None}
+        constants = {**shape.constants, "STORE_LSE": name != table, "SPLIT": walk is not None}
 
         def programs(tile: Tile) -> int:
             tiles = heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))
@@ -121,13 +124,13 @@ class Launches:
             shape = self.shape
             heads, rows = shape.batch * shape.num_heads, max(x.shape[2] for x in results)
             slots = 1 << (min(32, max(c.pieces for c in cuts)) - 1).bit_length()
-            block = max(1, min(16, 8192 // (slots * shape.block_d)))
+            block = max(1, min(16, _COMBINED // shape.block_d))
             scalars = (
                 *_strides(results),
                 *(shape.num_heads, heads, shape.seqlen_q, shape.seqlen_k, shape.left, shape.right),
                 *(number for c in cuts for number in c),
             )
-            constants = {**shape.constants, "STORE_LSE": key[1], "SLOTS": slots}
+            constants = {**shape.constants, "STORE_LSE": key[1], "SLOTS": slots, "AT_ONCE": min(slots, _AT_ONCE)}
             programs = len(results) * heads * -(-rows // block)
             launch = make_launch(kernel, tensors, scalars, constants, [Tile(block, 0, 4, 1)], lambda _: programs)
             self._made[key] = launch

@@ -13,6 +13,7 @@ from kernels.attention.triton_fa2.combine import combine_gradients, combine_outp
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.launch import INTERPRETED, device_guard
 from kernels.attention.triton_fa2.launches import Launches, gradient_slots
+from kernels.attention.triton_fa2.narrow import narrow_kernel
 from kernels.attention.triton_fa2.shape import Shape
 from kernels.attention.triton_fa2.split import Cut, slots_of
 
@@ -21,6 +22,7 @@ __all__ = ["INTERPRETED", "Plan", "attend"]
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _PLANS: dict[tuple[Any, ...], Plan] = {}
 _MAX_PLANS = 4096
+_FORWARD = {"forward": forward_kernel, "narrow": narrow_kernel}
 
 
 def attend(
@@ -103,25 +105,31 @@ class Plan:
     def _forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None
     ) -> None:
-        shape, launches, kt = self.shape, self._launches, k
+        shape, launches, cut = self.shape, self._launches, self.shape.forward_cut
+        kernel = _FORWARD[shape.forward]
         with device_guard(shape.device):
-            if shape.precision == "ieee":
-                (kt,) = launches.copies_of(k)
-                launches.prepare("k", "k", (q, q, q, k, v), (q, q, kt, v, q), delta=False)
-            elif shape.precision == "pieces":
-                copies = launches.copies_of(q, k, v)
-                launches.prepare("q, k, v", "qkv", (q, q, q, k, v), (copies[0], q, *copies[1:], q), delta=False)
-                q, k, v = copies
-            cut = shape.forward_cut
+            q, k, v, kt = (q, k, v, k) if shape.forward == "narrow" else self._laid_out(q, k, v)
             if cut is None:
-                name = "forward" if lse is None else "forward with lse"
-                launches.attend((name, None), forward_kernel, None, (q, k, v, out), (out if lse is None else lse, kt))
+                name = shape.forward if lse is None else f"{shape.forward} with lse"
+                launches.attend((name, None), kernel, None, (q, k, v, out), (out if lse is None else lse, kt))
                 return
             parts = slots_of(out, cut.pieces)
             lses = torch.empty(parts.shape[:3], dtype=shape.lse_dtype, device=shape.device)
-            launches.attend(("forward with lse", None), forward_kernel, cut, (q, k, v, parts), (lses, kt))
+            launches.attend((f"{shape.forward} with lse", None), kernel, cut, (q, k, v, parts), (lses, kt))
             both_lse = (lses, out if lse is None else lse)
             launches.combine(("outputs", lse is not None), combine_outputs, (parts,), (out,), cut, lse=both_lse)
+
+    def _laid_out(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """q, k and v, or their pieces, and what forward_kernel calls kt: a transposed copy of k if it works on one."""
+        launches, kt = self._launches, k
+        if self.shape.precision == "ieee":
+            (kt,) = launches.copies_of(k)
+            launches.prepare("k", "k", (q, q, q, k, v), (q, q, kt, v, q), delta=False)
+        elif self.shape.precision == "pieces":
+            copies = launches.copies_of(q, k, v)
+            launches.prepare("q, k, v", "qkv", (q, q, q, k, v), (copies[0], q, *copies[1:], q), delta=False)
+            q, k, v = copies
+        return q, k, v, kt
 
     def backward(
         self,

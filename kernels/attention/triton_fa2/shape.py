@@ -55,7 +55,8 @@ class Shape:
         }
         self.fused = self.group == 1 and bool(self.tiles("fused"))
         self.both = self.group == 1 and bool(self.tiles("both"))
-        self.forward_cut = self._cut("forward", self.seqlen_k)
+        self.forward = "narrow" if self.tiles("narrow") else "forward"  # the table whose kernel computes out
+        self.forward_cut = self._cut(self.forward, self.seqlen_k)
         self.fused_cut = self._cut("fused", self.seqlen_q) if self.fused else None
         self.both_cut = self._cut("both", self.longest) if self.both else None
 
@@ -81,7 +82,8 @@ class Shape:
 
     def rows(self, table: str) -> int:
         """The rows, or keys, of a head that a table's kernel shares out in tiles."""
-        return {"forward": self.seqlen_q, "dq": self.seqlen_q, "dkdv": self.seqlen_k}.get(table, self.longest)
+        of_q = dict.fromkeys(("forward", "narrow", "dq"), self.seqlen_q)
+        return {**of_q, "dkdv": self.seqlen_k}.get(table, self.longest)
 
     def tiles(self, table: str) -> list[tuning.Tile]:
         """The tile to use and those to fall back to; none if this kernel is not for this shape."""

@@ -28,3 +28,4 @@ def row(*rungs: tuple[int, ...]) -> Ladder:
 
 
 UNUSED: dict[int, Ladder] = {dim: row((0,)) for dim in BLOCK_DIMS}
+NOWHERE: Table = {precision: UNUSED for precision in PRECISIONS}

@@ -1,23 +1,22 @@
 """Tiles for compute capability 9.0, and for 10.0, which has its shared memory."""
 
-from kernels.attention.triton_fa2.tile import UNUSED, Table, row
+from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Table, row
 from kernels.attention.triton_fa2.tiles_float32 import IEEE, PIECES
 
 # Measured on an H200, 2026-11: causal, single heads of 512 to 32768 tokens and 16384 tokens of hidden size 2048.
 SM_90: dict[str, Table] = {
     "forward": {
         "half": {
-            16: row((0, 16, 128, 2, 3), (6, 64, 128, 4, 3, 1), (40, 64, 128, 4, 3, 2), (200, 64, 128, 4, 3)),
-            32: row((0, 16, 128, 4, 3), (6, 64, 128, 4, 3, 1), (40, 64, 128, 4, 3, 2), (200, 64, 128, 4, 3)),
+            16: row((0, 64, 64, 4, 3, 1), (24, 64, 128, 4, 3, 1), (40, 64, 128, 4, 3, 2), (200, 64, 128, 4, 3)),
+            32: row((0, 64, 64, 4, 3, 1), (24, 64, 128, 4, 3, 1), (40, 64, 128, 4, 3, 2), (200, 64, 128, 4, 3)),
             64: row(
-                (0, 16, 128, 4, 3),
-                (12, 64, 64, 4, 3, 1),
+                (0, 64, 64, 4, 3, 1),
                 (40, 64, 64, 4, 3, 2),
                 (100, 64, 128, 4, 3, 2),
                 (200, 64, 128, 4, 3),
                 (1000, 64, 64, 4, 2),
             ),
-            128: row((0, 16, 128, 4, 3), (12, 64, 64, 4, 3, 1), (100, 64, 64, 4, 3, 2), (200, 64, 64, 4, 3)),
+            128: row((0, 64, 64, 4, 3, 1), (100, 64, 64, 4, 3, 2), (200, 64, 64, 4, 3)),
             256: row((0, 16, 64, 4, 2), (50, 128, 64, 8, 2)),
         },
         "ieee": IEEE["forward"],
@@ -28,6 +27,16 @@ SM_90: dict[str, Table] = {
             64: row((0, 16, 64, 4, 3), (100, 64, 64, 4, 3)),
             128: row((0, 16, 64, 4, 3), (50, 16, 64, 4, 2), (100, 64, 32, 4, 2)),
             256: row((0, 16, 32, 4, 1), (48, 32, 32, 4, 1)),
+        },
+    },
+    "narrow": {
+        **NOWHERE,
+        "half": {
+            16: row((0, 16, 32, 4, 3), (6,)),
+            32: row((0, 16, 32, 4, 3), (6,)),
+            64: row((0, 16, 32, 4, 3), (6,)),
+            128: row((0, 16, 32, 4, 2), (1, 16, 32, 4, 3), (6,)),
+            256: row((0,)),
         },
     },
     "fused": {"half": UNUSED, "ieee": IEEE["fused"], "pieces": PIECES["fused"], "tf32": UNUSED},

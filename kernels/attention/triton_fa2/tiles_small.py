@@ -1,6 +1,6 @@
 """Tiles for 99 KB of shared memory, and for compute capability 8.0."""
 
-from kernels.attention.triton_fa2.tile import UNUSED, Table, row
+from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Table, row
 from kernels.attention.triton_fa2.tiles_float32 import IEEE, IEEE_SMALL
 
 # For 99 KB of shared memory, and for compute capability 8.0. Expected, not measured: what fits without spills.
@@ -23,6 +23,7 @@ SM_86: dict[str, Table] = {
             256: row((0, 16, 32, 4, 1)),
         },
     },
+    "narrow": NOWHERE,
     "fused": {"half": UNUSED, "ieee": IEEE["fused"], "pieces": UNUSED, "tf32": UNUSED},
     "both": {
         "half": {

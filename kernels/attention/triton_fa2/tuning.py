@@ -1,5 +1,7 @@
 """Which tile each kernel uses, as data: by chip, precision, head_dim and how much work there is to share out.
 
+"narrow" is the forward of few rows (narrow.py), whose block_n is a warp's keys; where it has no tile it is "forward"'s.
+
 A row of a table is a ladder of (rows, Tile). `rows` is the least number of query rows (for dkdv: key rows), counted
 over batch and heads and divided by the number of multiprocessors, from which the tile is used: a single short head
 needs small tiles to reach every multiprocessor, a large batch needs large ones for reuse.

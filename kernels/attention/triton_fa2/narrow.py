@@ -1,0 +1,144 @@
+"""The forward of few rows: the keys of a step are shared out among the warps, which meet only at the end.
+
+A matrix instruction takes 16 rows. Where a program has no more, its warps can share out the keys alone, and if they
+share out one softmax they wait for one another's maxima, sums and weights in every step. Here each warp has keys, a
+maximum, a sum and an output of its own, as if its keys were the only ones; at the end these are weighed together, as
+the pieces of a cut walk are. The warps are the first dimension of every product, so that Triton gives each its own.
+
+float32 is multiplied as three pieces of bfloat16 (pieces.py), made as the factors are read.
+"""
+
+import triton
+import triton.language as tl
+
+from kernels.attention.triton_fa2.chain import wait_for_turn
+from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
+from kernels.attention.triton_fa2.pieces import pieces_of, product_of_pieces
+from kernels.attention.triton_fa2.prepare import store_rows
+from kernels.attention.triton_fa2.softmax import store_logsumexp
+from kernels.attention.triton_fa2.split import share
+
+
+@triton.jit
+def _load_shares(
+    base, start, stride, limit,
+    SHARES: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """(SHARES, ROWS, BLOCK_D): SHARES times ROWS rows of one head, zeros beyond `limit` and beyond HEAD_DIM."""
+    rows = tl.arange(0, SHARES)[:, None, None] * ROWS + tl.arange(0, ROWS)[None, :, None]
+    dims = tl.arange(0, BLOCK_D)[None, None, :]
+    pointers = base + tl.cast(start, tl.int64) * stride + (rows * stride + dims)
+    mask = start + rows < limit
+    if HEAD_DIM != BLOCK_D:
+        mask = mask & (dims < HEAD_DIM)
+    return tl.load(pointers, mask=mask, other=0.0)
+
+
+@triton.jit
+def _add_product(acc, a, b):
+    """acc + a b for each share."""
+    if a.dtype == tl.float32:
+        acc += product_of_pieces(pieces_of(a), pieces_of(b), False)
+    else:
+        acc = tl.dot(a, b, acc)
+    return acc
+
+
+@triton.jit
+def _together(x, SHARES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sum over the shares, half to half: each half then lies within the threads, where tl.sum would shuffle."""
+    if SHARES == 1:
+        x = tl.reshape(x, [ROWS, COLUMNS])
+    else:
+        halves = tl.permute(tl.reshape(x, [2, SHARES // 2, ROWS, COLUMNS]), (1, 2, 3, 0))
+        first, second = tl.split(halves)
+        x = _together(first + second, SHARES // 2, ROWS, COLUMNS)
+    return x
+
+
+@triton.jit(
+    do_not_specialize=["left", "right", "pieces", "piece"],
+    do_not_specialize_on_alignment=["num_heads", "group", "total_heads", "heads_at_once"],
+)
+def narrow_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, kt_ptr,
+    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m,
+    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, pieces, piece, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SHARES: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, STORE_LSE: tl.constexpr,
+    SPLIT: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """Output and base-2 logsumexp of BLOCK_M query rows, as forward_kernel: each step is SHARES times BLOCK_N keys."""
+    wait_for_turn(CHAINED)
+    tiles = tl.cdiv(seqlen_q, BLOCK_M)
+    program = tl.program_id(0)
+    mine = 0
+    if SPLIT:
+        mine = program % pieces
+        program = program // pieces
+    tile, head = assign(program, tiles, total_heads, heads_at_once)
+    if HAS_RIGHT:
+        tile = tiles - 1 - tile
+    start_m = tile * BLOCK_M
+    batch = tl.cast(head // num_heads, tl.int64)
+    head_q = tl.cast(head % num_heads, tl.int64)
+    head_k = head_q // group
+    q_base = q_ptr + batch * q_b + head_q * q_h
+    k_base = k_ptr + batch * k_b + head_k * k_h
+    v_base = v_ptr + batch * v_b + head_k * v_h
+    STEP: tl.constexpr = SHARES * BLOCK_N
+    rows = start_m + tl.arange(0, BLOCK_M)
+    shift = seqlen_k - seqlen_q
+    positions = rows + shift
+    last_position = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1 + shift
+    lo, full_lo, full_hi, hi = key_ranges(
+        start_m + shift, last_position, seqlen_k, left, right, STEP, HAS_LEFT, HAS_RIGHT
+    )
+    if SPLIT:
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
+        if lo >= hi:
+            return
+        out_ptr += tl.cast(mine, tl.int64) * total_heads * seqlen_q * HEAD_DIM
+        lse_ptr += tl.cast(mine, tl.int64) * total_heads * seqlen_q
+
+    all_rows = tl.zeros([SHARES, 1, 1], dtype=tl.int32) + tl.arange(0, BLOCK_M)[None, :, None]  # for each share
+    dims = tl.arange(0, BLOCK_D)[None, None, :]
+    q_pointers = q_base + tl.cast(start_m, tl.int64) * q_m + (all_rows * q_m + dims)
+    q_mask = (start_m + all_rows < seqlen_q) & (dims < HEAD_DIM)
+    own_keys = tl.arange(0, SHARES)[:, None, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, None, :]
+    acc = tl.zeros([SHARES, BLOCK_M, BLOCK_D], dtype=tl.float32)
+    row_sum = tl.zeros([SHARES, BLOCK_M], dtype=tl.float32)
+    row_max = tl.full([SHARES, BLOCK_M], float("-inf"), dtype=tl.float32)
+    for start in tl.range(lo, hi, STEP):
+        start = tl.multiple_of(start, STEP)
+        # q comes with the keys of each step, though it is the same (the minimum is 0, which the compiler cannot know):
+        # read before the loop, it is waited for before the first keys are asked for
+        q = tl.load(q_pointers + tl.minimum(start, 0), mask=q_mask, other=0.0)
+        k = _load_shares(k_base, start, k_n, seqlen_k, SHARES, BLOCK_N, HEAD_DIM, BLOCK_D)
+        scores = _add_product(tl.zeros([SHARES, BLOCK_M, BLOCK_N], dtype=tl.float32), q, tl.permute(k, (0, 2, 1)))
+        if SCALE_FIRST:
+            scores = scores * scale
+        keys = start + own_keys
+        seen = visible(positions[None, :, None], keys, seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+        scores = tl.where(seen, scores, float("-inf"))
+        factor = 1.0 if SCALE_FIRST else scale
+        new_max = tl.maximum(row_max, tl.max(scores, 2) * factor)
+        base = tl.where(new_max == float("-inf"), 0.0, new_max)
+        p = tl.exp2(scores * factor - base[:, :, None])
+        alpha = tl.exp2(row_max - base)
+        row_sum = row_sum * alpha + tl.sum(p, 2)
+        row_max = new_max
+        v = _load_shares(v_base, start, v_n, seqlen_k, SHARES, BLOCK_N, HEAD_DIM, BLOCK_D)
+        acc = _add_product(acc * alpha[:, :, None], p.to(v.dtype), v)
+
+    top = tl.max(row_max, 0)
+    weights = tl.exp2(row_max - tl.where(top == float("-inf"), 0.0, top)[None, :])
+    row_sum = tl.sum(row_sum * weights, 0)
+    some = row_sum != 0.0  # a row that sees no key: output 0
+    row_sum = tl.where(some, row_sum, 1.0)
+    out = _together(acc * weights[:, :, None], SHARES, BLOCK_M, BLOCK_D) / row_sum[:, None]
+    out_base = out_ptr + batch * out_b + head_q * out_h
+    store_rows(out_base, start_m, out_m, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)
+    if STORE_LSE:
+        lse_ptrs = lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows
+        store_logsumexp(lse_ptrs, top, row_sum, some, rows < seqlen_q)
