@@ -16,6 +16,7 @@ import torch
 from kernels import reference, registry
 from kernels.attention import gluon_fp8
 from kernels.attention.gluon_fp8.rounding import dequantised, key_of_place
+from kernels.attention.gluon_fp8.tuning import tiles_of_head
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
@@ -101,6 +102,21 @@ def test_values_stand_in_the_order_of_the_registers_that_hold_the_weights() -> N
         assert [order[32 + place] for place in wanted[c]] == [32 + key for key in held[c]]
 
 
+@pytest.mark.parametrize("programs", [1, 114, 132])
+@pytest.mark.parametrize("n_heads", [1, 8, 128])
+def test_tiles_of_a_head_hold_all_its_rows_and_none_is_beyond_them(n_heads: int, programs: int) -> None:
+    for seqlen in (1, 64, 65, 192, 193, 512, 900, 2048, 16384):
+        for causal in (False, True):
+            long, short = tiles_of_head(seqlen, n_heads, programs, causal)
+            last = 128 if short else 192
+            assert 192 * long + 128 * short - last < seqlen <= 192 * long + 128 * short
+
+
+def test_short_tiles_fill_the_last_round() -> None:
+    assert tiles_of_head(16384, 16, 132, causal=False) == (82, 5)  # 10 rounds of long tiles and one of short
+    assert tiles_of_head(16384, 16, 132, causal=True) == (86, 0)
+
+
 def assert_right(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: object) -> None:
     """The kernel errs by what rounding its weights to e4m3 costs; the call, by that and the rounding of its inputs."""
     made = gluon_fp8.quantise(q, k, v)
@@ -145,6 +161,28 @@ class TestOnHopper:
         made = gluon_fp8.quantise(*tensors)
         first = gluon_fp8.attend(made, causal=causal)
         assert all(torch.equal(first, gluon_fp8.attend(made, causal=causal)) for _ in range(10))
+
+    @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(4096, 4096), (1000, 4223), (4333, 4200), (1, 4100)])
+    def test_long_causal_masks_are_right_and_the_same_every_time(self, seqlen_q: int, seqlen_k: int) -> None:
+        tensors = draw(1, 4, 2, seqlen_q, seqlen_k, 128)
+        assert_right(*tensors, causal=True)
+        made = gluon_fp8.quantise(*tensors)
+        first = gluon_fp8.attend(made, causal=True)
+        assert all(torch.equal(first, gluon_fp8.attend(made, causal=True)) for _ in range(10))
+
+    def test_tiles_of_two_and_of_three_consumers_are_right(self) -> None:
+        tensors = draw(8, 16, 16, 500, 512, 128)
+        programs = torch.cuda.get_device_properties(0).multi_processor_count
+        assert all(tiles_of_head(500, 128, programs, causal=False)), "this card deals no such mixture"
+        assert_right(*tensors)
+
+    @pytest.mark.parametrize("rise", [3.5, 4.0, 30.0, 300.0])
+    def test_scores_that_rise_from_block_to_block_are_right(self, rise: float) -> None:
+        q, k, v = draw(1, 2, 2, 300, 1024, 128)
+        blocks = 7 - torch.arange(1024, device=k.device) // 128  # as they are walked
+        k[..., 0] = (blocks * rise * math.log(2) * math.sqrt(128) / 4).to(k.dtype)
+        q[..., 0] = 4.0
+        assert_right(q, k, v)
 
     @pytest.mark.parametrize("magnitude", [1e-3, 8.0, 30.0])
     @pytest.mark.parametrize("head_dim", [64, 128, 256])
@@ -197,7 +235,7 @@ def reports() -> list[dict]:
 
 
 def test_every_kernel_fits_the_shared_memory_of_a_block(reports: list[dict]) -> None:
-    assert len(reports) == 6
+    assert len(reports) == 7
     assert [report for report in reports if report["shared_bytes"] > 232448] == []  # compute capability 9.0
 
 

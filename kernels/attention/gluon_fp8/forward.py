@@ -9,13 +9,14 @@ it by a power of two.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
 from kernels.attention.gluon_fp8.order import hide_keys, rounds, tile
-from kernels.attention.gluon_fp8.product import begin_product
+from kernels.attention.gluon_fp8.output import by_row, store_tile
+from kernels.attention.gluon_fp8.product import begin_scores, begin_values
 from kernels.attention.gluon_fp8.softmax import first_softmax, softmax
 from kernels.attention.gluon_fp8.weights import unpack
-from kernels.attention.gluon_hopper.shim import hold_before_wait, tma_load, tma_store
+from kernels.attention.gluon_hopper.shim import hold_before_wait, tma_load
 
 SCALE_ROWS = gl.constexpr(128)
 REGISTERS = gl.constexpr(240)  # of a consumer's thread
@@ -51,28 +52,6 @@ def _producer(q_desc, k_desc, v_desc, memory, sizes,
 
 
 @gluon.jit
-def _scores(q, k_s, slot, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr):
-    """Begin a product of queries and the keys of a slot."""
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
-    k_t = k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
-    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
-    return begin_product(q, k_t, zero, use_acc=False)
-
-
-@gluon.jit
-def _weigh(p, v_s, slot, out, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr):
-    """Begin to add the weighted values of a slot to `out`."""
-    values = v_s.index(slot).reshape([HEAD_DIM, BLOCK_N]).permute((1, 0))
-    return begin_product(p, values, out)
-
-
-@gluon.jit
-def _by_row(factor, out):
-    """A factor of each row, where `out` is."""
-    return gl.convert_layout(factor, gl.SliceLayout(1, out.type.layout))[:, None]
-
-
-@gluon.jit
 def _scales_of(head, row, high, sizes, scales, BLOCK_N: gl.constexpr):
     """Where the scales of a tile's keys and values are, and those of its queries and of its first two blocks."""
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
@@ -86,23 +65,6 @@ def _scales_of(head, row, high, sizes, scales, BLOCK_N: gl.constexpr):
     second = gl.maximum(high - 2, 0) * BLOCK_N // SCALE_ROWS
     return (k_table, v_table), of_q, gl.load(k_table + first), gl.load(k_table + second), gl.load(v_table + first), \
         gl.load(v_table + second)  # fmt: skip
-
-
-@gluon.jit
-def _store(out, l_i, v_scale, out_desc, out_s, consumer: gl.constexpr, head, row, num_heads, rows: gl.constexpr):
-    """The finished tile: over the sums of its weights, out of the units of its last values, to global memory.
-
-    Rows that saw no key have no sum and are zeros; the store before has left the buffer when this one is written.
-    """
-    l_i = gl.convert_layout(gl.sum(l_i, 1), rows)
-    inverse = gl.exp2(v_scale) / gl.where(l_i == 0.0, 1.0, l_i)
-    out = out * _by_row(inverse, out)
-    buffer = out_s.index(consumer)
-    tma.store_wait(0)
-    buffer.reshape(out.shape).store(out.to(out_s.dtype))
-    fence_async_shared()
-    batch = head // num_heads
-    tma_store(out_desc, [batch, head - batch * num_heads, row, 0], buffer)
 
 
 @gluon.jit
@@ -125,9 +87,9 @@ def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, tables, tile
     after_v = gl.load(v_table + after)
     weights = unpack(p, gl.DotOperandLayout(0, out_layout, 4))
     mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
-    s_token = _scores(q, k_s, slot, ROWS, BLOCK_N, HEAD_DIM)
+    s_token = begin_scores(q, k_s, slot, ROWS, BLOCK_N, HEAD_DIM)
     mbarrier.wait(v_full.index(last), last_phase)
-    out_token = _weigh(weights, v_s, last, out, BLOCK_N, HEAD_DIM)
+    out_token = begin_values(weights, v_s, last, out, BLOCK_N, HEAD_DIM)
     s = warpgroup_mma_wait(1, deps=(s_token,))
     mbarrier.arrive(k_empty.index(slot), count=1)
     if MASKED:
@@ -137,7 +99,7 @@ def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, tables, tile
     l_i = hold_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
     mbarrier.arrive(v_empty.index(last), count=1)
-    out = out * _by_row(alpha, out)
+    out = out * by_row(alpha, out)
     return count, p_new, out, m_i, l_i, after_k, next_v, after_v
 
 
@@ -161,7 +123,7 @@ def _consumer(consumer: gl.constexpr, out_desc, scales, memory, sizes, scale,
         q = q_s.index(consumer).reshape([ROWS, HEAD_DIM])
         mbarrier.wait(q_full.index(consumer), turn & 1)
         mbarrier.wait(k_full.index(count % KV_SLOTS), (count // KV_SLOTS) & 1)
-        s_token = _scores(q, k_s, count % KV_SLOTS, ROWS, BLOCK_N, HEAD_DIM)
+        s_token = begin_scores(q, k_s, count % KV_SLOTS, ROWS, BLOCK_N, HEAD_DIM)
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, out_layout)
         s = warpgroup_mma_wait(0, deps=(s_token,))
         mbarrier.arrive(k_empty.index(count % KV_SLOTS), count=1)
@@ -183,10 +145,10 @@ def _consumer(consumer: gl.constexpr, out_desc, scales, memory, sizes, scale,
         weights = unpack(p, gl.DotOperandLayout(0, out_layout, 4))
         mbarrier.wait(v_full.index(slot), (count // KV_SLOTS) & 1)
         count += 1
-        out_token = _weigh(weights, v_s, slot, out, BLOCK_N, HEAD_DIM)
+        out_token = begin_values(weights, v_s, slot, out, BLOCK_N, HEAD_DIM)
         out, p = warpgroup_mma_wait(0, deps=(out_token, p))
         mbarrier.arrive(v_empty.index(slot), count=1)
-        _store(out, l_i, v_scale, out_desc, out_s, consumer, head, row, num_heads, row_layout)
+        store_tile(out, l_i, v_scale, out_desc, out_s, consumer, head, row, num_heads, row_layout)
     tma.store_wait(0)
 
 

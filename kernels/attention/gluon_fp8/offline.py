@@ -14,15 +14,16 @@ from typing import Any
 
 from kernels.attention.gluon_fp8 import tuning
 from kernels.attention.gluon_fp8.forward import forward_kernel
+from kernels.attention.gluon_fp8.forward_three import forward_three_kernel
 from kernels.attention.gluon_fp8.quantising import quantise_kernel
-from kernels.hopper_compiler import Pointer, compiled_needs, descriptor
+from kernels.hopper_compiler import Needs, Pointer, compiled_needs, descriptor
 
 
 @dataclass(frozen=True)
 class Report:
     """What a compiled variant needs."""
 
-    kernel: str  # "forward" or "quantise"
+    kernel: str  # "forward", "three" (consumers) or "quantise"
     head_dim: int
     shared_bytes: int
     spilled_bytes: int  # stored to a thread's stack
@@ -32,25 +33,23 @@ class Report:
 def reports() -> Iterator[Report]:
     """Of every head_dim; the forward with a causal mask, whose form without one is a part of it."""
     for head_dim in tuning.HEAD_DIMS:
-        yield _report("quantise", head_dim)
-        yield _report("forward", head_dim)
+        warps = tuning.quantising_warps(head_dim)
+        yield _report("quantise", head_dim, compiled_needs(quantise_kernel, _quantise(head_dim), num_warps=warps))
+        for tiles in tuning.forms(head_dim):
+            kernel, name = (forward_kernel, "forward") if tiles.consumers == 2 else (forward_three_kernel, "three")
+            yield _report(name, head_dim, compiled_needs(kernel, _forward(head_dim, tiles)))
 
 
-def _report(name: str, head_dim: int) -> Report:
-    if name == "forward":
-        needs = compiled_needs(forward_kernel, _forward(head_dim))
-    else:
-        needs = compiled_needs(quantise_kernel, _quantise(head_dim), num_warps=head_dim // 16)
+def _report(name: str, head_dim: int, needs: Needs) -> Report:
     return Report(name, head_dim, needs.shared_bytes, needs.spilled_bytes, needs.warnings)
 
 
-def _forward(head_dim: int) -> list[Any]:
-    tiles = tuning.TILES[head_dim]
+def _forward(head_dim: int, tiles: tuning.Tiles) -> list[Any]:
     blocks = (tuning.ROWS, head_dim), (tiles.block_n, head_dim), (head_dim, tiles.block_n)
     tensors = [descriptor("fp8e4nv", [1, 1, *block]) for block in blocks]
     tensors += [descriptor("bf16", [1, 1, tuning.ROWS, head_dim]), *[Pointer("fp32")] * 3]
     constants = [tuning.ROWS, tiles.block_n, head_dim, tiles.kv_slots, True, True]
-    return [*tensors, *[9] * 8, 0.125, *constants]
+    return [*tensors, *[9] * (8 + tiles.consumers - 2), 0.125, *constants]
 
 
 def _quantise(head_dim: int) -> list[Any]:

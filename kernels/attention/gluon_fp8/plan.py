@@ -12,6 +12,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.gluon_fp8 import tuning
 from kernels.attention.gluon_fp8.forward import forward_kernel
+from kernels.attention.gluon_fp8.forward_three import forward_three_kernel
 from kernels.attention.gluon_fp8.quantising import quantise_kernel
 from kernels.attention.gluon_hopper.launch import Launch
 
@@ -57,7 +58,7 @@ def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
             *(q, k, v, made.q, made.k, made.v, made.q_scales, made.k_scales, made.v_scales),
             *(*q.stride(), *k.stride(), *v.stride(), num_heads, num_kv_heads, seqlen_q, seqlen_k, q_blocks, k_blocks),
             *(*programs, head_dim, size),
-            num_warps=size // 16,
+            num_warps=tuning.quantising_warps(size),
         )
     return made
 
@@ -82,20 +83,25 @@ class Plan:
     def __init__(self, tensors: Quantised, causal: bool, softmax_scale: float) -> None:
         batch, num_heads, seqlen_q, size = tensors.q.shape
         num_kv_heads, seqlen_k = tensors.k.shape[1:3]
-        tiles = tuning.TILES[size]
+        tiles = tuning.tiles(size, seqlen_k, causal)
         n_heads, group_size = batch * num_heads, num_heads // num_kv_heads
         blocks = (tuning.ROWS, size), (tiles.block_n, size), (size, tiles.block_n), (tuning.ROWS, size)
         shaped = tensors.q, tensors.k, tensors.v, _room(tensors)
         makers = [Descriptor(x, [1, 1, *block]) for x, block in zip(shaped, blocks, strict=True)]
-        n_m = -(-seqlen_q // (tuning.ROWS * 2))
+        programs = torch.cuda.get_device_properties(tensors.q.device).multi_processor_count
+        kernel, n_m, extra = forward_kernel, -(-seqlen_q // (tuning.ROWS * 2)), ()
+        if tiles.consumers == 3:
+            long, short = tuning.tiles_of_head(seqlen_q, n_heads, programs, causal)
+            kernel, n_m, extra = forward_three_kernel, long + short, (long,)
         n_tiles = n_m * n_heads
-        programs = min(n_tiles, torch.cuda.get_device_properties(tensors.q.device).multi_processor_count)
         together = tuning.heads_together(seqlen_k, size, group_size, n_heads)
         rest = (
-            *(n_tiles, n_m, num_heads, n_heads, group_size, together, seqlen_q, seqlen_k, softmax_scale * LOG2_E),
+            *(n_tiles, n_m, num_heads, n_heads, group_size, together, seqlen_q, seqlen_k),
+            *(*extra, softmax_scale * LOG2_E),
             *(tuning.ROWS, tiles.block_n, size, tiles.kv_slots, causal, causal or seqlen_k % tiles.block_n > 0),
         )
-        self._launch = Launch(forward_kernel, (programs, 1, 1), tensors.q.device, [*makers, None, None, None], rest)
+        grid = (min(programs, n_tiles), 1, 1)
+        self._launch = Launch(kernel, grid, tensors.q.device, [*makers, None, None, None], rest)
 
     def __call__(self, tensors: Quantised) -> torch.Tensor:
         """The output, (batch, num_heads, seqlen_q, head_dim)."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ROWS = 64  # query rows of each of the two consumer warpgroups: the M of one wgmma
+ROWS = 64  # query rows of each consumer warpgroup: the M of one wgmma
 SCALE_ROWS = 128  # queries, keys or values that share one scale
 HEAD_DIMS = (64, 128, 256)  # those between are padded with zeros
+_SHORT_TILE = 0.8  # the time of a tile of 128 rows over that of one of 192
+_MOST_SHORT = 15  # short tiles of a head that are tried
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 
 
@@ -16,18 +18,55 @@ class Tiles:
 
     block_n: int  # keys of a step
     kv_slots: int  # blocks of keys and of values in shared memory
+    consumers: int  # warpgroups that share a tile of queries: two (forward.py) or three (forward_three.py)
 
 
-TILES = {
-    64: Tiles(block_n=128, kv_slots=3),
-    128: Tiles(block_n=128, kv_slots=3),
-    256: Tiles(block_n=128, kv_slots=2),
+_TWO = {
+    64: Tiles(block_n=128, kv_slots=3, consumers=2),
+    128: Tiles(block_n=128, kv_slots=3, consumers=2),
+    256: Tiles(block_n=128, kv_slots=2, consumers=2),
 }
+_THREE = {128: Tiles(block_n=128, kv_slots=3, consumers=3)}
+_LONG = 4096  # keys from which causal tiles go to three consumers
+
+
+def tiles(head_dim: int, seqlen_k: int, causal: bool) -> Tiles:
+    """What a shape gets; `head_dim` is the kernel's."""
+    if head_dim in _THREE and (not causal or seqlen_k >= _LONG):
+        return _THREE[head_dim]
+    return _TWO[head_dim]
+
+
+def forms(head_dim: int) -> tuple[Tiles, ...]:
+    """All that shapes of this head_dim may get."""
+    return tuple(table[head_dim] for table in (_TWO, _THREE) if head_dim in table)
+
+
+def quantising_warps(head_dim: int) -> int:
+    """Of a block of 128 rows that is quantised."""
+    return 16 if head_dim > 128 else 4
 
 
 def padded_head_dim(head_dim: int) -> int:
     """The kernel's head_dim."""
     return next(size for size in HEAD_DIMS if head_dim <= size)
+
+
+def tiles_of_head(seqlen_q: int, n_heads: int, programs: int, causal: bool) -> tuple[int, int]:
+    """Tiles of 192 and of 128 rows of each head, where three consumers share one.
+
+    The last round of long tiles may leave most programs idle; a few short ones then make it one of short tiles.
+    """
+    units = -(-seqlen_q // ROWS)
+    if causal:
+        return -(-units // 3), 0
+    choices = [(max(0, -(-(units - 2 * short) // 3)), short) for short in range(min(_MOST_SHORT, units) + 1)]
+
+    def time(choice: tuple[int, int]) -> float:
+        rounds = -(-n_heads * choice[0] // programs)
+        return rounds + _SHORT_TILE * -(-max(0, n_heads * sum(choice) - rounds * programs) // programs)
+
+    return min(choices, key=time)
 
 
 def heads_together(seqlen_k: int, head_dim: int, group_size: int, n_heads: int) -> int:

@@ -6,10 +6,20 @@ each end; one of 32-bit numbers takes a quarter of them and no move.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
+
+from kernels.attention.gluon_hopper.shim import reinterpret
 
 _PACK = gl.constexpr(
     "{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, $2, $1; cvt.rn.satfinite.e4m3x2.f32 high, $4, $3;"
     " mov.b32 $0, {low, high}; }"
+)
+
+_EXPONENTIATE = gl.constexpr(
+    "{ .reg .b16 low, high; .reg .f32 a, b, c, d; ex2.approx.ftz.f32 a, $2; ex2.approx.ftz.f32 b, $3;"
+    " ex2.approx.ftz.f32 c, $4; ex2.approx.ftz.f32 d, $5;"
+    " cvt.rn.satfinite.e4m3x2.f32 low, b, a; cvt.rn.satfinite.e4m3x2.f32 high, d, c;"
+    " mov.b32 $0, {low, high}; add.f32 a, a, b; add.f32 c, c, d; add.f32 $1, a, c; }"
 )
 
 
@@ -23,22 +33,47 @@ def packed_layout(keys):
 
 
 @gluon.jit
+def _by_four(x):
+    """The four numbers of each place of the packed ones, apart."""
+    ROWS: gl.constexpr = x.shape[0]
+    KEYS: gl.constexpr = x.shape[1]
+    x = x.reshape([ROWS, KEYS // 32, 2, 2, 4, 2]).permute((0, 1, 2, 4, 3, 5)).reshape([ROWS, KEYS // 4, 2, 2])
+    even, odd = gl.split(x)
+    first, third = gl.split(even)
+    second, fourth = gl.split(odd)
+    return first, second, third, fourth
+
+
+@gluon.jit
 def pack(p):
     """The weights of 64 rows, rounded to e4m3; no number changes its thread.
 
     Of 32 keys a thread holds 8 g + 2 c + e (c its place in a row of four) where an 8-bit factor has 16 h + 4 c + 2 f
     + e; with g = 2 h + f that is another order of the keys, and the values are stored in it (quantising.py).
     """
-    ROWS: gl.constexpr = p.shape[0]
     KEYS: gl.constexpr = p.shape[1]
-    p = p.reshape([ROWS, KEYS // 32, 2, 2, 4, 2]).permute((0, 1, 2, 4, 3, 5)).reshape([ROWS, KEYS // 4, 2, 2])
-    even, odd = gl.split(p)
-    first, third = gl.split(even)
-    second, fourth = gl.split(odd)
-    packed = gl.inline_asm_elementwise(
-        _PACK, "=r,f,f,f,f", [first, second, third, fourth], dtype=gl.int32, is_pure=True, pack=1
-    )
+    packed = gl.inline_asm_elementwise(_PACK, "=r,f,f,f,f", _by_four(p), dtype=gl.int32, is_pure=True, pack=1)
     return gl.convert_layout(packed, packed_layout(KEYS), assert_trivial=True)
+
+
+@gluon.jit
+def weights(x):
+    """2^x of 64 rows as `pack` makes it, and the sums of each of the four lanes that share a row."""
+    ROWS: gl.constexpr = x.shape[0]
+    KEYS: gl.constexpr = x.shape[1]
+    packed, sums = gl.inline_asm_elementwise(
+        _EXPONENTIATE, "=r,=f,f,f,f,f", _by_four(x), dtype=(gl.int32, gl.float32), is_pure=True, pack=1
+    )
+    sums = gl.sum(sums.reshape([ROWS, KEYS // 16, 4]), 1)
+    return gl.convert_layout(packed, packed_layout(KEYS), assert_trivial=True), sums
+
+
+@gluon.jit
+def put(packed, memory):
+    """Packed weights into shared memory, a byte a weight, where products take them."""
+    layout: gl.constexpr = gl.NVMMASharedLayout(128, 32, 2)
+    reinterpret(memory, gl.int32, packed.shape, layout).store(packed)
+    fence_async_shared()
 
 
 @gluon.jit
