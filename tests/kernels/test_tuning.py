@@ -30,9 +30,11 @@ def test_every_row_starts_at_nothing_and_climbs_in_powers_of_two(row):
 
 
 def test_the_tile_depends_on_how_many_rows_there_are_to_share_out():
-    few = tuning.tiles("forward", "sm_90", "half", 64, 4)[0]
-    many = tuning.tiles("forward", "sm_90", "half", 64, 4000)[0]
+    few = tuning.tiles("forward", "sm_86", "half", 64, 4)[0]
+    many = tuning.tiles("forward", "sm_86", "half", 64, 4000)[0]
     assert few.block_m < many.block_m
+    assert tuning.tiles("narrow", "sm_90", "half", 64, 4)
+    assert tuning.tiles("narrow", "sm_90", "half", 64, 4000) == []
     assert tuning.tiles("both", "sm_90", "half", 64, math.inf) == []
 
 
