@@ -35,8 +35,9 @@ from kernels import reference, registry
 
 BATCH, HEADS = 2, 2
 SEQLEN_Q, SEQLEN_K = 200, 300
+ALIGNED_Q, ALIGNED_K = 256, 384
 LONG = 65536  # queries: every table of tiles has then reached its last row
-FEW = 3  # multiprocessors: fewer than any case has tiles
+FEW, MANY = 3, 1000  # multiprocessors: fewer, and more, than any case has tiles
 MASKS = {"full": (False, 0), "causal": (True, 0), "window": (True, 70)}  # causal, window_size
 LARGEST_ERROR = {"fp8": 0.1, "bfloat16": 0.02, "tf32": 0.01, "float32": 1e-4}  # what a wrong tile is far beyond
 
@@ -52,7 +53,9 @@ class Case:
     grouped: bool = True  # the query heads share their keys and values
     deterministic: bool = False
     busy: bool = False  # as if the GPU had few multiprocessors, each with several tiles to do
+    idle: bool = False  # as if it had more multiprocessors than there are tiles
     long: bool = False  # with the tiles that long sequences get
+    aligned: bool = False  # lengths that fill their tiles, which some kernels then do not check
 
     @property
     def num_heads(self) -> int:
@@ -72,12 +75,12 @@ class Case:
     @property
     def seqlen_q(self) -> int:
         """Of the queries."""
-        return SEQLEN_Q
+        return ALIGNED_Q if self.aligned else SEQLEN_Q
 
     @property
     def seqlen_k(self) -> int:
         """Of keys and values; what is decided for a shape is remembered, so other circumstances get another shape."""
-        return SEQLEN_K + self.busy + 2 * self.long
+        return ALIGNED_K if self.aligned else SEQLEN_K + self.busy + 2 * self.long + 3 * self.idle
 
     @property
     def causal(self) -> bool:
@@ -96,7 +99,9 @@ class Case:
             "ungrouped": not self.grouped,
             "deterministic": self.deterministic,
             "busy": self.busy,
+            "idle": self.idle,
             "long": self.long,
+            "aligned": self.aligned,
         }
         rest = (word for word, so in chosen.items() if so)
         return " ".join([self.implementation, self.dtype, str(self.head_dim), self.mask, *rest])
@@ -113,6 +118,7 @@ def cases() -> Iterator[Case]:
     yield from _of_gluon_hopper()
     for head_dim in (64, 128, 256):
         yield Case("gluon_fp8", "bfloat16", head_dim, "full")
+        yield Case("gluon_fp8", "bfloat16", head_dim, "full", aligned=True)
         yield Case("gluon_fp8", "bfloat16", head_dim, "causal")
         yield Case("gluon_fp8", "bfloat16", head_dim, "causal", busy=True)
     yield Case("gluon_fp8", "bfloat16", 100, "causal")
@@ -125,6 +131,7 @@ def _of_gluon_hopper() -> Iterator[Case]:
             yield Case("gluon_hopper", "bfloat16", head_dim, mask)
             if head_dim < 256:  # where it is deterministic anyway
                 yield Case("gluon_hopper", "bfloat16", head_dim, mask, deterministic=True)
+        yield Case("gluon_hopper", "bfloat16", head_dim, "full", aligned=True)
         yield Case("gluon_hopper", "bfloat16", head_dim, "causal", grouped=False, busy=True)
     for head_dim, mask in ((64, "full"), (64, "causal"), (128, "causal")):
         yield Case("gluon_hopper", "bfloat16", head_dim, mask, long=True)
@@ -136,10 +143,15 @@ def _of_triton_fa2() -> Iterator[Case]:
         for dtype in ("bfloat16", "float32"):
             yield Case("triton_fa2", dtype, 64, mask)
             yield Case("triton_fa2", dtype, 64, mask, grouped=False)  # one kernel for all gradients
+            yield Case("triton_fa2", dtype, 64, mask, grouped=False, aligned=True)
         yield Case("triton_fa2", "float32", 16, mask, grouped=False)  # the fused backward on the FMA units
         yield Case("triton_fa2_tf32", "float32", 64, mask)
     for dtype, head_dim in (("bfloat16", 64), ("float32", 16), ("float32", 64)):
         yield Case("triton_fa2", dtype, head_dim, "causal", busy=True)  # large tiles, no cut walks
+    for dtype in ("bfloat16", "float32"):
+        yield Case("triton_fa2", dtype, 128, "causal", grouped=False)
+        yield Case("triton_fa2", dtype, 64, "causal", idle=True)  # the forward of few rows
+        yield Case("triton_fa2", dtype, 128, "window", grouped=False, idle=True)
     yield Case("triton_fa2", "bfloat16", 16, "causal")  # a forward whose walks are cut
     yield Case("triton_fa2", "bfloat16", 40, "causal", grouped=False)
     yield Case("triton_fa2", "bfloat16", 256, "causal", busy=True)
@@ -172,10 +184,10 @@ def circumstances(case: Case) -> Iterator[None]:
     with ExitStack() as to_undo:
         torch.use_deterministic_algorithms(case.deterministic)
         to_undo.callback(torch.use_deterministic_algorithms, False)
-        if case.busy:
-            found = torch.cuda.get_device_properties
-            smaller = mock.patch.object(torch.cuda, "get_device_properties", lambda device: _Small(found(device)))
-            to_undo.enter_context(smaller)
+        if case.busy or case.idle:
+            real = torch.cuda.get_device_properties
+            resized = lambda device: _Resized(real(device), FEW if case.busy else MANY)  # noqa: E731
+            to_undo.enter_context(mock.patch.object(torch.cuda, "get_device_properties", resized))
         if case.long:
             from kernels.attention.gluon_hopper import tuning
 
@@ -183,13 +195,11 @@ def circumstances(case: Case) -> Iterator[None]:
         yield
 
 
-class _Small:
-    """The properties of a GPU, but with few multiprocessors."""
+class _Resized:
+    """The properties of a GPU, but for the number of its multiprocessors."""
 
-    multi_processor_count = FEW
-
-    def __init__(self, properties: Any) -> None:
-        self._properties = properties
+    def __init__(self, properties: Any, multiprocessors: int) -> None:
+        self._properties, self.multi_processor_count = properties, multiprocessors
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._properties, name)

@@ -8,6 +8,7 @@ import torch
 from kernels import registry, sanitize
 from kernels.attention import torch_naive
 from kernels.attention.gluon_hopper import tuning
+from kernels.attention.triton_fa2 import shape
 
 
 def test_every_implementation_of_ours_and_every_mask_it_takes_has_a_case():
@@ -30,12 +31,13 @@ def test_words_choose_the_cases_that_hold_them_all(capsys):
     assert sanitize.main(["no_such_word"]) == 1
 
 
-def test_a_busy_gpu_is_the_same_gpu_with_few_multiprocessors(monkeypatch):
+@pytest.mark.parametrize(("word", "multiprocessors"), [("busy", 3), ("idle", 1000)])
+def test_a_busy_or_idle_gpu_is_the_same_gpu_with_fewer_or_more_multiprocessors(monkeypatch, word, multiprocessors):
     real = SimpleNamespace(multi_processor_count=132, major=9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: real)
-    with sanitize.circumstances(sanitize.Case("triton_fa2", "float32", 16, "full", busy=True)):
+    with sanitize.circumstances(sanitize.Case("triton_fa2", "float32", 16, "full", **{word: True})):
         seen = torch.cuda.get_device_properties("cuda")
-        assert (seen.multi_processor_count, seen.major) == (sanitize.FEW, 9)
+        assert (seen.multi_processor_count, seen.major) == (multiprocessors, 9)
     assert torch.cuda.get_device_properties("cuda") is real
 
 
@@ -47,6 +49,31 @@ def test_a_long_case_gets_tiles_that_short_sequences_do_not(head_dim, mask):
     assert case in sanitize.cases()
     with sanitize.circumstances(case):
         assert tuning.forward_tiles(head_dim, head_dim, case.seqlen_q, *masks) == long != short
+
+
+def test_each_forward_of_triton_fa2_has_a_case(monkeypatch):
+    def routes():
+        for case in sanitize.cases():
+            if not case.implementation.startswith("triton_fa2"):
+                continue
+            of_q, of_k = ((2, heads, seqlen, case.head_dim) for heads, seqlen in _sizes(case))
+            q, k = (torch.empty(size, dtype=getattr(torch, case.dtype), device="meta") for size in (of_q, of_k))
+            with sanitize.circumstances(case):
+                made = shape.Shape(q, k, case.causal, case.window_size, None, "ieee")
+            yield made.precision, made.forward, made.forward_cut is not None
+
+    chip = {"major": 9, "minor": 0, "shared_memory_per_block_optin": 232448, "L2_cache_size": 50 << 20}
+    hopper = SimpleNamespace(**chip, multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: hopper)
+    monkeypatch.setattr(shape, "INTERPRETED", False)
+    found = set(routes())
+    for precision in ("half", "pieces"):
+        assert {(precision, "narrow", False), (precision, "forward", False), (precision, "forward", True)} <= found
+    assert ("ieee", "forward", True) in found
+
+
+def _sizes(case):
+    return (case.num_heads, case.seqlen_q), (case.num_kv_heads, case.seqlen_k)
 
 
 def test_a_deterministic_case_leaves_pytorch_as_it_was():
