@@ -251,7 +251,7 @@ def test_fragments_of_dq_return_to_rows_and_columns(head_dim: int, block_m: int,
     fragments = torch.stack([fragment_of(tile) for tile in tiles]).to(device)
     out = torch.full((1, heads, seqlen, head_dim), math.nan, device=device)
     sizes = (*out.stride()[:3], heads, seqlen, n_m, 2.0, block_m, 2, head_dim)
-    conversion.finish_kernel[(heads, n_m * 2)](fragments, out, *sizes)
+    conversion.finish_kernel[(heads * n_m * 2,)](fragments, out, *sizes)
     assert torch.equal(out[0].cpu(), 2 * dq[:, :seqlen, :head_dim])
 
 
@@ -262,7 +262,7 @@ def test_delta_is_padded_by_rows_that_weigh_nothing(device: str) -> None:
     lse_padded, delta = torch.full((2, 3, 256), math.nan, device=device)
     fragments = torch.full((3 * 2 * 8192 + 1,), math.nan, device=device)
     sizes = (*out.stride()[:3], *dout.stride()[:3], 3, 150, 256, 128, 40, 64, 8192)
-    conversion.prepare_kernel[(3, 2)](out, dout, lse, lse_padded, delta, fragments, *sizes)
+    conversion.prepare_kernel[(3 * 2,)](out, dout, lse, lse_padded, delta, fragments, *sizes)
     assert torch.all(fragments[:-1] == 0)
     assert fragments[-1].isnan()
     torch.testing.assert_close(delta[:, :150], (out * dout).sum(-1)[0], atol=1e-5, rtol=1e-5)

@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.fragments import FRAGMENT, add_fragment, dq_operands
+from kernels.attention.gluon_hopper.fragments import FRAGMENT, add_fragment
 from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
 from kernels.attention.gluon_hopper.shim import (
     hold_weights,
@@ -66,13 +66,13 @@ def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr,
 
 
 @gluon.jit
-def _begin_dq(consumer: gl.constexpr, tile, k, ds_s, BLOCK_M: gl.constexpr):
-    """Begin this consumer's fragment of the dQ that a tile of dS belongs to."""
+def _begin_dq(consumer: gl.constexpr, tile, k, ds_s):
+    """Begin this consumer's fragment of the dQ that a tile of dS belongs to: half of the columns."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
     zero = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, layout)
     wait_for_half(consumer, tile)
-    left_operand, right_operand = dq_operands(ds_s.index(tile), k, consumer, BLOCK_M)
-    return warpgroup_mma(left_operand, right_operand, zero, use_acc=False, is_async=True)
+    columns = k.slice(consumer * FRAGMENT, FRAGMENT, 1)
+    return warpgroup_mma(ds_s.index(tile), columns, zero, use_acc=False, is_async=True)
 
 
 @gluon.jit
@@ -114,7 +114,7 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, tiles
     p16 = hold_weights(p.to(dtype))
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
     dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
-    dq_token = _begin_dq(consumer, (count + 1) % 2, k, ds_s, BLOCK_M)
+    dq_token = _begin_dq(consumer, (count + 1) % 2, k, ds_s)
     delta = delta_s.index(slot).load(columns)
     dp = warpgroup_mma_wait(2, deps=(dp_token,))
     ds16 = (unpacked(p16) * (dp - delta[None, :])).to(dtype)  # p itself would be 32 registers more
@@ -160,7 +160,7 @@ def _gradients(consumer: gl.constexpr, dk, dv, dq_desc, tiles, ds_s, dq_s, barri
                 count, before, dk, dv = _step(
                     consumer, count, m, head, before, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
-    token = _begin_dq(consumer, (count + 1) % 2, k_s.index(0).reshape([BLOCK_N, HEAD_DIM]), ds_s, BLOCK_M)
+    token = _begin_dq(consumer, (count + 1) % 2, k_s.index(0).reshape([BLOCK_N, HEAD_DIM]), ds_s)
     dq = warpgroup_mma_wait(0, deps=(token,))
     add_fragment(dq, before, dq_desc, dq_s)
     return dk, dv

@@ -1,4 +1,8 @@
-"""Before and after the backward kernel: delta = rowsum(dout x out), and dQ from float32 fragments to its own dtype."""
+"""Before and after the backward kernel: delta = rowsum(dout x out), and dQ from float32 fragments to its own dtype.
+
+Both take the heads from the last to the first, as the kernel between them takes them from the first to the last: so
+each begins with what the one before it has left in the L2.
+"""
 
 import triton
 import triton.language as tl
@@ -12,30 +16,33 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, o
 
     And zeros in the `ZEROS` numbers of dQ's fragments that belong to these rows.
     """
-    head = tl.program_id(0).to(tl.int64)
+    tile = tl.num_programs(0) - 1 - tl.program_id(0)
+    n_tiles = padded_q // ROWS
+    head = (tile // n_tiles).to(tl.int64)
     batch = head // num_heads
     h = head - batch * num_heads
-    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    rows = tile % n_tiles * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, BLOCK_D)
     inside = rows < seqlen_q
     mask = inside[:, None] & (columns < HEAD_DIM)[None, :]
-    o = tl.load(out + batch * out_b + h * out_h + rows[:, None].to(tl.int64) * out_m + columns[None, :], mask, 0.0)
+    place = out + batch * out_b + h * out_h + rows[:, None].to(tl.int64) * out_m + columns[None, :]
+    o = tl.load(place, mask, 0.0, eviction_policy="evict_first")
     do = tl.load(dout + batch * do_b + h * do_h + rows[:, None].to(tl.int64) * do_m + columns[None, :], mask, 0.0)
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
     tl.store(delta_padded + head * padded_q + rows, delta, rows < padded_q)
     value = tl.load(lse + head * seqlen_q + rows, inside, float("inf"))
     tl.store(lse_padded + head * padded_q + rows, value, rows < padded_q)
     if ZEROS:
-        place = (head * tl.num_programs(1) + tl.program_id(1)) * ZEROS
-        tl.store(fragments + place + tl.arange(0, ZEROS), tl.zeros([ZEROS], tl.float32))
+        tl.store(fragments + tile.to(tl.int64) * ZEROS + tl.arange(0, ZEROS), tl.zeros([ZEROS], tl.float32))
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m"])
 def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, softmax_scale,
                   BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr):  # fmt: skip
     """One 64 x 64 fragment of dQ, from the order of the registers that held it to rows and columns."""
-    fragment = tl.program_id(1)
-    head = tl.program_id(0).to(tl.int64)
+    number = tl.num_programs(0) - 1 - tl.program_id(0)
+    head = (number // (n_m * FRAGMENTS)).to(tl.int64)
+    fragment = number % (n_m * FRAGMENTS)
     batch = head // num_heads
     h = head - batch * num_heads
     values = tl.load(fragments + (head * n_m * FRAGMENTS + fragment) * 4096 + tl.arange(0, 4096))

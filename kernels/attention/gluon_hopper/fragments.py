@@ -1,4 +1,4 @@
-"""dQ of a block of queries as two 64 x 64 fragments: what a consumer multiplies for its own, and how it is added.
+"""dQ of a block of queries as two 64 x 64 fragments, and how they are added.
 
 Blocks of 64 queries (head_dim 128): half of the columns each; of 128 (head_dim 64): half of the rows.
 """
@@ -10,15 +10,6 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from kernels.attention.gluon_hopper.shim import reinterpret, tma_add
 
 FRAGMENT = gl.constexpr(64)
-
-
-@gluon.jit
-def dq_operands(ds, k, consumer: gl.constexpr, BLOCK_M: gl.constexpr):
-    """dS (queries x keys) and K, as far as this consumer needs them."""
-    if BLOCK_M == FRAGMENT:
-        return ds, k.slice(consumer * FRAGMENT, FRAGMENT, 1)
-    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
-        return ds.slice(consumer * FRAGMENT, FRAGMENT, 0), k
 
 
 @gluon.jit

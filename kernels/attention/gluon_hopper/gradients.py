@@ -71,7 +71,7 @@ class _Backward:
             *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q),
             *(self.tiles.block_m, plan.head_dim, plan.size, zeros),
         )
-        self.prepare = Launch(prepare_kernel, (plan.n_heads, self.n_m, 1), plan.device, [None] * 6, rest)
+        self.prepare = Launch(prepare_kernel, (plan.n_heads * self.n_m, 1, 1), plan.device, [None] * 6, rest)
         self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
         self.scales = (plan.softmax_scale * LOG2_E, plan.softmax_scale)
         self.constants = self.constants_of(tiles)
@@ -107,7 +107,7 @@ class NarrowBackward(_Backward):
             *(*plan.new(q).stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
             *(self.tiles.block_m, self.tiles.fragments, plan.head_dim),
         )
-        grid = (plan.n_heads, self.n_m * self.tiles.fragments, 1)
+        grid = (plan.n_heads * self.n_m * self.tiles.fragments, 1, 1)
         self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest)
 
     def __call__(
