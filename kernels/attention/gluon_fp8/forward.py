@@ -11,11 +11,12 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
-from kernels.attention.gluon_fp8.order import hide_keys, rounds, tile
+from kernels.attention.gluon_fp8.order import hide_keys, tile
 from kernels.attention.gluon_fp8.output import by_row, store_tile
 from kernels.attention.gluon_fp8.product import begin_scores, begin_values
 from kernels.attention.gluon_fp8.softmax import first_softmax, softmax
 from kernels.attention.gluon_fp8.weights import unpack
+from kernels.attention.gluon_hopper.order import rounds
 from kernels.attention.gluon_hopper.shim import hold_before_wait, tma_load
 
 SCALE_ROWS = gl.constexpr(128)

@@ -9,11 +9,12 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
-from kernels.attention.gluon_fp8.order import LONG_TILE, hide_keys, key_blocks, rounds, tile_of_three
+from kernels.attention.gluon_fp8.order import LONG_TILE, hide_keys, key_blocks, tile_of_three
 from kernels.attention.gluon_fp8.output import store_tile
 from kernels.attention.gluon_fp8.product import begin_scores, begin_values
 from kernels.attention.gluon_fp8.softmax_by_lane import first_softmax, softmax
 from kernels.attention.gluon_fp8.weights import put
+from kernels.attention.gluon_hopper.order import rounds
 from kernels.attention.gluon_hopper.rare import rescale
 from kernels.attention.gluon_hopper.shim import tma_load
 from kernels.attention.gluon_hopper.softmax import by_lanes, of_lanes

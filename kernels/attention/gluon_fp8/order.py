@@ -1,24 +1,15 @@
 """Which query tiles a program takes, in what order, which key blocks such a tile sees, and which keys of a block.
 
-As in gluon_hopper's order.py and masks.py, without windows.
+Tiles come in the order of gluon_hopper; the rest is as in its masks.py, without windows.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from kernels.attention.gluon_hopper.order import tile as tile_of
+
 TILE = gl.constexpr(128)  # query rows of two consumers
 LONG_TILE = gl.constexpr(192)  # of three
-
-
-@gluon.jit
-def rounds(n_tiles):
-    """How many tiles this program takes: the direction turns every round, so the last one may start from its end."""
-    programs = gl.num_programs(0)
-    full = n_tiles // programs
-    place = gl.program_id(0)
-    if full % 2 == 1:
-        place = programs - 1 - place
-    return full + (place < n_tiles - full * programs).to(gl.int32)
 
 
 @gluon.jit
@@ -28,25 +19,6 @@ def _index(turn):
     place = gl.program_id(0)
     place += (turn % 2) * (programs - 1 - 2 * place)
     return turn * programs + place
-
-
-@gluon.jit
-def _by_length(index, sizes, TILE: gl.constexpr):
-    """Head and first row of a causal tile.
-
-    Tiles come by length, the longest of the last heads first, so that every round deals nearly equal ones; as many
-    heads stand side by side as their keys and values fit in the L2.
-    """
-    n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
-    group = index // (heads_together * n_m)
-    first = group * heads_together
-    index -= first * n_m
-    width = gl.minimum(heads_together, n_heads - first)
-    m = index // width
-    head = first + index - m * width
-    groups_after = (n_heads - 1) // heads_together - group
-    m += (1 - groups_after % 2) * (n_m - 1 - 2 * m)
-    return head, m * TILE
 
 
 @gluon.jit
@@ -70,12 +42,8 @@ def key_blocks(row, sizes, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl
 def tile(turn, sizes, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
     """Head and first row of this program's turn-th tile, and its key blocks; those below `right` need no mask."""
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
-    index = _index(turn)
-    if CAUSAL:
-        head, row = _by_length(index, sizes, TILE)
-    else:
-        head = index // n_m
-        row = (index - head * n_m) * TILE
+    m, head = tile_of(turn, n_m, n_heads, heads_together, CAUSAL)
+    row = m * TILE
     right, high = key_blocks(row, sizes, TILE, BLOCK_N, CAUSAL)
     return head, row, right, high
 
@@ -89,7 +57,8 @@ def tile_of_three(turn, sizes, threes, CAUSAL: gl.constexpr):
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
     index = _index(turn)
     if CAUSAL:
-        head, row = _by_length(index, sizes, LONG_TILE)
+        m, head = tile_of(turn, n_m, n_heads, heads_together, True)
+        row = m * LONG_TILE
         rows = gl.to_tensor(LONG_TILE)
     elif index < n_heads * threes:
         head = index // threes
