@@ -156,6 +156,15 @@ def test_short_walks_of_many_heads_are_left_whole(heads, seqlen, is_cut, monkeyp
     assert (shapes.Shape(q, q, True, 0, None, "ieee").forward_cut is not None) == is_cut
 
 
+@pytest.mark.parametrize(("seqlen_q", "head_dim"), [(1, 128), (1000, 32), (2048, 32)])
+def test_few_queries_of_many_keys_have_a_forward_in_float32(seqlen_q, head_dim, monkeypatch):
+    monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
+    monkeypatch.setattr(shapes, "INTERPRETED", True)
+    q, k = (torch.empty(1, 1, seqlen, head_dim) for seqlen in (seqlen_q, 8192))
+    shape = shapes.Shape(q, k, True, 0, None, "ieee")
+    assert shape.tiles(shape.forward)
+
+
 def test_a_walk_is_cut_into_as_many_pieces_as_are_wanted_at_most():
     assert split.cut(2048, 2048, 1.0) is None
     assert split.cut(100, 100, 50.0) is None

@@ -68,7 +68,8 @@ class Shape:
     def _precision(self, dtype: torch.dtype, precision: str) -> str:
         if dtype.itemsize == 2:
             return "half"
-        pieces = precision == "ieee" and tuning.in_pieces(self.chip, self.block_d, self._busy)
+        queries = self.batch * self.num_heads * self.seqlen_q / self.multiprocessors  # not the keys: the forward's rows
+        pieces = precision == "ieee" and tuning.in_pieces(self.chip, self.block_d, queries)
         return "pieces" if pieces else precision
 
     @property
