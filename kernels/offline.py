@@ -143,8 +143,7 @@ def _argument(name: str, variant: Variant) -> Any:
     if name in ("lse_ptr", "delta_ptr"):
         return _Pointer("fp32")
     if name.endswith("_ptr"):
-        copied = variant.precision == "pieces" and variant.kernel != "narrow"  # which makes the pieces itself
-        pieces = copied and name in ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
+        pieces = variant.precision == "pieces" and name in ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
         return _Pointer("bf16" if variant.precision == "half" or pieces else "fp32")
     if name in ("scale", "softmax_scale"):
         return 0.125

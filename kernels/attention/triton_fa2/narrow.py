@@ -5,7 +5,8 @@ share out one softmax they wait for one another's maxima, sums and weights in ev
 maximum, a sum and an output of its own, as if its keys were the only ones; at the end these are weighed together, as
 the pieces of a cut walk are. The warps are the first dimension of every product, so that Triton gives each its own.
 
-float32 is multiplied as three pieces of bfloat16 (pieces.py), made as the factors are read.
+For 16-bit factors. float32 in pieces (pieces.py) would be faster here too, but its scores are not the bits of the
+backward's, and a logsumexp of other scores costs large ones their gradients.
 """
 
 import triton
@@ -13,7 +14,6 @@ import triton.language as tl
 
 from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
-from kernels.attention.triton_fa2.pieces import pieces_of, product_of_pieces
 from kernels.attention.triton_fa2.prepare import store_rows
 from kernels.attention.triton_fa2.softmax import store_logsumexp
 from kernels.attention.triton_fa2.split import share
@@ -32,16 +32,6 @@ def _load_shares(
     if HEAD_DIM != BLOCK_D:
         mask = mask & (dims < HEAD_DIM)
     return tl.load(pointers, mask=mask, other=0.0)
-
-
-@triton.jit
-def _add_product(acc, a, b):
-    """acc + a b for each share."""
-    if a.dtype == tl.float32:
-        acc += product_of_pieces(pieces_of(a), pieces_of(b), False)
-    else:
-        acc = tl.dot(a, b, acc)
-    return acc
 
 
 @triton.jit
@@ -115,7 +105,7 @@ def narrow_kernel(
         # read before the loop, it is waited for before the first keys are asked for
         q = tl.load(q_pointers + tl.minimum(start, 0), mask=q_mask, other=0.0)
         k = _load_shares(k_base, start, k_n, seqlen_k, SHARES, BLOCK_N, HEAD_DIM, BLOCK_D)
-        scores = _add_product(tl.zeros([SHARES, BLOCK_M, BLOCK_N], dtype=tl.float32), q, tl.permute(k, (0, 2, 1)))
+        scores = tl.dot(q, tl.permute(k, (0, 2, 1)))
         if SCALE_FIRST:
             scores = scores * scale
         keys = start + own_keys
@@ -129,7 +119,7 @@ def narrow_kernel(
         row_sum = row_sum * alpha + tl.sum(p, 2)
         row_max = new_max
         v = _load_shares(v_base, start, v_n, seqlen_k, SHARES, BLOCK_N, HEAD_DIM, BLOCK_D)
-        acc = _add_product(acc * alpha[:, :, None], p.to(v.dtype), v)
+        acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, :, None])
 
     top = tl.max(row_max, 0)
     weights = tl.exp2(row_max - tl.where(top == float("-inf"), 0.0, top)[None, :])

@@ -42,7 +42,8 @@ def transposed(a):
 @triton.jit
 def product_of_pieces(a, b, SWAPPED: tl.constexpr):
     """a b, the small terms first; SWAPPED makes b^T a^T the same bits as a b."""
-    out = tl.dot(a[0], b[2], input_precision="ieee") if SWAPPED else tl.dot(a[2], b[0], input_precision="ieee")
+    out = tl.zeros([a[0].shape[0], b[0].shape[1]], dtype=tl.float32)
+    out = _add_term(out, a, b, 2, 0, SWAPPED)
     out = _add_term(out, a, b, 0, 2, SWAPPED)
     out = _add_term(out, a, b, 1, 1, SWAPPED)
     out = _add_term(out, a, b, 1, 0, SWAPPED)
