@@ -1,12 +1,13 @@
-"""What a consumer of the forward does with one block of keys: computes its scores, or hands it back unread."""
+"""What a consumer of the forward does with blocks of keys: computes their scores, or hands them back unread."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
+from kernels.attention.gluon_hopper.kv_slots import free_keys, free_values
 from kernels.attention.gluon_hopper.masks import hide_keys
 from kernels.attention.gluon_hopper.rare import rescale
-from kernels.attention.gluon_hopper.shim import hold_pairs_before_wait, turn_give, turn_wait
+from kernels.attention.gluon_hopper.shim import hold_pairs_before_wait, opaque_zero, turn_give, turn_wait
 from kernels.attention.gluon_hopper.softmax import by_lanes, of_lanes, softmax, softmax_by_lane
 
 
@@ -29,10 +30,30 @@ def first_scores(consumer: gl.constexpr, turn, turns, count, memory, ROWS: gl.co
 
 
 @gluon.jit
+def walk(consumer: gl.constexpr, first, end, low, count, q, q_slot, q_done, p, out, m_i, l_i, memory, diagonal,
+         seqlen_k, window, scale, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
+         CONSUMERS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
+         TURNS: gl.constexpr, MASKED: gl.constexpr, DIRECT: gl.constexpr, HOLD: gl.constexpr, BY_LANE: gl.constexpr,
+         BY_WARP: gl.constexpr):  # fmt: skip
+    """Key blocks [first, end), from the right."""
+    for i in range(first, end):
+        queries = q
+        if MASKED:
+            # indexed anew, as ptxas of triton 3.6 else leaves descriptors that both loops need to a loop of no turns
+            queries = memory[0].index(q_slot + opaque_zero()).reshape([ROWS, HEAD_DIM])
+        count, p, out, m_i, l_i = block(
+            consumer, end - 1 - (i - first), low, count, queries, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k,
+            window, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD,
+            BY_LANE, BY_WARP)  # fmt: skip
+    return count, p, out, m_i, l_i
+
+
+@gluon.jit
 def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k, window,
-          scale, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, KV_SLOTS: gl.constexpr,
-          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr, MASKED: gl.constexpr,
-          DIRECT: gl.constexpr, HOLD: gl.constexpr, BY_LANE: gl.constexpr):  # fmt: skip
+          scale, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
+          KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr,
+          MASKED: gl.constexpr, DIRECT: gl.constexpr, HOLD: gl.constexpr, BY_LANE: gl.constexpr,
+          BY_WARP: gl.constexpr):  # fmt: skip
     """Scores of key block j while the weights of the block before it meet their values."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
@@ -52,9 +73,9 @@ def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, me
     mbarrier.wait(v_full.index(last), last_phase)
     out_token = warpgroup_mma(p, v_s.index(last).reshape([BLOCK_N, HEAD_DIM]), out, is_async=True)
     if TURNS:
-        turn_give(1 - consumer)
+        turn_give((consumer + 1) % CONSUMERS)
     s = warpgroup_mma_wait(1, deps=(s_token,))
-    mbarrier.arrive(k_empty.index(slot), count=1)
+    free_keys(slot, memory, CONSUMERS, BY_WARP)
     if DIRECT:  # noqa: SIM102 - decided at compile time
         if j == low:  # the last product of these queries
             mbarrier.arrive(q_done, count=1)
@@ -67,7 +88,7 @@ def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, me
     if HOLD:
         l_i = hold_pairs_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
-    mbarrier.arrive(v_empty.index(last), count=1)
+    free_values(last, memory, CONSUMERS, KV_SLOTS, BY_WARP)
     lanes = by_lanes(out)
     out = rescale(lanes, of_lanes(alpha, lanes)).reshape([ROWS, HEAD_DIM])
     out = gl.convert_layout(out, out_layout, assert_trivial=True)
@@ -75,27 +96,27 @@ def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, me
 
 
 @gluon.jit
-def pass_on(count, memory, KV_SLOTS: gl.constexpr):
+def pass_on(count, memory, CONSUMERS: gl.constexpr, KV_SLOTS: gl.constexpr, BY_WARP: gl.constexpr):
     """Hand back a block of keys and values without having used it."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     slot = count % KV_SLOTS
     phase = (count // KV_SLOTS) & 1
     mbarrier.wait(k_full.index(slot), phase)
-    mbarrier.arrive(k_empty.index(slot), count=1)
+    free_keys(slot, memory, CONSUMERS, BY_WARP)
     mbarrier.wait(v_full.index(slot), phase)
-    mbarrier.arrive(v_empty.index(slot), count=1)
+    free_values(slot, memory, CONSUMERS, KV_SLOTS, BY_WARP)
     return count + 1
 
 
 @gluon.jit
-def pass_values_and_next_keys(count, memory, KV_SLOTS: gl.constexpr):
+def pass_values_and_next_keys(count, memory, CONSUMERS: gl.constexpr, KV_SLOTS: gl.constexpr, BY_WARP: gl.constexpr):
     """Hand back the values of a block whose keys have been handed back, and the keys of the next block."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     slot = count % KV_SLOTS
     mbarrier.wait(v_full.index(slot), (count // KV_SLOTS) & 1)
-    mbarrier.arrive(v_empty.index(slot), count=1)
+    free_values(slot, memory, CONSUMERS, KV_SLOTS, BY_WARP)
     count += 1
     slot = count % KV_SLOTS
     mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
-    mbarrier.arrive(k_empty.index(slot), count=1)
+    free_keys(slot, memory, CONSUMERS, BY_WARP)
     return count

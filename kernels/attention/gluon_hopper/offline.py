@@ -31,7 +31,7 @@ MASKS = {"full": (False, False), "causal": (True, False), "window": (True, True)
 class Variant:
     """One thing to compile."""
 
-    kernel: str  # "forward", also of "short", "long" and "padded" ones; "backward", or apart "keys", "queries"
+    kernel: str  # "forward", or another of FORWARDS; "backward", or apart "keys", "queries"
     head_dim: int
     mask: str
 
@@ -76,12 +76,12 @@ def _forward(variant: Variant) -> tuple[Any, list[Any]]:
     unpadded = head_dim - 8 * (variant.kernel == "padded")
     tiles = tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
     q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tuning.ROWS, tiles.block_n))
-    counts = [9, 9, 9, 9, 9, 9, 9, 9, 9]
     constants = [tuning.ROWS, tiles.block_n, head_dim, tiles.consumers, tiles.q_slots, tiles.kv_slots]
     constants += [causal, window, tiles.turns, causal or window, tiles.registers, tiles.direct]
-    constants += [tiles.hold, tiles.by_lane]
+    constants += [tiles.hold, tiles.by_lane, tiles.by_warp, tiles.dealt]
     out = Pointer("bf16") if tiles.direct else q
-    return forward_kernel, [q, kv, kv, out, Pointer("fp32"), *counts, 0.125, 9, 9, 9, *constants]
+    pointers = [out, Pointer("fp32"), Pointer("i32")]
+    return forward_kernel, [q, kv, kv, *pointers, *[9] * 10, 0.125, 9, 9, 9, *constants]
 
 
 def _backward(variant: Variant) -> tuple[Any, list[Any]]:

@@ -1,13 +1,10 @@
-"""Which query tiles a program takes, in what order, and which key blocks a consumer computes for its part of one.
+"""Which query tiles a program takes, in what order, where it works that out for itself.
 
-A consumer works out its next tile while others have the tensor cores. tuning.heads_together says how
-many heads are worked on at a time.
+tuning.heads_together says how many heads are worked on at a time.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-
-from kernels.attention.gluon_hopper.masks import key_blocks
 
 
 @gluon.jit
@@ -45,33 +42,3 @@ def tile(turn, n_m, n_heads, heads_together, BY_LENGTH: gl.constexpr):
         head = index // n_m
         m = index - head * n_m
     return m, head
-
-
-@gluon.jit
-def part(consumer, turn, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr):
-    """Which of a tile's rows a consumer takes.
-
-    Where those further down see more blocks, it is from the other end in every second turn: consumers then have equally
-    much to do, as those that are ahead go on to the next tile.
-    """
-    if CAUSAL and not WINDOW and not TURNS:
-        return consumer + (turn % 2) * (CONSUMERS - 1 - 2 * consumer)
-    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
-        return consumer
-
-
-@gluon.jit
-def work(consumer: gl.constexpr, turn, sizes, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CONSUMERS: gl.constexpr,
-          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr):  # fmt: skip
-    """Where this consumer's part of a tile is, the key blocks it computes, and how many it lets pass before them."""
-    n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
-    m, head = tile(turn, n_m, n_heads, heads_together, CAUSAL and not WINDOW)
-    low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
-    skipped = gl.to_tensor(0)
-    place = part(consumer, turn, CONSUMERS, CAUSAL, WINDOW, TURNS)
-    if CAUSAL and not WINDOW and not TURNS:
-        last = high
-        low, left, right, high = key_blocks(
-            m * CONSUMERS + place, seqlen_q, seqlen_k, window, ROWS, BLOCK_N, CAUSAL, WINDOW)  # fmt: skip
-        skipped = last - high
-    return head, (m * CONSUMERS + place) * ROWS, low, left, right, high, skipped

@@ -1,7 +1,13 @@
-"""Storing a consumer's rows of the output from its registers, which leaves the queries' slot to the next."""
+"""Storing a consumer's rows of the output and their logsumexps.
+
+`target` is the output and its strides in eights of numbers: a descriptor, or with `DIRECT` an address.
+"""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
+
+from kernels.attention.gluon_hopper.shim import tma_store
 
 
 @gluon.constexpr_function
@@ -14,13 +20,40 @@ def _rows_of_lanes(width):
 
 
 @gluon.jit
-def store_rows(target, x, batch, h, row, seqlen_q):
-    """64 rows of a head, from `row` on: 16 bytes a lane. `target` is an address and strides in eights of numbers."""
+def store_log_sums(lse, place, m_i, l_i, seqlen_q, ROWS: gl.constexpr, BLOCK_N: gl.constexpr):
+    """Store the logsumexps; gives the inverse sums."""
+    layout: gl.constexpr = gl.SliceLayout(1, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16]))
+    head, row = place
+    rows = row + gl.arange(0, ROWS, layout)
+    l_i = gl.convert_layout(gl.sum(l_i, 1), layout)
+    m_i = gl.convert_layout(gl.max(m_i, 1), layout)
+    log_sum = gl.where(l_i == 0.0, float("inf"), m_i + gl.log2(l_i))  # +inf: no key was seen, no weight later
+    gl.store(lse + head.to(gl.int64) * seqlen_q + rows, log_sum, mask=rows < seqlen_q)
+    return 1.0 / gl.where(l_i == 0.0, 1.0, l_i)
+
+
+@gluon.jit
+def store_output(target, place, slot, x, num_heads, seqlen_q, DIRECT: gl.constexpr):
+    """Store the rows x, by lanes or through the slot of the queries, which have been read."""
     out, out_b, out_h, out_m = target
+    head, row = place
+    batch = head // num_heads
+    head -= batch * num_heads
+    if DIRECT:
+        address = out + (batch.to(gl.int64) * out_b + head.to(gl.int64) * out_h) * 8
+        _store_rows(address, out_m, row, seqlen_q, x)
+    else:
+        slot.reshape([x.shape[0], x.shape[1]]).store(x)
+        fence_async_shared()
+        tma_store(out, [batch, head, row, 0], slot)
+
+
+@gluon.jit
+def _store_rows(address, stride, row, end, x):
+    """Rows from `row` on and before `end`: 16 bytes a lane, which leaves the slot of the queries to the next."""
     layout: gl.constexpr = _rows_of_lanes(x.shape[1])
     x = gl.convert_layout(x, layout)  # within a warp
     rows = row + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))
     columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))
-    place = out + (batch.to(gl.int64) * out_b + h.to(gl.int64) * out_h) * 8
-    place = place + (rows.to(gl.int64) * out_m)[:, None] * 8
-    gl.store(place + columns[None, :], x, mask=(rows < seqlen_q)[:, None])
+    address = address + (rows.to(gl.int64) * stride)[:, None] * 8
+    gl.store(address + columns[None, :], x, mask=(rows < end)[:, None])

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from kernels.attention.gluon_hopper import tuning
-from kernels.attention.gluon_hopper.forward import forward_kernel
+from kernels.attention.gluon_hopper.forward_launch import Forward
 from kernels.attention.gluon_hopper.gradients import NarrowBackward, WideBackward
 from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
-from kernels.attention.gluon_hopper.launch import Descriptor, Launch, addressable, empty_addressable, is_addressable
+from kernels.attention.gluon_hopper.launch import addressable, empty_addressable, is_addressable
 
-LOG2_E = math.log2(math.e)
 _PLANS: dict[tuple[Any, ...], Plan] = {}
 _MAX_PLANS = 4096
 
@@ -103,26 +101,8 @@ class Plan:
         self.size = tuning.padded_head_dim(self.head_dim)
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
         self._backwards: dict[tuple[Any, ...], NarrowBackward | WideBackward] = {}
-        tiles = tuning.forward_tiles(self.size, self.head_dim, self.seqlen_q, causal, window_size > 0)
         self._as_like = not self.head_dim % 8 and all(map(_is_dense, (q, k, v)))
-        self._lse_shape = q.shape[:3]
-        rows, keys = [1, 1, tuning.ROWS, self.size], [1, 1, tiles.block_n, self.size]
-        out = self.new(q)
-        to = None if tiles.direct else Descriptor(out, rows)
-        makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), to, None)
-        n_m = -(-self.seqlen_q // (tuning.ROWS * tiles.consumers))
-        n_tiles = n_m * self.n_heads
-        programs = min(n_tiles, torch.cuda.get_device_properties(q.device).multi_processor_count)
-        together = tuning.heads_together(self.seqlen_k, self.size, self.group_size, self.n_heads, n_m, programs)
-        rest = (
-            *(n_tiles, n_m, self.num_heads, self.n_heads, self.group_size, together),
-            *(self.seqlen_q, self.seqlen_k, window_size, softmax_scale * LOG2_E),
-            *(stride // 8 for stride in out.stride()[:3]),
-            *(tuning.ROWS, tiles.block_n, self.size, tiles.consumers, tiles.q_slots, tiles.kv_slots),
-            *(causal, window_size > 0, tiles.turns, self.masked(tiles.block_n), tiles.registers, tiles.direct),
-            *(tiles.hold, tiles.by_lane),
-        )
-        self._launch = Launch(forward_kernel, (programs, 1, 1), q.device, makers, rest)
+        self._forward = Forward(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:
         """Whether any block of keys needs a mask."""
@@ -130,11 +110,8 @@ class Plan:
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The output, and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
-        out = self.new(q)
-        lse = q.new_empty(self._lse_shape, dtype=torch.float32)
         with _device_guard(self.device):
-            self._launch(q, k, v, out, lse)
-        return out, lse
+            return self._forward(q, k, v)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """The output alone."""

@@ -36,22 +36,21 @@ def _execute(instruction: gl.constexpr):
     gl.inline_asm_elementwise(instruction, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
 
 
+@gluon.constexpr_function
+def _turn(instruction, consumer):
+    return f"{instruction} {13 + consumer}, 256; mov.b32 $0, 0;"
+
+
 @gluon.jit
 def turn_wait(consumer: gl.constexpr):
-    """Wait until the other of two consumers has handed over the tensor cores."""
-    if consumer == 0:
-        _execute("bar.sync 14, 256; mov.b32 $0, 0;")
-    else:
-        _execute("bar.sync 15, 256; mov.b32 $0, 0;")
+    """Wait until the consumer before this one has handed over the tensor cores."""
+    _execute(_turn("bar.sync", consumer))
 
 
 @gluon.jit
 def turn_give(consumer: gl.constexpr):
     """Let that consumer issue its products."""
-    if consumer == 0:
-        _execute("bar.arrive 14, 256; mov.b32 $0, 0;")
-    else:
-        _execute("bar.arrive 15, 256; mov.b32 $0, 0;")
+    _execute(_turn("bar.arrive", consumer))
 
 
 @gluon.jit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
+ENTRY = 2  # numbers of an entry of the forward's agenda
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 HEAD_DIMS = (64, 128, 256)  # those between are padded: the copy engine fills the columns with zeros
 
@@ -22,6 +23,8 @@ class ForwardTiles:
     direct: bool  # lanes store the output, so that the next queries need not wait for their slot
     hold: bool  # exponentials stay in front of the wait for the product that runs beside them
     by_lane: bool  # lanes tell each other their maxima only where one is outgrown
+    by_warp: bool = False  # warps hand slots of keys and values back, each for itself
+    dealt: bool = True  # tiles are dealt on the host
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,16 @@ FORWARD = {
     256: ForwardTiles(64, 2, q_slots=1, kv_slots=2, turns=True, registers=240, direct=True, hold=True, by_lane=True),
 }
 LONG_64 = ForwardTiles(
-    128, 3, q_slots=2, kv_slots=4, turns=False, registers=160, direct=True, hold=False, by_lane=False
+    block_n=128,
+    consumers=3,
+    q_slots=2,
+    kv_slots=4,
+    turns=False,
+    registers=160,
+    direct=True,
+    hold=False,
+    by_lane=False,
+    dealt=False,
 )
 SHORT_128 = ForwardTiles(
     64, 2, q_slots=2, kv_slots=4, turns=False, registers=240, direct=False, hold=False, by_lane=True
@@ -70,18 +82,21 @@ def forward_tiles(size: int, head_dim: int, seqlen_q: int, causal: bool, window:
     if size == 64 and window:
         tiles = WINDOW_64
     elif size == 64 and seqlen_q >= (8192 if causal else 2048):
-        tiles = replace(LONG_64, hold=causal)
+        longest = seqlen_q >= 16384
+        tiles = replace(LONG_64, hold=causal and not longest, by_warp=longest)
     elif size == 128 and causal and not window and seqlen_q <= 512:
         tiles = SHORT_128
     return replace(tiles, direct=tiles.direct and head_dim == size)
 
 
-def heads_together(seqlen_k: int, head_dim: int, group_size: int, n_heads: int, n_m: int, programs: int) -> int:
-    """How many query heads are worked on at a time: as many as two rounds of tiles take.
+def heads_together(
+    seqlen_k: int, head_dim: int, group_size: int, n_heads: int, n_m: int, programs: int, rounds: int = 2
+) -> int:
+    """How many query heads are worked on at a time: as many as that many rounds of tiles take.
 
-    Their keys and values stay in the L2 if they are few, and two rounds, which are dealt in opposite directions, give
-    every program the same.
+    Their keys and values stay in the L2 if they are few. Where programs work their tiles out, two rounds, which go in
+    opposite directions, give every program the same; dealt on the host, one is enough.
     """
-    fit = max(1, min(2 * programs // n_m, L2_BYTES * group_size // (4 * seqlen_k * head_dim)))
+    fit = max(1, min(rounds * programs // n_m, L2_BYTES * group_size // (4 * seqlen_k * head_dim)))
     groups = -(-n_heads // fit)
     return -(-n_heads // groups)

@@ -1,0 +1,76 @@
+"""A program's tiles, and which key blocks a consumer computes for its part of one.
+
+With `DEALT` a program reads its tiles from the agenda that agenda.py makes on the host, else it works them out
+(order.py). A consumer does so while others have the tensor cores.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from kernels.attention.gluon_hopper.masks import key_blocks
+from kernels.attention.gluon_hopper.order import rounds, tile
+from kernels.attention.gluon_hopper.tuning import ENTRY
+
+_ENTRY = gl.constexpr(ENTRY)
+
+
+@gluon.jit
+def fetch_agenda(agenda, entries):
+    """Bring a program's entries, or the first 256, into the L2: they are read one by one."""
+    lines = gl.minimum(8 * gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])), entries * _ENTRY - 1)
+    fetch: gl.constexpr = "prefetch.global.L2 [$1]; mov.b32 $0, 0;"
+    gl.inline_asm_elementwise(fetch, "=r,l", [(agenda + lines).to(gl.int64)], gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def own_rounds(sizes, DEALT: gl.constexpr):
+    """How many tiles this program takes."""
+    agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
+    if DEALT:
+        return gl.load(agenda)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return rounds(n_tiles)
+
+
+@gluon.jit
+def own_tile(turn, sizes, DEALT: gl.constexpr, BY_LENGTH: gl.constexpr):
+    """The query tile and head, counted over all sequences, of this program's turn-th tile."""
+    agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
+    if DEALT:
+        entry = agenda + _ENTRY * (turn + 1)
+        return gl.load(entry), gl.load(entry + 1)
+    else:  # noqa: RET505
+        return tile(turn, n_m, n_heads, heads_together, BY_LENGTH)
+
+
+@gluon.jit
+def rows_of(consumer, turn, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr):
+    """Which of a tile's rows a consumer takes.
+
+    Where those further down see more blocks, it is from the other end in every second turn: consumers then have equally
+    much to do, as those that are ahead go on to the next tile.
+    """
+    if CAUSAL and not WINDOW and not TURNS:
+        return consumer + (turn % 2) * (CONSUMERS - 1 - 2 * consumer)
+    else:  # noqa: RET505
+        return consumer
+
+
+@gluon.jit
+def work(consumer: gl.constexpr, turn, sizes, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CONSUMERS: gl.constexpr,
+          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr, DEALT: gl.constexpr):  # fmt: skip
+    """Where this consumer's part of a tile is: (head, first row).
+
+    And the key blocks it computes, as `key_blocks` has them, and how many it lets pass before them.
+    """
+    agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
+    m, head = own_tile(turn, sizes, DEALT, CAUSAL and not WINDOW)
+    low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
+    skipped = gl.to_tensor(0)
+    place = rows_of(consumer, turn, CONSUMERS, CAUSAL, WINDOW, TURNS)
+    if CAUSAL and not WINDOW and not TURNS:
+        last = high
+        low, left, right, high = key_blocks(
+            m * CONSUMERS + place, seqlen_q, seqlen_k, window, ROWS, BLOCK_N, CAUSAL, WINDOW)  # fmt: skip
+        skipped = last - high
+    return (head, (m * CONSUMERS + place) * ROWS), low, left, right, high, skipped
