@@ -466,11 +466,6 @@ def test_a_damaged_file_loses_nothing_and_the_notice_says_how_to_mend_it(
         assert (home / "store.duckdb").is_file()
     DAMAGE[damage](home / "store.duckdb")
     with closing(open_store(home)) as opened:
-        if (
-            damage == "a byte of the log" and opened.notice is None
-        ):  # a wrong length passes for a torn end, which is cut
-            assert count(opened, "results") == 1
-            return
         assert "python -m results rebuild" in opened.notice
         assert count(opened, "results") == 1
         assert opened.path is None
