@@ -11,15 +11,17 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
+from kernels.attention.gluon_fp8 import tuning
 from kernels.attention.gluon_fp8.order import hide_keys, tile
 from kernels.attention.gluon_fp8.output import by_row, store_tile
 from kernels.attention.gluon_fp8.product import begin_scores, begin_values
+from kernels.attention.gluon_fp8.slots import full_and_empty, load_queries
 from kernels.attention.gluon_fp8.softmax import first_softmax, softmax
 from kernels.attention.gluon_fp8.weights import unpack
 from kernels.attention.gluon_hopper.order import rounds
 from kernels.attention.gluon_hopper.shim import hold_before_wait, tma_load
 
-SCALE_ROWS = gl.constexpr(128)
+SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(240)  # of a consumer's thread
 
 
@@ -34,11 +36,7 @@ def _producer(q_desc, k_desc, v_desc, memory, sizes,
         batch = head // num_heads
         h = head - batch * num_heads
         h_kv = h // group_size
-        for c in gl.static_range(2):
-            q_bar = q_full.index(c)
-            mbarrier.wait(q_empty.index(c), (turn & 1) ^ 1)
-            mbarrier.expect(q_bar, q_desc.block_type.nbytes)
-            tma_load(q_desc, [batch, h, row + c * ROWS, 0], q_bar, q_s.index(c))
+        load_queries(turn, batch, h, row, q_desc, q_s, q_full, q_empty, ROWS, 2)
         for i in range(high):
             j = high - 1 - i
             slot = count % KV_SLOTS
@@ -164,16 +162,12 @@ def forward_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scale
     k_s = gl.allocate_shared_memory(k_desc.dtype, [KV_SLOTS, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
     v_s = gl.allocate_shared_memory(v_desc.dtype, [KV_SLOTS, 1, 1, HEAD_DIM, BLOCK_N], v_desc.layout)
     out_s = gl.allocate_shared_memory(out_desc.dtype, [2, 1, 1, ROWS, HEAD_DIM], out_desc.layout)
+    q_full, q_empty = full_and_empty(2, 1)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
-    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
-    q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
     k_full = gl.allocate_shared_memory(gl.int64, [KV_SLOTS, 1], bar)
     k_empty = gl.allocate_shared_memory(gl.int64, [KV_SLOTS, 1], bar)
     v_full = gl.allocate_shared_memory(gl.int64, [KV_SLOTS, 1], bar)
     v_empty = gl.allocate_shared_memory(gl.int64, [KV_SLOTS, 1], bar)
-    for i in gl.static_range(2):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(q_empty.index(i), count=1)
     for i in gl.static_range(KV_SLOTS):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(v_full.index(i), count=1)

@@ -9,9 +9,11 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
+from kernels.attention.gluon_fp8 import tuning
 from kernels.attention.gluon_fp8.order import LONG_TILE, hide_keys, key_blocks, tile_of_three
 from kernels.attention.gluon_fp8.output import store_tile
 from kernels.attention.gluon_fp8.product import begin_scores, begin_values
+from kernels.attention.gluon_fp8.slots import full_and_empty, load_queries
 from kernels.attention.gluon_fp8.softmax_by_lane import first_softmax, softmax
 from kernels.attention.gluon_fp8.weights import put
 from kernels.attention.gluon_hopper.order import rounds
@@ -19,7 +21,7 @@ from kernels.attention.gluon_hopper.rare import rescale
 from kernels.attention.gluon_hopper.shim import tma_load
 from kernels.attention.gluon_hopper.softmax import by_lanes, of_lanes
 
-SCALE_ROWS = gl.constexpr(128)
+SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(160)  # of a consumer's thread
 
 
@@ -35,11 +37,7 @@ def _producer(q_desc, k_desc, v_desc, memory, sizes, threes,
         batch = head // num_heads
         h = head - batch * num_heads
         h_kv = h // group_size
-        for c in gl.static_range(3):
-            q_bar = q_full.index(c)
-            mbarrier.wait(q_empty.index(c), (turn & 1) ^ 1)
-            mbarrier.expect(q_bar, q_desc.block_type.nbytes)
-            tma_load(q_desc, [batch, h, row + c * ROWS, 0], q_bar, q_s.index(c))
+        load_queries(turn, batch, h, row, q_desc, q_s, q_full, q_empty, ROWS, 3)
         for i in range(high):
             key = (high - 1 - i) * BLOCK_N
             slot = count % KV_SLOTS
@@ -168,17 +166,8 @@ def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v
     v_s = gl.allocate_shared_memory(v_desc.dtype, [KV_SLOTS, 1, 1, HEAD_DIM, BLOCK_N], v_desc.layout)
     out_s = gl.allocate_shared_memory(out_desc.dtype, [3, 1, 1, ROWS, HEAD_DIM], out_desc.layout)
     p_s = gl.allocate_shared_memory(v_desc.dtype, [3, ROWS, BLOCK_N], gl.NVMMASharedLayout(128, 8, 2))
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
-    q_full = gl.allocate_shared_memory(gl.int64, [3, 1], bar)
-    q_empty = gl.allocate_shared_memory(gl.int64, [3, 1], bar)
-    full = gl.allocate_shared_memory(gl.int64, [KV_SLOTS, 1], bar)
-    empty = gl.allocate_shared_memory(gl.int64, [KV_SLOTS, 1], bar)
-    for i in gl.static_range(3):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(q_empty.index(i), count=1)
-    for i in gl.static_range(KV_SLOTS):
-        mbarrier.init(full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=3)
+    q_full, q_empty = full_and_empty(3, 1)
+    full, empty = full_and_empty(KV_SLOTS, 3)
     memory = (q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty)
     scales = (q_scales, k_scales, v_scales)
     sizes = (n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k)
