@@ -59,6 +59,26 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m results", description=__doc__.partition("\n\n")[0].split("`: ")[1])
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
+    _add_moving(commands)
+
+    command = commands.add_parser("report", help="a published report as printed, or in its layout the numbers of a run")
+    command.add_argument("name", metavar="NAME", choices=report_names(), help=", ".join(report_names()))
+    command.add_argument("--run", help="a run of your own; without it the published numbers")
+    command.add_argument("--beside", action="store_true", help="only its printed speedups beside those of --run")
+    command.set_defaults(command=_report)
+
+    command = commands.add_parser("runs", help="list the runs, newest first")
+    command.set_defaults(command=_runs)
+
+    _add_judging(commands)
+    recommending.add(commands, _store, _output)
+
+    command = commands.add_parser("rebuild", help="make the database anew from the run folders")
+    command.set_defaults(command=_rebuild)
+    return parser
+
+
+def _add_moving(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("import", help="take in results from other machines and tools")
     command.add_argument("files", nargs="+", metavar="FILE")
     command.add_argument("--dry-run", action="store_true", help="only say how the files would be understood")
@@ -73,15 +93,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(f"--{name}", action="append", default=[], help="may be given several times")
     command.set_defaults(command=_export)
 
-    command = commands.add_parser("report", help="a published report as printed, or in its layout the numbers of a run")
-    command.add_argument("name", metavar="NAME", choices=report_names(), help=", ".join(report_names()))
-    command.add_argument("--run", help="a run of your own; without it the published numbers")
-    command.add_argument("--beside", action="store_true", help="only its printed speedups beside those of --run")
-    command.set_defaults(command=_report)
 
-    command = commands.add_parser("runs", help="list the runs, newest first")
-    command.set_defaults(command=_runs)
-
+def _add_judging(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("compare", help="verdicts for two runs or implementations, and what changed between")
     sides = "a run, or one implementation of it as RUN/IMPLEMENTATION; the second is judged against the first"
     command.add_argument("first", metavar="A", help=sides)
@@ -95,12 +108,6 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="as data")
     command.add_argument("--strict", action="store_true", help="exit status 1 if anything impossible is found")
     command.set_defaults(command=_check)
-
-    recommending.add(commands, _store, _output)
-
-    command = commands.add_parser("rebuild", help="make the database anew from the run folders")
-    command.set_defaults(command=_rebuild)
-    return parser
 
 
 def _import(options: argparse.Namespace) -> int:

@@ -33,11 +33,7 @@ def errors(
 ) -> pd.DataFrame:
     """A row a case and implementation: error, torch_naive's error, time and speedup over the baseline of the slice, and
     what the check said where its pass is too far off to be timed. `by_inputs`: of runs that varied the inputs."""
-    slice_ = replace(filters, mode=None, timing=None, implementation=())
-    condition, params = where(slice_, without=("workload",))
-    if filters.workload:  # its name ends with the inputs where they are not normal; here all of them are wanted
-        condition = f"{condition} AND split_part({WORKLOAD}, ', ', 1) = ?"
-        params = [*params, filters.workload.split(", ")[0]]
+    condition, params = _in_slice(filters)
     found = store.query(
         f"""WITH of_case AS (
             SELECT *, coalesce(inputs, '{NORMAL}') AS kind, {SHAPE} AS shape, {TIMING} AS how,
@@ -70,6 +66,17 @@ def errors(
     )
     names = [*filters.implementation, NAIVE, filters.baseline]
     return found[found["implementation"].isin(names)] if filters.implementation else found
+
+
+def _in_slice(filters: Filters) -> tuple[str, list[object]]:
+    """The condition for what was measured under these filters: any mode, timing and implementation, inputs of any kind.
+
+    The name of a workload ends with its inputs where they are not normal.
+    """
+    condition, params = where(replace(filters, mode=None, timing=None, implementation=()), without=("workload",))
+    if not filters.workload:
+        return condition, params
+    return f"{condition} AND split_part({WORKLOAD}, ', ', 1) = ?", [*params, filters.workload.split(", ")[0]]
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
