@@ -1,19 +1,23 @@
 """Which query tiles each program of the forward takes: dealt on the host, once a shape.
 
-Tiles come in an order that has few heads' keys and values in use at a time, and each goes to the program that is the
-first to be ready for it.
+Tiles come in an order that has few heads' keys and values in use at a time, and each goes to the program that would
+else be the first with nothing to do. Where the tiles of the last round are fewer than the programs, all programs can
+share the keys of these (`in_parts`), and joining.py joins what they have.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 
+from kernels.attention.gluon_hopper.tuning import ENTRY
+
 OVERHEAD = 1.5  # what a tile takes beside its blocks of keys, in blocks
+Entry = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class Tiling:
         """Heads of all sequences."""
         return self.batch * self.num_heads
 
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of a head's keys."""
+        return -(-self.seqlen_k // self.block_n)
+
     def tiles(self) -> Iterator[tuple[int, int]]:
         """(tile, head). Causal ones by length within a group of heads, rising and falling, and falling in the last."""
         if not self.causal or self.window:
@@ -67,16 +76,59 @@ class Tiling:
         return max(-(-end // self.block_n) - low, 1)
 
 
+@dataclass(frozen=True)
+class Agenda:
+    """What the kernels read, rows of `ENTRY` numbers."""
+
+    entries: torch.Tensor  # of each program: how many tiles; their (tile, head, part or -1, first block and end)
+    joins: torch.Tensor | None  # of each tile in parts: (tile, head, its first part, how many)
+    n_parts: int
+
+
 @lru_cache(maxsize=256)
-def agenda(tiling: Tiling, programs: int, device: torch.device) -> torch.Tensor:
-    """(programs, entries, ENTRY) numbers: how many tiles, then each one's place and head, then one that none takes."""
+def agenda(tiling: Tiling, programs: int, in_parts: bool, device: torch.device) -> Agenda:
+    """The agenda of a shape. Each program's entries end with one that it looks up and does not take."""
+    tiles = list(tiling.tiles())
+    rest = len(tiles) % programs if in_parts else 0
+    whole, shared = tiles[: len(tiles) - rest], tiles[len(tiles) - rest :]
+    taken = _deal(tiling, whole, programs)
+    joins = _share(tiling, shared, taken) if shared else []
+    longest = 2 + max(map(len, taken))
+    rows = [[(len(own),), *own, *[()] * (longest - 1 - len(own))] for own in taken]
+    entries = [[_padded(entry) for entry in row] for row in rows]
+    return Agenda(
+        torch.tensor(entries, dtype=torch.int32, device=device),
+        torch.tensor([_padded(join) for join in joins], dtype=torch.int32, device=device) if joins else None,
+        sum(join[3] for join in joins),
+    )
+
+
+def _padded(entry: Entry) -> Entry:
+    return entry + (0,) * (ENTRY - len(entry))
+
+
+def _deal(tiling: Tiling, tiles: Sequence[Entry], programs: int) -> list[list[Entry]]:
+    """Each tile to the program that is the first to be ready for it."""
     times = [tiling.blocks(m) + OVERHEAD for m in range(tiling.n_m)]
-    taken: list[list[tuple[int, int]]] = [[] for _ in range(programs)]
+    taken: list[list[Entry]] = [[] for _ in range(programs)]
     ready = [(0.0, program) for program in range(programs)]
-    for m, head in tiling.tiles():
+    for tile in tiles:
         time, program = ready[0]
-        heapq.heapreplace(ready, (time + times[m], program))
-        taken[program].append((m, head))
-    longest = max(map(len, taken))
-    rows = [[(len(own), 0), *own, *[(0, 0)] * (longest + 1 - len(own))] for own in taken]
-    return torch.tensor(rows, dtype=torch.int32, device=device)
+        heapq.heapreplace(ready, (time + times[tile[0]], program))
+        taken[program].append((*tile, -1))
+    return taken
+
+
+def _share(tiling: Tiling, tiles: Sequence[Entry], taken: list[list[Entry]]) -> list[Entry]:
+    """Give every program as many key blocks of the tiles; returns which parts each tile has."""
+    n_blocks, programs = tiling.n_blocks, len(taken)
+    firsts = [len(tiles) * n_blocks * program // programs for program in range(programs + 1)]
+    parts_of: list[list[int]] = [[] for _ in tiles]
+    part = 0
+    for own, first, end in zip(taken, firsts[:-1], firsts[1:], strict=True):
+        for number in range(first // n_blocks, -(-end // n_blocks)):
+            low, high = max(first - number * n_blocks, 0), min(end - number * n_blocks, n_blocks)
+            own.append((*tiles[number], part, low | high << 16))
+            parts_of[number].append(part)
+            part += 1
+    return [(*tile, parts[0], len(parts)) for tile, parts in zip(tiles, parts_of, strict=True)]

@@ -23,7 +23,8 @@ def consume(consumer: gl.constexpr, target, lse, memory, sizes, scale,
             ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
             Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
             TURNS: gl.constexpr, MASKED: gl.constexpr, DIRECT: gl.constexpr, HOLD: gl.constexpr,
-            BY_LANE: gl.constexpr, BY_WARP: gl.constexpr, DEALT: gl.constexpr):  # fmt: skip
+            BY_LANE: gl.constexpr, BY_SUM: gl.constexpr, BY_WARP: gl.constexpr,
+            DEALT: gl.constexpr, SHARED: gl.constexpr):  # fmt: skip
     """Scores, softmax and output of this consumer's rows."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
@@ -34,7 +35,7 @@ def consume(consumer: gl.constexpr, target, lse, memory, sizes, scale,
         turn_give(0)
     turns = own_rounds(sizes, DEALT)
     place, low, left, right, high, skipped = work(
-        consumer, 0, sizes, ROWS, BLOCK_N, CONSUMERS, CAUSAL, WINDOW, TURNS, DEALT)  # fmt: skip
+        consumer, 0, sizes, ROWS, BLOCK_N, CONSUMERS, CAUSAL, WINDOW, TURNS, DEALT, SHARED)  # fmt: skip
     count = 0
     for _i in range(skipped):
         count = pass_on(count, memory, CONSUMERS, KV_SLOTS, BY_WARP)
@@ -74,23 +75,23 @@ def consume(consumer: gl.constexpr, target, lse, memory, sizes, scale,
             count, p, out, m_i, l_i = walk(
                 consumer, right, high - 1, low, count, q, q_slot, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k,
                 window, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, KV_SLOTS, CAUSAL, WINDOW, TURNS, True, DIRECT, HOLD,
-                BY_LANE, BY_WARP)  # fmt: skip
+                BY_LANE, BY_SUM, BY_WARP)  # fmt: skip
         count, p, out, m_i, l_i = walk(
             consumer, left, right, low, count, q, q_slot, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k,
             window, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, KV_SLOTS, CAUSAL, WINDOW, TURNS, False, DIRECT, HOLD,
-            BY_LANE, BY_WARP)  # fmt: skip
+            BY_LANE, BY_SUM, BY_WARP)  # fmt: skip
         if WINDOW:
             count, p, out, m_i, l_i = walk(
                 consumer, low, left, low, count, q, q_slot, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k,
                 window, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, KV_SLOTS, CAUSAL, WINDOW, TURNS, True, DIRECT, HOLD,
-                BY_LANE, BY_WARP)  # fmt: skip
+                BY_LANE, BY_SUM, BY_WARP)  # fmt: skip
         slot = count % KV_SLOTS
         mbarrier.wait(v_full.index(slot), (count // KV_SLOTS) & 1)
         count += 1
         this_place = place
         if TURNS:  # while others have the tensor cores
             place, low, left, right, high, skipped = work(
-                consumer, turn + 1, sizes, ROWS, BLOCK_N, CONSUMERS, CAUSAL, WINDOW, TURNS, DEALT)  # fmt: skip
+                consumer, turn + 1, sizes, ROWS, BLOCK_N, CONSUMERS, CAUSAL, WINDOW, TURNS, DEALT, SHARED)  # fmt: skip
         if Q_SLOTS > 1 and TURNS:  # noqa: SIM102
             if turn + 1 < turns:  # for the next tile's tensors before our turn, not within it
                 mbarrier.wait(q_full.index(consumer * Q_SLOTS + (turn + 1) % Q_SLOTS), ((turn + 1) // Q_SLOTS) & 1)
@@ -100,20 +101,22 @@ def consume(consumer: gl.constexpr, target, lse, memory, sizes, scale,
         out_token = warpgroup_mma(p, v_s.index(slot).reshape([BLOCK_N, HEAD_DIM]), out, is_async=True)
         if not TURNS:
             place, low, left, right, high, skipped = work(
-                consumer, turn + 1, sizes, ROWS, BLOCK_N, CONSUMERS, CAUSAL, WINDOW, TURNS, DEALT)  # fmt: skip
+                consumer, turn + 1, sizes, ROWS, BLOCK_N, CONSUMERS, CAUSAL, WINDOW, TURNS, DEALT, SHARED)  # fmt: skip
         if Q_SLOTS > 1:  # the next tile's first product runs while this tile's output is stored
             count, s_token = begin(consumer, turn + 1, turns, skipped, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS,
                                    CONSUMERS, KV_SLOTS, TURNS, BY_WARP)  # fmt: skip
         if TURNS:
             turn_give((consumer + 1) % CONSUMERS)
-        inverse = store_log_sums(lse, this_place, m_i, l_i, seqlen_q, ROWS, BLOCK_N)
+        inverse = store_log_sums(
+            consumer, target, lse, this_place, m_i, l_i, seqlen_q, ROWS, BLOCK_N, CONSUMERS, SHARED)  # fmt: skip
         if Q_SLOTS > 1:
             out, p = warpgroup_mma_wait(1, deps=(out_token, p))
         else:
             out, p = warpgroup_mma_wait(0, deps=(out_token, p))
         free_values(slot, memory, CONSUMERS, KV_SLOTS, BY_WARP)
         out = out * gl.convert_layout(inverse, gl.SliceLayout(1, out_layout))[:, None]
-        store_output(target, this_place, q_s.index(q_slot), out.to(dtype), num_heads, seqlen_q, DIRECT)
+        store_output(consumer, target, this_place, q_s.index(q_slot), out.to(dtype), num_heads, seqlen_q, CONSUMERS,
+                     DIRECT, SHARED)  # fmt: skip
         if Q_SLOTS == 1:
             if not DIRECT:
                 tma.store_wait(0)

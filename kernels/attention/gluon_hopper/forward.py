@@ -18,16 +18,17 @@ _ENTRY = gl.constexpr(ENTRY)
 
 @gluon.jit(do_not_specialize=["entries", "n_tiles", "n_m", "num_heads", "n_heads", "group_size", "heads_together",
                               "seqlen_q", "seqlen_k", "window", "out_b", "out_h", "out_m"])  # fmt: skip
-def forward_kernel(q_desc, k_desc, v_desc, out, lse, agenda, entries, n_tiles, n_m, num_heads,
+def forward_kernel(q_desc, k_desc, v_desc, out, lse, parts, part_log_sums, agenda, entries, n_tiles, n_m, num_heads,
                    n_heads, group_size, heads_together, seqlen_q, seqlen_k, window, scale, out_b, out_h, out_m,
                    ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
                    Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
                    TURNS: gl.constexpr, MASKED: gl.constexpr, REGISTERS: gl.constexpr,
-                   DIRECT: gl.constexpr, HOLD: gl.constexpr, BY_LANE: gl.constexpr,
-                   BY_WARP: gl.constexpr, DEALT: gl.constexpr):  # fmt: skip
+                   DIRECT: gl.constexpr, HOLD: gl.constexpr, BY_LANE: gl.constexpr, BY_SUM: gl.constexpr,
+                   BY_WARP: gl.constexpr, DEALT: gl.constexpr, SHARED: gl.constexpr):  # fmt: skip
     """Attention of all query tiles; `scale` is softmax_scale x log2(e).
 
-    `out` is a descriptor, or with `DIRECT` an address; `out_b`, `out_h` and `out_m` are its strides in eights.
+    `out` and `parts` are descriptors, or with `DIRECT` addresses; `out_b`, `out_h` and `out_m` are strides in eights.
+    With `SHARED`, programs share the keys of some tiles (agenda.py), and `parts` takes what each has of them.
     """
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [CONSUMERS * Q_SLOTS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
@@ -53,38 +54,38 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, agenda, entries, n_tiles, n
         agenda += gl.program_id(0) * entries * _ENTRY
         fetch_agenda(agenda, entries)
     sizes = (agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window)
-    target = (out, out_b, out_h, out_m)
+    target = (out, out_b, out_h, out_m, parts, part_log_sums)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     if CONSUMERS == 2:
         gl.warp_specialize([
             (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
-                         WINDOW, TURNS, BY_WARP, DEALT)),
+                         WINDOW, TURNS, BY_WARP, DEALT, SHARED)),
             (consume, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_WARP, DEALT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
             (consume, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_WARP, DEALT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
         ], [4, 4], [REGISTERS, REGISTERS])  # fmt: skip
     elif CONSUMERS == 3:
         gl.warp_specialize([
             (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
-                         WINDOW, TURNS, BY_WARP, DEALT)),
+                         WINDOW, TURNS, BY_WARP, DEALT, SHARED)),
             (consume, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_WARP, DEALT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
             (consume, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_WARP, DEALT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
             (consume, (2, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_WARP, DEALT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
         ], [4, 4, 4], [REGISTERS, REGISTERS, REGISTERS])  # fmt: skip
     else:
         gl.warp_specialize([
             (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
-                         WINDOW, TURNS, BY_WARP, DEALT)),
+                         WINDOW, TURNS, BY_WARP, DEALT, SHARED)),
             (consume, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_WARP, DEALT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
             (consume, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_WARP, DEALT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
             (consume, (2, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_WARP, DEALT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
             (consume, (3, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_WARP, DEALT)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
         ], [4, 4, 4, 4], [REGISTERS, REGISTERS, REGISTERS, REGISTERS])  # fmt: skip

@@ -6,7 +6,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from kernels.attention.gluon_hopper.kv_slots import await_keys_slot, await_values_slot
 from kernels.attention.gluon_hopper.masks import key_blocks
-from kernels.attention.gluon_hopper.own_tiles import own_rounds, own_tile, rows_of
+from kernels.attention.gluon_hopper.own_tiles import own_rounds, own_tile, rows_of, shared_blocks
 from kernels.attention.gluon_hopper.shim import tma_load
 
 
@@ -14,7 +14,7 @@ from kernels.attention.gluon_hopper.shim import tma_load
 def load_tiles(q_desc, k_desc, v_desc, memory, sizes,
                ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CONSUMERS: gl.constexpr, Q_SLOTS: gl.constexpr,
                KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr,
-               BY_WARP: gl.constexpr, DEALT: gl.constexpr):  # fmt: skip
+               BY_WARP: gl.constexpr, DEALT: gl.constexpr, SHARED: gl.constexpr):  # fmt: skip
     """Load what the consumers of this program need, as slots become free."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
@@ -25,6 +25,8 @@ def load_tiles(q_desc, k_desc, v_desc, memory, sizes,
         h = head - batch * num_heads
         h_kv = h // group_size
         low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
+        if SHARED:
+            shared, low, left, right, high = shared_blocks(turn, sizes, BLOCK_N)
         q_slot = turn % Q_SLOTS
         q_phase = (turn // Q_SLOTS) & 1
         for c in gl.static_range(CONSUMERS):

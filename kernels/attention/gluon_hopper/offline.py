@@ -23,7 +23,7 @@ from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.hopper_compiler import Pointer, compiled_needs, descriptor
 
 SHARED_MEMORY = 232448  # bytes of a block on compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
-FORWARDS = ("forward", "short", "long", "padded")
+FORWARDS = ("forward", "short", "long", "shared", "padded")
 MASKS = {"full": (False, False), "causal": (True, False), "window": (True, True)}  # name -> CAUSAL, WINDOW
 
 
@@ -53,6 +53,7 @@ def variants() -> Iterator[Variant]:
         yield Variant("padded", 64, mask)
         yield from (Variant("short", 128, mask) for _ in range(mask == "causal"))
         yield from (Variant("long", 64, mask) for _ in range(mask != "window"))
+        yield from (Variant("shared", head_dim, mask) for head_dim in (256,) if mask == "full")
         yield from (Variant("backward", head_dim, mask) for head_dim in (64, 128))
         yield from (Variant(kernel, head_dim, mask) for kernel in ("keys", "queries") for head_dim in tuning.HEAD_DIMS)
 
@@ -72,15 +73,15 @@ def compile_all(wanted: Iterable[Variant], processes: int = 2) -> Iterator[Repor
 
 def _forward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
-    head_dim, seqlen = variant.head_dim, {"short": 512, "long": 8192}.get(variant.kernel, 1024)
+    head_dim, seqlen = variant.head_dim, {"short": 512, "long": 8192, "shared": 8192}.get(variant.kernel, 1024)
     unpadded = head_dim - 8 * (variant.kernel == "padded")
     tiles = tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
     q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tuning.ROWS, tiles.block_n))
     constants = [tuning.ROWS, tiles.block_n, head_dim, tiles.consumers, tiles.q_slots, tiles.kv_slots]
     constants += [causal, window, tiles.turns, causal or window, tiles.registers, tiles.direct]
-    constants += [tiles.hold, tiles.by_lane, tiles.by_warp, tiles.dealt]
+    constants += [tiles.hold, tiles.by_lane, tiles.by_sum, tiles.by_warp, tiles.dealt, variant.kernel == "shared"]
     out = Pointer("bf16") if tiles.direct else q
-    pointers = [out, Pointer("fp32"), Pointer("i32")]
+    pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32")]
     return forward_kernel, [q, kv, kv, *pointers, *[9] * 10, 0.125, 9, 9, 9, *constants]
 
 

@@ -44,6 +44,20 @@ def own_tile(turn, sizes, DEALT: gl.constexpr, BY_LENGTH: gl.constexpr):
 
 
 @gluon.jit
+def shared_blocks(turn, sizes, BLOCK_N: gl.constexpr):
+    """The key blocks of a tile that are this program's, as `key_blocks` has them, and its part's number or -1."""
+    agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
+    entry = agenda + _ENTRY * (turn + 1)
+    part = gl.load(entry + 2)
+    blocks = gl.load(entry + 3)
+    low = blocks & 0xFFFF
+    high = (blocks >> 16) & 0xFFFF
+    if part < 0:
+        high = gl.cdiv(seqlen_k, BLOCK_N)
+    return part, low, low, gl.maximum(gl.minimum(seqlen_k // BLOCK_N, high - 1), low), high
+
+
+@gluon.jit
 def rows_of(consumer, turn, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr):
     """Which of a tile's rows a consumer takes.
 
@@ -58,14 +72,18 @@ def rows_of(consumer, turn, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr, WINDO
 
 @gluon.jit
 def work(consumer: gl.constexpr, turn, sizes, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CONSUMERS: gl.constexpr,
-          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr, DEALT: gl.constexpr):  # fmt: skip
-    """Where this consumer's part of a tile is: (head, first row).
+          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr, DEALT: gl.constexpr,
+          SHARED: gl.constexpr):  # fmt: skip
+    """Where this consumer's part of a tile is: (head, first row, part of the keys or -1).
 
     And the key blocks it computes, as `key_blocks` has them, and how many it lets pass before them.
     """
     agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
     m, head = own_tile(turn, sizes, DEALT, CAUSAL and not WINDOW)
     low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
+    shared = gl.to_tensor(-1)
+    if SHARED:
+        shared, low, left, right, high = shared_blocks(turn, sizes, BLOCK_N)
     skipped = gl.to_tensor(0)
     place = rows_of(consumer, turn, CONSUMERS, CAUSAL, WINDOW, TURNS)
     if CAUSAL and not WINDOW and not TURNS:
@@ -73,4 +91,4 @@ def work(consumer: gl.constexpr, turn, sizes, ROWS: gl.constexpr, BLOCK_N: gl.co
         low, left, right, high = key_blocks(
             m * CONSUMERS + place, seqlen_q, seqlen_k, window, ROWS, BLOCK_N, CAUSAL, WINDOW)  # fmt: skip
         skipped = last - high
-    return (head, (m * CONSUMERS + place) * ROWS), low, left, right, high, skipped
+    return (head, (m * CONSUMERS + place) * ROWS, shared), low, left, right, high, skipped

@@ -1,29 +1,34 @@
-"""What the forward does only where the maximum of a row rises. In PTX, as Gluon has no branch of a single warp.
+"""What the forward does only where the scores of a row outgrow its maximum. In PTX, as Gluon has no branch of a warp.
 
 A thread's numbers stand as in a product's accumulator: pairs of one row, and of the row eight further down.
 """
 
+import struct
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-SLACK = gl.constexpr(8.0)  # powers of two by which a score may exceed its row's maximum
-_TOGETHER = gl.constexpr(32)  # numbers of a thread that are looked at together
+SLACK = gl.constexpr(8.0)  # powers of two by which a score may exceed its row's maximum, where it is compared with it
+LIMIT = 2.0**12  # of a lane's sum of weights, where it is not: float16 holds 2^15
 
 
-def _unless(neutral: str, instruction: str) -> str:
-    """PTX that combines numbers in place with an operand each, unless all operands of the warp are neutral."""
-    first = 2 * _TOGETHER.value  # of the operands, behind the numbers as outputs and as inputs
-    changes = " ".join(f"{instruction} ${i}, ${i}, ${first + i};" for i in range(_TOGETHER.value))
+def _unless(n: int, neutral: str, instruction: str) -> str:
+    """PTX that combines n numbers in place with an operand each, unless all operands of the warp are neutral."""
+    changes = " ".join(f"{instruction} ${i}, ${i}, ${2 * n + i};" for i in range(n))
     return (
-        f"{{ .reg .pred p, q; setp.neu.f32 p, ${first}, {neutral}; setp.neu.f32 q, ${first + 2}, {neutral};"
+        f"{{ .reg .pred p, q; setp.neu.f32 p, ${2 * n}, {neutral}; setp.neu.f32 q, ${2 * n + 2}, {neutral};"
         f" or.pred p, p, q; vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE; {changes} DONE: }}"
     )
 
 
-_TIED = ["=f"] * _TOGETHER.value + [str(i) for i in range(_TOGETHER.value)] + ["f"] * _TOGETHER.value
-_OPERANDS = gl.constexpr(",".join(_TIED))
-_MULTIPLY = gl.constexpr(_unless("0f3F800000", "mul.f32"))
-_SUBTRACT = gl.constexpr(_unless("0f00000000", "sub.f32"))
+def _tied(n: int) -> str:
+    return ",".join(["=f"] * n + [str(i) for i in range(n)] + ["f"] * n)
+
+
+_SUBTRACT = gl.constexpr(_unless(32, "0f00000000", "sub.f32"))
+_SUBTRACTED = gl.constexpr(_tied(32))
+_MULTIPLY = gl.constexpr({n: _unless(n, "0f3F800000", "mul.f32") for n in (32, 64)})
+_MULTIPLIED = gl.constexpr({n: _tied(n) for n in (32, 64)})
 _RISE = gl.constexpr(
     "{ .reg .pred p; .reg .f32 a, b; setp.gt.f32 p, $4, 0f41000000; setp.gt.or.f32 p, $5, 0f41000000, p;"
     " mov.f32 $0, 0f00000000; mov.f32 $1, 0f00000000; mov.f32 $2, 0f3F800000; mov.f32 $3, 0f3F800000;"
@@ -37,20 +42,61 @@ _RISE = gl.constexpr(
 )
 
 
+def _anew(n: int) -> str:
+    """PTX for n weights of a thread, computed anew with raised maxima where a sum of the warp exceeds the limit.
+
+    Its operands are n each of: weights and numbers of rows, as outputs; weights, scores, maxima, sums, the scale.
+    """
+    weight, row, _, score, old, total, (scale, *_) = ([f"${k * n + i}" for i in range(n)] for k in range(7))
+    limit = f"0f{int.from_bytes(struct.pack('<f', LIMIT), 'little'):08X}"
+    rows = list(zip("ab", (0, 2), (row[0], row[2]), (row[1], row[3]), (row[4], row[6]), strict=True))
+    code = [f"setp.gt.f32 p, {total[0]}, {limit}; setp.gt.or.f32 p, {total[2]}, {limit}, p;"]
+    for _, i, new, sum_, factor in rows:
+        code += [f"mov.f32 {new}, {old[i]}; mov.f32 {sum_}, {total[i]}; mov.f32 {factor}, 0f3F800000;"]
+    code += ["vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE;"]
+    for top, i, *_ in rows:
+        code += [f"max.f32 {top}, {score[i]}, {score[i + 1]};"]
+        code += [f"max.f32 {top}, {top}, {score[k]};" for k in range(4, n) if k & 2 == i]
+    for far in (1, 2):
+        code += [f"shfl.sync.bfly.b32 x, {top}, {far}, 0x1f, 0xffffffff; max.f32 {top}, {top}, x;" for top, *_ in rows]
+    for top, _, new, sum_, factor in rows:
+        code += [f"mul.f32 {top}, {top}, {scale}; max.f32 {top}, {top}, {new}; sub.f32 x, {new}, {top};"]
+        code += [f"ex2.approx.ftz.f32 {factor}, x; mov.f32 {new}, {top}; mov.f32 {sum_}, 0f00000000;"]
+        code += [f"neg.f32 {top}, {top};"]
+    for k in range(n):
+        top, _, _, sum_, _ = rows[k >> 1 & 1]
+        code += [f"fma.rn.f32 {weight[k]}, {score[k]}, {scale}, {top}; ex2.approx.ftz.f32 {weight[k]}, {weight[k]};"]
+        code += [f"add.f32 {sum_}, {sum_}, {weight[k]};"]
+    return f"{{ .reg .pred p; .reg .f32 a, b, x; {' '.join(code)} DONE: }}"
+
+
+def _anew_operands(n: int) -> str:
+    return ",".join(["=f"] * n + ["=&f"] * n + [str(i) for i in range(n)] + ["f"] * (4 * n))
+
+
+_ANEW = gl.constexpr({n: _anew(n) for n in (32, 64)})
+_ANEW_OPERANDS = gl.constexpr({n: _anew_operands(n) for n in (32, 64)})
+
+
+@gluon.constexpr_function
+def _for(n, table):
+    return table[n]
+
+
 @gluon.jit
-def rescale(out, factor):
-    """out x factor: no multiplications where no row of a warp has a factor other than one."""
+def rescale(out, factor, TOGETHER: gl.constexpr = 32):
+    """out x factor; of `TOGETHER` numbers of a thread no products where no row of the warp has a factor but one."""
     factor = gl.broadcast(out, factor)[1]
     return gl.inline_asm_elementwise(
-        _MULTIPLY, _OPERANDS, [out, factor], dtype=gl.float32, is_pure=False, pack=_TOGETHER
-    )
+        _for(TOGETHER, _MULTIPLY), _for(TOGETHER, _MULTIPLIED), [out, factor], dtype=gl.float32, is_pure=False,
+        pack=TOGETHER)  # fmt: skip
 
 
 @gluon.jit
 def lower(x, rise):
     """x - rise: no subtractions where no row of a warp rises."""
     rise = gl.broadcast(x, rise)[1]
-    return gl.inline_asm_elementwise(_SUBTRACT, _OPERANDS, [x, rise], dtype=gl.float32, is_pure=False, pack=_TOGETHER)
+    return gl.inline_asm_elementwise(_SUBTRACT, _SUBTRACTED, [x, rise], dtype=gl.float32, is_pure=False, pack=32)
 
 
 @gluon.jit
@@ -62,3 +108,16 @@ def rise_of_rows(top):
     return gl.inline_asm_elementwise(
         _RISE, "=&f,=&f,=&f,=&f,f,f", [top], dtype=(gl.float32, gl.float32), is_pure=False, pack=2
     )
+
+
+@gluon.jit
+def weights_anew(p, s, m_i, sums, scale):
+    """Weights p of scores s by lane; where a lane's sum exceeds LIMIT, the warp's rows rise to their largest scores.
+
+    Also a tile whose first group of columns has the rows' maxima and sums as pairs, and whose second their factors.
+    """
+    N: gl.constexpr = p.shape[1] * 4
+    m_i, sums, scale = gl.broadcast(s, m_i)[1], gl.broadcast(s, sums)[1], gl.broadcast(s, gl.to_tensor(scale))[1]
+    return gl.inline_asm_elementwise(
+        _for(N, _ANEW), _for(N, _ANEW_OPERANDS), [p, s, m_i, sums, scale], dtype=(gl.float32, gl.float32),
+        is_pure=False, pack=N)  # fmt: skip

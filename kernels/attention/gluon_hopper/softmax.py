@@ -3,13 +3,15 @@
 Each of the four lanes that share a row keeps a sum of its own, and these are added once a tile: two exchanges between
 lanes less for every block. The maximum that weights are relative to is raised only when it is outgrown by `SLACK`
 powers of two (as in FlashAttention-4): weights stay below 2^SLACK, and a block that does not raise it
-leaves the output as it is. Maxima and sums are (rows, lanes), the same maximum in all lanes of a row.
+leaves the output as it is. Where no key is hidden, maxima are not even looked for: a sum that has become too large
+tells that one was outgrown, and only then are the weights made anew. Maxima and sums are (rows, lanes), the same
+maximum in all lanes of a row.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.attention.gluon_hopper.rare import SLACK, lower, rise_of_rows
+from kernels.attention.gluon_hopper.rare import SLACK, lower, rise_of_rows, weights_anew
 
 
 @gluon.jit
@@ -84,3 +86,39 @@ def softmax_by_lane(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexp
     p = gl.exp2(x)
     l_i = l_i * alpha + _row_sums(p)
     return _operand(p, s.shape, layout, dtype), m_i + rise, l_i, alpha
+
+
+@gluon.jit
+def weights_by_lane(s, m_i, scale):
+    """Weights where every row has seen a key and sees all of these, and their sums; the maxima may be outgrown."""
+    x = by_lanes(s)
+    p = gl.exp2(x * scale - of_lanes(m_i, x))
+    return p, _row_sums(p)
+
+
+@gluon.jit
+def mended(p, s, m_i, l_i, sums, scale, layout: gl.constexpr, dtype: gl.constexpr):
+    """One step of the running softmax with these weights, made anew where they have grown too large."""
+    x = by_lanes(s)
+    p, of_rows = weights_anew(p, x, of_lanes(m_i, x), of_lanes(sums, x), scale)
+    first, second = of_rows.split()
+    m_i, alpha = _first_groups(first, m_i)
+    sums, _ = _first_groups(second, m_i)
+    return _operand(p, s.shape, layout, dtype), m_i, l_i * alpha + sums, alpha
+
+
+@gluon.jit
+def _first_groups(x, like):
+    """The first two of (rows, groups, lanes), each as (rows, lanes)."""
+    rows: gl.constexpr = x.shape[0]
+    half: gl.constexpr = x.shape[1] // 2
+    if half > 1:
+        x, _ = x.reshape([rows, 2, half, 4]).permute((0, 2, 3, 1)).split()
+        return _first_groups(x, like)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        first, second = x.permute((0, 2, 1)).split()
+        layout: gl.constexpr = like.type.layout
+        return (
+            gl.convert_layout(first, layout, assert_trivial=True),
+            gl.convert_layout(second, layout, assert_trivial=True),
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
-ENTRY = 2  # numbers of an entry of the forward's agenda
+ENTRY = 4  # numbers of an entry of the forward's agenda
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 HEAD_DIMS = (64, 128, 256)  # those between are padded: the copy engine fills the columns with zeros
 
@@ -23,6 +23,7 @@ class ForwardTiles:
     direct: bool  # lanes store the output, so that the next queries need not wait for their slot
     hold: bool  # exponentials stay in front of the wait for the product that runs beside them
     by_lane: bool  # lanes tell each other their maxima only where one is outgrown
+    by_sum: bool = False  # a lane's sum of weights tells where a maximum is outgrown; nothing else is looked at
     by_warp: bool = False  # warps hand slots of keys and values back, each for itself
     dealt: bool = True  # tiles are dealt on the host
 
@@ -81,11 +82,15 @@ def forward_tiles(size: int, head_dim: int, seqlen_q: int, causal: bool, window:
     tiles = FORWARD[size]
     if size == 64 and window:
         tiles = WINDOW_64
-    elif size == 64 and seqlen_q >= (8192 if causal else 2048):
+    elif size == 64 and seqlen_q >= (8192 if causal else 4096):
         longest = seqlen_q >= 16384
         tiles = replace(LONG_64, hold=causal and not longest, by_warp=longest)
     elif size == 128 and causal and not window and seqlen_q <= 512:
-        tiles = SHORT_128
+        tiles = replace(SHORT_128, by_sum=True)
+    elif size == 128 and not window:
+        tiles = replace(tiles, by_sum=True, hold=not causal)
+    elif size == 64 and not causal and not window:
+        tiles = replace(tiles, by_sum=True)
     return replace(tiles, direct=tiles.direct and head_dim == size)
 
 
@@ -100,3 +105,9 @@ def heads_together(
     fit = max(1, min(rounds * programs // n_m, L2_BYTES * group_size // (4 * seqlen_k * head_dim)))
     groups = -(-n_heads // fit)
     return -(-n_heads // groups)
+
+
+def shares_keys(head_dim: int, n_tiles: int, programs: int, n_blocks: int) -> bool:
+    """Whether programs share the keys of the last round's tiles: where it leaves many programs without a tile."""
+    idle = -n_tiles % programs / programs
+    return head_dim == 256 and 64 <= n_blocks < 2**15 and idle > 0.015 * -(-n_tiles // programs)
