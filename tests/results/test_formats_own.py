@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from results import export
+from results import export, journal
 from results.formats import UploadError, import_understanding, left_alone, standing, understand
 from results.journal import RunFolder
 from results.records import Measurement
 from results.store import open_store
 from tests.results.random_runs import fill, ids_of, ordered, random_runs
+
+
+@pytest.fixture
+def nothing_shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every store would read it first."""
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
 
 
 def _exported(home: Path, form: str, names: tuple[str, ...]) -> bytes:
@@ -22,6 +28,7 @@ def _exported(home: Path, form: str, names: tuple[str, ...]) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.usefixtures("nothing_shipped")
 @pytest.mark.parametrize("form", ["csv", "json"])
 @pytest.mark.parametrize("seed", range(3))
 def test_export_and_import_lose_nothing_but_the_source(tmp_path: Path, form: str, seed: int) -> None:
@@ -41,6 +48,7 @@ def test_export_and_import_lose_nothing_but_the_source(tmp_path: Path, form: str
     assert again == data.replace(local, upload)
 
 
+@pytest.mark.usefixtures("nothing_shipped")
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_runs_that_are_here_already_are_left_alone_and_the_others_are_added(tmp_path: Path, form: str) -> None:
     runs = random_runs(1)
@@ -60,6 +68,7 @@ def test_an_export_of_published_runs_adds_nothing(tmp_path: Path) -> None:
     assert import_understanding(tmp_path, found) == [] and not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("nothing_shipped")
 def test_the_original_file_lies_in_every_run_of_an_upload(tmp_path: Path) -> None:
     runs = random_runs(2)
     fill(tmp_path / "here", runs)
@@ -151,6 +160,7 @@ def _as_in_markdown(measurement: Measurement) -> Measurement:
     return replace(measurement, **changed, samples=(), round_sizes=())
 
 
+@pytest.mark.usefixtures("nothing_shipped")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_markdown_export_comes_back_with_every_number_and_says_what_it_leaves_out(tmp_path: Path, seed: int) -> None:
     runs = random_runs(seed)
@@ -172,6 +182,7 @@ def test_a_markdown_export_of_runs_that_are_here_adds_nothing(tmp_path: Path) ->
     assert import_understanding(tmp_path, found) == []
 
 
+@pytest.mark.usefixtures("nothing_shipped")
 def test_a_run_that_is_here_in_part_is_left_alone_and_that_is_said(tmp_path: Path) -> None:
     ((run, measurements),) = random_runs(5, 1)
     fill(tmp_path / "here", [(run, measurements)])
