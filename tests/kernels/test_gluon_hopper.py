@@ -130,6 +130,15 @@ class TestOnHopper:
         assert_within_budget(problem, (q, k[:, :1].expand_as(k), v[:, :1].expand_as(v), dout))
         assert_within_budget(problem, tuple(x.mT.contiguous().mT for x in (q, k, v, dout)))
 
+    @pytest.mark.parametrize("lag", [1, 3])
+    @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(300, 300), (1000, 100), (130, 1000)])
+    def test_a_ring_of_few_places_is_right(
+        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, lag: int
+    ) -> None:
+        monkeypatch.setattr("kernels.attention.gluon_hopper.plan._PLANS", {})
+        monkeypatch.setattr(tuning, "ring_lag", lambda key_tiles, programs: lag)
+        assert_within_budget(Problem(seqlen_q, seqlen_k, 64, True, num_heads=10, num_kv_heads=5, batch=3))
+
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize("head_dim", [64, 128, 256])
     def test_many_tiles_give_the_same_result_every_time(self, head_dim: int, causal: bool) -> None:
@@ -250,9 +259,28 @@ def test_fragments_of_dq_return_to_rows_and_columns(head_dim: int, block_m: int,
     tiles = dq.view(heads, n_m, block_m // 64, 64, width // 64, 64).transpose(3, 4).reshape(-1, 64, 64)
     fragments = torch.stack([fragment_of(tile) for tile in tiles]).to(device)
     out = torch.full((1, heads, seqlen, head_dim), math.nan, device=device)
-    sizes = (*out.stride()[:3], heads, seqlen, n_m, 2.0, block_m, 2, head_dim)
+    sizes = (*out.stride()[:3], heads, seqlen, n_m, 2.0, 0, heads, block_m, 2, head_dim)
     conversion.finish_kernel[(heads * n_m * 2,)](fragments, out, *sizes)
     assert torch.equal(out[0].cpu(), 2 * dq[:, :seqlen, :head_dim])
+
+
+def test_the_last_heads_of_dq_are_read_from_their_places_in_the_ring(device: str) -> None:
+    conversion = pytest.importorskip("kernels.attention.gluon_hopper.conversion", exc_type=ImportError)
+    heads, first, places = 7, 4, 4  # head 4 stands in the first place
+    dq = torch.randn(heads, 128, 64)
+    ring = torch.full((places, 2, 4096), math.nan)
+    for head in range(first, heads):
+        ring[head % places] = torch.stack([fragment_of(tile) for tile in dq[head].view(2, 64, 64)])
+    out = torch.full((1, heads, 128, 64), math.nan, device=device)
+    sizes = (*out.stride()[:3], heads, 128, 1, 1.0, first, places, 128, 2, 64)
+    conversion.finish_kernel[((heads - first) * 2,)](ring.to(device), out, *sizes)
+    assert torch.equal(out[0, first:].cpu(), dq[first:])
+    assert torch.all(out[0, :first].isnan())
+
+
+@pytest.mark.parametrize("key_tiles", [1, 4, 7, 64, 128, 1000])
+def test_a_unit_is_converted_only_after_all_programs_that_may_still_run(key_tiles: int) -> None:
+    assert tuning.ring_lag(key_tiles, programs=132) * key_tiles >= 132 + key_tiles
 
 
 def test_delta_is_padded_by_rows_that_weigh_nothing(device: str) -> None:
@@ -261,7 +289,7 @@ def test_delta_is_padded_by_rows_that_weigh_nothing(device: str) -> None:
     lse = torch.randn(1, 3, 150, device=device)
     lse_padded, delta = torch.full((2, 3, 256), math.nan, device=device)
     fragments = torch.full((3 * 2 * 8192 + 1,), math.nan, device=device)
-    sizes = (*out.stride()[:3], *dout.stride()[:3], 3, 150, 256, 128, 40, 64, 8192)
+    sizes = (*out.stride()[:3], *dout.stride()[:3], 3, 150, 256, 6 * 8192, 128, 40, 64, 8192)
     conversion.prepare_kernel[(3 * 2,)](out, dout, lse, lse_padded, delta, fragments, *sizes)
     assert torch.all(fragments[:-1] == 0)
     assert fragments[-1].isnan()

@@ -14,7 +14,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.gluon_hopper.chain import await_the_kernel_before, let_the_next_begin
 from kernels.attention.gluon_hopper.fragments import FRAGMENT
+from kernels.attention.gluon_hopper.ring import await_count, convert_share, count_in, counter_of
 from kernels.attention.gluon_hopper.shim import opaque_zero, reinterpret, tma_add, tma_load
 from kernels.attention.gluon_hopper.slots import DO_EMPTY, Q_EMPTY, give_slot, wait_for_slot
 
@@ -49,19 +51,33 @@ def _fragment(part: gl.constexpr, ds_tile, k_s, BLOCK_N: gl.constexpr, HEAD_DIM:
 
 
 @gluon.jit
-def _add(dq, number, dq_desc, dq_s):
+def _add(dq, number, fragments_desc, dq_s):
     """Have the copy engine add a fragment to global memory; two buffers take turns."""
     tma.store_wait(1)  # what left this buffer before has left it
     dq_s.store(dq)
     fence_async_shared()
-    tma_add(dq_desc, [number * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], dq_desc.layout))
+    tma_add(fragments_desc, [number * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], fragments_desc.layout))
 
 
 @gluon.jit
-def load_and_add(descriptors, dq_desc, tiles, ds_s, dq_0, dq_1, barriers, place, sizes, BLOCK_M: gl.constexpr,
-               BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
-    """Load everything; dQ = dS K, added to global memory."""
+def _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size):
+    """This program's share of the unit that is `lag` before this one."""
+    fragments, fragments_desc, dq_desc, places, lag, softmax_scale = ring
+    heads, key_tiles = gl.num_programs(1), gl.num_programs(0)
+    old = unit - lag
+    if old >= 0:
+        await_count(counter_of(old, fragments, places, of_unit), key_tiles)
+        convert_share(
+            gl.program_id(0), key_tiles, old % places * of_unit, fragments, fragments_desc, dq_desc, part_full, dq_0,
+            dq_1, old // heads, old % heads * group_size, group_size, of_unit // group_size, softmax_scale)  # fmt: skip
+
+
+@gluon.jit
+def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full, place, sizes, BLOCK_M: gl.constexpr,
+                 BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
+    """Load everything; dQ = dS K, added to the fragments in global memory; dQ of a unit before this one."""
     q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
+    fragments, fragments_desc, dq_desc, places, lag, softmax_scale = ring
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
     kv_full, q_full, do_full, ds_empty = barriers
     batch, h_kv, n0, low, left, right, high = place
@@ -69,6 +85,8 @@ def load_and_add(descriptors, dq_desc, tiles, ds_s, dq_0, dq_1, barriers, place,
     mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
     tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
     tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
+    await_the_kernel_before()  # lse, delta and the zeros of the ring are its
+    let_the_next_begin()
     total = group_size * (high - low)
     h = h_kv * group_size
     m = low
@@ -79,8 +97,11 @@ def load_and_add(descriptors, dq_desc, tiles, ds_s, dq_0, dq_1, barriers, place,
         if m == high:
             m = low
             h += 1
+    unit = batch * gl.num_programs(1) + h_kv
+    of_unit = group_size * n_m * 2
+    _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size)
     mbarrier.wait(kv_full, 0)
-    fragment = ((batch * num_heads + h_kv * group_size) * n_m + low) * 2
+    fragment = unit % places * of_unit + low * 2
     line = low
     for count in range(total):
         stage = count % STAGES
@@ -97,15 +118,15 @@ def load_and_add(descriptors, dq_desc, tiles, ds_s, dq_0, dq_1, barriers, place,
                 m = low
                 h += 1
         dq = warpgroup_mma_wait(0, deps=(token,))
-        _add(dq, fragment, dq_desc, dq_0)
+        _add(dq, fragment, fragments_desc, dq_0)
         token = _fragment(1, ds_s.index(stage), k_s, BLOCK_N, HEAD_DIM)
         dq = warpgroup_mma_wait(0, deps=(token,))
         mbarrier.arrive(ds_empty.index(stage), count=1)
-        _add(dq, fragment + 1, dq_desc, dq_1)
+        _add(dq, fragment + 1, fragments_desc, dq_1)
         fragment += 2
         line += 1
         if line == high:
             line = low
             fragment += (n_m - (high - low)) * 2
     give_slot(ALL_READ)
-    tma.store_wait(0)
+    count_in(counter_of(unit, fragments, places, of_unit))

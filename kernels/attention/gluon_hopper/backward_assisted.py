@@ -2,8 +2,9 @@
 
 A program owns 128 keys of one key head and walks over the queries in blocks of 128. Each of two consumers has 64 of
 the keys: S^T, dP^T, dV and dK, the last two with register operands. dS goes to the assistant (assistant.py), which
-computes dQ. Free of barriers with each other, one consumer computes exponentials while the tensor cores work for the
-other. dQ may differ in its last bits from run to run, as the order of its additions is not fixed.
+computes dQ and adds it up in float32 (ring.py). Free of barriers with each other, one consumer computes exponentials
+while the tensor cores work for the other. dQ may differ in its last bits from run to run, as the order of its
+additions is not fixed.
 """
 
 from triton.experimental import gluon
@@ -163,12 +164,17 @@ def _consumer(consumer: gl.constexpr, dk_desc, dv_desc, tiles, ds_s, barriers, p
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window"])
-def assisted_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, lse_desc, delta_desc, num_heads,
-                    group_size, seqlen_q, seqlen_k, padded_q, n_m, window, scale, softmax_scale,
+@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window", "places",
+                              "lag"])  # fmt: skip
+def assisted_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc, dv_desc, lse_desc, delta_desc, dq_desc,
+                    fragments, num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, places, lag, scale,
+                    softmax_scale,
                     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
                     CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e), `padded_q` n_m x BLOCK_M."""
+    """dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e), `padded_q` n_m x BLOCK_M.
+
+    `fragments_desc` and `fragments` are the same tensor.
+    """
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
     do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
@@ -189,7 +195,10 @@ def assisted_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     q_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
     do_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
     ds_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
+    part_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
     mbarrier.init(kv_full, count=1)
+    mbarrier.init(part_full.index(0), count=1)
+    mbarrier.init(part_full.index(1), count=1)
     for i in gl.static_range(SLOTS):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(do_full.index(i), count=1)
@@ -204,10 +213,11 @@ def assisted_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     barriers = (kv_full, q_full, do_full, ds_empty)
     place = (batch, h_kv, n0, low, left, right, high)
     sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
+    ring = (fragments, fragments_desc, dq_desc, places, lag, softmax_scale)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
-        (load_and_add, (descriptors, dq_desc, tiles, ds_s, dq_0, dq_1, barriers, place, sizes, BLOCK_M, BLOCK_N,
-                        HEAD_DIM, SLOTS)),
+        (load_and_add, (descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full, place, sizes, BLOCK_M,
+                        BLOCK_N, HEAD_DIM, SLOTS)),
         (_consumer, (0, dk_desc, dv_desc, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
                      BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
         (_consumer, (1, dk_desc, dv_desc, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,

@@ -10,6 +10,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.gluon_hopper.chain import await_the_kernel_before
 from kernels.attention.gluon_hopper.masks import hide_keys, key_blocks
 from kernels.attention.gluon_hopper.shim import hold_weights, opaque_zero, tma_load, tma_store
 
@@ -32,6 +33,7 @@ def _producer(q_desc, k_desc, v_desc, do_desc, memory, place, BLOCK_N: gl.conste
         mbarrier.wait(v_empty, (count & 1) ^ 1)
         mbarrier.expect(v_full, v_desc.block_type.nbytes)
         tma_load(v_desc, [batch, h_kv, j * BLOCK_N, 0], v_full, v_s.index(0))
+    await_the_kernel_before()  # which needs nothing of this one; but who comes next may need both
 
 
 @gluon.jit

@@ -15,6 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.gluon_hopper.chain import await_the_kernel_before, let_the_next_begin
 from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
 from kernels.attention.gluon_hopper.shim import hold_weights, opaque_zero, pair_sync, tma_load, tma_store
 
@@ -30,6 +31,8 @@ def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr,
     mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
     tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
     tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
+    await_the_kernel_before()  # lse and delta are its
+    let_the_next_begin()
     count = 0
     for member in range(group_size):
         h = h_kv * group_size + member

@@ -6,16 +6,20 @@ each begins with what the one before it has left in the L2.
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "padded_q"])
 def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, out_h, out_m, do_b, do_h, do_m,
-                   num_heads, seqlen_q, padded_q, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-                   ZEROS: tl.constexpr):  # fmt: skip
+                   num_heads, seqlen_q, padded_q, n_zeros, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr,
+                   BLOCK_D: tl.constexpr, ZEROS: tl.constexpr, CHAINED: tl.constexpr = False):  # fmt: skip
     """delta and a copy of lse, padded to whole tiles by rows that weigh nothing (lse = +inf, delta = 0).
 
-    And zeros in the `ZEROS` numbers of dQ's fragments that belong to these rows.
+    And zeros in the first `n_zeros` numbers of dQ's fragments, of which each program has ZEROS. CHAINED: the next
+    kernel may begin before this one has ended.
     """
+    if CHAINED:
+        gdc_launch_dependents()
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     n_tiles = padded_q // ROWS
     head = (tile // n_tiles).to(tl.int64)
@@ -33,19 +37,27 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, o
     value = tl.load(lse + head * seqlen_q + rows, inside, float("inf"))
     tl.store(lse_padded + head * padded_q + rows, value, rows < padded_q)
     if ZEROS:
-        tl.store(fragments + tile.to(tl.int64) * ZEROS + tl.arange(0, ZEROS), tl.zeros([ZEROS], tl.float32))
+        number = tile.to(tl.int64) * ZEROS + tl.arange(0, ZEROS)
+        tl.store(fragments + number, tl.zeros([ZEROS], tl.float32), number < n_zeros)
 
 
-@triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m"])
-def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, softmax_scale,
-                  BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr):  # fmt: skip
-    """One 64 x 64 fragment of dQ, from the order of the registers that held it to rows and columns."""
+@triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m", "first_head", "ring_heads"])
+def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, softmax_scale, first_head, ring_heads,
+                  BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr,
+                  CHAINED: tl.constexpr = False):  # fmt: skip
+    """One 64 x 64 fragment of dQ, from the order of the registers that held it to rows and columns.
+
+    Of the heads from `first_head` on; `ring_heads` heads have room among the fragments. CHAINED: the kernel before
+    this one may not have ended.
+    """
     number = tl.num_programs(0) - 1 - tl.program_id(0)
-    head = (number // (n_m * FRAGMENTS)).to(tl.int64)
+    head = (first_head + number // (n_m * FRAGMENTS)).to(tl.int64)
     fragment = number % (n_m * FRAGMENTS)
     batch = head // num_heads
     h = head - batch * num_heads
-    values = tl.load(fragments + (head * n_m * FRAGMENTS + fragment) * 4096 + tl.arange(0, 4096))
+    if CHAINED:
+        gdc_wait()
+    values = tl.load(fragments + (head % ring_heads * n_m * FRAGMENTS + fragment) * 4096 + tl.arange(0, 4096))
     # bits of the offset, highest first: c5 c4 c3 | r5 r4 | r2 r1 r0 | c2 c1 | r3 | c0
     values = tl.reshape(values, [8, 4, 8, 4, 2, 2])
     values = tl.reshape(tl.permute(values, [1, 4, 2, 0, 3, 5]), [64, 64])

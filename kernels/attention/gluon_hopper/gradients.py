@@ -9,6 +9,7 @@ import math
 from typing import Any, Protocol
 
 import torch
+import triton
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
@@ -44,7 +45,7 @@ class Shape(Protocol):
     def new(self, like: torch.Tensor) -> torch.Tensor: ...
 
 
-class _Backward:
+class Backward:
     """What both have: descriptors of the inputs, and delta."""
 
     def __init__(
@@ -66,15 +67,19 @@ class _Backward:
         self.dk, self.dv = Descriptor(plan.new(k), block_kv), Descriptor(plan.new(v), block_kv)
         self.n_rows = plan.n_heads * self.padded_q
         self.row = Descriptor(self.row_of(q), [self.tiles.block_m])
-        zeros = self.tiles.fragments * FRAGMENT
+        programs, zeros = plan.n_heads * self.n_m, self.zeros()
         rest = (
-            *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q),
-            *(self.tiles.block_m, plan.head_dim, plan.size, zeros),
+            *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q, zeros),
+            *(self.tiles.block_m, plan.head_dim, plan.size, triton.next_power_of_2(-(-zeros // programs)), True),
         )
-        self.prepare = Launch(prepare_kernel, (plan.n_heads * self.n_m, 1, 1), plan.device, [None] * 6, rest)
+        self.prepare = Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
         self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
         self.scales = (plan.softmax_scale * LOG2_E, plan.softmax_scale)
         self.constants = self.constants_of(tiles)
+
+    def zeros(self) -> int:
+        """How many numbers of dQ's fragments must be zero when a kernel begins to add to them."""
+        return self.plan.n_heads * self.n_m * self.tiles.fragments * FRAGMENT
 
     def constants_of(self, tiles: tuning.BackwardTiles) -> tuple[Any, ...]:
         """What a kernel is compiled for."""
@@ -86,26 +91,28 @@ class _Backward:
         """Room for lse or delta, padded to whole tiles."""
         return like.new_empty(self.n_rows, dtype=torch.float32)
 
-    def over_keys(self, kernel: Any, makers: tuple[Descriptor | None, ...], rest: tuple[Any, ...]) -> Launch:
+    def over_keys(
+        self, kernel: Any, makers: tuple[Descriptor | None, ...], rest: tuple[Any, ...], *, early: bool = False
+    ) -> Launch:
         """A launch with a program for each tile of keys."""
-        tiles = -(-self.plan.seqlen_k // self.tiles.block_n)
-        return Launch(kernel, (tiles, self.plan.num_kv_heads, self.plan.batch), self.plan.device, makers, rest)
+        grid = (-(-self.plan.seqlen_k // self.tiles.block_n), self.plan.num_kv_heads, self.plan.batch)
+        return Launch(kernel, grid, self.plan.device, makers, rest, early=early)
 
 
-class NarrowBackward(_Backward):
+class NarrowBackward(Backward):
     """delta, all gradients, and dQ from float32 fragments to its own dtype."""
 
     def __init__(self, plan: Shape, q: torch.Tensor, *others: torch.Tensor) -> None:
         super().__init__(plan, tuning.BACKWARD[plan.size], q, *others)
-        n_fragments = plan.n_heads * self.n_m * self.tiles.fragments
-        self._fragments_shape = (n_fragments * (FRAGMENT // 256), 256)
+        self._fragments_shape = (self.zeros() // 256, 256)
         fragment = Descriptor(q.new_empty(self._fragments_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
         makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
         rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
         self._main = self.over_keys(backward_kernel, makers, rest)
         rest = (
             *(*plan.new(q).stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
-            *(self.tiles.block_m, self.tiles.fragments, plan.head_dim),
+            *(0, plan.n_heads),
+            *(self.tiles.block_m, self.tiles.fragments, plan.head_dim, False),
         )
         grid = (plan.n_heads * self.n_m * self.tiles.fragments, 1, 1)
         self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest)
@@ -128,7 +135,7 @@ class NarrowBackward(_Backward):
         return dq, dk, dv
 
 
-class WideBackward(_Backward):
+class WideBackward(Backward):
     """delta, dK and dV, dQ."""
 
     def __init__(self, plan: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> None:
@@ -136,12 +143,12 @@ class WideBackward(_Backward):
         super().__init__(plan, for_keys, q, k, v, *others)
         inputs = (self.q, self.k, self.v, self.dout)
         rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
-        self._keys = self.over_keys(wide_keys_kernel, (*inputs, self.dk, self.dv, self.row, self.row), rest)
+        self._keys = self.over_keys(wide_keys_kernel, (*inputs, self.dk, self.dv, self.row, self.row), rest, early=True)
         rest = (*self.sizes, plan.window_size, *self.scales, *self.constants_of(for_queries))
         grid = (-(-plan.seqlen_q // (2 * for_queries.block_m)), plan.num_heads, plan.batch)
         keys, values = (Descriptor(x, [1, 1, for_queries.block_n, plan.size]) for x in (k, v))
         makers = (self.q, keys, values, self.dout, self.dq, None, None)
-        self._queries = Launch(wide_queries_kernel, grid, plan.device, makers, rest)
+        self._queries = Launch(wide_queries_kernel, grid, plan.device, makers, rest, early=True)
 
     def __call__(
         self,

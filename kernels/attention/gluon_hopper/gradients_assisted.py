@@ -4,17 +4,55 @@ from __future__ import annotations
 
 import torch
 
+from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward_assisted import assisted_kernel
-from kernels.attention.gluon_hopper.gradients import FRAGMENT, NarrowBackward, Shape
-from kernels.attention.gluon_hopper.launch import Descriptor
+from kernels.attention.gluon_hopper.conversion import finish_kernel
+from kernels.attention.gluon_hopper.gradients import FRAGMENT, Backward, Shape, Tensors
+from kernels.attention.gluon_hopper.launch import Descriptor, Launch
 
 
-class AssistedBackward(NarrowBackward):
-    """delta, all gradients by the kernel with an assistant, and dQ from float32 fragments to its own dtype."""
+class AssistedBackward(Backward):
+    """delta, all gradients by the kernel with an assistant, and dQ of the last heads from what is left in the ring."""
 
-    def __init__(self, plan: Shape, q: torch.Tensor, *others: torch.Tensor) -> None:
-        super().__init__(plan, q, *others)
-        fragment = Descriptor(q.new_empty(self._fragments_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
-        makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
-        rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
-        self._main = self.over_keys(assisted_kernel, makers, rest)
+    def __init__(self, plan: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> None:
+        tiles = tuning.BACKWARD[plan.size]
+        self._units = plan.batch * plan.num_kv_heads
+        programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
+        lag = tuning.ring_lag(-(-plan.seqlen_k // tiles.block_n), programs)
+        self._places = min(self._units, 2 * lag)
+        super().__init__(plan, tiles, q, k, v, *others)
+        self._ring_shape = (self.zeros() // 256, 256)
+        ring = Descriptor(q.new_empty(self._ring_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
+        fragment_of_dq = Descriptor(plan.new(q), [1, 1, 64, 64])
+        makers = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq, None)
+        rest = (*self.sizes, self.n_m, plan.window_size, self._places, lag, *self.scales, *self.constants)
+        self._main = self.over_keys(assisted_kernel, makers, rest, early=True)
+        rest = (
+            *(*plan.new(q).stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
+            *(max(0, self._units - lag) * plan.group_size, self._places * plan.group_size),
+            *(tiles.block_m, tiles.fragments, plan.head_dim, True),
+        )
+        grid = (min(self._units, lag) * plan.group_size * self.n_m * tiles.fragments, 1, 1)
+        self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, early=True)
+
+    def zeros(self) -> int:
+        """The fragments of all places of the ring, and a counter for each unit."""
+        of_unit = self.plan.group_size * self.n_m * self.tiles.fragments * FRAGMENT
+        return self._places * of_unit + -(-self._units // 256) * 256
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        dout: torch.Tensor,
+    ) -> Tensors:
+        dq, dk, dv = self.plan.new(q), self.plan.new(k), self.plan.new(v)
+        ring = q.new_empty(self._ring_shape, dtype=torch.float32)
+        padded, delta = self.row_of(q), self.row_of(q)
+        self.prepare(out, dout, lse, padded, delta, ring)
+        self._main(q, k, v, dout, ring, dk, dv, padded, delta, dq, ring)
+        self._finish(ring, dq)
+        return dq, dk, dv

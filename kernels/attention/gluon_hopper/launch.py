@@ -40,7 +40,8 @@ class Descriptor:
 class Launch:
     """A kernel on a fixed grid, for tensors that differ only in their addresses.
 
-    `makers`: a tensor's Descriptor, or None where the kernel takes its address; `rest`: the arguments after them.
+    `makers`: a tensor's Descriptor, or None where the kernel takes its address; `rest`: the arguments after them;
+    `early`: the kernel may begin while the one before it still runs, and waits by itself for what it reads.
     """
 
     def __init__(
@@ -50,7 +51,10 @@ class Launch:
         device: torch.device,
         makers: Sequence[Descriptor | None],
         rest: tuple[Any, ...],
+        *,
+        early: bool = False,
     ) -> None:
+        self._options = {"num_warps": 4, **({"launch_pdl": True} if early else {})}
         self._kernel, self._grid, self._device = kernel, grid, device.index
         self._makers, self._rest = tuple(makers), rest
         self._run: Any = None
@@ -58,7 +62,7 @@ class Launch:
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         if self._run is None:  # compiles, launches and gives the compiled kernel
-            self._remember(self._kernel[self._grid](*self._described(tensors), num_warps=4))
+            self._remember(self._kernel[self._grid](*self._described(tensors), **self._options))
             return
         stream = torch._C._cuda_getCurrentRawStream(self._device)
         arguments = self._flat(tensors) if self._encoded else self._described(tensors)

@@ -97,8 +97,11 @@ def _backward(variant: Variant) -> tuple[Any, list[Any]]:
     counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]
     constants = [tiles.block_m, tiles.block_n, head_dim, 2, causal, window, causal or window]
     if variant.kernel == "backward":
-        kernel = assisted_kernel if head_dim == 64 else backward_kernel
-        return kernel, [q, kv, kv, q, fragments, kv, kv, rows, rows, *counts, *scales, *constants]
+        both = [q, kv, kv, q, fragments, kv, kv, rows, rows]
+        if head_dim == 64:
+            ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]
+            return assisted_kernel, [*both, *ring, *counts, 9, 9, *scales, *constants]
+        return backward_kernel, [*both, *counts, *scales, *constants]
     if variant.kernel == "keys":
         return wide_keys_kernel, [q, kv, kv, q, kv, kv, rows, rows, *counts, *scales, *constants]
     pointer = Pointer("fp32")

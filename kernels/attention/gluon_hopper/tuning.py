@@ -72,6 +72,11 @@ BACKWARD_APART = {
 }
 
 
+def ring_lag(key_tiles: int, programs: int) -> int:
+    """After how many key heads of so many tiles one is surely done with: twice those that are worked on at a time."""
+    return 2 * -(-programs // key_tiles) + 2
+
+
 def padded_head_dim(head_dim: int) -> int:
     """The kernels' head_dim."""
     return next(size for size in HEAD_DIMS if head_dim <= size)
