@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from results.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
+from results.store import open_store
 
 ROOT = Path(__file__).parents[2]
 GPU = "Test GPU"
@@ -47,9 +49,18 @@ def _row(
     return Measurement(run_id=run_id, case=case, implementation=name, status=Status.OK, **numbers, **names)
 
 
+@pytest.fixture(scope="session")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a home without runs: what ships takes two seconds to read, so it is read once for all homes."""
+    home = tmp_path_factory.mktemp("shipped")
+    open_store(home).close()
+    return home / "store.duckdb"
+
+
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, shipped: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with one run; the app in this process looks there."""
+    shutil.copyfile(shipped, tmp_path / shipped.name)
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     monkeypatch.chdir(ROOT)
     run_folder(tmp_path)
