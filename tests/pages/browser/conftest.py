@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -17,8 +19,10 @@ def chrome() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("home")).start()
+def server(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("home")
+    shutil.copyfile(shipped, home / shipped.name)
+    running = Server(home).start()
     yield running
     running.stop()
     assert "Traceback" not in running.log, running.log
