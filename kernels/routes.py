@@ -45,7 +45,7 @@ GLUON_HOPPER = {
     ("forward", 128): From(rows=16384, keys=512, alone=32768),
     ("forward", 256): From(rows=8192, keys=128, alone=8192),
     ("backward", 32): From(rows=16384, keys=256, alone=NEVER),
-    ("backward", 64): From(rows=16384, keys=256, alone=32768),
+    ("backward", 64): From(rows=16384, keys=256, alone=16384),
     ("backward", 128): From(rows=16384, keys=256, alone=16384),
     ("backward", 256): From(rows=8192, keys=128, alone=8192),
 }

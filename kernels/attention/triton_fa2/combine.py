@@ -7,7 +7,6 @@ from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.dkdv import query_ranges
 from kernels.attention.triton_fa2.forward import key_ranges
 from kernels.attention.triton_fa2.softmax import store_logsumexp
-from kernels.attention.triton_fa2.split import filled
 
 
 @triton.jit
@@ -56,33 +55,30 @@ def combine_outputs(
     shift = seqlen_k - seqlen_q
     last = tl.minimum(start + BLOCK_M, seqlen_q) - 1 + shift
     lo, full_lo, full_hi, hi = key_ranges(start + shift, last, seqlen_k, left, right, 16, HAS_LEFT, HAS_RIGHT)
-    written = filled(lo, hi, 0, pieces, piece, SLOTS)
     rows = start + tl.arange(0, BLOCK_M)
-    slots = tl.cast(tl.arange(0, SLOTS), tl.int64)
     part_lse_ptr += head * seqlen_q
     parts_ptr += head * seqlen_q * HEAD_DIM
     slot_rows = tl.cast(total_heads, tl.int64) * seqlen_q
-    lse = tl.load(
-        part_lse_ptr + slots[None, :] * slot_rows + rows[:, None],
-        mask=written[None, :] & (rows < seqlen_q)[:, None],
-        other=float("inf"),
-    )
     parts = ()
-    part_lse = ()
+    lses = ()
     for slot in tl.static_range(SLOTS):  # all that is read is asked for before any of it is needed
         there = _rows_of(slot, lo, hi, pieces, piece, seqlen_q)
         offset = slot * slot_rows
         parts = parts + (_load(parts_ptr + offset * HEAD_DIM, start, there, BLOCK_M, HEAD_DIM, BLOCK_D),)
-        part_lse = part_lse + (tl.load(part_lse_ptr + offset + rows, mask=rows < there, other=float("inf")),)
-    lse = tl.where(lse == float("inf"), float("-inf"), lse)  # +inf is a piece, or a row, that saw no key
-    top = tl.max(lse, 1)
+        lse = tl.load(part_lse_ptr + offset + rows, mask=rows < there, other=float("inf"))
+        lses = lses + (tl.where(lse == float("inf"), float("-inf"), lse),)  # +inf: a piece, or a row, that saw no key
+    top = lses[0]
+    for slot in tl.static_range(1, SLOTS):
+        top = tl.maximum(top, lses[slot])
     some = top != float("-inf")
     base = tl.where(some, top, 0.0)
-    total = tl.where(some, tl.sum(tl.exp2((lse - base[:, None]).to(tl.float32)), 1), 1.0)
+    total = tl.zeros([BLOCK_M], dtype=tl.float32)
     out = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
-    for slot in tl.static_range(SLOTS):
-        weight = tl.where(part_lse[slot] == float("inf"), 0.0, tl.exp2((part_lse[slot] - base).to(tl.float32)))
+    for slot in tl.static_range(SLOTS):  # in order: the same bits in every layout, so with lse and without
+        weight = tl.exp2((lses[slot] - base).to(tl.float32))
+        total += weight
         out += parts[slot] * weight[:, None]
+    total = tl.where(some, total, 1.0)
     out = out / total[:, None]
     out_base = out_ptr + head // num_heads * out_b + head % num_heads * out_h
     _store(out_base, start, out_m, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)

@@ -11,7 +11,7 @@ import triton.language as tl
 from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.prepare import add_product, load_factor, padded, products, store_rows
 from kernels.attention.triton_fa2.softmax import store_logsumexp
-from kernels.attention.triton_fa2.split import share
+from kernels.attention.triton_fa2.split import longest_first, share
 
 
 @triton.jit
@@ -116,20 +116,19 @@ def forward_kernel(
     wait_for_turn(CHAINED)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     program = tl.program_id(0)
-    mine = 0
-    if SPLIT:
-        mine = program % pieces
-        program = program // pieces
+    after = 0
+    if SPLIT:  # first the pieces that others follow, which are whole
+        after = pieces - 1 - program // (total_heads * tiles)
+        program = program % (total_heads * tiles)
     tile, head = assign(program, tiles, total_heads, heads_at_once)
-    if HAS_RIGHT:
-        tile = tiles - 1 - tile  # the longest first, so that no late start decides the time
+    if HAS_RIGHT:  # the longest first, so that no late start decides the time
+        tile = longest_first(tile, tiles, piece // BLOCK_M) if SPLIT else tiles - 1 - tile
     start_m = tile * BLOCK_M
     batch = tl.cast(head // num_heads, tl.int64)
     head_q = tl.cast(head % num_heads, tl.int64)
     head_k = head_q // group
 
     q_base = q_ptr + batch * q_b + head_q * q_h
-    q = load_factor(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     k_base = k_ptr + batch * k_b + head_k * k_h
     v_base = v_ptr + batch * v_b + head_k * v_h
     kt_base = kt_ptr + (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
@@ -141,12 +140,14 @@ def forward_kernel(
         start_m + shift, last_position, seqlen_k, left, right, BLOCK_N, HAS_LEFT, HAS_RIGHT
     )
     if SPLIT:
+        mine = (tl.maximum(hi - 1, 0) // piece + pieces - after) % pieces
         lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
         if lo >= hi:
             return
         out_ptr += tl.cast(mine, tl.int64) * total_heads * seqlen_q * HEAD_DIM
         lse_ptr += tl.cast(mine, tl.int64) * total_heads * seqlen_q
 
+    q = load_factor(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)

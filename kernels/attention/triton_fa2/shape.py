@@ -14,6 +14,7 @@ from kernels.attention.triton_fa2.split import Cut, cut
 LOG2_E = math.log2(math.e)
 CHAINING = ("sm_90", "sm_100")  # chips whose kernels start while the one before ends, see chain.py
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
+ROOM = 1.025  # a 16-bit forward's piece is so much longer than what each place has to walk on average
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
 
 
@@ -92,14 +93,24 @@ class Shape:
         return tuning.tiles(table, self.chip, self.precision, self.block_d, busy)
 
     def _cut(self, table: str, walk: int) -> Cut | None:
-        """How the walk of a table's tiles over so many keys, or rows, is cut; None if it is not."""
+        """How the walk of a table's tiles over so many keys, or rows, is cut; None if it is not.
+
+        By the places that a tile's programs have on all multiprocessors at once. In the forward, where pieces differ
+        and run longest first, one is a place's share of all there is to walk, and a little more. In "both" they are
+        alike, and no more than there are places.
+        """
         tile = self.tiles(table)[0]
         window = self.window(tile.block_m + tile.block_n)
         tiles = self.heads(table) * -(-self.rows(table) // (tile.block_n if table == "fused" else tile.block_m))
         if tiles >= self.multiprocessors and walk < split.LONG:
             return None
         halved = table != "both" and self.right == 0 and window >= walk  # by the mask, on average
-        wanted = tile.programs * self.multiprocessors / max(1.0, tiles / 2 if halved else tiles)
+        walks = max(1.0, (tiles + self.heads(table)) / 2 if halved else tiles)
+        wanted = tile.programs * self.multiprocessors / walks
+        if table == "both":
+            wanted = float(int(wanted))
+        elif self.precision == "half":
+            wanted /= ROOM
         return cut(walk, min(walk, window), wanted)
 
     def window(self, block: int) -> int:

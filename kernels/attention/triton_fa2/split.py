@@ -56,9 +56,17 @@ def share(lo, full_lo, full_hi, hi, slot, pieces, piece):
 
 
 @triton.jit
-def filled(lo, hi, first_slot, pieces, piece, SLOTS: tl.constexpr):
-    """Which of the SLOTS slots from first_slot a walk over lo .. hi has written."""
-    slots = first_slot + tl.arange(0, SLOTS)
-    first = lo // piece
-    number = first + (slots + pieces - first % pieces) % pieces
-    return (slots < pieces) & (number * piece < tl.where(lo < hi, hi, 0))
+def longest_first(rank, tiles, tiles_a_piece):
+    """The tile of a rank where, under a causal mask, the tiles whose last piece holds most come first.
+
+    That piece ends with its tile. So these are the last tiles of every `tiles_a_piece` that follow one another, then
+    the last but one of each, and so on; the last of these groups may be short.
+    """
+    groups = tl.cdiv(tiles, tiles_a_piece)
+    lacking = groups * tiles_a_piece - tiles
+    before = lacking * (groups - 1)  # ranks of tiles further back in their group than the short one reaches
+    late = rank >= before
+    width = tl.where(late, groups, tl.maximum(groups - 1, 1))
+    rank = tl.where(late, rank - before, rank)
+    back = rank // width + tl.where(late, lacking, 0)
+    return rank % width * tiles_a_piece + tiles_a_piece - 1 - back
