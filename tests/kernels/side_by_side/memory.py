@@ -1,0 +1,106 @@
+"""Shared memory: tiles, whose contents are the number of their load, and barriers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Broken(AssertionError):
+    """A rule was broken."""
+
+
+class Slot:
+    """A tile of shared memory."""
+
+    def __init__(self) -> None:
+        self.load: tuple[str, int, int] | None = None  # of what, the number of its load, and how many tiles had begun
+        self.loading, self.readers = False, 0
+
+    def overwrite(self) -> None:
+        """Begin to load or store."""
+        if self.readers or self.loading:
+            raise Broken("a tile is written while it is read or loaded")
+
+
+class Mbarrier:
+    """Counts arrivals and bytes."""
+
+    def __init__(self, count: int) -> None:
+        self.count = self.pending = count
+        self.bytes = self.completed = self.seen = 0
+        self.unheard = False  # an arrival came before anybody had waited for the phase before
+        self._known: dict[int, int] = {}  # completed phases at a partition's last wait
+
+    def arrive(self, number: int = 1) -> None:
+        """Some arrivals."""
+        self.unheard |= self.seen < self.completed
+        self.pending -= number
+        if self.pending < 0:
+            raise Broken("more arrivals than the mbarrier counts")
+        self.end()
+
+    def wanted(self, partition: int, parity: int) -> int:
+        """How many phases will be complete when its wait for this parity ends."""
+        known = self._known.get(partition, 0)
+        return known + ((known & 1) == parity)
+
+    def heard(self, partition: int, wanted: int) -> None:
+        """The wait has ended."""
+        if self.unheard:
+            raise Broken("a wait behind an arrival in a phase before anybody had waited for the one before")
+        if self.completed > wanted:
+            raise Broken("a wait that sees the phase after the one that it is for")
+        self._known[partition] = self.seen = wanted
+
+    def end(self) -> None:
+        """The phase, if nothing is left."""
+        if self.pending == 0 and self.bytes == 0:
+            self.completed, self.pending = self.completed + 1, self.count
+
+
+class NamedBarrier:
+    """Counts warps, of which none may come twice to one round."""
+
+    def __init__(self, number: int, total: int) -> None:
+        self.number, self.total, self.rounds = number, total, 0
+        self.muddled = False  # a warp came twice
+        self._come: list[tuple[int, int]] = []
+
+    def come(self, partition: int, warp: int) -> None:
+        """A warp."""
+        self.muddled |= (partition, warp) in self._come
+        self._come.append((partition, warp))
+        if 32 * len(self._come) == self.total:
+            self._come, self.rounds = [], self.rounds + 1
+
+    def left(self) -> None:
+        """By those who waited."""
+        if self.muddled:
+            raise Broken(f"a warp came to barrier {self.number} twice before all others had come")
+
+
+class Tile:
+    """A view of one or several slots, or barriers, of shared memory."""
+
+    def __init__(self, parts: list[Any], dtype: Any) -> None:
+        self.parts, self.dtype = parts, dtype
+
+    def index(self, number: int) -> Tile:
+        """One of them."""
+        return Tile([self.parts[number]], self.dtype)
+
+    def reshape(self, shape: Any) -> Tile:
+        """The same."""
+        return self
+
+    permute = reshape
+
+    @property
+    def only(self) -> Any:
+        """What it is a view of."""
+        (part,) = self.parts
+        return part
+
+    def store(self, value: Any) -> None:
+        """From registers."""
+        self.only.overwrite()
