@@ -136,7 +136,7 @@ class TestOnHopper:
         self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, lag: int
     ) -> None:
         monkeypatch.setattr("kernels.attention.gluon_hopper.plan._PLANS", {})
-        monkeypatch.setattr(tuning, "ring_lag", lambda key_tiles, programs: lag)
+        monkeypatch.setattr(tuning, "ring_lag", lambda key_tiles, programs, even: lag)
         assert_within_budget(Problem(seqlen_q, seqlen_k, 64, True, num_heads=10, num_kv_heads=5, batch=3))
 
     @pytest.mark.parametrize("causal", [False, True])
@@ -278,9 +278,10 @@ def test_the_last_heads_of_dq_are_read_from_their_places_in_the_ring(device: str
     assert torch.all(out[0, :first].isnan())
 
 
+@pytest.mark.parametrize("even", [False, True])
 @pytest.mark.parametrize("key_tiles", [1, 4, 7, 64, 128, 1000])
-def test_a_unit_is_converted_only_after_all_programs_that_may_still_run(key_tiles: int) -> None:
-    assert tuning.ring_lag(key_tiles, programs=132) * key_tiles >= 132 + key_tiles
+def test_a_unit_is_converted_only_after_all_programs_that_may_still_run(key_tiles: int, even: bool) -> None:
+    assert tuning.ring_lag(key_tiles, 132, even) * key_tiles >= 132 + key_tiles
 
 
 def test_delta_is_padded_by_rows_that_weigh_nothing(device: str) -> None:

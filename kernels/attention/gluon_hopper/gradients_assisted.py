@@ -18,7 +18,8 @@ class AssistedBackward(Backward):
         tiles = tuning.BACKWARD[plan.size]
         self._units = plan.batch * plan.num_kv_heads
         programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
-        lag = tuning.ring_lag(-(-plan.seqlen_k // tiles.block_n), programs)
+        even = not plan.causal and plan.window_size == 0
+        lag = tuning.ring_lag(-(-plan.seqlen_k // tiles.block_n), programs, even)
         self._places = min(self._units, 2 * lag)
         super().__init__(plan, tiles, q, k, v, *others)
         self._ring_shape = (self.zeros() // 256, 256)

@@ -72,9 +72,13 @@ BACKWARD_APART = {
 }
 
 
-def ring_lag(key_tiles: int, programs: int) -> int:
-    """After how many key heads of so many tiles one is surely done with: twice those that are worked on at a time."""
-    return 2 * -(-programs // key_tiles) + 2
+def ring_lag(key_tiles: int, programs: int, even: bool) -> int:
+    """After how many key heads of so many tiles one is done with: as many as are worked on at a time.
+
+    Half as many more where some tiles take longer than others.
+    """
+    at_once = programs if even else programs + programs // 2
+    return -(-at_once // key_tiles) + 1
 
 
 def padded_head_dim(head_dim: int) -> int:
