@@ -19,7 +19,12 @@ from tests.kernels.side_by_side.program import Program
 from tests.kernels.side_by_side.registers import Number, Pointer, Value
 
 PROGRAMS = 3
-SHAPES = {"odd": (1, 2, 200, 300), "aligned": (1, 2, 256, 384), "longer": (1, 3, 700, 700)}
+SHAPES = {
+    "odd": (1, 2, 200, 300),
+    "aligned": (1, 2, 256, 384),
+    "longer": (1, 3, 700, 700),
+    "many keys": (1, 2, 200, 4100),
+}
 
 
 def launch_of(shape: str, head_dim: int, causal: bool, window: int, long: int) -> list[Any]:
@@ -58,16 +63,13 @@ def _tensor(name: str) -> Any:
     return SimpleNamespace(name=name[0], dtype="bfloat16", layout=None, block_type=SimpleNamespace(nbytes=1))
 
 
-CASES = [
-    *(
-        (shape, size, *mask, 0)
-        for shape in SHAPES
-        for size in (64, 128, 256)
-        for mask in ((False, 0), (True, 0), (True, 70))
-    ),
+MASKS = ((False, 0), (True, 0), (True, 70))  # causal, window_size
+CASES = [  # shape, head_dim, causal, window_size, the queries that tiles are chosen for if not the shape's
+    *((shape, size, *mask, 0) for shape in ("odd", "aligned", "longer") for size in (64, 128, 256) for mask in MASKS),
     *(("odd", 64, causal, 0, long) for causal in (False, True) for long in (8192, 65536)),
     ("odd", 128, True, 0, 65536),
     ("odd", 104, True, 0, 0),
+    ("many keys", 256, False, 0, 0),  # which programs share
 ]
 
 
