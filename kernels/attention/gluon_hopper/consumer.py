@@ -124,7 +124,8 @@ def consume(consumer: gl.constexpr, target, lse, memory, sizes, scale,
             count, s_token = begin(consumer, turn + 1, turns, skipped, count, memory, ROWS, BLOCK_N, HEAD_DIM, Q_SLOTS,
                                    CONSUMERS, KV_SLOTS, TURNS, BY_WARP)  # fmt: skip
         s = warpgroup_mma_wait(0, deps=(s_token,))
-        free_keys(count % KV_SLOTS, memory, CONSUMERS, BY_WARP)
+        if turn + 1 < turns:  # beyond the last tile there are no keys to hand back
+            free_keys(count % KV_SLOTS, memory, CONSUMERS, BY_WARP)
     tma.store_wait(0)
 
 
