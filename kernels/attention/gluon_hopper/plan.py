@@ -100,7 +100,7 @@ class Plan:
         self.n_heads, self.group_size = self.batch * self.num_heads, self.num_heads // self.num_kv_heads
         self.size = tuning.padded_head_dim(self.head_dim)
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
-        self._backwards: dict[tuple[Any, ...], NarrowBackward | WideBackward] = {}
+        self._backwards: dict[tuple[Any, ...], AssistedBackward | NarrowBackward | WideBackward] = {}
         self._as_like = not self.head_dim % 8 and all(map(_is_dense, (q, k, v)))
         self._forward = Forward(self, q, k, v)
 
