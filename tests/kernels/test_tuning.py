@@ -36,6 +36,8 @@ def test_the_tile_depends_on_how_many_rows_there_are_to_share_out():
     assert tuning.tiles("narrow", "sm_90", "half", 64, 4)
     assert tuning.tiles("narrow", "sm_90", "half", 64, 4000) == []
     assert tuning.tiles("both", "sm_90", "half", 64, math.inf) == []
+    assert tuning.tiles("both", "sm_90", "pieces", 128, 8192 / 132), "128 tiles of 64 rows: one for each multiprocessor"
+    assert tuning.tiles("both", "sm_90", "pieces", 128, 16384 / 132) == []
 
 
 @pytest.mark.parametrize("first", sorted({v[3] for chip in tuning.TABLES for v in tuning.every_tile(chip)}))

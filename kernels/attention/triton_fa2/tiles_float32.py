@@ -76,6 +76,8 @@ IEEE_SMALL = {
 
 # IEEE float32 on Hopper's tensor cores (pieces.py). Each tile was checked on an H200, few were timed beside others: at
 # head_dim 32 they are those of 64, whose times are below the FMA kernels' at 32 already (kernels/NOTES.md, step 20).
+# "both" at 128 has one program a multiprocessor, all alike, so it ends where there are more tiles than multiprocessors:
+# measured at 8192 (both) and at 16384 and 32768 tokens (dq and dkdv) of one head.
 PIECES = {
     "fused": UNUSED,
     "forward": {
@@ -88,7 +90,7 @@ PIECES = {
         **UNUSED,
         32: row((0, 64, 32, 4, 2, 2), (100, 64, 32, 4, 2), (200,)),
         64: row((0, 64, 32, 4, 2, 2), (100, 64, 32, 4, 2), (200,)),
-        128: row((0, 64, 32, 4, 2, 1), (50, 64, 32, 4, 2)),
+        128: row((0, 64, 32, 4, 2, 1), (65,)),
     },
     "dq": {
         **UNUSED,
