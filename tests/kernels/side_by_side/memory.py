@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.kernels.side_by_side.registers import Unread, Value
+
 
 class Broken(AssertionError):
     """A rule was broken."""
+
+
+STORED = ("", 0, 0)  # instead of a load
 
 
 class Slot:
@@ -28,12 +33,12 @@ class Mbarrier:
     def __init__(self, count: int) -> None:
         self.count = self.pending = count
         self.bytes = self.completed = self.seen = 0
-        self.unheard = False  # an arrival came before anybody had waited for the phase before
         self._known: dict[int, int] = {}  # completed phases at a partition's last wait
 
     def arrive(self, number: int = 1) -> None:
         """Some arrivals."""
-        self.unheard |= self.seen < self.completed
+        if self.seen < self.completed:
+            raise Broken("an arrival in a phase before anybody has waited for the one before")
         self.pending -= number
         if self.pending < 0:
             raise Broken("more arrivals than the mbarrier counts")
@@ -46,8 +51,6 @@ class Mbarrier:
 
     def heard(self, partition: int, wanted: int) -> None:
         """The wait has ended."""
-        if self.unheard:
-            raise Broken("a wait behind an arrival in a phase before anybody had waited for the one before")
         if self.completed > wanted:
             raise Broken("a wait that sees the phase after the one that it is for")
         self._known[partition] = self.seen = wanted
@@ -56,6 +59,12 @@ class Mbarrier:
         """The phase, if nothing is left."""
         if self.pending == 0 and self.bytes == 0:
             self.completed, self.pending = self.completed + 1, self.count
+
+
+def keep(*values: Any) -> None:
+    """In memory or in an accumulator, whatever depends on it."""
+    if any(isinstance(value, Unread) for value in values):
+        raise Broken("a tile is read before it is loaded")
 
 
 class NamedBarrier:
@@ -82,8 +91,8 @@ class NamedBarrier:
 class Tile:
     """A view of one or several slots, or barriers, of shared memory."""
 
-    def __init__(self, parts: list[Any], dtype: Any) -> None:
-        self.parts, self.dtype = parts, dtype
+    def __init__(self, parts: list[Any], dtype: Any, whole: Slot | None = None) -> None:
+        self.parts, self.dtype, self.whole = parts, dtype, whole
 
     def index(self, number: int) -> Tile:
         """One of them."""
@@ -98,9 +107,21 @@ class Tile:
     @property
     def only(self) -> Any:
         """What it is a view of."""
-        (part,) = self.parts
-        return part
+        return self.parts[0]
+
+    def slice(self, start: int, length: int, dim: int = 0) -> Tile:
+        """A part of it, of which nobody keeps track."""
+        part = Slot()
+        part.load = self.only.load or STORED
+        return Tile([part], self.dtype, self.only)
+
+    def load(self, layout: Any) -> Value:
+        """To registers."""
+        return Unread() if self.only.loading else Value()
 
     def store(self, value: Any) -> None:
         """From registers."""
+        keep(value)
         self.only.overwrite()
+        for slot in filter(None, (self.only, self.whole)):
+            slot.load = slot.load or STORED

@@ -19,10 +19,11 @@ class Partition:
         enter: Callable[[Partition], None],
         dice: random.Random,
         number: int,
+        warps: int,
         function: Callable[..., None],
         arguments: tuple[Any, ...],
     ) -> None:
-        self._enter, self._dice, self.number = enter, dice, number
+        self._enter, self._dice, self.number, self.warps = enter, dice, number, warps
         self.ended, self.error = False, None
         self.condition, self.waits_for = lambda: True, "its start"
         self.products: deque[list[Slot]] = deque()

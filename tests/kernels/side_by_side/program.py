@@ -2,11 +2,13 @@
 
 Each partition is a thread, and at every wait and product a dice says who goes on, some being favoured. What breaks a
 rule raises Broken:
-- a tile is loaded or stored while a product or a store still reads it, or its loaded numbers are used before they came;
-- a wait at an mbarrier at which somebody arrived in a phase before anybody had waited for the one before (PTX ISA,
-  "Phase of the mbarrier object"), or that sees the phase after the one that it is for; more arrivals than it counts;
+- a tile is loaded or stored while a product or a store still reads it, or what it held before its load came is kept;
+- an arrival at an mbarrier in a phase before anybody has waited for the one before (PTX ISA, "Phase of the mbarrier
+  object"), more arrivals than it counts, or a wait that sees the phase after the one that it is for;
 - a wait at a named barrier to which a warp came twice before all others had come;
 - all wait.
+
+Parts of tiles, and programs that wait for each other, are beyond it.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from tests.kernels.side_by_side.memory import Broken, Mbarrier, NamedBarrier, Slot, Tile
+from tests.kernels.side_by_side.memory import Broken, Mbarrier, NamedBarrier, Slot, Tile, keep
 from tests.kernels.side_by_side.partition import Partition
 from tests.kernels.side_by_side.registers import Number, Pointer, Unread, Value
 from tests.kernels.side_by_side.translation import as_python, numbers
 
-WARPS = 4  # of a partition
+WARPS = 4  # of the partition that loads
 
 
 class Program:
@@ -34,7 +36,7 @@ class Program:
         self.number, self.programs, self.dice = number, programs, random.Random(seed)
         self.loads: deque[tuple[Slot, Mbarrier, int]] = deque()
         self.named: dict[int, NamedBarrier] = {}
-        self.partitions: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.partitions: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []  # with their warps
         self.read: dict[int, list[list[tuple[str, int, int]]]] = {}  # by partition, the loads of its products' factors
         self.loaded: Counter[str] = Counter()
         self.mbarriers: list[Mbarrier] = []
@@ -83,6 +85,10 @@ class Program:
         """Called in a partition's thread."""
         self._local.task = task
 
+    def specialize(self, partitions: list[tuple[Any, ...]], warps: list[int], registers: list[int]) -> None:
+        """gl.warp_specialize"""
+        self.partitions = [(own, *partition) for own, partition in zip([WARPS, *warps], partitions, strict=True)]
+
     def init(self, bar: Tile, count: int) -> None:
         """mbarrier.init"""
         (place,) = bar.parts
@@ -119,6 +125,7 @@ class Program:
 
     def product(self, a: Any, b: Any, acc: Any, use_acc: Any = True, is_async: bool = False) -> Value:
         """Begin one; what it reads must stay until it is waited for."""
+        keep(a, acc)
         self.task.converge()
         slots = [operand.only for operand in (a, b) if isinstance(operand, Tile)]
         for slot in slots:
@@ -159,10 +166,10 @@ class Program:
             raise Broken(f"barrier {number} counts {barrier.total} and {total}")
         task, before = self.task, barrier.rounds
         if kind == "arrive":
-            task.late.extend((barrier, warp) for warp in range(WARPS))
+            task.late.extend((barrier, warp) for warp in range(task.warps))
             return
         task.converge()
-        for warp in range(WARPS):
+        for warp in range(task.warps):
             barrier.come(task.number, warp)
         self.wait_until(lambda: barrier.rounds > before, f"others at barrier {number}")
         barrier.left()
@@ -176,11 +183,12 @@ def hardware_of(program: Program) -> dict[str, Any]:
         "cdiv": lambda a, b: Number(-(-int(a) // int(b))),
         "to_tensor": lambda x: Number(x) if isinstance(x, int) else x,
         "load": lambda at, *_, **__: Number(at.numbers[at.at]) if isinstance(at, Pointer) else Value(),
+        "store": lambda at, value, *_, **__: keep(value),
         "program_id": lambda axis: Number(program.number if axis == 0 else 0),
         "num_programs": lambda axis: Number(program.programs if axis == 0 else 1),
         "allocate_shared_memory": lambda dtype, shape, layout: Tile([Slot() for _ in range(shape[0])], dtype),
         "inline_asm_elementwise": program.assembler,
-        "warp_specialize": lambda partitions, *_: program.partitions.extend(partitions),
+        "warp_specialize": program.specialize,
     }
     return {
         "gl": _Language(language),
@@ -191,6 +199,8 @@ def hardware_of(program: Program) -> dict[str, Any]:
         "tma": SimpleNamespace(store_wait=program.store_wait),
         "tma_load": program.load,
         "tma_store": program.store,
+        "tma_add": program.store,
+        "reinterpret": lambda tile, *_: tile,
         "fence_async_shared": lambda: None,
         "warpgroup_mma": program.product,
         "warpgroup_mma_wait": program.product_wait,

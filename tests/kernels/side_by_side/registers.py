@@ -7,27 +7,27 @@ from typing import Any
 
 import torch
 
-from tests.kernels.side_by_side.memory import Broken
-
 
 class Value:
     """A tensor in registers; whatever is computed with it is one too."""
 
     def __getattr__(self, name: str) -> Any:
-        return Value()
+        return type(self)()
 
     def __call__(self, *arguments: Any, **named: Any) -> Value:
-        return Value()
+        return of(self, *arguments)
 
     def __bool__(self) -> bool:
         raise TypeError("a branch on a tensor")
 
 
 class Unread(Value):
-    """A product of a tile that was not loaded: it may be begun, and not be used."""
+    """What is computed with a tile that was not loaded: it may be, and must not be kept."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise Broken("a tile is read before it is loaded")
+
+def of(*factors: Any) -> Value:
+    """What is computed with these."""
+    return Unread() if any(isinstance(x, Unread) for x in factors) else Value()
 
 
 class Number(int):
@@ -54,11 +54,11 @@ _OPERATIONS = ["add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "lshi
 for _name in [*_OPERATIONS, *(f"r{name}" for name in _OPERATIONS), *["lt", "le", "gt", "ge", "eq", "ne"]]:
     if hasattr(int, f"__{_name}__"):
         setattr(Number, f"__{_name}__", _computed(f"__{_name}__"))
-    setattr(Value, f"__{_name}__", lambda self, other: Value())
+    setattr(Value, f"__{_name}__", of)
 for _name in ("truediv", "rtruediv", "getitem"):
-    setattr(Value, f"__{_name}__", lambda self, other: Value())
+    setattr(Value, f"__{_name}__", of)
 for _name in ("neg", "invert"):
-    setattr(Value, f"__{_name}__", lambda self: Value())
+    setattr(Value, f"__{_name}__", of)
 Number.__hash__ = int.__hash__
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from triton.experimental.gluon import language as gl
 
-from tests.kernels.side_by_side.memory import Broken
-from tests.kernels.side_by_side.registers import Number, Unread, Value
+from tests.kernels.side_by_side.registers import Number, Value, of
 
 REGISTERS_ONLY = ("softmax", "rare", "powers", "weights")  # modules whose functions compute and do nothing else
 
@@ -66,9 +65,7 @@ def numbers(*bounds: int) -> Iterator[Number]:
 
 def _of_registers(count: int) -> Callable[..., Any]:
     def compute(*arguments: Any, **named: Any) -> Any:
-        if any(isinstance(x, Unread) for x in arguments):
-            raise Broken("a tile is read before it is loaded")
-        return Value() if count == 1 else (Value(),) * count
+        return of(*arguments) if count == 1 else (of(*arguments),) * count
 
     return compute
 

@@ -1,0 +1,95 @@
+"""The barriers of the Hopper backward's kernels: their own code, run on the CPU in random orders (side_by_side)."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
+
+from kernels.attention.gluon_hopper import assistant, backward, forward_launch, gradients, gradients_assisted
+from kernels.attention.gluon_hopper.gradients import NarrowBackward, WideBackward
+from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
+from kernels.attention.gluon_hopper.plan import Plan
+from tests.kernels.side_by_side.memory import Broken
+from tests.kernels.side_by_side.program import Program
+from tests.kernels.side_by_side.registers import Number, Value
+
+KINDS = [(AssistedBackward, 64), (NarrowBackward, 128), *((WideBackward, head_dim) for head_dim in (64, 128, 256))]
+SHAPES = [(2, 1, 200, 300), (2, 2, 256, 384), (2, 1, 700, 700)]  # heads, key heads, queries, keys
+MASKS = [(False, 0), (True, 0), (True, 70)]  # causal, window_size
+
+
+def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int]) -> list[tuple[Any, ...]]:
+    """What the launches of the specialised kernels are made of."""
+    heads, kv_heads, seqlen_q, seqlen_k = shape
+    q = torch.zeros(1, heads, seqlen_q, head_dim, dtype=torch.bfloat16)
+    k = torch.zeros(1, kv_heads, seqlen_k, head_dim, dtype=torch.bfloat16)
+    made: list[tuple[Any, ...]] = []
+    few = SimpleNamespace(multi_processor_count=3)
+    note = lambda *arguments, **_: made.append(arguments)  # noqa: E731
+    with (
+        mock.patch.object(torch.cuda, "get_device_properties", lambda device: few),
+        mock.patch.object(forward_launch, "Launch", lambda *_, **__: None),
+        mock.patch.object(gradients, "Launch", note),
+        mock.patch.object(gradients_assisted, "Launch", note),
+    ):
+        kind(Plan(q, k, k, *mask, 1.0), q, k, k, q, q)
+    found = [launch for launch in made if launch[0].arg_names[0] == "q_desc"]
+    assert found
+    return found
+
+
+def run(launch: tuple[Any, ...], number: int, seed: int) -> None:
+    """One program of a launch, its arguments as the model has them."""
+    kernel, grid, _, makers, rest = launch
+    values = [_tensor(name, maker) for name, maker in zip(kernel.arg_names, makers, strict=False)]
+    values += [Number(x) if type(x) is int else x for x in rest]
+    Program(number, grid[0], seed).run(kernel, values)
+
+
+def _tensor(name: str, maker: Any) -> Any:
+    if maker is None:
+        return Value()
+    block = vars(maker)["_fields"]["block_shape"]
+    size = math.prod(block) * (2 if len(block) == 4 else 4)
+    return SimpleNamespace(name=name, dtype="bfloat16", layout=None, block_type=SimpleNamespace(nbytes=size))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("kind", "head_dim"), KINDS)
+def test_no_order_of_the_partitions_breaks_a_rule(
+    kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int]
+) -> None:
+    for launch in launches_of(kind, head_dim, shape, mask):
+        for number in range(launch[1][0]):
+            for seed in range(3):
+                run(launch, number, seed)
+
+
+def nothing(*arguments: Any) -> None:
+    """Instead of a wait or an arrival."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "head_dim", "module", "left_out"),
+    [
+        (AssistedBackward, 64, assistant, "wait_for_slot"),
+        (NarrowBackward, 128, backward, "wait_for_slot"),
+        (NarrowBackward, 128, backward, "give_slot"),
+    ],
+)
+def test_a_wait_or_an_arrival_that_is_left_out_is_found(
+    kind: Any, head_dim: int, module: Any, left_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, left_out, nothing)
+    (launch,) = launches_of(kind, head_dim, SHAPES[-1], (False, 0))
+    with pytest.raises(Broken):
+        for seed in range(20):
+            run(launch, 0, seed)
