@@ -19,6 +19,7 @@ from kernels.attention.gluon_hopper import tuning
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
+LONG = 4200  # more queries than any choice among the backward's kernels looks at
 ROUNDING = {torch.bfloat16: 1e-3, torch.float16: 1.5e-4}  # a quarter of the dtype's spacing at 1
 
 
@@ -141,14 +142,22 @@ class TestOnHopper:
         assert_within_budget(problem, (q, k[:, :1].expand_as(k), v[:, :1].expand_as(v), dout))
         assert_within_budget(problem, tuple(x.mT.contiguous().mT for x in (q, k, v, dout)))
 
+    @pytest.mark.parametrize("head_dim", [64, 128])
     @pytest.mark.parametrize("lag", [1, 3])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(300, 300), (1000, 100), (130, 1000)])
     def test_a_ring_of_few_places_is_right(
-        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, lag: int
+        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, lag: int, head_dim: int
     ) -> None:
         monkeypatch.setattr("kernels.attention.gluon_hopper.plan._PLANS", {})
         monkeypatch.setattr(tuning, "ring_lag", lambda key_tiles, programs, even: lag)
-        assert_within_budget(Problem(seqlen_q, seqlen_k, 64, True, num_heads=10, num_kv_heads=5, batch=3))
+        assert tuning.assisted(head_dim, 15, 2, seqlen_q, seqlen_k, True, False, 132)
+        assert_within_budget(Problem(seqlen_q, seqlen_k, head_dim, True, num_heads=10, num_kv_heads=5, batch=3))
+
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_gradients_of_long_sequences_are_right(self, causal: bool) -> None:
+        assert not tuning.assisted(128, 1, 2, LONG, 1000, causal, False, 132)
+        assert_within_budget(Problem(LONG, 300, 128, causal, batch=1))
+        assert_within_budget(Problem(LONG, 1000, 128, causal, num_heads=2, num_kv_heads=1, batch=1))
 
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize("head_dim", [64, 128, 256])
@@ -238,7 +247,7 @@ def reports() -> list[dict]:
 
 
 def test_every_kernel_fits_the_shared_memory_of_a_block(reports: list[dict]) -> None:
-    assert len(reports) == 14
+    assert len(reports) == 15
     limit = 232448  # CUDA C++ Programming Guide, compute capability 9.0
     assert [report for report in reports if report["shared_bytes"] > limit] == []
 
@@ -287,6 +296,17 @@ def test_the_last_heads_of_dq_are_read_from_their_places_in_the_ring(device: str
     conversion.finish_kernel[((heads - first) * 2,)](ring.to(device), out, *sizes)
     assert torch.equal(out[0, first:].cpu(), dq[first:])
     assert torch.all(out[0, :first].isnan())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("group_size", [1, 8])
+@pytest.mark.parametrize("seqlen", [512, 1024, 2048, 4096])
+def test_at_head_dim_128_dq_has_its_own_warpgroup_only_where_the_ring_is_as_small_as_those_timed(
+    seqlen: int, group_size: int, causal: bool
+) -> None:
+    units = 16 * 16384 // seqlen
+    assert tuning.assisted(128, units, group_size, seqlen, seqlen, causal, False, 132) == (group_size == 1)
+    assert tuning.assisted(64, units, group_size, seqlen, seqlen, causal, False, 132)
 
 
 @pytest.mark.parametrize("even", [False, True])

@@ -1,7 +1,7 @@
-"""The assistant of the backward at head_dim 64: a warpgroup that loads everything, and computes and adds dQ = dS K.
+"""The assistant of the backward: a warpgroup that loads everything, and computes and adds dQ = dS K.
 
-The consumers hand dS over in shared memory and go on. A block of dQ is two fragments of 64 rows, one after the other,
-so that few registers are enough.
+The consumers hand dS over in shared memory and go on. A block of dQ is two fragments (fragments.py), one after
+the other, so that few registers are enough.
 """
 
 from triton.experimental import gluon
@@ -43,11 +43,17 @@ def _load(number, head, m, q_desc, do_desc, lse_desc, delta_desc, tiles, barrier
 
 @gluon.jit
 def _fragment(part: gl.constexpr, ds_tile, k_s, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr):
-    """Begin half of the rows of dQ."""
+    """Begin a fragment of dQ: half of its rows, or half of its columns."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
     zero = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, layout)
     k = k_s.index(opaque_zero()).reshape([BLOCK_N, HEAD_DIM])
-    return warpgroup_mma(ds_tile.slice(part * FRAGMENT, FRAGMENT, 0), k, zero, use_acc=False, is_async=True)
+    if HEAD_DIM == FRAGMENT:
+        rows = ds_tile.slice(part * FRAGMENT, FRAGMENT, 0)
+        columns = k
+    else:
+        rows = ds_tile
+        columns = k.slice(part * FRAGMENT, FRAGMENT, 1)
+    return warpgroup_mma(rows, columns, zero, use_acc=False, is_async=True)
 
 
 @gluon.jit
@@ -60,7 +66,7 @@ def _add(dq, number, fragments_desc, dq_s):
 
 
 @gluon.jit
-def _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size):
+def _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size, HEAD_DIM: gl.constexpr):
     """This program's share of the unit that is `lag` before this one."""
     fragments, fragments_desc, dq_desc, places, lag, softmax_scale = ring
     heads, key_tiles = gl.num_programs(1), gl.num_programs(0)
@@ -69,7 +75,8 @@ def _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size
         await_count(counter_of(old, fragments, places, of_unit), key_tiles)
         convert_share(
             gl.program_id(0), key_tiles, old % places * of_unit, fragments, fragments_desc, dq_desc, part_full, dq_0,
-            dq_1, old // heads, old % heads * group_size, group_size, of_unit // group_size, softmax_scale)  # fmt: skip
+            dq_1, old // heads, old % heads * group_size, group_size, of_unit // group_size, softmax_scale,
+            HEAD_DIM // FRAGMENT)  # fmt: skip
 
 
 @gluon.jit
@@ -99,7 +106,7 @@ def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full
             h += 1
     unit = batch * gl.num_programs(1) + h_kv
     of_unit = group_size * n_m * 2
-    _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size)
+    _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size, HEAD_DIM)
     mbarrier.wait(kv_full, 0)
     fragment = unit % places * of_unit + low * 2
     line = low

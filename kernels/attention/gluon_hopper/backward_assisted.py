@@ -1,12 +1,13 @@
-"""The backward at head_dim 64 with a warpgroup of its own for dQ, so that the consumers need not wait for each other.
+"""The backward with a warpgroup of its own for dQ, so that the consumers need not wait for each other.
 
-A program owns 128 keys of one key head and walks over the queries in blocks of 128. Each of two consumers has 64 of
-the keys: S^T, dP^T, dV and dK, the last two with register operands. dS goes to the assistant (assistant.py), which
-computes dQ and adds it up in float32 (ring.py). Free of barriers with each other, one consumer computes exponentials
-while the tensor cores work for the other. dQ may differ in its last bits from run to run, as the order of its
-additions is not fixed.
+A program owns 128 keys of one key head and walks over the queries in blocks of 128, or of 64 at head_dim 128. Each of
+two consumers has 64 of the keys: S^T, dP^T, dV and dK, the last two with register operands. dS goes to the assistant
+(assistant.py), which computes dQ and adds it up in float32 (ring.py). Free of barriers with each other, one consumer
+computes exponentials while the tensor cores work for the other. dQ may differ in its last bits from run to run, as the
+order of its additions is not fixed.
 """
 
+import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -24,6 +25,9 @@ from kernels.attention.gluon_hopper.shim import opaque_zero, pair_sync, tma_stor
 from kernels.attention.gluon_hopper.slots import DO_EMPTY, Q_EMPTY, give_slot, wait_for_slot
 from kernels.attention.gluon_hopper.weights import unpacked
 
+# Triton 3.9's ptxas would spill in the loop.
+_DELTA_AHEAD = gl.constexpr(tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9))
+
 
 @gluon.jit
 def _scores(consumer: gl.constexpr, count, keys_s, full, rows_s, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
@@ -40,7 +44,7 @@ def _scores(consumer: gl.constexpr, count, keys_s, full, rows_s, BLOCK_M: gl.con
 
 
 @gluon.jit
-def _products(consumer: gl.constexpr, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale,
+def _products(consumer: gl.constexpr, count, m, s_t, lse, dk, dv, tiles, ds_s, barriers, n0, sizes, scale,
               BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
               CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """dV; dK under way, and dS handed over."""
@@ -51,7 +55,10 @@ def _products(consumer: gl.constexpr, count, m, s_t, dk, dv, tiles, ds_s, barrie
     columns: gl.constexpr = gl.SliceLayout(0, s_t.type.layout)
     operand: gl.constexpr = gl.DotOperandLayout(0, dv.type.layout, 2)
     slot = count % SLOTS
-    x = s_t * scale - lse_s.index(slot).load(columns)[None, :]  # rows beyond the end hold lse = +inf
+    AHEAD: gl.constexpr = HEAD_DIM > 64  # smaller blocks of queries leave registers to read before waiting
+    if not AHEAD:
+        lse = lse_s.index(slot).load(columns)
+    x = s_t * scale - lse[None, :]  # rows beyond the end hold lse = +inf
     if MASKED:
         first = m * BLOCK_M + seqlen_k - seqlen_q
         x = hide_scores(x, first, n0 + consumer * HALF, seqlen_k, window, CAUSAL, WINDOW)
@@ -60,8 +67,11 @@ def _products(consumer: gl.constexpr, count, m, s_t, dk, dv, tiles, ds_s, barrie
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
     do = do_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
     dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
+    if AHEAD and _DELTA_AHEAD:
+        delta = delta_s.index(slot).load(columns)
     dp = warpgroup_mma_wait(1, deps=(dp_token,))
-    delta = delta_s.index(slot).load(columns)
+    if not (AHEAD and _DELTA_AHEAD):
+        delta = delta_s.index(slot).load(columns)
     ds16 = (unpacked(p16) * (dp - delta[None, :])).to(q_s.dtype)  # p itself would be 64 registers more
     ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
     _hand_over(consumer, count, ds16, ds_s, ds_empty, HALF)
@@ -82,20 +92,22 @@ def _hand_over(consumer: gl.constexpr, count, ds16, ds_s, ds_empty, HALF: gl.con
 
 
 @gluon.jit
-def _step(consumer: gl.constexpr, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale,
+def _step(consumer: gl.constexpr, count, m, s_t, lse, dk, dv, tiles, ds_s, barriers, n0, sizes, scale,
           BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
           CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """What one block of queries adds to the gradients; the scores of the next."""
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
     kv_full, q_full, do_full, ds_empty = barriers
     dv, dk_token, ds_operand = _products(
-        consumer, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS,
-        CAUSAL, WINDOW, MASKED)  # fmt: skip
+        consumer, count, m, s_t, lse, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
+        SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
     s_token = _scores(consumer, count + 1, k_s, q_full, q_s, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
+    if HEAD_DIM > 64:
+        lse = lse_s.index((count + 1) % SLOTS).load(gl.SliceLayout(0, s_t.type.layout))
     dk, ds_operand = warpgroup_mma_wait(1, deps=(dk_token, ds_operand))
     give_slot(Q_EMPTY + count % SLOTS)
     s_t = warpgroup_mma_wait(0, deps=(s_token,))
-    return count + 1, s_t, dk, dv
+    return count + 1, s_t, lse, dk, dv
 
 
 @gluon.jit
@@ -112,25 +124,28 @@ def _gradients(
     count = 0
     s_token = _scores(consumer, count, k_s, q_full, q_s, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
     s_t = warpgroup_mma_wait(0, deps=(s_token,))
+    lse = gl.to_tensor(0)  # that of the scores under way, where it is read ahead
+    if HEAD_DIM > 64:
+        lse = lse_s.index(0).load(gl.SliceLayout(0, s_t.type.layout))
     for member in range(group_size):
         end = high - (member + 1 == group_size).to(gl.int32)
         if MASKED:
             for m in range(low, gl.minimum(left, end)):
-                count, s_t, dk, dv = _step(
-                    consumer, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
+                count, s_t, lse, dk, dv = _step(
+                    consumer, count, m, s_t, lse, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
                     HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
         for m in range(left, gl.minimum(right, end)):
-            count, s_t, dk, dv = _step(
-                consumer, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
+            count, s_t, lse, dk, dv = _step(
+                consumer, count, m, s_t, lse, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
                 HEAD_DIM, SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
         if WINDOW:
             for m in range(right, end):
-                count, s_t, dk, dv = _step(
-                    consumer, count, m, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
+                count, s_t, lse, dk, dv = _step(
+                    consumer, count, m, s_t, lse, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
                     HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
     dv, dk_token, ds_operand = _products(
-        consumer, count, high - 1, s_t, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
-        SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
+        consumer, count, high - 1, s_t, lse, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
+        HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
     dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
     give_slot(Q_EMPTY + count % SLOTS)
     return dk, dv

@@ -1,4 +1,4 @@
-"""The launches of a backward at head_dim 64."""
+"""The launches of a backward whose dQ has a warpgroup of its own."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ MASKS = {"full": (False, False), "causal": (True, False), "window": (True, True)
 class Variant:
     """One thing to compile."""
 
-    kernel: str  # "forward", or another of FORWARDS; "backward", or apart "keys", "queries"
+    kernel: str  # "forward", or another of FORWARDS; "backward", "assisted", or apart "keys", "queries"
     head_dim: int
     mask: str
 
@@ -55,6 +55,7 @@ def variants() -> Iterator[Variant]:
         yield from (Variant("long", 64, mask) for _ in range(mask != "window"))
         yield from (Variant("shared", head_dim, mask) for head_dim in (256,) if mask == "full")
         yield from (Variant("backward", head_dim, mask) for head_dim in (64, 128))
+        yield from (Variant("assisted", 128, mask) for _ in range(mask != "window"))
         yield from (Variant(kernel, head_dim, mask) for kernel in ("keys", "queries") for head_dim in tuning.HEAD_DIMS)
 
 
@@ -88,7 +89,8 @@ def _forward(variant: Variant) -> tuple[Any, list[Any]]:
 def _backward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
     head_dim = variant.head_dim
-    if variant.kernel == "backward":
+    assisted = variant.kernel == "assisted"
+    if assisted or variant.kernel == "backward":
         tiles = tuning.BACKWARD[head_dim]
     else:
         tiles = tuning.BACKWARD_APART[head_dim][variant.kernel == "queries"]
@@ -96,9 +98,9 @@ def _backward(variant: Variant) -> tuple[Any, list[Any]]:
     fragments, rows = descriptor("fp32", [16, 256]), descriptor("fp32", [tiles.block_m])
     counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]
     constants = [tiles.block_m, tiles.block_n, head_dim, 2, causal, window, causal or window]
-    if variant.kernel == "backward":
+    if assisted or variant.kernel == "backward":
         both = [q, kv, kv, q, fragments, kv, kv, rows, rows]
-        if head_dim == 64:
+        if assisted or head_dim == 64:
             ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]
             return assisted_kernel, [*both, *ring, *counts, 9, 9, *scales, *constants]
         return backward_kernel, [*both, *counts, *scales, *constants]

@@ -135,11 +135,16 @@ class Plan:
         apart = self.size == 256 or torch.are_deterministic_algorithms_enabled()
         launches = self._backwards.get((dout.stride(), apart))
         if launches is None:
-            narrow = AssistedBackward if self.size == 64 else NarrowBackward
+            narrow = AssistedBackward if self._assisted() else NarrowBackward
             kind = WideBackward if apart else narrow
             launches = self._backwards[dout.stride(), apart] = kind(self, q, k, v, out, dout)
         with _device_guard(self.device):
             return launches(q, k, v, out, lse, dout)
+
+    def _assisted(self) -> bool:
+        programs = torch.cuda.get_device_properties(self.device).multi_processor_count
+        shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
+        return tuning.assisted(self.size, *shape, self.causal, self.window_size > 0, programs)
 
     def new(self, like: torch.Tensor) -> torch.Tensor:
         """Room for a result with the shape and order of dimensions of `like`."""

@@ -63,7 +63,8 @@ def _fetch(number, fragments_desc, bar, buffer):
 
 
 @gluon.jit
-def _convert(j, number, phase, fragments, dq_desc, bar, buffer, batch, head, per_head, softmax_scale):
+def _convert(j, number, phase, fragments, dq_desc, bar, buffer, batch, head, per_head, softmax_scale,
+             ACROSS: gl.constexpr):  # fmt: skip
     """Store a fragment that has been fetched as rows of dQ, and zeros where it stood."""
     dtype: gl.constexpr = dq_desc.dtype
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
@@ -73,17 +74,18 @@ def _convert(j, number, phase, fragments, dq_desc, bar, buffer, batch, head, per
     rows = reinterpret(buffer, dtype, [2, 1, 1, FRAGMENT, FRAGMENT], dq_desc.layout).index(0)
     rows.reshape([FRAGMENT, FRAGMENT]).store(dq)
     fence_async_shared()
-    tma_store(dq_desc, [batch, head + j // per_head, j % per_head * FRAGMENT, 0], rows)
+    row = j % per_head // ACROSS * FRAGMENT
+    tma_store(dq_desc, [batch, head + j // per_head, row, j % ACROSS * FRAGMENT], rows)
     place = fragments + number.to(gl.int64) * _NUMBERS + gl.arange(0, _NUMBERS, flat)
     gl.store(place, gl.zeros([_NUMBERS], gl.float32, flat))
 
 
 @gluon.jit
 def convert_share(share, programs, first, fragments, fragments_desc, dq_desc, bars, buffer_0, buffer_1, batch, head,
-                  group_size, per_head, softmax_scale):  # fmt: skip
+                  group_size, per_head, softmax_scale, ACROSS: gl.constexpr):  # fmt: skip
     """Convert fragments `share`, `share + programs`, ... of a unit; its first one is number `first`.
 
-    `per_head` fragments of 64 rows each belong to a query head, of which `head` is the unit's first.
+    `per_head` fragments, ACROSS of them side by side, belong to a query head, of which `head` is the unit's first.
     """
     phase = 0
     count = group_size * per_head
@@ -93,8 +95,9 @@ def convert_share(share, programs, first, fragments, fragments_desc, dq_desc, ba
         second = j + programs
         if second < count:
             _fetch(first + second, fragments_desc, bars.index(1), buffer_1)
-        _convert(j, first + j, phase, fragments, dq_desc, bars.index(0), buffer_0, batch, head, per_head, softmax_scale)
+        _convert(j, first + j, phase, fragments, dq_desc, bars.index(0), buffer_0, batch, head, per_head, softmax_scale,
+                 ACROSS)  # fmt: skip
         if second < count:
             _convert(second, first + second, phase, fragments, dq_desc, bars.index(1), buffer_1, batch, head, per_head,
-                     softmax_scale)  # fmt: skip
+                     softmax_scale, ACROSS)  # fmt: skip
         phase ^= 1
