@@ -309,6 +309,11 @@ def test_at_head_dim_128_dq_has_its_own_warpgroup_only_where_the_ring_is_as_smal
     assert tuning.assisted(64, units, group_size, seqlen, seqlen, causal, False, 132)
 
 
+@pytest.mark.parametrize(("mib", "fits"), [(1, True), (32, True), (33, False)])
+def test_a_ring_larger_than_those_timed_is_not_used(mib: int, fits: bool) -> None:
+    assert tuning.fits_in_ring(mib * 2**20 // (64 * 64 * 4)) == fits
+
+
 @pytest.mark.parametrize("even", [False, True])
 @pytest.mark.parametrize("key_tiles", [1, 4, 7, 64, 128, 1000])
 def test_a_unit_is_converted_only_after_all_programs_that_may_still_run(key_tiles: int, even: bool) -> None:

@@ -20,6 +20,9 @@ class AssistedBackward(Backward):
         programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
         even = not plan.causal and plan.window_size == 0
         lag = tuning.ring_lag(-(-plan.seqlen_k // tiles.block_n), programs, even)
+        fragments = plan.group_size * -(-plan.seqlen_q // tiles.block_m) * tiles.fragments
+        if not tuning.fits_in_ring(min(self._units, 2 * lag) * fragments):
+            lag = self._units  # everything stays where it is until finish_kernel
         self._places = min(self._units, 2 * lag)
         super().__init__(plan, tiles, q, k, v, *others)
         self._ring_shape = (self.zeros() // 256, 256)

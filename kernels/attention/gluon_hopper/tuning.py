@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 ENTRY = 4  # numbers of an entry of the forward's agenda
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
-RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed at head_dim 128
+RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
 HEAD_DIMS = (64, 128, 256)  # those between are padded: the copy engine fills the columns with zeros
 
 
@@ -82,6 +82,11 @@ def ring_lag(key_tiles: int, programs: int, even: bool) -> int:
     return -(-at_once // key_tiles) + 1
 
 
+def fits_in_ring(fragments: int) -> bool:
+    """Whether so many float32 fragments of 64 x 64 are not more than was timed."""
+    return fragments * 2**14 <= RING_BYTES
+
+
 def assisted(
     size: int, units: int, group_size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, programs: int
 ) -> bool:
@@ -94,8 +99,8 @@ def assisted(
         return size == 64
     tiles = BACKWARD[128]
     lag = ring_lag(-(-seqlen_k // tiles.block_n), programs, not causal)
-    of_unit = group_size * -(-seqlen_q // tiles.block_m) * tiles.fragments * 2**14  # bytes
-    return not window and max(seqlen_q, seqlen_k) <= 4096 and min(units, 2 * lag) * of_unit <= RING_BYTES
+    of_unit = group_size * -(-seqlen_q // tiles.block_m) * tiles.fragments
+    return not window and max(seqlen_q, seqlen_k) <= 4096 and fits_in_ring(min(units, 2 * lag) * of_unit)
 
 
 def padded_head_dim(head_dim: int) -> int:
