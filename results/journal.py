@@ -204,13 +204,17 @@ class RunFolder:
 
     def condition(self) -> str:
         """running, finished, cancelled, failed, or crashed: it says running but nobody holds its lock."""
+        return self.look()[0]
+
+    def look(self) -> tuple[str, State | None]:
+        """The run's condition, and what it last said by then."""
         state, alive = self.read_state(), self.is_alive()
         if state is None:
-            return "running" if alive else "crashed" if self._is_local() else "finished"
+            return "running" if alive else "crashed" if self._is_local() else "finished", None
         if state.state == "running" and not alive:
             state = self.read_state() or state  # it may have ended between the two looks
-            return "crashed" if state.state == "running" else state.state
-        return state.state
+            return "crashed" if state.state == "running" else state.state, state
+        return state.state, state
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

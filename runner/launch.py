@@ -244,17 +244,17 @@ def _wait_until_under_way(process: subprocess.Popen[bytes], folder: RunFolder) -
 
 
 def _status(folder: RunFolder) -> RunStatus:
-    state = folder.read_state()
+    condition, state = folder.look()
     try:
         run = folder.run()
         sweep, device, protocol = run.sweep.get("name"), run.gpu_name, (run.protocol or "").split("/")[0] or None
     except JournalError:
         sweep = device = protocol = None
     if state is None:
-        return RunStatus(folder.run_id, folder.condition(), sweep, device, protocol=protocol)
+        return RunStatus(folder.run_id, condition, sweep, device, protocol=protocol)
     return RunStatus(
         run_id=folder.run_id,
-        state=folder.condition(),
+        state=condition,
         sweep=sweep,
         device=device,
         done=state.done,

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from results.journal import run_folders
+from results.journal import RunFolder, State, run_folders
+from results.records import Run
 from runner import launch
 from runner.launch import LaunchError, Request, checked
 
@@ -117,6 +118,14 @@ def test_a_cancelled_sweep_can_be_resumed_to_its_end(home, wait_for) -> None:
     wait_for(lambda: launch.runs() is not None and not launch._children, "the end of the process")
     launch.resume(run_id)
     wait_for(lambda: launch.status(run_id).state == "finished", "the end of the sweep")
+
+
+def test_a_sweep_that_ends_between_two_looks_has_the_message_of_its_end(tmp_path, monkeypatch) -> None:
+    RunFolder.create(tmp_path, Run("r1", "local"))
+    states = iter((State("running", done=1, total=2), State("cancelled", done=1, total=2, message="Cancelled.")))
+    monkeypatch.setattr(RunFolder, "read_state", lambda folder: next(states))
+    status = launch.status("r1", tmp_path)
+    assert (status.state, status.message) == ("cancelled", "Cancelled.")
 
 
 def test_a_killed_sweep_reads_as_crashed_and_leaves_no_zombie(home, wait_for) -> None:
