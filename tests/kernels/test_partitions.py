@@ -14,9 +14,9 @@ pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 from kernels.attention.gluon_hopper import blocks, forward_launch, loading, tuning
 from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.plan import Plan
-from tests.kernels.side_by_side.memory import Broken
-from tests.kernels.side_by_side.program import Program
-from tests.kernels.side_by_side.registers import Number, Pointer, Value
+from tests.kernels.interleavings.memory import Broken
+from tests.kernels.interleavings.program import Program
+from tests.kernels.interleavings.registers import Number, Pointer, Value
 
 PROGRAMS = 3
 SHAPES = {

@@ -1,4 +1,4 @@
-"""The barriers of the Hopper backward's kernels: their own code, run on the CPU in random orders (side_by_side)."""
+"""The barriers of the Hopper backward's kernels: their own code, run on the CPU in random orders (interleavings)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from kernels.attention.gluon_hopper import assistant, backward, forward_launch, 
 from kernels.attention.gluon_hopper.gradients import NarrowBackward, WideBackward
 from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
 from kernels.attention.gluon_hopper.plan import Plan
-from tests.kernels.side_by_side.memory import Broken
-from tests.kernels.side_by_side.program import Program
-from tests.kernels.side_by_side.registers import Number, Value
+from tests.kernels.interleavings.memory import Broken
+from tests.kernels.interleavings.program import Program
+from tests.kernels.interleavings.registers import Number, Value
 
-KINDS = [(AssistedBackward, 64), (NarrowBackward, 128), *((WideBackward, head_dim) for head_dim in (64, 128, 256))]
+KINDS = [
+    *((AssistedBackward, head_dim) for head_dim in (64, 128)),
+    (NarrowBackward, 128),
+    *((WideBackward, head_dim) for head_dim in (64, 128, 256)),
+]
 SHAPES = [(2, 1, 200, 300), (2, 2, 256, 384), (2, 1, 700, 700)]  # heads, key heads, queries, keys
 MASKS = [(False, 0), (True, 0), (True, 70)]  # causal, window_size
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from triton.experimental.gluon import language as gl
 
-from tests.kernels.side_by_side.registers import Number, Value, of
+from tests.kernels.interleavings.registers import Number, Value, of
 
 REGISTERS_ONLY = ("softmax", "rare", "powers", "weights")  # modules whose functions compute and do nothing else
 

@@ -21,10 +21,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from tests.kernels.side_by_side.memory import Broken, Mbarrier, NamedBarrier, Slot, Tile, keep
-from tests.kernels.side_by_side.partition import Partition
-from tests.kernels.side_by_side.registers import Number, Pointer, Unread, Value
-from tests.kernels.side_by_side.translation import as_python, numbers
+from tests.kernels.interleavings.memory import Broken, Mbarrier, NamedBarrier, Slot, Tile, keep
+from tests.kernels.interleavings.partition import Partition
+from tests.kernels.interleavings.registers import Number, Pointer, Unread, Value
+from tests.kernels.interleavings.translation import as_python, numbers
 
 WARPS = 4  # of the partition that loads
 

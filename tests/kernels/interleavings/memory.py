@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kernels.side_by_side.registers import Unread, Value
+from tests.kernels.interleavings.registers import Unread, Value
 
 
 class Broken(AssertionError):

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tests.kernels.side_by_side.memory import NamedBarrier, Slot
+from tests.kernels.interleavings.memory import NamedBarrier, Slot
 
 
 class Partition:
