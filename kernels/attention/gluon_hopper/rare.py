@@ -29,17 +29,22 @@ _SUBTRACT = gl.constexpr(_unless(32, "0f00000000", "sub.f32"))
 _SUBTRACTED = gl.constexpr(_tied(32))
 _MULTIPLY = gl.constexpr({n: _unless(n, "0f3F800000", "mul.f32") for n in (32, 64)})
 _MULTIPLIED = gl.constexpr({n: _tied(n) for n in (32, 64)})
-_RISE = gl.constexpr(
-    "{ .reg .pred p; .reg .f32 a, b; setp.gt.f32 p, $4, 0f41000000; setp.gt.or.f32 p, $5, 0f41000000, p;"
-    " mov.f32 $0, 0f00000000; mov.f32 $1, 0f00000000; mov.f32 $2, 0f3F800000; mov.f32 $3, 0f3F800000;"
-    " vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE;"
-    " max.f32 a, $4, 0f00000000; max.f32 b, $5, 0f00000000;"
-    " shfl.sync.bfly.b32 $0, a, 1, 0x1f, 0xffffffff; shfl.sync.bfly.b32 $1, b, 1, 0x1f, 0xffffffff;"
-    " max.f32 a, a, $0; max.f32 b, b, $1;"
-    " shfl.sync.bfly.b32 $0, a, 2, 0x1f, 0xffffffff; shfl.sync.bfly.b32 $1, b, 2, 0x1f, 0xffffffff;"
-    " max.f32 $0, a, $0; max.f32 $1, b, $1;"
-    " neg.f32 a, $0; neg.f32 b, $1; ex2.approx.ftz.f32 $2, a; ex2.approx.ftz.f32 $3, b; DONE: }"
-)
+
+
+@gluon.constexpr_function
+def _rise(slack: float) -> str:
+    """PTX: by how much pairs of one row rise, and the factor of what was summed, if one in the warp is above slack."""
+    return (
+        f"{{ .reg .pred p; .reg .f32 a, b; setp.gt.f32 p, $4, {slack}; setp.gt.or.f32 p, $5, {slack}, p;"
+        " mov.f32 $0, 0f00000000; mov.f32 $1, 0f00000000; mov.f32 $2, 0f3F800000; mov.f32 $3, 0f3F800000;"
+        " vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE;"
+        " max.f32 a, $4, 0f00000000; max.f32 b, $5, 0f00000000;"
+        " shfl.sync.bfly.b32 $0, a, 1, 0x1f, 0xffffffff; shfl.sync.bfly.b32 $1, b, 1, 0x1f, 0xffffffff;"
+        " max.f32 a, a, $0; max.f32 b, b, $1;"
+        " shfl.sync.bfly.b32 $0, a, 2, 0x1f, 0xffffffff; shfl.sync.bfly.b32 $1, b, 2, 0x1f, 0xffffffff;"
+        " max.f32 $0, a, $0; max.f32 $1, b, $1;"
+        " neg.f32 a, $0; neg.f32 b, $1; ex2.approx.ftz.f32 $2, a; ex2.approx.ftz.f32 $3, b; DONE: }"
+    )
 
 
 def _anew(n: int) -> str:
@@ -100,13 +105,13 @@ def lower(x, rise):
 
 
 @gluon.jit
-def rise_of_rows(top):
+def rise_of_rows(top, slack: gl.constexpr = SLACK):
     """By how much maxima rise, and the factor for what was summed before; `top` is (rows, lanes), above the maxima.
 
-    Where a lane of a warp has more than SLACK (8, as PTX has it), the warp's rows rise to their largest number.
+    Where a lane of a warp has more than `slack`, the warp's rows rise to their largest number.
     """
     return gl.inline_asm_elementwise(
-        _RISE, "=&f,=&f,=&f,=&f,f,f", [top], dtype=(gl.float32, gl.float32), is_pure=False, pack=2
+        _rise(slack), "=&f,=&f,=&f,=&f,f,f", [top], dtype=(gl.float32, gl.float32), is_pure=False, pack=2
     )
 
 
