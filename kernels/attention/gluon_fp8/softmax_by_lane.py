@@ -9,23 +9,13 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from kernels.attention.gluon_fp8.weights import weights
+from kernels.attention.gluon_hopper.rare import rise_of_rows
 from kernels.attention.gluon_hopper.softmax import by_lanes, of_lanes
 
 # A weight is 2^5 at a row's maximum, so that equal weights are rounded to nothing else, and at most 2^8.75 = 431 where
 # a score exceeds it; the largest e4m3 number is 448. A weight stays a normal number down to 2^-11 of the largest.
 WEIGHT_BITS = gl.constexpr(5.0)
 SLACK = gl.constexpr(3.75)
-_RISE = gl.constexpr(
-    "{ .reg .pred p; .reg .f32 a, b; setp.gt.f32 p, $4, 0f40700000; setp.gt.or.f32 p, $5, 0f40700000, p;"
-    " mov.f32 $0, 0f00000000; mov.f32 $1, 0f00000000; mov.f32 $2, 0f3F800000; mov.f32 $3, 0f3F800000;"
-    " vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE;"
-    " max.f32 a, $4, 0f00000000; max.f32 b, $5, 0f00000000;"
-    " shfl.sync.bfly.b32 $0, a, 1, 0x1f, 0xffffffff; shfl.sync.bfly.b32 $1, b, 1, 0x1f, 0xffffffff;"
-    " max.f32 a, a, $0; max.f32 b, b, $1;"
-    " shfl.sync.bfly.b32 $0, a, 2, 0x1f, 0xffffffff; shfl.sync.bfly.b32 $1, b, 2, 0x1f, 0xffffffff;"
-    " max.f32 $0, a, $0; max.f32 $1, b, $1;"
-    " neg.f32 a, $0; neg.f32 b, $1; ex2.approx.ftz.f32 $2, a; ex2.approx.ftz.f32 $3, b; DONE: }"
-)  # 0f40700000 is SLACK
 
 
 @gluon.jit
@@ -62,14 +52,7 @@ def softmax(s, m_i, l_i, scale, MASKED: gl.constexpr):
         alpha = gl.exp2(m_i - m_used)
     else:
         top = gl.convert_layout(gl.max(gl.max(by_lanes(s), 1), 2), m_i.type.layout, assert_trivial=True)
-        rise, alpha = gl.inline_asm_elementwise(
-            _RISE,
-            "=&f,=&f,=&f,=&f,f,f",
-            [top * scale - m_i],
-            dtype=(gl.float32, gl.float32),
-            is_pure=False,
-            pack=2,
-        )
+        rise, alpha = rise_of_rows(top * scale - m_i, SLACK)
         m_new = m_i + rise
         m_used = m_new
     p, sums = _weights(s, m_used, scale)
