@@ -38,13 +38,13 @@ class From:
 NEVER = 1 << 62
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
-# one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context
+# one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context (kernels/NOTES.md, 31)
 GLUON_HOPPER = {
     ("forward", 32): From(rows=32768, keys=128, alone=NEVER),
     ("forward", 64): From(rows=32768, keys=128, alone=65536),
     ("forward", 128): From(rows=16384, keys=512, alone=32768),
     ("forward", 256): From(rows=8192, keys=128, alone=8192),
-    ("backward", 32): From(rows=16384, keys=256, alone=NEVER),
+    ("backward", 32): From(rows=16384, keys=256, alone=32768),
     ("backward", 64): From(rows=16384, keys=256, alone=16384),
     ("backward", 128): From(rows=16384, keys=256, alone=16384),
     ("backward", 256): From(rows=8192, keys=128, alone=8192),

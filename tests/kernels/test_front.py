@@ -11,7 +11,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import kernels
-from kernels import front, reference, registry, routes
+from kernels import front, reference, registry
 from kernels.attention import torch_naive
 
 ON_GPU = torch.cuda.is_available()
@@ -127,45 +127,6 @@ def test_a_query_that_sees_no_key_passes_nothing_on(operators, device: str) -> N
     out, lse = operators.forward(q, k[:, :, :0], v[:, :, :0], False, 0, None)
     assert torch.equal(out, torch.zeros_like(q))
     assert torch.all(lse == float("inf"))
-
-
-class TestTheTable:
-    """What is picked on a Hopper GPU, without one."""
-
-    @pytest.fixture(autouse=True)
-    def hopper(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(routes, "_capability", lambda device: routes.HOPPER)
-        monkeypatch.setattr(routes, "_has_gluon", lambda: True)
-
-    @staticmethod
-    def pick(direction: str, shape: tuple[int, ...], dtype: torch.dtype, scale: float | None = None) -> str:
-        class OnGpu:
-            device = torch.device("cuda")
-
-            def __init__(self) -> None:
-                self.shape, self.dtype = shape, dtype
-
-        return routes.name(direction, OnGpu(), OnGpu(), scale)
-
-    @pytest.mark.parametrize("direction", ["forward", "backward"])
-    @pytest.mark.parametrize("head_dim", [16, 64, 80, 128, 256])
-    def test_much_work_goes_to_the_hopper_kernels_and_little_to_the_portable_ones(self, direction, head_dim) -> None:
-        assert self.pick(direction, (8, 16, 2048, head_dim), torch.bfloat16) == "gluon_hopper"
-        assert self.pick(direction, (1, 1, 128, head_dim), torch.bfloat16) == "triton_fa2"
-
-    def test_one_head_stays_with_the_portable_kernels_for_longer(self) -> None:
-        assert self.pick("forward", (1, 1, 32768, 64), torch.bfloat16) == "triton_fa2"
-        assert self.pick("forward", (1, 16, 2048, 64), torch.bfloat16) == "gluon_hopper"
-        assert self.pick("backward", (1, 1, 65536, 32), torch.bfloat16) == "triton_fa2"
-        assert self.pick("backward", (1, 1, 32768, 64), torch.bfloat16) == "gluon_hopper"
-
-    def test_float32_and_scales_below_zero_go_to_the_portable_kernels(self) -> None:
-        assert self.pick("forward", (8, 16, 2048, 64), torch.float32) == "triton_fa2"
-        assert self.pick("forward", (8, 16, 2048, 64), torch.bfloat16, -0.1) == "triton_fa2"
-
-    def test_other_chips_take_the_portable_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(routes, "_capability", lambda device: (8, 9))
-        assert self.pick("forward", (8, 16, 2048, 64), torch.bfloat16) == "triton_fa2"
 
 
 class TestOnGpu:

@@ -1,0 +1,79 @@
+"""Which of our kernels a problem gets on a Hopper GPU, without one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels import routes
+from results.journal import published_folders
+from results.records import Case
+
+OURS = {"triton_fa2", "gluon_hopper"}
+DIRECTIONS = {"fwd": "forward", "bwd": "backward"}
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_capability", lambda device: routes.HOPPER)
+    monkeypatch.setattr(routes, "_has_gluon", lambda: True)
+
+
+class OnGpu:
+    """What the table asks of a tensor."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        self.shape, self.dtype = shape, dtype
+
+
+def pick(direction: str, shape: tuple[int, ...], dtype: torch.dtype, scale: float | None = None) -> str:
+    return routes.name(direction, OnGpu(shape, dtype), OnGpu(shape, dtype), scale)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 128, 256])
+def test_much_work_goes_to_the_hopper_kernels_and_little_to_the_portable_ones(direction: str, head_dim: int) -> None:
+    assert pick(direction, (8, 16, 2048, head_dim), torch.bfloat16) == "gluon_hopper"
+    assert pick(direction, (1, 1, 128, head_dim), torch.bfloat16) == "triton_fa2"
+
+
+def test_one_head_stays_with_the_portable_kernels_for_longer() -> None:
+    assert pick("forward", (1, 1, 32768, 64), torch.bfloat16) == "triton_fa2"
+    assert pick("forward", (1, 16, 2048, 64), torch.bfloat16) == "gluon_hopper"
+    assert pick("backward", (1, 1, 16384, 32), torch.bfloat16) == "triton_fa2"
+    assert pick("backward", (1, 8, 2048, 32), torch.bfloat16) == "gluon_hopper"
+    assert pick("backward", (1, 1, 32768, 32), torch.bfloat16) == "gluon_hopper"
+
+
+def test_float32_and_scales_below_zero_go_to_the_portable_kernels() -> None:
+    assert pick("forward", (8, 16, 2048, 64), torch.float32) == "triton_fa2"
+    assert pick("forward", (8, 16, 2048, 64), torch.bfloat16, -0.1) == "triton_fa2"
+
+
+def test_other_chips_take_the_portable_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_capability", lambda device: (8, 9))
+    assert pick("forward", (8, 16, 2048, 64), torch.bfloat16) == "triton_fa2"
+
+
+def published() -> list[tuple[str, Case, str, dict[str, float]]]:
+    """Run, case, mode and the milliseconds of both, where a published run has timed them beside each other."""
+    found: dict[tuple[str, Case, str], dict[str, float]] = {}
+    for folder in published_folders():
+        for m in folder.read()[0]:
+            if m.implementation in OURS and m.timing == "kernel" and m.mode in DIRECTIONS and m.value is not None:
+                found.setdefault((folder.run_id, m.case, m.mode), {})[m.implementation] = m.value
+    return [(*key, times) for key, times in found.items() if set(times) == OURS]
+
+
+def test_no_published_shape_goes_to_the_slower_kernel() -> None:
+    cells = published()
+    assert len(cells) > 100
+    wrong = []
+    for run, case, mode, times in cells:
+        shape = (case.batch, case.num_heads, case.seqlen_q, case.head_dim)
+        picked = pick(DIRECTIONS[mode], shape, getattr(torch, case.dtype))
+        if times[picked] > 1.1 * min(times.values()):  # a tenth: two runs of one kernel differ by up to a few percent
+            wrong.append((run, shape, mode, times))
+    assert not wrong
