@@ -25,6 +25,17 @@ from kernels.hopper_compiler import Pointer, compiled_needs, descriptor
 SHARED_MEMORY = 232448  # bytes of a block on compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
 FORWARDS = ("forward", "short", "long", "shared", "padded")
 MASKS = {"full": (False, False), "causal": (True, False), "window": (True, True)}  # name -> CAUSAL, WINDOW
+_COMPILED = {  # kernel -> head_dims, masks
+    "forward": (tuning.HEAD_DIMS, MASKS),
+    "padded": ((64,), MASKS),
+    "short": ((128,), ("causal",)),
+    "long": ((64,), ("full", "causal")),
+    "shared": ((256,), ("full",)),
+    "backward": ((64, 128), MASKS),
+    "assisted": ((128,), ("full", "causal")),
+    "keys": (tuning.HEAD_DIMS, MASKS),
+    "queries": (tuning.HEAD_DIMS, MASKS),
+}
 
 
 @dataclass(frozen=True)
@@ -49,14 +60,8 @@ class Report:
 def variants() -> Iterator[Variant]:
     """Every kernel, head_dim and mask of the tables."""
     for mask in MASKS:
-        yield from (Variant("forward", head_dim, mask) for head_dim in tuning.HEAD_DIMS)
-        yield Variant("padded", 64, mask)
-        yield from (Variant("short", 128, mask) for _ in range(mask == "causal"))
-        yield from (Variant("long", 64, mask) for _ in range(mask != "window"))
-        yield from (Variant("shared", head_dim, mask) for head_dim in (256,) if mask == "full")
-        yield from (Variant("backward", head_dim, mask) for head_dim in (64, 128))
-        yield from (Variant("assisted", 128, mask) for _ in range(mask != "window"))
-        yield from (Variant(kernel, head_dim, mask) for kernel in ("keys", "queries") for head_dim in tuning.HEAD_DIMS)
+        for kernel, (head_dims, masks) in _COMPILED.items():
+            yield from (Variant(kernel, head_dim, mask) for head_dim in head_dims if mask in masks)
 
 
 def compile_variant(variant: Variant) -> Report:
