@@ -95,6 +95,21 @@ def _attend(
     return acc, row_sum, row_max
 
 
+@triton.jit
+def store_outputs(
+    out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max,
+    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, STORE_LSE: tl.constexpr,
+):  # fmt: skip
+    """Write output and logsumexp of BLOCK_M query rows; of a row that sees no key, 0 and +inf."""
+    some = row_sum != 0.0
+    row_sum = tl.where(some, row_sum, 1.0)
+    out_base = out_ptr + batch * out_b + head_q * out_h
+    store_rows(out_base, start_m, out_m, seqlen_q, acc / row_sum[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
+    if STORE_LSE:
+        lse_ptrs = lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows
+        store_logsumexp(lse_ptrs, row_max, row_sum, some, rows < seqlen_q)
+
+
 @triton.jit(
     do_not_specialize=["left", "right", "pieces", "piece"],
     do_not_specialize_on_alignment=["num_heads", "group", "total_heads", "heads_at_once"],
@@ -175,10 +190,7 @@ def forward_kernel(
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
         )  # fmt: skip
 
-    some = row_sum != 0.0  # a row that sees no key: output 0
-    row_sum = tl.where(some, row_sum, 1.0)
-    out_base = out_ptr + batch * out_b + head_q * out_h
-    store_rows(out_base, start_m, out_m, seqlen_q, acc / row_sum[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
-    if STORE_LSE:
-        lse_ptrs = lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows
-        store_logsumexp(lse_ptrs, row_max, row_sum, some, rows < seqlen_q)
+    store_outputs(
+        out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max,
+        BLOCK_M, HEAD_DIM, BLOCK_D, STORE_LSE,
+    )  # fmt: skip

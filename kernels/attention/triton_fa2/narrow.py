@@ -13,9 +13,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.chain import wait_for_turn
-from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
-from kernels.attention.triton_fa2.prepare import store_rows
-from kernels.attention.triton_fa2.softmax import store_logsumexp
+from kernels.attention.triton_fa2.forward import assign, key_ranges, store_outputs, visible
 from kernels.attention.triton_fa2.split import share
 
 
@@ -58,7 +56,10 @@ def narrow_kernel(
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, STORE_LSE: tl.constexpr,
     SPLIT: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """Output and base-2 logsumexp of BLOCK_M query rows, as forward_kernel: each step is SHARES times BLOCK_N keys."""
+    """Output and base-2 logsumexp of BLOCK_M query rows: each step is SHARES times BLOCK_N keys.
+
+    The tensors and numbers are forward_kernel's, so that they are launched alike; kt is not used.
+    """
     wait_for_turn(CHAINED)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     program = tl.program_id(0)
@@ -124,11 +125,8 @@ def narrow_kernel(
     top = tl.max(row_max, 0)
     weights = tl.exp2(row_max - tl.where(top == float("-inf"), 0.0, top)[None, :])
     row_sum = tl.sum(row_sum * weights, 0)
-    some = row_sum != 0.0  # a row that sees no key: output 0
-    row_sum = tl.where(some, row_sum, 1.0)
-    out = _together(acc * weights[:, :, None], SHARES, BLOCK_M, BLOCK_D) / row_sum[:, None]
-    out_base = out_ptr + batch * out_b + head_q * out_h
-    store_rows(out_base, start_m, out_m, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)
-    if STORE_LSE:
-        lse_ptrs = lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows
-        store_logsumexp(lse_ptrs, top, row_sum, some, rows < seqlen_q)
+    acc = _together(acc * weights[:, :, None], SHARES, BLOCK_M, BLOCK_D)
+    store_outputs(
+        out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, top,
+        BLOCK_M, HEAD_DIM, BLOCK_D, STORE_LSE,
+    )  # fmt: skip
