@@ -7,15 +7,21 @@ compiles the kernels, then under each of its tools:
     python -m kernels.sanitize gluon_hopper causal
     compute-sanitizer --tool memcheck --padding 512 python -m kernels.sanitize gluon_hopper causal
     compute-sanitizer --tool racecheck --num-cuda-barriers 64 python -m kernels.sanitize gluon_hopper causal
+    compute-sanitizer --tool synccheck python -m kernels.sanitize gluon_hopper causal
+    compute-sanitizer --tool initcheck python -m kernels.sanitize gluon_hopper causal
 
 More than ten checkers at a time need `--max-connections`. Inputs and the float64 answer are made on the CPU, so that
 next to nothing but our kernels runs on the GPU, and every tensor is an allocation of its own, so that an access beyond
 its end is one beyond an allocation. Each line says how far the results are from float64.
 
-What racecheck (2025.3) reports of our specialised kernels are stores before barrier 1 and loads behind it, by which
-Triton tells each warp its partition and arguments. All threads meet at that barrier, so these are ordered; why the tool
-reports them is not known. It sees nothing of what the copy engine writes and the tensor cores read: a kernel whose wait
-for its keys was left out gave wrong results and no other report. Whether such tiles are guarded, the results must tell.
+None of the tools but memcheck is silent on our specialised kernels (2025.3; kernels/NOTES.md, "Under NVIDIA's checker"):
+
+- racecheck reports stores before barrier 1 and loads behind it, by which Triton tells each warp its partition and
+  arguments. All threads meet at that barrier, so these are ordered; why the tool reports them is not known. It sees
+  nothing of what the copy engine writes and the tensor cores read: a kernel whose wait for its keys was left out gave
+  wrong results and no other report. Whether such tiles are guarded, the results must tell.
+- synccheck reports divergent threads, and ends the process, at barriers where two partitions arrive.
+- initcheck takes what the copy engine stores for memory that was never written, and reports every read of it.
 """
 
 from __future__ import annotations
