@@ -19,6 +19,7 @@ from typing import Any
 
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.chain import CHAINING
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.fused import fused_kernel
 from kernels.attention.triton_fa2.narrow import narrow_kernel
@@ -162,7 +163,7 @@ def _argument(name: str, variant: Variant) -> Any:
         "GROUPED": False,
         "COPIED": variant.precision == "ieee",
         "ONE_LOOP": False,  # the larger code of the two
-        "CHAINED": variant.chip in (90, 100),
+        "CHAINED": tuning.chip_class(variant.chip, SHARED_MEMORY[variant.chip]) in CHAINING,
         "PRECISION": "ieee" if variant.precision == "half" else variant.precision,
     }
     return constants.get(name, 4096)  # else a stride or a length: a multiple of 16, as those of usual shapes are

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
+CHAINING = ("sm_90", "sm_100")  # the chips, by their tables, whose kernels are chained
+
 
 @triton.jit
 def wait_for_turn(CHAINED: tl.constexpr):

@@ -7,12 +7,12 @@ import math
 import torch
 
 from kernels.attention.triton_fa2 import split, tuning
+from kernels.attention.triton_fa2.chain import CHAINING
 from kernels.attention.triton_fa2.launch import INTERPRETED
 from kernels.attention.triton_fa2.pieces import PIECES
 from kernels.attention.triton_fa2.split import Cut, cut
 
 LOG2_E = math.log2(math.e)
-CHAINING = ("sm_90", "sm_100")  # chips whose kernels start while the one before ends, see chain.py
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # a 16-bit forward's piece is so much longer than what each place has to walk on average
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles

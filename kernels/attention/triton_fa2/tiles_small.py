@@ -1,52 +1,44 @@
 """Tiles for 99 KB of shared memory, and for compute capability 8.0."""
 
 from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Table, row
-from kernels.attention.triton_fa2.tiles_float32 import IEEE, IEEE_SMALL
+from kernels.attention.triton_fa2.tiles_float32 import IEEE_SMALL
 
-# For 99 KB of shared memory, and for compute capability 8.0. Expected, not measured: what fits without spills.
+# Expected, not measured, but for IEEE float32: what fits without spills.
 SM_86: dict[str, Table] = {
     "forward": {
         "half": {
-            16: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 3), (256, 128, 64, 4, 3)),
-            32: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 3), (256, 128, 64, 4, 3)),
-            64: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 3), (256, 128, 64, 4, 3)),
+            **dict.fromkeys((16, 32, 64), row((0, 16, 64, 4, 2), (48, 64, 64, 4, 3), (256, 128, 64, 4, 3))),
             128: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2), (256, 128, 64, 8, 2)),
             256: row((0, 16, 32, 4, 2), (48, 64, 32, 4, 2)),
         },
         "ieee": IEEE_SMALL["forward"],
         "pieces": UNUSED,
         "tf32": {
-            16: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2)),
-            32: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2)),
+            **dict.fromkeys((16, 32), row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2))),
             64: row((0, 16, 64, 4, 2), (48, 64, 32, 4, 2)),
             128: row((0, 16, 32, 4, 2), (48, 64, 32, 4, 2)),
             256: row((0, 16, 32, 4, 1)),
         },
     },
     "narrow": NOWHERE,
-    "fused": {"half": UNUSED, "ieee": IEEE["fused"], "pieces": UNUSED, "tf32": UNUSED},
+    "fused": {"half": UNUSED, "ieee": IEEE_SMALL["fused"], "pieces": UNUSED, "tf32": UNUSED},
     "both": {
         "half": {
-            16: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2), (128,)),
-            32: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2), (128,)),
-            64: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2), (128,)),
+            **dict.fromkeys((16, 32, 64), row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2), (128,))),
             128: row((0, 16, 64, 4, 2), (48, 64, 64, 8, 2), (128,)),
             256: row((0, 16, 32, 4, 2), (48,)),
         },
         "ieee": IEEE_SMALL["both"],
         "pieces": UNUSED,
         "tf32": {
-            16: row((0, 16, 64, 4, 2), (128,)),
-            32: row((0, 16, 64, 4, 2), (128,)),
-            64: row((0, 16, 64, 4, 2), (128,)),
+            **dict.fromkeys((16, 32, 64), row((0, 16, 64, 4, 2), (128,))),
             128: row((0, 16, 32, 4, 2), (48,)),
             256: row((0,)),
         },
     },
     "dq": {
         "half": {
-            16: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 3)),
-            32: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 3)),
+            **dict.fromkeys((16, 32), row((0, 16, 64, 4, 2), (48, 64, 64, 4, 3))),
             64: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 3), (256, 128, 64, 8, 2)),
             128: row((0, 16, 64, 4, 2), (48, 64, 64, 8, 2)),
             256: row((0, 16, 32, 4, 2), (48, 32, 32, 4, 2)),
@@ -54,8 +46,7 @@ SM_86: dict[str, Table] = {
         "ieee": IEEE_SMALL["dq"],
         "pieces": UNUSED,
         "tf32": {
-            16: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2)),
-            32: row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2)),
+            **dict.fromkeys((16, 32), row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2))),
             64: row((0, 16, 64, 4, 2), (48, 64, 32, 4, 2)),
             128: row((0, 16, 32, 4, 2), (48, 32, 32, 4, 1)),
             256: row((0, 16, 16, 4, 1)),
@@ -63,8 +54,7 @@ SM_86: dict[str, Table] = {
     },
     "dkdv": {
         "half": {
-            16: row((0, 64, 16, 4, 2), (48, 64, 64, 4, 2)),
-            32: row((0, 64, 16, 4, 2), (48, 64, 64, 4, 2)),
+            **dict.fromkeys((16, 32), row((0, 64, 16, 4, 2), (48, 64, 64, 4, 2))),
             64: row((0, 64, 16, 4, 2), (48, 64, 64, 4, 2), (256, 64, 128, 8, 2)),
             128: row((0, 64, 16, 4, 2), (48, 64, 64, 8, 2)),
             256: row((0, 32, 16, 4, 2), (48, 32, 32, 8, 2)),
@@ -72,8 +62,7 @@ SM_86: dict[str, Table] = {
         "ieee": IEEE_SMALL["dkdv"],
         "pieces": UNUSED,
         "tf32": {
-            16: row((0, 64, 16, 4, 2), (48, 64, 64, 4, 2)),
-            32: row((0, 64, 16, 4, 2), (48, 64, 64, 4, 2)),
+            **dict.fromkeys((16, 32), row((0, 64, 16, 4, 2), (48, 64, 64, 4, 2))),
             64: row((0, 32, 16, 4, 2), (48, 32, 64, 4, 2)),
             128: row((0, 32, 16, 4, 2), (48, 32, 32, 4, 1)),
             256: row((0, 16, 16, 4, 1)),
