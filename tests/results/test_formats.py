@@ -1,21 +1,14 @@
-"""Uploaded tables: what is understood, what is refused and why; an import happens whole, once or not at all."""
-
-import json
-import pickle
-from pathlib import Path
+"""Uploaded tables: what is understood, what is refused and why."""
 
 import pytest
 
 from results import formats, reports
-from results.formats import UploadError, import_understanding, standing, understand
+from results.formats import UploadError, understand
 from results.formats.headers import ALIASES, fields_of, normalise
 from results.formats.sheet import MAX_ROWS
-from results.journal import RunFolder, published_folders
+from results.journal import published_folders
 from results.records import Measurement, Status
-
-WIDE = "seq_len,d,dtype,PT fwd (ms),PT bwd (ms),TR fwd (ms),TR bwd (ms),Fwd Speedup\n"
-LONG = "impl,dtype,seq_len,d_model,batch,is_causal,forward_ms_mean,forward_ms_std\n"
-ROW = "torch,bf16,128,64,1,True,0.35,0.01\n"
+from tests.results.uploaded_tables import LONG, ROW, WIDE
 
 
 def _only(understanding: formats.Understanding) -> Measurement:
@@ -282,81 +275,3 @@ def test_a_hundred_thousand_rows_are_read() -> None:
     rows = "".join(ROW.replace("128", str(128 + number)) for number in range(100_000))
     found = understand("a.csv", (LONG + rows).encode())
     assert (len(found.measurements), found.rejected) == (100_000, ())
-
-
-def test_an_import_writes_a_run_with_the_original_file_beside(tmp_path: Path) -> None:
-    data = (LONG + ROW).encode()
-    found = understand("dir/My Table.CSV", data)
-    (run_id,) = import_understanding(tmp_path, found, gpu_name="NVIDIA L4")
-    folder = RunFolder.open(tmp_path, run_id)
-    assert run_id == f"upload-{found.sha256[:12]}"
-    assert (folder.run().source, folder.run().gpu_name, folder.run().title) == ("upload", "NVIDIA L4", "My Table.CSV")
-    assert found.sha256 in (folder.run().notes or "")
-    assert folder.read()[0] == list(found.measurements)
-    assert (folder.path / "original.csv").read_bytes() == data
-    assert folder.condition() == "finished"
-
-
-def test_the_second_import_of_the_same_bytes_adds_nothing(tmp_path: Path) -> None:
-    found = understand("a.csv", (LONG + ROW).encode())
-    import_understanding(tmp_path, found)
-    again = understand("renamed.csv", (LONG + ROW).encode())
-    assert import_understanding(tmp_path, again) == []
-    assert [(run.here, run.known == run.numbers > 0) for run in standing(tmp_path, again)] == [(True, True)]
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == [found.runs[0].run_id]
-
-
-def test_an_understanding_survives_a_cache_without_its_tables() -> None:
-    found = understand("a.csv", (LONG + ROW).encode())
-    copy = pickle.loads(pickle.dumps(found))
-    assert copy == found and "sheets" in vars(found.upload) and "sheets" not in vars(copy.upload)
-
-
-def test_a_file_with_rejected_cells_is_imported_only_when_asked_to(tmp_path: Path) -> None:
-    found = understand("a.csv", (LONG + ROW + ROW.replace("0.35", "nan").replace("128", "256")).encode())
-    with pytest.raises(UploadError, match="1 cells or lines are rejected, the first in line 3, column forward_ms_mean"):
-        import_understanding(tmp_path, found)
-    assert not (tmp_path / "runs").exists()
-    (run_id,) = import_understanding(tmp_path, found, skip_rejected=True)
-    assert "1 rejected cells or lines are left out." in (RunFolder.open(tmp_path, run_id).run().notes or "")
-
-
-def test_a_file_without_a_good_line_is_not_imported(tmp_path: Path) -> None:
-    found = understand("a.csv", (LONG + ROW.replace("0.35", "nan")).encode())
-    with pytest.raises(UploadError, match="No line of the file can be taken"):
-        import_understanding(tmp_path, found, skip_rejected=True)
-
-
-def test_a_gpu_name_with_control_characters_is_refused(tmp_path: Path) -> None:
-    found = understand("a.csv", (LONG + ROW).encode())
-    with pytest.raises(UploadError, match="The GPU name 'a.*' has the control character"):
-        import_understanding(tmp_path, found, gpu_name="a\x07b")
-
-
-def test_when_a_later_run_cannot_be_written_no_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    header = LONG.replace("impl,", "impl,gpu,")
-    rows = "".join(ROW.replace("torch,", f"torch,{gpu},") for gpu in ("A100", "H100"))
-    found = understand("a.csv", (header + rows).encode())
-    rename = Path.rename
-
-    def fail_on_the_second(path: Path, target: Path) -> Path:
-        if Path(target).parent == tmp_path / "runs" and Path(target).name.endswith("-2"):
-            raise OSError(28, "No space left on device")
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", fail_on_the_second)
-    with pytest.raises(UploadError, match="cannot be written to .*: No space left on device"):
-        import_understanding(tmp_path, found)
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_a_home_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("a file where the folder should be")
-    with pytest.raises(UploadError, match="The upload cannot be written"):
-        import_understanding(tmp_path, understand("a.csv", (LONG + ROW).encode()))
-
-
-def test_notes_of_an_upload_say_how_it_was_read(tmp_path: Path) -> None:
-    (run_id,) = import_understanding(tmp_path, understand("a.csv", (LONG + ROW).encode()))
-    record = json.loads((tmp_path / "runs" / run_id / "run.json").read_text())
-    assert "d_model is the head dimension of queries, keys and values." in record["notes"]
