@@ -1,8 +1,7 @@
-"""What a sweep survives: workers and supervisors killed at any moment, hangs, full disks, and people who cancel."""
+"""What a sweep survives: workers and supervisors killed at any moment, hangs, and people who cancel."""
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -11,34 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from results.journal import RunFolder, run_folders
+from results.journal import run_folders
 from results.records import Status
 from runner.locks import device_lock
-
-# 8 cases x 2 implementations x 3 modes x 2 timings
-FAST = (
-    "fa2_speedup",
-    "--set",
-    "seqlen=128,256",
-    "--set",
-    "head_dim=16,32",
-    "--implementations",
-    "torch_naive,triton_fa2",
-)
-FAST_ROWS = 96
-# 1 case x 3 modes x 2 timings an implementation, of which kernel is skipped on a CPU
-TINY = ("quick", "--device", "cpu", "--quick", "--set", "seqlen=16", "--set", "dtype=float32", "--set", "head_dim=16")
-
-
-def latencies(folder: RunFolder) -> dict[tuple, Status]:
-    """The status of each latency row by implementation, mode, timing and seqlen; a row that is there twice fails."""
-    rows = [m for m in folder.read()[0] if m.metric == "latency_ms"]
-    assert max(Counter(row.measurement_id for row in rows).values()) == 1
-    return {(m.implementation, m.mode, m.timing, m.case.seqlen_q, m.case): m for m in rows}
-
-
-def statuses(folder: RunFolder, timing: str = "eager") -> dict[tuple[str, str], Status]:
-    return {key[:2]: row.status for key, row in latencies(folder).items() if key[2] == timing}
+from tests.runner.small_sweeps import FAST, FAST_ROWS, TINY, latencies, statuses
 
 
 def test_every_cell_gets_its_number_and_the_run_says_how_to_repeat_it(runner) -> None:
@@ -262,44 +237,6 @@ def test_a_run_of_other_kernels_is_not_resumed(runner) -> None:
     done = runner("run", "--resume", folder.run_id)
     assert done.returncode == 2
     assert "was taken with kernel_hash 'other', this would be 'k'" in done.stderr
-
-
-def test_a_full_disk_ends_the_sweep_with_a_sentence_and_loses_nothing(runner, small_disk) -> None:
-    runner.home = small_disk("size=64k")
-    runner.environment["ATTNBENCH_HOME"] = str(runner.home)
-    runner.use("fast_worker")
-    done = runner("run", *FAST)
-    assert done.returncode == 1
-    assert "the disk is full; free some space and resume the run." in done.stderr
-    kept = runner.lines()
-    assert 0 < len(kept) < FAST_ROWS
-    small_disk("size=16m")
-    assert runner("run", "--resume", runner.folder().run_id).returncode == 0
-    assert runner.lines()[: len(kept)] == kept
-    assert len(latencies(runner.folder())) == FAST_ROWS
-
-
-def test_a_file_size_limit_ends_the_sweep_with_a_sentence_and_loses_nothing(runner) -> None:
-    runner.use("fast_worker")
-    limit = 30_000
-    done = runner("run", *FAST, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
-    assert done.returncode == 1
-    assert "the file size limit is reached" in done.stderr
-    kept = runner.lines()
-    assert 0 < len(kept) < FAST_ROWS
-    assert runner("run", "--resume", runner.folder().run_id).returncode == 0
-    assert runner.lines()[: len(kept)] == kept
-    assert len(latencies(runner.folder())) == FAST_ROWS
-
-
-def test_a_read_only_home_is_refused_with_a_sentence(runner, small_disk) -> None:
-    small_disk("size=64k")
-    runner.home = small_disk("ro")
-    runner.environment["ATTNBENCH_HOME"] = str(runner.home)
-    runner.use("fast_worker")
-    done = runner("run", *FAST)
-    assert done.returncode == 1
-    assert "set ATTNBENCH_HOME to a folder that can be written" in done.stderr
 
 
 def test_the_supervisor_and_the_command_line_never_import_torch() -> None:
