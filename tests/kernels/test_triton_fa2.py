@@ -1,27 +1,17 @@
 """On a CPU machine these run in Triton's interpreter (float16 and float32), on a CUDA machine for real."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 from kernels import registry
-from kernels.registry import Device, UnsupportedCase
-from results.records import attention_case
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 plan, shapes, split, tuning = (
     pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "shape", "split", "tuning")
 )
-
-triton, tl = (pytest.importorskip(name) for name in ("triton", "triton.language"))
-longest_first = split.longest_first
-
-ROOT = Path(__file__).parents[2]
 CUDA = torch.cuda.is_available()
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
+
 
 # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
 CASES = {
@@ -50,18 +40,6 @@ CASES = {
 }
 
 
-# long enough for windows that touch some pieces of a walk only, and a few of the above
-CUT_CASES = {
-    "causal window": ((1, 1, 1, 140, 140, 16), True, 12),
-    "window to both sides, more keys": ((1, 1, 1, 70, 150, 16), False, 10),
-    "window to both sides, rows that see no key": ((1, 1, 1, 150, 70, 16), False, 10),
-    "full": ((1, 1, 1, 50, 70, 32), False, 0),
-    "63 tokens": ((1, 1, 1, 63, 63, 32), True, 0),
-    "rows that see no key": ((1, 1, 1, 100, 63, 16), True, 0),
-    "grouped heads": ((1, 2, 1, 40, 40, 16), True, 0),
-}
-
-
 # every way in which pieces are laid out and walked over
 PIECES_CASES = {
     "head_dim 128": ((1, 1, 1, 70, 70, 128), True, 0),
@@ -76,29 +54,6 @@ PIECES_CASES = {
 def test_outputs_and_gradients_are_as_near_the_oracle_as_naive(problem, case, dtype):
     shape, causal, window_size = case
     problem(shape, dtype, causal=causal, window_size=window_size).check(triton_fa2.attention)
-
-
-@pytest.mark.parametrize(
-    ("name", "backward", "in_pieces"),
-    [(name, backward, False) for name in CUT_CASES for backward in ("fused", "both")]
-    + [(name, "both", True) for name in ("full", "rows that see no key")],
-)
-def test_walks_cut_up_are_as_near_and_the_same_bits_every_time(problem, name, backward, in_pieces, monkeypatch):
-    tile = tuning.Tile(32, 32, 4, 2, programs=64)
-    rows = {"forward": [tile], backward: [tile], "dq": [tile], "dkdv": [tile]}
-    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
-    monkeypatch.setattr(tuning, "in_pieces", lambda *key: in_pieces)
-    monkeypatch.setattr(split, "STEP", 32)
-    monkeypatch.setattr(split, "LONG", 0)
-    monkeypatch.setattr(plan, "_PLANS", {})
-    shape, causal, window_size = CUT_CASES[name]
-    made = problem(shape, torch.float32, causal=causal, window_size=window_size)
-    made.check(triton_fa2.attention)
-    (used,) = plan._PLANS.values()
-    assert used.shape.forward_cut.pieces > 1
-    if shape[3] == 63:  # once will do
-        first, second = made.run(triton_fa2.attention), made.run(triton_fa2.attention)
-        assert all(first[name].equal(second[name]) for name in first)
 
 
 NARROW_CASES = {
@@ -150,14 +105,6 @@ def test_a_walk_of_one_masked_loop_is_as_near_the_oracle_as_naive(problem, name,
     assert used.shape.constants["ONE_LOOP"]
 
 
-@pytest.mark.parametrize(("heads", "seqlen", "is_cut"), [(1, 16384, True), (16, 1024, False), (8, 1024, True)])
-def test_short_walks_of_many_heads_are_left_whole(heads, seqlen, is_cut, monkeypatch):
-    monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
-    monkeypatch.setattr(shapes, "INTERPRETED", True)
-    q = torch.empty(1, heads, seqlen, 64, dtype=torch.float16)
-    assert (shapes.Shape(q, q, True, 0, None, "ieee").forward_cut is not None) == is_cut
-
-
 @pytest.mark.parametrize(("seqlen_q", "head_dim"), [(1, 128), (1000, 32), (2048, 32)])
 def test_few_queries_of_many_keys_have_a_forward_in_float32(seqlen_q, head_dim, monkeypatch):
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
@@ -165,62 +112,6 @@ def test_few_queries_of_many_keys_have_a_forward_in_float32(seqlen_q, head_dim, 
     q, k = (torch.empty(1, 1, seqlen, head_dim) for seqlen in (seqlen_q, 8192))
     shape = shapes.Shape(q, k, True, 0, None, "ieee")
     assert shape.tiles(shape.forward)
-
-
-def test_a_walk_is_cut_into_as_many_pieces_as_are_wanted_at_most():
-    assert split.cut(2048, 2048, 1.0) is None
-    assert split.cut(100, 100, 50.0) is None
-    assert split.cut(8192, 1152, 0.5) is None, "a window's walk, which one program does"
-    assert split.cut(2048, 2048, 3.0) == (3, 768)
-    assert split.cut(8192, 8192, 1000.0) == (22, 384), "of 31 that are allowed"
-    assert split.cut(8192, 300, 2.0) == (3, 256), "a window may begin anywhere, and so touch one piece more"
-
-
-@pytest.mark.parametrize("head_dim", [16, 64, 128])
-@pytest.mark.parametrize("seqlen", [1504, 2048, 3000, 5000, 6000, 8192, 12000, 16384])
-def test_a_piece_of_a_causal_forward_holds_what_each_program_has_to_walk(seqlen, head_dim, monkeypatch):
-    monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
-    monkeypatch.setattr(shapes, "INTERPRETED", True)
-    q = torch.empty(1, 1, seqlen, head_dim, dtype=torch.float16)
-    shape = shapes.Shape(q, q, True, 0, None, "ieee")
-    tile, made = shape.tiles("forward")[0], shape.forward_cut
-    walked = sum(min(seqlen, end) for end in range(tile.block_m, seqlen + tile.block_m, tile.block_m))
-    share = walked / (tile.programs * 132)
-    assert share <= made.piece <= 1.1 * share + split.STEP
-    assert made.pieces == -(-seqlen // made.piece)
-    assert made.pieces * seqlen * head_dim * 4 <= 20e6, "bytes of the partial results"
-
-
-@triton.jit
-def _order_kernel(out_ptr, tiles, tiles_a_piece, RANKS: tl.constexpr):
-    ranks = tl.arange(0, RANKS)
-    tl.store(out_ptr + ranks, longest_first(ranks, tiles, tiles_a_piece), mask=ranks < tiles)
-
-
-@pytest.mark.parametrize(("tiles", "tiles_a_piece"), [(1, 4), (7, 7), (20, 4), (21, 4), (63, 11), (64, 1)])
-def test_tiles_whose_last_piece_is_long_come_before_those_whose_last_is_short(tiles, tiles_a_piece):
-    out = torch.full((64,), -1, dtype=torch.int32, device="cuda" if CUDA else "cpu")
-    _order_kernel[(1,)](out, tiles, tiles_a_piece, RANKS=64)
-    order = out[:tiles].tolist()
-    assert sorted(order) == list(range(tiles))
-    held = [tile % tiles_a_piece for tile in order]
-    assert held == sorted(held, reverse=True)
-
-
-@pytest.mark.parametrize("head_dim", [64, 128])
-def test_a_cut_walk_gives_the_same_output_with_and_without_gradients(problem, head_dim, monkeypatch):
-    tile = tuning.Tile(32, 32, 4, 2, programs=64)
-    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in ("forward", "dq", "dkdv") else [])
-    monkeypatch.setattr(tuning, "in_pieces", lambda *key: False)
-    monkeypatch.setattr(split, "STEP", 32)
-    monkeypatch.setattr(split, "LONG", 0)
-    monkeypatch.setattr(plan, "_PLANS", {})
-    made = problem((1, 1, 1, 100, 100, head_dim), torch.float32, causal=True)
-    with torch.no_grad():
-        out = triton_fa2.attention(made.q, made.k, made.v, causal=True)
-    assert out.equal(made.run(triton_fa2.attention)["out"])
-    (used,) = plan._PLANS.values()
-    assert used.shape.forward_cut.pieces > 1
 
 
 @pytest.mark.parametrize("softmax_scale", [0.5, 0.0, -0.25])
@@ -265,72 +156,6 @@ def test_without_gradients_the_output_is_the_same(problem):
 def test_tensors_without_elements(device):
     q = torch.empty(0, 2, 8, 16, device=device)
     assert triton_fa2.attention(q, q, q).shape == q.shape
-
-
-def test_a_second_derivative_is_refused(device):
-    q = torch.randn(1, 1, 8, 16, device=device, requires_grad=True)
-    (dq,) = torch.autograd.grad(triton_fa2.attention(q, q, q).square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        dq.sum().backward()
-
-
-@pytest.mark.parametrize(
-    ("q", "k", "sentence"),
-    [
-        ((1, 3, 8, 16), (1, 2, 8, 16), "multiple of num_kv_heads"),
-        ((1, 2, 8, 16), (1, 2, 8, 32), "agree in batch and head_dim"),
-        ((1, 2, 8, 512), (1, 2, 8, 512), "head_dim must be 1 to 256"),
-        ((2, 8, 16), (2, 8, 16), r"\(batch, heads, seqlen, head_dim\)"),
-    ],
-)
-def test_shapes_that_do_not_belong_together_are_refused(device, q, k, sentence):
-    q, k = torch.zeros(q, device=device), torch.zeros(k, device=device)
-    with pytest.raises(UnsupportedCase, match=sentence):
-        triton_fa2.attention(q, k, k)
-
-
-def test_mixed_and_unknown_dtypes_are_refused(device):
-    q = torch.zeros(1, 1, 8, 16, device=device)
-    with pytest.raises(UnsupportedCase, match="one dtype of"):
-        triton_fa2.attention(q, q.half(), q)
-    with pytest.raises(UnsupportedCase, match="float64"):
-        triton_fa2.attention(q.double(), q.double(), q.double())
-
-
-def test_tf32_is_a_name_of_its_own_and_float32_only():
-    ieee, tf32 = registry.get("triton_fa2"), registry.get("triton_fa2_tf32")
-    assert ieee.dtypes == ("bfloat16", "float16", "float32")
-    assert tf32.dtypes == ("float32",)
-
-
-def test_bfloat16_is_refused_on_the_cpu():
-    case = attention_case(batch=1, num_heads=1, seqlen=64, head_dim=64, dtype="bfloat16", causal=True)
-    implementation = registry.get("triton_fa2")
-    reason = implementation.reason_against(case, Device(type="cpu", name="CPU"))
-    assert "bfloat16" in reason
-    x = torch.zeros(1, 1, 8, 16, dtype=torch.bfloat16)
-    with pytest.raises(UnsupportedCase, match="TRITON_INTERPRET|bfloat16"):
-        implementation.attention(x, x, x)
-
-
-def _run(code: str, **environment: str) -> str:
-    """Standard output and error of Python code run by itself, without the interpreter's variable unless given."""
-    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=environment)
-    return answer.stdout + answer.stderr
-
-
-def test_the_cpu_needs_the_interpreter_and_says_so():
-    code = "import torch; from kernels import registry; x = torch.zeros(1, 1, 8, 16)\n"
-    code += "registry.get('triton_fa2').attention(x, x, x)"
-    assert "set TRITON_INTERPRET=1 before Python starts" in _run(code)
-
-
-def test_without_triton_everything_imports_and_says_why():
-    code = "import sys, importlib.util as u; real = u.find_spec\n"
-    code += "u.find_spec = lambda name, *a: None if name == 'triton' else real(name, *a)\n"
-    code += "sys.modules['triton'] = None\n"
-    code += "from kernels.attention import triton_fa2; print([i.unavailable for i in triton_fa2.IMPLEMENTATIONS])"
-    assert _run(code).count("Triton is not installed") == 2
 
 
 @pytest.mark.gpu
