@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.attention.triton_fa2 import tuning
-from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.backward import both_kernel
 from kernels.attention.triton_fa2.chain import CHAINING
+from kernels.attention.triton_fa2.dkdv import dkdv_kernel
+from kernels.attention.triton_fa2.dq import dq_kernel
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.fused import fused_kernel
 from kernels.attention.triton_fa2.narrow import narrow_kernel

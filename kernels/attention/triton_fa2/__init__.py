@@ -17,7 +17,7 @@ import torch
 
 from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
 
-DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+DTYPES = ("bfloat16", "float16", "float32")
 
 
 def attention(
@@ -96,6 +96,6 @@ def _implementation(name: str, description: str, dtypes: tuple[str, ...], precis
 
 
 IMPLEMENTATIONS = (
-    _implementation("triton_fa2", "FlashAttention-2 in Triton, float32 in IEEE precision", tuple(DTYPES), "ieee"),
+    _implementation("triton_fa2", "FlashAttention-2 in Triton, float32 in IEEE precision", DTYPES, "ieee"),
     _implementation("triton_fa2_tf32", "FlashAttention-2 in Triton, float32 products in TF32", ("float32",), "tf32"),
 )

@@ -11,13 +11,11 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.chain import wait_for_turn
-from kernels.attention.triton_fa2.dkdv import dkdv_kernel, dkdv_tile
-from kernels.attention.triton_fa2.dq import dq_kernel, dq_tile
+from kernels.attention.triton_fa2.dkdv import dkdv_tile
+from kernels.attention.triton_fa2.dq import dq_tile
+from kernels.attention.triton_fa2.factors import load_factor, padded
 from kernels.attention.triton_fa2.forward import assign
-from kernels.attention.triton_fa2.prepare import load_factor, padded
 from kernels.attention.triton_fa2.softmax import load_logsumexp
-
-__all__ = ["both_kernel", "dkdv_kernel", "dq_kernel"]
 
 
 @triton.jit(

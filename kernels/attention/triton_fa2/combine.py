@@ -107,7 +107,10 @@ def combine_gradients(
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, AT_ONCE: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """dq, dk or dv (by program) of BLOCK_M rows from fused.py's parts. BLOCK_M divides that kernel's tiles."""
+    """dq, dk or dv (by program) of BLOCK_M rows from the parts of fused_kernel, or of both_kernel where it is cut.
+
+    BLOCK_M divides those kernels' tiles.
+    """
     wait_for_turn(CHAINED)
     which = tl.program_id(0) % 3
     tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)

@@ -4,8 +4,8 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.chain import wait_for_turn
+from kernels.attention.triton_fa2.factors import add_product, load_factor, load_rows, padded, products, store_rows
 from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
-from kernels.attention.triton_fa2.prepare import add_product, load_factor, load_rows, padded, products, store_rows
 from kernels.attention.triton_fa2.softmax import load_logsumexp, weights
 from kernels.attention.triton_fa2.split import share
 

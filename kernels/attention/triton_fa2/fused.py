@@ -10,8 +10,8 @@ import triton.language as tl
 
 from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.dkdv import query_ranges
+from kernels.attention.triton_fa2.factors import add_product, load_rows, padded, pinned, products, store_rows
 from kernels.attention.triton_fa2.forward import visible
-from kernels.attention.triton_fa2.prepare import add_product, load_rows, padded, pinned, products, store_rows
 from kernels.attention.triton_fa2.softmax import load_logsumexp, weights
 from kernels.attention.triton_fa2.split import share
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from kernels.attention.triton_fa2.factors import PAD
 from kernels.attention.triton_fa2.fused import fused_kernel
 from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, make_launch
 from kernels.attention.triton_fa2.pieces import PIECES
-from kernels.attention.triton_fa2.prepare import PAD, prepare_kernel
+from kernels.attention.triton_fa2.prepare import prepare_kernel
 from kernels.attention.triton_fa2.shape import LOG2_E, Shape
 from kernels.attention.triton_fa2.split import Cut, slots_of
 from kernels.attention.triton_fa2.tuning import Tile
@@ -37,7 +38,8 @@ class Launches:
         if self.shape.precision == "pieces":
             dtype = torch.float32 if INTERPRETED else torch.bfloat16
             return torch.empty((batch, heads, PIECES.value, seqlen, head_dim), dtype=dtype, device=x.device)[:, :, 0]
-        return torch.empty((batch, heads, head_dim, -(-seqlen // PAD) * PAD), dtype=x.dtype, device=x.device)
+        padded = -(-seqlen // PAD.value) * PAD.value
+        return torch.empty((batch, heads, head_dim, padded), dtype=x.dtype, device=x.device)
 
     def prepare(self, key: Any, copies: str, strided: Tensors, others: Tensors, *, delta: bool) -> None:
         """Copies of the tensors that `copies` names (q, d: dout, k, v), and delta if asked for, by prepare_kernel.
@@ -137,7 +139,7 @@ class Launches:
         launch(*tensors)
 
 
-def gradient_slots(shape: Shape, gradients: Tensors, cuts: tuple[Cut, Cut]) -> Tensors:
+def gradient_slots(gradients: Tensors, cuts: tuple[Cut, Cut]) -> Tensors:
     """Room for dk and dv by the cut of the walk over rows, and for dq by the cut of the keys."""
     (dq, dk, dv), (walk, slots) = gradients, cuts
     return slots_of(dq, slots.pieces), slots_of(dk, walk.pieces), slots_of(dv, walk.pieces)

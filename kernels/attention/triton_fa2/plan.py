@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.backward import both_kernel
 from kernels.attention.triton_fa2.checks import check, too_far
 from kernels.attention.triton_fa2.combine import combine_gradients, combine_outputs
+from kernels.attention.triton_fa2.dkdv import dkdv_kernel
+from kernels.attention.triton_fa2.dq import dq_kernel
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.launch import INTERPRETED, device_guard
 from kernels.attention.triton_fa2.launches import Launches, gradient_slots
@@ -170,7 +172,7 @@ class Plan:
         tile = shape.tiles("fused")[0]
         keys = min(shape.seqlen_k, shape.window(16) + tile.block_n)
         cuts = (walk, Cut(-(-keys // tile.block_n) + (keys < shape.seqlen_k), tile.block_n))
-        parts = gradient_slots(shape, gradients, cuts)
+        parts = gradient_slots(gradients, cuts)
         lse, delta, qt, _, _, dot = copies
         shape.fused = self._launches.fused(dout_key, factors, (lse, delta, qt, dot), parts, cuts)
         if shape.fused:
@@ -180,7 +182,7 @@ class Plan:
     def _both(self, dout_key: Any, factors: Any, copies: Any, gradients: Tensors) -> None:
         """dq, dk and dv in one launch, of pieces of the walks if they are cut."""
         cut = self.shape.both_cut
-        parts = gradients if cut is None else gradient_slots(self.shape, gradients, (cut, cut))
+        parts = gradients if cut is None else gradient_slots(gradients, (cut, cut))
         self._launches.attend(("both", dout_key), both_kernel, cut, (*factors, *parts), copies)
         if cut:
             self._launches.combine(("gradients", None), combine_gradients, parts, gradients, cut, cut)
