@@ -13,6 +13,7 @@ from triton.compiler import compile as triton_compile
 from triton.runtime.jit import create_function_from_signature
 
 BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"  # ptxas and cuobjdump
+_BYTES = {"fp8e4nv": 1, "bf16": 2, "fp32": 4}  # of an element
 
 
 def compiled_for(
@@ -38,3 +39,24 @@ def _source_of(kernel: Any) -> Any:
     from triton.experimental.gluon._runtime import GluonASTSource  # experimental: names that move
 
     return GluonASTSource
+
+
+class Pointer:
+    """Stands in for a tensor: an aligned address of some dtype, by Triton's short name."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = _Dtype(dtype)
+
+    def data_ptr(self) -> int:
+        """Aligned."""
+        return 0
+
+
+class _Dtype(str):
+    """Stands in for a torch dtype."""
+
+    is_floating_point = True
+
+    @property
+    def itemsize(self) -> int:
+        return _BYTES[self]

@@ -13,10 +13,9 @@ import triton
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.compiler import BINARIES, compiled_for
+from kernels.compiler import BINARIES, Pointer, compiled_for
 
 _TYPES = {"fp8e4nv": gl.float8e4nv, "bf16": gl.bfloat16}
-_BYTES = {"fp8e4nv": 1, "bf16": 2, "fp32": 4}
 
 
 @dataclass(frozen=True)
@@ -45,27 +44,6 @@ def _assemble(ptx: str) -> str:
         command = [BINARIES / ("ptxas-blackwell" if recent else "ptxas"), "-v", "--gpu-name=sm_90a", path]
         command += ["-o", f"{path}.cubin", *(["--regAllocOptLevel=2"] if recent else [])]
         return subprocess.run(command, capture_output=True, text=True, check=True).stderr
-
-
-class Pointer:
-    """Stands in for a tensor: an aligned address of some dtype, by Triton's short name."""
-
-    def __init__(self, dtype: str) -> None:
-        self.dtype = _Dtype(dtype)
-
-    def data_ptr(self) -> int:
-        """Aligned."""
-        return 0
-
-
-class _Dtype(str):
-    """Stands in for a torch dtype."""
-
-    is_floating_point = True
-
-    @property
-    def itemsize(self) -> int:
-        return _BYTES[self]
 
 
 def descriptor(dtype: str, block: list[int]) -> TensorDescriptor:

@@ -26,7 +26,7 @@ from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.fused import fused_kernel
 from kernels.attention.triton_fa2.narrow import narrow_kernel
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
-from kernels.compiler import BINARIES, compiled_for
+from kernels.compiler import BINARIES, Pointer, compiled_for
 
 CHIPS = (80, 86, 89, 90, 100, 120)
 MASKS = {"causal": (False, True), "full": (False, False), "window": (True, True)}  # name -> HAS_LEFT, HAS_RIGHT
@@ -123,17 +123,6 @@ def table(reports: Iterable[Report]) -> Iterator[str]:
         yield f"{name} {needs}" if report.fits else f"{name} {needs}  DOES NOT FIT"
 
 
-class _Pointer:
-    """Stands in for a tensor: an aligned address of some dtype."""
-
-    def __init__(self, dtype: str) -> None:
-        self.dtype = dtype
-
-    def data_ptr(self) -> int:
-        """Aligned."""
-        return 0
-
-
 def _compile(kernel: Any, variant: Variant) -> Any:
     tile = variant.tile
     options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
@@ -142,12 +131,12 @@ def _compile(kernel: Any, variant: Variant) -> Any:
 
 def _argument(name: str, variant: Variant) -> Any:
     if name == "lse_ptr" and variant.precision != "half":
-        return _Pointer("fp64")
+        return Pointer("fp64")
     if name in ("lse_ptr", "delta_ptr"):
-        return _Pointer("fp32")
+        return Pointer("fp32")
     if name.endswith("_ptr"):
         pieces = variant.precision == "pieces" and name in ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
-        return _Pointer("bf16" if variant.precision == "half" or pieces else "fp32")
+        return Pointer("bf16" if variant.precision == "half" or pieces else "fp32")
     if name in ("scale", "softmax_scale"):
         return 0.125
     has_left, has_right = MASKS[variant.mask]

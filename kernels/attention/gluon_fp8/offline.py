@@ -16,7 +16,8 @@ from kernels.attention.gluon_fp8 import tuning
 from kernels.attention.gluon_fp8.forward import forward_kernel
 from kernels.attention.gluon_fp8.forward_three import forward_three_kernel
 from kernels.attention.gluon_fp8.quantising import quantise_kernel
-from kernels.hopper_compiler import Needs, Pointer, compiled_needs, descriptor
+from kernels.compiler import Pointer
+from kernels.hopper_compiler import Needs, compiled_needs, descriptor
 
 
 @dataclass(frozen=True)
