@@ -85,10 +85,9 @@ def _forward(variant: Variant) -> tuple[Any, list[Any]]:
     q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tuning.ROWS, tiles.block_n))
     constants = [tuning.ROWS, tiles.block_n, head_dim, tiles.consumers, tiles.q_slots, tiles.kv_slots]
     constants += [causal, window, tiles.turns, causal or window, tiles.registers, tiles.direct]
-    constants += [tiles.hold, tiles.by_lane, tiles.by_sum, tiles.unseen, tiles.by_warp, tiles.dealt]
-    constants += [variant.kernel == "shared", variant.kernel == "anew"]
+    constants += [tiles.hold, tiles.by_lane, tiles.by_sum, tiles.by_warp, tiles.dealt, variant.kernel == "shared"]
     out = Pointer("bf16") if tiles.direct else q
-    pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32"), Pointer("i32")]
+    pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32")]
     return forward_kernel, [q, kv, kv, *pointers, *[9] * 10, 0.125, 9, 9, 9, *constants]
 
 
