@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from kernels.attention.gluon_fp8.tuning import SCALE_ROWS
+
 if TYPE_CHECKING:
     from kernels.attention.gluon_fp8.plan import Quantised
-
-SCALE_ROWS = 128
 
 
 def dequantised(tensors: Quantised) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
