@@ -115,10 +115,12 @@ class _Problem:
         self.lse = self.q.new_full((self.total, self.group, self.seqlen_q), float("-inf"))
 
     def prepare_backward(self, dout: torch.Tensor) -> None:
+        """Room for the gradients."""
         self.dout = dout.double().reshape(self.out.shape)
         self.dq, self.dk, self.dv = torch.zeros_like(self.q), torch.zeros_like(self.k), torch.zeros_like(self.v)
 
     def chunks(self) -> Iterator[_Chunk]:
+        """All queries that see a key, a part of the heads and rows at a time."""
         row_bytes = 8 * self.group * max(1, self.seqlen_k)
         rows = min(self.seqlen_q, max(1, CHUNK_BYTES // row_bytes), 2048)
         heads = max(1, CHUNK_BYTES // (row_bytes * max(1, rows)))
@@ -148,6 +150,7 @@ class _Problem:
         return p
 
     def backward(self, chunk: _Chunk, p: torch.Tensor) -> None:
+        """Add what the chunk's queries contribute to the gradients, by their probabilities."""
         q, dout, out = (self._of(x, chunk) for x in (self.q, self.dout, self.out))
         k, v = self.k[chunk.heads, chunk.keys], self.v[chunk.heads, chunk.keys]
         p = p.view(p.shape[0], -1, p.shape[-1])

@@ -8,7 +8,9 @@ Products of 8-bit factors read both along the keys, so values are stored transpo
 import triton
 import triton.language as tl
 
-ROWS = tl.constexpr(128)  # that share a scale
+from kernels.attention.gluon_fp8.tuning import SCALE_ROWS
+
+ROWS = tl.constexpr(SCALE_ROWS)  # that share a scale
 _LEAST, _MOST = tl.constexpr(-40), tl.constexpr(119)  # exponents of scales; the least keeps ratios of two finite
 _LARGEST = tl.constexpr(0x600000)  # the mantissa of 448 = 1.75 x 2^8, e4m3's largest number
 
