@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
-from kernels.attention.gluon_hopper import blocks, forward_launch, loading, tuning
+from kernels.attention.gluon_hopper import blocks, forward, forward_launch, loading, tuning
 from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.plan import Plan
 from tests.kernels.interleavings.memory import Broken
@@ -27,10 +27,12 @@ SHAPES = {
 }
 
 
-def launch_of(shape: str, head_dim: int, causal: bool, window: int, long: int) -> list[Any]:
-    """The arguments of the forward kernel behind its tensors, and whose tiles a program has."""
+def launches_of(
+    shape: str, head_dim: int, causal: bool, window: int, long: int, dtype: torch.dtype = torch.bfloat16
+) -> list[Any]:
+    """What is launched for a call."""
     batch, heads, seqlen_q, seqlen_k = SHAPES[shape]
-    q, k = (torch.zeros(batch, heads, seqlen, head_dim, dtype=torch.bfloat16) for seqlen in (seqlen_q, seqlen_k))
+    q, k = (torch.zeros(batch, heads, seqlen, head_dim, dtype=dtype) for seqlen in (seqlen_q, seqlen_k))
     made: list[Any] = []
     few = SimpleNamespace(multi_processor_count=PROGRAMS)
     choose = tuning.forward_tiles
@@ -40,7 +42,12 @@ def launch_of(shape: str, head_dim: int, causal: bool, window: int, long: int) -
         mock.patch.object(tuning, "forward_tiles", lambda size, d, n, *rest: choose(size, d, long or n, *rest)),
     ):
         Plan(q, k, k, causal, window, 1.0)
-    kernel, grid, _, makers, rest = made[0]
+    return made
+
+
+def launch_of(*case: Any, anew: bool = False) -> list[Any]:
+    """The arguments of the forward kernel behind its tensors, and whose tiles a program has."""
+    kernel, grid, _, makers, rest = launches_of(*case)[anew]
     assert kernel is forward_kernel
     return [grid[0], len(makers), *rest]
 
@@ -97,6 +104,22 @@ def test_products_read_the_tiles_that_are_theirs_in_the_order_of_their_loads(cas
                 assert (q % consumers, q // consumers) == (consumer, queries_loaded // consumers - 1)
             for loads in ([k for _, (_, k, _) in scores], [v for ((_, v, _),) in (f for f in read if len(f) == 1)]):
                 assert loads == sorted(set(loads))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_all_is_computed_anew_where_a_program_left_a_mark(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = launch_of("odd", 64, causal, 0, 8192, anew=True)
+    monkeypatch.setattr(forward, "any_mark", lambda marks: True)
+    assert run(arguments, 0, 0).read
+    monkeypatch.setattr(forward, "any_mark", lambda marks: False)
+    assert not run(arguments, 0, 0).read
+
+
+@pytest.mark.parametrize(("dtype", "launches"), [(torch.bfloat16, 2), (torch.float16, 1)])
+def test_only_where_weights_have_the_exponents_of_float32_nobody_looks_at_scores(
+    dtype: torch.dtype, launches: int
+) -> None:
+    assert len(launches_of("odd", 64, False, 0, 8192, dtype)) == launches
 
 
 ANYTHING_BUT_WAITING = "^(?!all wait)"

@@ -6,9 +6,17 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup
 
 from kernels.attention.gluon_hopper.kv_slots import free_keys, free_values
 from kernels.attention.gluon_hopper.masks import hide_keys
-from kernels.attention.gluon_hopper.rare import rescale
+from kernels.attention.gluon_hopper.rare import lowered_sums, rescale
 from kernels.attention.gluon_hopper.shim import hold_pairs_before_wait, opaque_zero, turn_give, turn_wait
-from kernels.attention.gluon_hopper.softmax import by_lanes, mended, of_lanes, softmax, softmax_by_lane, weights_by_lane
+from kernels.attention.gluon_hopper.softmax import (
+    by_lanes,
+    mended,
+    of_lanes,
+    softmax,
+    softmax_by_lane,
+    softmax_unseen,
+    weights_by_lane,
+)
 
 
 @gluon.jit
@@ -34,7 +42,7 @@ def walk(consumer: gl.constexpr, first, end, low, count, q, q_slot, q_done, p, o
          seqlen_k, window, scale, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
          CONSUMERS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
          TURNS: gl.constexpr, MASKED: gl.constexpr, DIRECT: gl.constexpr, HOLD: gl.constexpr, BY_LANE: gl.constexpr,
-         BY_SUM: gl.constexpr, BY_WARP: gl.constexpr):  # fmt: skip
+         BY_SUM: gl.constexpr, UNSEEN: gl.constexpr, BY_WARP: gl.constexpr):  # fmt: skip
     """Key blocks [first, end), from the right."""
     for i in range(first, end):
         queries = q
@@ -44,7 +52,7 @@ def walk(consumer: gl.constexpr, first, end, low, count, q, q_slot, q_done, p, o
         count, p, out, m_i, l_i = block(
             consumer, end - 1 - (i - first), low, count, queries, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k,
             window, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, KV_SLOTS, CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD,
-            BY_LANE, BY_SUM, BY_WARP)  # fmt: skip
+            BY_LANE, BY_SUM, UNSEEN, BY_WARP)  # fmt: skip
     return count, p, out, m_i, l_i
 
 
@@ -53,7 +61,7 @@ def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, me
           scale, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
           KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr,
           MASKED: gl.constexpr, DIRECT: gl.constexpr, HOLD: gl.constexpr, BY_LANE: gl.constexpr, BY_SUM: gl.constexpr,
-          BY_WARP: gl.constexpr):  # fmt: skip
+          UNSEEN: gl.constexpr, BY_WARP: gl.constexpr):  # fmt: skip
     """Scores of key block j while the weights of the block before it meet their values."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
@@ -64,6 +72,8 @@ def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, me
     last_phase = (count // KV_SLOTS) & 1
     count += 1
     slot = count % KV_SLOTS
+    if UNSEEN and not MASKED:
+        m_i, l_i, alpha = lowered_sums(m_i, l_i)
     mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
     if TURNS:
         turn_wait(consumer)
@@ -81,12 +91,15 @@ def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, me
             mbarrier.arrive(q_done, count=1)
     if MASKED:
         s = hide_keys(s, -float("inf"), j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
-    if BY_SUM and not MASKED:
+    by_sum: gl.constexpr = BY_SUM and not UNSEEN and not MASKED
+    if by_sum:
         p_new, sums = weights_by_lane(s, m_i, scale)
         if HOLD:
             p_new, m_i, l_i, alpha = mended(p_new, s, m_i, l_i, sums, scale, p_layout, dtype)
     else:
-        if BY_LANE and not MASKED:
+        if UNSEEN and not MASKED:
+            p_new, l_i = softmax_unseen(s, m_i, l_i, scale, p_layout, dtype)
+        elif BY_LANE and not MASKED:
             p_new, m_i, l_i, alpha = softmax_by_lane(s, m_i, l_i, scale, p_layout, dtype)
         else:
             p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
@@ -94,10 +107,11 @@ def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, me
             l_i = hold_pairs_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
     free_values(last, memory, CONSUMERS, KV_SLOTS, BY_WARP)
-    if BY_SUM and not MASKED and not HOLD:
+    if by_sum and not HOLD:
         p_new, m_i, l_i, alpha = mended(p_new, s, m_i, l_i, sums, scale, p_layout, dtype)
     lanes = by_lanes(out)
-    out = rescale(lanes, of_lanes(alpha, lanes), 64 if BY_SUM and HEAD_DIM > 64 else 32).reshape([ROWS, HEAD_DIM])
+    together: gl.constexpr = 64 if (BY_SUM or UNSEEN) and HEAD_DIM > 64 else 32
+    out = rescale(lanes, of_lanes(alpha, lanes), together).reshape([ROWS, HEAD_DIM])
     out = gl.convert_layout(out, out_layout, assert_trivial=True)
     return count, p_new, out, m_i, l_i
 

@@ -11,6 +11,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 
 from kernels.attention.gluon_hopper.blocks import first_scores, pass_on, pass_values_and_next_keys, walk
 from kernels.attention.gluon_hopper.kv_slots import free_keys, free_values
+from kernels.attention.gluon_hopper.marks import leave_mark
 from kernels.attention.gluon_hopper.masks import hide_keys
 from kernels.attention.gluon_hopper.output import store_log_sums, store_output
 from kernels.attention.gluon_hopper.own_tiles import own_rounds, work
@@ -23,7 +24,7 @@ def consume(consumer: gl.constexpr, target, lse, memory, sizes, scale,
             ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
             Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
             TURNS: gl.constexpr, MASKED: gl.constexpr, DIRECT: gl.constexpr, HOLD: gl.constexpr,
-            BY_LANE: gl.constexpr, BY_SUM: gl.constexpr, BY_WARP: gl.constexpr,
+            BY_LANE: gl.constexpr, BY_SUM: gl.constexpr, UNSEEN: gl.constexpr, BY_WARP: gl.constexpr,
             DEALT: gl.constexpr, SHARED: gl.constexpr):  # fmt: skip
     """Scores, softmax and output of this consumer's rows."""
     q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
@@ -75,16 +76,16 @@ def consume(consumer: gl.constexpr, target, lse, memory, sizes, scale,
             count, p, out, m_i, l_i = walk(
                 consumer, right, high - 1, low, count, q, q_slot, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k,
                 window, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, KV_SLOTS, CAUSAL, WINDOW, TURNS, True, DIRECT, HOLD,
-                BY_LANE, BY_SUM, BY_WARP)  # fmt: skip
+                BY_LANE, BY_SUM, UNSEEN, BY_WARP)  # fmt: skip
         count, p, out, m_i, l_i = walk(
             consumer, left, right, low, count, q, q_slot, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k,
             window, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, KV_SLOTS, CAUSAL, WINDOW, TURNS, False, DIRECT, HOLD,
-            BY_LANE, BY_SUM, BY_WARP)  # fmt: skip
+            BY_LANE, BY_SUM, UNSEEN, BY_WARP)  # fmt: skip
         if WINDOW:
             count, p, out, m_i, l_i = walk(
                 consumer, low, left, low, count, q, q_slot, q_done, p, out, m_i, l_i, memory, diagonal, seqlen_k,
                 window, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, KV_SLOTS, CAUSAL, WINDOW, TURNS, True, DIRECT, HOLD,
-                BY_LANE, BY_SUM, BY_WARP)  # fmt: skip
+                BY_LANE, BY_SUM, UNSEEN, BY_WARP)  # fmt: skip
         slot = count % KV_SLOTS
         mbarrier.wait(v_full.index(slot), (count // KV_SLOTS) & 1)
         count += 1
@@ -115,6 +116,8 @@ def consume(consumer: gl.constexpr, target, lse, memory, sizes, scale,
             out, p = warpgroup_mma_wait(0, deps=(out_token, p))
         free_values(slot, memory, CONSUMERS, KV_SLOTS, BY_WARP)
         out = out * gl.convert_layout(inverse, gl.SliceLayout(1, out_layout))[:, None]
+        if UNSEEN:
+            leave_mark(target[6], out, gl.convert_layout(inverse, gl.SliceLayout(1, out_layout)))
         store_output(consumer, target, this_place, q_s.index(q_slot), out.to(dtype), num_heads, seqlen_q, CONSUMERS,
                      DIRECT, SHARED)  # fmt: skip
         if Q_SLOTS == 1:

@@ -10,6 +10,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from kernels.attention.gluon_hopper.consumer import consume
 from kernels.attention.gluon_hopper.loading import load_tiles
+from kernels.attention.gluon_hopper.marks import any_mark, clear_mark
 from kernels.attention.gluon_hopper.own_tiles import fetch_agenda
 from kernels.attention.gluon_hopper.tuning import ENTRY
 
@@ -18,18 +19,25 @@ _ENTRY = gl.constexpr(ENTRY)
 
 @gluon.jit(do_not_specialize=["entries", "n_tiles", "n_m", "num_heads", "n_heads", "group_size", "heads_together",
                               "seqlen_q", "seqlen_k", "window", "out_b", "out_h", "out_m"])  # fmt: skip
-def forward_kernel(q_desc, k_desc, v_desc, out, lse, parts, part_log_sums, agenda, entries, n_tiles, n_m, num_heads,
-                   n_heads, group_size, heads_together, seqlen_q, seqlen_k, window, scale, out_b, out_h, out_m,
-                   ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
+def forward_kernel(q_desc, k_desc, v_desc, out, lse, parts, part_log_sums, marks, agenda, entries, n_tiles, n_m,
+                   num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window, scale, out_b, out_h,
+                   out_m, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, CONSUMERS: gl.constexpr,
                    Q_SLOTS: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
                    TURNS: gl.constexpr, MASKED: gl.constexpr, REGISTERS: gl.constexpr,
                    DIRECT: gl.constexpr, HOLD: gl.constexpr, BY_LANE: gl.constexpr, BY_SUM: gl.constexpr,
-                   BY_WARP: gl.constexpr, DEALT: gl.constexpr, SHARED: gl.constexpr):  # fmt: skip
+                   UNSEEN: gl.constexpr, BY_WARP: gl.constexpr, DEALT: gl.constexpr, SHARED: gl.constexpr,
+                   ANEW: gl.constexpr):  # fmt: skip
     """Attention of all query tiles; `scale` is softmax_scale x log2(e).
 
     `out` and `parts` are descriptors, or with `DIRECT` addresses; `out_b`, `out_h` and `out_m` are strides in eights.
+    With `UNSEEN`, programs leave marks where sums have outgrown float32; with `ANEW`, all is done only if one did.
     With `SHARED`, programs share the keys of some tiles (agenda.py), and `parts` takes what each has of them.
     """
+    if UNSEEN:
+        clear_mark(marks)
+    if ANEW:  # noqa: SIM102 - decided at compile time
+        if not any_mark(marks):
+            return
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [CONSUMERS * Q_SLOTS, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [KV_SLOTS, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
@@ -54,38 +62,38 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, parts, part_log_sums, agend
         agenda += gl.program_id(0) * entries * _ENTRY
         fetch_agenda(agenda, entries)
     sizes = (agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window)
-    target = (out, out_b, out_h, out_m, parts, part_log_sums)
+    target = (out, out_b, out_h, out_m, parts, part_log_sums, marks)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     if CONSUMERS == 2:
         gl.warp_specialize([
             (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
                          WINDOW, TURNS, BY_WARP, DEALT, SHARED)),
             (consume, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, UNSEEN, BY_WARP, DEALT, SHARED)),
             (consume, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, UNSEEN, BY_WARP, DEALT, SHARED)),
         ], [4, 4], [REGISTERS, REGISTERS])  # fmt: skip
     elif CONSUMERS == 3:
         gl.warp_specialize([
             (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
                          WINDOW, TURNS, BY_WARP, DEALT, SHARED)),
             (consume, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, UNSEEN, BY_WARP, DEALT, SHARED)),
             (consume, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, UNSEEN, BY_WARP, DEALT, SHARED)),
             (consume, (2, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, UNSEEN, BY_WARP, DEALT, SHARED)),
         ], [4, 4, 4], [REGISTERS, REGISTERS, REGISTERS])  # fmt: skip
     else:
         gl.warp_specialize([
             (load_tiles, (q_desc, k_desc, v_desc, memory, sizes, ROWS, BLOCK_N, CONSUMERS, Q_SLOTS, KV_SLOTS, CAUSAL,
                          WINDOW, TURNS, BY_WARP, DEALT, SHARED)),
             (consume, (0, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, UNSEEN, BY_WARP, DEALT, SHARED)),
             (consume, (1, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, UNSEEN, BY_WARP, DEALT, SHARED)),
             (consume, (2, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, UNSEEN, BY_WARP, DEALT, SHARED)),
             (consume, (3, target, lse, memory, sizes, scale, ROWS, BLOCK_N, HEAD_DIM, CONSUMERS, Q_SLOTS, KV_SLOTS,
-                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, BY_WARP, DEALT, SHARED)),
+                         CAUSAL, WINDOW, TURNS, MASKED, DIRECT, HOLD, BY_LANE, BY_SUM, UNSEEN, BY_WARP, DEALT, SHARED)),
         ], [4, 4, 4, 4], [REGISTERS, REGISTERS, REGISTERS, REGISTERS])  # fmt: skip

@@ -1,8 +1,13 @@
-"""The forward's launches for one shape: the kernel, and where programs share the keys of tiles the joining of these."""
+"""The forward's launches for one shape: the kernel, and what may have to follow it.
+
+Where programs share the keys of tiles, these are joined; where sums of weights may outgrow float32, a kernel that looks
+at every maximum computes all anew if one did.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +17,7 @@ from kernels.attention.gluon_hopper.agenda import Agenda, Tiling, agenda
 from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.joining import join_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch
+from kernels.attention.gluon_hopper.marks import MARKS
 
 if TYPE_CHECKING:
     from kernels.attention.gluon_hopper.plan import Plan
@@ -26,6 +32,8 @@ class Forward:
     def __init__(self, plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         self._plan = plan
         tiles = tuning.forward_tiles(plan.size, plan.head_dim, plan.seqlen_q, plan.causal, plan.window_size > 0)
+        if q.dtype != torch.bfloat16:  # weights that are not looked at need float32's exponents
+            tiles = replace(tiles, unseen=False)
         tile_rows = tuning.ROWS * tiles.consumers
         programs, tiling, dealt = _dealt(plan, tiles, tile_rows, q.device)
         shared = dealt.joins is not None
@@ -35,7 +43,7 @@ class Forward:
         stored = [None, None]
         if not tiles.direct:
             stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._parts_shape) if shared else out)]
-        makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), stored[0], None, stored[1], None)
+        makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), stored[0], None, stored[1], None, None)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest = (
             *(dealt.entries, dealt.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
@@ -43,9 +51,14 @@ class Forward:
             *(plan.softmax_scale * LOG2_E, *strides),
             *(tuning.ROWS, tiles.block_n, plan.size, tiles.consumers, tiles.q_slots, tiles.kv_slots),
             *(plan.causal, plan.window_size > 0, tiles.turns, plan.masked(tiles.block_n), tiles.registers),
-            *(tiles.direct, tiles.hold, tiles.by_lane, tiles.by_sum, tiles.by_warp, tiles.dealt, shared),
+            *(tiles.direct, tiles.hold, tiles.by_lane, tiles.by_sum),
         )
-        self._launch = Launch(forward_kernel, (programs, 1, 1), plan.device, makers, rest)
+        ways = (tiles.by_warp, tiles.dealt, shared)
+        grid = (programs, 1, 1)
+        self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, tiles.unseen, *ways, False))
+        self._anew = None
+        if tiles.unseen:
+            self._anew = Launch(forward_kernel, grid, plan.device, makers, (*rest, False, *ways, True))
         if shared:
             rest = (dealt.joins, plan.num_heads, plan.seqlen_q, *strides)
             rest += (tile_rows, plan.size, tuning.ENTRY, JOINED_ROWS)
@@ -56,12 +69,17 @@ class Forward:
         """The output and its logsumexp; the caller has made the tensors' device the current one."""
         out = self._plan.new(q)
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+        if self._anew is not None:
+            marks = q.new_empty(MARKS, dtype=torch.int32)
+            self._launch(q, k, v, out, lse, out, lse, marks)
+            self._anew(q, k, v, out, lse, out, lse, marks)
+            return out, lse
         if self._parts_shape is None:
-            self._launch(q, k, v, out, lse, out, lse)
+            self._launch(q, k, v, out, lse, out, lse, lse)
             return out, lse
         parts = q.new_empty(self._parts_shape)
         part_log_sums = q.new_empty(self._parts_shape[2], dtype=torch.float32)
-        self._launch(q, k, v, out, lse, parts, part_log_sums)
+        self._launch(q, k, v, out, lse, parts, part_log_sums, lse)
         self._join(parts, part_log_sums, out, lse)
         return out, lse
 

@@ -23,13 +23,14 @@ from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.hopper_compiler import Pointer, compiled_needs, descriptor
 
 SHARED_MEMORY = 232448  # bytes of a block on compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
-FORWARDS = ("forward", "short", "long", "shared", "padded")
+FORWARDS = ("forward", "short", "long", "anew", "shared", "padded")
 MASKS = {"full": (False, False), "causal": (True, False), "window": (True, True)}  # name -> CAUSAL, WINDOW
 _COMPILED = {  # kernel -> head_dims, masks
     "forward": (tuning.HEAD_DIMS, MASKS),
     "padded": ((64,), MASKS),
     "short": ((128,), ("causal",)),
     "long": ((64,), ("full", "causal")),
+    "anew": ((64,), ("full", "causal")),
     "shared": ((256,), ("full",)),
     "backward": ((64, 128), MASKS),
     "assisted": ((128,), ("full", "causal")),
@@ -79,15 +80,17 @@ def compile_all(wanted: Iterable[Variant], processes: int = 2) -> Iterator[Repor
 
 def _forward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
-    head_dim, seqlen = variant.head_dim, {"short": 512, "long": 8192, "shared": 8192}.get(variant.kernel, 1024)
+    head_dim, anew = variant.head_dim, variant.kernel == "anew"
+    seqlen = {"short": 512, "long": 8192, "anew": 8192, "shared": 8192}.get(variant.kernel, 1024)
     unpadded = head_dim - 8 * (variant.kernel == "padded")
     tiles = tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
     q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tuning.ROWS, tiles.block_n))
     constants = [tuning.ROWS, tiles.block_n, head_dim, tiles.consumers, tiles.q_slots, tiles.kv_slots]
     constants += [causal, window, tiles.turns, causal or window, tiles.registers, tiles.direct]
-    constants += [tiles.hold, tiles.by_lane, tiles.by_sum, tiles.by_warp, tiles.dealt, variant.kernel == "shared"]
+    constants += [tiles.hold, tiles.by_lane, tiles.by_sum, tiles.unseen and not anew, tiles.by_warp, tiles.dealt]
+    constants += [variant.kernel == "shared", anew]
     out = Pointer("bf16") if tiles.direct else q
-    pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32")]
+    pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32"), Pointer("i32")]
     return forward_kernel, [q, kv, kv, *pointers, *[9] * 10, 0.125, 9, 9, 9, *constants]
 
 

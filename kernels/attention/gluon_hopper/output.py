@@ -46,7 +46,7 @@ def store_log_sums(consumer: gl.constexpr, target, lse, place, m_i, l_i, seqlen_
 def store_output(consumer: gl.constexpr, target, place, slot, x, num_heads, seqlen_q, CONSUMERS: gl.constexpr,
                  DIRECT: gl.constexpr, SHARED: gl.constexpr):  # fmt: skip
     """Store the rows x, by lanes or through the slot of the queries, which have been read."""
-    out, out_b, out_h, out_m, parts, part_log_sums = target
+    out, out_b, out_h, out_m, parts, part_log_sums, marks = target
     head, row, shared = place
     batch = head // num_heads
     head -= batch * num_heads

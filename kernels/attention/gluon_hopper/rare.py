@@ -47,6 +47,25 @@ def _rise(slack: float) -> str:
     )
 
 
+def _lowered() -> str:
+    """PTX for the maxima and sums of two rows, brought to the sums' powers of two where one of the warp is too large.
+
+    Its operands: maxima, sums and factors as outputs; maxima and sums.
+    """
+    code = ["setp.gt.f32 p, $8, 0f47800000; setp.gt.or.f32 p, $9, 0f47800000, p;"]  # 2^16
+    code += [f"mov.f32 ${i}, ${6 + i}; mov.f32 ${2 + i}, ${8 + i}; mov.f32 ${4 + i}, 0f3F800000;" for i in (0, 1)]
+    code += ["vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE;"]
+    for i in (0, 1):
+        code += [f"max.f32 a, ${8 + i}, 0f3F800000;"]
+        code += [f"shfl.sync.bfly.b32 x, a, {far}, 0x1f, 0xffffffff; max.f32 a, a, x;" for far in (1, 2)]
+        code += [f"lg2.approx.ftz.f32 a, a; cvt.rni.f32.f32 a, a; add.f32 ${i}, ${6 + i}, a; neg.f32 a, a;"]
+        code += [f"ex2.approx.ftz.f32 ${4 + i}, a; mul.f32 ${2 + i}, ${8 + i}, ${4 + i};"]
+    return f"{{ .reg .pred p; .reg .f32 a, x; {' '.join(code)} DONE: }}"
+
+
+_LOWERED = gl.constexpr(_lowered())
+
+
 def _anew(n: int) -> str:
     """PTX for n weights of a thread, computed anew with raised maxima where a sum of the warp exceeds the limit.
 
@@ -113,6 +132,18 @@ def rise_of_rows(top, slack: gl.constexpr = SLACK):
     return gl.inline_asm_elementwise(
         _rise(slack), "=&f,=&f,=&f,=&f,f,f", [top], dtype=(gl.float32, gl.float32), is_pure=False, pack=2
     )
+
+
+@gluon.jit
+def lowered_sums(m_i, sums):
+    """Maxima and sums, (rows, lanes), and the factor for what was summed before: 1 but where a sum exceeds 2^16.
+
+    There a warp's rows take their largest sum's power of two for a maximum; an infinite sum becomes nan.
+    """
+    m_i, sums, factor = gl.inline_asm_elementwise(
+        _LOWERED, "=&f,=&f,=&f,=&f,=&f,=&f,f,f,f,f", [m_i, sums], dtype=(gl.float32, gl.float32, gl.float32),
+        is_pure=False, pack=2)  # fmt: skip
+    return m_i, sums, factor
 
 
 @gluon.jit

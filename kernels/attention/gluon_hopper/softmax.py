@@ -4,8 +4,10 @@ Each of the four lanes that share a row keeps a sum of its own, and these are ad
 lanes less for every block. The maximum that weights are relative to is raised only when it is outgrown by `SLACK`
 powers of two (as in FlashAttention-4): weights stay below 2^SLACK, and a block that does not raise it
 leaves the output as it is. Where no key is hidden, maxima are not even looked for: a sum that has become too large
-tells that one was outgrown, and only then are the weights made anew. Maxima and sums are (rows, lanes), the same
-maximum in all lanes of a row.
+tells that one was outgrown, and only then are the weights made anew. Or (`softmax_unseen`) scores are not even kept
+for that: in bfloat16 weights have the exponents of float32, so a maximum may rise a step late, and only a rise by more
+than these hold spoils a row, which marks.py tells. Maxima and sums are (rows, lanes), the same maximum in all lanes of
+a row.
 """
 
 from triton.experimental import gluon
@@ -94,6 +96,13 @@ def weights_by_lane(s, m_i, scale):
     x = by_lanes(s)
     p = gl.exp2(x * scale - of_lanes(m_i, x))
     return p, _row_sums(p)
+
+
+@gluon.jit
+def softmax_unseen(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr):
+    """The same with nobody looking at the scores: `lowered_sums` is for the step before."""
+    p, sums = weights_by_lane(s, m_i, scale)
+    return _operand(p, s.shape, layout, dtype), l_i + sums
 
 
 @gluon.jit

@@ -25,6 +25,7 @@ class ForwardTiles:
     hold: bool  # exponentials stay in front of the wait for the product that runs beside them
     by_lane: bool  # lanes tell each other their maxima only where one is outgrown
     by_sum: bool = False  # a lane's sum of weights tells where a maximum is outgrown; nothing else is looked at
+    unseen: bool = False  # nor are scores kept to mend it: where a sum outgrows float32, all is computed anew
     by_warp: bool = False  # warps hand slots of keys and values back, each for itself
     dealt: bool = True  # tiles are dealt on the host
 
@@ -53,6 +54,8 @@ LONG_64 = ForwardTiles(
     direct=True,
     hold=False,
     by_lane=False,
+    unseen=True,
+    by_warp=True,
     dealt=False,
 )
 SHORT_128 = ForwardTiles(
@@ -114,8 +117,7 @@ def forward_tiles(size: int, head_dim: int, seqlen_q: int, causal: bool, window:
     if size == 64 and window:
         tiles = WINDOW_64
     elif size == 64 and seqlen_q >= (8192 if causal else 4096):
-        longest = seqlen_q >= 16384
-        tiles = replace(LONG_64, hold=causal and not longest, by_warp=longest)
+        tiles = LONG_64
     elif size == 128 and causal and not window and seqlen_q <= 512:
         tiles = replace(SHORT_128, by_sum=True)
     elif size == 128 and not window:
