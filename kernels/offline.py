@@ -91,17 +91,24 @@ def _holds(tile: Tile) -> tuple[int, int]:
     return own + streamed * tile.num_stages, tile.block_m * tile.block_n // tile.num_warps
 
 
+def compiled(variant: Variant) -> Any:
+    """What Triton makes of a variant for its chip."""
+    kernel, tile = _KERNELS[variant.kernel], variant.tile
+    options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
+    return compiled_for(variant.chip, kernel, {name: _argument(name, variant) for name in kernel.arg_names}, options)
+
+
 def compile_variant(variant: Variant) -> Report:
     """Compile for the variant's chip and read what the result needs."""
-    compiled = _compile(_KERNELS[variant.kernel], variant)
+    kernel = compiled(variant)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(compiled.asm["cubin"])
+        file.write(kernel.asm["cubin"])
         file.flush()
         usage = subprocess.run(
             [BINARIES / "cuobjdump", "-res-usage", file.name], capture_output=True, text=True, check=True
         ).stdout
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
-    return Report(variant, compiled.metadata.shared, registers, stack)
+    return Report(variant, kernel.metadata.shared, registers, stack)
 
 
 def compile_all(wanted: Iterable[Variant], processes: int = 2) -> Iterator[Report]:
@@ -121,12 +128,6 @@ def table(reports: Iterable[Report]) -> Iterator[str]:
         name = f"{v.kernel:8} sm_{v.chip:<3} {v.mask:7} {v.precision:9} {v.head_dim:4} {tile:>18}"
         needs = f"{report.shared_bytes / 1024:10.1f} {limit:6.0f} {report.registers:5} {report.spilled_bytes:8}"
         yield f"{name} {needs}" if report.fits else f"{name} {needs}  DOES NOT FIT"
-
-
-def _compile(kernel: Any, variant: Variant) -> Any:
-    tile = variant.tile
-    options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
-    return compiled_for(variant.chip, kernel, {name: _argument(name, variant) for name in kernel.arg_names}, options)
 
 
 def _argument(name: str, variant: Variant) -> Any:
