@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
-from kernels.attention.gluon_hopper import assistant, backward, forward_launch, gradients, gradients_assisted
+from kernels.attention.gluon_hopper import assistant, backward, forward_launch, gradients, gradients_assisted, tuning
 from kernels.attention.gluon_hopper.gradients import NarrowBackward, WideBackward
 from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
 from kernels.attention.gluon_hopper.plan import Plan
@@ -39,6 +40,7 @@ def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bo
     note = lambda *arguments, **_: made.append(arguments)  # noqa: E731
     with (
         mock.patch.object(torch.cuda, "get_device_properties", lambda device: few),
+        mock.patch.object(tuning, "ring_lag", lambda *_: 1),
         mock.patch.object(forward_launch, "Launch", lambda *_, **__: None),
         mock.patch.object(gradients, "Launch", note),
         mock.patch.object(gradients_assisted, "Launch", note),
@@ -49,12 +51,14 @@ def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bo
     return found
 
 
-def run(launch: tuple[Any, ...], number: int, seed: int) -> None:
+def run(launch: tuple[Any, ...], number: int, seed: int, head: int = 0) -> Program:
     """One program of a launch, its arguments as the model has them."""
     kernel, grid, _, makers, rest = launch
     values = [_tensor(name, maker) for name, maker in zip(kernel.arg_names, makers, strict=False)]
     values += [Number(x) if type(x) is int else x for x in rest]
-    Program(number, grid[0], seed).run(kernel, values)
+    program = Program(number, grid[0], seed, head, grid[1])
+    program.run(kernel, values)
+    return program
 
 
 def _tensor(name: str, maker: Any) -> Any:
@@ -72,9 +76,10 @@ def test_no_order_of_the_partitions_breaks_a_rule(
     kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int]
 ) -> None:
     for launch in launches_of(kind, head_dim, shape, mask):
-        for number in range(launch[1][0]):
+        heads = launch[1][1] if kind is AssistedBackward else 1  # its programs also work for other heads
+        for number, head in itertools.product(range(launch[1][0]), range(heads)):
             for seed in range(3):
-                run(launch, number, seed)
+                run(launch, number, seed, head)
 
 
 def nothing(*arguments: Any) -> None:

@@ -100,4 +100,6 @@ def convert_share(share, programs, first, fragments, fragments_desc, dq_desc, ba
         if second < count:
             _convert(second, first + second, phase, fragments, dq_desc, bars.index(1), buffer_1, batch, head, per_head,
                      softmax_scale, ACROSS)  # fmt: skip
+        else:
+            tma.store_wait(0)  # the next that is stored in the first buffer waits for the one before the last only
         phase ^= 1

@@ -32,8 +32,8 @@ WARPS = 4  # of the partition that loads
 class Program:
     """One program of a kernel: its partitions, taken in turns by a dice."""
 
-    def __init__(self, number: int, programs: int, seed: int) -> None:
-        self.number, self.programs, self.dice = number, programs, random.Random(seed)
+    def __init__(self, number: int, programs: int, seed: int, head: int = 0, heads: int = 1) -> None:
+        self.place, self.grid, self.dice = (number, head, 0), (programs, heads, 1), random.Random(seed)
         self.loads: deque[tuple[Slot, Mbarrier, int]] = deque()
         self.named: dict[int, NamedBarrier] = {}
         self.partitions: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []  # with their warps
@@ -184,8 +184,8 @@ def hardware_of(program: Program) -> dict[str, Any]:
         "to_tensor": lambda x: Number(x) if isinstance(x, int) else x,
         "load": lambda at, *_, **__: Number(at.numbers[at.at]) if isinstance(at, Pointer) else Value(),
         "store": lambda at, value, *_, **__: keep(value),
-        "program_id": lambda axis: Number(program.number if axis == 0 else 0),
-        "num_programs": lambda axis: Number(program.programs if axis == 0 else 1),
+        "program_id": lambda axis: Number(program.place[axis]),
+        "num_programs": lambda axis: Number(program.grid[axis]),
         "allocate_shared_memory": lambda dtype, shape, layout: Tile([Slot() for _ in range(shape[0])], dtype),
         "inline_asm_elementwise": program.assembler,
         "warp_specialize": program.specialize,
