@@ -204,6 +204,22 @@ class TestOnHopper:
         errors = {name: relative_error(value, getattr(wanted, name)) for name, value in first.items()}
         assert max(errors.values()) < 6 * ROUNDING[problem.dtype], errors
 
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_gradients_on_several_streams_at_once_are_those_of_one(self, causal: bool) -> None:
+        q, k, v, dout = Problem(700, 900, 256, num_heads=16, num_kv_heads=8).tensors()
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        out = gluon_hopper.attention(*inputs, causal=causal)
+        first = torch.autograd.grad(out, inputs, dout, retain_graph=True)
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        torch.cuda.synchronize()
+        found = []
+        for stream in streams * 4:
+            with torch.cuda.stream(stream):
+                again = gluon_hopper.attention(*inputs, causal=causal)
+                found.append(torch.autograd.grad(again, inputs, dout))
+        torch.cuda.synchronize()
+        assert all(torch.equal(x, y) for gradients in found for x, y in zip(gradients, first, strict=True))
+
     def test_logsumexp_has_the_meaning_that_the_backward_expects(self) -> None:
         from kernels.attention.gluon_hopper.plan import plan_of
 

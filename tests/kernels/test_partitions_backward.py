@@ -13,8 +13,19 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
-from kernels.attention.gluon_hopper import assistant, backward, forward_launch, gradients, gradients_assisted, tuning
-from kernels.attention.gluon_hopper.gradients import NarrowBackward, WideBackward
+from kernels.attention.gluon_hopper import (
+    assistant,
+    backward,
+    backward_queries,
+    backward_wide,
+    forward_launch,
+    gradients,
+    gradients_apart,
+    gradients_assisted,
+    tuning,
+)
+from kernels.attention.gluon_hopper.gradients import NarrowBackward
+from kernels.attention.gluon_hopper.gradients_apart import WideBackward
 from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
 from kernels.attention.gluon_hopper.plan import Plan
 from tests.kernels.interleavings.memory import Broken
@@ -43,6 +54,7 @@ def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bo
         mock.patch.object(tuning, "ring_lag", lambda *_: 1),
         mock.patch.object(forward_launch, "Launch", lambda *_, **__: None),
         mock.patch.object(gradients, "Launch", note),
+        mock.patch.object(gradients_apart, "Launch", note),
         mock.patch.object(gradients_assisted, "Launch", note),
     ):
         kind(Plan(q, k, k, *mask, 1.0), q, k, k, q, q)
@@ -51,12 +63,14 @@ def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bo
     return found
 
 
-def run(launch: tuple[Any, ...], number: int, seed: int, head: int = 0) -> Program:
+def run(launch: tuple[Any, ...], number: int, seed: int, head: int = 0, watch: Any = None) -> Program:
     """One program of a launch, its arguments as the model has them."""
     kernel, grid, _, makers, rest = launch
     values = [_tensor(name, maker) for name, maker in zip(kernel.arg_names, makers, strict=False)]
     values += [Number(x) if type(x) is int else x for x in rest]
     program = Program(number, grid[0], seed, head, grid[1])
+    if watch:
+        watch(program)
     program.run(kernel, values)
     return program
 
@@ -76,7 +90,7 @@ def test_no_order_of_the_partitions_breaks_a_rule(
     kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int]
 ) -> None:
     for launch in launches_of(kind, head_dim, shape, mask):
-        heads = launch[1][1] if kind is AssistedBackward else 1  # its programs also work for other heads
+        heads = 1 if kind is NarrowBackward else launch[1][1]  # others' programs also work for other heads, or tiles
         for number, head in itertools.product(range(launch[1][0]), range(heads)):
             for seed in range(3):
                 run(launch, number, seed, head)
@@ -102,3 +116,43 @@ def test_a_wait_or_an_arrival_that_is_left_out_is_found(
     with pytest.raises(Broken):
         for seed in range(20):
             run(launch, 0, seed)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("mask", MASKS)
+def test_keys_await_as_many_programs_as_count_themselves_when_both_halves_of_their_rows_are_stored(
+    head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries, keys = launches_of(WideBackward, head_dim, shape, mask)
+    events: list[str] = []
+    awaited: set[int] = set()
+    monkeypatch.setattr(backward_queries, "store_rows", lambda *_: events.append("stored"))
+    monkeypatch.setattr(backward_queries, "count_in", lambda counter: events.append("counted"))
+    monkeypatch.setattr(backward_wide, "await_programs", lambda counter, programs: awaited.add(programs))
+    for number, head in itertools.product(*map(range, queries[1][:2])):
+        for seed in range(3):
+            events.clear()
+            run(queries, number, seed, head)
+            assert events == ["stored"] * 4 + ["counted"]  # lse and delta of two warpgroups
+    for number, head in itertools.product(*map(range, keys[1][:2])):
+        run(keys, number, 0, head)
+    assert awaited == {math.prod(queries[1]) // shape[1]}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_no_row_of_the_kernel_before_is_loaded_before_it_is_awaited(
+    mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = launches_of(WideBackward, 256, SHAPES[-1], mask)[1]
+    programs: list[Program] = []
+    loaded: list[int] = []
+
+    def note(*_: Any) -> None:
+        loaded.append(programs[-1].loaded["lse_desc"] + programs[-1].loaded["delta_desc"])
+
+    monkeypatch.setattr(backward_wide, "await_programs", note)
+    for number, head in itertools.product(*map(range, keys[1][:2])):
+        run(keys, number, 0, head, programs.append)
+        assert programs[-1].loaded["lse_desc"] > 0
+    assert loaded == [0] * len(programs)

@@ -1,4 +1,4 @@
-"""dQ alone: two consumers of 64 queries each walk over the keys (see backward_wide.py for why)."""
+"""dQ, and delta on the way: two consumers of 64 queries each walk over the keys (see backward_wide.py for why)."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -10,37 +10,64 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.chain import await_the_kernel_before
+from kernels.attention.gluon_hopper.arrivals import count_in
+from kernels.attention.gluon_hopper.chain import await_the_kernel_before, let_the_next_begin
+from kernels.attention.gluon_hopper.delta import delta_of, load_out, store_rows
+from kernels.attention.gluon_hopper.longest_first import place_of
 from kernels.attention.gluon_hopper.masks import hide_keys, key_blocks
 from kernels.attention.gluon_hopper.shim import hold_weights, opaque_zero, tma_load, tma_store
 
 
 @gluon.jit
-def _producer(q_desc, k_desc, v_desc, do_desc, memory, place, BLOCK_N: gl.constexpr, ROWS: gl.constexpr,
-              K_SLOTS: gl.constexpr):  # fmt: skip
-    q_s, do_s, k_s, v_s, rows_full, k_full, k_empty, v_full, v_empty = memory
+def _load_rows(consumer: gl.constexpr, desc, place, full, tiles, ROWS: gl.constexpr):
     batch, h, h_kv, m, low, left, right, high = place
-    for c in gl.static_range(2):
-        mbarrier.expect(rows_full.index(c), q_desc.block_type.nbytes + do_desc.block_type.nbytes)
-        tma_load(q_desc, [batch, h, (m * 2 + c) * ROWS, 0], rows_full.index(c), q_s.index(c))
-        tma_load(do_desc, [batch, h, (m * 2 + c) * ROWS, 0], rows_full.index(c), do_s.index(c))
-    for count in range(high - low):
+    mbarrier.expect(full.index(consumer), desc.block_type.nbytes)
+    tma_load(desc, [batch, h, (m * 2 + consumer) * ROWS, 0], full.index(consumer), tiles.index(consumer))
+
+
+@gluon.jit
+def _tell(stored, counter):
+    """Both consumers' delta and lse are stored."""
+    mbarrier.wait(stored, 0)
+    await_the_kernel_before()  # which sets the counters to zero
+    count_in(counter)
+
+
+@gluon.jit
+def _producer(q_desc, k_desc, v_desc, do_desc, counter, memory, place, BLOCK_N: gl.constexpr, ROWS: gl.constexpr,
+              K_SLOTS: gl.constexpr):  # fmt: skip
+    q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored = memory
+    batch, h, h_kv, m, low, left, right, high = place
+    let_the_next_begin()
+    # what the first product needs comes first
+    _load_rows(0, q_desc, place, q_full, q_s, ROWS)
+    mbarrier.expect(k_full.index(0), k_desc.block_type.nbytes)
+    tma_load(k_desc, [batch, h_kv, low * BLOCK_N, 0], k_full.index(0), k_s.index(0))
+    _load_rows(1, q_desc, place, q_full, q_s, ROWS)
+    _load_rows(0, do_desc, place, do_full, do_s, ROWS)
+    mbarrier.expect(v_full, v_desc.block_type.nbytes)
+    tma_load(v_desc, [batch, h_kv, low * BLOCK_N, 0], v_full, v_s.index(0))
+    _load_rows(1, do_desc, place, do_full, do_s, ROWS)
+    for count in range(1, high - low):
         j = low + count
         slot = count % K_SLOTS
         mbarrier.wait(k_empty.index(slot), ((count // K_SLOTS) & 1) ^ 1)
         mbarrier.expect(k_full.index(slot), k_desc.block_type.nbytes)
         tma_load(k_desc, [batch, h_kv, j * BLOCK_N, 0], k_full.index(slot), k_s.index(slot))
+        if count == 1:
+            _tell(stored, counter)
         mbarrier.wait(v_empty, (count & 1) ^ 1)
         mbarrier.expect(v_full, v_desc.block_type.nbytes)
         tma_load(v_desc, [batch, h_kv, j * BLOCK_N, 0], v_full, v_s.index(0))
-    await_the_kernel_before()  # which needs nothing of this one; but who comes next may need both
+    if high - low == 1:
+        _tell(stored, counter)
 
 
 @gluon.jit
-def _scores(consumer: gl.constexpr, count, total, memory, ROWS: gl.constexpr, BLOCK_N: gl.constexpr,
-            HEAD_DIM: gl.constexpr, K_SLOTS: gl.constexpr):  # fmt: skip
-    """Begin S and dP of a block of keys; beyond the last, products that nobody reads."""
-    q_s, do_s, k_s, v_s, rows_full, k_full, k_empty, v_full, v_empty = memory
+def _scores(consumer: gl.constexpr, count, memory, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
+            K_SLOTS: gl.constexpr, FIRST: gl.constexpr):  # fmt: skip
+    """Begin S and dP of a block of keys; of the first one each as soon as it can."""
+    q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored = memory
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
     slot = count % K_SLOTS
@@ -49,60 +76,77 @@ def _scores(consumer: gl.constexpr, count, total, memory, ROWS: gl.constexpr, BL
     do = do_s.index(consumer + z).reshape([ROWS, HEAD_DIM])
     k_t = k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
     v_t = v_s.index(z).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
-    if count < total:
+    if FIRST:
+        mbarrier.wait(q_full.index(consumer), 0)
+        mbarrier.wait(k_full.index(0), 0)
+    else:
         mbarrier.wait(k_full.index(slot), (count // K_SLOTS) & 1)
         mbarrier.wait(v_full, count & 1)
     s_token = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
+    if FIRST:
+        mbarrier.wait(do_full.index(consumer), 0)
+        mbarrier.wait(v_full, 0)
     dp_token = warpgroup_mma(do, v_t, zero, use_acc=False, is_async=True)
     return s_token, dp_token
 
 
 @gluon.jit
-def _step(consumer: gl.constexpr, count, total, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale,
-          ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, K_SLOTS: gl.constexpr,
-          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """What one block of keys adds to dQ; meanwhile the next block's scores."""
-    q_s, do_s, k_s, v_s, rows_full, k_full, k_empty, v_full, v_empty = memory
+def _add(count, j, p, dp, dq, delta, memory, diagonal, seqlen_k, window, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
+         K_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """Begin what one block of keys adds to dQ; dS must stay in its registers until it has."""
+    q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored = memory
     dtype: gl.constexpr = q_s.dtype
     operand: gl.constexpr = gl.DotOperandLayout(0, dq.type.layout, 2)
-    slot = count % K_SLOTS
     if MASKED:
         p = hide_keys(p, 0.0, j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
     ds = gl.convert_layout((p.to(gl.float32) * (dp - delta[:, None])).to(dtype), operand, assert_trivial=True)
-    dq_token = warpgroup_mma(ds, k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]), dq, is_async=True)
+    keys = k_s.index(count % K_SLOTS).reshape([BLOCK_N, HEAD_DIM])
+    return warpgroup_mma(ds, keys, dq, is_async=True), ds
+
+
+@gluon.jit
+def _step(consumer: gl.constexpr, count, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale,
+          ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, K_SLOTS: gl.constexpr,
+          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """What one block of keys adds to dQ; meanwhile the next block's scores."""
+    q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored = memory
+    slot = count % K_SLOTS
+    dq_token, ds = _add(count, j, p, dp, dq, delta, memory, diagonal, seqlen_k, window, BLOCK_N, HEAD_DIM, K_SLOTS,
+                        CAUSAL, WINDOW, MASKED)  # fmt: skip
     count += 1
-    s_token, dp_token = _scores(consumer, count, total, memory, ROWS, BLOCK_N, HEAD_DIM, K_SLOTS)
+    s_token, dp_token = _scores(consumer, count, memory, ROWS, BLOCK_N, HEAD_DIM, K_SLOTS, False)
     dq, ds = warpgroup_mma_wait(2, deps=(dq_token, ds))
     mbarrier.arrive(k_empty.index(slot), count=1)
     s = warpgroup_mma_wait(1, deps=(s_token,))
-    p = hold_weights(gl.exp2(s * scale - lse[:, None]).to(dtype))  # while dP runs
+    p = hold_weights(gl.exp2(s * scale - lse[:, None]).to(q_s.dtype))  # while dP runs
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
-    if count < total:
-        mbarrier.arrive(v_empty, count=1)
+    mbarrier.arrive(v_empty, count=1)
     return count, p, dp, dq
 
 
 @gluon.jit
-def _consumer(consumer: gl.constexpr, dq_desc, lse_rows, delta_rows, memory, place, sizes, scale, softmax_scale,
+def _consumer(consumer: gl.constexpr, dq_desc, rows_of, memory, place, sizes, scale, softmax_scale,
               ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, K_SLOTS: gl.constexpr,
-              CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    q_s, do_s, k_s, v_s, rows_full, k_full, k_empty, v_full, v_empty = memory
+              CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr, WIDTH: gl.constexpr):  # fmt: skip
+    q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored = memory
     batch, h, h_kv, m, low, left, right, high = place
-    num_heads, seqlen_q, seqlen_k, padded_q, window = sizes
+    out, lse_rows, lse_padded, delta_padded, head, out_m = rows_of
+    seqlen_q, seqlen_k, padded_q, window = sizes
     dtype: gl.constexpr = q_s.dtype
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     first = (m * 2 + consumer) * ROWS
+    out_tile = load_out(out, first, seqlen_q, out_m, ROWS, HEAD_DIM, WIDTH)  # on its way beside the copy engine's
     diagonal = first + seqlen_k - seqlen_q
     rows = first + gl.arange(0, ROWS, gl.SliceLayout(1, s_layout))
-    base = (batch * num_heads + h).to(gl.int64) * padded_q
-    lse = gl.load(lse_rows + base + rows, mask=rows < seqlen_q, other=float("inf"))
-    delta = gl.load(delta_rows + base + rows, mask=rows < seqlen_q, other=0.0)
+    lse = gl.load(lse_rows + head * seqlen_q + rows, mask=rows < seqlen_q, other=float("inf"))
     dq = gl.zeros([ROWS, HEAD_DIM], gl.float32, dq_layout)
-    total = high - low
     count = 0
-    mbarrier.wait(rows_full.index(consumer), 0)
-    s_token, dp_token = _scores(consumer, count, total, memory, ROWS, BLOCK_N, HEAD_DIM, K_SLOTS)
+    s_token, dp_token = _scores(consumer, count, memory, ROWS, BLOCK_N, HEAD_DIM, K_SLOTS, True)
+    delta = gl.convert_layout(delta_of(out_tile, do_s.index(consumer).reshape([ROWS, HEAD_DIM])), lse.type.layout)
+    store_rows(lse_padded, head * padded_q, rows, lse, padded_q)
+    store_rows(delta_padded, head * padded_q, rows, delta, padded_q)
+    mbarrier.arrive(stored, count=1)
     s = warpgroup_mma_wait(1, deps=(s_token,))
     p = hold_weights(gl.exp2(s * scale - lse[:, None]).to(dtype))  # while dP runs
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
@@ -110,63 +154,77 @@ def _consumer(consumer: gl.constexpr, dq_desc, lse_rows, delta_rows, memory, pla
     if WINDOW:
         for j in range(low, left):
             count, p, dp, dq = _step(
-                consumer, count, total, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale, ROWS,
+                consumer, count, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale, ROWS,
                 BLOCK_N, HEAD_DIM, K_SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
     for j in range(left, right):
         count, p, dp, dq = _step(
-            consumer, count, total, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale, ROWS,
+            consumer, count, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale, ROWS,
             BLOCK_N, HEAD_DIM, K_SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
     if MASKED:
-        for j in range(right, high):
+        for j in range(right, high - 1):
             count, p, dp, dq = _step(
-                consumer, count, total, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale, ROWS,
+                consumer, count, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale, ROWS,
                 BLOCK_N, HEAD_DIM, K_SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+    dq_token, ds = _add(count, high - 1, p, dp, dq, delta, memory, diagonal, seqlen_k, window, BLOCK_N, HEAD_DIM,
+                        K_SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
+    dq, ds = warpgroup_mma_wait(0, deps=(dq_token, ds))
     q_s.index(consumer).reshape([ROWS, HEAD_DIM]).store((dq * softmax_scale).to(dtype))
     fence_async_shared()
     tma_store(dq_desc, [batch, h, first, 0], q_s.index(consumer))
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "window"])
-def wide_queries_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, lse_rows, delta_rows, num_heads, group_size,
-                        seqlen_q, seqlen_k, padded_q, window, scale, softmax_scale,
-                        ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, K_SLOTS: gl.constexpr,
-                        CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """dQ of 128 queries; `scale` is softmax_scale x log2(e)."""
+@gluon.jit(do_not_specialize=["out_b", "out_h", "out_m", "n_rows", "kv_heads", "num_heads", "group_size", "seqlen_q",
+                              "seqlen_k", "padded_q", "window"])  # fmt: skip
+def wide_queries_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padded, delta_padded, out_b, out_h,
+                        out_m, n_rows, kv_heads, num_heads, group_size, seqlen_q, seqlen_k, padded_q, window,
+                        scale, softmax_scale, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
+                        K_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr,
+                        WIDTH: gl.constexpr):  # fmt: skip
+    """dQ of 128 queries, and what the kernel behind it needs of them: delta, and lse, padded to whole tiles.
+
+    `scale` is softmax_scale x log2(e); strides of `out` are in eights of numbers, WIDTH is how many columns it has.
+    """
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
     do_s = gl.allocate_shared_memory(dtype, [2, 1, 1, ROWS, HEAD_DIM], do_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [K_SLOTS, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
     v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
-    rows_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
+    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
+    do_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
     k_full = gl.allocate_shared_memory(gl.int64, [K_SLOTS, 1], bar)
     k_empty = gl.allocate_shared_memory(gl.int64, [K_SLOTS, 1], bar)
     v_full = gl.allocate_shared_memory(gl.int64, [1], bar)
     v_empty = gl.allocate_shared_memory(gl.int64, [1], bar)
-    mbarrier.init(rows_full.index(0), count=1)
-    mbarrier.init(rows_full.index(1), count=1)
+    stored = gl.allocate_shared_memory(gl.int64, [1], bar)
+    for i in gl.static_range(2):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(do_full.index(i), count=1)
     mbarrier.init(v_full, count=1)
     mbarrier.init(v_empty, count=2)
+    mbarrier.init(stored, count=2)
     for i in gl.static_range(K_SLOTS):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(k_empty.index(i), count=2)
-    m = gl.program_id(0)
+    m, h, batch = place_of(num_heads, CAUSAL and not WINDOW)
     if CAUSAL:
-        m = gl.num_programs(0) - 1 - m  # the longest first
-    h = gl.program_id(1)
-    batch = gl.program_id(2)
+        m = gl.cdiv(seqlen_q, 2 * ROWS) - 1 - m  # the longest first
     low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, 2 * ROWS, BLOCK_N, CAUSAL, WINDOW)
     if not MASKED:
-        right = high
-    memory = (q_s, do_s, k_s, v_s, rows_full, k_full, k_empty, v_full, v_empty)
+        right = high - 1
+    memory = (q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored)
     place = (batch, h, h // group_size, m, low, left, right, high)
-    sizes = (num_heads, seqlen_q, seqlen_k, padded_q, window)
+    sizes = (seqlen_q, seqlen_k, padded_q, window)
+    head = (batch * num_heads + h).to(gl.int64)
+    counter = delta_padded + (n_rows + batch * kv_heads + h // group_size)
+    out = out + (batch.to(gl.int64) * out_b + h.to(gl.int64) * out_h) * 8
+    rows_of = (out, lse_rows, lse_padded, delta_padded, head, out_m)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
-        (_producer, (q_desc, k_desc, v_desc, do_desc, memory, place, BLOCK_N, ROWS, K_SLOTS)),
-        (_consumer, (0, dq_desc, lse_rows, delta_rows, memory, place, sizes, scale, softmax_scale, ROWS, BLOCK_N,
-                     HEAD_DIM, K_SLOTS, CAUSAL, WINDOW, MASKED)),
-        (_consumer, (1, dq_desc, lse_rows, delta_rows, memory, place, sizes, scale, softmax_scale, ROWS, BLOCK_N,
-                     HEAD_DIM, K_SLOTS, CAUSAL, WINDOW, MASKED)),
+        (_producer, (q_desc, k_desc, v_desc, do_desc, counter, memory, place, BLOCK_N, ROWS, K_SLOTS)),
+        (_consumer, (0, dq_desc, rows_of, memory, place, sizes, scale, softmax_scale, ROWS, BLOCK_N, HEAD_DIM, K_SLOTS,
+                     CAUSAL, WINDOW, MASKED, WIDTH)),
+        (_consumer, (1, dq_desc, rows_of, memory, place, sizes, scale, softmax_scale, ROWS, BLOCK_N, HEAD_DIM, K_SLOTS,
+                     CAUSAL, WINDOW, MASKED, WIDTH)),
     ], [4, 4], [240, 240])  # fmt: skip

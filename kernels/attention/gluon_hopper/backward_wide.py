@@ -15,24 +15,30 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.chain import await_the_kernel_before, let_the_next_begin
+from kernels.attention.gluon_hopper.arrivals import await_programs
+from kernels.attention.gluon_hopper.chain import await_the_kernel_before
+from kernels.attention.gluon_hopper.longest_first import is_last, place_of
 from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
 from kernels.attention.gluon_hopper.shim import hold_weights, opaque_zero, pair_sync, tma_load, tma_store
 
 
 @gluon.jit
-def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):
-    """Load the keys and values of the program once, then each block of queries with its lse, dout and delta."""
+def _load_kv(desc, place, full, tile):
+    batch, h_kv, n0, low, left, right, high = place
+    mbarrier.expect(full, desc.block_type.nbytes)
+    tma_load(desc, [batch, h_kv, n0, 0], full, tile.index(0))
+
+
+@gluon.jit
+def _producer(descriptors, tiles, barriers, place, sizes, counter, programs, BLOCK_M: gl.constexpr,
+              SLOTS: gl.constexpr):  # fmt: skip
+    """Load the keys and values of the program once, then each block of queries with its dout, lse and delta."""
     q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    kv_full, q_full, q_empty, do_full, do_empty = barriers
+    k_full, v_full, q_full, q_empty, do_full, do_empty = barriers
     batch, h_kv, n0, low, left, right, high = place
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
-    mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
-    tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
-    tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
-    await_the_kernel_before()  # lse and delta are its
-    let_the_next_begin()
+    _load_kv(k_desc, place, k_full, k_s)
     count = 0
     for member in range(group_size):
         h = h_kv * group_size + member
@@ -41,22 +47,30 @@ def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr,
             phase = (count // SLOTS) & 1
             row = (batch * num_heads + h) * padded_q + m * BLOCK_M
             mbarrier.wait(q_empty.index(slot), phase ^ 1)
-            mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes + BLOCK_M * 4)
+            mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes)
             tma_load(q_desc, [batch, h, m * BLOCK_M, 0], q_full.index(slot), q_s.index(slot))
-            tma_load(lse_desc, [row], q_full.index(slot), lse_s.index(slot))
+            if count == 0:
+                _load_kv(v_desc, place, v_full, v_s)
             mbarrier.wait(do_empty.index(slot), phase ^ 1)
-            mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 4)
+            mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 8)
             tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
+            if count == 0:  # lse and delta of all heads that share the keys
+                await_programs(counter, programs)
+            tma_load(lse_desc, [row], do_full.index(slot), lse_s.index(slot))
             tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
             count += 1
+    if count == 0:
+        _load_kv(v_desc, place, v_full, v_s)
+    if is_last():
+        await_the_kernel_before()  # who comes next may need both: one that waits is enough
 
 
 @gluon.jit
-def _scores(count, total, tiles, barriers, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
-            SLOTS: gl.constexpr):  # fmt: skip
-    """Begin S^T and dP^T of a query block; beyond the last, products that nobody reads."""
+def _scores(count, tiles, barriers, total, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
+            SLOTS: gl.constexpr, FIRST: gl.constexpr):  # fmt: skip
+    """Begin S^T and dP^T of a query block; of the first one, if there is any, each as soon as it can."""
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    kv_full, q_full, q_empty, do_full, do_empty = barriers
+    k_full, v_full, q_full, q_empty, do_full, do_empty = barriers
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, BLOCK_M // 2, 16])
     zero = gl.zeros([BLOCK_N, BLOCK_M], gl.float32, layout)
     slot = count % SLOTS
@@ -64,10 +78,18 @@ def _scores(count, total, tiles, barriers, BLOCK_M: gl.constexpr, BLOCK_N: gl.co
     z = opaque_zero()
     q_t = q_s.index(slot).reshape([BLOCK_M, HEAD_DIM]).permute((1, 0))
     do_t = do_s.index(slot).reshape([BLOCK_M, HEAD_DIM]).permute((1, 0))
-    if count < total:
+    if FIRST:
+        mbarrier.wait(k_full, 0)
+        if total > 0:
+            mbarrier.wait(q_full.index(0), 0)
+    else:
         mbarrier.wait(q_full.index(slot), phase)
         mbarrier.wait(do_full.index(slot), phase)
     s_token = warpgroup_mma(k_s.index(z).reshape([BLOCK_N, HEAD_DIM]), q_t, zero, use_acc=False, is_async=True)
+    if FIRST:
+        mbarrier.wait(v_full, 0)
+        if total > 0:
+            mbarrier.wait(do_full.index(0), 0)
     dp_token = warpgroup_mma(v_s.index(z).reshape([BLOCK_N, HEAD_DIM]), do_t, zero, use_acc=False, is_async=True)
     return s_token, dp_token
 
@@ -83,12 +105,10 @@ def _weights(s_token, dp_token, count, lse_s, scale, SLOTS: gl.constexpr, dtype:
 
 
 @gluon.jit
-def _step(count, total, m, p, dp, dk, dv, tiles, p_s, ds_s, barriers, n0, sizes, scale,
-          BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """What one block of queries adds to dK and dV; meanwhile the next block's scores."""
+def _add(count, m, p, dp, dk, dv, tiles, p_s, ds_s, n0, sizes, BLOCK_M: gl.constexpr, HEAD_DIM: gl.constexpr,
+         SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """Begin what one block of queries adds to dV and dK."""
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    kv_full, q_full, q_empty, do_full, do_empty = barriers
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     dtype: gl.constexpr = q_s.dtype
     slot = count % SLOTS
@@ -104,12 +124,25 @@ def _step(count, total, m, p, dp, dk, dv, tiles, p_s, ds_s, barriers, n0, sizes,
     pair_sync()
     dv_token = warpgroup_mma(p_tile, do_s.index(slot).reshape([BLOCK_M, HEAD_DIM]), dv, is_async=True)
     dk_token = warpgroup_mma(ds_tile, q_s.index(slot).reshape([BLOCK_M, HEAD_DIM]), dk, is_async=True)
+    return dv_token, dk_token
+
+
+@gluon.jit
+def _step(count, m, p, dp, dk, dv, tiles, p_s, ds_s, barriers, n0, sizes, scale, BLOCK_M: gl.constexpr,
+          BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr, CAUSAL: gl.constexpr,
+          WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """What one block of queries adds to dK and dV; meanwhile the next block's scores."""
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    k_full, v_full, q_full, q_empty, do_full, do_empty = barriers
+    slot = count % SLOTS
+    dv_token, dk_token = _add(count, m, p, dp, dk, dv, tiles, p_s, ds_s, n0, sizes, BLOCK_M, HEAD_DIM, SLOTS, CAUSAL,
+                              WINDOW, MASKED)  # fmt: skip
     count += 1
-    s_token, dp_token = _scores(count, total, tiles, barriers, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
+    s_token, dp_token = _scores(count, tiles, barriers, 0, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, False)
     dv, dk = warpgroup_mma_wait(2, deps=(dv_token, dk_token))
     mbarrier.arrive(do_empty.index(slot), count=1)
     mbarrier.arrive(q_empty.index(slot), count=1)
-    p, dp = _weights(s_token, dp_token, count, lse_s, scale, SLOTS, dtype)
+    p, dp = _weights(s_token, dp_token, count, lse_s, scale, SLOTS, q_s.dtype)
     return count, p, dp, dk, dv
 
 
@@ -118,33 +151,40 @@ def _consumer(dk_desc, dv_desc, tiles, p_s, ds_s, barriers, place, sizes, scale,
               BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
               CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    kv_full, q_full, q_empty, do_full, do_empty = barriers
+    k_full, v_full, q_full, q_empty, do_full, do_empty = barriers
     batch, h_kv, n0, low, left, right, high = place
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     dtype: gl.constexpr = q_s.dtype
     wide_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, HEAD_DIM // 2, 16])
     dk = gl.zeros([BLOCK_N, HEAD_DIM], gl.float32, wide_layout)
     dv = gl.zeros([BLOCK_N, HEAD_DIM], gl.float32, wide_layout)
-    mbarrier.wait(kv_full, 0)
     total = group_size * (high - low)
     count = 0
-    s_token, dp_token = _scores(count, total, tiles, barriers, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
+    s_token, dp_token = _scores(count, tiles, barriers, total, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, True)
     p, dp = _weights(s_token, dp_token, count, lse_s, scale, SLOTS, dtype)
-    for _member in range(group_size):
+    last = gl.maximum(high - 1, low)
+    for member in range(group_size):
+        end = high
+        if member == group_size - 1:
+            end = last  # behind the last block of all come no scores
         if MASKED:
-            for m in range(low, left):
+            for m in range(low, gl.minimum(left, end)):
                 count, p, dp, dk, dv = _step(
-                    count, total, m, p, dp, dk, dv, tiles, p_s, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
-                    HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
-        for m in range(left, right):
+                    count, m, p, dp, dk, dv, tiles, p_s, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
+                    SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+        for m in range(left, gl.minimum(right, end)):
             count, p, dp, dk, dv = _step(
-                count, total, m, p, dp, dk, dv, tiles, p_s, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
-                HEAD_DIM, SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
+                count, m, p, dp, dk, dv, tiles, p_s, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
+                SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
         if WINDOW:
-            for m in range(right, high):
+            for m in range(right, end):
                 count, p, dp, dk, dv = _step(
-                    count, total, m, p, dp, dk, dv, tiles, p_s, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
-                    HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+                    count, m, p, dp, dk, dv, tiles, p_s, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
+                    SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
+    for m in range(last, high):
+        dv_token, dk_token = _add(count, m, p, dp, dk, dv, tiles, p_s, ds_s, n0, sizes, BLOCK_M, HEAD_DIM, SLOTS,
+                                  CAUSAL, WINDOW, MASKED)  # fmt: skip
+        dv, dk = warpgroup_mma_wait(0, deps=(dv_token, dk_token))
     pair_sync()  # keys and values have been read: their tiles take the gradients to the copy engine
     k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).store((dk * softmax_scale).to(dtype))
     v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).store(dv.to(dtype))
@@ -155,12 +195,17 @@ def _consumer(dk_desc, dv_desc, tiles, p_s, ds_s, barriers, place, sizes, scale,
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window"])
-def wide_keys_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delta_desc, num_heads, group_size,
-                     seqlen_q, seqlen_k, padded_q, n_m, window, scale, softmax_scale,
-                     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-                     CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """dK and dV of BLOCK_N keys; arguments as of `backward_kernel`."""
+@gluon.jit(do_not_specialize=["n_rows", "programs", "num_heads", "kv_heads", "group_size", "seqlen_q", "seqlen_k",
+                              "padded_q", "n_m", "window"])  # fmt: skip
+def wide_keys_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delta_desc, delta_rows, n_rows,
+                     programs, kv_heads, num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, scale,
+                     softmax_scale, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
+                     SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
+                     MASKED: gl.constexpr):  # fmt: skip
+    """dK and dV of BLOCK_N keys, when `programs` programs of the kernel before have counted themselves (arrivals.py).
+
+    The counters stand behind `n_rows` numbers of delta; other arguments as of `backward_kernel`.
+    """
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
     do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
@@ -172,29 +217,31 @@ def wide_keys_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc
     lse_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
     delta_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], delta_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
-    kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
+    k_full = gl.allocate_shared_memory(gl.int64, [1], bar)
+    v_full = gl.allocate_shared_memory(gl.int64, [1], bar)
     q_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
     q_empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
     do_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
     do_empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
-    mbarrier.init(kv_full, count=1)
+    mbarrier.init(k_full, count=1)
+    mbarrier.init(v_full, count=1)
     for i in gl.static_range(SLOTS):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(do_full.index(i), count=1)
         mbarrier.init(q_empty.index(i), count=1)
         mbarrier.init(do_empty.index(i), count=1)
-    n0 = gl.program_id(0) * BLOCK_N
-    h_kv = gl.program_id(1)
-    batch = gl.program_id(2)
+    tile, h_kv, batch = place_of(kv_heads, CAUSAL and not WINDOW)
+    n0 = tile * BLOCK_N
     low, left, right, high = query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
     descriptors = (q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc)
     tiles = (q_s, k_s, v_s, do_s, lse_s, delta_s)
-    barriers = (kv_full, q_full, q_empty, do_full, do_empty)
+    barriers = (k_full, v_full, q_full, q_empty, do_full, do_empty)
     place = (batch, h_kv, n0, low, left, right, high)
     sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
+    counter = delta_rows + (n_rows + batch * kv_heads + h_kv)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
-        (_producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS)),
+        (_producer, (descriptors, tiles, barriers, place, sizes, counter, programs, BLOCK_M, SLOTS)),
         (_consumer, (dk_desc, dv_desc, tiles, p_s, ds_s, barriers, place, sizes, scale, softmax_scale,
                      BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
     ], [8], [240])  # fmt: skip

@@ -1,7 +1,4 @@
-"""The launches of a backward: one kernel that adds up dQ in float32, or two without such sums.
-
-Those are for head_dim 256, and give the same bits on every run.
-"""
+"""The launches of a backward by one kernel that adds up dQ in float32, and what all kinds of backward have."""
 
 from __future__ import annotations
 
@@ -13,8 +10,6 @@ import triton
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
-from kernels.attention.gluon_hopper.backward_queries import wide_queries_kernel
-from kernels.attention.gluon_hopper.backward_wide import wide_keys_kernel
 from kernels.attention.gluon_hopper.conversion import finish_kernel, prepare_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch
 
@@ -45,8 +40,8 @@ class Shape(Protocol):
     def new(self, like: torch.Tensor) -> torch.Tensor: ...
 
 
-class Backward:
-    """What both have: descriptors of the inputs, and delta."""
+class Tiled:
+    """What all have: descriptors of the tiles of inputs and gradients."""
 
     def __init__(
         self,
@@ -55,7 +50,6 @@ class Backward:
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        out: torch.Tensor,
         dout: torch.Tensor,
     ) -> None:
         self.plan, self.tiles = plan, tiles
@@ -67,19 +61,9 @@ class Backward:
         self.dk, self.dv = Descriptor(plan.new(k), block_kv), Descriptor(plan.new(v), block_kv)
         self.n_rows = plan.n_heads * self.padded_q
         self.row = Descriptor(self.row_of(q), [self.tiles.block_m])
-        programs, zeros = plan.n_heads * self.n_m, self.zeros()
-        rest = (
-            *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q, zeros),
-            *(self.tiles.block_m, plan.head_dim, plan.size, triton.next_power_of_2(-(-zeros // programs)), True),
-        )
-        self.prepare = Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
         self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
         self.scales = (plan.softmax_scale * LOG2_E, plan.softmax_scale)
         self.constants = self.constants_of(tiles)
-
-    def zeros(self) -> int:
-        """How many numbers of dQ's fragments must be zero when a kernel begins to add to them."""
-        return self.plan.n_heads * self.n_m * self.tiles.fragments * FRAGMENT
 
     def constants_of(self, tiles: tuning.BackwardTiles) -> tuple[Any, ...]:
         """What a kernel is compiled for."""
@@ -87,9 +71,9 @@ class Backward:
         masks = (plan.causal, plan.window_size > 0, plan.masked(tiles.block_n))
         return (tiles.block_m, tiles.block_n, plan.size, SLOTS, *masks)
 
-    def row_of(self, like: torch.Tensor) -> torch.Tensor:
-        """Room for lse or delta, padded to whole tiles."""
-        return like.new_empty(self.n_rows, dtype=torch.float32)
+    def row_of(self, like: torch.Tensor, more: int = 0) -> torch.Tensor:
+        """Room for lse or delta, padded to whole tiles, and for more numbers behind."""
+        return like.new_empty(self.n_rows + more, dtype=torch.float32)
 
     def over_keys(
         self, kernel: Any, makers: tuple[Descriptor | None, ...], rest: tuple[Any, ...], *, early: bool = False
@@ -97,6 +81,32 @@ class Backward:
         """A launch with a program for each tile of keys."""
         grid = (-(-self.plan.seqlen_k // self.tiles.block_n), self.plan.num_kv_heads, self.plan.batch)
         return Launch(kernel, grid, self.plan.device, makers, rest, early=early)
+
+
+class Backward(Tiled):
+    """Those that add up dQ: zeros for its sums, and delta, by a kernel in front."""
+
+    def __init__(
+        self,
+        plan: Shape,
+        tiles: tuning.BackwardTiles,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        dout: torch.Tensor,
+    ) -> None:
+        super().__init__(plan, tiles, q, k, v, dout)
+        programs, zeros = plan.n_heads * self.n_m, self.zeros()
+        rest = (
+            *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q, zeros),
+            *(self.tiles.block_m, plan.head_dim, plan.size, triton.next_power_of_2(-(-zeros // programs)), True),
+        )
+        self.prepare = Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
+
+    def zeros(self) -> int:
+        """How many numbers of dQ's fragments must be zero when a kernel begins to add to them."""
+        return self.plan.n_heads * self.n_m * self.tiles.fragments * FRAGMENT
 
 
 class NarrowBackward(Backward):
@@ -132,36 +142,4 @@ class NarrowBackward(Backward):
         self.prepare(out, dout, lse, padded, delta, fragments)
         self._main(q, k, v, dout, fragments, dk, dv, padded, delta)
         self._finish(fragments, dq)
-        return dq, dk, dv
-
-
-class WideBackward(Backward):
-    """delta, dK and dV, dQ."""
-
-    def __init__(self, plan: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> None:
-        for_keys, for_queries = tuning.BACKWARD_APART[plan.size]
-        super().__init__(plan, for_keys, q, k, v, *others)
-        inputs = (self.q, self.k, self.v, self.dout)
-        rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
-        self._keys = self.over_keys(wide_keys_kernel, (*inputs, self.dk, self.dv, self.row, self.row), rest, early=True)
-        rest = (*self.sizes, plan.window_size, *self.scales, *self.constants_of(for_queries))
-        grid = (-(-plan.seqlen_q // (2 * for_queries.block_m)), plan.num_heads, plan.batch)
-        keys, values = (Descriptor(x, [1, 1, for_queries.block_n, plan.size]) for x in (k, v))
-        makers = (self.q, keys, values, self.dout, self.dq, None, None)
-        self._queries = Launch(wide_queries_kernel, grid, plan.device, makers, rest, early=True)
-
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> Tensors:
-        dq, dk, dv = self.plan.new(q), self.plan.new(k), self.plan.new(v)
-        padded, delta = self.row_of(q), self.row_of(q)
-        self.prepare(out, dout, lse, padded, delta, delta)  # no fragments to fill with zeros
-        self._keys(q, k, v, dout, dk, dv, padded, delta)
-        self._queries(q, k, v, dout, dq, padded, delta)
         return dq, dk, dv

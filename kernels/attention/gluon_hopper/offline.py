@@ -113,9 +113,10 @@ def _backward(variant: Variant) -> tuple[Any, list[Any]]:
             return assisted_kernel, [*both, *ring, *counts, 9, 9, *scales, *constants]
         return backward_kernel, [*both, *counts, *scales, *constants]
     if variant.kernel == "keys":
-        return wide_keys_kernel, [q, kv, kv, q, kv, kv, rows, rows, *counts, *scales, *constants]
-    pointer = Pointer("fp32")
-    return wide_queries_kernel, [q, kv, kv, q, q, pointer, pointer, *counts[1:], *scales, *constants]
+        tensors = [q, kv, kv, q, kv, kv, rows, rows, Pointer("fp32")]
+        return wide_keys_kernel, [*tensors, 9, 9, 9, *counts, *scales, *constants]
+    tensors = [q, kv, kv, q, q, Pointer("bf16"), *[Pointer("fp32")] * 3]
+    return wide_queries_kernel, [*tensors, *[9] * 5, *counts[1:], *scales, *constants, head_dim]
 
 
 def main(arguments: list[str] | None = None) -> int:

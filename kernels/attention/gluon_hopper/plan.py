@@ -9,7 +9,8 @@ from torch.autograd.function import once_differentiable
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.forward_launch import Forward
-from kernels.attention.gluon_hopper.gradients import NarrowBackward, WideBackward
+from kernels.attention.gluon_hopper.gradients import NarrowBackward
+from kernels.attention.gluon_hopper.gradients_apart import WideBackward
 from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
 from kernels.attention.gluon_hopper.launch import addressable, empty_addressable, is_addressable
 

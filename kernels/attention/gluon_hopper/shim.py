@@ -32,7 +32,8 @@ def reinterpret(memory, dtype, shape, layout, _semantic=None):
 
 
 @gluon.jit
-def _execute(instruction: gl.constexpr):
+def execute(instruction: gl.constexpr):
+    """An instruction that takes and gives nothing; it must set $0."""
     gl.inline_asm_elementwise(instruction, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
 
 
@@ -44,19 +45,19 @@ def _turn(instruction, consumer):
 @gluon.jit
 def turn_wait(consumer: gl.constexpr):
     """Wait until the consumer before this one has handed over the tensor cores."""
-    _execute(_turn("bar.sync", consumer))
+    execute(_turn("bar.sync", consumer))
 
 
 @gluon.jit
 def turn_give(consumer: gl.constexpr):
     """Let that consumer issue its products."""
-    _execute(_turn("bar.arrive", consumer))
+    execute(_turn("bar.arrive", consumer))
 
 
 @gluon.jit
 def pair_sync():
     """A barrier of both consumer warpgroups."""
-    _execute("bar.sync 8, 256; mov.b32 $0, 0;")
+    execute("bar.sync 8, 256; mov.b32 $0, 0;")
 
 
 @gluon.jit

@@ -85,6 +85,14 @@ def ring_lag(key_tiles: int, programs: int, even: bool) -> int:
     return -(-at_once // key_tiles) + 1
 
 
+def heads_in_turns(key_tiles: int, heads: int) -> int:
+    """How many of the causal heads, of so many key tiles each, take turns, if all groups are to be of one size.
+
+    About two rounds of tiles, whose rows fit in the L2.
+    """
+    return next(group for group in range(max(1, 256 // key_tiles), 0, -1) if heads % group == 0)
+
+
 def fits_in_ring(fragments: int) -> bool:
     """Whether so many float32 fragments of 64 x 64 are not more than was timed."""
     return fragments * 2**14 <= RING_BYTES
