@@ -4,7 +4,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
-from kernels.attention.gluon_hopper.kv_slots import free_keys, free_values
+from kernels.attention.gluon_hopper.kv_slots import free_keys, free_values, phase_of, slot_of
 from kernels.attention.gluon_hopper.masks import hide_keys
 from kernels.attention.gluon_hopper.rare import lowered_sums, rescale
 from kernels.attention.gluon_hopper.shim import hold_pairs_before_wait, opaque_zero, turn_give, turn_wait
@@ -68,13 +68,13 @@ def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, me
     out_layout: gl.constexpr = out.type.layout
     p_layout: gl.constexpr = p.type.layout
     dtype: gl.constexpr = p.dtype
-    last = count % KV_SLOTS
-    last_phase = (count // KV_SLOTS) & 1
+    last = slot_of(count, KV_SLOTS, UNSEEN)
+    last_phase = phase_of(count, KV_SLOTS, UNSEEN)
     count += 1
-    slot = count % KV_SLOTS
+    slot = slot_of(count, KV_SLOTS, UNSEEN)
     if UNSEEN and not MASKED:
         m_i, l_i, alpha = lowered_sums(m_i, l_i)
-    mbarrier.wait(k_full.index(slot), (count // KV_SLOTS) & 1)
+    mbarrier.wait(k_full.index(slot), phase_of(count, KV_SLOTS, UNSEEN))
     if TURNS:
         turn_wait(consumer)
     k_t = k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))

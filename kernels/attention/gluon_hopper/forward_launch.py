@@ -7,7 +7,6 @@ at every maximum computes all anew if one did.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,9 +30,8 @@ class Forward:
 
     def __init__(self, plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         self._plan = plan
-        tiles = tuning.forward_tiles(plan.size, plan.head_dim, plan.seqlen_q, plan.causal, plan.window_size > 0)
-        if q.dtype != torch.bfloat16:  # weights that are not looked at need float32's exponents
-            tiles = replace(tiles, unseen=False)
+        shape = (plan.size, plan.head_dim, plan.seqlen_q)
+        tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, q.dtype == torch.bfloat16)
         tile_rows = tuning.ROWS * tiles.consumers
         programs, tiling, dealt = _dealt(plan, tiles, tile_rows, q.device)
         shared = dealt.joins is not None

@@ -16,6 +16,24 @@ def _for_all(instruction, consumers):
 
 
 @gluon.jit
+def slot_of(count, KV_SLOTS: gl.constexpr, UNSEEN: gl.constexpr):
+    """The slot of a program's count-th block; by its bits where that was timed and is faster."""
+    if UNSEEN and KV_SLOTS & (KV_SLOTS - 1) == 0:
+        return count & (KV_SLOTS - 1)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return count % KV_SLOTS
+
+
+@gluon.jit
+def phase_of(count, KV_SLOTS: gl.constexpr, UNSEEN: gl.constexpr):
+    """The phase of that slot's barriers when the block is in it."""
+    if UNSEEN and KV_SLOTS & (KV_SLOTS - 1) == 0:
+        return (count & KV_SLOTS) // KV_SLOTS
+    else:  # noqa: RET505
+        return (count // KV_SLOTS) & 1
+
+
+@gluon.jit
 def _execute(instruction: gl.constexpr, number):
     gl.inline_asm_elementwise(instruction, "=r,r", [gl.to_tensor(number)], dtype=gl.int32, is_pure=False, pack=1)
 

@@ -81,7 +81,7 @@ def compile_all(wanted: Iterable[Variant], processes: int = 2) -> Iterator[Repor
 def _forward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
     head_dim, anew = variant.head_dim, variant.kernel == "anew"
-    seqlen = {"short": 512, "long": 8192, "anew": 8192, "shared": 8192}.get(variant.kernel, 1024)
+    seqlen = {"short": 512, "long": 16384, "anew": 16384, "shared": 8192}.get(variant.kernel, 1024)
     unpadded = head_dim - 8 * (variant.kernel == "padded")
     tiles = tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
     q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tuning.ROWS, tiles.block_n))

@@ -119,20 +119,31 @@ def padded_head_dim(head_dim: int) -> int:
     return next(size for size in HEAD_DIMS if head_dim <= size)
 
 
-def forward_tiles(size: int, head_dim: int, seqlen_q: int, causal: bool, window: bool) -> ForwardTiles:
-    """Tiles for a head_dim that is padded to `size`; lanes store whole rows only."""
+def forward_tiles(
+    size: int, head_dim: int, seqlen_q: int, causal: bool, window: bool, bfloat16: bool = True
+) -> ForwardTiles:
+    """Tiles for a head_dim that is padded to `size`; lanes store whole rows only.
+
+    Weights of scores that nobody looks at need bfloat16: the exponents of float32.
+    """
     tiles = FORWARD[size]
     if size == 64 and window:
         tiles = WINDOW_64
-    elif size == 64 and seqlen_q >= (8192 if causal else 4096):
-        tiles = LONG_64
+    elif size == 64:
+        tiles = _tiles_64(seqlen_q, causal, bfloat16)
     elif size == 128 and causal and not window and seqlen_q <= 512:
         tiles = replace(SHORT_128, by_sum=True)
     elif size == 128 and not window:
         tiles = replace(tiles, by_sum=True, hold=not causal)
-    elif size == 64 and not causal and not window:
-        tiles = replace(tiles, by_sum=True)
     return replace(tiles, direct=tiles.direct and head_dim == size)
+
+
+def _tiles_64(seqlen_q: int, causal: bool, bfloat16: bool) -> ForwardTiles:
+    long = (16384 if causal else 8192) // (1 if bfloat16 else 2)
+    if seqlen_q >= long:
+        return replace(LONG_64, unseen=bfloat16)
+    unseen = bfloat16 and seqlen_q >= 1024
+    return replace(FORWARD[64], by_sum=not causal, unseen=unseen, hold=unseen and not causal)
 
 
 def heads_together(
