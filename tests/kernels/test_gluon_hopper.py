@@ -126,15 +126,17 @@ class TestOnHopper:
         assert_within_budget(problem, (q, k[:, :1].expand_as(k), v[:, :1].expand_as(v), dout))
         assert_within_budget(problem, tuple(x.mT.contiguous().mT for x in (q, k, v, dout)))
 
+    @pytest.mark.parametrize("ahead", [False, True])  # delta of a later key head
     @pytest.mark.parametrize("head_dim", [64, 128])
     @pytest.mark.parametrize("lag", [1, 3])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(300, 300), (1000, 100), (130, 1000)])
     def test_a_ring_of_few_places_is_right(
-        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, lag: int, head_dim: int
+        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, lag: int, head_dim: int, ahead: bool
     ) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
         monkeypatch.setattr(plan, "_PLANS", {})
         monkeypatch.setattr(tuning, "ring_lag", lambda key_tiles, programs, even: lag)
+        monkeypatch.setattr(tuning, "delta_ahead", lambda *_: ahead)
         assert tuning.assisted(head_dim, 15, 2, seqlen_q, seqlen_k, True, False, 132)
         assert_within_budget(Problem(seqlen_q, seqlen_k, head_dim, True, num_heads=10, num_kv_heads=5, batch=3))
 

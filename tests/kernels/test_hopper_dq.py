@@ -70,15 +70,19 @@ def test_where_the_ring_is_too_large_every_unit_has_a_place_and_is_converted_at_
     monkeypatch: pytest.MonkeyPatch, room: int, places: int
 ) -> None:
     made: dict[str, tuple[int, ...]] = {}
+    note = lambda kernel, grid, *_, **__: made.update({kernel.fn.__name__: grid})  # noqa: E731
     monkeypatch.setattr(tuning, "RING_BYTES", room)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=9))
     monkeypatch.setattr(forward_launch, "Launch", lambda *_, **__: None)
-    monkeypatch.setattr(gradients, "Launch", lambda *_, **__: None)
-    monkeypatch.setattr(gradients_assisted, "Launch", lambda kernel, grid, *_, **__: made.update(finish=grid))
+    monkeypatch.setattr(tuning, "delta_ahead", lambda *_: True)
+    monkeypatch.setattr(gradients, "Launch", note)
+    monkeypatch.setattr(gradients_assisted, "Launch", note)
     q = torch.zeros(3, 4, 384, 64, dtype=torch.bfloat16)  # 12 units of 3 key tiles and 6 fragments
     backward = AssistedBackward(Plan(q, q, q, False, 0, 1.0), q, q, q, q, q)
     assert backward.zeros() == places * 6 * 4096 + 256
-    assert made["finish"] == ((4 if places == 8 else 12) * 6, 1, 1)
+    units = 4 if places == 8 else 12  # converted at the end; those that the kernel before computes delta of
+    assert made["finish_kernel"] == (units * 6, 1, 1)
+    assert made["prepare_kernel"] == (units * (384 // (tuning.PREPARED_ROWS if places == 8 else 128)), 1, 1)
 
 
 @pytest.mark.parametrize("even", [False, True])
@@ -87,16 +91,19 @@ def test_a_unit_is_converted_only_after_all_programs_that_may_still_run(key_tile
     assert tuning.ring_lag(key_tiles, 132, even) * key_tiles >= 132 + key_tiles
 
 
-def test_delta_is_padded_by_rows_that_weigh_nothing(device: str) -> None:
+@pytest.mark.parametrize("prepared", [3, 2])
+def test_delta_is_padded_by_rows_that_weigh_nothing(prepared: int, device: str) -> None:
     out, dout = torch.randn(2, 1, 3, 150, 40, device=device)
     lse = torch.randn(1, 3, 150, device=device)
     lse_padded, delta = torch.full((2, 3, 256), math.nan, device=device)
     fragments = torch.full((3 * 2 * 8192 + 1,), math.nan, device=device)
-    sizes = (*out.stride()[:3], *dout.stride()[:3], 3, 150, 256, 6 * 8192, 128, 40, 64, 8192)
-    conversion.prepare_kernel[(3 * 2,)](out, dout, lse, lse_padded, delta, fragments, *sizes)
+    sizes = (*out.stride()[:3], *dout.stride()[:3], 3, 150, 256, 3 * 256, 6 * 8192, 128, 40, 64, 4 * 8192)
+    conversion.prepare_kernel[(prepared * 2,)](out, dout, lse, lse_padded, delta, fragments, *sizes)
     assert torch.all(fragments[:-1] == 0)
     assert fragments[-1].isnan()
-    torch.testing.assert_close(delta[:, :150], (out * dout).sum(-1)[0], atol=1e-5, rtol=1e-5)
-    assert torch.equal(lse_padded[:, :150], lse[0])
+    wanted = (out * dout).sum(-1)[0]
+    torch.testing.assert_close(delta[:prepared, :150], wanted[:prepared], atol=1e-5, rtol=1e-5)
+    assert torch.all(delta[:prepared, 150:] == 0)
+    assert torch.all(delta[prepared:].isnan())  # programs of the main kernel compute it
+    assert torch.equal(lse_padded[:, :150], lse[0])  # of all heads
     assert torch.all(lse_padded[:, 150:] == math.inf)
-    assert torch.all(delta[:, 150:] == 0)

@@ -26,19 +26,34 @@ STAGES = gl.constexpr(2)  # tiles of dS under way
 
 
 @gluon.jit
-def _load(number, head, m, q_desc, do_desc, lse_desc, delta_desc, tiles, barriers, batch, h, padded_q,
-          BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
-    """Begin to load a block of queries."""
+def _load(number, row, m, descriptors, tiles, barriers, batch, h, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr,
+          DELTA: gl.constexpr):  # fmt: skip
+    """Begin to load a block of queries, unless DELTA without delta, which dO's barrier then waits for."""
+    q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
     kv_full, q_full, do_full, ds_empty = barriers
     slot = number % SLOTS
-    row = head * padded_q + m * BLOCK_M
     mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes + BLOCK_M * 4)
     tma_load(q_desc, [batch, h, m * BLOCK_M, 0], q_full.index(slot), q_s.index(slot))
     tma_load(lse_desc, [row], q_full.index(slot), lse_s.index(slot))
     mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 4)
     tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
-    tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
+    if DELTA:
+        tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
+
+
+@gluon.jit
+def _load_first_deltas(count, descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr):
+    """What `_load` left out of the first blocks, as many as there are slots at most."""
+    q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
+    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
+    kv_full, q_full, do_full, ds_empty = barriers
+    batch, h_kv, n0, low, left, right, high = place
+    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
+    for number in range(count):
+        head = batch * num_heads + h_kv * group_size + number // (high - low)
+        row = head * padded_q + (low + number % (high - low)) * BLOCK_M
+        tma_load(delta_desc, [row], do_full.index(number), delta_s.index(number))
 
 
 @gluon.jit
@@ -72,7 +87,6 @@ def _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size
     heads, key_tiles = gl.num_programs(1), gl.num_programs(0)
     old = unit - lag
     if old >= 0:
-        await_count(counter_of(old, fragments, places, of_unit), key_tiles)
         convert_share(
             gl.program_id(0), key_tiles, old % places * of_unit, fragments, fragments_desc, dq_desc, part_full, dq_0,
             dq_1, old // heads, old % heads * group_size, group_size, of_unit // group_size, softmax_scale,
@@ -80,9 +94,13 @@ def _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size
 
 
 @gluon.jit
-def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full, place, sizes, BLOCK_M: gl.constexpr,
-                 BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
-    """Load everything; dQ = dS K, added to the fragments in global memory; dQ of a unit before this one."""
+def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full, delta_written, place, sizes,
+                 BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
+                 AHEAD: gl.constexpr):  # fmt: skip
+    """Load everything; dQ = dS K, added to the fragments in global memory; dQ of a unit before this one.
+
+    AHEAD: delta comes from that unit's programs, too, and the consumers write that of a unit behind this one.
+    """
     q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
     fragments, fragments_desc, dq_desc, places, lag, softmax_scale = ring
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
@@ -92,20 +110,24 @@ def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full
     mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
     tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
     tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
-    await_the_kernel_before()  # lse, delta and the zeros of the ring are its
+    await_the_kernel_before()  # lse, delta (AHEAD of the first units only) and the zeros of the ring are its
     let_the_next_begin()
     total = group_size * (high - low)
     h = h_kv * group_size
     m = low
     for number in range(gl.minimum(total, SLOTS)):
-        _load(number, batch * num_heads + h, m, q_desc, do_desc, lse_desc, delta_desc, tiles, barriers, batch, h,
-              padded_q, BLOCK_M, SLOTS)  # fmt: skip
+        row = (batch * num_heads + h) * padded_q + m * BLOCK_M
+        _load(number, row, m, descriptors, tiles, barriers, batch, h, BLOCK_M, SLOTS, not AHEAD)
         m += 1
         if m == high:
             m = low
             h += 1
     unit = batch * gl.num_programs(1) + h_kv
     of_unit = group_size * n_m * 2
+    if unit >= lag:
+        await_count(counter_of(unit - lag, fragments, places, of_unit), gl.num_programs(0))
+    if AHEAD:
+        _load_first_deltas(gl.minimum(total, SLOTS), descriptors, tiles, barriers, place, sizes, BLOCK_M)
     _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size, HEAD_DIM)
     mbarrier.wait(kv_full, 0)
     fragment = unit % places * of_unit + low * 2
@@ -118,8 +140,8 @@ def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full
         wait_for_slot(Q_EMPTY + slot)
         wait_for_slot(DO_EMPTY + slot)
         if count + SLOTS < total:
-            _load(count + SLOTS, batch * num_heads + h, m, q_desc, do_desc, lse_desc, delta_desc, tiles, barriers,
-                  batch, h, padded_q, BLOCK_M, SLOTS)  # fmt: skip
+            row = (batch * num_heads + h) * padded_q + m * BLOCK_M
+            _load(count + SLOTS, row, m, descriptors, tiles, barriers, batch, h, BLOCK_M, SLOTS, True)
             m += 1
             if m == high:
                 m = low
@@ -136,4 +158,6 @@ def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full
             line = low
             fragment += (n_m - (high - low)) * 2
     give_slot(ALL_READ)
+    if AHEAD:
+        mbarrier.wait(delta_written, 0)
     count_in(counter_of(unit, fragments, places, of_unit))

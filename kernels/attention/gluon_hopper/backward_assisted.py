@@ -19,6 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.attention.gluon_hopper.assistant import ALL_READ, DS_FULL, STAGES, load_and_add
+from kernels.attention.gluon_hopper.later import read_rows, write_delta
 from kernels.attention.gluon_hopper.masks import query_blocks
 from kernels.attention.gluon_hopper.powers import hide_scores, packed_powers
 from kernels.attention.gluon_hopper.shim import opaque_zero, pair_sync, tma_store
@@ -112,9 +113,9 @@ def _step(consumer: gl.constexpr, count, m, s_t, lse, dk, dv, tiles, ds_s, barri
 
 @gluon.jit
 def _gradients(
-    consumer: gl.constexpr, dk, dv, tiles, ds_s, barriers, place, sizes, scale, BLOCK_M: gl.constexpr,
-    BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
-    MASKED: gl.constexpr,
+    consumer: gl.constexpr, dk, dv, o, do, later, unit, tiles, ds_s, barriers, place, sizes, scale,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr, CAUSAL: gl.constexpr,
+    WINDOW: gl.constexpr, MASKED: gl.constexpr, AHEAD: gl.constexpr, WIDTH: gl.constexpr,
 ):  # fmt: skip
     """dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
@@ -123,6 +124,8 @@ def _gradients(
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     count = 0
     s_token = _scores(consumer, count, k_s, q_full, q_s, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
+    if AHEAD:
+        write_delta(consumer, o, do, later, unit, sizes, HEAD_DIM, WIDTH)
     s_t = warpgroup_mma_wait(0, deps=(s_token,))
     lse = gl.to_tensor(0)  # that of the scores under way, where it is read ahead
     if HEAD_DIM > 64:
@@ -152,21 +155,28 @@ def _gradients(
 
 
 @gluon.jit
-def _consumer(consumer: gl.constexpr, dk_desc, dv_desc, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
-              BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-              CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+def _consumer(consumer: gl.constexpr, dk_desc, dv_desc, later, tiles, ds_s, barriers, place, sizes, scale,
+              softmax_scale, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
+              SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr,
+              AHEAD: gl.constexpr, WIDTH: gl.constexpr):  # fmt: skip
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
     kv_full, q_full, do_full, ds_empty = barriers
     batch, h_kv, n0, low, left, right, high = place
     dtype: gl.constexpr = q_s.dtype
+    unit = batch * gl.num_programs(1) + h_kv
+    o, do = 0, 0
+    if AHEAD:
+        o, do = read_rows(consumer, later, unit, sizes, HEAD_DIM, WIDTH)
     HALF: gl.constexpr = BLOCK_N // 2
     kv_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     dk = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
     dv = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
     mbarrier.wait(kv_full, 0)
     if high > low:
-        dk, dv = _gradients(consumer, dk, dv, tiles, ds_s, barriers, place, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
-                            SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
+        dk, dv = _gradients(consumer, dk, dv, o, do, later, unit, tiles, ds_s, barriers, place, sizes, scale, BLOCK_M,
+                            BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, AHEAD, WIDTH)  # fmt: skip
+    elif AHEAD:
+        write_delta(consumer, o, do, later, unit, sizes, HEAD_DIM, WIDTH)
     wait_for_slot(ALL_READ)  # the others have read all keys: their tiles take the gradients to the copy engine
     k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
     v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
@@ -182,13 +192,15 @@ def _consumer(consumer: gl.constexpr, dk_desc, dv_desc, tiles, ds_s, barriers, p
 @gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window", "places",
                               "lag"])  # fmt: skip
 def assisted_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc, dv_desc, lse_desc, delta_desc, dq_desc,
-                    fragments, num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, places, lag, scale,
-                    softmax_scale,
+                    fragments, out, dout, delta, out_b, out_h, out_m, do_b, do_h, do_m,
+                    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, places, lag, scale, softmax_scale,
                     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-                    CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+                    CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr,
+                    AHEAD: gl.constexpr, WIDTH: gl.constexpr):  # fmt: skip
     """dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e), `padded_q` n_m x BLOCK_M.
 
-    `fragments_desc` and `fragments` are the same tensor.
+    `fragments_desc` and `fragments` are the same tensor, and so are `delta_desc` and `delta`, `do_desc` and `dout`.
+    AHEAD: consumers compute delta of a later unit (later.py), from tensors of head_dim WIDTH.
     """
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
@@ -211,7 +223,9 @@ def assisted_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc, dv
     do_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
     ds_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
     part_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
+    delta_written = gl.allocate_shared_memory(gl.int64, [1], bar)
     mbarrier.init(kv_full, count=1)
+    mbarrier.init(delta_written, count=2)
     mbarrier.init(part_full.index(0), count=1)
     mbarrier.init(part_full.index(1), count=1)
     for i in gl.static_range(SLOTS):
@@ -229,12 +243,13 @@ def assisted_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc, dv
     place = (batch, h_kv, n0, low, left, right, high)
     sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
     ring = (fragments, fragments_desc, dq_desc, places, lag, softmax_scale)
+    later = (out, dout, delta, delta_written, lag, out_b, out_h, out_m, do_b, do_h, do_m)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
-        (load_and_add, (descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full, place, sizes, BLOCK_M,
-                        BLOCK_N, HEAD_DIM, SLOTS)),
-        (_consumer, (0, dk_desc, dv_desc, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
-                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
-        (_consumer, (1, dk_desc, dv_desc, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
-                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
+        (load_and_add, (descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full, delta_written, place,
+                        sizes, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, AHEAD)),
+        (_consumer, (0, dk_desc, dv_desc, later, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
+                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, AHEAD, WIDTH)),
+        (_consumer, (1, dk_desc, dv_desc, later, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
+                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, AHEAD, WIDTH)),
     ], [4, 4], [216, 216])  # fmt: skip

@@ -8,15 +8,18 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+_COPIED = tl.constexpr(256)  # rows of lse that a program copies at a time
 
-@triton.jit(do_not_specialize=["num_heads", "seqlen_q", "padded_q"])
+
+@triton.jit(do_not_specialize=["num_heads", "seqlen_q", "padded_q", "n_rows"])
 def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, out_h, out_m, do_b, do_h, do_m,
-                   num_heads, seqlen_q, padded_q, n_zeros, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr,
+                   num_heads, seqlen_q, padded_q, n_rows, n_zeros, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr,
                    BLOCK_D: tl.constexpr, ZEROS: tl.constexpr, CHAINED: tl.constexpr = False):  # fmt: skip
     """delta and a copy of lse, padded to whole tiles by rows that weigh nothing (lse = +inf, delta = 0).
 
-    And zeros in the first `n_zeros` numbers of dQ's fragments, of which each program has ZEROS. CHAINED: the next
-    kernel may begin before this one has ended.
+    delta of as many heads as there are programs for, lse of all, which have `n_rows` padded rows. And zeros in the
+    first `n_zeros` numbers of dQ's fragments, of which each program has ZEROS. CHAINED: the next kernel may begin
+    before this one has ended.
     """
     if CHAINED:
         gdc_launch_dependents()
@@ -34,8 +37,12 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, o
     do = tl.load(dout + batch * do_b + h * do_h + rows[:, None].to(tl.int64) * do_m + columns[None, :], mask, 0.0)
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
     tl.store(delta_padded + head * padded_q + rows, delta, rows < padded_q)
-    value = tl.load(lse + head * seqlen_q + rows, inside, float("inf"))
-    tl.store(lse_padded + head * padded_q + rows, value, rows < padded_q)
+    for first in range(tile * _COPIED, n_rows, tl.num_programs(0) * _COPIED):
+        line = first + tl.arange(0, _COPIED)
+        row = line % padded_q
+        own = (line // padded_q).to(tl.int64) * seqlen_q + row
+        value = tl.load(lse + own, (row < seqlen_q) & (line < n_rows), float("inf"))
+        tl.store(lse_padded + line, value, line < n_rows)
     if ZEROS:
         number = tile.to(tl.int64) * ZEROS + tl.arange(0, ZEROS)
         tl.store(fragments + number, tl.zeros([ZEROS], tl.float32), number < n_zeros)

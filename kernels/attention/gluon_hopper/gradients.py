@@ -97,12 +97,16 @@ class Backward(Tiled):
         dout: torch.Tensor,
     ) -> None:
         super().__init__(plan, tiles, q, k, v, dout)
-        programs, zeros = plan.n_heads * self.n_m, self.zeros()
+        self.prepare = self.preparing(out, dout, plan.n_heads, tiles.block_m)
+
+    def preparing(self, out: torch.Tensor, dout: torch.Tensor, heads: int, rows: int) -> Launch:
+        """delta of the first so many heads, by programs of so many rows; zeros, and lse of all heads."""
+        plan, programs, zeros = self.plan, heads * (self.padded_q // rows), self.zeros()
         rest = (
-            *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q, zeros),
-            *(self.tiles.block_m, plan.head_dim, plan.size, triton.next_power_of_2(-(-zeros // programs)), True),
+            *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q, self.n_rows, zeros),
+            *(rows, plan.head_dim, plan.size, triton.next_power_of_2(-(-zeros // programs)), True),
         )
-        self.prepare = Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
+        return Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
 
     def zeros(self) -> int:
         """How many numbers of dQ's fragments must be zero when a kernel begins to add to them."""

@@ -14,7 +14,9 @@ from kernels.attention.gluon_hopper.launch import Descriptor, Launch
 class AssistedBackward(Backward):
     """delta, all gradients by the kernel with an assistant, and dQ of the last heads from what is left in the ring."""
 
-    def __init__(self, plan: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> None:
+    def __init__(
+        self, plan: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, dout: torch.Tensor
+    ) -> None:
         tiles = tuning.BACKWARD[plan.size]
         self._units = plan.batch * plan.num_kv_heads
         programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
@@ -24,13 +26,20 @@ class AssistedBackward(Backward):
         if not tuning.fits_in_ring(min(self._units, 2 * lag) * fragments):
             lag = self._units  # everything stays where it is until finish_kernel
         self._places = min(self._units, 2 * lag)
-        super().__init__(plan, tiles, q, k, v, *others)
+        super().__init__(plan, tiles, q, k, v, out, dout)
+        ahead = lag < self._units and tuning.delta_ahead(plan.size, plan.seqlen_q, plan.seqlen_k, plan.causal)
+        if ahead:
+            self.prepare = self.preparing(out, dout, lag * plan.group_size, tuning.PREPARED_ROWS)
         self._ring_shape = (self.zeros() // 256, 256)
         ring = Descriptor(q.new_empty(self._ring_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
         fragment_of_dq = Descriptor(plan.new(q), [1, 1, 64, 64])
-        makers = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq, None)
-        rest = (*self.sizes, self.n_m, plan.window_size, self._places, lag, *self.scales, *self.constants)
-        self._main = self.over_keys(assisted_kernel, makers, rest, early=True)
+        tiled = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq)
+        rest = (
+            *(*out.stride()[:3], *dout.stride()[:3]),
+            *(*self.sizes, self.n_m, plan.window_size, self._places, lag, *self.scales),
+            *(*self.constants, ahead, plan.head_dim),
+        )
+        self._main = self.over_keys(assisted_kernel, (*tiled, None, None, None, None), rest, early=True)
         rest = (
             *(*plan.new(q).stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
             *(max(0, self._units - lag) * plan.group_size, self._places * plan.group_size),
@@ -57,6 +66,6 @@ class AssistedBackward(Backward):
         ring = q.new_empty(self._ring_shape, dtype=torch.float32)
         padded, delta = self.row_of(q), self.row_of(q)
         self.prepare(out, dout, lse, padded, delta, ring)
-        self._main(q, k, v, dout, ring, dk, dv, padded, delta, dq, ring)
+        self._main(q, k, v, dout, ring, dk, dv, padded, delta, dq, ring, out, dout, delta)
         self._finish(ring, dq)
         return dq, dk, dv

@@ -8,6 +8,7 @@ ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 ENTRY = 4  # numbers of an entry of the forward's agenda
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
+PREPARED_ROWS = 16  # of a program that computes delta of the first key heads alone
 HEAD_DIMS = (64, 128, 256)  # those between are padded: the copy engine fills the columns with zeros
 
 
@@ -96,6 +97,11 @@ def heads_in_turns(key_tiles: int, heads: int) -> int:
 def fits_in_ring(fragments: int) -> bool:
     """Whether so many float32 fragments of 64 x 64 are not more than was timed."""
     return fragments * 2**14 <= RING_BYTES
+
+
+def delta_ahead(size: int, seqlen_q: int, seqlen_k: int, causal: bool) -> bool:
+    """Whether programs of earlier key heads compute delta, where that was timed as faster (NOTES.md, step 20)."""
+    return size == 64 and not causal and min(seqlen_q, seqlen_k) >= 1024
 
 
 def assisted(
