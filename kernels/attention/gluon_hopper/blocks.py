@@ -72,8 +72,6 @@ def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, me
     last_phase = phase_of(count, KV_SLOTS, UNSEEN)
     count += 1
     slot = slot_of(count, KV_SLOTS, UNSEEN)
-    if UNSEEN and not MASKED:
-        m_i, l_i, alpha = lowered_sums(m_i, l_i)
     mbarrier.wait(k_full.index(slot), phase_of(count, KV_SLOTS, UNSEEN))
     if TURNS:
         turn_wait(consumer)
@@ -84,6 +82,8 @@ def block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, me
     out_token = warpgroup_mma(p, v_s.index(last).reshape([BLOCK_N, HEAD_DIM]), out, is_async=True)
     if TURNS:
         turn_give((consumer + 1) % CONSUMERS)
+    if UNSEEN and not MASKED:  # behind what it would hold up
+        m_i, l_i, alpha = lowered_sums(m_i, l_i)
     s = warpgroup_mma_wait(1, deps=(s_token,))
     free_keys(slot, memory, CONSUMERS, BY_WARP)
     if DIRECT:  # noqa: SIM102 - decided at compile time

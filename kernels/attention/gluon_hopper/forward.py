@@ -8,6 +8,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
+from kernels.attention.gluon_hopper.chain import await_the_kernel_before
 from kernels.attention.gluon_hopper.consumer import consume
 from kernels.attention.gluon_hopper.loading import load_tiles
 from kernels.attention.gluon_hopper.marks import any_mark, clear_mark
@@ -36,6 +37,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, parts, part_log_sums, marks
     if UNSEEN:
         clear_mark(marks)
     if ANEW:  # noqa: SIM102 - decided at compile time
+        await_the_kernel_before()
         if not any_mark(marks):
             return
     dtype: gl.constexpr = q_desc.dtype

@@ -56,7 +56,7 @@ class Forward:
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, tiles.unseen, *ways, False))
         self._anew = None
         if tiles.unseen:
-            self._anew = Launch(forward_kernel, grid, plan.device, makers, (*rest, False, *ways, True))
+            self._anew = Launch(forward_kernel, grid, plan.device, makers, (*rest, False, *ways, True), early=True)
         if shared:
             rest = (dealt.joins, plan.num_heads, plan.seqlen_q, *strides)
             rest += (tile_rows, plan.size, tuning.ENTRY, JOINED_ROWS)
