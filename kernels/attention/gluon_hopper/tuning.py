@@ -89,9 +89,10 @@ def ring_lag(key_tiles: int, programs: int, even: bool) -> int:
 def heads_in_turns(key_tiles: int, heads: int) -> int:
     """How many of the causal heads, of so many key tiles each, take turns, if all groups are to be of one size.
 
-    About two rounds of tiles, whose rows fit in the L2.
+    About two rounds of tiles; short heads are faster one after the other.
     """
-    return next(group for group in range(max(1, 256 // key_tiles), 0, -1) if heads % group == 0)
+    most = 256 // key_tiles if key_tiles >= 16 else 1
+    return next(group for group in range(max(1, most), 0, -1) if heads % group == 0)
 
 
 def fits_in_ring(fragments: int) -> bool:
