@@ -60,6 +60,18 @@ def test_at_head_dim_128_dq_has_its_own_warpgroup_only_where_the_ring_is_as_smal
     assert tuning.assisted(64, units, group_size, seqlen, seqlen, causal, False, 132)
 
 
+@pytest.mark.parametrize(
+    ("head_dim", "seqlen", "causal", "ahead"),
+    [(64, 512, False, False), (64, 1024, False, True), (64, 1024, True, False), (64, 2048, True, True)]
+    + [(128, 4096, causal, False) for causal in (False, True)],
+)
+def test_earlier_programs_compute_delta_only_where_that_was_timed_as_faster(
+    head_dim: int, seqlen: int, causal: bool, ahead: bool
+) -> None:
+    assert tuning.delta_ahead(head_dim, seqlen, seqlen, causal, False) == ahead
+    assert not tuning.delta_ahead(head_dim, seqlen, seqlen, causal, True)
+
+
 @pytest.mark.parametrize(("mib", "fits"), [(1, True), (32, True), (33, False)])
 def test_a_ring_larger_than_those_timed_is_not_used(mib: int, fits: bool) -> None:
     assert tuning.fits_in_ring(mib * 2**20 // (64 * 64 * 4)) == fits

@@ -27,7 +27,8 @@ class AssistedBackward(Backward):
             lag = self._units  # everything stays where it is until finish_kernel
         self._places = min(self._units, 2 * lag)
         super().__init__(plan, tiles, q, k, v, out, dout)
-        ahead = lag < self._units and tuning.delta_ahead(plan.size, plan.seqlen_q, plan.seqlen_k, plan.causal)
+        masks = (plan.causal, plan.window_size > 0)
+        ahead = lag < self._units and tuning.delta_ahead(plan.size, plan.seqlen_q, plan.seqlen_k, *masks)
         if ahead:
             self.prepare = self.preparing(out, dout, lag * plan.group_size, tuning.PREPARED_ROWS)
         self._ring_shape = (self.zeros() // 256, 256)

@@ -111,7 +111,7 @@ def _backward(variant: Variant) -> tuple[Any, list[Any]]:
         if assisted or head_dim == 64:
             ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]
             later = [Pointer("bf16"), Pointer("bf16"), Pointer("fp32"), *[4096] * 6]
-            ahead = tuning.delta_ahead(head_dim, 4096, 4096, causal)
+            ahead = tuning.delta_ahead(head_dim, 4096, 4096, causal, window)
             return assisted_kernel, [*both, *ring, *later, *counts, 9, 9, *scales, *constants, ahead, head_dim]
         return backward_kernel, [*both, *counts, *scales, *constants]
     if variant.kernel == "keys":
