@@ -101,7 +101,7 @@ def fits_in_ring(fragments: int) -> bool:
 
 
 def delta_ahead(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool) -> bool:
-    """Whether programs of earlier key heads compute delta, where that was timed as faster (NOTES.md, step 20)."""
+    """Whether programs of earlier key heads compute delta, where that was timed as faster (NOTES.md, step 22)."""
     return size == 64 and not window and min(seqlen_q, seqlen_k) >= (2048 if causal else 1024)
 
 
