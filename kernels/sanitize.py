@@ -27,6 +27,7 @@ Only memcheck is silent on our specialised kernels (2025.3; kernels/NOTES.md, "U
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ from kernels import reference, registry
 BATCH, HEADS = 2, 2
 SEQLEN_Q, SEQLEN_K = 200, 300
 ALIGNED_Q, ALIGNED_K = 256, 384
-LONG = 65536  # queries: every table of tiles has then reached its last row
+LENGTHS = {"middle": 2048, "long": 65536}  # tokens: beyond the first row of each table of tiles, in its last
 FEW, MANY = 3, 1000  # multiprocessors: fewer, and more, than any case has tiles
 MASKS = {"full": (False, 0), "causal": (True, 0), "window": (True, 70)}  # causal, window_size
 LARGEST_ERROR = {"fp8": 0.1, "bfloat16": 0.02, "tf32": 0.01, "float32": 1e-4}  # what a wrong tile is far beyond
@@ -60,7 +61,7 @@ class Case:
     deterministic: bool = False
     busy: bool = False  # as if the GPU had few multiprocessors, each with several tiles to do
     idle: bool = False  # as if it had more multiprocessors than there are tiles
-    long: bool = False  # with the tiles that long sequences get
+    tiles_of: str = ""  # with the tiles that sequences of one of LENGTHS get
     aligned: bool = False  # lengths that fill their tiles, which some kernels then do not check
 
     @property
@@ -86,7 +87,8 @@ class Case:
     @property
     def seqlen_k(self) -> int:
         """Of keys and values; what is decided for a shape is remembered, so other circumstances get another shape."""
-        return ALIGNED_K if self.aligned else SEQLEN_K + self.busy + 2 * self.long + 3 * self.idle
+        circumstances = (self.busy, self.idle, self.tiles_of == "middle", self.tiles_of == "long")
+        return ALIGNED_K if self.aligned else SEQLEN_K + sum(so << bit for bit, so in enumerate(circumstances))
 
     @property
     def causal(self) -> bool:
@@ -106,7 +108,7 @@ class Case:
             "deterministic": self.deterministic,
             "busy": self.busy,
             "idle": self.idle,
-            "long": self.long,
+            self.tiles_of: bool(self.tiles_of),
             "aligned": self.aligned,
         }
         rest = (word for word, so in chosen.items() if so)
@@ -139,8 +141,11 @@ def _of_gluon_hopper() -> Iterator[Case]:
                 yield Case("gluon_hopper", "bfloat16", head_dim, mask, deterministic=True)
         yield Case("gluon_hopper", "bfloat16", head_dim, "full", aligned=True)
         yield Case("gluon_hopper", "bfloat16", head_dim, "causal", grouped=False, busy=True)
-    for head_dim, mask in ((64, "full"), (64, "causal"), (128, "causal")):
-        yield Case("gluon_hopper", "bfloat16", head_dim, mask, long=True)
+    for mask in ("full", "causal"):
+        for head_dim in (64, 128):
+            yield Case("gluon_hopper", "bfloat16", head_dim, mask, tiles_of="long")
+        yield Case("gluon_hopper", "bfloat16", 64, mask, tiles_of="middle")
+        yield Case("gluon_hopper", "bfloat16", 64, mask, grouped=False, busy=True, tiles_of="middle")
     yield Case("gluon_hopper", "bfloat16", 100, "causal")  # in the tiles of 128, by way of copies
 
 
@@ -194,10 +199,12 @@ def circumstances(case: Case) -> Iterator[None]:
             real = torch.cuda.get_device_properties
             resized = lambda device: _Resized(real(device), FEW if case.busy else MANY)  # noqa: E731
             to_undo.enter_context(mock.patch.object(torch.cuda, "get_device_properties", resized))
-        if case.long:
+        if case.tiles_of:
             from kernels.attention.gluon_hopper import tuning
 
-            to_undo.enter_context(mock.patch.object(tuning, "forward_tiles", _for_long(tuning.forward_tiles)))
+            for name in ("forward_tiles", "assisted", "delta_ahead"):
+                chosen = _as_if_of(LENGTHS[case.tiles_of], getattr(tuning, name))
+                to_undo.enter_context(mock.patch.object(tuning, name, chosen))
         yield
 
 
@@ -211,9 +218,15 @@ class _Resized:
         return getattr(self._properties, name)
 
 
-def _for_long(choose: Callable[..., Any]) -> Callable[..., Any]:
-    """The choice of tiles as for sequences of LONG queries."""
-    return lambda size, head_dim, _, *masks: choose(size, head_dim, LONG, *masks)
+def _as_if_of(length: int, choose: Callable[..., Any]) -> Callable[..., Any]:
+    """The choice as for sequences of that length."""
+    names = inspect.signature(choose).parameters
+
+    def chosen(*arguments: Any, **named: Any) -> Any:
+        given = dict(zip(names, arguments, strict=False)) | named
+        return choose(**given | {name: length for name in given if name.startswith("seqlen_")})
+
+    return chosen
 
 
 def _error(got: torch.Tensor, wanted: torch.Tensor) -> float:

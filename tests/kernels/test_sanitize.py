@@ -41,14 +41,24 @@ def test_a_busy_or_idle_gpu_is_the_same_gpu_with_fewer_or_more_multiprocessors(m
     assert torch.cuda.get_device_properties("cuda") is real
 
 
+@pytest.mark.parametrize("length", list(sanitize.LENGTHS))
 @pytest.mark.parametrize(("head_dim", "mask"), [(64, "full"), (64, "causal"), (128, "causal")])
-def test_a_long_case_gets_tiles_that_short_sequences_do_not(head_dim, mask):
-    masks = (sanitize.MASKS[mask][0], False)
-    short, long = (tuning.forward_tiles(head_dim, head_dim, seqlen, *masks) for seqlen in (sanitize.SEQLEN_Q, 65536))
-    case = sanitize.Case("gluon_hopper", "bfloat16", head_dim, mask, long=True)
-    assert case in sanitize.cases()
+def test_a_case_of_longer_sequences_gets_tiles_that_short_sequences_do_not(head_dim, mask, length):
+    lengths, masks = (sanitize.SEQLEN_Q, sanitize.LENGTHS[length]), (sanitize.MASKS[mask][0], False)
+    short, longer = (tuning.forward_tiles(head_dim, head_dim, seqlen, *masks) for seqlen in lengths)
+    case = sanitize.Case("gluon_hopper", "bfloat16", head_dim, mask, tiles_of=length)
+    assert case in sanitize.cases() or (head_dim, length) == (128, "middle")
     with sanitize.circumstances(case):
-        assert tuning.forward_tiles(head_dim, head_dim, case.seqlen_q, *masks) == long != short
+        assert tuning.forward_tiles(head_dim, head_dim, case.seqlen_q, *masks) == longer != short
+
+
+def test_a_case_of_longer_sequences_gets_their_backward():
+    case = sanitize.Case("gluon_hopper", "bfloat16", 64, "causal", grouped=False, busy=True, tiles_of="middle")
+    assert case in sanitize.cases()
+    lengths, masks = (case.seqlen_q, case.seqlen_k), (True, False)
+    assert not tuning.delta_ahead(64, *lengths, *masks)
+    with sanitize.circumstances(case):
+        assert tuning.delta_ahead(64, *lengths, *masks)
 
 
 def test_each_forward_of_triton_fa2_has_a_case(monkeypatch):
