@@ -135,14 +135,31 @@ class TestOnHopper:
     ) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
         monkeypatch.setattr(plan, "_PLANS", {})
-        monkeypatch.setattr(tuning, "ring_lag", lambda key_tiles, programs, even: lag)
+        monkeypatch.setattr(tuning, "ring_lag", lambda *_: lag)
+        monkeypatch.setattr(tuning, "heads_by_length", lambda heads, *_: (heads % 2, min(lag, 2)))
         monkeypatch.setattr(tuning, "delta_ahead", lambda *_: ahead)
         assert tuning.assisted(head_dim, 15, 2, seqlen_q, seqlen_k, True, False, 132)
         assert_within_budget(Problem(seqlen_q, seqlen_k, head_dim, True, num_heads=10, num_kv_heads=5, batch=3))
 
+    @pytest.mark.parametrize("assisted", [False, True])
+    @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(700, 384), (1000, 1000), (130, 700)])
+    def test_tiles_that_are_cut_by_queries_are_right(
+        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, assisted: bool
+    ) -> None:
+        plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
+        monkeypatch.setattr(plan, "_PLANS", {})
+        monkeypatch.setattr(tuning, "tiles_to_cut", lambda n_tiles, *_: min(n_tiles - 1, 7))
+        monkeypatch.setattr(tuning, "assisted", lambda *_: assisted)
+        assert_within_budget(Problem(seqlen_q, seqlen_k, 128, num_heads=10, num_kv_heads=5, batch=3))
+
+    @pytest.mark.parametrize("assisted", [False, True])
     @pytest.mark.parametrize("causal", [False, True])
-    def test_gradients_of_long_sequences_are_right(self, causal: bool) -> None:
-        assert not tuning.assisted(128, 1, 2, LONG, 1000, causal, False, 132)
+    def test_gradients_of_long_sequences_are_right(
+        self, monkeypatch: pytest.MonkeyPatch, causal: bool, assisted: bool
+    ) -> None:
+        plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
+        monkeypatch.setattr(plan, "_PLANS", {})
+        monkeypatch.setattr(tuning, "assisted", lambda *_: assisted)
         assert_within_budget(Problem(LONG, 300, 128, causal, batch=1))
         assert_within_budget(Problem(LONG, 1000, 128, causal, num_heads=2, num_kv_heads=1, batch=1))
 

@@ -8,7 +8,14 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
-from kernels.attention.gluon_hopper import conversion, forward_launch, gradients, gradients_assisted, tuning
+from kernels.attention.gluon_hopper import (
+    conversion,
+    forward_launch,
+    gradients,
+    gradients_assisted,
+    tile_launches,
+    tuning,
+)
 from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
 from kernels.attention.gluon_hopper.plan import Plan
 
@@ -51,12 +58,13 @@ def test_the_last_heads_of_dq_are_read_from_their_places_in_the_ring(device: str
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("group_size", [1, 8])
-@pytest.mark.parametrize("seqlen", [512, 1024, 2048, 4096])
+@pytest.mark.parametrize("seqlen", [512, 1024, 2048, 4096, 8192, 16384])
 def test_at_head_dim_128_dq_has_its_own_warpgroup_only_where_the_ring_is_as_small_as_those_timed(
     seqlen: int, group_size: int, causal: bool
 ) -> None:
     units = 16 * 16384 // seqlen
-    assert tuning.assisted(128, units, group_size, seqlen, seqlen, causal, False, 132) == (group_size == 1)
+    timed = group_size == 1 and seqlen <= (8192 if causal else 16384)
+    assert tuning.assisted(128, units, group_size, seqlen, seqlen, causal, False, 132) == timed
     assert tuning.assisted(64, units, group_size, seqlen, seqlen, causal, False, 132)
 
 
@@ -88,6 +96,7 @@ def test_where_the_ring_is_too_large_every_unit_has_a_place_and_is_converted_at_
     monkeypatch.setattr(forward_launch, "Launch", lambda *_, **__: None)
     monkeypatch.setattr(tuning, "delta_ahead", lambda *_: True)
     monkeypatch.setattr(gradients, "Launch", note)
+    monkeypatch.setattr(tile_launches, "Launch", note)
     monkeypatch.setattr(gradients_assisted, "Launch", note)
     q = torch.zeros(3, 4, 384, 64, dtype=torch.bfloat16)  # 12 units of 3 key tiles and 6 fragments
     backward = AssistedBackward(Plan(q, q, q, False, 0, 1.0), q, q, q, q, q)
@@ -97,10 +106,13 @@ def test_where_the_ring_is_too_large_every_unit_has_a_place_and_is_converted_at_
     assert made["prepare_kernel"] == (units * (384 // (tuning.PREPARED_ROWS if places == 8 else 128)), 1, 1)
 
 
-@pytest.mark.parametrize("even", [False, True])
-@pytest.mark.parametrize("key_tiles", [1, 4, 7, 64, 128, 1000])
-def test_a_unit_is_converted_only_after_all_programs_that_may_still_run(key_tiles: int, even: bool) -> None:
-    assert tuning.ring_lag(key_tiles, 132, even) * key_tiles >= 132 + key_tiles
+@pytest.mark.parametrize("window", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("key_tiles", [1, 4, 7, 64, 100, 128, 1000])
+def test_a_unit_is_converted_only_after_nearly_all_programs_that_may_still_run(
+    key_tiles: int, causal: bool, window: bool
+) -> None:
+    assert tuning.ring_lag(512, key_tiles, 132, causal, window) * key_tiles >= 116 + key_tiles
 
 
 @pytest.mark.parametrize("prepared", [3, 2])

@@ -22,15 +22,17 @@ from kernels.attention.gluon_hopper import (
     gradients,
     gradients_apart,
     gradients_assisted,
+    tile_launches,
     tuning,
 )
 from kernels.attention.gluon_hopper.gradients import NarrowBackward
 from kernels.attention.gluon_hopper.gradients_apart import WideBackward
 from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
+from kernels.attention.gluon_hopper.pieces import Pieces
 from kernels.attention.gluon_hopper.plan import Plan
 from tests.kernels.interleavings.memory import Broken
 from tests.kernels.interleavings.program import Program
-from tests.kernels.interleavings.registers import Number, Value
+from tests.kernels.interleavings.registers import Number, Pointer, Value
 
 KINDS = [
     *((AssistedBackward, head_dim) for head_dim in (64, 128)),
@@ -47,6 +49,7 @@ def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bo
     q = torch.zeros(1, heads, seqlen_q, head_dim, dtype=torch.bfloat16)
     k = torch.zeros(1, kv_heads, seqlen_k, head_dim, dtype=torch.bfloat16)
     made: list[tuple[Any, ...]] = []
+    pieces: list[Pieces] = []
     few = SimpleNamespace(multi_processor_count=3)
     note = lambda *arguments, **_: made.append(arguments)  # noqa: E731
     with (
@@ -56,17 +59,21 @@ def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bo
         mock.patch.object(gradients, "Launch", note),
         mock.patch.object(gradients_apart, "Launch", note),
         mock.patch.object(gradients_assisted, "Launch", note),
+        mock.patch.object(tile_launches, "Launch", note),
+        mock.patch.object(tile_launches, "Pieces", lambda *sizes: pieces.append(Pieces(*sizes)) or pieces[-1]),
     ):
         kind(Plan(q, k, k, *mask, 1.0), q, k, k, q, q)
     found = [launch for launch in made if launch[0].arg_names[0] == "q_desc"]
     assert found
-    return found
+    return [(*launch, *(made.table for made in pieces)) for launch in found]
 
 
 def run(launch: tuple[Any, ...], number: int, seed: int, head: int = 0, watch: Any = None) -> Program:
     """One program of a launch, its arguments as the model has them."""
-    kernel, grid, _, makers, rest = launch
+    kernel, grid, _, makers, rest, *tables = launch
     values = [_tensor(name, maker) for name, maker in zip(kernel.arg_names, makers, strict=False)]
+    for table in tables:
+        values[kernel.arg_names.index("pieces")] = Pointer(table)
     values += [Number(x) if type(x) is int else x for x in rest]
     program = Program(number, grid[0], seed, head, grid[1])
     if watch:
@@ -95,6 +102,21 @@ def test_no_order_of_the_partitions_breaks_a_rule(
         for number, head in itertools.product(range(launch[1][0]), range(heads)):
             for seed in range(3):
                 run(launch, number, seed, head)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 256, 300), (4, 2, 700, 256)])
+@pytest.mark.parametrize("kind", [AssistedBackward, NarrowBackward])
+def test_no_order_of_the_partitions_of_a_piece_of_a_tile_breaks_a_rule(
+    kind: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "tiles_to_cut", lambda n_tiles, seqlen_q, programs: n_tiles - programs)
+    whole, cut = launches_of(kind, 128, shape, (False, 0))
+    assert whole[1][0] == 3
+    assert cut[1][0] > 0
+    for launch in (whole, cut):
+        for number in range(launch[1][0]):
+            for seed in range(3):
+                run(launch, number, seed)
 
 
 def nothing(*arguments: Any) -> None:

@@ -81,22 +81,22 @@ def _add(dq, number, fragments_desc, dq_s):
 
 
 @gluon.jit
-def _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size, HEAD_DIM: gl.constexpr):
-    """This program's share of the unit that is `lag` before this one."""
+def _convert_what_is_left(ring, part_full, dq_0, dq_1, share, key_tiles, heads, unit, of_unit, group_size,
+                          HEAD_DIM: gl.constexpr):  # fmt: skip
+    """A share, of as many as a head has tiles of keys, of the unit that is `lag` before this one."""
     fragments, fragments_desc, dq_desc, places, lag, softmax_scale = ring
-    heads, key_tiles = gl.num_programs(1), gl.num_programs(0)
     old = unit - lag
     if old >= 0:
         convert_share(
-            gl.program_id(0), key_tiles, old % places * of_unit, fragments, fragments_desc, dq_desc, part_full, dq_0,
-            dq_1, old // heads, old % heads * group_size, group_size, of_unit // group_size, softmax_scale,
+            share, key_tiles, old % places * of_unit, fragments, fragments_desc, dq_desc, part_full, dq_0, dq_1,
+            old // heads, old % heads * group_size, group_size, of_unit // group_size, softmax_scale,
             HEAD_DIM // FRAGMENT)  # fmt: skip
 
 
 @gluon.jit
 def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full, delta_written, place, sizes,
                  BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-                 AHEAD: gl.constexpr):  # fmt: skip
+                 AHEAD: gl.constexpr, NUMBERED: gl.constexpr, CUT: gl.constexpr):  # fmt: skip
     """Load everything; dQ = dS K, added to the fragments in global memory; dQ of a unit before this one.
 
     AHEAD: delta comes from that unit's programs, too, and the consumers write that of a unit behind this one.
@@ -110,7 +110,8 @@ def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full
     mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
     tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
     tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
-    await_the_kernel_before()  # lse, delta (AHEAD of the first units only) and the zeros of the ring are its
+    if not CUT:
+        await_the_kernel_before()  # lse, delta (AHEAD of the first units only) and the zeros of the ring are its
     let_the_next_begin()
     total = group_size * (high - low)
     h = h_kv * group_size
@@ -122,13 +123,18 @@ def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full
         if m == high:
             m = low
             h += 1
-    unit = batch * gl.num_programs(1) + h_kv
+    heads = num_heads // group_size if NUMBERED else gl.num_programs(1)
+    unit = batch * heads + h_kv
     of_unit = group_size * n_m * 2
+    key_tiles = gl.cdiv(seqlen_k, BLOCK_N)
+    share = n0 // BLOCK_N
+    if CUT:
+        share += low * of_unit  # the first piece has the tile's share
     if unit >= lag:
-        await_count(counter_of(unit - lag, fragments, places, of_unit), gl.num_programs(0))
+        await_count(counter_of(unit - lag, fragments, places, of_unit), key_tiles)
     if AHEAD:
         _load_first_deltas(gl.minimum(total, SLOTS), descriptors, tiles, barriers, place, sizes, BLOCK_M)
-    _convert_what_is_left(ring, part_full, dq_0, dq_1, unit, of_unit, group_size, HEAD_DIM)
+    _convert_what_is_left(ring, part_full, dq_0, dq_1, share, key_tiles, heads, unit, of_unit, group_size, HEAD_DIM)
     mbarrier.wait(kv_full, 0)
     fragment = unit % places * of_unit + low * 2
     line = low
@@ -160,4 +166,8 @@ def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full
     give_slot(ALL_READ)
     if AHEAD:
         mbarrier.wait(delta_written, 0)
-    count_in(counter_of(unit, fragments, places, of_unit))
+    if CUT:  # of the last units, whose counters nobody reads
+        tma.store_wait(0)
+        await_the_kernel_before()  # what comes next waits for this kernel only
+    else:
+        count_in(counter_of(unit, fragments, places, of_unit))

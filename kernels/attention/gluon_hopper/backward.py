@@ -19,8 +19,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.gluon_hopper.chain import await_the_kernel_before, let_the_next_begin
 from kernels.attention.gluon_hopper.fragments import FRAGMENT, add_fragment
-from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
+from kernels.attention.gluon_hopper.key_tiles import place_of_program, store_sums
+from kernels.attention.gluon_hopper.masks import hide_queries
 from kernels.attention.gluon_hopper.shim import (
     hold_weights,
     opaque_zero,
@@ -33,7 +35,8 @@ from kernels.attention.gluon_hopper.weights import opaque, unpacked
 
 
 @gluon.jit
-def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr):
+def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr,
+              CUT: gl.constexpr):  # fmt: skip
     """Load the keys and values of the program once, then each block of queries with its lse, dout and delta."""
     q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
@@ -43,6 +46,9 @@ def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr,
     mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
     tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
     tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
+    if not CUT:
+        await_the_kernel_before()  # lse, delta and the zeros of dQ are its
+    let_the_next_begin()
     count = 0
     for member in range(group_size):
         h = h_kv * group_size + member
@@ -63,6 +69,8 @@ def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr,
     for last in range(gl.maximum(count - SLOTS, 0), count):  # nobody loads into these again
         wait_for_slot(Q_EMPTY + last % SLOTS)
         wait_for_slot(DO_EMPTY + last % SLOTS)
+    if CUT:
+        await_the_kernel_before()  # what comes next waits for this kernel only
 
 
 @gluon.jit
@@ -168,8 +176,9 @@ def _gradients(consumer: gl.constexpr, dk, dv, dq_desc, tiles, ds_s, dq_s, barri
 
 @gluon.jit
 def _consumer(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_s, barriers, place, sizes, scale,
-              softmax_scale, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-              CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+              softmax_scale, sums, room, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
+              SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr,
+              CUT: gl.constexpr):  # fmt: skip
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
     kv_full, q_full, do_full = barriers
     batch, h_kv, n0, low, left, right, high = place
@@ -184,24 +193,34 @@ def _consumer(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq
         dk, dv = _gradients(
             consumer, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, place, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
             SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
-    pair_sync()  # the other consumer has read all keys: their tiles take the gradients to the copy engine
-    k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
-    v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
-    fence_async_shared()
-    pair_sync()
-    if consumer == 0:
-        tma_store(dk_desc, [batch, h_kv, n0, 0], k_s.index(0))
+    if CUT:
+        store_sums(consumer, dk, dv, sums, room, BLOCK_N, HEAD_DIM)
+        tma.store_wait(0)
     else:
-        tma_store(dv_desc, [batch, h_kv, n0, 0], v_s.index(0))
-    tma.store_wait(0)
+        pair_sync()  # the other consumer has read all keys: their tiles take the gradients to the copy engine
+        k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
+        v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
+        fence_async_shared()
+        pair_sync()
+        if consumer == 0:
+            tma_store(dk_desc, [batch, h_kv, n0, 0], k_s.index(0))
+        else:
+            tma_store(dv_desc, [batch, h_kv, n0, 0], v_s.index(0))
+        tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window"])
-def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, lse_desc, delta_desc, num_heads,
-                    group_size, seqlen_q, seqlen_k, padded_q, n_m, window, scale, softmax_scale,
+@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window",
+                              "alone", "together"])  # fmt: skip
+def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, lse_desc, delta_desc, pieces, sums,
+                    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, alone, together, scale,
+                    softmax_scale,
                     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-                    CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e), `padded_q` n_m x BLOCK_M."""
+                    CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr, NUMBERED: gl.constexpr,
+                    CUT: gl.constexpr):  # fmt: skip
+    """dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e), `padded_q` n_m x BLOCK_M.
+
+    CUT: of a part of the queries, as `pieces` says; dK and dV then go to `sums` (pieces.py).
+    """
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
     do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
@@ -225,20 +244,18 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     for i in gl.static_range(SLOTS):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(do_full.index(i), count=1)
-    n0 = gl.program_id(0) * BLOCK_N
-    h_kv = gl.program_id(1)
-    batch = gl.program_id(2)
-    low, left, right, high = query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
+    sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
+    place, room = place_of_program(
+        pieces, sizes, alone, together, BLOCK_M, BLOCK_N, CAUSAL, WINDOW, True, NUMBERED, CUT
+    )
     descriptors = (q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc)
     tiles = (q_s, k_s, v_s, do_s, lse_s, delta_s)
     barriers = (kv_full, q_full, do_full)
-    place = (batch, h_kv, n0, low, left, right, high)
-    sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
-        (_producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS)),
+        (_producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS, CUT)),
         (_consumer, (0, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_0, barriers, place, sizes, scale, softmax_scale,
-                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
+                     sums, room, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, CUT)),
         (_consumer, (1, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_1, barriers, place, sizes, scale, softmax_scale,
-                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)),
+                     sums, room, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, CUT)),
     ], [4, 4], [240, 240])  # fmt: skip

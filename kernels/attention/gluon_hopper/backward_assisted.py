@@ -19,8 +19,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.attention.gluon_hopper.assistant import ALL_READ, DS_FULL, STAGES, load_and_add
+from kernels.attention.gluon_hopper.key_tiles import place_of_program, store_sums
 from kernels.attention.gluon_hopper.later import read_rows, write_delta
-from kernels.attention.gluon_hopper.masks import query_blocks
 from kernels.attention.gluon_hopper.powers import hide_scores, packed_powers
 from kernels.attention.gluon_hopper.shim import opaque_zero, pair_sync, tma_store
 from kernels.attention.gluon_hopper.slots import DO_EMPTY, Q_EMPTY, give_slot, wait_for_slot
@@ -156,9 +156,9 @@ def _gradients(
 
 @gluon.jit
 def _consumer(consumer: gl.constexpr, dk_desc, dv_desc, later, tiles, ds_s, barriers, place, sizes, scale,
-              softmax_scale, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
+              softmax_scale, sums, room, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
               SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr,
-              AHEAD: gl.constexpr, WIDTH: gl.constexpr):  # fmt: skip
+              AHEAD: gl.constexpr, WIDTH: gl.constexpr, CUT: gl.constexpr):  # fmt: skip
     q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
     kv_full, q_full, do_full, ds_empty = barriers
     batch, h_kv, n0, low, left, right, high = place
@@ -178,29 +178,35 @@ def _consumer(consumer: gl.constexpr, dk_desc, dv_desc, later, tiles, ds_s, barr
     elif AHEAD:
         write_delta(consumer, o, do, later, unit, sizes, HEAD_DIM, WIDTH)
     wait_for_slot(ALL_READ)  # the others have read all keys: their tiles take the gradients to the copy engine
-    k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
-    v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
-    fence_async_shared()
-    pair_sync()
-    if consumer == 0:
-        tma_store(dk_desc, [batch, h_kv, n0, 0], k_s.index(0))
+    if CUT:
+        store_sums(consumer, dk, dv, sums, room, BLOCK_N, HEAD_DIM)
     else:
-        tma_store(dv_desc, [batch, h_kv, n0, 0], v_s.index(0))
-    tma.store_wait(0)
+        k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
+        v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
+        fence_async_shared()
+        pair_sync()
+        if consumer == 0:
+            tma_store(dk_desc, [batch, h_kv, n0, 0], k_s.index(0))
+        else:
+            tma_store(dv_desc, [batch, h_kv, n0, 0], v_s.index(0))
+        tma.store_wait(0)
 
 
 @gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window", "places",
-                              "lag"])  # fmt: skip
+                              "lag", "alone", "together"])  # fmt: skip
 def assisted_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc, dv_desc, lse_desc, delta_desc, dq_desc,
-                    fragments, out, dout, delta, out_b, out_h, out_m, do_b, do_h, do_m,
-                    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, places, lag, scale, softmax_scale,
+                    fragments, out, dout, delta, pieces, sums, num_heads, group_size, seqlen_q, seqlen_k, padded_q,
+                    n_m, window, places, lag, out_b, out_h, out_m, do_b, do_h, do_m, alone, together, scale,
+                    softmax_scale,
                     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
                     CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr,
-                    AHEAD: gl.constexpr, WIDTH: gl.constexpr):  # fmt: skip
+                    AHEAD: gl.constexpr, WIDTH: gl.constexpr, NUMBERED: gl.constexpr,
+                    CUT: gl.constexpr):  # fmt: skip
     """dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e), `padded_q` n_m x BLOCK_M.
 
     `fragments_desc` and `fragments` are the same tensor, and so are `delta_desc` and `delta`, `do_desc` and `dout`.
     AHEAD: consumers compute delta of a later unit (later.py), from tensors of head_dim WIDTH.
+    CUT: of a part of the queries, as `pieces` says; dK and dV then go to `sums` (pieces.py).
     """
     dtype: gl.constexpr = q_desc.dtype
     q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
@@ -233,23 +239,21 @@ def assisted_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc, dv
         mbarrier.init(do_full.index(i), count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(ds_empty.index(i), count=1)
-    n0 = gl.program_id(0) * BLOCK_N
-    h_kv = gl.program_id(1)
-    batch = gl.program_id(2)
-    low, left, right, high = query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
+    sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
+    place, room = place_of_program(
+        pieces, sizes, alone, together, BLOCK_M, BLOCK_N, CAUSAL, WINDOW, HEAD_DIM > 64, NUMBERED, CUT
+    )
     descriptors = (q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc)
     tiles = (q_s, k_s, v_s, do_s, lse_s, delta_s)
     barriers = (kv_full, q_full, do_full, ds_empty)
-    place = (batch, h_kv, n0, low, left, right, high)
-    sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
     ring = (fragments, fragments_desc, dq_desc, places, lag, softmax_scale)
     later = (out, dout, delta, delta_written, lag, out_b, out_h, out_m, do_b, do_h, do_m)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (load_and_add, (descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full, delta_written, place,
-                        sizes, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, AHEAD)),
-        (_consumer, (0, dk_desc, dv_desc, later, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
-                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, AHEAD, WIDTH)),
-        (_consumer, (1, dk_desc, dv_desc, later, tiles, ds_s, barriers, place, sizes, scale, softmax_scale,
-                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, AHEAD, WIDTH)),
+                        sizes, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, AHEAD, NUMBERED, CUT)),
+        (_consumer, (0, dk_desc, dv_desc, later, tiles, ds_s, barriers, place, sizes, scale, softmax_scale, sums, room,
+                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, AHEAD, WIDTH, CUT)),
+        (_consumer, (1, dk_desc, dv_desc, later, tiles, ds_s, barriers, place, sizes, scale, softmax_scale, sums, room,
+                     BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, AHEAD, WIDTH, CUT)),
     ], [4, 4], [216, 216])  # fmt: skip

@@ -12,6 +12,7 @@ from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.conversion import finish_kernel, prepare_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch
+from kernels.attention.gluon_hopper.tile_launches import TileLaunches
 
 LOG2_E = math.log2(math.e)
 FRAGMENT = 64 * 64  # numbers of dQ that a consumer adds at once
@@ -121,15 +122,14 @@ class NarrowBackward(Backward):
         self._fragments_shape = (self.zeros() // 256, 256)
         fragment = Descriptor(q.new_empty(self._fragments_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
         makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
-        rest = (*self.sizes, self.n_m, plan.window_size, *self.scales, *self.constants)
-        self._main = self.over_keys(backward_kernel, makers, rest)
+        self._main = TileLaunches(self, backward_kernel, makers)
         rest = (
             *(*plan.new(q).stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
             *(0, plan.n_heads),
-            *(self.tiles.block_m, self.tiles.fragments, plan.head_dim, False),
+            *(self.tiles.block_m, self.tiles.fragments, plan.head_dim, True),
         )
         grid = (plan.n_heads * self.n_m * self.tiles.fragments, 1, 1)
-        self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest)
+        self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, early=True)
 
     def __call__(
         self,

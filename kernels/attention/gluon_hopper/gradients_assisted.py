@@ -9,6 +9,7 @@ from kernels.attention.gluon_hopper.backward_assisted import assisted_kernel
 from kernels.attention.gluon_hopper.conversion import finish_kernel
 from kernels.attention.gluon_hopper.gradients import FRAGMENT, Backward, Shape, Tensors
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch
+from kernels.attention.gluon_hopper.tile_launches import TileLaunches
 
 
 class AssistedBackward(Backward):
@@ -20,14 +21,13 @@ class AssistedBackward(Backward):
         tiles = tuning.BACKWARD[plan.size]
         self._units = plan.batch * plan.num_kv_heads
         programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
-        even = not plan.causal and plan.window_size == 0
-        lag = tuning.ring_lag(-(-plan.seqlen_k // tiles.block_n), programs, even)
+        masks, in_order = (plan.causal, plan.window_size > 0), plan.size == 64
+        lag = tuning.ring_lag(self._units, -(-plan.seqlen_k // tiles.block_n), programs, *masks, in_order)
         fragments = plan.group_size * -(-plan.seqlen_q // tiles.block_m) * tiles.fragments
         if not tuning.fits_in_ring(min(self._units, 2 * lag) * fragments):
             lag = self._units  # everything stays where it is until finish_kernel
         self._places = min(self._units, 2 * lag)
         super().__init__(plan, tiles, q, k, v, out, dout)
-        masks = (plan.causal, plan.window_size > 0)
         ahead = lag < self._units and tuning.delta_ahead(plan.size, plan.seqlen_q, plan.seqlen_k, *masks)
         if ahead:
             self.prepare = self.preparing(out, dout, lag * plan.group_size, tuning.PREPARED_ROWS)
@@ -35,12 +35,10 @@ class AssistedBackward(Backward):
         ring = Descriptor(q.new_empty(self._ring_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
         fragment_of_dq = Descriptor(plan.new(q), [1, 1, 64, 64])
         tiled = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq)
-        rest = (
-            *(*out.stride()[:3], *dout.stride()[:3]),
-            *(*self.sizes, self.n_m, plan.window_size, self._places, lag, *self.scales),
-            *(*self.constants, ahead, plan.head_dim),
-        )
-        self._main = self.over_keys(assisted_kernel, (*tiled, None, None, None, None), rest, early=True)
+        extra = (self._places, lag, *out.stride()[:3], *dout.stride()[:3])
+        makers = (*tiled, None, None, None, None)
+        constants = (ahead, plan.head_dim)
+        self._main = TileLaunches(self, assisted_kernel, makers, extra, constants, in_order=in_order or ahead)
         rest = (
             *(*plan.new(q).stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
             *(max(0, self._units - lag) * plan.group_size, self._places * plan.group_size),

@@ -23,6 +23,7 @@ from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.hopper_compiler import Pointer, compiled_needs, descriptor
 
 SHARED_MEMORY = 232448  # bytes of a block on compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
+CUTS = ("cut", "assisted cut")  # the backward's kernels for pieces of tiles
 FORWARDS = ("forward", "short", "long", "anew", "shared", "padded")
 MASKS = {"full": (False, False), "causal": (True, False), "window": (True, True)}  # name -> CAUSAL, WINDOW
 _COMPILED = {  # kernel -> head_dims, masks
@@ -33,7 +34,9 @@ _COMPILED = {  # kernel -> head_dims, masks
     "anew": ((64,), ("full", "causal")),
     "shared": ((256,), ("full",)),
     "backward": ((64, 128), MASKS),
+    "cut": ((128,), ("full",)),
     "assisted": ((128,), ("full", "causal")),
+    "assisted cut": ((128,), ("full",)),
     "keys": (tuning.HEAD_DIMS, MASKS),
     "queries": (tuning.HEAD_DIMS, MASKS),
 }
@@ -43,7 +46,7 @@ _COMPILED = {  # kernel -> head_dims, masks
 class Variant:
     """One thing to compile."""
 
-    kernel: str  # "forward", or another of FORWARDS; "backward", "assisted", or apart "keys", "queries"
+    kernel: str  # "forward", or another of FORWARDS; "backward", "assisted", or of CUTS; apart "keys", "queries"
     head_dim: int
     mask: str
 
@@ -97,8 +100,8 @@ def _forward(variant: Variant) -> tuple[Any, list[Any]]:
 def _backward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
     head_dim = variant.head_dim
-    assisted = variant.kernel == "assisted"
-    if assisted or variant.kernel == "backward":
+    assisted = variant.kernel in ("assisted", "assisted cut")
+    if assisted or variant.kernel in ("backward", "cut"):
         tiles = tuning.BACKWARD[head_dim]
     else:
         tiles = tuning.BACKWARD_APART[head_dim][variant.kernel == "queries"]
@@ -106,14 +109,17 @@ def _backward(variant: Variant) -> tuple[Any, list[Any]]:
     fragments, rows = descriptor("fp32", [16, 256]), descriptor("fp32", [tiles.block_m])
     counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]
     constants = [tiles.block_m, tiles.block_n, head_dim, 2, causal, window, causal or window]
-    if assisted or variant.kernel == "backward":
+    if assisted or variant.kernel in ("backward", "cut"):
         both = [q, kv, kv, q, fragments, kv, kv, rows, rows]
+        pieces, constants = [Pointer("i32"), Pointer("fp32")], [*constants, *[variant.kernel in CUTS] * 2]
         if assisted or head_dim == 64:
             ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]
-            later = [Pointer("bf16"), Pointer("bf16"), Pointer("fp32"), *[4096] * 6]
+            later = [Pointer("bf16"), Pointer("bf16"), Pointer("fp32")]
             ahead = tuning.delta_ahead(head_dim, 4096, 4096, causal, window)
-            return assisted_kernel, [*both, *ring, *later, *counts, 9, 9, *scales, *constants, ahead, head_dim]
-        return backward_kernel, [*both, *counts, *scales, *constants]
+            counts += [9, 9, *[4096] * 6, 9, 9]
+            constants[-2:-2] = [ahead, head_dim]
+            return assisted_kernel, [*both, *ring, *later, *pieces, *counts, *scales, *constants]
+        return backward_kernel, [*both, *pieces, *counts, 9, 9, *scales, *constants]
     if variant.kernel == "keys":
         tensors = [q, kv, kv, q, kv, kv, rows, rows, Pointer("fp32")]
         return wide_keys_kernel, [*tensors, 9, 9, 9, *counts, *scales, *constants]
@@ -137,7 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _line(report: Report) -> str:
     v = report.variant
     needs = f"shared {report.shared_bytes:6} of {SHARED_MEMORY}, spilled {report.spilled_bytes:4}"
-    return f"{v.kernel:8} {v.head_dim:3} {v.mask:7} {needs}{''.join(f'  {warning}' for warning in report.warnings)}"
+    return f"{v.kernel:12} {v.head_dim:3} {v.mask:7} {needs}{''.join(f'  {warning}' for warning in report.warnings)}"
 
 
 if __name__ == "__main__":

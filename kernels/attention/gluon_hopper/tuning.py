@@ -77,12 +77,29 @@ BACKWARD_APART = {
 }
 
 
-def ring_lag(key_tiles: int, programs: int, even: bool) -> int:
+def heads_by_length(heads: int, key_tiles: int, programs: int, causal: bool, window: bool) -> tuple[int, int]:
+    """How many key heads the backward takes one by one, and of how many behind these it takes the tiles by length.
+
+    Of about as many as are worked on at a time: of short sequences the last only, as the others' would leave the L2.
+    """
+    at_once = programs // key_tiles
+    if not causal or window or at_once < 2:
+        return heads, 1
+    together = 1 << at_once.bit_length() - 1  # rounded down: heads come in powers of two
+    return 0 if key_tiles >= 16 else max(0, heads - together), together
+
+
+def ring_lag(heads: int, key_tiles: int, programs: int, causal: bool, window: bool, in_order: bool = False) -> int:
     """After how many key heads of so many tiles one is done with: as many as are worked on at a time.
 
-    Half as many more where some tiles take longer than others.
+    Half as many more where some tiles take longer than others; where all come by length, two groups of heads, or more
+    where a group has far fewer tiles than there are programs. `in_order`: they come head by head.
     """
-    at_once = programs if even else programs + programs // 2
+    alone, together = heads_by_length(heads, key_tiles, programs, causal, window)
+    nearly = programs - programs // 8
+    if not window and not in_order and (alone == 0 or key_tiles >= nearly):
+        return together * (1 + -(-nearly // (together * key_tiles)))
+    at_once = programs + programs // 2 if causal or window else programs
     return -(-at_once // key_tiles) + 1
 
 
@@ -93,6 +110,13 @@ def heads_in_turns(key_tiles: int, heads: int) -> int:
     """
     most = 256 // key_tiles if key_tiles >= 16 else 1
     return next(group for group in range(max(1, most), 0, -1) if heads % group == 0)
+
+
+def tiles_to_cut(n_tiles: int, seqlen_q: int, programs: int) -> int:
+    """How many tiles of keys are cut: the last round's, where it has too few; short ones would not gain by it."""
+    rounds, left_over = divmod(n_tiles, programs)
+    idle = (programs - left_over) / programs / (rounds + 1) if left_over else 0
+    return left_over if rounds and seqlen_q >= 2048 and idle > 0.01 else 0
 
 
 def fits_in_ring(fragments: int) -> bool:
@@ -110,15 +134,16 @@ def assisted(
 ) -> bool:
     """Whether dQ has a warpgroup of its own; `units` are the key heads of all batches.
 
-    At head_dim 128 only where lengths and ring are not larger than what was timed: at lag 2 a ring of 33.5 MiB took 24
-    times as long, and why is not known (NOTES.md, step 18).
+    At head_dim 128 only where lengths and ring are not larger than what was timed: a ring of 33.5 MiB took 24 times as
+    long, and why is not known (NOTES.md, step 18).
     """
     if size != 128:
         return size == 64
     tiles = BACKWARD[128]
-    lag = ring_lag(-(-seqlen_k // tiles.block_n), programs, not causal)
+    lag = ring_lag(units, -(-seqlen_k // tiles.block_n), programs, causal, window)
     of_unit = group_size * -(-seqlen_q // tiles.block_m) * tiles.fragments
-    return not window and max(seqlen_q, seqlen_k) <= 4096 and fits_in_ring(min(units, 2 * lag) * of_unit)
+    longest = 8192 if causal else 16384
+    return not window and max(seqlen_q, seqlen_k) <= longest and fits_in_ring(min(units, 2 * lag) * of_unit)
 
 
 def padded_head_dim(head_dim: int) -> int:
