@@ -1,10 +1,11 @@
 """dQ's float32 fragments in a ring that stays in the L2, turned into dQ by programs that come later.
 
-A unit is one key head of one batch; its key tiles are neighbours in the order in which programs start. Its fragments
-stand in place `unit % places` of the ring. While the keys of a program of unit u are on their way, it turns its share
-of the fragments of unit u - lag into dQ's own dtype and leaves zeros behind. Nobody waits at the end of a program: it
-counts itself in its unit's counter and goes. So a full counter says that all of a unit has been added, and that the
-unit `lag` before it has been converted: with 2 x lag places, the place that the unit `lag` after it takes is free.
+A unit is one key head of one batch; its key tiles, or those of a group of units (key_tiles.py), are neighbours in the
+order in which programs start. Its fragments stand in place `unit % places` of the ring. While the keys of a program of
+unit u are on their way, it turns its share of the fragments of unit u - lag into dQ's own dtype and leaves zeros
+behind. Nobody waits at the end of a program: it counts itself in its unit's counter and goes. So a full counter says
+that all of a unit has been added, and that the unit `lag` before it has been converted: with 2 x lag places, the place
+that the unit `lag` after it takes is free.
 What the last `lag` units leave behind is finish_kernel's.
 
 This cannot hang as long as programs start in the order of their numbers: they wait for smaller numbers only.
