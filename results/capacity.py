@@ -25,6 +25,7 @@ class Work:
     float32_matrices: bool = False
     numbers: int = 0  # of float32, for each query of each head
     queries_float32: float = 0.0  # tensors like q in float32: sums of dq over blocks of keys
+    ring: bool = False  # of these sums, a few heads' at a time, and none where head_dim is above 128
     copies: float = 0.0  # tensors like q in another layout, where there is more than one head to lay out
     grouped_float32: float = 0.0  # dk and dv in float32, where several query heads add to each
     quantised: bool = False  # q, k and v in 8 bits, with a float32 scale for each block of rows
@@ -44,11 +45,12 @@ WORK: dict[str, dict[str, Work]] = {
     "torch_sdpa_auto": _FLASH,
     "triton_fa2": _OWN_DQ,
     "triton_fa2_tf32": _OWN_DQ,
-    "gluon_hopper": _FLASH,
+    "gluon_hopper": {**_FLASH, "fwd_bwd": Work(numbers=2, queries_float32=1, ring=True)},
     "torch_flex": {"fwd": Work(numbers=2), "fwd_bwd": Work(numbers=2)},
     "gluon_fp8": {"fwd": Work(quantised=True)},  # has no backward
     "flash_attn_4": {"fwd": Work(numbers=1), "fwd_bwd": Work(numbers=3, queries_float32=1, grouped_float32=1)},
 }
+_RING_BYTES, _RING_TOKENS = 32 * MIB, 16384  # kernels/attention/gluon_hopper/tuning.py; longer ones mostly need more
 _FP8_ROWS = 128  # that share a scale (kernels/attention/gluon_fp8/tuning.py)
 _FP8_HEAD_DIMS = (64, 128, 256)  # those between are padded
 
@@ -92,6 +94,7 @@ def formula(implementation: str, mode: str) -> str | None:
         f"{work.matrices:g} seqlen x seqlen matrices{kind} a head" if work.matrices else "no matrix",
         f"{work.numbers} float32 numbers a query" if work.numbers else "",
         "dq summed in float32" if work.queries_float32 else "",
+        "32 MiB of it at a time up to 16384 tokens without a window, none above head_dim 128" if work.ring else "",
         f"{work.copies:g} {'copy' if work.copies == 1 else 'copies'} of q where there are several heads"
         if work.copies
         else "",
@@ -112,7 +115,7 @@ def parts(case: Mapping[str, object], implementation: str, mode: str) -> Parts |
     scores = float(case["batch"]) * case["num_heads"] * case["seqlen_q"] * case["seqlen_k"]
     size = DTYPE_BYTES[str(case["dtype"])]
     matrices = work.matrices * scores * (4 if work.float32_matrices else size)
-    workspace = work.numbers * lse + work.queries_float32 * q * 4 / size
+    workspace = work.numbers * lse + _sums_of_dq(case, work, q)
     workspace += (work.copies * q if case["num_heads"] > 1 else 0.0) + _copies(case, implementation, mode, q)
     workspace += (work.grouped_float32 * (k + v) * 4 / size) if case["num_kv_heads"] < case["num_heads"] else 0.0
     workspace += _quantised(case) if work.quantised else 0.0
@@ -146,12 +149,21 @@ def kv_cache_mb(case: Mapping[str, object]) -> float | None:
 
 def _copies(case: Mapping[str, object], implementation: str, mode: str, q: float) -> float:
     """What depends on more than the algorithm: float32 in IEEE precision works on transposed copies of k in the forward
-    and of q, k, v and dout in the backward; the widest Hopper backward needs no sums of dq."""
+    and of q, k, v and dout in the backward."""
     if implementation == "triton_fa2" and case["dtype"] == "float32":
         return q if mode == "fwd" else 4 * q
-    if implementation == "gluon_hopper" and mode == "fwd_bwd" and case["head_dim"] > 128:
-        return -q * 4 / DTYPE_BYTES[str(case["dtype"])]
     return 0.0
+
+
+def _sums_of_dq(case: Mapping[str, object], work: Work, q: float) -> float:
+    """Bytes in which dq is added up in float32; `q` are those of a tensor like q."""
+    sums = work.queries_float32 * q * 4 / DTYPE_BYTES[str(case["dtype"])]
+    if not work.ring:
+        return sums
+    if case["head_dim"] > 128:
+        return 0.0
+    short = case["seqlen_q"] <= _RING_TOKENS and not case.get("window_size")
+    return min(sums, _RING_BYTES) if short else sums
 
 
 def _quantised(case: Mapping[str, object]) -> float:
