@@ -14,7 +14,7 @@ from kernels.attention.gluon_hopper import tuning
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
-LONG = 4200  # more queries than any choice among the backward's kernels looks at
+LONG = 4200  # queries: many blocks, the last one not full
 ROUNDING = {torch.bfloat16: 1e-3, torch.float16: 1.5e-4}  # a quarter of the dtype's spacing at 1
 
 
@@ -202,23 +202,6 @@ class TestOnHopper:
             assert all(torch.equal(first[name], again[name]) for name in first)
         errors = {name: relative_error(value, getattr(wanted, name)) for name, value in first.items()}
         assert max(errors.values()) < 6 * ROUNDING[problem.dtype], errors
-
-    @pytest.mark.parametrize("causal", [False, True])
-    def test_gradients_on_several_streams_at_once_are_those_of_one(self, causal: bool) -> None:
-        q, k, v, dout = Problem(700, 900, 256, num_heads=16, num_kv_heads=8).tensors()
-        inputs = [x.requires_grad_() for x in (q, k, v)]
-        out = gluon_hopper.attention(*inputs, causal=causal)
-        first = torch.autograd.grad(out, inputs, dout, retain_graph=True)
-        streams = [torch.cuda.Stream() for _ in range(3)]
-        torch.cuda.synchronize()
-        found = []
-        for stream in streams * 4:
-            with torch.cuda.stream(stream):
-                own = [x.detach().requires_grad_() for x in inputs]  # leaves of this stream, as autograd wants
-                again = gluon_hopper.attention(*own, causal=causal)
-                found.append(torch.autograd.grad(again, own, dout))
-        torch.cuda.synchronize()
-        assert all(torch.equal(x, y) for gradients in found for x, y in zip(gradients, first, strict=True))
 
     def test_logsumexp_has_the_meaning_that_the_backward_expects(self) -> None:
         from kernels.attention.gluon_hopper.plan import plan_of

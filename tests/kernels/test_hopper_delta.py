@@ -7,7 +7,10 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
+from kernels.attention import gluon_hopper
 from kernels.attention.gluon_hopper import arrivals, delta
+
+ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 
 
 def place_of(bases: list[list[int]], number: int) -> tuple[int, int]:
@@ -42,3 +45,25 @@ def test_counters_begin_at_zero_and_rows_before_them_stay(device: str) -> None:
     assert torch.all(numbers[700:2200] == 0)
     assert torch.all(numbers[:700].isnan())
     assert torch.all(numbers[2200:].isnan())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_on_several_streams_at_once_are_those_of_one(causal: bool) -> None:
+    shapes = [(2, 16, 700, 256), (2, 8, 900, 256), (2, 8, 900, 256), (2, 16, 700, 256)]
+    *inputs, dout = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes)
+
+    def gradients() -> tuple[torch.Tensor, ...]:
+        own = [x.detach().requires_grad_() for x in inputs]  # leaves of this stream, as autograd wants
+        return torch.autograd.grad(gluon_hopper.attention(*own, causal=causal), own, dout)
+
+    first = gradients()
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    torch.cuda.synchronize()
+    found = []
+    for stream in streams * 4:
+        with torch.cuda.stream(stream):
+            found.append(gradients())
+    torch.cuda.synchronize()
+    assert all(torch.equal(x, y) for again in found for x, y in zip(again, first, strict=True))
