@@ -89,6 +89,8 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.step_limit is not None and not options.step_limit > 0:  # nor is nan
+        raise Refused(f"--step-limit {options.step_limit:g} is not a number of seconds above 0.")
     job = _resumed(options) if options.resume else _new(options)
     progress = Progress()
     command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker
@@ -127,15 +129,21 @@ def _resumed(options: argparse.Namespace) -> Job:
         run = RunFolder.open(home(), options.resume).run()
     except JournalError as error:
         raise Refused(str(error)) from error
+    if run.source != "local":
+        raise Refused(f"Run {options.resume!r} was not measured here (source {run.source}); start a new run.")
     try:
-        before = _parser().parse_args(shlex.split(run.command or "")[3:])
+        words = shlex.split(run.command or "")
+        device = words[words.index("--device") + 1]
         sweep = sweeps.from_json(run.sweep)
-    except (SystemExit, TypeError):
+        sweep.cases()
+        protocol = PROTOCOLS[(run.protocol or "").split("/")[0]].name
+    except (ValueError, LookupError, TypeError, AttributeError):
         raise Refused(f"Run {options.resume!r} does not say how it was started; start a new run.") from None
     return Job(
         sweep=sweep,
-        device=before.device,
-        protocol=(run.protocol or "").split("/")[0],
+        device=device,
+        implementations=sweep.implementations,  # those that are no longer installed get their status, too
+        protocol=protocol,
         seed=run.seed or 0,
         resume=options.resume,
         step_limit_s=options.step_limit,
@@ -157,6 +165,8 @@ def _changes(texts: list[str]) -> dict[str, str]:
         axis, equals, values = text.partition("=")
         if not equals:
             raise Refused(f"--set {text!r} is not AXIS=VALUES, such as seqlen=1024,2048.")
+        if axis.strip() in changes:
+            raise Refused(f"--set {axis.strip()} is given twice; give all its values at once: seqlen=1024,2048.")
         changes[axis.strip()] = values
     return changes
 

@@ -172,6 +172,7 @@ _PARSERS: dict[str, Any] = {
     "modes": str,
     "timings": str,
 }
+_LARGEST = 999_999_999  # that the database takes
 _POSSIBLE: dict[str, tuple[str, ...]] = {"dtype": DTYPES, "inputs": INPUTS, "modes": MODES[:3], "timings": TIMINGS}
 
 
@@ -191,7 +192,7 @@ def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:
     for axis, text in changes.items():
         if axis not in _PARSERS:
             raise SweepError(f"Unknown axis {axis!r}. Possible: {', '.join(_PARSERS)}.")
-        values[axis] = tuple(_parse(axis, part.strip()) for part in text.split(","))
+        values[axis] = tuple(dict.fromkeys(_parse(axis, part.strip()) for part in text.split(",")))
     if "batch" in values:
         values["tokens"] = None
     if "num_heads" in values:
@@ -216,8 +217,10 @@ def _parse(axis: str, text: str) -> Any:
         value = _PARSERS[axis](text)
     except (ValueError, KeyError):
         raise SweepError(
-            f"{axis} {text!r} is not a {'true or false' if axis == 'causal' else 'whole number'}."
+            f"{axis} {text!r} is not {'true or false' if axis == 'causal' else 'a whole number'}."
         ) from None
+    if isinstance(value, int) and value > _LARGEST:
+        raise SweepError(f"{axis} {value} is too large; at most {_LARGEST} is possible.")
     if axis in _POSSIBLE and value not in _POSSIBLE[axis]:
         raise SweepError(f"{axis} {text!r} is not one of {', '.join(_POSSIBLE[axis])}.")
     return value

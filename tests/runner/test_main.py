@@ -1,13 +1,17 @@
 """The command line: data on stdout, sentences on stderr, exit codes that scripts can rely on."""
 
+import dataclasses
 import json
 
 import pytest
 
-from results.journal import run_folders
+from results.journal import RunFolder, run_folders
+from results.records import Run
+from runner import sweeps
 from runner.__main__ import main
 from runner.progress import Progress, duration
 from runner.sweeps import SWEEPS
+from tests.runner.small_sweeps import TINY
 
 
 @pytest.fixture
@@ -35,6 +39,9 @@ def complaint(tmp_path, monkeypatch, capsys):
         (("run", "quick", "--set", "heads=3"), "Unknown axis 'heads'. Possible: seqlen, head_dim"),
         (("run", "quick", "--set", "dtype=bf16"), "dtype 'bf16' is not one of bfloat16, float16"),
         (("run", "quick", "--implementations", ","), "--implementations names none; give a comma-separated list"),
+        (("run", "quick", "--set", "seqlen=64", "--set", "seqlen=96"), "--set seqlen is given twice; give all"),
+        (("run", "quick", "--step-limit", "0"), "--step-limit 0 is not a number of seconds above 0."),
+        (("run", "quick", "--step-limit", "nan"), "--step-limit nan is not a number of seconds above 0."),
         (("run", "--resume", "no-such-run"), "There is no run 'no-such-run' in "),
         (("run", "quick", "--resume", "x"), "--resume goes on with the run as it was planned; give it no sweep"),
         (("run", "--resume", "x", "--quick"), "--resume goes on with the run as it was planned; give it no sweep"),
@@ -60,6 +67,38 @@ def test_what_only_the_machine_knows_is_checked_too(runner, words: tuple[str, ..
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith(sentence)
     assert run_folders(runner.home) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"source": "upload"}, "Run 'x' was not measured here (source upload); start a new run."),
+        ({"command": None}, "Run 'x' does not say how it was started; start a new run."),
+        ({"command": "python -m runner run 'quick"}, "Run 'x' does not say how it was started; start a new run."),
+        ({"protocol": None}, "Run 'x' does not say how it was started; start a new run."),
+        ({"sweep": None}, "Run 'x' does not say how it was started; start a new run."),
+        ({"sweep": {"name": "q", "description": "", "seqlen": [0], "head_dim": [64]}}, "Run 'x' does not say how"),
+    ],
+)
+def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(tmp_path, monkeypatch, capsys, change, sentence) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    sweep = sweeps.to_json(sweeps.get("quick"))
+    command = "python -m runner run quick --device cpu --quick"
+    run = Run("x", "local", command=command, protocol="quick/1", sweep=sweep)
+    RunFolder.create(tmp_path, dataclasses.replace(run, **change))
+    assert main(("run", "--resume", "x")) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(sentence)
+
+
+def test_a_resumed_run_keeps_its_cells_of_what_is_not_installed(runner) -> None:
+    words = (*TINY, "--set", "modes=fwd", "--implementations", "flash_attn_3,torch_naive")
+    assert runner("run", *words).returncode == 0
+    before = runner.folder().read_state().total
+    assert runner("run", "--resume", runner.folder().run_id).returncode == 0
+    state = runner.folder().read_state()
+    assert (state.done, state.total) == (before, before) == (2, 2)
 
 
 @pytest.mark.parametrize("words", [("run", "quick", "--standard", "--quick"), ("measure",), ()])

@@ -42,6 +42,12 @@ def test_an_axis_can_be_changed() -> None:
     ]
 
 
+def test_a_value_given_twice_counts_once() -> None:
+    changed = sweeps.override(sweeps.get("quick"), {"seqlen": "64,96,64", "modes": "fwd,fwd", "dtype": "float32"})
+    assert [case.seqlen_q for case in changed.cases()] == [64, 96]
+    assert changed.modes == ("fwd",)
+
+
 def test_setting_the_batch_ends_the_rule_of_tokens() -> None:
     changed = sweeps.override(sweeps.get("fa_paper"), {"batch": "3", "num_heads": "5"})
     assert {(c.batch, c.num_heads) for c in changed.cases()} == {(3, 5)}
@@ -55,7 +61,8 @@ def test_setting_the_batch_ends_the_rule_of_tokens() -> None:
         ({"seqlen": "0"}, "it must be a whole number of at least 1."),
         ({"seqlen": ""}, "seqlen '' is not a whole number."),
         ({"dtype": "bf16"}, "dtype 'bf16' is not one of bfloat16"),
-        ({"causal": "yes"}, "causal 'yes' is not a true or false."),
+        ({"causal": "yes"}, "causal 'yes' is not true or false."),
+        ({"seqlen": "1000000000"}, "seqlen 1000000000 is too large; at most 999999999 is possible."),
         ({"modes": "train"}, "modes 'train' is not one of fwd, bwd, fwd_bwd."),
         ({"num_heads": "4", "num_kv_heads": "3"}, "num_heads 4 is not a multiple of num_kv_heads 3."),
     ],
