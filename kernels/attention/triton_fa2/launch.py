@@ -8,12 +8,14 @@ shape, so launches can be captured in CUDA graphs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import triton
 from triton.runtime.errors import OutOfResources
 
+from kernels.attention.triton_fa2.side_by_side import WarmUp, compiled
 from kernels.attention.triton_fa2.tuning import Tile
 from kernels.registry import UnsupportedCase
 
@@ -35,9 +37,29 @@ def make_launch(
     """
     if INTERPRETED:
         return _interpreted(kernel, scalars, constants, tiles[0], programs(tiles[0]))
-    compiled, tile = _first_that_fits(kernel, [*pointers, *scalars], constants, tiles)
+    made, tile = _first_that_fits(kernel, [*pointers, *scalars], constants, tiles)
     rest = (*scalars, *_constants_of(kernel, tile, constants).values())
-    return _compiled(compiled, programs(tile), pointers[0].device.index, rest)
+    return _launch_of(made, programs(tile), pointers[0].device.index, rest)
+
+
+class WarmUps:
+    """Asked for launches as make_launch is, makes none: only notes how the kernel of each is warmed up."""
+
+    def __init__(self) -> None:
+        self.noted: list[WarmUp] = []
+
+    def __call__(
+        self,
+        kernel: Any,
+        pointers: Sequence[torch.Tensor],
+        scalars: Sequence[int | float],
+        constants: dict[str, Any],
+        tiles: Sequence[Tile],
+        programs: Callable[[Tile], int],
+    ) -> Launch:
+        """A launch that does nothing."""
+        self.noted.append(partial(_warmed_up, kernel, [*pointers, *scalars], constants, tiles[0]))
+        return _nothing
 
 
 def _constants_of(kernel: Any, tile: Tile, constants: dict[str, Any]) -> dict[str, Any]:
@@ -51,29 +73,33 @@ def _first_that_fits(
 ) -> tuple[Any, Tile]:
     needed = 0
     for tile in tiles:
-        compiled = kernel.warmup(
-            *args,
-            grid=(1,),
-            **_constants_of(kernel, tile, constants),
-            num_warps=tile.num_warps,
-            num_stages=tile.num_stages,
-            enable_fp_fusion=True,
-            launch_pdl=constants.get("CHAINED", False),
-        )
+        made = compiled(partial(_warmed_up, kernel, args, constants, tile))
         try:
-            compiled.run  # noqa: B018 - loads the kernel, which is when Triton checks what it needs against the device
+            made.run  # noqa: B018 - loads the kernel, which is when Triton checks what it needs against the device
         except OutOfResources as error:
             needed = error.required
             continue
-        return compiled, tile
+        return made, tile
     raise UnsupportedCase(
         f"triton_fa2's smallest tile needs {needed} of a block's resources, more than this device has; "
         "use a smaller head_dim or a 16-bit dtype."
     )
 
 
-def _compiled(compiled: Any, programs: int, device: int, rest: tuple[Any, ...]) -> Launch:
-    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+def _warmed_up(kernel: Any, args: list[Any], constants: dict[str, Any], tile: Tile) -> Any:
+    return kernel.warmup(
+        *args,
+        grid=(1,),
+        **_constants_of(kernel, tile, constants),
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
+        enable_fp_fusion=True,
+        launch_pdl=constants.get("CHAINED", False),
+    )
+
+
+def _launch_of(made: Any, programs: int, device: int, rest: tuple[Any, ...]) -> Launch:
+    run, function, metadata = made.run, made.function, made.packed_metadata
     stream_of = torch._C._cuda_getCurrentRawStream
 
     def launch(*pointers: torch.Tensor) -> None:

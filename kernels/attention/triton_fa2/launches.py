@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from kernels.attention.triton_fa2.factors import PAD
 from kernels.attention.triton_fa2.fused import fused_kernel
-from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, make_launch
+from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, WarmUps, make_launch
 from kernels.attention.triton_fa2.pieces import PIECES
 from kernels.attention.triton_fa2.prepare import prepare_kernel
 from kernels.attention.triton_fa2.shape import LOG2_E, Shape
+from kernels.attention.triton_fa2.side_by_side import compile_side_by_side
 from kernels.attention.triton_fa2.split import Cut, slots_of
 from kernels.attention.triton_fa2.tuning import Tile
 from kernels.registry import UnsupportedCase
@@ -25,8 +27,9 @@ _AT_ONCE = 8  # slots of a gradient that it asks for at once
 class Launches:
     """What launches the kernels of a shape; a key tells apart launches of a kernel that differ in more than tensors."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, make: Callable[..., Launch] = make_launch) -> None:
         self.shape = shape
+        self._make_launch = make
         self._made: dict[Any, Launch] = {}
 
     def copies_of(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -62,7 +65,7 @@ class Launches:
             asked = {f"COPY_{letter.upper()}": letter in copies for letter in "qdkv"}
             constants = {**shape.constants, **asked, "DELTA": delta}
             tiles, tensors = [_PREPARE_TILE], (*strided, *others)
-            launch = make_launch(prepare_kernel, tensors, scalars, constants, tiles, lambda _: of_q + of_k)
+            launch = self._make_launch(prepare_kernel, tensors, scalars, constants, tiles, lambda _: of_q + of_k)
             self._made[key] = launch
         launch(*strided, *others)
 
@@ -90,7 +93,7 @@ class Launches:
             tiles = heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))
             return tiles * walk.pieces if walk else tiles
 
-        return make_launch(kernel, tensors, scalars, constants, shape.tiles(table), programs)
+        return self._make_launch(kernel, tensors, scalars, constants, shape.tiles(table), programs)
 
     def fused(self, dout_key: Any, strided: Tensors, others: Tensors, parts: Tensors, cuts: tuple[Cut, Cut]) -> bool:
         """The parts of dq, dk and dv through the slots of fused.py; False if its tile does not fit this device."""
@@ -109,7 +112,7 @@ class Launches:
                 return heads * -(-shape.seqlen_k // tile.block_n) * walk.pieces
 
             try:
-                launch = make_launch(
+                launch = self._make_launch(
                     fused_kernel, tensors, scalars, shape.constants, shape.tiles("fused")[:1], programs
                 )
             except UnsupportedCase:
@@ -134,9 +137,17 @@ class Launches:
             )
             constants = {**shape.constants, "STORE_LSE": key[1], "SLOTS": slots, "AT_ONCE": min(slots, _AT_ONCE)}
             programs = len(results) * heads * -(-rows // block)
-            launch = make_launch(kernel, tensors, scalars, constants, [Tile(block, 0, 4, 1)], lambda _: programs)
+            launch = self._make_launch(kernel, tensors, scalars, constants, [Tile(block, 0, 4, 1)], lambda _: programs)
             self._made[key] = launch
         launch(*tensors)
+
+
+def compile_launches(shape: Shape, steps: Callable[..., object], arguments: Sequence[Any]) -> None:
+    """Compile side by side the kernels that steps(launches, *arguments) launches one after the other."""
+    if not INTERPRETED:
+        warm_ups = WarmUps()
+        steps(Launches(shape, warm_ups), *arguments)
+        compile_side_by_side(warm_ups.noted)
 
 
 def gradient_slots(gradients: Tensors, cuts: tuple[Cut, Cut]) -> Tensors:

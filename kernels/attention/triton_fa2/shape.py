@@ -51,7 +51,7 @@ class Shape:
             "GROUPED": self.group > 1,
             "COPIED": self.precision == "ieee",
             "PRECISION": precision if self.precision == "half" else self.precision,
-            "ONE_LOOP": self._busy <= ONE_LOOP,
+            "ONE_LOOP": self._busy <= ONE_LOOP or self._long_code,
             "CHAINED": self.chip in CHAINING,
         }
         self.fused = self.group == 1 and bool(self.tiles("fused"))
@@ -72,6 +72,14 @@ class Shape:
         queries = self.batch * self.num_heads * self.seqlen_q / self.multiprocessors  # not the keys: the forward's rows
         pieces = precision == "ieee" and tuning.in_pieces(self.chip, self.block_d, queries)
         return "pieces" if pieces else precision
+
+    @property
+    def _long_code(self) -> bool:
+        """Whether a loop is so much code that two or three, of which one needs no mask, take up to 25 s to compile.
+
+        Beside the products of IEEE float32 and of pieces a mask is little: two comparisons a score.
+        """
+        return self.copied and (self.windowed or self.block_d > 128)
 
     @property
     def _busy(self) -> float:
