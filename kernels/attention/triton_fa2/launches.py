@@ -13,10 +13,10 @@ from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, WarmUps, ma
 from kernels.attention.triton_fa2.pieces import PIECES
 from kernels.attention.triton_fa2.prepare import prepare_kernel
 from kernels.attention.triton_fa2.shape import LOG2_E, Shape
-from kernels.attention.triton_fa2.side_by_side import compile_side_by_side
 from kernels.attention.triton_fa2.split import Cut, slots_of
 from kernels.attention.triton_fa2.tuning import Tile
 from kernels.registry import UnsupportedCase
+from kernels.side_by_side import compile_side_by_side
 
 Tensors = tuple[torch.Tensor, ...]
 _PREPARE_TILE = Tile(16, 0, 4, 1)
