@@ -24,7 +24,7 @@ import kernels
 SHAPE = (1, 8, 128)  # batch, heads, tokens
 HEAD_DIMS = (64, 128, 256)
 FIRST_CALLS = (  # dtype, head_dim, seqlen
-    *(("bfloat16", 64, 512), ("bfloat16", 128, 128), ("bfloat16", 256, 4096)),
+    *(("bfloat16", 64, 512), ("bfloat16", 64, 16384), ("bfloat16", 128, 128), ("bfloat16", 256, 4096)),
     *(("float32", 64, 512), ("float32", 128, 2048)),
 )
 WARM_UP = 30

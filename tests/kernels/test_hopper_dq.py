@@ -16,6 +16,7 @@ from kernels.attention.gluon_hopper import (
     tile_launches,
     tuning,
 )
+from kernels.attention.gluon_hopper.gradients import Given
 from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
 from kernels.attention.gluon_hopper.plan import Plan
 
@@ -99,11 +100,11 @@ def test_where_the_ring_is_too_large_every_unit_has_a_place_and_is_converted_at_
     monkeypatch.setattr(tile_launches, "Launch", note)
     monkeypatch.setattr(gradients_assisted, "Launch", note)
     q = torch.zeros(3, 4, 384, 64, dtype=torch.bfloat16)  # 12 units of 3 key tiles and 6 fragments
-    backward = AssistedBackward(Plan(q, q, q, False, 0, 1.0), q, q, q, q, q)
+    backward = AssistedBackward(Plan(q, q, q, False, 0, 1.0), Given(*[q] * 6))
     assert backward.zeros() == places * 6 * 4096 + 256
     units = 4 if places == 8 else 12  # converted at the end; those that the kernel before computes delta of
     assert made["finish_kernel"] == (units * 6, 1, 1)
-    assert made["prepare_kernel"] == (units * (384 // (tuning.PREPARED_ROWS if places == 8 else 128)), 1, 1)
+    assert made["prepare_kernel"] == (units * (384 // tuning.PREPARED_ROWS), 1, 1)
 
 
 @pytest.mark.parametrize("window", [False, True])

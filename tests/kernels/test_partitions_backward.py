@@ -25,7 +25,7 @@ from kernels.attention.gluon_hopper import (
     tile_launches,
     tuning,
 )
-from kernels.attention.gluon_hopper.gradients import NarrowBackward
+from kernels.attention.gluon_hopper.gradients import Given, NarrowBackward
 from kernels.attention.gluon_hopper.gradients_apart import WideBackward
 from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
 from kernels.attention.gluon_hopper.pieces import Pieces
@@ -62,7 +62,7 @@ def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bo
         mock.patch.object(tile_launches, "Launch", note),
         mock.patch.object(tile_launches, "Pieces", lambda *sizes: pieces.append(Pieces(*sizes)) or pieces[-1]),
     ):
-        kind(Plan(q, k, k, *mask, 1.0), q, k, k, q, q)
+        kind(Plan(q, k, k, *mask, 1.0), Given(q, k, k, q, q, q))
     found = [launch for launch in made if launch[0].arg_names[0] == "q_desc"]
     assert found
     return [(*launch, *(made.table for made in pieces)) for launch in found]

@@ -10,19 +10,12 @@ from triton.experimental.gluon import language as gl
 
 from kernels.attention.gluon_fp8.weights import weights
 from kernels.attention.gluon_hopper.rare import rise_of_rows
-from kernels.attention.gluon_hopper.softmax import by_lanes, of_lanes
+from kernels.attention.gluon_hopper.softmax import by_lanes, of_lanes, row_maxima
 
 # A weight is 2^5 at a row's maximum, so that equal weights are rounded to nothing else, and at most 2^8.75 = 431 where
 # a score exceeds it; the largest e4m3 number is 448. A weight stays a normal number down to 2^-11 of the largest.
 WEIGHT_BITS = gl.constexpr(5.0)
 SLACK = gl.constexpr(3.75)
-
-
-@gluon.jit
-def _row_maxima(s, like):
-    """The maxima of whole rows, as (rows, lanes)."""
-    rows = gl.convert_layout(gl.max(s, 1), gl.SliceLayout(1, like.type.layout), assert_trivial=True)
-    return gl.broadcast(rows[:, None], like)[0]
 
 
 @gluon.jit
@@ -34,7 +27,7 @@ def _weights(s, m_used, scale):
 @gluon.jit
 def first_softmax(s, scale, MASKED: gl.constexpr):
     """Weights, maxima and sums of a tile's first block."""
-    m_i = _row_maxima(s, gl.sum(gl.sum(by_lanes(s), 3), 1)) * scale
+    m_i = row_maxima(s, gl.sum(gl.sum(by_lanes(s), 3), 1)) * scale
     m_used = m_i
     if MASKED:
         m_used = gl.where(m_i == -float("inf"), 0.0, m_i)
@@ -46,7 +39,7 @@ def first_softmax(s, scale, MASKED: gl.constexpr):
 def softmax(s, m_i, l_i, scale, MASKED: gl.constexpr):
     """One step of the running softmax; unless `MASKED`, every row has seen a key and sees all of these."""
     if MASKED:
-        m_new = gl.maximum(m_i, _row_maxima(s, m_i) * scale)
+        m_new = gl.maximum(m_i, row_maxima(s, m_i) * scale)
         m_new = gl.where(m_new - m_i > SLACK, m_new, m_i)
         m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
         alpha = gl.exp2(m_i - m_used)

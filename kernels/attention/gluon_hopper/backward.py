@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.attention.gluon_hopper.chain import await_the_kernel_before, let_the_next_begin
-from kernels.attention.gluon_hopper.fragments import FRAGMENT, add_fragment
+from kernels.attention.gluon_hopper.fragments import FRAGMENT, add_fragment, fragment_buffers
 from kernels.attention.gluon_hopper.key_tiles import place_of_program, store_sums
 from kernels.attention.gluon_hopper.masks import hide_queries
 from kernels.attention.gluon_hopper.shim import (
@@ -31,6 +31,7 @@ from kernels.attention.gluon_hopper.shim import (
     tma_store,
 )
 from kernels.attention.gluon_hopper.slots import DO_EMPTY, Q_EMPTY, give_half, give_slot, wait_for_half, wait_for_slot
+from kernels.attention.gluon_hopper.tiles import tiles_of_keys_and_queries
 from kernels.attention.gluon_hopper.weights import opaque, unpacked
 
 
@@ -222,20 +223,10 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     CUT: of a part of the queries, as `pieces` says; dK and dV then go to `sums` (pieces.py).
     """
     dtype: gl.constexpr = q_desc.dtype
-    q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
-    do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
-    k_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
+    tiles = tiles_of_keys_and_queries(q_desc, k_desc, do_desc, lse_desc, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
     ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, BLOCK_N], dtype)
     ds_s = gl.allocate_shared_memory(dtype, [2, BLOCK_M, BLOCK_N], ds_layout)
-    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. conversion.py undoes it.
-    dq_layout: gl.constexpr = gl.SharedLinearLayout(
-        [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16], [0, 32]]
-    )
-    dq_0 = gl.allocate_shared_memory(gl.float32, [64, 64], dq_layout)
-    dq_1 = gl.allocate_shared_memory(gl.float32, [64, 64], dq_layout)
-    lse_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
-    delta_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], delta_desc.layout)
+    dq_0, dq_1 = fragment_buffers()
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
     q_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
@@ -249,7 +240,6 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
         pieces, sizes, alone, together, BLOCK_M, BLOCK_N, CAUSAL, WINDOW, True, NUMBERED, CUT
     )
     descriptors = (q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc)
-    tiles = (q_s, k_s, v_s, do_s, lse_s, delta_s)
     barriers = (kv_full, q_full, do_full)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([

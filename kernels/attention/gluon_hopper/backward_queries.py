@@ -91,14 +91,24 @@ def _scores(consumer: gl.constexpr, count, memory, ROWS: gl.constexpr, BLOCK_N: 
 
 
 @gluon.jit
-def _add(count, j, p, dp, dq, delta, memory, diagonal, seqlen_k, window, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
-         K_SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+def _weights(s, j, lse, scale, diagonal, seqlen_k, window, dtype: gl.constexpr, BLOCK_N: gl.constexpr,
+             CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """P of a block of keys in 16 bits, computed while dP runs.
+
+    Masked here, not where dP is added: in the long block behind the loops, MLIR's canonicalizer took 3 s for the mask.
+    """
+    p = gl.exp2(s * scale - lse[:, None]).to(dtype)
+    if MASKED:
+        p = hide_keys(p, 0.0, j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
+    return hold_weights(p)
+
+
+@gluon.jit
+def _add(count, p, dp, dq, delta, memory, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, K_SLOTS: gl.constexpr):
     """Begin what one block of keys adds to dQ; dS must stay in its registers until it has."""
     q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored = memory
     dtype: gl.constexpr = q_s.dtype
     operand: gl.constexpr = gl.DotOperandLayout(0, dq.type.layout, 2)
-    if MASKED:
-        p = hide_keys(p, 0.0, j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
     ds = gl.convert_layout((p.to(gl.float32) * (dp - delta[:, None])).to(dtype), operand, assert_trivial=True)
     keys = k_s.index(count % K_SLOTS).reshape([BLOCK_N, HEAD_DIM])
     return warpgroup_mma(ds, keys, dq, is_async=True), ds
@@ -111,14 +121,13 @@ def _step(consumer: gl.constexpr, count, j, p, dp, dq, lse, delta, memory, diago
     """What one block of keys adds to dQ; meanwhile the next block's scores."""
     q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored = memory
     slot = count % K_SLOTS
-    dq_token, ds = _add(count, j, p, dp, dq, delta, memory, diagonal, seqlen_k, window, BLOCK_N, HEAD_DIM, K_SLOTS,
-                        CAUSAL, WINDOW, MASKED)  # fmt: skip
+    dq_token, ds = _add(count, p, dp, dq, delta, memory, BLOCK_N, HEAD_DIM, K_SLOTS)
     count += 1
     s_token, dp_token = _scores(consumer, count, memory, ROWS, BLOCK_N, HEAD_DIM, K_SLOTS, False)
     dq, ds = warpgroup_mma_wait(2, deps=(dq_token, ds))
     mbarrier.arrive(k_empty.index(slot), count=1)
     s = warpgroup_mma_wait(1, deps=(s_token,))
-    p = hold_weights(gl.exp2(s * scale - lse[:, None]).to(q_s.dtype))  # while dP runs
+    p = _weights(s, j + 1, lse, scale, diagonal, seqlen_k, window, q_s.dtype, BLOCK_N, CAUSAL, WINDOW, MASKED)
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
     mbarrier.arrive(v_empty, count=1)
     return count, p, dp, dq
@@ -148,25 +157,27 @@ def _consumer(consumer: gl.constexpr, dq_desc, rows_of, memory, place, sizes, sc
     store_rows(delta_padded, head * padded_q, rows, delta, padded_q)
     mbarrier.arrive(stored, count=1)
     s = warpgroup_mma_wait(1, deps=(s_token,))
-    p = hold_weights(gl.exp2(s * scale - lse[:, None]).to(dtype))  # while dP runs
+    p = _weights(s, low, lse, scale, diagonal, seqlen_k, window, dtype, BLOCK_N, CAUSAL, WINDOW, MASKED)
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
     mbarrier.arrive(v_empty, count=1)
+    # a step makes the weights of the block behind its own: those of [left, right) need no mask
+    unmasked = gl.maximum(left - 1, low)
+    masked = gl.maximum(right - 1, low)
     if WINDOW:
-        for j in range(low, left):
+        for j in range(low, unmasked):
             count, p, dp, dq = _step(
                 consumer, count, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale, ROWS,
                 BLOCK_N, HEAD_DIM, K_SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
-    for j in range(left, right):
+    for j in range(unmasked, masked):
         count, p, dp, dq = _step(
             consumer, count, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale, ROWS,
             BLOCK_N, HEAD_DIM, K_SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
     if MASKED:
-        for j in range(right, high - 1):
+        for j in range(masked, high - 1):
             count, p, dp, dq = _step(
                 consumer, count, j, p, dp, dq, lse, delta, memory, diagonal, seqlen_k, window, scale, ROWS,
                 BLOCK_N, HEAD_DIM, K_SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
-    dq_token, ds = _add(count, high - 1, p, dp, dq, delta, memory, diagonal, seqlen_k, window, BLOCK_N, HEAD_DIM,
-                        K_SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
+    dq_token, ds = _add(count, p, dp, dq, delta, memory, BLOCK_N, HEAD_DIM, K_SLOTS)
     dq, ds = warpgroup_mma_wait(0, deps=(dq_token, ds))
     q_s.index(consumer).reshape([ROWS, HEAD_DIM]).store((dq * softmax_scale).to(dtype))
     fence_async_shared()
@@ -212,7 +223,7 @@ def wide_queries_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows,
         m = gl.cdiv(seqlen_q, 2 * ROWS) - 1 - m  # the longest first
     low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, 2 * ROWS, BLOCK_N, CAUSAL, WINDOW)
     if not MASKED:
-        right = high - 1
+        right = high
     memory = (q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored)
     place = (batch, h, h // group_size, m, low, left, right, high)
     sizes = (seqlen_q, seqlen_k, padded_q, window)

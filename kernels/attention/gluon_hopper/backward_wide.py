@@ -20,6 +20,7 @@ from kernels.attention.gluon_hopper.chain import await_the_kernel_before
 from kernels.attention.gluon_hopper.longest_first import is_last, place_of
 from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
 from kernels.attention.gluon_hopper.shim import hold_weights, opaque_zero, pair_sync, tma_load, tma_store
+from kernels.attention.gluon_hopper.tiles import tiles_of_keys_and_queries
 
 
 @gluon.jit
@@ -204,15 +205,10 @@ def wide_keys_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc
     The counters stand behind `n_rows` numbers of delta; other arguments as of `backward_kernel`.
     """
     dtype: gl.constexpr = q_desc.dtype
-    q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
-    do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
-    k_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], v_desc.layout)
+    tiles = tiles_of_keys_and_queries(q_desc, k_desc, do_desc, lse_desc, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
     score_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, BLOCK_M], dtype)
     p_s = gl.allocate_shared_memory(dtype, [1, BLOCK_N, BLOCK_M], score_layout)
     ds_s = gl.allocate_shared_memory(dtype, [1, BLOCK_N, BLOCK_M], score_layout)
-    lse_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
-    delta_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], delta_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     k_full = gl.allocate_shared_memory(gl.int64, [1], bar)
     v_full = gl.allocate_shared_memory(gl.int64, [1], bar)
@@ -229,7 +225,6 @@ def wide_keys_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc
     n0 = tile * BLOCK_N
     low, left, right, high = query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
     descriptors = (q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc)
-    tiles = (q_s, k_s, v_s, do_s, lse_s, delta_s)
     barriers = (k_full, v_full, q_full, do_full, empty)
     place = (batch, h_kv, n0, low, left, right, high)
     sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)

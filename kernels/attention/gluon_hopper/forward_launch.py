@@ -17,6 +17,7 @@ from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.joining import join_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch
 from kernels.attention.gluon_hopper.marks import MARKS
+from kernels.attention.gluon_hopper.steps import run_in_order
 
 if TYPE_CHECKING:
     from kernels.attention.gluon_hopper.plan import Plan
@@ -69,16 +70,16 @@ class Forward:
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         if self._anew is not None:
             marks = q.new_empty(MARKS, dtype=torch.int32)
-            self._launch(q, k, v, out, lse, out, lse, marks)
-            self._anew(q, k, v, out, lse, out, lse, marks)
+            tensors = (q, k, v, out, lse, out, lse, marks)
+            run_in_order([(self._launch, tensors), (self._anew, tensors)])
             return out, lse
         if self._parts_shape is None:
             self._launch(q, k, v, out, lse, out, lse, lse)
             return out, lse
         parts = q.new_empty(self._parts_shape)
         part_log_sums = q.new_empty(self._parts_shape[2], dtype=torch.float32)
-        self._launch(q, k, v, out, lse, parts, part_log_sums, lse)
-        self._join(parts, part_log_sums, out, lse)
+        computed = (self._launch, (q, k, v, out, lse, parts, part_log_sums, lse))
+        run_in_order([computed, (self._join, (parts, part_log_sums, out, lse))])
         return out, lse
 
 

@@ -13,6 +13,18 @@ FRAGMENT = gl.constexpr(64)
 
 
 @gluon.jit
+def fragment_buffers():
+    """Room for a fragment of each consumer."""
+    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. conversion.py undoes it.
+    layout: gl.constexpr = gl.SharedLinearLayout(
+        [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16], [0, 32]]
+    )
+    first = gl.allocate_shared_memory(gl.float32, [FRAGMENT, FRAGMENT], layout)
+    second = gl.allocate_shared_memory(gl.float32, [FRAGMENT, FRAGMENT], layout)
+    return first, second
+
+
+@gluon.jit
 def add_fragment(dq, number, dq_desc, dq_s):
     """Have the copy engine add a fragment to global memory."""
     tma.store_wait(0)  # the fragment before has left its buffer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import triton
@@ -12,12 +13,24 @@ from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.conversion import finish_kernel, prepare_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch
+from kernels.attention.gluon_hopper.steps import Step, run_in_order
 from kernels.attention.gluon_hopper.tile_launches import TileLaunches
 
 LOG2_E = math.log2(math.e)
 FRAGMENT = 64 * 64  # numbers of dQ that a consumer adds at once
 SLOTS = 2  # blocks of queries under way
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class Given(NamedTuple):
+    """What a backward is given, (batch, heads, seqlen, head_dim) each, but lse: (batch, num_heads, seqlen_q)."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    out: torch.Tensor
+    lse: torch.Tensor  # to the base 2
+    dout: torch.Tensor
 
 
 class Shape(Protocol):
@@ -44,20 +57,13 @@ class Shape(Protocol):
 class Tiled:
     """What all have: descriptors of the tiles of inputs and gradients."""
 
-    def __init__(
-        self,
-        plan: Shape,
-        tiles: tuning.BackwardTiles,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> None:
+    def __init__(self, plan: Shape, tiles: tuning.BackwardTiles, like: Given) -> None:
         self.plan, self.tiles = plan, tiles
+        q, k, v = like[:3]
         self.n_m = -(-plan.seqlen_q // self.tiles.block_m)
         self.padded_q = self.n_m * self.tiles.block_m
         block_q, block_kv = [1, 1, self.tiles.block_m, plan.size], [1, 1, self.tiles.block_n, plan.size]
-        self.q, self.dq, self.dout = (Descriptor(x, block_q) for x in (q, plan.new(q), dout))
+        self.q, self.dq, self.dout = (Descriptor(x, block_q) for x in (q, plan.new(q), like.dout))
         self.k, self.v = Descriptor(k, block_kv), Descriptor(v, block_kv)
         self.dk, self.dv = Descriptor(plan.new(k), block_kv), Descriptor(plan.new(v), block_kv)
         self.n_rows = plan.n_heads * self.padded_q
@@ -65,6 +71,16 @@ class Tiled:
         self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
         self.scales = (plan.softmax_scale * LOG2_E, plan.softmax_scale)
         self.constants = self.constants_of(tiles)
+
+    def __call__(self, given: Given) -> Tensors:
+        """dq, dk and dv; the caller has made the tensors' device the current one."""
+        dq, dk, dv = map(self.plan.new, given[:3])
+        run_in_order(list(self.steps(given, (dq, dk, dv))))
+        return dq, dk, dv
+
+    def steps(self, given: Given, gradients: Tensors) -> Iterator[Step]:
+        """The launches that fill the gradients."""
+        raise NotImplementedError
 
     def constants_of(self, tiles: tuning.BackwardTiles) -> tuple[Any, ...]:
         """What a kernel is compiled for."""
@@ -87,24 +103,17 @@ class Tiled:
 class Backward(Tiled):
     """Those that add up dQ: zeros for its sums, and delta, by a kernel in front."""
 
-    def __init__(
-        self,
-        plan: Shape,
-        tiles: tuning.BackwardTiles,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> None:
-        super().__init__(plan, tiles, q, k, v, dout)
-        self.prepare = self.preparing(out, dout, plan.n_heads, tiles.block_m)
+    def __init__(self, plan: Shape, tiles: tuning.BackwardTiles, like: Given) -> None:
+        super().__init__(plan, tiles, like)
+        self.prepare = self.preparing(like, plan.n_heads)
 
-    def preparing(self, out: torch.Tensor, dout: torch.Tensor, heads: int, rows: int) -> Launch:
-        """delta of the first so many heads, by programs of so many rows; zeros, and lse of all heads."""
-        plan, programs, zeros = self.plan, heads * (self.padded_q // rows), self.zeros()
+    def preparing(self, like: Given, heads: int) -> Launch:
+        """delta of the first so many heads; zeros, and lse of all heads."""
+        plan, rows, zeros = self.plan, tuning.PREPARED_ROWS, self.zeros()
+        programs = heads * (self.padded_q // rows)
         rest = (
-            *(*out.stride()[:3], *dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q, self.n_rows, zeros),
+            *(*like.out.stride()[:3], *like.dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q),
+            *(self.n_rows, zeros),
             *(rows, plan.head_dim, plan.size, triton.next_power_of_2(-(-zeros // programs)), True),
         )
         return Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
@@ -117,8 +126,9 @@ class Backward(Tiled):
 class NarrowBackward(Backward):
     """delta, all gradients, and dQ from float32 fragments to its own dtype."""
 
-    def __init__(self, plan: Shape, q: torch.Tensor, *others: torch.Tensor) -> None:
-        super().__init__(plan, tuning.BACKWARD[plan.size], q, *others)
+    def __init__(self, plan: Shape, like: Given) -> None:
+        super().__init__(plan, tuning.BACKWARD[plan.size], like)
+        q = like.q
         self._fragments_shape = (self.zeros() // 256, 256)
         fragment = Descriptor(q.new_empty(self._fragments_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
         makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
@@ -131,19 +141,10 @@ class NarrowBackward(Backward):
         grid = (plan.n_heads * self.n_m * self.tiles.fragments, 1, 1)
         self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, early=True)
 
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> Tensors:
-        dq, dk, dv = self.plan.new(q), self.plan.new(k), self.plan.new(v)
+    def steps(self, given: Given, gradients: Tensors) -> Iterator[Step]:
+        (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
         fragments = q.new_empty(self._fragments_shape, dtype=torch.float32)
         padded, delta = self.row_of(q), self.row_of(q)
-        self.prepare(out, dout, lse, padded, delta, fragments)
-        self._main(q, k, v, dout, fragments, dk, dv, padded, delta)
-        self._finish(fragments, dq)
-        return dq, dk, dv
+        yield self.prepare, (out, dout, lse, padded, delta, fragments)
+        yield from self._main.steps(q, k, v, dout, fragments, dk, dv, padded, delta)
+        yield self._finish, (fragments, dq)

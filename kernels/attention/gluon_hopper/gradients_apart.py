@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterator
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.arrivals import zero_kernel
 from kernels.attention.gluon_hopper.backward_queries import wide_queries_kernel
 from kernels.attention.gluon_hopper.backward_wide import wide_keys_kernel
-from kernels.attention.gluon_hopper.gradients import Shape, Tensors, Tiled
+from kernels.attention.gluon_hopper.gradients import Given, Shape, Tensors, Tiled
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch
+from kernels.attention.gluon_hopper.steps import Step
 
 _AT_ONCE = 1024  # counters that a program sets to zero
 
@@ -17,33 +18,23 @@ _AT_ONCE = 1024  # counters that a program sets to zero
 class WideBackward(Tiled):
     """dQ with delta, then dK and dV."""
 
-    def __init__(
-        self,
-        plan: Shape,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> None:
+    def __init__(self, plan: Shape, like: Given) -> None:
         for_keys, for_queries = tuning.BACKWARD_APART[plan.size]
-        super().__init__(plan, for_keys, q, k, v, dout)
+        super().__init__(plan, for_keys, like)
         self._counters = plan.batch * plan.num_kv_heads
         rest = (self.n_rows, self._counters, _AT_ONCE, True)
         self._zero = Launch(zero_kernel, (-(-self._counters // _AT_ONCE), 1, 1), plan.device, [None], rest)
         self._query_tiles = -(-plan.seqlen_q // (2 * for_queries.block_m))
         self._key_tiles = -(-plan.seqlen_k // for_keys.block_n)
-        self._queries = self._launch_queries(for_queries, q, k, v, out)
+        self._queries = self._launch_queries(for_queries, like)
         self._keys = self._launch_keys()
 
-    def _launch_queries(
-        self, tiles: tuning.BackwardTiles, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor
-    ) -> Launch:
+    def _launch_queries(self, tiles: tuning.BackwardTiles, like: Given) -> Launch:
         plan = self.plan
-        keys, values = (Descriptor(x, [1, 1, tiles.block_n, plan.size]) for x in (k, v))
+        keys, values = (Descriptor(x, [1, 1, tiles.block_n, plan.size]) for x in (like.k, like.v))
         makers = (self.q, keys, values, self.dout, self.dq, None, None, None, None)
         rest = (
-            *(*(stride // 8 for stride in out.stride()[:3]), self.n_rows, plan.num_kv_heads, *self.sizes),
+            *(*(stride // 8 for stride in like.out.stride()[:3]), self.n_rows, plan.num_kv_heads, *self.sizes),
             *(plan.window_size, *self.scales, *self.constants_of(tiles), plan.head_dim),
         )
         grid = self._grid(self._query_tiles, plan.num_heads)
@@ -66,18 +57,9 @@ class WideBackward(Tiled):
         together = tuning.heads_in_turns(self._key_tiles, heads * self.plan.batch)
         return together, tiles, heads * self.plan.batch // together
 
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> Tensors:
-        dq, dk, dv = self.plan.new(q), self.plan.new(k), self.plan.new(v)
+    def steps(self, given: Given, gradients: Tensors) -> Iterator[Step]:
+        (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
         padded, delta = self.row_of(q), self.row_of(q, more=self._counters)
-        self._zero(delta)
-        self._queries(q, k, v, dout, dq, out, lse, padded, delta)
-        self._keys(q, k, v, dout, dk, dv, padded, delta, delta)
-        return dq, dk, dv
+        yield self._zero, (delta,)
+        yield self._queries, (q, k, v, dout, dq, out, lse, padded, delta)
+        yield self._keys, (q, k, v, dout, dk, dv, padded, delta, delta)

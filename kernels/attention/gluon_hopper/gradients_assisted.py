@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward_assisted import assisted_kernel
 from kernels.attention.gluon_hopper.conversion import finish_kernel
-from kernels.attention.gluon_hopper.gradients import FRAGMENT, Backward, Shape, Tensors
+from kernels.attention.gluon_hopper.gradients import FRAGMENT, Backward, Given, Shape, Tensors
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch
+from kernels.attention.gluon_hopper.steps import Step
 from kernels.attention.gluon_hopper.tile_launches import TileLaunches
 
 
 class AssistedBackward(Backward):
     """delta, all gradients by the kernel with an assistant, and dQ of the last heads from what is left in the ring."""
 
-    def __init__(
-        self, plan: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, dout: torch.Tensor
-    ) -> None:
+    def __init__(self, plan: Shape, like: Given) -> None:
         tiles = tuning.BACKWARD[plan.size]
         self._units = plan.batch * plan.num_kv_heads
         programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
@@ -27,15 +28,15 @@ class AssistedBackward(Backward):
         if not tuning.fits_in_ring(min(self._units, 2 * lag) * fragments):
             lag = self._units  # everything stays where it is until finish_kernel
         self._places = min(self._units, 2 * lag)
-        super().__init__(plan, tiles, q, k, v, out, dout)
+        super().__init__(plan, tiles, like)
         ahead = lag < self._units and tuning.delta_ahead(plan.size, plan.seqlen_q, plan.seqlen_k, *masks)
         if ahead:
-            self.prepare = self.preparing(out, dout, lag * plan.group_size, tuning.PREPARED_ROWS)
-        self._ring_shape = (self.zeros() // 256, 256)
+            self.prepare = self.preparing(like, lag * plan.group_size)
+        q, self._ring_shape = like.q, (self.zeros() // 256, 256)
         ring = Descriptor(q.new_empty(self._ring_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
         fragment_of_dq = Descriptor(plan.new(q), [1, 1, 64, 64])
         tiled = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq)
-        extra = (self._places, lag, *out.stride()[:3], *dout.stride()[:3])
+        extra = (self._places, lag, *like.out.stride()[:3], *like.dout.stride()[:3])
         makers = (*tiled, None, None, None, None)
         constants = (ahead, plan.head_dim)
         self._main = TileLaunches(self, assisted_kernel, makers, extra, constants, in_order=in_order or ahead)
@@ -52,19 +53,10 @@ class AssistedBackward(Backward):
         of_unit = self.plan.group_size * self.n_m * self.tiles.fragments * FRAGMENT
         return self._places * of_unit + -(-self._units // 256) * 256
 
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> Tensors:
-        dq, dk, dv = self.plan.new(q), self.plan.new(k), self.plan.new(v)
+    def steps(self, given: Given, gradients: Tensors) -> Iterator[Step]:
+        (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
         ring = q.new_empty(self._ring_shape, dtype=torch.float32)
         padded, delta = self.row_of(q), self.row_of(q)
-        self.prepare(out, dout, lse, padded, delta, ring)
-        self._main(q, k, v, dout, ring, dk, dv, padded, delta, dq, ring, out, dout, delta)
-        self._finish(ring, dq)
-        return dq, dk, dv
+        yield self.prepare, (out, dout, lse, padded, delta, ring)
+        yield from self._main.steps(q, k, v, dout, ring, dk, dv, padded, delta, dq, ring, out, dout, delta)
+        yield self._finish, (ring, dq)

@@ -8,12 +8,15 @@ of short sequences take.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import triton
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.side_by_side import compiled
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 _MAX_ENCODED = 64  # addresses whose encoded descriptor a launch remembers; a caching allocator gives few
@@ -60,9 +63,18 @@ class Launch:
         self._run: Any = None
         self._encoded: list[tuple[Descriptor | None, dict[int, list[Any]], Any]] = []
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it has never run."""
+        return self._run is None
+
+    def warm_up(self, *tensors: torch.Tensor) -> Any:
+        """What JITFunction.warmup answers: the compiled kernel, or its future in an AsyncCompileMode."""
+        return self._kernel.warmup(*self._described(tensors), grid=self._grid, **self._options)
+
     def __call__(self, *tensors: torch.Tensor) -> None:
         if self._run is None:  # compiles, launches and gives the compiled kernel
-            self._remember(self._kernel[self._grid](*self._described(tensors), **self._options))
+            self._remember(compiled(partial(self._kernel[self._grid], *self._described(tensors), **self._options)))
             return
         stream = torch._C._cuda_getCurrentRawStream(self._device)
         arguments = self._flat(tensors) if self._encoded else self._described(tensors)

@@ -20,7 +20,8 @@ from kernels.attention.gluon_hopper.backward_assisted import assisted_kernel
 from kernels.attention.gluon_hopper.backward_queries import wide_queries_kernel
 from kernels.attention.gluon_hopper.backward_wide import wide_keys_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel
-from kernels.hopper_compiler import Pointer, compiled_needs, descriptor
+from kernels.compiler import Pointer
+from kernels.hopper_compiler import compiled_needs, descriptor
 
 SHARED_MEMORY = 232448  # bytes of a block on compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
 CUTS = ("cut", "assisted cut")  # the backward's kernels for pieces of tiles

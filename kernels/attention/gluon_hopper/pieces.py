@@ -13,6 +13,7 @@ import torch
 
 from kernels.attention.gluon_hopper.launch import Launch
 from kernels.attention.gluon_hopper.merging import merge_kernel
+from kernels.attention.gluon_hopper.steps import Step
 
 ROWS = 16  # of dK and dV that a program of merge_kernel adds up
 Piece = tuple[int, int, int]  # tile, first block of queries, block behind the last
@@ -51,11 +52,11 @@ class Pieces:
         """Room for dK and dV of all pieces."""
         return like.new_empty(self._numbers, dtype=torch.float32)
 
-    def merge(self, sums: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor) -> None:
-        """dK and dV of the tiles that were cut."""
+    def merge(self, sums: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor) -> Step:
+        """The launch for dK and dV of the tiles that were cut."""
         if self._merge is None:
             self._merge = self._launch(dk, dv)
-        self._merge(sums, self._firsts, dk, dv)
+        return self._merge, (sums, self._firsts, dk, dv)
 
     def _launch(self, dk: torch.Tensor, dv: torch.Tensor) -> Launch:
         plan, block_n = self._plan, self._block_n

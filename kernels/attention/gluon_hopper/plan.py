@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.forward_launch import Forward
-from kernels.attention.gluon_hopper.gradients import NarrowBackward
+from kernels.attention.gluon_hopper.gradients import Given, NarrowBackward
 from kernels.attention.gluon_hopper.gradients_apart import WideBackward
 from kernels.attention.gluon_hopper.gradients_assisted import AssistedBackward
 from kernels.attention.gluon_hopper.launch import addressable, empty_addressable, is_addressable
@@ -132,15 +132,15 @@ class Plan:
         Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is told to be
         deterministic (torch.use_deterministic_algorithms), which takes longer.
         """
-        dout = addressable(dout)
+        given = Given(q, k, v, out, lse, addressable(dout))
         apart = self.size == 256 or torch.are_deterministic_algorithms_enabled()
-        launches = self._backwards.get((dout.stride(), apart))
+        key = (given.dout.stride(), apart)
+        launches = self._backwards.get(key)
         if launches is None:
             narrow = AssistedBackward if self._assisted() else NarrowBackward
-            kind = WideBackward if apart else narrow
-            launches = self._backwards[dout.stride(), apart] = kind(self, q, k, v, out, dout)
+            launches = self._backwards[key] = (WideBackward if apart else narrow)(self, given)
         with _device_guard(self.device):
-            return launches(q, k, v, out, lse, dout)
+            return launches(given)
 
     def _assisted(self) -> bool:
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count

@@ -35,7 +35,7 @@ def _row_sums(p):
 
 
 @gluon.jit
-def _row_maxima(s, like):
+def row_maxima(s, like):
     """The maxima of whole rows, as (rows, lanes)."""
     rows = gl.convert_layout(gl.max(s, 1), gl.SliceLayout(1, like.type.layout), assert_trivial=True)
     return gl.broadcast(rows[:, None], like)[0]
@@ -55,7 +55,7 @@ def _operand(p, shape: gl.constexpr, layout: gl.constexpr, dtype: gl.constexpr):
 def first_softmax(s, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: gl.constexpr):
     """The running softmax of a tile's first block."""
     x = by_lanes(s)
-    m_i = _row_maxima(s, _row_sums(x)) * scale
+    m_i = row_maxima(s, _row_sums(x)) * scale
     m_used = m_i
     if MASKED:
         m_used = gl.where(m_i == -float("inf"), 0.0, m_i)
@@ -67,7 +67,7 @@ def first_softmax(s, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: g
 def softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: gl.constexpr):
     """One step of the running softmax, in powers of two."""
     x = by_lanes(s)
-    m_new = gl.maximum(m_i, _row_maxima(s, m_i) * scale)
+    m_new = gl.maximum(m_i, row_maxima(s, m_i) * scale)
     m_new = gl.where(m_new - m_i > SLACK, m_new, m_i)
     m_used = m_new
     if MASKED:

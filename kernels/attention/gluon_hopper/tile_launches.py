@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch
 from kernels.attention.gluon_hopper.pieces import Pieces
+from kernels.attention.gluon_hopper.steps import Step
 
 DK, DV = 5, 6  # where these stand among a kernel's tensors
 
@@ -53,9 +54,10 @@ class TileLaunches:
         else:
             self._whole = launch((key_tiles, plan.num_kv_heads, plan.batch), False)
 
-    def __call__(self, *tensors: torch.Tensor) -> None:
-        self._whole(*tensors, tensors[-1], tensors[-1])  # no pieces: not read
+    def steps(self, *tensors: torch.Tensor) -> Iterator[Step]:
+        """The launches, for these tensors."""
+        yield self._whole, (*tensors, tensors[-1], tensors[-1])  # no pieces: not read
         if self._pieces is not None:
             sums = self._pieces.sums(tensors[-1])
-            self._cut(*tensors, self._pieces.table, sums)
-            self._pieces.merge(sums, tensors[DK], tensors[DV])
+            yield self._cut, (*tensors, self._pieces.table, sums)
+            yield self._pieces.merge(sums, tensors[DK], tensors[DV])

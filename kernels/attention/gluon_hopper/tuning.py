@@ -8,7 +8,7 @@ ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 ENTRY = 4  # numbers of an entry of the forward's agenda
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
-PREPARED_ROWS = 16  # of a program that computes delta of the first key heads alone
+PREPARED_ROWS = 16  # of a program that computes delta in front
 HEAD_DIMS = (64, 128, 256)  # those between are padded: the copy engine fills the columns with zeros
 
 
