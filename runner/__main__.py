@@ -29,7 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what was typed; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        return options.do(options)
+        code = options.do(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader of stdout has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (Refused, SweepError) as error:
         return _complain(error, EXIT_ARGUMENTS)
     except DeviceBusy as error:
@@ -80,7 +85,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    sweep = sweeps.override(sweeps.get(options.sweep), _changes(options.set))
+    sweep = sweeps.override(sweeps.get(options.sweep), sweeps.changes_of(options.set))
     from runner import catalogue
 
     protocol = PROTOCOLS[options.protocol or sweep.protocol]
@@ -108,7 +113,7 @@ def _run(options: argparse.Namespace) -> int:
 def _new(options: argparse.Namespace) -> Job:
     if not options.sweep:
         raise Refused(f"Name a sweep, or a run by --resume. Sweeps: {', '.join(sorted(sweeps.SWEEPS))}.")
-    sweep = sweeps.override(sweeps.get(options.sweep), _changes(options.set))
+    sweep = sweeps.override(sweeps.get(options.sweep), sweeps.changes_of(options.set))
     protocol = options.protocol or sweep.protocol
     return Job(
         sweep=sweep,
@@ -133,7 +138,7 @@ def _resumed(options: argparse.Namespace) -> Job:
         raise Refused(f"Run {options.resume!r} was not measured here (source {run.source}); start a new run.")
     try:
         words = shlex.split(run.command or "")
-        device = words[words.index("--device") + 1]
+        device = words[words.index("--device", words.index("run")) + 1]  # runner.experiments has other workers
         sweep = sweeps.from_json(run.sweep)
         sweep.cases()
         protocol = PROTOCOLS[(run.protocol or "").split("/")[0]].name
@@ -157,18 +162,6 @@ def _command(options: argparse.Namespace, device: str, protocol: str) -> str:
     words += [word for change in options.set for word in ("--set", change)]
     words += ["--seed", str(options.seed)] if options.seed else []
     return shlex.join(words)
-
-
-def _changes(texts: list[str]) -> dict[str, str]:
-    changes: dict[str, str] = {}
-    for text in texts:
-        axis, equals, values = text.partition("=")
-        if not equals:
-            raise Refused(f"--set {text!r} is not AXIS=VALUES, such as seqlen=1024,2048.")
-        if axis.strip() in changes:
-            raise Refused(f"--set {axis.strip()} is given twice; give all its values at once: seqlen=1024,2048.")
-        changes[axis.strip()] = values
-    return changes
 
 
 def _names(options: argparse.Namespace) -> tuple[str, ...] | None:

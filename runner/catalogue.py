@@ -66,13 +66,20 @@ def show_plan(
         if cell.case != case:
             case = cell.case
             print(case_words(case))
-        print(f"  {cell.implementation:<24}{cell.mode:<9}{_fate(cell)}")
+        print(f"  {cell.implementation:<24}{cell.mode:<9}{_fate(cell, target.type)}")
     print(f"{len(cells)} cells on {target.id}, {skipped} of them skipped; about {duration(seconds)}.")
 
 
-def _fate(cell: Cell) -> str:
+def _fate(cell: Cell, device_type: str) -> str:
+    from kernels import registry
+    from runner import plan
+
+    if cell.reason:
+        return f"skipped: {cell.reason}"
+    if plan.is_interpreted(registry.get(cell.implementation), device_type):
+        return plan.interpreter_reason(cell) or plan.NOT_TIMED
     memory = "" if cell.memory_mb is None else f", {cell.memory_mb:.0f} MiB"
-    return f"skipped: {cell.reason}" if cell.reason else f"about {cell.seconds:.1f} s{memory}"
+    return f"about {cell.seconds:.1f} s{memory}"
 
 
 def _resolve(device: str | None) -> devices.DeviceInfo:

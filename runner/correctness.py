@@ -8,16 +8,16 @@ or None: that of the dtype.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
 
 from kernels import reference, registry
 from results.records import Case
+from runner import tf32
 from runner.faults import is_out_of_memory
 from runner.subjects import Inputs, Subject, fill
 
@@ -97,7 +97,7 @@ def make_oracle(
     found = reference.gradients(q, k, v, inputs.dout, **mask) if backward else reference.attention(q, k, v, **mask)
     exact = {name: getattr(found, name) for name in (NAMES if backward else NAMES[:1])}
     reach = {name: _size(float(tensor.abs().amax()), tensor) for name, tensor in exact.items()}
-    naive = {each: _naive_errors(inputs, case, exact, tf32=each == "tf32") for each in precisions if each != "fp8"}
+    naive = {each: _naive_errors(inputs, case, exact, in_tf32=each == "tf32") for each in precisions if each != "fp8"}
     if "fp8" in precisions:
         rounded = reference.attention(*map(rounded_to_fp8, (q, k, v)), **mask).out
         naive["fp8"] = {"out": error_of(rounded, exact["out"])}
@@ -216,10 +216,12 @@ def _synchronize(inputs: Inputs) -> None:
         torch.cuda.synchronize()
 
 
-def _naive_errors(inputs: Inputs, case: Case, exact: dict[str, torch.Tensor], *, tf32: bool) -> dict[str, Error] | None:
+def _naive_errors(
+    inputs: Inputs, case: Case, exact: dict[str, torch.Tensor], *, in_tf32: bool
+) -> dict[str, Error] | None:
     subject = Subject(registry.get("torch_naive").attention, inputs, case)
     try:
-        with _tf32(tf32):
+        with tf32.products(allowed=in_tf32):
             out = subject.forward()
             tensors = (out.detach(), *(subject.backward(out) if len(exact) > 1 else ()))
     except RuntimeError as error:
@@ -227,13 +229,3 @@ def _naive_errors(inputs: Inputs, case: Case, exact: dict[str, torch.Tensor], *,
             raise
         return None
     return {name: error_of(tensor, exact[name]) for name, tensor in zip(exact, tensors, strict=True)}
-
-
-@contextlib.contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before

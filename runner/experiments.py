@@ -152,8 +152,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measured(options: argparse.Namespace, worker: tuple[str, ...]) -> Side:
-    changes = dict(change.split("=", 1) for change in options.set if "=" in change)
-    sweep = sweeps.override(ON_CPU if options.device == "cpu" else ON_GPU, changes)
+    sweep = sweeps.override(ON_CPU if options.device == "cpu" else ON_GPU, sweeps.changes_of(options.set))
     words = ["python", "-m", "runner.experiments", options.experiment, "--device", options.device]
     job = Job(sweep, options.device, protocol=options.protocol, command=lambda device: shlex.join(words))
     folder = supervise(job, home(), progress=Progress(), stop=lambda: False, worker_command=worker)

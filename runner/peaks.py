@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+
+from runner import tf32
 
 _SIZE = 8192  # of the square matrices: large enough that a product fills every multiprocessor for many waves
 _COPY_BYTES = 1 << 30  # beyond any L2
@@ -44,7 +45,7 @@ def measure(device: str, settle: Callable[[], object] = lambda: None) -> Peaks:
 def _product_tflops(kind: str, device: str) -> float:
     a, b = (torch.randn(_SIZE, _SIZE, device=device).to(_KINDS[kind]) for _ in range(2))
     out = torch.empty_like(a)
-    with _tf32(kind == "tf32"):
+    with tf32.products(allowed=kind == "tf32"):
         milliseconds = _median_ms(lambda: torch.mm(a, b, out=out))
     return 2.0 * _SIZE**3 / milliseconds / 1e9
 
@@ -69,13 +70,3 @@ def _times(call: Callable[[], object], count: int) -> list[float]:
         event.record()
     torch.cuda.synchronize()
     return [before.elapsed_time(after) for before, after in zip(events, events[1:], strict=False)]
-
-
-@contextlib.contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -181,6 +182,22 @@ def get(name: str) -> Sweep:
     if name not in SWEEPS:
         raise SweepError(f"Unknown sweep {name!r}. Available: {', '.join(sorted(SWEEPS))}.")
     return SWEEPS[name]
+
+
+def changes_of(texts: Sequence[str]) -> dict[str, str]:
+    """What `override` takes, from words such as "seqlen=1024,2048". Raises SweepError for any other."""
+    found: dict[str, str] = {}
+    for text in texts:
+        axis, equals, values = text.partition("=")
+        axis = axis.strip()
+        if not equals:
+            raise SweepError(f"--set {text!r} is not AXIS=VALUES, such as seqlen=1024,2048.")
+        if axis in found:
+            raise SweepError(
+                f"--set {axis} is given twice; give all its values at once: {axis}={found[axis]},{values}."
+            )
+        found[axis] = values
+    return found
 
 
 def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:

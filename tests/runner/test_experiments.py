@@ -35,6 +35,12 @@ def test_the_grids_have_enough_forwards(sweep) -> None:
     assert sweep.modes == ("fwd",)
 
 
+def test_a_change_that_is_none_is_refused_and_nothing_is_measured(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    assert experiments.main(("both", "--device", "cpu", "--set", "seqlen")) == 2
+    assert capsys.readouterr().err == "--set 'seqlen' is not AXIS=VALUES, such as seqlen=1024,2048.\n"
+
+
 def test_the_same_code_twice_reaches_the_goal_and_another_does_not() -> None:
     same = false_verdicts(side("a"), side("b"))
     assert same.reached and "0 of 200 cells" in same.words and "0.0%" in same.words

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +14,7 @@ from runner import sweeps
 from runner.__main__ import main
 from runner.progress import Progress, duration
 from runner.sweeps import SWEEPS
+from tests.runner.conftest import ROOT
 from tests.runner.small_sweeps import TINY
 
 
@@ -75,6 +79,7 @@ def test_what_only_the_machine_knows_is_checked_too(runner, words: tuple[str, ..
         ({"source": "upload"}, "Run 'x' was not measured here (source upload); start a new run."),
         ({"command": None}, "Run 'x' does not say how it was started; start a new run."),
         ({"command": "python -m runner run 'quick"}, "Run 'x' does not say how it was started; start a new run."),
+        ({"command": "python -m runner.experiments slowdown --device cpu"}, "Run 'x' does not say how it was started"),
         ({"protocol": None}, "Run 'x' does not say how it was started; start a new run."),
         ({"sweep": None}, "Run 'x' does not say how it was started; start a new run."),
         ({"sweep": {"name": "q", "description": "", "seqlen": [0], "head_dim": [64]}}, "Run 'x' does not say how"),
@@ -129,6 +134,24 @@ def test_the_plan_counts_its_cells_and_gives_the_reason_of_each_skip(runner) -> 
     assert "1x1 heads, seqlen 64, head_dim 64, float32, causal" in text
     assert text.count("skipped: torch_sdpa_cudnn runs on cuda, not on cpu.") == 3
     assert "6 cells on cpu, 3 of them skipped; about " in text
+
+
+def test_the_plan_says_what_the_interpreter_leaves_out(runner) -> None:
+    words = ("plan", "quick", "--device", "cpu", "--set", "dtype=float32", "--set", "modes=fwd")
+    text = runner(*words, "--set", "seqlen=64,4096", "--implementations", "triton_fa2").stdout
+    short, long = (line.split(maxsplit=2)[2] for line in text.splitlines() if line.startswith("  triton_fa2"))
+    assert short == "Triton runs in the interpreter on a CPU: checked, not timed."
+    assert long.startswith("Triton runs in the interpreter on a CPU, where the check of this case would take about ")
+
+
+@pytest.mark.parametrize("words", [("plan", "fa2_speedup", "--device", "cpu"), ("list", "--json")])
+def test_a_reader_that_has_seen_enough_ends_a_command_in_peace(runner, words: tuple[str, ...]) -> None:
+    nobody, end = os.pipe()
+    os.close(nobody)
+    command = [sys.executable, "-m", "runner", *words]
+    done = subprocess.run(command, cwd=ROOT, env=runner.environment, stdout=end, stderr=subprocess.PIPE, text=True)
+    os.close(end)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 class Screen:
