@@ -94,7 +94,9 @@ def formula(implementation: str, mode: str) -> str | None:
         f"{work.matrices:g} seqlen x seqlen matrices{kind} a head" if work.matrices else "no matrix",
         f"{work.numbers} float32 numbers a query" if work.numbers else "",
         "dq summed in float32" if work.queries_float32 else "",
-        "32 MiB of it at a time up to 16384 tokens without a window, none above head_dim 128" if work.ring else "",
+        "32 MiB of it at a time up to 16384 tokens (8192 where causal at head_dim 128) without a window, none above 128"
+        if work.ring
+        else "",
         f"{work.copies:g} {'copy' if work.copies == 1 else 'copies'} of q where there are several heads"
         if work.copies
         else "",
@@ -162,7 +164,8 @@ def _sums_of_dq(case: Mapping[str, object], work: Work, q: float) -> float:
         return sums
     if case["head_dim"] > 128:
         return 0.0
-    short = case["seqlen_q"] <= _RING_TOKENS and not case.get("window_size")
+    longest = _RING_TOKENS // 2 if case["causal"] and case["head_dim"] > 64 else _RING_TOKENS
+    short = case["seqlen_q"] <= longest and not case.get("window_size")
     return min(sums, _RING_BYTES) if short else sums
 
 

@@ -83,6 +83,14 @@ def test_where_heads_share_keys_the_prediction_is_what_an_h200_measured(name: st
         assert peak_memory_mb(row, name, row["mode"]) == pytest.approx(row["value"], rel=0.005)
 
 
+@pytest.mark.parametrize("run", ["h200-fa_paper-causal", "h200-fa_paper-full"])
+def test_the_ring_of_dq_is_where_an_h200_has_it(run: str) -> None:
+    rows = [row for row in measured([run]) if (row["implementation"], row["mode"]) == ("gluon_hopper", "fwd_bwd")]
+    assert {(row["head_dim"], row["seqlen_q"]) for row in rows} >= {(128, 8192), (128, 16384), (64, 16384)}
+    for row in rows:
+        assert peak_memory_mb(row, "gluon_hopper", "fwd_bwd") == pytest.approx(row["value"], rel=0.05)
+
+
 def test_fp8_works_on_copies_of_8_bits_with_scales_to_the_byte_that_an_h200_measured() -> None:
     rows = [row for row in measured(RUNS) if row["implementation"] == "gluon_fp8"]
     assert {row["head_dim"] for row in rows} == {64, 128, 256}
