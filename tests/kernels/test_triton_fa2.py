@@ -6,9 +6,7 @@ import torch
 from kernels import registry
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
-plan, shapes, split, tuning = (
-    pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "shape", "split", "tuning")
-)
+plan, shapes, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "shape", "tuning"))
 CUDA = torch.cuda.is_available()
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
 
@@ -64,19 +62,16 @@ NARROW_CASES = {
 }
 
 
-@pytest.mark.parametrize("programs", [0, 64], ids=["whole", "cut"])
 @pytest.mark.parametrize("case", NARROW_CASES.values(), ids=NARROW_CASES.keys())
-def test_warps_that_share_out_the_keys_are_as_near_the_oracle_as_naive(problem, case, programs, monkeypatch):
-    tile = tuning.Tile(16, 16, 4, 2, programs=programs)
+def test_warps_that_share_out_the_keys_are_as_near_the_oracle_as_naive(problem, case, monkeypatch):
+    tile = tuning.Tile(16, 16, 4, 2)
     monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in ("narrow", "dq", "dkdv") else [])
     monkeypatch.setattr(tuning, "in_pieces", lambda *key: False)
-    monkeypatch.setattr(split, "STEP", 64)
-    monkeypatch.setattr(split, "LONG", 0)
     monkeypatch.setattr(plan, "_PLANS", {})
     shape, causal, window_size = case
     problem(shape, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
-    assert (used.shape.forward_cut is not None) == (programs > 0 and shape[4] > 64)
+    assert used.shape.forward == "narrow" and used.shape.forward_cut is None
 
 
 @pytest.mark.parametrize("backward", [["both"], ["dq", "dkdv"]], ids="-".join)
@@ -103,6 +98,22 @@ def test_a_walk_of_one_masked_loop_is_as_near_the_oracle_as_naive(problem, name,
     problem(sizes, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
     assert used.shape.constants["ONE_LOOP"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "window_size", "one_loop"),
+    [
+        (torch.float32, 64, 0, False),
+        (torch.float32, 64, 256, True),
+        (torch.float32, 256, 0, True),
+        (torch.float16, 256, 256, False),
+    ],
+)
+def test_loops_of_much_code_are_not_repeated(dtype, head_dim, window_size, one_loop, monkeypatch):
+    monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
+    monkeypatch.setattr(shapes, "INTERPRETED", True)
+    q = torch.empty(1, 1, 4096, head_dim, dtype=dtype)
+    assert shapes.Shape(q, q, True, window_size, None, "ieee").constants["ONE_LOOP"] == one_loop
 
 
 @pytest.mark.parametrize(("seqlen_q", "head_dim"), [(1, 128), (1000, 32), (2048, 32)])

@@ -80,7 +80,7 @@ class Launches:
         table, shape = name.split()[0], self.shape
         heads, rows = shape.heads(table), shape.rows(table)
         forward = table in ("forward", "narrow")
-        numbers = (walk or (1, 0)) if forward or table == "both" else ()
+        numbers = (walk or (1, 0)) if table in ("forward", "both") else ()
         scales = (shape.scale * LOG2_E,) if forward else (shape.scale * LOG2_E, shape.scale)
         scalars = (
             *_strides(strided),

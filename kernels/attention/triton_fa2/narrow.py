@@ -14,7 +14,6 @@ import triton.language as tl
 
 from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.forward import assign, key_ranges, store_outputs, visible
-from kernels.attention.triton_fa2.split import share
 
 
 @triton.jit
@@ -45,29 +44,21 @@ def _together(x, SHARES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 
 
 @triton.jit(
-    do_not_specialize=["left", "right", "pieces", "piece"],
+    do_not_specialize=["left", "right"],
     do_not_specialize_on_alignment=["num_heads", "group", "total_heads", "heads_at_once"],
 )
 def narrow_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, kt_ptr,
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr,
     q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m,
-    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, pieces, piece, scale,
+    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SHARES: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, STORE_LSE: tl.constexpr,
-    SPLIT: tl.constexpr, CHAINED: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """Output and base-2 logsumexp of BLOCK_M query rows: each step is SHARES times BLOCK_N keys.
-
-    The tensors and numbers are forward_kernel's, so that they are launched alike; kt is not used.
-    """
+    """Output and base-2 logsumexp of BLOCK_M query rows: each step is SHARES times BLOCK_N keys."""
     wait_for_turn(CHAINED)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
-    program = tl.program_id(0)
-    mine = 0
-    if SPLIT:
-        mine = program % pieces
-        program = program // pieces
-    tile, head = assign(program, tiles, total_heads, heads_at_once)
+    tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     if HAS_RIGHT:
         tile = tiles - 1 - tile
     start_m = tile * BLOCK_M
@@ -85,12 +76,6 @@ def narrow_kernel(
     lo, full_lo, full_hi, hi = key_ranges(
         start_m + shift, last_position, seqlen_k, left, right, STEP, HAS_LEFT, HAS_RIGHT
     )
-    if SPLIT:
-        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
-        if lo >= hi:
-            return
-        out_ptr += tl.cast(mine, tl.int64) * total_heads * seqlen_q * HEAD_DIM
-        lse_ptr += tl.cast(mine, tl.int64) * total_heads * seqlen_q
 
     all_rows = tl.zeros([SHARES, 1, 1], dtype=tl.int32) + tl.arange(0, BLOCK_M)[None, :, None]  # for each share
     dims = tl.arange(0, BLOCK_D)[None, None, :]

@@ -23,14 +23,14 @@ def forward(launches: Launches, inputs: Tensors, out: torch.Tensor, lse: torch.T
     """Write out and, if it is given, the logsumexp; inputs: q, k and v."""
     shape, cut = launches.shape, launches.shape.forward_cut
     kernel = _FORWARD[shape.forward]
-    q, k, v, kt = (*inputs, inputs[1]) if shape.forward == "narrow" else _laid_out(launches, *inputs)
+    q, k, v, *kt = inputs if shape.forward == "narrow" else _laid_out(launches, *inputs)
     if cut is None:
         name = shape.forward if lse is None else f"{shape.forward} with lse"
-        launches.attend((name, None), kernel, None, (q, k, v, out), (out if lse is None else lse, kt))
+        launches.attend((name, None), kernel, None, (q, k, v, out), (out if lse is None else lse, *kt))
         return
     parts = slots_of(out, cut.pieces)
     lses = torch.empty(parts.shape[:3], dtype=shape.lse_dtype, device=shape.device)
-    launches.attend((f"{shape.forward} with lse", None), kernel, cut, (q, k, v, parts), (lses, kt))
+    launches.attend((f"{shape.forward} with lse", None), kernel, cut, (q, k, v, parts), (lses, *kt))
     both_lse = (lses, out if lse is None else lse)
     launches.combine(("outputs", lse is not None), combine_outputs, (parts,), (out,), cut, lse=both_lse)
 
