@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import pandas as pd
 import streamlit as st
 
 from pages.ui import (
@@ -26,7 +25,6 @@ from pages.ui import ranking as ranked
 from pages.ui.data import ask, ask_slowly
 from results import queries
 from results.queries import Filters
-from results.recommend import races
 
 VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
@@ -38,7 +36,7 @@ def show() -> None:
     if not ranking:
         messages.nothing_here(chosen)
         return
-    won = ranked.judged(ask_slowly(races.winners, chosen))
+    won = ask_slowly(ranked.judged, chosen)
     ranked.headline(ranking, won, chosen)
     view = st.segmented_control(
         "View",
@@ -61,14 +59,13 @@ def show() -> None:
         this_gpu(chosen, ranking, won)
 
 
-def this_gpu(chosen: Filters, ranking: list[dict], won: pd.DataFrame) -> None:
+def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
     """The winner of each shape, a cell looked at closely, and every implementation in a table."""
     st.subheader("Fastest implementation by shape")
     palette = charts.colours([row["implementation"] for row in ranking])
-    names = sorted(won["winner"].dropna().unique())
+    names = sorted({row["winner"] for row in won if not words.missing(row["winner"])})
     alt = "Fastest implementation by seqlen and head_dim"
-    drawn = won.to_dict("records")
-    maps.show(drawn, maps.winners(palette, names), "winner_map", alt)
+    maps.show(won, maps.winners(palette, names), "winner_map", alt)
     messages.slice_caption(
         chosen,
         rows=len(won),
@@ -76,14 +73,14 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: pd.DataFrame) -> None:
         note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
         f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
     )
-    if place := picking.pick(drawn):
+    if place := picking.pick(won):
         detail.cell_detail(chosen, place)
     st.subheader("Every implementation")
     ranked.ranking_table(ranking, ask(queries.fits, chosen))
     with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
         if every_cell.open:
             ranked.winners_table(won)
-    cells.pictures(drawn, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
+    cells.pictures(won, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
     with st.container(horizontal=True):
         messages.download("Download ranking", "ranking", lambda: ask(queries.ranking, chosen), "ranking_csv")
         messages.download("Download winners", "winners", lambda: ranked.winners_csv(won), "winners_csv")

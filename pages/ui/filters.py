@@ -42,7 +42,8 @@ def sidebar() -> Filters:
         if not gpus:
             return current()
         gpu = _select("GPU", "gpu", gpus, gpus[0], help="The name the driver reports.")
-        visible, more = st.container(), st.expander("More filters", icon=":material/tune:", key="more_filters")
+        # The browser makes what is in a popover once it is opened; the filters in it count, and are in the URL, before.
+        visible, more = st.container(), st.popover("More filters", icon=":material/tune:", key="more_filters")
         with more:
             scope = _scope(gpu)
         found = ask(_offered, **scope)

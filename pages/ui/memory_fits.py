@@ -74,7 +74,8 @@ def show(table: pd.DataFrame, capacity_mb: float) -> None:
     """The answer in a table, and to take away."""
     capacity_words, fits = words.mib(capacity_mb), longest(table, capacity_mb)
     st.subheader(f"Longest sequence in {capacity_words}")
-    tables.show(fits, _COLUMNS, f"Longest sequence that fits in {capacity_words}, by implementation and dtype")
+    alt = f"Longest sequence that fits in {capacity_words}, by implementation and dtype"
+    tables.show(fits.to_dict("records"), _COLUMNS, alt)
     messages.download("Download what fits", "longest_that_fits", lambda: fits, "fits_csv")
 
 

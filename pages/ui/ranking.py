@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from pages.ui import cells, messages, tables, words
+from pages.ui import cells, facts, messages, tables, words
+from pages.ui.facts import Fact
 from pages.ui.tables import Column
 from results.precision import is_other, is_tf32
 from results.queries import Filters
+from results.recommend import races
+from results.store import Store
 
 COLUMNS = {
     "implementation": Column("implementation"),
@@ -33,7 +36,7 @@ WINNER_COLUMNS = (
 _SHOWN = 4  # rivals named when the pointer is on a cell
 
 
-def headline(ranking: Sequence[dict], won: pd.DataFrame, chosen: Filters) -> None:
+def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> None:
     """The answer in one sentence and four numbers."""
     rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
@@ -46,44 +49,48 @@ def headline(ranking: Sequence[dict], won: pd.DataFrame, chosen: Filters) -> Non
             f"#### {name} {verb}: {words.ratio(best['speedup'])} {baseline}, "
             f"geometric mean of {best['compared']} of {best['cases']} cases"
         )
-    wins = 0 if best is None else int((won["winner"] == best["implementation"]).sum())
-    ties = 0 if best is None else sum(best["implementation"] in names.split(", ") for names in won["ties"])
+    wins = 0 if best is None else sum(row["winner"] == best["implementation"] for row in won)
+    ties = 0 if best is None else sum(best["implementation"] in row["ties"].split(", ") for row in won)
     compared, cases, failures = (
         _sum(rows, name) for rows, name in ((rivals, "compared"), (rivals, "cases"), (ranking, "failures"))
     )
-    with st.grid(4, min_column_width=150):
-        _metric(
-            "Best speedup",
-            "none" if best is None else words.ratio(best["speedup"]),
-            "" if best is None else f"{words.ratio(best['lowest'])} to {words.ratio(best['highest'])}",
-            "Highest geometric mean over the baseline, of those compared in nine tenths as many cases as any; TF32 "
-            "and FP8 variants are listed, but do not race with those that compute in the dtype itself.",
+    kinds = failure_words({name: _sum(ranking, name) for name in words.STATUS_WORDS if name in ranking[0]})
+    facts.show(
+        (
+            Fact(
+                "Best speedup",
+                "none" if best is None else words.ratio(best["speedup"]),
+                "" if best is None else f"{words.ratio(best['lowest'])} to {words.ratio(best['highest'])}",
+                "Highest geometric mean over the baseline, of those compared in nine tenths as many cases as any; TF32 "
+                "and FP8 variants are listed, but do not race with those that compute in the dtype itself.",
+            ),
+            Fact("Cells it wins", f"{wins} of {len(won)}", f"ties in {ties} more", "Cells of the map below."),
+            Fact(
+                "Compared",
+                f"{compared} of {cases}",
+                messages.counted(len(rivals), "implementation"),
+                f"A case and an implementation with a speed of both it and {chosen.baseline}, in the same run.",
+            ),
+            Fact("Failures", str(failures), kinds or "none", "Planned cases without a number."),
         )
-        _metric("Cells it wins", f"{wins} of {len(won)}", f"ties in {ties} more", "Cells of the map below.")
-        _metric(
-            "Compared",
-            f"{compared} of {cases}",
-            messages.counted(len(rivals), "implementation"),
-            f"A case and an implementation with a speed of both it and {chosen.baseline}, in the same run.",
-        )
-        kinds = failure_words({name: _sum(ranking, name) for name in words.STATUS_WORDS if name in ranking[0]})
-        _metric("Failures", str(failures), kinds or "none", "Planned cases without a number.")
+    )
 
 
-def judged(winners: pd.DataFrame) -> pd.DataFrame:
+def judged(store: Store, chosen: Filters) -> list[dict]:
     """Winners with what the map draws, and in each cell how far behind the others are."""
-    won = cells.winner_cells(winners)
-    behind = ["".join(f"<br>{html.escape(text)}" for text in list(rivals)[:_SHOWN]) for rivals in winners["rivals"]]
-    return won.assign(hover=won["hover"] + pd.Series(behind, index=won.index, dtype=object))
+    won = cells.winner_cells(races.winners(store, chosen)).to_dict("records")
+    for row in won:
+        row["hover"] += "".join(f"<br>{html.escape(text)}" for text in list(row["rivals"])[:_SHOWN])
+    return won
 
 
-def winners_csv(won: pd.DataFrame) -> pd.DataFrame:
+def winners_csv(won: Sequence[dict]) -> pd.DataFrame:
     """The winner map as a table: the winner's median with p20 to p80 and n, who ties, how far behind the others are."""
-    shown = won.assign(**{name: [", ".join(texts) for texts in won[name]] for name in ("rivals", "failed")})
-    return shown[[*WINNER_COLUMNS]]
+    listed = ({name: ", ".join(row[name]) for name in ("rivals", "failed")} for row in won)
+    return pd.DataFrame([row | texts for row, texts in zip(won, listed, strict=True)])[[*WINNER_COLUMNS]]
 
 
-def winners_table(won: pd.DataFrame) -> None:
+def winners_table(won: Sequence[dict]) -> None:
     """The same on the page."""
     shown = winners_csv(won)
     shown["winner"] = shown["winner"].fillna("none")
@@ -97,10 +104,10 @@ def winners_table(won: pd.DataFrame) -> None:
     )
 
 
-def tie_words(won: pd.DataFrame) -> str:
+def tie_words(won: Sequence[dict]) -> str:
     """What a tie is in this slice."""
     judged_by = "no verdict tells them apart: the 90 % interval of their ratio reaches into ±2 %"
-    if won["by_spread"].all():
+    if all(row["by_spread"] for row in won):
         return judged_by
     return f"{judged_by}, or within 2 % where the source prints no spread"
 
@@ -131,7 +138,7 @@ def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame) -> None:
         }
         for row in ranking
     ]
-    tables.show(pd.DataFrame(rows), COLUMNS, "Every implementation with its speedup, coverage, failures and memory")
+    tables.show(rows, COLUMNS, "Every implementation with its speedup, coverage, failures and memory")
 
 
 def reduced(implementation: str) -> str | None:
@@ -149,7 +156,3 @@ def failure_words(counts: Mapping[str, object]) -> str:
 
 def _sum(rows: Sequence[dict], name: str) -> int:
     return sum(row[name] for row in rows)
-
-
-def _metric(label: str, value: str, below: str, help: str) -> None:
-    st.metric(label, value, below, delta_arrow="off", delta_color="off", border=True, help=help, height="stretch")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
 import streamlit as st
 
 from pages.ui import words
@@ -32,11 +31,11 @@ class Column:
     text: bool = False
 
 
-def show(table: pd.DataFrame, columns: Mapping[str, Column], alt: str) -> None:
-    """The columns of a table that have a value anywhere; the first names the rows."""
-    shown = {name: column for name, column in columns.items() if not table[name].isna().all()}
+def show(rows: Sequence[dict], columns: Mapping[str, Column], alt: str) -> None:
+    """The columns that have a value in any row; the first names the rows."""
+    shown = {name: c for name, c in columns.items() if not all(words.missing(row[name]) for row in rows)}
     head = "".join(f'<th scope="col"{_kind(c)} title="{html.escape(c.help)}">{c.label}</th>' for c in shown.values())
-    body = "".join(f"<tr>{_line(row, shown)}</tr>" for row in table.to_dict("records"))
+    body = "".join(f"<tr>{_line(row, shown)}</tr>" for row in rows)
     name = html.escape(alt)
     whole = f'<table aria-label="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     # With the Tab key a keyboard reaches what has to be scrolled.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import inspect
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,17 +31,17 @@ async def before_the_first_visit(_: object) -> AsyncIterator[None]:
 def first_view() -> None:
     """Bring into memory what the first view of the Overview needs."""
     # Imported here, because Streamlit's caches want a running server.
-    from pages.ui import filters
+    from pages.ui import filters, ranking
     from pages.ui.data import asked_ahead
     from results import queries
-    from results.recommend import races
 
     chosen = filters.at_first(asked_ahead)
     if chosen.gpu is not None:
-        for question in (races.winners, queries.ranked, queries.fits, queries.provenance):
+        for question in (ranking.judged, queries.ranked, queries.fits, queries.provenance):
             asked_ahead(question, chosen)
     for name in _MODULES:
         importlib.import_module(name)
+    inspect.stack()  # as Streamlit asks once, at its first element; finding the files of all modules takes it 0.1 s
 
 
 def _warm() -> None:
