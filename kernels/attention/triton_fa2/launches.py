@@ -95,9 +95,9 @@ class Launches:
 
         return self._make_launch(kernel, tensors, scalars, constants, shape.tiles(table), programs)
 
-    def fused(self, dout_key: Any, strided: Tensors, others: Tensors, parts: Tensors, cuts: tuple[Cut, Cut]) -> bool:
+    def fused(self, strided: Tensors, others: Tensors, parts: Tensors, cuts: tuple[Cut, Cut]) -> bool:
         """The parts of dq, dk and dv through the slots of fused.py; False if its tile does not fit this device."""
-        key, (walk, slots), shape = ("fused", dout_key), cuts, self.shape
+        key, (walk, slots), shape = "fused", cuts, self.shape
         tensors = (*strided, *parts, *others)
         launch = self._made.get(key)
         if launch is None:

@@ -83,28 +83,29 @@ class Plan:
         check(q, k, v)
         self.shape = Shape(q, k, causal, window_size, scale, precision)
         self._launches = Launches(self.shape)
-        self._compiled: set[Any] = set()  # by what tells apart the kernels of two calls: lse or not, dout's strides
+        self._compiled: set[bool] = set()  # whether the forward stores lse
+        self._backwards: dict[Any, Launches] = {}  # by dout's strides and alignment
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """The output alone."""
         out = torch.empty_like(q)
-        self._forward((q, k, v), out, None)
+        with device_guard(self.shape.device):
+            if False not in self._compiled:
+                compile_launches(self.shape, steps.forward, (q, k, v, out, None))
+                self._compiled.add(False)
+            steps.forward(self._launches, q, k, v, out, None)
         return out
 
     def forward_with_lse(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The output and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
         out = torch.empty_like(q)
         lse = torch.empty(q.shape[:3], dtype=self.shape.lse_dtype, device=q.device)
-        self._forward((q, k, v), out, lse)
-        return out, lse
-
-    def _forward(self, *arguments: Any) -> None:
-        key = arguments[-1] is None
         with device_guard(self.shape.device):
-            if key not in self._compiled:
-                compile_launches(self.shape, steps.forward, arguments)
-                self._compiled.add(key)
-            steps.forward(self._launches, *arguments)
+            if True not in self._compiled:
+                compile_launches(self.shape, steps.forward, (q, k, v, out, lse))
+                self._compiled.add(True)
+            steps.forward(self._launches, q, k, v, out, lse)
+        return out, lse
 
     def backward(
         self,
@@ -121,10 +122,10 @@ class Plan:
         gradients = (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v))
         delta = torch.empty_like(lse, dtype=torch.float32)
         key = (dout.stride(), dout.data_ptr() & 15)
-        arguments = (key, (q, k, v, dout), out, (lse, delta), gradients)
         with device_guard(self.shape.device):
-            if key not in self._compiled:
-                compile_launches(self.shape, steps.backward, arguments)
-                self._compiled.add(key)
-            steps.backward(self._launches, *arguments)
+            launches = self._backwards.get(key)
+            if launches is None:
+                compile_launches(self.shape, steps.backward, (q, k, v, dout, out, lse, delta, gradients))
+                launches = self._backwards[key] = Launches(self.shape)
+            steps.backward(launches, q, k, v, dout, out, lse, delta, gradients)
         return gradients
