@@ -114,7 +114,7 @@ def _row(labels: Labels) -> Says:
 
 
 def _name(measurement: Measurement) -> Labels:
-    return (f"{measurement.case.seqlen_q:,}",)
+    return (f"{measurement.case.seqlen_q or 0:,}",)
 
 
 def _block(labels: Labels) -> Says:

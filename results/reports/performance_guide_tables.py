@@ -15,7 +15,7 @@ def _seqlen(labels: Labels) -> Says:
 
 
 def _plain_seqlen(measurement: Measurement) -> Labels:
-    return (str(measurement.case.seqlen_q),)
+    return (str(measurement.case.seqlen_q or 0),)
 
 
 def _short_seqlen(measurement: Measurement) -> Labels:
@@ -29,7 +29,7 @@ def _batch_and_seqlen(labels: Labels) -> Says:
 
 def _batch_and_short_seqlen(measurement: Measurement) -> Labels:
     case = measurement.case
-    return (f"{case.batch} × {with_k(case.seqlen_q or 0)}",)
+    return (f"{case.batch or 0} × {with_k(case.seqlen_q or 0)}",)
 
 
 def _model(labels: Labels) -> Says:

@@ -39,6 +39,15 @@ def _own_run(speedup: float, *, sweep: str = "fa2_speedup", num_heads: int = 1) 
     return Run(run_id="own", source="local", gpu_name="NVIDIA H200"), measurements
 
 
+@pytest.mark.parametrize("name", ["flashtile_a100", "performance_guide"])
+@pytest.mark.parametrize("unsaid", ["batch", "seqlen_q"])
+def test_numbers_that_do_not_say_their_shape_stand_in_no_table(name: str, unsaid: str) -> None:
+    run, measurements = _own_run(4.0)
+    vague = [replace(m, case=replace(m.case, **{unsaid: None})) for m in measurements]
+    with pytest.raises(ReportError, match="The run has no number for this report's tables"):
+        reports.get(name).render([(run, vague)])
+
+
 def test_an_own_run_stands_in_the_layout_of_fa2_rtx4060() -> None:
     (table,) = tables(fa2_rtx4060.render([_own_run(4.0)]))
     assert table.header == fa2_rtx4060.GRID.header and len(table.rows) == 56
