@@ -23,6 +23,7 @@ from results.formats.values import words
 from results.journal import PUBLISHED, JournalError, RunFolder
 from results.records import Measurement, Run
 
+_DELETE_FIRST = "delete it first to take the file's."
 _SUFFIX = re.compile(r"(\.tar)?\.[A-Za-z0-9]{1,8}$")
 
 
@@ -34,6 +35,7 @@ class Standing:
     numbers: int  # that the file has of it
     here: bool
     known: int = 0  # of those, how many are here
+    ships: bool = False  # with the repository, so that nobody can delete it
 
 
 def standing(home: Path, understanding: Understanding) -> list[Standing]:
@@ -46,7 +48,8 @@ def standing(home: Path, understanding: Understanding) -> list[Standing]:
         folder = next((place for place in _places(Path(home), run.run_id) if place.exists()), None)
         known = RunFolder(folder).measurement_ids() if folder else set()
         own = ids[run.run_id]
-        found.append(Standing(run.run_id, len(own), folder is not None, sum(name in known for name in own)))
+        ships = folder is not None and folder.parent == PUBLISHED
+        found.append(Standing(run.run_id, len(own), folder is not None, sum(name in known for name in own), ships))
     return found
 
 
@@ -59,8 +62,8 @@ def left_alone(standings: Sequence[Standing]) -> list[str]:
         which = f"run {whole[0].run_id}" if len(whole) == 1 else f"{len(whole)} runs"
         sentences.append(f"All {sum(run.numbers for run in whole):,} numbers of {which} are here already.")
     sentences += [
-        f"Run {run.run_id} is here with {run.known:,} of the file's {run.numbers:,} numbers and is left alone; delete "
-        "it first to take the file's."
+        f"Run {run.run_id} is here with {run.known:,} of the file's {run.numbers:,} numbers and is left alone; "
+        + ("it ships with the project: give the file's another name." if run.ships else _DELETE_FIRST)
         for run in here
         if run.known < run.numbers
     ]
@@ -143,7 +146,8 @@ def _write(
     except (OSError, JournalError) as error:
         for folder in moved:
             shutil.rmtree(folder, ignore_errors=True)
-        reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+        cause = error if isinstance(error, OSError) else error.__cause__
+        reason = getattr(cause, "strerror", None) or str(error).rstrip(".")
         raise UploadError(f"The upload cannot be written to {runs}: {reason}.") from error
     finally:
         if draft is not None:

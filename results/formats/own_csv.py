@@ -99,7 +99,7 @@ class _Reader:
     def read(self, line: int, row: Sequence[str]) -> None:
         """One row, into a measurement or a rejection."""
         if len(row) != len(self.columns.header):
-            self._reject(line, "", f"has {len(row)} cells where the header has {len(self.columns.header)}")
+            self._reject(line, row, f"has {len(row)} cells where the header has {len(self.columns.header)}")
             return
         try:
             run = self._run(line, row)
@@ -108,17 +108,17 @@ class _Reader:
             self.rejected.append(Rejection(line, error.column, error.value[:80], error.reason))
             return
         except CellError as error:
-            self._reject(line, "", str(error))
+            self._reject(line, row, str(error))
             return
         first = self.lines.setdefault(_key(measurement), line)
         if first != line:
-            self._reject(line, "", f"repeats line {first}")
+            self._reject(line, row, f"repeats line {first}")
             return
         self.runs.setdefault(run.run_id, (run, self._run_cells(row)))
         self.measurements.append(measurement)
 
-    def _reject(self, line: int, column: str, reason: str) -> None:
-        self.rejected.append(Rejection(line, column, "", reason))
+    def _reject(self, line: int, row: Sequence[str], reason: str) -> None:
+        self.rejected.append(Rejection(line, "", ", ".join(row)[:80], reason))
 
     def _run_cells(self, row: Sequence[str]) -> tuple[str, ...]:
         return tuple(row[at] for at in self.columns.run.values())

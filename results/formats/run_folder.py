@@ -83,7 +83,7 @@ class _Reader:
                 continue
             first = self._lines.setdefault(measurement.measurement_id, line)
             if first != line:
-                self.rejected.append(Rejection(line, path, "", f"repeats line {first}"))
+                self.rejected.append(Rejection(line, path, text[:80], f"repeats line {first}"))
                 continue
             found.append(measurement)
         if run and found:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from results.formats import UploadError, import_understanding, standing, understand
+from results import durable
+from results.formats import UploadError, import_understanding, left_alone, standing, understand
 from results.journal import RunFolder
 from tests.results.uploaded_tables import LONG, ROW
 
@@ -75,6 +76,31 @@ def test_when_a_later_run_cannot_be_written_no_run_is(tmp_path: Path, monkeypatc
     with pytest.raises(UploadError, match="cannot be written to .*: No space left on device"):
         import_understanding(tmp_path, found)
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_full_disk_is_said_of_the_upload_and_not_of_a_run_to_resume(tmp_path: Path, monkeypatch) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(durable, "write_synced", full)
+    with pytest.raises(UploadError) as refused:
+        import_understanding(tmp_path, understand("a.csv", (LONG + ROW).encode()))
+    assert str(refused.value) == f"The upload cannot be written to {tmp_path / 'runs'}: No space left on device."
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_run_that_ships_is_left_alone_and_nobody_is_told_to_delete_it(tmp_path: Path) -> None:
+    header, row = "run_id,implementation,metric,status,value\n", "{},x,latency_ms,ok,1.5\n"
+    ships = understand("a.csv", (header + row.format("h200-energy")).encode())
+    own = understand("b.csv", (header + row.format("mine")).encode())
+    other = understand("c.csv", (header + row.format("mine").replace("x", "y")).encode())
+    assert import_understanding(tmp_path, ships) == [] and import_understanding(tmp_path, own) == ["mine"]
+    (sentence,) = left_alone(standing(tmp_path, ships))
+    assert sentence == (
+        "Run h200-energy is here with 0 of the file's 1 numbers and is left alone; it ships with the project: give the "
+        "file's another name."
+    )
+    assert left_alone(standing(tmp_path, other))[0].endswith("left alone; delete it first to take the file's.")
 
 
 def test_a_home_that_cannot_be_written_is_said(tmp_path: Path) -> None:

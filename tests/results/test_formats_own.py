@@ -123,6 +123,13 @@ def test_rows_that_contradict_each_other_or_repeat_are_rejected() -> None:
     ]
 
 
+def test_a_row_that_is_rejected_whole_is_shown() -> None:
+    text = "run_id,implementation,metric,status,value\n../x,torch_naive,latency_ms,ok,1\n"
+    (rejection,) = understand("a.csv", text.encode()).rejected
+    assert rejection.value == "../x, torch_naive, latency_ms, ok, 1"
+    assert rejection.reason.startswith("run_id '../x' is not of letters, digits and . _ -")
+
+
 def test_columns_that_own_exports_do_not_have_are_ignored_and_said() -> None:
     found = understand("a.csv", _one_row(mood="good"))
     assert found.ignored == ("mood",) and len(found.measurements) == 1
