@@ -81,9 +81,9 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
         if every_cell.open:
             ranked.winners_table(won)
     cells.pictures(won, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
-    with st.container(horizontal=True):
-        messages.download("Download ranking", "ranking", lambda: ask(queries.ranking, chosen), "ranking_csv")
-        messages.download("Download winners", "winners", lambda: ranked.winners_csv(won), "winners_csv")
+    with st.popover("Download", icon=":material/download:"):  # the browser makes the buttons once it is opened
+        messages.download("Ranking as CSV", "ranking", lambda: ask(queries.ranking, chosen), "ranking_csv")
+        messages.download("Winners as CSV", "winners", lambda: ranked.winners_csv(won), "winners_csv")
         reporting_views.downloads(chosen)
     messages.provenance(chosen)
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 _STYLE = """<style>
-.stHtml .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1rem; margin: 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1rem; }
+dl.facts.facts { margin: 0; padding: 0; }
 .facts > div { position: relative; padding: 0.9rem 1rem; border-radius: 0.5rem;
   border: 1px solid color-mix(in srgb, currentcolor 20%, transparent); }
 .facts dt { display: flex; align-items: center; gap: 0.4rem; font-size: 0.875rem; font-weight: 400; margin: 0; }
