@@ -115,6 +115,9 @@ def test_a_cheat_does_not_pass_the_forward(cheat) -> None:
 ON_GPU = attention_case(batch=2, num_heads=8, seqlen=2048, head_dim=64, dtype="float16", causal=True)
 
 
+_LATE = 10**8  # cycles, about 50 ms: who reads too early shall do so on a busy host, too
+
+
 def elsewhere(*, waits_before: bool, waits_after: bool):
     """Computes on a stream of its own, and waits for the data, or lets others wait for the result, or does not."""
 
@@ -125,6 +128,7 @@ def elsewhere(*, waits_before: bool, waits_after: bool):
         if waits_before:
             side.wait_stream(current)
         with torch.cuda.stream(side):
+            torch.cuda._sleep(_LATE)
             out = naive(q, k, v, **options)
         if waits_after:
             current.wait_stream(side)
