@@ -18,9 +18,7 @@ TITLE = "FlashTile performance on an A100"
 SOURCE = "FlashTile, docs/PERFORMANCE.md, https://github.com/iamrahulreddy/FlashTile"
 IMPLEMENTATIONS = {
     "naive": "torch_naive",
-    "flashtile_v1": "tiled_v1",
-    "flashtile_v2": "tiled_v2",
-    "flashtile_gqa": "tiled_v2",
+    **{name: name for name in ("flashtile_v1", "flashtile_v2", "flashtile_gqa")},  # loops in Python: none of ours
     "flashtile_triton": "triton_fa2",
 }
 

@@ -104,6 +104,12 @@ def _own_parts(
         wanted = sorted({grid.section for grid in grids if grid.section})
         raise ReportError(
             f"The run has no number for this report's tables ({'; '.join(wanted) or 'one table'}). "
-            f"It needs the cases of the report and {', '.join(sorted(set(implementations.values())))}."
+            + _what_it_takes(grids, implementations)
         )
     return parts
+
+
+def _what_it_takes(grids: Sequence[Grid], implementations: Mapping[str, str]) -> str:
+    if {grid.says["level"] for grid in grids if "level" in grid.says} == {"layer"}:
+        return "They are of whole layers, which no sweep here measures; an uploaded file can hold such numbers."
+    return f"It needs the cases of the report and {', '.join(sorted(set(implementations.values())))}."

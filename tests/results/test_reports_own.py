@@ -6,7 +6,7 @@ import pytest
 
 from results import reports
 from results.records import Measurement, Run, Status
-from results.reports import ReportError, fa2_rtx4060, flashtile_a100, torch_vs_triton
+from results.reports import ReportError, fa2_rtx4060, performance_guide, torch_vs_triton
 from results.reports.tables import tables
 from runner.sweeps import SWEEPS
 from tests.results.shipped_runs import shipped
@@ -46,6 +46,12 @@ def test_numbers_that_do_not_say_their_shape_stand_in_no_table(name: str, unsaid
     vague = [replace(m, case=replace(m.case, **{unsaid: None})) for m in measurements]
     with pytest.raises(ReportError, match="The run has no number for this report's tables"):
         reports.get(name).render([(run, vague)])
+
+
+def test_a_report_of_layers_does_not_ask_for_a_sweep_that_nobody_can_run() -> None:
+    for name in ("attention_layers_a100", "flashtile_a100"):
+        with pytest.raises(ReportError, match="of whole layers, which no sweep here measures; an uploaded file can"):
+            reports.get(name).render([_own_run(4.0)])
 
 
 def test_an_own_run_stands_in_the_layout_of_fa2_rtx4060() -> None:
@@ -121,4 +127,4 @@ def test_an_own_layer_run_stands_in_the_layout_of_attention_layers() -> None:
 
 def test_a_run_with_other_cases_is_refused_with_what_it_needs() -> None:
     with pytest.raises(ReportError, match="no number for this report's tables .*torch_naive"):
-        flashtile_a100.render([_own_run(4.0)])
+        performance_guide.render([_own_run(4.0)])
