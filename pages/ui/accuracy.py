@@ -76,8 +76,8 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
         found = accuracy.summary(rows)
         closest, frontier = found.iloc[0], found[found["frontier"]]
         text = f"**{dtype}**: {words.plain(closest['implementation'])} is closest with {closest['error']:.2g}"
-        if len(frontier):
-            fastest = frontier.loc[frontier["speedup"].idxmax()]
+        fastest = frontier.loc[frontier["speedup"].idxmax()] if len(frontier) else closest
+        if len(frontier) and fastest["implementation"] != chosen.baseline:
             text += (
                 f"; {words.plain(fastest['implementation'])} is {words.ratio(fastest['speedup'])} "
                 f"{words.plain(chosen.baseline)} with {fastest['error']:.2g}"

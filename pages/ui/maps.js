@@ -8,7 +8,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const note = make("div", { className: "note", hidden: true, ariaHidden: "true" });
   if (data.legend.length) maps.append(legend(data.legend));
   const facets = data.facets.map(facet => table(facet, data));
-  maps.append(make("div", { className: "facets" }, facets), note);
+  const whole = make("div", { className: "facets" }, facets);
+  whole.style.setProperty("--columns", data.columns.length);
+  maps.append(whole, note);
   if (data.scale) maps.append(scale(data.scale));
   old ? old.replaceWith(maps) : parentElement.append(maps);
   const again = focused && [...maps.querySelectorAll("button")].find(cell => cell.dataset.place === focused);
@@ -42,7 +44,6 @@ function table(facet, { rows, columns, selectable, selected }) {
   const drawn = make("table", { ariaLabel: facet.alt }, whole);
   const stop = drawn.querySelector("button[aria-pressed=true]") ?? drawn.querySelector("button");
   if (stop) stop.tabIndex = 0; // one stop of the Tab key a table; arrows lead on from there
-  drawn.style.setProperty("--columns", columns.length);
   return make("div", { className: "facet" }, [drawn]);
 }
 

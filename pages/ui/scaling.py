@@ -54,7 +54,7 @@ def headline(table: pd.DataFrame) -> None:
         return
     best = fair.loc[fair["tflops"].idxmax()]
     shares = [
-        f"{best[name]:.0f} % of the {words_of} peak"
+        f"{'under 1' if best[name] < 1 else round(best[name])} % of the {words_of} peak"
         for name, words_of in (("percent_of_peak", "nominal"), ("percent_of_measured", "measured"))
         if not words.missing(best[name])
     ]
