@@ -6,7 +6,6 @@ are here already adds nothing, wherever it came from.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -199,17 +198,6 @@ def _boolean(cell: str) -> bool:
     return cell == "true"
 
 
-def _json(cell: str) -> Any:
-    try:
-        return json.loads(cell, parse_constant=_not_finite)
-    except (ValueError, RecursionError) as error:
-        raise CellError(f"is not JSON: {error}") from error
-
-
-def _not_finite(name: str) -> None:
-    raise ValueError(f"{name} is not finite")
-
-
 PARSERS: Parsers = {
     "str": _text,
     "str | None": _text,
@@ -217,9 +205,9 @@ PARSERS: Parsers = {
     "int | None": _whole,
     "float | None": values.number,
     "bool | None": _boolean,
-    "tuple[float, ...]": _json,
-    "tuple[str, ...]": _json,
-    "tuple[int, ...]": _json,
-    "dict[str, Any]": _json,
-    "dict[str, float] | None": _json,
+    "tuple[float, ...]": values.strict_json,
+    "tuple[str, ...]": values.strict_json,
+    "tuple[int, ...]": values.strict_json,
+    "dict[str, Any]": values.strict_json,
+    "dict[str, float] | None": values.strict_json,
 }

@@ -9,6 +9,7 @@ from results.formats.errors import CellError, UploadError
 from results.formats.sheet import MAX_ROWS, check_size, decode
 from results.formats.untrusted import measurement_of, run_of
 from results.formats.upload import Rejection, Understanding, Upload
+from results.formats.values import strict_json
 from results.records import Measurement, Run
 
 NAME = "own_json"
@@ -55,9 +56,9 @@ def understand(upload: Upload) -> Understanding:
 
 def _load(upload: Upload) -> dict[str, Any]:
     try:
-        record = json.loads(decode(upload.data), parse_constant=_not_finite)
-    except (ValueError, RecursionError) as error:
-        raise UploadError(f"{upload.filename} is not JSON: {error}.") from error
+        record = strict_json(decode(upload.data))
+    except CellError as error:
+        raise UploadError(f"{upload.filename} {error}.") from error
     lists = {name: record.get(name) for name in ("runs", "measurements")} if isinstance(record, dict) else {}
     if not lists or not all(isinstance(value, list) for value in lists.values()):
         raise UploadError(f"{upload.filename} is JSON, but not an object with the lists runs and measurements.")
@@ -77,7 +78,3 @@ def _runs(records: list[Any]) -> dict[str, Run]:
             raise UploadError(f"Run {run.run_id} is in the file twice.")
         runs[run.run_id] = run
     return runs
-
-
-def _not_finite(name: str) -> None:
-    raise ValueError(f"{name} is not finite")

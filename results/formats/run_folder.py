@@ -5,16 +5,15 @@ Nothing of an archive is ever written to disk under its own name: two file names
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Any
 
 from results.formats.archives import members
 from results.formats.errors import CellError, UploadError
 from results.formats.sheet import MAX_ROWS, check_size, decode
 from results.formats.untrusted import measurement_of, run_of
 from results.formats.upload import Rejection, Understanding, Upload
+from results.formats.values import strict_json
 from results.records import Measurement, Run
 
 NAME = "run_folder"
@@ -74,7 +73,7 @@ class _Reader:
         found: list[Measurement] = []
         for line, text in self._complete_lines(path, files[path]):
             try:
-                measurement = measurement_of(_json(text))
+                measurement = measurement_of(strict_json(text))
                 run = run or self._unknown_run(measurement.run_id)
                 if measurement.run_id != run.run_id:
                     raise CellError(f"is of run {measurement.run_id!r}, not of {run.run_id!r}")
@@ -106,17 +105,6 @@ class _Reader:
 
 def _run(path: str, data: bytes) -> Run:
     try:
-        return run_of(_json(decode(data)))
+        return run_of(strict_json(decode(data)))
     except CellError as error:
         raise UploadError(f"{path}: {error}.") from error
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_not_finite)
-    except (ValueError, RecursionError) as error:
-        raise CellError(f"is not JSON: {error}") from error
-
-
-def _not_finite(name: str) -> None:
-    raise ValueError(f"{name} is not finite")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import unicodedata
 from functools import lru_cache
+from typing import Any
 
 from results.formats.errors import CellError
 from results.records import DTYPES, Status
@@ -127,3 +129,15 @@ def words(text: str) -> str:
         if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
             raise CellError(f"has the control character U+{ord(character):04X}")
     return text
+
+
+def strict_json(text: str) -> Any:
+    """What a JSON text says. Raises CellError if it is none; NaN, infinity and endless nesting are none."""
+    try:
+        return json.loads(text, parse_constant=_not_finite)
+    except (ValueError, RecursionError) as error:
+        raise CellError(f"is not JSON: {error}") from error
+
+
+def _not_finite(name: str) -> None:
+    raise ValueError(f"{name} is not finite")
