@@ -60,7 +60,8 @@ class Roof:
 
 
 def rows(store: Store, filters: Filters) -> pd.DataFrame:
-    """Every case and implementation of the slice with the columns of QUANTITIES, `intensity` and what they rest on."""
+    """Every case and implementation of the slice that says its seqlen, with the columns of QUANTITIES, `intensity` and
+    what they rest on."""
     filters = to_its_runs(store, filters) or filters
     ctes, params = cells(filters)
     memory, memory_params = _beside(filters, "peak_memory_mb", "fwd_bwd" if filters.mode == "bwd" else filters.mode)
@@ -69,7 +70,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
         f"""{ctes}, memory AS ({memory}), energy AS ({energy}), timed AS (
             SELECT {", ".join(_KEY)}, mode, shape, latency_ms, p20, p80, n, statistic, status, note, source, gpu_name,
                    {FLOPS_SQL} AS flops
-            FROM paired)
+            FROM paired WHERE seqlen_q IS NOT NULL)
         SELECT timed.*, memory.value AS peak_memory_mb, energy.value AS energy_j, runs.tf32, runs.measured_tflops,
                runs.measured_gbs
         FROM timed JOIN runs ON runs.run_id = timed.run_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,17 @@ def test_a_roof_is_its_slope_first_and_its_flat_after_the_ridge():
     assert roof.at(50) == pytest.approx(50.0)
     assert roof.at(400) == 100.0
     assert Roof("x", None, None, "").at(1) is None
+
+
+def test_what_says_no_seqlen_stands_on_no_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    rows = [
+        Measurement("a", case, "mine", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
+        for case in (CASE, replace(CASE, seqlen_q=None))
+    ]
+    RunFolder.create(tmp_path, Run("a", "upload", gpu_name="NVIDIA H200"), rows)
+    with closing(open_store(tmp_path)) as opened:
+        assert list(scaling.rows(opened, SLICE)["seqlen_q"]) == [CASE.seqlen_q]
 
 
 def test_growth_is_the_power_of_the_last_doubling():
