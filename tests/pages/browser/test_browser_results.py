@@ -5,6 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from results.journal import RunFolder
+from results.records import Measurement, Run, Status, attention_case
 from tests.pages.browser.serving import PAGES, Server, drawn, settled, visit
 from tests.pages.conftest import GPU, run_folder
 
@@ -94,6 +96,26 @@ def test_words_stay_within_their_cell_on_a_phone(tab):
     cells = page.locator("table .cell.words")
     expect(cells.filter(has_text="not measured").first).to_be_visible()
     assert cells.evaluate_all("cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).length") == 0
+
+
+def test_numbers_stay_within_their_cell_in_a_map_of_many_columns(tab, server):
+    numbers = []
+    for head_dim in range(16, 257, 16):
+        case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=head_dim, dtype="float16", causal=True)
+        for name, value in (("torch_naive", 12.3), ("triton_fa2", 1.0)):
+            numbers.append(
+                Measurement(
+                    "wide", case, name, "latency_ms", Status.OK, "fwd", "kernel", value=value, statistic="median"
+                )
+            )
+    run = Run(run_id="wide", source="local", created="2026-01-01T00:00:00", gpu_name="Wide GPU")
+    RunFolder.create(server.home, run, numbers)
+    for size in ({"width": 1440, "height": 900}, {"width": 390, "height": 844}):
+        page = drawn(tab("speedup?gpu=Wide+GPU", viewport=size))
+        cells = page.locator("table .cell").filter(has_text="12.3×")
+        expect(cells).to_have_count(16)
+        assert cells.evaluate_all("cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).length") == 0
+        assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
 
 
 def test_the_picture_of_a_map_is_saved_as_png(tab, tmp_path):
