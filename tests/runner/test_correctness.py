@@ -115,7 +115,7 @@ def test_a_cheat_does_not_pass_the_forward(cheat) -> None:
 ON_GPU = attention_case(batch=2, num_heads=8, seqlen=2048, head_dim=64, dtype="float16", causal=True)
 
 
-_LATE = 10**8  # cycles, about 50 ms: who reads too early shall do so on a busy host, too
+_LATE = 10**8  # cycles, about 50 ms: who does not wait for the result reads too early on a busy host, too
 
 
 def elsewhere(*, waits_before: bool, waits_after: bool):
@@ -125,10 +125,10 @@ def elsewhere(*, waits_before: bool, waits_after: bool):
 
     def attention(q, k, v, **options):
         current = torch.cuda.current_stream()
-        if waits_before:
-            side.wait_stream(current)
         with torch.cuda.stream(side):
-            torch.cuda._sleep(_LATE)
+            if waits_before:
+                side.wait_stream(current)
+                torch.cuda._sleep(_LATE)
             out = naive(q, k, v, **options)
         if waits_after:
             current.wait_stream(side)
