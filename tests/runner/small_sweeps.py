@@ -16,6 +16,18 @@ FAST = (
     "torch_naive,triton_fa2",
 )
 FAST_ROWS = 96
+# 2 cases x 2 implementations x 3 modes
+FEW = (
+    "fa2_speedup",
+    "--set",
+    "seqlen=128,256",
+    "--set",
+    "head_dim=16",
+    "--set",
+    "dtype=float32",
+    "--implementations",
+    "torch_naive,triton_fa2",
+)
 # 1 case x 3 modes x 2 timings an implementation, of which kernel is skipped on a CPU
 TINY = ("quick", "--device", "cpu", "--quick", "--set", "seqlen=16", "--set", "dtype=float32", "--set", "head_dim=16")
 

@@ -13,7 +13,7 @@ import pytest
 from results.journal import run_folders
 from results.records import Status
 from runner.locks import device_lock
-from tests.runner.small_sweeps import FAST, FAST_ROWS, TINY, latencies, statuses
+from tests.runner.small_sweeps import FAST, FAST_ROWS, FEW, TINY, latencies, statuses
 
 
 def test_every_cell_gets_its_number_and_the_run_says_how_to_repeat_it(runner) -> None:
@@ -93,7 +93,7 @@ def test_kill_9_of_the_supervisor_of_a_real_worker_loses_and_doubles_nothing(run
 def test_kill_9_of_the_worker_costs_the_cell_it_was_at(runner, wait_for) -> None:
     pids = runner.home.parent / "pids"
     runner.use("fast_worker", stuck_at=["triton_fa2", "bwd", 256], pids=str(pids))
-    process = runner.start("run", *FAST, "--set", "dtype=float32", "--set", "head_dim=16")
+    process = runner.start("run", *FEW)
     state = wait_for(lambda: stuck(runner, "triton_fa2 bwd, 1x1 heads, seqlen 256"), "the cell that hangs")
     assert state.total == 12
     os.kill(int(pids.read_text().split()[-1]), signal.SIGKILL)
@@ -113,7 +113,7 @@ def stuck(runner, where: str):
 
 def test_a_hang_costs_the_cell_it_was_at(runner) -> None:
     runner.use("fast_worker", stuck_at=["torch_naive", "fwd_bwd", 128])
-    done = runner("run", *FAST, "--set", "dtype=float32", "--set", "head_dim=16", "--step-limit", "0.5")
+    done = runner("run", *FEW, "--step-limit", "0.5")
     assert done.returncode == 0, done.stderr
     bad = {key[:4]: row for key, row in latencies(runner.folder()).items() if row.status is not Status.OK}
     assert set(bad) == {("torch_naive", "fwd_bwd", timing, 128) for timing in ("kernel", "eager")}
