@@ -92,7 +92,7 @@ def formula(implementation: str, mode: str) -> str | None:
     kind = " in float32" if work.float32_matrices else ""
     more = [
         f"{work.matrices:g} seqlen x seqlen matrices{kind} a head" if work.matrices else "no matrix",
-        f"{work.numbers} float32 numbers a query" if work.numbers else "",
+        f"{work.numbers} float32 {'number' if work.numbers == 1 else 'numbers'} a query" if work.numbers else "",
         "dq summed in float32" if work.queries_float32 else "",
         "32 MiB of it at a time up to 16384 tokens (8192 where causal at head_dim 128) without a window, none above 128"
         if work.ring

@@ -123,6 +123,7 @@ def test_of_systems_that_are_not_ours_the_algorithm_alone_is_counted_and_of_othe
 def test_a_formula_says_in_words_what_it_counts() -> None:
     assert formula("torch_naive", "fwd") == "q, k, v, out, 2 seqlen x seqlen matrices a head"
     assert formula("triton_fa2", "fwd_bwd") == "q, k, v, out, their gradients, no matrix, 2 float32 numbers a query"
+    assert formula("triton_fa2", "fwd") == "q, k, v, out, no matrix, 1 float32 number a query"
     assert "q, k and v in 8 bits with a scale for each 128 rows" in formula("gluon_fp8", "fwd")
     assert "dk and dv summed in float32 where heads share keys" in formula("flash_attn_4", "fwd_bwd")
     assert "no matrix" in formula("flash_attn_2", "fwd")
