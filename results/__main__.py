@@ -207,14 +207,15 @@ def _side(name: str) -> Side:
 
 
 def _check(options: argparse.Namespace) -> int:
-    runs = [(folder, folder.run()) for folder in library.folders() if folder.run_path.is_file()]
+    runs = list(library.with_records(complain=_say))
     reports = {run.report for _, run in runs if run.source == "published" and run.report}
     possible = reports | {run.run_id for _, run in runs}
     if unknown := [name for name in options.names if name not in possible]:
         raise CommandError(f"There is no run or report {unknown[0]!r}; `python -m results runs` lists the runs.")
     chosen = [run for _, run in runs if not options.names or {run.run_id, run.report} & set(options.names)]
     beside = {run.report for run in chosen} & reports  # the runs of a report are checked against each other
-    found = check(_read(folder) for folder, run in runs if run in chosen or run.report in beside)
+    wanted = [folder for folder, run in runs if run in chosen or run.report in beside]
+    found = check(library.read_all(wanted, complain=_say))
     found = [finding for finding in found if finding.run_id in {run.run_id for run in chosen}]
     if options.json:
         print(json.dumps([asdict(finding) for finding in found], indent=1))
@@ -229,11 +230,7 @@ def _runs(_options: argparse.Namespace) -> int:
         for run_id, line, reason in store.problems:
             _say(f"{run_id}, {f'line {line}' if line else 'record'}: {reason}")
     print("run", "source", "condition", "created", "gpu", "measurements", sep="\t")
-    for folder in library.folders():
-        try:
-            run = folder.run()
-        except JournalError:
-            continue  # it is among the problems
+    for folder, run in library.with_records():  # the others are among the problems
         facts = (run.created or "", run.gpu_name or "", counts.get(run.run_id, 0))
         print(run.run_id, run.source, folder.condition(), *facts, sep="\t")
     return 0

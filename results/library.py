@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from results import journal
-from results.journal import RunFolder
+from results.journal import JournalError, RunFolder
 from results.records import Measurement, Run
 
 
@@ -20,6 +20,27 @@ def folders() -> list[RunFolder]:
 def find(run_id: str) -> RunFolder | None:
     """The folder of that run, if there is one."""
     return next((folder for folder in folders() if folder.run_id == run_id), None)
+
+
+def with_records(complain: Callable[[str], object] = lambda _: None) -> Iterator[tuple[RunFolder, Run]]:
+    """Every run whose record can be read; `complain` is told of the others, but for folders that have none."""
+    for folder in folders():
+        if folder.run_path.is_file():
+            try:
+                yield folder, folder.run()
+            except JournalError as error:
+                complain(str(error))
+
+
+def read_all(
+    wanted: Iterable[RunFolder], complain: Callable[[str], object] = lambda _: None
+) -> Iterator[tuple[Run, list[Measurement]]]:
+    """Each of those runs as `read` gives it; `complain` is told of those that cannot be read."""
+    for folder in wanted:
+        try:
+            yield read(folder, complain)
+        except JournalError as error:
+            complain(str(error))
 
 
 def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) -> tuple[Run, list[Measurement]]:

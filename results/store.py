@@ -174,6 +174,8 @@ def rebuild(home: Path | None = None) -> int:
     except (duckdb.Error, StoreError) as error:
         if pid := _holder(error):
             raise StoreError(f"Process {pid} has {path} open; stop it first, or leave the file as it is.") from error
+        if isinstance(error, StoreError):
+            raise StoreError(f"{path} is not replaced, because {error}; move it away first.") from error
     try:
         for name in (path.name, f"{path.name}.wal"):
             path.with_name(name).unlink(missing_ok=True)
@@ -257,6 +259,8 @@ def _notice(path: Path | None, error: Exception) -> str:
         return (
             f"{_SAME_RESULTS}: {path} cannot be written; set ATTNBENCH_HOME to a folder that can be to keep the file."
         )
+    if isinstance(error, StoreError):
+        return f"{_SAME_RESULTS}: {path} cannot be used ({text}); move it away to have the file."
     reason = "it is damaged" if _DAMAGE.search(text) else _first_line(error)
     return f"{_SAME_RESULTS}: {path} cannot be used ({reason}); `python -m results rebuild` makes it anew."
 

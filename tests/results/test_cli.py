@@ -127,6 +127,23 @@ def test_runs_are_listed_with_what_is_wrong_with_them(home: Path, capfd: pytest.
     assert "r1, line 3: Not a complete JSON line" in err
 
 
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_checked(
+    home: Path, capfd: pytest.CaptureFixture
+) -> None:
+    slow = Measurement("r4", CASE, "torch_naive", "latency_ms", Status.OK, mode="fwd", timing="eager", value=1e-9)
+    RunFolder.create(home, Run("r4", "local", gpu_name="NVIDIA H200"), [slow])
+    RunFolder.create(home, Run("r2", "local"), measurements("r2"))
+    RunFolder.create(home, Run("r3", "local"), measurements("r3"))
+    (home / "runs" / "r2" / "run.json").write_text("{torn")
+    journal_of_r3 = home / "runs" / "r3" / "measurements.jsonl"
+    journal_of_r3.unlink()
+    journal_of_r3.mkdir()
+    assert main(["check"]) == 0
+    out, err = capfd.readouterr()
+    assert "r4" in out
+    assert "run.json is not a run's record" in err and "measurements.jsonl cannot be read" in err
+
+
 def test_a_report_renders_the_published_numbers_and_those_of_a_run(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:

@@ -132,7 +132,10 @@ def test_a_database_of_another_program_is_not_touched(home: Path, folder: RunFol
         foreign.execute("CREATE TABLE theirs AS SELECT 42 AS answer")
     with closing(open_store(home)) as opened:
         assert "another program's database" in opened.notice
+        assert "move it away" in opened.notice and "rebuild" not in opened.notice
         assert count(opened) == 1
+    with pytest.raises(StoreError, match="is not replaced, because it is another program's database; move it away"):
+        rebuild(home)
     with closing(duckdb.connect(str(home / "store.duckdb"))) as foreign:
         assert foreign.execute("SELECT answer FROM theirs").fetchall() == [(42,)]
 
