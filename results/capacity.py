@@ -164,7 +164,7 @@ def _sums_of_dq(case: Mapping[str, object], work: Work, q: float) -> float:
         return sums
     if case["head_dim"] > 128:
         return 0.0
-    longest = _RING_TOKENS // 2 if case["causal"] and case["head_dim"] > 64 else _RING_TOKENS
+    longest = _RING_TOKENS // 2 if case.get("causal") and case["head_dim"] > 64 else _RING_TOKENS
     short = case["seqlen_q"] <= longest and not case.get("window_size")
     return min(sums, _RING_BYTES) if short else sums
 

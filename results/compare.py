@@ -187,7 +187,7 @@ def _apart(
         if error is not None
     ]
     unchanged = [shift for shift in shifts if controls and is_control(shift.kind[0])]
-    spreads = iter(beyond_rounds(shifts) if by_host else beyond_controls(shifts, unchanged))
+    spreads = iter(beyond_rounds(shifts, unchanged) if by_host else beyond_controls(shifts, unchanged))
     return [None if error is None else next(spreads) for error in errors]
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from results.derive import FLOPS_SQL
 from results.frames import frame
 from results.pairing import Store, grouped, numbers, paired, same_run
-from results.slices import AS_PUBLISHED, NOT_SAID, Filters
+from results.slices import AS_PUBLISHED, NOT_SAID, Filters, of_mask
 from results.slices import cells as _whole_cells
 from results.speeds import cells, grid, ranked, ranking, winners
 from results.summary import MEMORY_METRICS
@@ -108,7 +108,7 @@ def memory(store: Store, filters: Filters, metric: str) -> pd.DataFrame:
     table = frame([row._asdict() for row in rows], _OF_MEMORY)
     against = ((baselines.get(row.case_id), row.value) for row in rows)
     reduction = [baseline / value if baseline is not None and value else None for baseline, value in against]
-    return table.assign(reduction=pd.Series(reduction, dtype=float))
+    return table.assign(reduction=pd.Series(reduction, dtype=float), **of_mask(filters.mask))
 
 
 def fits(store: Store, filters: Filters) -> pd.DataFrame:

@@ -3,8 +3,9 @@
 Eager times: the rounds of a cell are over within a second or so, but a host is busy for longer: all implementations of
 a case move together, in every round of it. Of the comparison's own cells, taken a stretch at a time in the order they
 were taken, this is what their speedups scatter by beyond their standard errors, about the median of the same
-implementation and mode, so that an implementation that changed everywhere is no noise. The scatter is read off a
-quantile, so that a few cells which truly changed are none either; it comes in bursts, hence the few degrees of freedom.
+implementation and mode, so that an implementation that changed everywhere is no noise; of controls (results.controls),
+which did not change, about no change at all: a host that became slower moves everything alike. The scatter is read off
+a quantile, so that a few cells which truly changed are none either; it comes in bursts, hence few degrees of freedom.
 As the empirical null of Efron (Journal of the American Statistical Association 99, 2004, 96), but for each stretch.
 
 Device times: a process keeps what it was given, such as where its commands lie in the host's memory, to its end, and
@@ -43,11 +44,11 @@ class Shift:
     latency_ms: float = 0.0
 
 
-def beyond_rounds(cells: Sequence[Shift]) -> list[Spread]:
-    """What to add to the variance of each cell, given in the order they were measured."""
+def beyond_rounds(cells: Sequence[Shift], controls: Sequence[Shift] = ()) -> list[Spread]:
+    """What to add to the variance of each cell, given in the order they were measured; controls are among them."""
     if len(cells) < LEAST:
         return [Spread((AS_ROUNDS * cell.error) ** 2, FREEDOM) for cell in cells]
-    usual = _medians(cells)
+    usual = _medians(cells) | dict.fromkeys((control.kind for control in controls), 0.0)
     count = max(1, len(cells) // STRETCH)
     cuts = [round(len(cells) * i / count) for i in range(count + 1)]
     found: list[Spread] = []

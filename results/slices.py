@@ -74,6 +74,12 @@ COLUMNS = {
 }
 
 
+def of_mask(mask: str | None) -> dict[str, bool | int | None]:
+    """causal and window_size of a mask in MASK's words; None for what it does not say."""
+    kind, _, window = (mask or "").partition(" window ")
+    return {"causal": {"causal": True, "full": False}.get(kind), "window_size": int(window) if window else None}
+
+
 def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
     """The filters as a condition and its parameters; implementations always keep the baseline."""
     conditions, params = ["TRUE"], []

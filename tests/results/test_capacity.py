@@ -10,6 +10,7 @@ from results import capacity
 from results.capacity import WORK, formula, kv_cache_mb, largest_seqlen, parts, peak_memory_mb, predicted_mb
 from results.journal import PUBLISHED
 from results.records import attention_case, case_to_json
+from results.slices import of_mask
 
 CASE = case_to_json(attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True))
 RUNS = ("h200-fa_paper-causal", "h200-long_context")
@@ -89,6 +90,19 @@ def test_the_ring_of_dq_is_where_an_h200_has_it(run: str) -> None:
     assert {(row["head_dim"], row["seqlen_q"]) for row in rows} >= {(128, 8192), (128, 16384), (64, 16384)}
     for row in rows:
         assert peak_memory_mb(row, "gluon_hopper", "fwd_bwd") == pytest.approx(row["value"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("mask", "causal", "window_size"),
+    [("causal", True, None), ("full", False, None), ("causal window 1024", True, 1024), ("not said", None, None)],
+)
+def test_a_formula_learns_of_the_mask_from_the_slices_words(
+    mask: str, causal: bool | None, window_size: int | None
+) -> None:
+    assert of_mask(mask) == {"causal": causal, "window_size": window_size}
+    unsaid = {name: value for name, value in CASE.items() if name not in of_mask(mask)}
+    assert peak_memory_mb(unsaid | of_mask(mask), "gluon_hopper", "fwd_bwd") > 0
+    assert peak_memory_mb(unsaid, "gluon_hopper", "fwd_bwd") > 0
 
 
 def test_fp8_works_on_copies_of_8_bits_with_scales_to_the_byte_that_an_h200_measured() -> None:

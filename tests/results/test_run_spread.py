@@ -76,6 +76,12 @@ def test_a_comparison_says_what_the_processes_differ_by():
     assert "and what the processes differ by" in found.cells[0].judgement.basis
 
 
+def test_a_host_on_which_the_controls_take_longer_shows_no_change_of_that_size_in_others():
+    ours, controls = ([Shift(name, 0.3 + number % 3 / 100, 0.01) for number in range(LEAST)] for name in ("x", "y"))
+    assert beyond_rounds([*ours, *controls])[0].variance < 0.02**2
+    assert beyond_rounds([*ours, *controls], controls)[0].variance > 0.15**2
+
+
 @pytest.mark.parametrize("timing", ["eager", "kernel"])
 def test_times_of_the_same_code_differ_in_one_cell_of_a_hundred_at_most_between_the_shipped_runs(timing):
     folders = {folder.run_id: folder for folder in journal.published_folders()}
