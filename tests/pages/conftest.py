@@ -49,6 +49,14 @@ def _row(
     return Measurement(run_id=run_id, case=case, implementation=name, status=Status.OK, **numbers, **names)
 
 
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The HTML that a page draws, instead of drawing it."""
+    pieces: list[str] = []
+    monkeypatch.setattr(st, "html", pieces.append)
+    return pieces
+
+
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The database of a home without runs: what ships takes two seconds to read, so it is read once for all homes."""

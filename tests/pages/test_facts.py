@@ -1,14 +1,5 @@
-import pytest
-
 from pages.ui import facts
 from pages.ui.facts import Fact
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    pages = []
-    monkeypatch.setattr(facts.st, "html", pages.append)
-    return pages
 
 
 def test_what_a_number_means_is_there_for_the_keyboard_and_for_screen_readers(drawn):

@@ -1,14 +1,5 @@
-import pytest
-
 from pages.ui import tables
 from pages.ui.tables import Column
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    pages = []
-    monkeypatch.setattr(tables.st, "html", pages.append)
-    return pages
 
 
 def test_text_of_a_file_never_becomes_markup(drawn):
