@@ -1,0 +1,307 @@
+"""Time the decoding kernels beside PyTorch's on a GPU: `python -m kernels.decode.triton_decode.bench --grid few`.
+
+Times are medians of calls with the L2 flushed before each, between CUDA events; with --graph, of a CUDA graph of calls
+that take turns over caches larger together than L2. Bytes are those of every key and value in use, once.
+`--sweep` times a ladder of tiles instead of the tables'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from kernels.decode.triton_decode import decode
+from kernels.decode.triton_decode.checks import request_of
+from kernels.decode.triton_decode.plan import Plan
+from kernels.decode.triton_decode.tuning import Tile
+
+PEERS = {
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoding problem; lengths are drawn around `context` if ragged."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    batch: int
+    context: int
+    seqlen_q: int = 1
+    page: int = 0
+    layout: str = "NHD"
+    cache: str = "bfloat16"
+    ragged: bool = False
+    lengths: bool = False  # whether lengths are given, though they are all the same
+
+    @property
+    def name(self) -> str:
+        """A row's label."""
+        more = f" q{self.seqlen_q}" * (self.seqlen_q > 1) + f" page {self.page} {self.layout}" * (self.page > 0)
+        more += " e4m3" * (self.cache != "bfloat16") + " ragged" * self.ragged + " lengths" * self.lengths
+        return f"{self.num_heads}/{self.num_kv_heads} d{self.head_dim} B{self.batch} {self.context}{more}"
+
+
+def grid(name: str) -> list[Shape]:
+    """The shapes of a grid of issue 16's goals, or of a few of them."""
+    three, batches, contexts = ((64, 8), (32, 8), (32, 32)), (1, 8, 32, 128), (2048, 8192, 32768, 131072)
+    main = [Shape(*heads, 128, b, n) for heads, b, n in product(three, batches, contexts) if b * n <= 1 << 22]
+    base = [Shape(64, 8, 128, b, n) for b, n in ((1, 8192), (8, 8192), (32, 8192), (128, 2048), (32, 32768))]
+    grids = {
+        "contiguous": main,
+        "few": [s for s in main if s.batch * s.context <= 1 << 18],
+        "d256": [Shape(*h, 256, b, n) for h, b, n in product(((32, 2), (8, 1)), (1, 8, 32, 128), (2048, 8192, 32768))],
+        "d64": [Shape(64, 8, 64, b, n) for b, n in product((1, 8, 32, 128), (2048, 8192, 32768))],
+        "mqa": [Shape(h, 1, 128, b, n) for h, b, n in product((71, 128), (1, 32, 128), (2048, 8192, 32768))],
+        "tokens": [replace(s, seqlen_q=t) for t in (2, 4, 8, 16) for s in base],
+        "paged": [
+            replace(s, page=p, layout=layout, lengths=True)
+            for s in base
+            for p, layout in ((0, "NHD"), (64, "NHD"), (16, "NHD"), (16, "HND"), (1, "NHD"), (256, "NHD"))
+        ],
+        "ragged": [replace(s, ragged=r, lengths=not r) for s in base for r in (False, True)],
+        "sweep": [
+            *(Shape(64, 8, 128, b, n) for b, n in ((1, 8192), (1, 131072), (8, 8192), (32, 8192), (128, 2048))),
+            *(Shape(32, 32, 128, b, n) for b, n in ((1, 2048), (8, 8192))),
+            *(Shape(32, 2, 256, b, 8192) for b in (1, 32)),
+            *(Shape(8, 1, 256, b, 8192) for b in (32,)),
+            *(Shape(64, 8, 64, b, 8192) for b in (1, 32)),
+        ],
+        "sweep_more": [
+            *(Shape(64, 8, 128, b, 8192, cache="float8_e4m3fn") for b in (1, 32)),
+            *(Shape(64, 8, 128, 32, 8192, seqlen_q=t) for t in (2, 4, 8, 16)),
+            *(Shape(h, 1, 128, 32, 8192) for h in (71, 128)),
+            *(Shape(64, 8, 128, 32, 8192, page=p, lengths=True) for p in (64, 16, 1)),
+            Shape(64, 8, 128, 32, 8192, lengths=True),
+            Shape(64, 8, 128, 32, 8192, ragged=True),
+        ],
+        "short": [Shape(*heads, 128, 1, 2048) for heads in three],
+        "e4m3": [replace(s, cache=c) for s in base for c in ("bfloat16", "float8_e4m3fn")],
+    }
+    return grids[name]
+
+
+def ladder(shape: Shape, least: tuple[int, ...] = (128,)) -> list[Tile]:
+    """Tiles worth a try: stages of 16 to 64 KB, up to what a multiprocessor holds."""
+    bytes_a_key = 2 * shape.head_dim * (1 if shape.cache != "bfloat16" else 2)
+    found = []
+    for kilobytes, warps, stages, per_sm in product((16, 32, 64), (4, 8), (2, 3, 4, 5), (1, 2, 3, 4)):
+        block_n = kilobytes * 1024 // bytes_a_key
+        held = kilobytes * (stages - 1) + 8
+        if block_n >= 16 and held <= 226 // per_sm and held * per_sm >= 100 and block_n // warps >= 8:
+            found += [Tile(block_n, warps, stages + (2 if shape.page else 0), per_sm, keys) for keys in least]
+    return [t for t in found if t.per_sm * t.num_warps <= 16]
+
+
+class Inputs:
+    """Tensors of a shape on the GPU, or on device "meta", without memory."""
+
+    def __init__(self, shape: Shape, device: str = "cuda") -> None:
+        s, self.shape = shape, shape
+        capacity = s.context * (2 if s.ragged else 1)
+        dtype = getattr(torch, s.cache)
+        self.q = torch.randn(s.batch, s.num_heads, s.seqlen_q, s.head_dim, device=device, dtype=torch.bfloat16)
+        self.table = self.lengths = None
+        if s.page:
+            width = capacity // s.page
+            sizes = (s.batch * width, s.page, s.num_kv_heads, s.head_dim)
+            if s.layout == "HND":
+                sizes = (sizes[0], sizes[2], sizes[1], sizes[3])
+            order = torch.randperm(sizes[0], device=device)
+            self.table = order.view(s.batch, width).to(torch.int32)
+        else:
+            sizes = (s.batch, s.num_kv_heads, capacity, s.head_dim)
+        self.k, self.v = (torch.empty(sizes, device=device, dtype=dtype) for _ in range(2))
+        self.tokens = s.batch * s.context
+        if device != "meta":
+            for x in (self.k, self.v):
+                _fill(x)
+        if s.lengths or s.ragged:
+            lengths = torch.full((s.batch,), s.context, dtype=torch.int32)
+            if s.ragged and device != "meta":
+                drawn = torch.randn(s.batch, generator=torch.Generator().manual_seed(0)) * s.context / 2 + s.context
+                drawn = drawn.clamp(1, capacity)
+                lengths = (drawn * (s.batch * s.context / drawn.sum())).clamp(1, capacity).to(torch.int32)
+                self.tokens = int(lengths.sum())
+            self.lengths = lengths.to(device)
+
+    @property
+    def bytes(self) -> int:
+        """Of the keys and values in use."""
+        return 2 * self.tokens * self.shape.num_kv_heads * self.shape.head_dim * self.k.element_size()
+
+    def call(self, tile: Tile | None = None, **more: object) -> object:
+        """Our kernel's answer."""
+        return decode(
+            self.q, self.k, self.v, cache_seqlens=self.lengths, page_table=self.table, kv_layout=self.shape.layout,
+            tile=tile, **more,
+        )  # fmt: skip
+
+    def peers(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        """PyTorch's backends, where they take part."""
+        if self.table is None and self.lengths is None and self.shape.cache == "bfloat16":
+            gqa = self.shape.num_heads != self.shape.num_kv_heads
+            for name, backend in PEERS.items():
+
+                def attend(backend: SDPBackend = backend) -> object:
+                    with sdpa_kernel(backend):
+                        return scaled_dot_product_attention(self.q, self.k, self.v, enable_gqa=gqa)
+
+                yield name, attend
+
+
+def _fill(x: torch.Tensor) -> None:
+    """Random values, a piece at a time, so that float32 copies stay small."""
+    flat = x.view(-1)
+    step = 1 << 28
+    for begin in range(0, flat.numel(), step):
+        piece = flat[begin : begin + step]
+        piece.copy_(torch.randn(piece.numel(), device=x.device, dtype=torch.bfloat16))
+
+
+def time_us(call: Callable[[], object], flush: torch.Tensor, budget_ms: float = 60.0) -> float:
+    """Median microseconds of calls with a cold L2."""
+    for _ in range(3):
+        call()
+    pairs, spent = [], 0.0
+    torch.cuda.synchronize()
+    count = 8
+    while True:
+        pairs = []
+        for _ in range(count):
+            flush.zero_()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            call()
+            end.record()
+            pairs.append((begin, end))
+        torch.cuda.synchronize()
+        times = [a.elapsed_time(b) for a, b in pairs]
+        spent = sum(times) + 0.06 * count
+        if count > 8 or spent * 2 > budget_ms:
+            return statistics.median(times) * 1e3
+        count = min(60, int(8 * budget_ms / spent))
+
+
+def graph_us(shape: Shape, tile: Tile | None, rounds: int = 5) -> float:
+    """Microseconds of a call in a CUDA graph of calls over different caches, 250 MB or more together."""
+    one = Inputs(shape)
+    sets = [one, *(Inputs(shape) for _ in range(min(40, 250_000_000 // one.bytes)))]
+    calls = [lambda x=x: x.call(tile) for x in sets]
+    return graph_time_us(calls, rounds)
+
+
+def graph_time_us(calls: list[Callable[[], object]], rounds: int = 5) -> float:
+    """Microseconds a call of a CUDA graph of all of them."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for call in calls:
+            call()
+    times = []
+    for _ in range(rounds + 1):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) / len(calls) * 1e3)
+    return statistics.median(times[1:])
+
+
+def compile_one(job: tuple[Shape, Tile | None]) -> str | None:
+    """Leave a shape's kernels in Triton's cache; what went wrong."""
+    shape, tile = job
+    x = Inputs(shape, "meta")
+    try:
+        request = request_of(
+            x.q, x.k, x.v, x.lengths, x.table, shape.layout, None, True, 0, None, None, check_device=False
+        )
+        plan = Plan(replace(request, device=torch.device("cuda", 0)), tile)
+        plan.compile(x.q, x.k, x.v)
+    except Exception as error:  # noqa: BLE001 - the timing says it again
+        return f"{shape.name} {tile}: {type(error).__name__} {str(error)[:200]}"
+    return None
+
+
+def compile_all(jobs: list[tuple[Shape, Tile | None]], processes: int) -> None:
+    """Compile in processes side by side."""
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for failure in pool.imap_unordered(compile_one, jobs, chunksize=4):
+            if failure:
+                print("not compiled:", failure, flush=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print a line a shape: ours and the peers in microseconds, TB/s, and the best peer's time over ours."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kernels.decode.triton_decode.bench", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--grid", nargs="+", default=["few"])
+    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--graph", action="store_true")
+    parser.add_argument("--least", type=int, nargs="+", default=[128], help="least keys of a share, for the sweep")
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--processes", type=int, default=14)
+    parser.add_argument("--out", type=Path, help="a file of one JSON object a line")
+    chosen = parser.parse_args(arguments)
+    shapes = [shape for name in chosen.grid for shape in grid(name)]
+    jobs = [(shape, tile) for shape in shapes for tile in (ladder(shape, chosen.least) if chosen.sweep else [None])]
+    compile_all(jobs, chosen.processes)
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    out = chosen.out.open("a") if chosen.out else None
+    for shape in shapes:
+        inputs = Inputs(shape)
+        rows: list[tuple[str, float]] = []
+        for tile in ladder(shape, chosen.least) if chosen.sweep else [None]:
+            try:
+                us = graph_us(shape, tile) if chosen.graph else time_us(partial(inputs.call, tile), flush)
+            except Exception as error:  # noqa: BLE001 - a tile that does not fit is a row without a time
+                print(f"{shape.name} {tile}: {type(error).__name__} {str(error)[:120]}", flush=True)
+                continue
+            rows.append(("ours" if tile is None else _tile_name(tile), us))
+        for name, call in () if chosen.no_peers else inputs.peers():
+            try:
+                rows.append((name, time_us(call, flush)))
+            except RuntimeError:
+                continue
+        for name, us in rows:
+            if out:
+                out.write(json.dumps({**asdict(shape), "name": name, "us": us, "tb_s": inputs.bytes / us / 1e6}) + "\n")
+        if out:
+            out.flush()
+        ours = sorted((us, name) for name, us in rows if name not in PEERS)
+        best = min((us for name, us in rows if name in PEERS), default=float("nan"))
+        cells = "  ".join(f"{name} {us:.1f}" for us, name in ours[:6])
+        theirs = "  ".join(f"{name} {us:.1f}" for name, us in rows if name in PEERS)
+        if ours:
+            share = inputs.bytes / ours[0][0] / 1e6
+            print(f"{shape.name:34} {share:5.2f} TB/s  x{best / ours[0][0]:5.2f}  {cells} | {theirs}", flush=True)
+        torch.cuda.empty_cache()
+
+
+def _tile_name(tile: Tile) -> str:
+    return f"n{tile.block_n}w{tile.num_warps}s{tile.num_stages}p{tile.per_sm}l{tile.least_keys}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Reading blocks of a cache: contiguous or paged, 16-bit, float32 or e4m3."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def load_block(
+    base, table, start, first_key, length, page_stride, key_stride, dim_stride,
+    BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, HAS_LEFT: tl.constexpr,
+):  # fmt: skip
+    """(BLOCK_N, BLOCK_D): the keys or values from `start` on, zeros before first_key, beyond length and HEAD_DIM.
+
+    base: the cache at a head, of a sequence or, paged, of page 0; table: the sequence's page table. Neither keys that
+    no query sees nor their pages are read.
+    """
+    offsets = tl.arange(0, BLOCK_N)
+    dims = tl.arange(0, BLOCK_D)
+    keys = start + offsets
+    real = keys < length
+    if HAS_LEFT:
+        real = real & (keys >= first_key)
+    if PAGE == 0:
+        pointers = base + tl.cast(start, tl.int64) * key_stride + (offsets[:, None] * key_stride + dims * dim_stride)
+    elif PAGE % BLOCK_N == 0:
+        page = tl.load(table + start // PAGE, mask=start < length, other=0)
+        row = tl.cast(page, tl.int64) * page_stride + tl.cast(start % PAGE, tl.int64) * key_stride
+        pointers = base + row + (offsets[:, None] * key_stride + dims * dim_stride)
+    else:
+        pages = tl.load(table + keys // PAGE, mask=real, other=0)
+        rows = pages.to(tl.int64) * page_stride + (keys % PAGE) * key_stride
+        pointers = base + rows[:, None] + dims * dim_stride
+    mask = real[:, None]
+    if HEAD_DIM != BLOCK_D:
+        mask = mask & (dims < HEAD_DIM)
+    return tl.load(pointers, mask=mask, other=0.0)
+
+
+@triton.jit
+def widened(x, CACHE: tl.constexpr):
+    """A block of the cache as tl.dot takes it: e4m3 as float16, which holds each of its values.
+
+    CACHE "e4m3": converted by the chip. "bytes", where the chip cannot: the bits of e4m3 moved into place are a float16
+    of a 256th of the value, subnormals too (its exponent is biased by 15 instead of 7); NaN becomes 480.
+    """
+    if CACHE == "e4m3":
+        x = x.to(tl.float16)
+    elif CACHE == "bytes":
+        bits = x.to(tl.uint16)
+        x = (((bits & 0x80) << 8) | ((bits & 0x7F) << 7)).to(tl.float16, bitcast=True)
+    return x

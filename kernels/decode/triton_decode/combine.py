@@ -1,0 +1,104 @@
+"""Weighing together what several programs found for one tile, always in the order of its keys: the same bits every run.
+
+With logsumexp L_i and output O_i of part i, L = logsumexp(L_i) and O = sum(exp(L_i - L) O_i) ("flash-decoding", Dao,
+Haziza, Massa and Sizov, 2023). Logarithms are base 2 until the last store.
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
+
+from kernels.decode.triton_decode.schedule import block_ends, share_of, visible_blocks
+
+LN_2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def store_rows(
+    out_ptr, lse_ptr, out, lse, seq, head, num_heads, group, seqlen_q, rows, dims,
+    HEAD_DIM_V: tl.constexpr, STORE_LSE: tl.constexpr,
+):  # fmt: skip
+    """Store rows of a tile: row r is query token r % seqlen_q of the group's head r // seqlen_q; out is contiguous."""
+    real = rows < group * seqlen_q
+    at = (tl.cast(seq, tl.int64) * num_heads + head * group) * seqlen_q + rows
+    tl.store(
+        out_ptr + at[:, None] * HEAD_DIM_V + dims,
+        out.to(out_ptr.dtype.element_ty),
+        mask=real[:, None] & (dims < HEAD_DIM_V),
+    )
+    if STORE_LSE:
+        tl.store(lse_ptr + at, lse * LN_2, mask=real)
+
+
+@triton.jit
+def combined(
+    parts_ptr, stats_offset, first, last, row_tile, row_tiles, rows, in_tile, dims,
+    BLOCK_M: tl.constexpr, BLOCK_DV: tl.constexpr, AT_ONCE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr,
+):  # fmt: skip
+    """out (ROWS, DIMS) and base-2 lse (ROWS,) of the parts of programs first to last.
+
+    parts_ptr: float32 (slots, 2, row_tiles, BLOCK_M, BLOCK_DV), and from stats_offset on their lse without the last
+    dimension. A program's part 1 begins its tile, part 0 goes on with one.
+    """
+    top = tl.full([ROWS], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([ROWS], dtype=tl.float32)
+    out = tl.zeros([ROWS, DIMS], dtype=tl.float32)
+    for begin in tl.range(first, last + 1, AT_ONCE, num_stages=1):
+        slots = begin + tl.arange(0, AT_ONCE)
+        index = tl.cast(slots * 2 + (slots == first).to(tl.int32), tl.int64) * row_tiles + row_tile
+        mask = (slots <= last)[:, None] & rows[None, :]
+        at = index[:, None] * BLOCK_M + in_tile[None, :]
+        lse = tl.load(parts_ptr + stats_offset + at, mask=mask, other=float("-inf"), cache_modifier=".cg")
+        parts = tl.load(
+            parts_ptr + at[:, :, None] * BLOCK_DV + dims[None, None, :],
+            mask=mask[:, :, None], other=0.0, cache_modifier=".cg",
+        )  # fmt: skip
+        new_top = tl.maximum(top, tl.max(lse, 0))
+        base = tl.where(new_top == float("-inf"), 0.0, new_top)
+        weights = tl.exp2(lse - base[None, :])
+        alpha = tl.exp2(top - base)
+        total = total * alpha + tl.sum(weights, 0)
+        out = out * alpha[:, None] + tl.sum(parts * weights[:, :, None], 0)
+        top = new_top
+    divisor = tl.where(total == 0.0, 1.0, total)
+    return out / divisor[:, None], tl.where(total == 0.0, float("-inf"), top + tl.log2(divisor))
+
+
+@triton.jit(do_not_specialize=["batch", "num_kv_heads", "capacity", "left", "slots", "least", "stats_offset"])
+def combine_kernel(
+    out_ptr, lse_ptr, parts_ptr, lengths_ptr,
+    batch, num_kv_heads, group, seqlen_q, capacity, left, slots, least, row_tiles, stats_offset,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM_V: tl.constexpr, BLOCK_DV: tl.constexpr,
+    BATCH: tl.constexpr, HAS_LEFT: tl.constexpr, STORE_LSE: tl.constexpr,
+    AT_ONCE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """A launch of its own where one program for each tile would be too few: ROWS x DIMS of a tile a program."""
+    if CHAINED:
+        gdc_wait()
+    tile, piece, slice_d = tl.program_id(0) // row_tiles, tl.program_id(1), tl.program_id(2)
+    row_tile = tl.program_id(0) % row_tiles
+    seq, head = tile // num_kv_heads, tile % num_kv_heads
+    if BATCH > 0:
+        ends, total = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, BATCH, BLOCK_N, HAS_LEFT)
+        end = tl.sum(tl.where(tl.arange(0, BATCH) == seq, ends, 0), 0)
+        length = tl.minimum(tl.maximum(tl.load(lengths_ptr + seq), 0), capacity)
+        _, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
+        tile_start = end - (num_kv_heads - head) * blocks
+    else:
+        _, blocks = visible_blocks(capacity, seqlen_q, left, BLOCK_N, HAS_LEFT)
+        tile_start = tile * blocks
+        total = blocks * batch * num_kv_heads
+    chunk = share_of(total, slots, least)
+    first, last = tile_start // chunk, (tile_start + blocks - 1) // chunk
+    in_tile = piece * ROWS + tl.arange(0, ROWS)
+    rows = row_tile * BLOCK_M + in_tile
+    dims = slice_d * DIMS + tl.arange(0, DIMS)
+    if first != last:
+        out, lse = combined(
+            parts_ptr, stats_offset, first, last, row_tile, row_tiles, rows < group * seqlen_q, in_tile, dims,
+            BLOCK_M, BLOCK_DV, AT_ONCE, ROWS, DIMS,
+        )  # fmt: skip
+        store_rows(
+            out_ptr, lse_ptr, out, lse, seq, head, num_kv_heads * group, group, seqlen_q, rows, dims,
+            HEAD_DIM_V, STORE_LSE,
+        )  # fmt: skip

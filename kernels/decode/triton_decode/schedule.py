@@ -1,0 +1,51 @@
+"""Even shares of ragged caches, found on the device: every program takes as many key blocks as any other (stream-K).
+
+A tile is what one program would compute alone: the query rows of one sequence and one key head. The key blocks of all
+tiles stand in one row, by sequence, then key head, then position, and program `slot` takes those from `slot * chunk` to
+`(slot + 1) * chunk`. It so meets at most one tile that another program began and one that another will end. Nothing
+but the lengths is read, so a CUDA graph may replay with others.
+
+The idea of equal payloads of key blocks is that of FlashMLA's scheduler; stream-K is Osama et al., arXiv:2301.03598.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def visible_blocks(length, seqlen_q, left, BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr):
+    """The first key block that any query of a sequence sees, and their number: at least one, which may hold no key.
+
+    `left`: how many keys before its own a query sees.
+    """
+    first = tl.zeros_like(length)
+    if HAS_LEFT:
+        first = tl.maximum(length - seqlen_q - left, 0) // BLOCK_N
+    return first, tl.maximum(tl.cdiv(length, BLOCK_N) - first, 1)
+
+
+@triton.jit
+def block_ends(
+    lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left,
+    BATCH: tl.constexpr, BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr,
+):  # fmt: skip
+    """(BATCH,): where each sequence's blocks of all its key heads end in the row of blocks, and the row's length."""
+    sequences = tl.arange(0, BATCH)
+    lengths = tl.load(lengths_ptr + sequences, mask=sequences < batch, other=0)
+    lengths = tl.minimum(tl.maximum(lengths, 0), capacity)
+    _, blocks = visible_blocks(lengths, seqlen_q, left, BLOCK_N, HAS_LEFT)
+    blocks = tl.where(sequences < batch, blocks * num_kv_heads, 0)
+    return tl.cumsum(blocks, 0), tl.sum(blocks, 0)
+
+
+@triton.jit
+def sequence_at(unit, ends):
+    """The sequence that a block of the row belongs to, and where that sequence begins."""
+    passed = ends <= unit
+    return tl.sum(passed.to(tl.int32), 0), tl.max(tl.where(passed, ends, 0), 0)
+
+
+@triton.jit
+def share_of(total, slots, least):
+    """The blocks of a program: at least `least`, for the splits of a short cache cost more than they save."""
+    return tl.maximum(tl.cdiv(total, slots), least)

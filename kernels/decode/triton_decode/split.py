@@ -1,0 +1,167 @@
+"""The split-KV kernel: each program attends to its share of key blocks (schedule.py) and parts are then combined.
+
+The query heads that share a key head, and the query tokens, are packed into the rows of one tile, so that each key is
+read once for all of them. A tile that one program has alone is stored at once. Of the programs that share a tile, each
+leaves a part in memory and takes a ticket; the one with the last ticket combines them, or a second kernel does.
+"""
+
+import triton
+import triton.language as tl
+
+from kernels.decode.triton_decode.cache import load_block, widened
+from kernels.decode.triton_decode.combine import combined, store_rows
+from kernels.decode.triton_decode.schedule import block_ends, sequence_at, share_of, visible_blocks
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def in_float16(q):
+    """Rows of q as float16 and the factors that undo it: powers of two, so that no value of a row overflows."""
+    top = tl.max(tl.abs(q), 1)
+    exponent = ((top.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 127
+    exponent = tl.minimum(tl.maximum(exponent, -126), 126)
+    down = ((127 - exponent) << 23).to(tl.float32, bitcast=True)
+    up = ((127 + exponent) << 23).to(tl.float32, bitcast=True)
+    return (q * down[:, None]).to(tl.float16), up
+
+
+@triton.jit(
+    do_not_specialize=[
+        *("batch", "num_kv_heads", "group", "seqlen_q", "capacity", "left", "slots", "least", "row_tiles"),
+        *("stats_offset", "table_b", "k_scale_b", "k_scale_h", "v_scale_b", "v_scale_h"),
+    ]
+)
+def split_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, parts_ptr, tickets_ptr, lengths_ptr, table_ptr, k_scale_ptr, v_scale_ptr,
+    q_b, q_h, q_m, k_b, k_h, k_n, k_d, v_b, v_h, v_n, v_d, table_b, k_scale_b, k_scale_h, v_scale_b, v_scale_h,
+    batch, num_kv_heads, group, seqlen_q, capacity, left, slots, least, row_tiles, stats_offset, softmax_scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr, BLOCK_DV: tl.constexpr, BATCH: tl.constexpr, PAGE: tl.constexpr, CACHE: tl.constexpr,
+    K_SCALED: tl.constexpr, V_SCALED: tl.constexpr, CAUSAL: tl.constexpr, HAS_LEFT: tl.constexpr,
+    STORE_LSE: tl.constexpr, AT_ONCE: tl.constexpr, ROWS: tl.constexpr, TICKETS: tl.constexpr,
+):  # fmt: skip
+    """Attend to the share of program_id(0) // row_tiles, for the BLOCK_M rows of program_id(0) % row_tiles.
+
+    capacity: the keys that the cache, or the page table, has room for, and the length where BATCH is 0: else lengths
+    are read. k_b, v_b: strides of a sequence, or of a page. CACHE: "plain", or how e4m3 is read (cache.widened).
+    """
+    row_tile = tl.program_id(0) % row_tiles
+    slot = tl.program_id(0) // row_tiles
+    if BATCH > 0:
+        ends, total = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, BATCH, BLOCK_N, HAS_LEFT)
+    else:
+        length = capacity
+        first_block, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
+        total = blocks * batch * num_kv_heads
+    chunk = share_of(total, slots, least)
+    unit = slot * chunk
+    end = tl.minimum(unit + chunk, total)
+
+    in_tile = tl.arange(0, BLOCK_M)
+    rows = row_tile * BLOCK_M + in_tile
+    token = rows % seqlen_q
+    dims = tl.arange(0, BLOCK_D)
+    dims_v = tl.arange(0, BLOCK_DV)
+    while unit < end:
+        if BATCH > 0:
+            seq, begin = sequence_at(unit, ends)
+            length = tl.minimum(tl.maximum(tl.load(lengths_ptr + seq), 0), capacity)
+            first_block, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
+        else:
+            seq = unit // (blocks * num_kv_heads)
+            begin = seq * blocks * num_kv_heads
+        head = (unit - begin) // blocks
+        block = unit - begin - head * blocks
+        count = tl.minimum(blocks - block, end - unit)
+
+        far_seq = tl.cast(seq, tl.int64)
+        q_at = far_seq * q_b + tl.cast(head * group + rows // seqlen_q, tl.int64) * q_h + token * q_m
+        q = tl.load(
+            q_ptr + q_at[:, None] + dims,
+            mask=(rows < group * seqlen_q)[:, None] & (dims < HEAD_DIM), other=0.0,
+        )  # fmt: skip
+        scale = tl.full([BLOCK_M], 1.0, dtype=tl.float32) * (softmax_scale * LOG2_E)
+        v_scale = 1.0
+        if CACHE != "plain":
+            q, up = in_float16(q.to(tl.float32))
+            scale = scale * up
+            if K_SCALED:
+                scale = scale * tl.load(k_scale_ptr + seq * k_scale_b + head * k_scale_h)
+            if V_SCALED:
+                v_scale = tl.load(v_scale_ptr + seq * v_scale_b + head * v_scale_h)
+            if CACHE == "bytes":
+                scale = scale * 256.0
+                v_scale = v_scale * 256.0
+        position = length - seqlen_q + token
+        bound = tl.zeros_like(position) + (length - 1)
+        if CAUSAL:
+            bound = tl.minimum(bound, position)
+        elif HAS_LEFT:
+            bound = tl.minimum(bound, position + left)
+        first_key = tl.maximum(length - seqlen_q - left, 0)
+        of_page = far_seq if PAGE == 0 else tl.zeros_like(far_seq)
+        k_base = k_ptr + of_page * k_b + tl.cast(head, tl.int64) * k_h
+        v_base = v_ptr + of_page * v_b + tl.cast(head, tl.int64) * v_h
+        table = table_ptr + far_seq * table_b
+
+        acc = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
+        row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+        row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+        start_key = (first_block + block) * BLOCK_N
+        for start in tl.range(start_key, start_key + count * BLOCK_N, BLOCK_N):
+            start = tl.multiple_of(start, BLOCK_N)
+            k = load_block(
+                k_base, table, start, first_key, length, k_b, k_n, k_d, BLOCK_N, HEAD_DIM, BLOCK_D, PAGE, HAS_LEFT
+            )
+            scores = tl.dot(q, tl.trans(widened(k, CACHE)), input_precision="ieee") * scale[:, None]
+            keys = start + tl.arange(0, BLOCK_N)
+            seen = keys[None, :] <= bound[:, None]
+            if HAS_LEFT:
+                seen = seen & (keys[None, :] >= (position - left)[:, None])
+            scores = tl.where(seen, scores, float("-inf"))
+            new_max = tl.maximum(row_max, tl.max(scores, 1))
+            base = tl.where(new_max == float("-inf"), 0.0, new_max)
+            p = tl.exp2(scores - base[:, None])
+            alpha = tl.exp2(row_max - base)
+            row_sum = row_sum * alpha + tl.sum(p, 1)
+            row_max = new_max
+            v = load_block(
+                v_base, table, start, first_key, length, v_b, v_n, v_d, BLOCK_N, HEAD_DIM_V, BLOCK_DV, PAGE, HAS_LEFT
+            )
+            v = widened(v, CACHE)
+            acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision="ieee")
+
+        divisor = tl.where(row_sum == 0.0, 1.0, row_sum)
+        out = acc * (v_scale / divisor)[:, None]
+        lse = tl.where(row_sum == 0.0, float("-inf"), row_max + tl.log2(divisor))
+        if count == blocks:
+            store_rows(
+                out_ptr, lse_ptr, out, lse, seq, head, num_kv_heads * group, group, seqlen_q, rows, dims_v,
+                HEAD_DIM_V, STORE_LSE,
+            )  # fmt: skip
+        else:
+            index = tl.cast(slot * 2 + (block == 0).to(tl.int32), tl.int64) * row_tiles + row_tile
+            at = index * BLOCK_M + in_tile
+            real = rows < group * seqlen_q
+            tl.store(parts_ptr + at[:, None] * BLOCK_DV + dims_v, out, mask=real[:, None])
+            tl.store(parts_ptr + stats_offset + at, lse, mask=real)
+            if TICKETS:
+                tile_start = unit - block
+                first, last = tile_start // chunk, (tile_start + blocks - 1) // chunk
+                ticket_ptr = tickets_ptr + (seq * num_kv_heads + head) * row_tiles + row_tile
+                tl.debug_barrier()  # every thread's part is stored before the ticket says so
+                ticket = tl.atomic_add(ticket_ptr, 1, sem="acq_rel")
+                if ticket == last - first:
+                    tl.store(ticket_ptr, 0)
+                    few = tl.arange(0, ROWS)
+                    rows_c = row_tile * BLOCK_M + few
+                    out_c, lse_c = combined(
+                        parts_ptr, stats_offset, first, last, row_tile, row_tiles, rows_c < group * seqlen_q, few,
+                        dims_v, BLOCK_M, BLOCK_DV, AT_ONCE, ROWS, BLOCK_DV,
+                    )  # fmt: skip
+                    store_rows(
+                        out_ptr, lse_ptr, out_c, lse_c, seq, head, num_kv_heads * group, group, seqlen_q, rows_c,
+                        dims_v, HEAD_DIM_V, STORE_LSE,
+                    )  # fmt: skip
+        unit += count
