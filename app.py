@@ -3,11 +3,11 @@
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.ui import warming
+from pages.ui.shell import warming
 
 if get_script_run_ctx(suppress_warning=True) is None:
     app = st.App("app.py", lifespan=warming.before_the_first_visit)
 else:
-    from pages.ui import dashboard
+    from pages.ui.shell import dashboard
 
     dashboard.show()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import accuracy, charts, filters, messages
-from results.accuracy import MEASURES, NORMAL
+from pages.ui import accuracy
+from pages.ui.draw import charts, messages
+from pages.ui.filters import filters
+from results.query.accuracy import MEASURES, NORMAL
 
 messages.header(
     "Accuracy", ":material/target:", "How far from float64 is it, and what does its speed cost in accuracy?"

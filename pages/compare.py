@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import comparing, comparing_charts, comparing_gpus, comparing_sides, filters, messages
-from pages.ui.cells import CHART
-from results.journal import JournalError
+from pages.ui.compare import charts, choose, gpus, verdicts
+from pages.ui.draw import messages
+from pages.ui.draw.cells import CHART
+from pages.ui.filters import filters
+from results.files.journal import JournalError
 
 RUNS, IMPLEMENTATIONS, GPUS = "Two runs", "Two implementations", "GPUs"
 
@@ -15,10 +17,10 @@ kind = st.segmented_control(
     "Compare", (RUNS, IMPLEMENTATIONS, GPUS), default=RUNS, required=True, key="of", bind="query-params"
 )
 if kind == GPUS:
-    comparing_gpus.section()
+    gpus.section()
     st.stop()
 
-chosen = comparing_sides.two_runs() if kind == RUNS else comparing_sides.two_implementations()
+chosen = choose.two_runs() if kind == RUNS else choose.two_implementations()
 if chosen is None:
     st.stop()
 sides = chosen if kind == RUNS else (chosen[0], chosen[0], chosen[1:])
@@ -27,38 +29,36 @@ if len(set(chosen)) < len(chosen):
     st.stop()
 
 try:
-    found = comparing_sides.judged(*sides)
+    found = choose.judged(*sides)
 except JournalError as error:
     st.error(str(error), icon=":material/error:")
     st.stop()
-comparing.headline(found)
+verdicts.headline(found)
 st.subheader("What changed around it")
-comparing.what_changed(found)
+verdicts.what_changed(found)
 if found.cells:
     st.subheader("Which cells changed")
-    table = comparing.cells_table(found)
+    table = verdicts.cells_table(found)
     timings = [timing for timing in filters.TIMINGS if timing in set(table["timing"])]
     left, right = st.columns(2)
     with left:
         timing = st.segmented_control("Timing", timings, default=timings[0], required=True, key="of_timing")
-    there = [outcome for outcome in comparing.MEANINGS if outcome in set(table["verdict"])]
+    there = [outcome for outcome in verdicts.MEANINGS if outcome in set(table["verdict"])]
     with right:
         wanted = st.pills("Verdict", there, selection_mode="multi", key="verdict", bind="query-params")
     shown = table[table["timing"] == timing]
     if shown["speedup"].notna().any():
-        st.plotly_chart(
-            comparing_charts.speedups(shown), config=CHART, alt="Speedup and interval of each cell by latency"
-        )
+        st.plotly_chart(charts.speedups(shown), config=CHART, alt="Speedup and interval of each cell by latency")
         st.caption(
             "Each mark is a cell: its speedup over its latency before, with the interval whose ends the truth passes "
             "with 5 % each. The grey band is 2 %: inside it nothing changed. Lost and gained numbers have no mark."
         )
     shown = shown[shown["verdict"].isin(wanted)] if wanted else shown
-    comparing.show_cells(shown)
-    st.caption(" · ".join(f"{outcome}: {comparing.MEANINGS[outcome]}" for outcome in there))
+    verdicts.show_cells(shown)
+    st.caption(" · ".join(f"{outcome}: {verdicts.MEANINGS[outcome]}" for outcome in there))
     messages.download("Download cells", "comparison", lambda: table, "comparison_csv")
     st.subheader("By how much on average")
-    comparing.means_table(found.means)
+    verdicts.means_table(found.means)
     st.caption("Geometric means of the cells with a number on both sides; timings are never mixed.")
 st.caption("The same in a terminal")
-st.code(comparing_sides.command(*sides), language=None)
+st.code(choose.command(*sides), language=None)

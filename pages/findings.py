@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import findings, messages
+from pages.ui import findings
+from pages.ui.draw import messages
 
 messages.header("Findings", ":material/fact_check:", "Which numbers cannot be what they say, and why?")
 table = findings.everything()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import body, charts, filters, memory, memory_fits, memory_kinds, messages, words
-from pages.ui.data import ask
-from results import queries
+from pages.ui import memory, memory_fits
+from pages.ui import memory_fits as memory_kinds
+from pages.ui.draw import charts, messages, text
+from pages.ui.filters import filters
+from pages.ui.shell import body
+from pages.ui.shell.data import ask
+from results.query import pages
 
 
 def show() -> None:
@@ -14,12 +18,12 @@ def show() -> None:
     chosen = filters.current()
     metric, taken = memory.choose_metric(chosen)
     if metric is None:
-        messages.nothing_here(chosen, "memory", queries.MEMORY_METRICS)
+        messages.nothing_here(chosen, "memory", pages.MEMORY_METRICS)
         return
-    table = ask(queries.memory, taken, metric)
+    table = ask(pages.memory, taken, metric)
     table, kept = memory.one_shape(table)
     if table.empty:
-        messages.nothing_here(taken, "memory by seqlen", queries.MEMORY_METRICS)
+        messages.nothing_here(taken, "memory by seqlen", pages.MEMORY_METRICS)
         return
     memory.headline(table, taken)
     peak = metric == "peak_memory_mb"  # what must fit, and what has a formula
@@ -29,8 +33,8 @@ def show() -> None:
     memory.caption(taken, metric, kept, table)
     if peak:
         memory_fits.show(table, *capacities.values())
-    memory_kinds.show(taken, table)
-    label = f"Reduction against {words.plain(taken.baseline)}: every number"
+    memory_kinds.show_parts(taken, table)
+    label = f"Reduction against {text.plain(taken.baseline)}: every number"
     with st.expander(label, icon=":material/table_rows:", key="every_number", on_change="rerun") as every_number:
         if every_number.open:
             memory.reduction_table(table, formulas)

@@ -6,25 +6,14 @@ from functools import partial
 
 import streamlit as st
 
-from pages.ui import (
-    body,
-    cells,
-    charts,
-    detail,
-    filters,
-    maps,
-    messages,
-    picking,
-    reporting_views,
-    rule,
-    rule_advice,
-    rule_gpus,
-    words,
-)
-from pages.ui import ranking as ranked
-from pages.ui.data import ask, ask_slowly
-from results import queries
-from results.queries import Filters
+from pages.ui.draw import cell_picker, cells, charts, detail, maps, messages, text
+from pages.ui.filters import filters
+from pages.ui.overview import download, rule, rule_advice, rule_gpus
+from pages.ui.overview import ranking as ranked
+from pages.ui.shell import body
+from pages.ui.shell.data import ask, ask_slowly
+from results.query import pages
+from results.query.pages import Filters
 
 VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
@@ -32,7 +21,7 @@ VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 def show() -> None:
     """The answer over the slice, and the chosen view of it."""
     chosen = filters.current()
-    ranking = ask(queries.ranked, chosen)
+    ranking = ask(pages.ranked, chosen)
     if not ranking:
         messages.nothing_here(chosen)
         return
@@ -63,28 +52,28 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
     """The winner of each shape, a cell looked at closely, and every implementation in a table."""
     st.subheader("Fastest implementation by shape")
     palette = charts.colours([row["implementation"] for row in ranking])
-    names = sorted({row["winner"] for row in won if not words.missing(row["winner"])})
+    names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
     alt = "Fastest implementation by seqlen and head_dim"
     maps.show(won, maps.winners(palette, names), "winner_map", alt)
     messages.slice_caption(
         chosen,
         rows=len(won),
-        statistic=words.statistic(row["statistic"] for row in ranking),
+        statistic=text.statistic(row["statistic"] for row in ranking),
         note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
         f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
     )
-    if place := picking.pick(won):
+    if place := cell_picker.pick(won):
         detail.cell_detail(chosen, place)
     st.subheader("Every implementation")
-    ranked.ranking_table(ranking, ask(queries.fits, chosen))
+    ranked.ranking_table(ranking, ask(pages.fits, chosen))
     with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
         if every_cell.open:
             ranked.winners_table(won)
     cells.pictures(won, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
     with st.popover("Download", icon=":material/download:"):  # the browser makes the buttons once it is opened
-        messages.download("Ranking as CSV", "ranking", lambda: ask(queries.ranking, chosen), "ranking_csv")
+        messages.download("Ranking as CSV", "ranking", lambda: ask(pages.ranking, chosen), "ranking_csv")
         messages.download("Winners as CSV", "winners", lambda: ranked.winners_csv(won), "winners_csv")
-        reporting_views.downloads(chosen)
+        download.downloads(chosen)
     messages.provenance(chosen)
 
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import guard, live, messages, planning
+from pages.ui.draw import messages
+from pages.ui.run import plan_form, progress
+from pages.ui.shell import guard
 
 messages.header("Run sweep", ":material/play_circle:", "Measure on this machine, one sweep a device at a time.")
 allowed = guard.may_run()
-live.follow(allowed)
+progress.follow(allowed)
 
 st.subheader("New sweep")
-found = planning.what_is_here()
+found = plan_form.what_is_here()
 if found is None:
     st.stop()
-planning.explain()
-request = planning.ask_for(found)
+plan_form.explain()
+request = plan_form.ask_for(found)
 if request is not None:
-    planning.plan_and_start(request, found, allowed)
+    plan_form.plan_and_start(request, found, allowed)
 
 st.subheader("Sweeps on this machine")
-live.history(allowed)
-planning.link_to_traces()
+progress.history(allowed)
+plan_form.link_to_traces()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import filters, messages, scaling
-from pages.ui.data import ask_slowly
-from results import scaling as growing
+from pages.ui import scaling
+from pages.ui.draw import messages
+from pages.ui.filters import filters
+from pages.ui.shell.data import ask_slowly
+from results.query import scaling as growing
 
 messages.header(
     "Scaling", ":material/trending_up:", "How does it grow with seqlen, and how near is it to what the device can do?"

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import body, cells, charts, detail, filters, maps, messages, picking, words
-from pages.ui.data import ask
-from pages.ui.ranking import best_of, rivals_of
-from results import queries
-from results.queries import Filters
+from pages.ui.draw import cell_picker, cells, charts, detail, maps, messages, text
+from pages.ui.filters import filters
+from pages.ui.overview.ranking import best_of, rivals_of
+from pages.ui.shell import body
+from pages.ui.shell.data import ask
+from results.query import pages
+from results.query.pages import Filters
 
 
 def show() -> None:
     """The speedups of one implementation over the slice, and a cell of them looked at closely."""
     chosen = filters.current()
-    rivals = rivals_of(ask(queries.ranked, chosen), chosen)
+    rivals = rivals_of(ask(pages.ranked, chosen), chosen)
     if not rivals:
         messages.nothing_here(chosen, "speedups")
         return
     shown = choose(rivals, chosen)
-    table = cells.speedup_cells(ask(queries.cells, chosen), shown, chosen.baseline)
+    table = cells.speedup_cells(ask(pages.cells, chosen), shown, chosen.baseline)
     alt = f"Speedup of {shown} over {chosen.baseline} by seqlen and head_dim"
     maps.show(table, maps.speedups(), "speedup_map", alt)
     messages.slice_caption(
         chosen,
         rows=sum(cell["speedup"] is not None for cell in table),
-        statistic=words.statistic(cell["statistic"] for cell in table),
+        statistic=text.statistic(cell["statistic"] for cell in table),
         sources=[cell["source"] for cell in table],
         note="Purple is faster than the baseline, orange slower; colours end at ⅛× and 8×. Select a cell for its "
         "details.",
     )
-    if place := picking.pick(table):
+    if place := cell_picker.pick(table):
         detail.cell_detail(chosen, place)
     with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
         if every_cell.open:
@@ -48,12 +50,12 @@ def choose(rivals: list[dict], chosen: Filters) -> str:
     best = best_of(rivals)  # not one that is ahead over a few cases only
     first = names[0] if best is None else best["implementation"]
     shown = st.pills("Implementation", names, default=first, required=True, key="show", bind="query-params", wrap=True)
-    name, baseline = words.plain(shown), words.plain(chosen.baseline)
+    name, baseline = text.plain(shown), text.plain(chosen.baseline)
     row = rivals[names.index(shown)]
     if row["compared"]:
         st.markdown(
-            f"#### {name}: {words.ratio(row['speedup'])} {baseline}, geometric mean of {row['compared']} of "
-            f"{row['cases']} cases, {words.ratio(row['lowest'])} to {words.ratio(row['highest'])}"
+            f"#### {name}: {text.ratio(row['speedup'])} {baseline}, geometric mean of {row['compared']} of "
+            f"{row['cases']} cases, {text.ratio(row['lowest'])} to {text.ratio(row['highest'])}"
         )
     else:
         st.markdown(f"#### {name} has no case in common with {baseline}")

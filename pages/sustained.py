@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import messages, sustaining
-from pages.ui.data import ask_slowly
-from results import sustained
+from pages.ui import sustained as sustaining
+from pages.ui.draw import messages
+from pages.ui.shell.data import ask_slowly
+from results.query import sustained
 
 messages.header("Sustained", ":material/thermostat:", "Does it stay as fast once the GPU is hot?")
 table = sustaining.named(ask_slowly(sustained.traces))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import messages, uploads
-from results.formats.bundles import bundled
+from pages.ui import uploads
+from pages.ui.draw import messages
+from results.formats.archives import bundled
 
 messages.header("Upload", ":material/upload:", "Bring in results from other machines; see first what is understood.")
 st.markdown(

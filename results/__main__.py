@@ -19,22 +19,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 
-from results import export, journal, library
 from results.checks import IMPOSSIBLE, check
-from results.compare import Side, as_json, compare
+from results.compare.compare import Side, as_json, compare
+from results.files import journal, library
+from results.files.journal import JournalError, RunFolder
 from results.formats import UploadError, import_understanding, left_alone, standing, understand
 from results.formats.upload import Understanding
-from results.journal import JournalError, RunFolder
-from results.listing import comparison_lines, finding_lines
 from results.recommend import commands as recommending
 from results.records import Measurement, Run
+from results.render import export
+from results.render.slice import ViewError
+from results.render.terminal import comparison_lines, finding_lines
 from results.reports import ReportError
 from results.reports import get as report_named
 from results.reports import names as report_names
-from results.reports.beside import speedups_beside
 from results.reports.rendering import Runs
-from results.store import Store, StoreError, open_store, rebuild
-from results.view import ViewError
+from results.reports.side_by_side import speedups_beside
+from results.store.database import Store, StoreError, open_store, rebuild
 
 
 class CommandError(RuntimeError):

@@ -19,7 +19,7 @@ MODES = ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train")
 TIMINGS = ("kernel", "eager")
 SOURCES = ("local", "published", "upload", "shipped")
 STATISTICS = ("median", "mean", "max", "single", "printed")
-INPUTS = ("normal", "outliers", "large")  # runner.subjects says what each is
+INPUTS = ("normal", "outliers", "large")  # runner.measure.inputs says what each is
 PEAKS = (*DTYPES, "tf32")  # what a measured peak can be of; float32 is IEEE, tf32 is float32 on tensor cores
 
 

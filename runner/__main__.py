@@ -11,16 +11,16 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from results.journal import JournalError, RunFolder, home
+from results.files.journal import JournalError, RunFolder, home
 from runner import sweeps
-from runner.costs import sentence
-from runner.job import Cancelled, Job, Refused, SweepFailed
 from runner.locks import DeviceBusy
+from runner.overhead import sentence
 from runner.progress import Progress
 from runner.protocol import PROTOCOLS
-from runner.supervisor import supervise
+from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
+from runner.supervise.supervisor import supervise
+from runner.supervise.worker_handle import COMMAND
 from runner.sweeps import SweepError
-from runner.workerprocess import COMMAND
 
 EXIT_UNFINISHED, EXIT_ARGUMENTS, EXIT_BUSY, EXIT_CANCELLED = 1, 2, 3, 130
 
@@ -78,18 +78,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from runner import catalogue  # with torch, which `run` keeps out of this process
+    from runner import listing  # with torch, which `run` keeps out of this process
 
-    catalogue.show_list(home(), options.device, as_json=options.json)
+    listing.show_list(home(), options.device, as_json=options.json)
     return 0
 
 
 def _plan(options: argparse.Namespace) -> int:
     sweep = sweeps.override(sweeps.get(options.sweep), sweeps.changes_of(options.set))
-    from runner import catalogue
+    from runner import listing
 
     protocol = PROTOCOLS[options.protocol or sweep.protocol]
-    catalogue.show_plan(sweep, options.device, _names(options), protocol, options.seed, as_json=options.json)
+    listing.show_plan(sweep, options.device, _names(options), protocol, options.seed, as_json=options.json)
     return 0
 
 
@@ -138,7 +138,7 @@ def _resumed(options: argparse.Namespace) -> Job:
         raise Refused(f"Run {options.resume!r} was not measured here (source {run.source}); start a new run.")
     try:
         words = shlex.split(run.command or "")
-        device = words[words.index("--device", words.index("run")) + 1]  # runner.experiments has other workers
+        device = words[words.index("--device", words.index("run")) + 1]  # runner.validate has other workers
         sweep = sweeps.from_json(run.sweep)
         sweep.cases()
         protocol = PROTOCOLS[(run.protocol or "").split("/")[0]].name
@@ -192,7 +192,7 @@ class _StopSignals:
 def _ingest() -> None:
     """Bring the new numbers into the database, if there is one to be had; otherwise its readers do."""
     try:
-        from results.store import StoreError, open_store
+        from results.store.database import StoreError, open_store
     except ImportError:  # no duckdb on a bare GPU node
         return
     with contextlib.suppress(StoreError), contextlib.closing(open_store()) as store:

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from results import journal
-from results.journal import JournalError, RunFolder
+from results.files import journal
+from results.files.journal import JournalError, RunFolder
 from runner import sweeps
 from runner.sweeps import Sweep, SweepError
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from results.journal import JournalError
+from results.files.journal import JournalError
 
 
 class DeviceBusy(RuntimeError):

@@ -8,7 +8,7 @@ from kernels import registry
 from results.derive import attention_flops
 from results.records import Case, case_to_json
 from runner.cells import Cell, estimated_memory_mb, estimated_seconds, ordered_cells
-from runner.devices import DeviceInfo, current
+from runner.machine.devices import DeviceInfo, current
 from runner.protocol import Protocol
 from runner.sweeps import Sweep
 

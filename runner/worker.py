@@ -17,9 +17,8 @@ from typing import Any
 from results.records import Measurement, measurement_to_json
 from runner import sweeps
 from runner.cells import Cell, cell_from_json, cell_to_json
-from runner.parentage import die_with
+from runner.ipc import Channel, die_with
 from runner.protocol import PROTOCOLS
-from runner.wire import Channel
 
 EXIT_CONTEXT_BROKEN = 70
 
@@ -51,7 +50,7 @@ class Worker:
         """Find the device and plan the sweep; the device is not used yet, another sweep may hold it."""
         import torch
 
-        from runner import devices
+        from runner.machine import devices
 
         set_torch()
         if message.get("ahead"):
@@ -66,7 +65,8 @@ class Worker:
             self._dismiss_helper()
         else:  # before anything is asked of "the" GPU: another may be another sweep's
             torch.cuda.set_device(self._device.id)
-        from runner import environment, plan
+        from runner import plan
+        from runner.machine import environment
 
         self._message = message
         try:
@@ -89,7 +89,7 @@ class Worker:
 
     def _fork_helper(self) -> None:
         """While this process has torch, and CUDA is not set up yet."""
-        from runner.rehearsal import Helper
+        from runner.measure.precompile_child import Helper
 
         set_interpreter("cuda")
         self._helper = Helper(self._channel)
@@ -110,8 +110,8 @@ class Worker:
         """What first calls would wait for otherwise, step by step: modules, then every library used once."""
         import torch.fx.experimental.symbolic_shapes  # noqa: F401 - the first torch.autograd.grad brings it, and sympy
 
-        from runner import execute, latency, peaks, telemetry  # noqa: F401
-        from runner.rehearsal import rehearse, small_cells
+        from runner.machine import peaks, telemetry  # noqa: F401
+        from runner.measure.precompile_child import rehearse, small_cells
 
         yield
         for cell in small_cells(self._cells):
@@ -127,24 +127,25 @@ class Worker:
         """Measure the device's peaks; from here on it is ours."""
         import torch
 
-        from runner import execute, latency, peaks
-        from runner.energy import EnergyMeter, mark_on_gpu
-        from runner.telemetry import Telemetry
+        from runner.machine import peaks
+        from runner.machine.telemetry import Telemetry
+        from runner.measure import case, stopwatch
+        from runner.measure.energy import EnergyMeter, mark_on_gpu
 
         self._dismiss_helper()
         measured, telemetry = peaks.Peaks(), Telemetry(self._device.uuid)
-        stopwatches: dict[str, latency.Stopwatch] = {"eager": latency.EagerStopwatch(watched=True)}
+        stopwatches: dict[str, stopwatch.Stopwatch] = {"eager": stopwatch.EagerStopwatch(watched=True)}
         if self._device.type == "cuda":
             if message.get("peaks"):
                 measured = peaks.measure(self._device.id, lambda: telemetry.settle(self._device.id))
             synchronize = torch.cuda.synchronize
             stopwatches = {
-                "kernel": latency.KernelStopwatch(self._device.id),
-                "eager": latency.EagerStopwatch(synchronize),
+                "kernel": stopwatch.KernelStopwatch(self._device.id),
+                "eager": stopwatch.EagerStopwatch(synchronize),
             }
         protocol = PROTOCOLS[self._message["protocol"]]
         wanted = telemetry.gpu is not None and (self._message["sweep"]["energy"] or protocol.trace_s > 0)
-        self._bench = execute.Bench(
+        self._bench = case.Bench(
             run_id=message["run_id"],
             device=self._device.id,
             protocol=protocol,
@@ -159,12 +160,12 @@ class Worker:
         self._channel.send({"event": "started", "tflops": measured.tflops, "gbs": measured.gbs})
 
     def _case(self, message: dict[str, Any]) -> None:
-        from runner import execute
+        from runner.measure import case
 
         cells = [cell_from_json(record) for record in message["cells"]]
         try:
-            execute.run_case(self._bench, cells[0].case, cells)
-        except execute.ContextBroken as error:
+            case.run_case(self._bench, cells[0].case, cells)
+        except case.ContextBroken as error:
             print(f"The CUDA context is broken, a new worker goes on: {error}", file=sys.stderr)
             sys.exit(EXIT_CONTEXT_BROKEN)
         self._channel.send({"event": "case_done", "costs": self._bench.costs.take()})

@@ -21,14 +21,13 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "results": ({"results"}, {"duckdb", "pandas"}),
     "results/records.py": (set(), set()),
     "results/metrics.py": (set(), set()),
-    "results/durable.py": (set(), set()),
-    "results/lines.py": ({"results.records"}, set()),
-    "results/journal.py": ({"results.durable", "results.lines", "results.records"}, set()),
+    "results/files/durable.py": (set(), set()),
+    "results/files/journal.py": ({"results.files.durable", "results.records"}, set()),
     "runner": ({"kernels", "results", "runner"}, {"torch", "pynvml"}),
-    "runner/compiling.py": (set(), {"triton"}),
+    "runner/measure/triton_hooks.py": (set(), {"triton"}),
     "runner/sweeps.py": ({"results.records"}, set()),
-    "runner/launch.py": ({"results.records", "results.journal", "runner.sweeps"}, set()),
-    "runner/supervisor.py": ({"results", "runner"}, set()),
+    "runner/launch.py": ({"results.records", "results.files.journal", "runner.sweeps"}, set()),
+    "runner/supervise/supervisor.py": ({"results", "runner"}, set()),
     "pages": ({"pages", "results", "runner.sweeps", "runner.launch"}, {"streamlit", "plotly", "pandas"}),
     "app.py": ({"pages"}, {"streamlit"}),
 }
@@ -68,10 +67,10 @@ def test_imports_follow_the_direction(path: Path) -> None:
 def test_the_app_never_imports_torch() -> None:
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for path in sorted((ROOT / "pages" / "ui").glob("*.py"))
+        for path in sorted((ROOT / "pages" / "ui").rglob("*.py"))
         if path.stem != "__init__"
     ]
-    modules += ["results.store", "results.queries", "runner.sweeps", "runner.launch"]
+    modules += ["results.store.database", "results.query.pages", "runner.sweeps", "runner.launch"]
     code = f"import {', '.join(modules)}, sys; print(sorted({{'torch', 'triton', 'kernels'}} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert answer.stdout.strip() == "[]", answer.stdout + answer.stderr

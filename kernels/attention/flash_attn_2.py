@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import torch
 
-from kernels import peers
+from kernels import attention_packages
 
 
 def call(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor:
-    """See `kernels.peers.Call`."""
+    """See `kernels.attention_packages.Call`."""
     from flash_attn import flash_attn_func
 
-    limits = peers.window(causal, window_size)
+    limits = attention_packages.window(causal, window_size)
     return flash_attn_func(q, k, v, softmax_scale=softmax_scale, causal=causal, window_size=limits)
 
 
 IMPLEMENTATIONS = (
-    peers.implementation(
+    attention_packages.implementation(
         "flash_attn_2",
         "FlashAttention-2, in CUDA C++, where it is installed",
         call,
-        peers.missing("flash-attn", "FlashAttention-2 is not installed: pip install flash-attn --no-build-isolation."),
+        attention_packages.missing(
+            "flash-attn", "FlashAttention-2 is not installed: pip install flash-attn --no-build-isolation."
+        ),
         min_compute_capability=(8, 0),
     ),
 )

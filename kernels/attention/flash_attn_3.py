@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernels import peers
+from kernels import attention_packages
 from kernels.registry import AttentionCase, Device
 
 MODULE = "flash_attn_interface"
@@ -20,10 +20,10 @@ MODULE = "flash_attn_interface"
 def call(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor | tuple[Any, ...]:
-    """See `kernels.peers.Call`."""
+    """See `kernels.attention_packages.Call`."""
     from flash_attn_interface import flash_attn_func
 
-    limits = peers.window(causal, window_size)
+    limits = attention_packages.window(causal, window_size)
     return flash_attn_func(q, k, v, softmax_scale=softmax_scale, causal=causal, window_size=limits)
 
 
@@ -34,11 +34,11 @@ def _unavailable() -> str | None:
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    return peers.misaligned("flash_attn_3", case)
+    return attention_packages.misaligned("flash_attn_3", case)
 
 
 IMPLEMENTATIONS = (
-    peers.implementation(
+    attention_packages.implementation(
         "flash_attn_3",
         "FlashAttention-3, in CUDA C++ for Hopper, where it is installed",
         call,

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from kernels import peers
+from kernels import attention_packages
 from kernels.registry import AttentionCase, Device
 
 
 def call(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor | tuple[Any, ...]:
-    """See `kernels.peers.Call`."""
-    limits = peers.window(causal, window_size, every=None)
+    """See `kernels.attention_packages.Call`."""
+    limits = attention_packages.window(causal, window_size, every=None)
     only_causal = causal and not window_size
     return _function()(q, k, v, softmax_scale=softmax_scale, causal=only_causal, window_size=limits)
 
@@ -29,7 +29,7 @@ def _function() -> Callable[..., Any]:
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    if misaligned := peers.misaligned("flash_attn_4", case):
+    if misaligned := attention_packages.misaligned("flash_attn_4", case):
         return misaligned
     head_dim = case.head_dim or 0
     if head_dim > 128 and device.compute_capability not in (None, (9, 0)) and head_dim != 256:
@@ -38,11 +38,13 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
 
 
 IMPLEMENTATIONS = (
-    peers.implementation(
+    attention_packages.implementation(
         "flash_attn_4",
         "FlashAttention-4, in the CuTe DSL, where it is installed",
         call,
-        peers.missing("flash-attn-4", "FlashAttention-4 is not installed: pip install --pre flash-attn-4."),
+        attention_packages.missing(
+            "flash-attn-4", "FlashAttention-4 is not installed: pip install --pre flash-attn-4."
+        ),
         min_compute_capability=(8, 0),
         refuses=_refuses,
     ),

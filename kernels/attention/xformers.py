@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from kernels import peers
+from kernels import attention_packages
 from kernels.registry import AttentionCase, Device, UnsupportedCase
 
 
 def call(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor:
-    """See `kernels.peers.Call`."""
+    """See `kernels.attention_packages.Call`."""
     from xformers.ops import memory_efficient_attention
 
     shape, group = q.shape, q.shape[2] // k.shape[2]
@@ -51,7 +51,7 @@ def mask(causal: bool, window_size: int) -> Any:
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    if misaligned := peers.misaligned("xformers", case):
+    if misaligned := attention_packages.misaligned("xformers", case):
         return misaligned
     if case.dtype != "float32":
         return None
@@ -63,11 +63,11 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
 
 
 IMPLEMENTATIONS = (
-    peers.implementation(
+    attention_packages.implementation(
         "xformers",
         "xFormers' memory-efficient attention, where it is installed",
         call,
-        peers.missing("xformers", "xFormers is not installed: pip install xformers."),
+        attention_packages.missing("xformers", "xFormers is not installed: pip install xformers."),
         dtypes=("bfloat16", "float16", "float32"),
         min_compute_capability=(8, 0),
         refuses=_refuses,

@@ -1,18 +1,141 @@
-"""The parts of the accuracy page: which error, the frontier, errors by seqlen, inputs beyond unit normal."""
+"""The parts of the accuracy page: which error, the frontier, errors by seqlen, inputs beyond unit normal.
+
+Figures of errors against float64; the axis of errors is logarithmic.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui import accuracy_charts, cells, charts, messages, records, words
-from pages.ui.data import store
-from results import accuracy
-from results.queries import Filters
+from pages.ui.draw import cells, charts, messages, text
+from pages.ui.draw import text as words
+from pages.ui.draw.charts import MARGIN, SYMBOLS
+from pages.ui.runs import list as records
+from pages.ui.shell.data import store
+from results.derive import geometric_mean
+from results.query import accuracy
+from results.query.accuracy import NAIVE, NORMAL
+from results.query.pages import Filters
+
+_REFERENCE = "#8a8f98"
+_WIDTH = 0.8  # of the room of a kind of inputs that its marks take
+_TWOS = [2.0**power for power in range(-8, 9)]
+
+
+def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
+    """A mark an implementation: speedup across, error up; the frontier is filled and joined by steps."""
+    figure = go.Figure()
+    known = summary[summary["speedup"].notna() & (summary["error"] > 0)]
+    front = known[known["frontier"]].sort_values("speedup")
+    figure.add_scatter(
+        x=front["speedup"],
+        y=front["error"],
+        mode="lines",
+        line={"shape": "vh", "color": _REFERENCE, "width": 1},
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    for row in known.sort_values("implementation").to_dict("records"):
+        name, symbol = row["implementation"], _symbol(row["implementation"], palette)
+        figure.add_scatter(
+            x=[row["speedup"]],
+            y=[row["error"]],
+            name=name,
+            mode="markers",
+            marker={
+                "symbol": symbol if row["frontier"] else f"{symbol}-open",
+                "size": 12,
+                "color": palette[name],
+                "line": {"width": 2},
+            },
+            customdata=[f"{name}<br>{text.ratio(row['speedup'])}, error {row['error']:.3g}<br>{row['cases']} cases"],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    naive = summary.loc[summary["implementation"] == NAIVE, "error"]
+    if len(naive):
+        figure.add_hline(y=float(naive.iloc[0]), line={"dash": "dash", "width": 1.5, "color": _REFERENCE})
+    figure.update_xaxes(type="log", title="speedup", tickvals=_TWOS, ticktext=[f"{mark:g}×" for mark in _TWOS])
+    return _finish(figure, label, summary["error"])
+
+
+def by_seqlen_chart(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
+    """The geometric mean of the errors at each seqlen, a line an implementation; torch_naive's is dashed."""
+    figure = go.Figure()
+    means = table[table["error"] > 0].groupby(["implementation", "seqlen"])["error"].agg(geometric_mean).reset_index()
+    for name, rows in means.groupby("implementation", sort=True):
+        figure.add_scatter(
+            x=rows["seqlen"],
+            y=rows["error"],
+            name=name,
+            mode="lines+markers",
+            line={"color": palette[name], "width": 2, "dash": "dash" if name == NAIVE else "solid"},
+            marker={"symbol": _symbol(name, palette), "size": 8, "color": palette[name]},
+            customdata=[f"{name}<br>seqlen {text.size(row.seqlen)}: {row.error:.3g}" for row in rows.itertuples()],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    ticks = sorted(means["seqlen"].unique())
+    figure.update_xaxes(type="log", title="seqlen", tickvals=ticks, ticktext=[text.size(tick) for tick in ticks])
+    return _finish(figure, label, means["error"])
+
+
+def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
+    """The geometric mean of the errors on each kind of inputs, a mark an implementation, side by side; torch_naive's is
+    open."""
+    figure = go.Figure()
+    means = table[table["error"] > 0].groupby(["implementation", "inputs"])["error"].agg(geometric_mean).reset_index()
+    kinds = sorted(means["inputs"].unique(), key=lambda kind: (kind != NORMAL, kind))
+    names = sorted(means["implementation"].unique())
+    for at, (name, rows) in enumerate(means.groupby("implementation", sort=True)):
+        symbol = _symbol(name, palette)
+        aside = _WIDTH * ((at + 0.5) / len(names) - 0.5)
+        figure.add_scatter(
+            x=[kinds.index(kind) + aside for kind in rows["inputs"]],
+            y=rows["error"],
+            name=name,
+            mode="markers",
+            marker={
+                "symbol": f"{symbol}-open" if name == NAIVE else symbol,
+                "size": 11,
+                "color": palette[name],
+                "line": {"width": 2},
+            },
+            customdata=[f"{name}<br>{row.inputs} inputs: {row.error:.3g}" for row in rows.itertuples()],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    for between in range(1, len(kinds)):
+        figure.add_vline(x=between - 0.5, line={"color": _REFERENCE, "width": 1, "dash": "dot"})
+    figure.update_xaxes(title="inputs", tickvals=[*range(len(kinds))], ticktext=kinds, range=[-0.5, len(kinds) - 0.5])
+    return _finish(figure, label, means["error"])
+
+
+def _finish(figure: go.Figure, label: str, errors: pd.Series) -> go.Figure:
+    figure.update_yaxes(type="log", title=label, **_ticks(errors[errors > 0]))
+    return figure.update_layout(height=420, margin=MARGIN, legend={"orientation": "h", "y": -0.2}, hovermode="closest")
+
+
+def _symbol(name: str, palette: dict[str, str]) -> str:
+    """The same in every chart of the page."""
+    return SYMBOLS[list(palette).index(name) % len(SYMBOLS)]
+
+
+def _ticks(errors: pd.Series) -> dict[str, list]:
+    """The marks that the errors reach and one more on either side: powers of ten, or steps between if those are few."""
+    low, high = errors.min(), errors.max()
+    digits = (1,) if high > 100 * low else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 7)
+    marks = [digit * 10.0**power for power in range(-17, 4) for digit in digits]
+    shown = [*[mark for mark in marks if mark < low][-1:], *[m for m in marks if low <= m <= high]]
+    shown += [mark for mark in marks if mark > high][:1]
+    ticks = {"tickvals": shown, "ticktext": [f"{mark:.1e}".replace(".0e", "e") for mark in shown]}
+    narrow = len([mark for mark in shown if low <= mark <= high]) < 2  # then the axis itself must reach two marks
+    return ticks | ({"range": [math.log10(shown[0]), math.log10(shown[-1])]} if narrow else {})
+
 
 _ERROR = {"format": "%.2e"}
 _TIMES = {"format": "%.2f×"}
@@ -91,7 +214,7 @@ def frontier(table: pd.DataFrame, palette: dict[str, str], chosen: Filters, labe
     """Error against speedup, a mark an implementation, a chart a dtype."""
 
     def draw(rows: pd.DataFrame) -> object:
-        return accuracy_charts.frontier(accuracy.summary(rows), palette, label)
+        return frontier_chart(accuracy.summary(rows), palette, label)
 
     timed = table.groupby("dtype")["speedup"].transform(lambda speedups: speedups.notna().any())
     _facets(table[timed], draw, "frontier", f"{label} against speedup over {chosen.baseline}")
@@ -118,9 +241,7 @@ def summaries(table: pd.DataFrame) -> None:
 
 def by_seqlen(table: pd.DataFrame, palette: dict[str, str], label: str) -> None:
     """Whether errors grow with the sequence, a chart a dtype."""
-    _facets(
-        table, lambda rows: accuracy_charts.by_seqlen(rows, palette, label), "error_by_seqlen", f"{label} by seqlen"
-    )
+    _facets(table, lambda rows: by_seqlen_chart(rows, palette, label), "error_by_seqlen", f"{label} by seqlen")
 
 
 def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> tuple[pd.DataFrame, str]:
@@ -153,7 +274,7 @@ def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], labe
         for (dtype, kind), rows in table.groupby(["dtype", "inputs"], sort=True)
     ]
     palette = palette | charts.colours([name for name in table["implementation"].unique() if name not in palette])
-    draw = partial(accuracy_charts.by_inputs, palette=palette, label=label)
+    draw = partial(by_inputs, palette=palette, label=label)
     _facets(table, draw, "error_by_inputs", f"{label} by kind of inputs")
     failing(table)
     whole = pd.concat(found, ignore_index=True).assign(other=lambda rows: rows["inputs"] != accuracy.NORMAL)

@@ -12,12 +12,13 @@ from contextlib import suppress
 import pandas as pd
 import streamlit as st
 
-from pages.ui import words
-from pages.ui.data import ask, store
-from results import library, queries
+from pages.ui.draw import text
+from pages.ui.shell.data import ask, store
 from results.checks import DOUBTFUL, IMPOSSIBLE, RULES, Finding, check
+from results.files import library
+from results.files.journal import JournalError
 from results.formats.upload import Understanding
-from results.journal import JournalError
+from results.query import pages
 from results.records import CASE_FIELDS, Measurement, Run
 
 TITLES = {rule.name: rule.title for rule in RULES}
@@ -129,7 +130,7 @@ def _everything(home: str, version: str) -> pd.DataFrame:
 def _groups(home: str, version: str) -> dict[str, tuple[str, ...]]:
     """The runs that are checked together: those of a published report, any other alone."""
     groups: dict[str, list[str]] = {}
-    for run in ask(queries.runs).to_dict("records"):
+    for run in ask(pages.runs).to_dict("records"):
         whole = run["source"] == "published" and isinstance(run["report"], str)
         groups.setdefault(run["report"] if whole else run["run_id"], []).append(run["run_id"])
     return {place: tuple(run_ids) for place, run_ids in groups.items()}
@@ -137,8 +138,8 @@ def _groups(home: str, version: str) -> dict[str, tuple[str, ...]]:
 
 def _table(groups: dict[str, tuple[str, ...]]) -> pd.DataFrame:
     home, folders = str(store().home), {folder.run_id: folder for folder in library.folders()}
-    runs = ask(queries.runs)
-    whose = {run: words.SOURCE_WORDS[source] for run, source in zip(runs["run_id"], runs["source"], strict=True)}
+    runs = ask(pages.runs)
+    whose = {run: text.SOURCE_WORDS[source] for run, source in zip(runs["run_id"], runs["source"], strict=True)}
     records = []
     for place, run_ids in groups.items():
         there = tuple(run_id for run_id in run_ids if run_id in folders)

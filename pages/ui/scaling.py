@@ -1,17 +1,156 @@
-"""The parts of the scaling page: what is drawn, of which shape, the lines, the roofs, the numbers."""
+"""The parts of the scaling page: what is drawn, of which shape, the lines, the roofs, the numbers.
+
+Lines over seqlen and the roofline; both logarithmic, both with a camera.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui import cells, charts, filters, messages, scaling_charts, words
-from pages.ui.data import ask_slowly
-from pages.ui.reporting_charts import png
-from results import derive, scaling
+from pages.ui.draw import cells, charts, messages, text
+from pages.ui.draw.charts import EMPTY_COLOUR, SYMBOLS
+from pages.ui.filters import filters
+from pages.ui.reports.tables import MARGIN, log_axis, png
+from pages.ui.shell.data import ask_slowly
+from results import derive
 from results.precision import is_other
-from results.queries import Filters
-from results.scaling import QUANTITIES
+from results.query import scaling
+from results.query.pages import Filters
+from results.query.scaling import QUANTITIES, Quantity, Roof
+
+GUIDES = {
+    "latency_ms": {"∝ n": 1, "∝ n²": 2},
+    "time_per_token_us": {"constant": 0, "∝ n": 1},
+    "memory_per_token_kb": {"constant": 0, "∝ n": 1},
+}
+LEGEND = {"orientation": "h", "y": -0.2}
+
+
+def lines(rows: pd.DataFrame, column: str, quantity: Quantity, palette: dict[str, str]) -> go.Figure:
+    """A quantity by seqlen, a line an implementation; latencies with p20 to p80."""
+    figure = go.Figure()
+    drawn = rows[rows[column] > 0]
+    for at, (name, own) in enumerate(drawn.groupby("implementation", sort=True)):
+        own = own.sort_values("seqlen_q")
+        figure.add_scatter(
+            x=own["seqlen_q"],
+            y=own[column],
+            name=name,
+            mode="lines+markers",
+            line={"color": palette[name], "width": 2},
+            marker={"symbol": SYMBOLS[at % len(SYMBOLS)], "size": 9, "color": palette[name]},
+            error_y=_spread(own) if column == "latency_ms" else None,
+            customdata=[_hover(row, column, quantity) for row in own.to_dict("records")],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    _guides(figure, drawn, column)
+    ticks = sorted(drawn["seqlen_q"].astype(int).unique())
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[text.size(tick) for tick in ticks], title="seqlen")
+    figure.update_yaxes(title=_title(quantity), **log_axis(drawn[column].min(), drawn[column].max()))
+    figure.update_layout(height=440, margin=MARGIN, legend=LEGEND, hovermode="closest")
+    return figure
+
+
+def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str]) -> go.Figure:
+    """TFLOP/s by operations a byte, a point a case, under the device's roofs."""
+    figure = go.Figure()
+    drawn = rows[(rows["tflops"] > 0) & (rows["intensity"] > 0)]
+    low, high = drawn["intensity"].min() / 2, drawn["intensity"].max() * 2
+    _draw_roofs(figure, roofs, low, high)
+    for at, (name, own) in enumerate(drawn.groupby("implementation", sort=True)):
+        figure.add_scatter(
+            x=own["intensity"],
+            y=own["tflops"],
+            name=name,
+            mode="markers",
+            marker={"symbol": SYMBOLS[at % len(SYMBOLS)], "size": 8, "color": palette[name], "opacity": 0.85},
+            customdata=[
+                f"{row['implementation']}<br>seqlen {text.size(row['seqlen_q'])}, head_dim {row['head_dim']:.0f}<br>"
+                f"{row['tflops']:.1f} TFLOP/s, {row['gb_per_s']:.0f} GB/s at least"
+                for row in own.to_dict("records")
+            ],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    figure.update_xaxes(title="operations a byte (least traffic)", **log_axis(low, high))
+    figure.update_yaxes(
+        title="TFLOP/s", **log_axis(drawn["tflops"].min(), _highest(roofs, high, drawn["tflops"].max()))
+    )
+    figure.update_layout(height=520, margin=MARGIN, legend={"orientation": "h", "y": -0.24}, hovermode="closest")
+    return figure
+
+
+def _draw_roofs(figure: go.Figure, roofs: Sequence[Roof], low: float, high: float) -> None:
+    """Each roof as a line over these operations a byte; the legend names a kind once."""
+    kinds = [roof.name.partition(",")[0] for roof in roofs]  # of measured ones there can be one a run
+    for at, (kind, roof) in enumerate(zip(kinds, roofs, strict=True)):
+        ridge = 1000 * roof.tflops / roof.gb_per_s if roof.tflops and roof.gb_per_s else None
+        xs = [low, *([ridge] if ridge and low < ridge < high else []), high]
+        measured = kind.startswith("measured")
+        figure.add_scatter(
+            x=xs,
+            y=[roof.at(x) for x in xs],
+            mode="lines",
+            name=f"{kind} roof",
+            legendgroup=kind,
+            showlegend=kind not in kinds[:at],
+            line={
+                "color": EMPTY_COLOUR,
+                "width": 1 if kind.endswith(("TF32", "FP8")) else 2,
+                "dash": "dash" if measured else "solid",
+            },
+            hovertemplate=f"{roof.name}: {_roof_words(roof)}<extra></extra>",
+        )
+
+
+def _spread(rows: pd.DataFrame) -> dict:
+    up, down = (rows["p80"] - rows["latency_ms"]).clip(lower=0), (rows["latency_ms"] - rows["p20"]).clip(lower=0)
+    return {"type": "data", "array": up.fillna(0), "arrayminus": down.fillna(0), "thickness": 1, "width": 3}
+
+
+def _hover(row: dict, column: str, quantity: Quantity) -> str:
+    lines = [row["implementation"], f"seqlen {int(row['seqlen_q'])}", f"{row[column]:.4g} {quantity.unit}"]
+    if column == "latency_ms" and not text.missing(row["p20"]):
+        lines.append(f"p20 to p80: {row['p20']:.4g} to {row['p80']:.4g} ms")
+    lines.append(f"n = {'not said' if text.missing(row['n']) else int(row['n'])}, {text.sources(row['source'])}")
+    return "<br>".join(lines)
+
+
+def _guides(figure: go.Figure, drawn: pd.DataFrame, column: str) -> None:
+    """How a cost would grow: from the cheapest point of the shortest sequence."""
+    if drawn["seqlen_q"].nunique() < 2:
+        return
+    start, end = drawn["seqlen_q"].min(), drawn["seqlen_q"].max()
+    base, top = drawn[column].min(), drawn[column].max()
+    for name, power in GUIDES.get(column, {}).items():
+        last = min(end, start * (top / base) ** (1 / power)) if power else end
+        figure.add_scatter(
+            x=[start, last],
+            y=[base, base * (last / start) ** power],
+            mode="lines+text",
+            text=["", name],
+            textposition="top left",
+            line={"dash": "dot", "width": 1, "color": EMPTY_COLOUR},
+            showlegend=False,
+            hoverinfo="skip",
+        )
+
+
+def _highest(roofs: Sequence[Roof], intensity: float, reached: float) -> float:
+    return max([reached, *(bound for roof in roofs if (bound := roof.at(intensity)))])
+
+
+def _title(quantity: Quantity) -> str:
+    return quantity.label if quantity.unit in ("", quantity.label, "%") else f"{quantity.label} ({quantity.unit})"
+
+
+def _roof_words(roof: Roof) -> str:
+    parts = [f"{roof.tflops:.0f} TFLOP/s"] if roof.tflops else []
+    return ", ".join(parts + ([f"{roof.gb_per_s:.0f} GB/s"] if roof.gb_per_s else []))
+
 
 COLUMNS = (
     *("implementation", "dtype", "seqlen_q", "latency_ms", "p20", "p80", "n", "statistic", "tflops"),
@@ -40,7 +179,7 @@ def choose_quantity(table: pd.DataFrame) -> str:
 def one_shape(table: pd.DataFrame, chosen: Filters) -> tuple[pd.DataFrame, str]:
     """The rows of one head_dim and one batch and head count, and of that choice what the filters do not say."""
     table, head_dim = _one_of(
-        table.assign(width=table["head_dim"].map(words.size)), "width", "scaling_head_dim", "head_dim"
+        table.assign(width=table["head_dim"].map(text.size)), "width", "scaling_head_dim", "head_dim"
     )
     table, shape = _one_of(table, "shape", "scaling_shape", "Batch and heads")
     return table, f"head_dim {head_dim}" + (f" · {shape}" if chosen.shape is None else "")
@@ -56,12 +195,12 @@ def headline(table: pd.DataFrame) -> None:
     shares = [
         f"{'under 1' if best[name] < 1 else round(best[name])} % of the {words_of} peak"
         for name, words_of in (("percent_of_peak", "nominal"), ("percent_of_measured", "measured"))
-        if not words.missing(best[name])
+        if not text.missing(best[name])
     ]
     share = f", {' and '.join(shares)}" if shares else ""
     st.markdown(
-        f"#### {words.plain(best['implementation'])} reaches most: {words.significant(best['tflops'])} TFLOP/s in "
-        f"{best['dtype']} at seqlen {words.size(best['seqlen_q'])}{share}"
+        f"#### {text.plain(best['implementation'])} reaches most: {text.significant(best['tflops'])} TFLOP/s in "
+        f"{best['dtype']} at seqlen {text.size(best['seqlen_q'])}{share}"
     )
 
 
@@ -81,8 +220,8 @@ def caption(chosen: Filters, quantity: str, kept: str, table: pd.DataFrame) -> N
     """What is drawn, of which slice, by which statistic and formula."""
     about = "operations over least traffic" if quantity == ROOFLINE else QUANTITIES[quantity].about
     badges = messages.source_badges(sorted(set(table["source"])))
-    statistic = words.statistic(table["statistic"])
-    timing = words.TIMING_WORDS.get(chosen.timing or "", "")
+    statistic = text.statistic(table["statistic"])
+    timing = text.TIMING_WORDS.get(chosen.timing or "", "")
     counted = messages.counted(int(table["latency_ms"].notna().sum()), "number")
     st.caption(
         f"{badges} {filters.words_of(chosen)} · {kept} · {timing} · {about} · {statistic} · {counted}. "
@@ -106,9 +245,9 @@ def numbers(table: pd.DataFrame) -> pd.DataFrame:
 def numbers_table(table: pd.DataFrame) -> None:
     """The same as a table."""
     shown = table.assign(
-        status=[words.status(name) for name in table["status"]],
+        status=[text.status(name) for name in table["status"]],
         note=table["note"].fillna(""),
-        source=[words.sources(name) for name in table["source"]],
+        source=[text.sources(name) for name in table["source"]],
     )
     columns = {
         name: st.column_config.NumberColumn(f"{q.label} ({q.unit})", format="%.4g", help=q.about)
@@ -133,9 +272,9 @@ def _draw(rows: pd.DataFrame, quantity: str, palette: dict[str, str], chosen: Fi
             st.caption("No operations a second: the source does not say the whole shape.")
             return
         roofs = ask_slowly(scaling.roofs, chosen, dtype)
-        figure = scaling_charts.roofline(rows, roofs, palette)
+        figure = roofline(rows, roofs, palette)
         alt = f"Roofline: TFLOP/s by operations a byte, {dtype or 'dtype not said'}"
-        sources = list(dict.fromkeys(words.plain(roof.source) for roof in roofs))
+        sources = list(dict.fromkeys(text.plain(roof.source) for roof in roofs))
         below = f"Roofs: {'; '.join(sources)}." if roofs else "No roof is known for this device and dtype."
     else:
         if not (rows[quantity] > 0).any():
@@ -143,7 +282,7 @@ def _draw(rows: pd.DataFrame, quantity: str, palette: dict[str, str], chosen: Fi
                 f"No {QUANTITIES[quantity].label.lower()} here: the device's peak or the whole shape is not known."
             )
             return
-        figure = scaling_charts.lines(rows, quantity, QUANTITIES[quantity], palette)
+        figure = lines(rows, quantity, QUANTITIES[quantity], palette)
         alt = f"{QUANTITIES[quantity].label} by seqlen, one line an implementation, {dtype or 'dtype not said'}"
         below = None
     st.plotly_chart(figure, key=f"scaling_{name}", config=png(f"scaling-{name}"), alt=alt)

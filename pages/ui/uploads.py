@@ -8,10 +8,12 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from pages.ui import findings, messages, words
-from pages.ui.data import store
-from results import journal
+from pages.ui import findings
+from pages.ui.draw import messages
+from pages.ui.draw import text as words
+from pages.ui.shell.data import store
 from results.checks import Finding
+from results.files import journal
 from results.formats import (
     Standing,
     Understanding,

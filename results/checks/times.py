@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from results.checks.finding import Numbers, ms, printed_range, what
+from results.compare.verdicts import Judgement, Verdict, judge, relative_half_interval, sampled_in_rounds
 from results.derive import attention_flops
 from results.records import Measurement, case_to_json
-from results.verdicts import Judgement, Verdict, judge, relative_half_interval, sampled_in_rounds
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from results.formats.errors import UploadError
-from results.formats.sheet import decode
+from results.formats.tables import decode
 from results.formats.upload import Understanding, Upload
 
 NAME = "for_reading"

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from results.files.journal import PUBLISHED, JournalError, RunFolder
 from results.formats.errors import CellError, UploadError
 from results.formats.upload import Understanding
 from results.formats.values import words
-from results.journal import PUBLISHED, JournalError, RunFolder
 from results.records import Measurement, Run
 
 _DELETE_FIRST = "delete it first to take the file's."

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from results.formats.fitting import misfit_of, sheet_of
 from results.formats.headers import fields_of, lacking, long_numbers
 from results.formats.rows import understand_rows
-from results.formats.sheet import Sheet
-from results.formats.upload import Understanding, Upload
+from results.formats.tables import Sheet
+from results.formats.upload import Understanding, Upload, misfit_of, sheet_of
 
 NAME = "long_table"
 DESCRIPTION = "a table with one implementation a row and times in columns such as forward_ms_mean or fwd_ms"

@@ -1,4 +1,5 @@
-"""The project's own CSV, as `python -m results export --format csv` writes it; the rules stand in results/export.py.
+"""The project's own CSV, as `python -m results export --format csv` writes it; the rules stand in
+results/render/export.py.
 
 A run keeps its id and all it says of itself, except that its source becomes `upload`. So a file that holds runs which
 are here already adds nothing, wherever it came from.
@@ -13,10 +14,9 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError, UploadError
-from results.formats.fitting import misfit_of, sheet_of
-from results.formats.sheet import MARKDOWN, Sheet
+from results.formats.tables import MARKDOWN, Sheet
 from results.formats.untrusted import CASE_TYPES, MEASUREMENT_TYPES, RUN_TYPES, check_metric, fault, run_of
-from results.formats.upload import Column, Rejection, Understanding, Upload
+from results.formats.upload import Column, Rejection, Understanding, Upload, misfit_of, sheet_of
 from results.records import Case, Measurement, RecordError, Run
 
 NAME = "own_csv"

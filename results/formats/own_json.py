@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from results.formats.errors import CellError, UploadError
-from results.formats.sheet import MAX_ROWS, check_size, decode
+from results.formats.tables import MAX_ROWS, check_size, decode
 from results.formats.untrusted import measurement_of, run_of
 from results.formats.upload import Rejection, Understanding, Upload
 from results.formats.values import strict_json

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from results.formats.fitting import misfit_of, sheet_of
 from results.formats.own_csv import PARSERS, lacking_own, understand_own
-from results.formats.sheet import MARKDOWN, Sheet
-from results.formats.upload import Understanding, Upload
+from results.formats.tables import MARKDOWN, Sheet
+from results.formats.upload import Understanding, Upload, misfit_of, sheet_of
 
 NAME = "own_markdown"
 DESCRIPTION = "the Markdown table that attnbench exports, with any number of runs"

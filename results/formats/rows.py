@@ -9,10 +9,10 @@ from typing import Any
 from results.formats import values
 from results.formats.errors import CellError, UploadError
 from results.formats.headers import PARSERS, Number
-from results.formats.sheet import Sheet
+from results.formats.tables import Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload
 from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status
-from results.reports.tables import plain
+from results.render.markdown import plain
 
 MAX_RUNS = 100
 _SHOWN = 80  # characters of a refused value

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from results.formats.fitting import misfit_of, sheet_of
 from results.formats.headers import SYSTEMS, fields_of, lacking, normalise, wide_numbers
 from results.formats.rows import understand_rows
-from results.formats.sheet import Sheet
-from results.formats.upload import Understanding, Upload
+from results.formats.tables import Sheet
+from results.formats.upload import Understanding, Upload, misfit_of, sheet_of
 
 NAME = "wide_table"
 DESCRIPTION = "a table with one case a row and times in columns such as PT fwd (ms) or triton_fa2 bwd (ms)"

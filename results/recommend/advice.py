@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from results import queries
 from results.derive import geometric_mean
+from results.query import pages
 from results.recommend.races import Race, decide, races
 from results.recommend.rule import BACKENDS
-from results.slices import AS_PUBLISHED, Filters
-from results.store import Store
+from results.slice import AS_PUBLISHED, Filters
+from results.store.database import Store
 
 ANY, MANY, FEW = (1, 1 << 30), (8, 1 << 30), (1, 7)  # batch times heads
 
@@ -135,8 +135,8 @@ class Advice:
 def advise(store: Store, filters: Filters) -> list[Advice]:
     """One advice for each use case that the GPU has shapes of; `filters` gives GPU, baseline, sources and runs."""
     found = []
-    there = set(queries.options(store, "timing", gpu=str(filters.gpu), workload="attention")["choice"])
-    masks = queries.options(store, "mask", gpu=str(filters.gpu), workload="attention")["choice"].tolist()
+    there = set(pages.options(store, "timing", gpu=str(filters.gpu), workload="attention")["choice"])
+    masks = pages.options(store, "mask", gpu=str(filters.gpu), workload="attention")["choice"].tolist()
     for mode, kind, mask, window in dict.fromkeys(_scope(case) for case in USE_CASES):
         timing = kind if kind in there or kind != "kernel" else AS_PUBLISHED  # a source that does not say how it timed
         scopes = [
@@ -210,7 +210,7 @@ def _reductions(store: Store, scopes: Sequence[Filters], case: UseCase) -> dict[
     """By implementation: how many times less peak memory than the baseline, as a geometric mean over the use case."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for scope in scopes:
-        table = queries.memory(store, replace(scope, dtype=case.dtypes), "peak_memory_mb")
+        table = pages.memory(store, replace(scope, dtype=case.dtypes), "peak_memory_mb")
         table = table[table["seqlen"].between(case.shortest, case.longest) & table["reduction"].notna()]
         for name, rows in table.groupby("implementation"):
             found[name] += rows["reduction"].tolist()

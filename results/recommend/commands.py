@@ -7,12 +7,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
-from results import journal, reports, view
+from results import reports
+from results.files import journal
 from results.recommend import guide, rule
-from results.reports import figures, side_by_side
-from results.reports.html import html_page
-from results.slices import Filters
-from results.store import Store
+from results.render import slice, svg
+from results.render.html import html_page
+from results.reports import side_by_side
+from results.slice import Filters
+from results.store.database import Store
 
 Stores = Callable[[], AbstractContextManager[Store]]
 Outputs = Callable[[str | None], AbstractContextManager[BinaryIO]]
@@ -57,7 +59,7 @@ def _rule(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> int:
     """Of every mask and mode that is not chosen, unlike a view."""
     asked = _filters(options)
     with stores() as store:
-        whole = view.complete(store, asked)
+        whole = slice.complete(store, asked)
         wanted = Filters(**(vars(whole) | {name: getattr(asked, name) for name in ("mask", "mode", "shape")}))
         text = _RULES[options.format](rule.rule_of(store, wanted))
     return _write(text, options, outputs)
@@ -69,28 +71,28 @@ def _render(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> in
         text, drawn = _report(options.report, options.run)
     else:
         with stores() as store:
-            text = view.render(store, view.complete(store, _filters(options)))
+            text = slice.render(store, slice.complete(store, _filters(options)))
     return _write(html_page(text, drawn) if options.format == "html" else text, options, outputs)
 
 
 def _advise(options: argparse.Namespace, stores: Stores, outputs: Outputs) -> int:
     with stores() as store:
-        text = guide.render(store, view.complete(store, _filters(options)))
+        text = guide.render(store, slice.complete(store, _filters(options)))
     return _write(html_page(text) if options.format == "html" else text, options, outputs)
 
 
 def _report(name: str, runs: list[str]) -> tuple[str, list[str]]:
     """The text and its figures, as the page Reports gives them."""
     if len(runs) > 1:
-        raise view.ViewError("A report stands beside one run; give --run once.")
+        raise slice.ViewError("A report stands beside one run; give --run once.")
     folders = {folder.run_id: folder for folder in (*journal.published_folders(), *journal.run_folders(journal.home()))}
     if runs and runs[0] not in folders:
-        raise view.ViewError(f"There is no run {runs[0]!r}; `python -m results runs` lists them.")
+        raise slice.ViewError(f"There is no run {runs[0]!r}; `python -m results runs` lists them.")
     own = side_by_side.read(folders[runs[0]]) if runs else None
     reports.get(name)
     printed = side_by_side.published(name)
     found = side_by_side.sections(name, printed, own[1] if own else ())
-    return side_by_side.render(name, printed, own), figures.own_against_printed(found)
+    return side_by_side.render(name, printed, own), svg.own_against_printed(found)
 
 
 def _write(text: str, options: argparse.Namespace, outputs: Outputs) -> int:

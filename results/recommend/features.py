@@ -6,9 +6,9 @@ import pandas as pd
 
 from results.derive import memory_kind
 from results.precision import FP8, FP8_SQL
-from results.slices import Filters
-from results.slices import where as filtered
-from results.store import Store
+from results.slice import Filters
+from results.slice import where as filtered
+from results.store.database import Store
 
 # name -> the cells that have it, as SQL over `results`
 FEATURES = {

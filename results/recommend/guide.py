@@ -6,9 +6,9 @@ import pandas as pd
 
 from results.recommend.advice import Advice, advise
 from results.recommend.features import RAN, features, memory_growth
-from results.reports.tables import markdown_table
-from results.slices import Filters
-from results.store import Store
+from results.render.markdown import markdown_table
+from results.slice import Filters
+from results.store.database import Store
 
 _ADVICE = (
     "use case",

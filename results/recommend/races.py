@@ -1,8 +1,8 @@
 """Who wins a case or a cell: the fastest correct implementation, and those that no verdict tells from it.
 
-All implementations of a case come from one run. A rival ties unless the verdict on it (results.verdicts) is SLOWER; a
-source that prints one number has no spread to judge by, and there only a difference within the band of 2 % is a tie.
-TF32 and FP8 variants take no part: they are another precision than the dtype of their column.
+All implementations of a case come from one run. A rival ties unless the verdict on it (results.compare.verdicts) is
+SLOWER; a source that prints one number has no spread to judge by, and there only a difference within the band of 2 % is
+a tie. TF32 and FP8 variants take no part: they are another precision than the dtype of their column.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from typing import Any
 
 import pandas as pd
 
+from results.compare.verdicts import BAND, Judgement, Verdict, judge, sampled_in_rounds
 from results.derive import geometric_mean
-from results.ingest import COLUMNS as STORED
-from results.narrowing import to_its_runs
 from results.precision import is_other
-from results.queries import gpus, options
+from results.query.pages import gpus, options, to_its_runs
 from results.records import CASE_FIELDS, MODES, Case, Measurement, Status
-from results.slices import BASELINES, MASK, Filters, cells
-from results.store import Store
-from results.verdicts import BAND, Judgement, Verdict, judge, sampled_in_rounds
+from results.slice import BASELINES, MASK, Filters, cells
+from results.store.database import Store
+from results.store.ingest import COLUMNS as STORED
 
 JUDGED_WITHIN = 1.5  # a rival this many times slower has lost without a look at its samples
 NO_SPREAD = "no spread"

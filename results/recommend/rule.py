@@ -12,9 +12,9 @@ from typing import Any
 
 from results.recommend import nearest as nearest_module
 from results.recommend.races import Race, decide, races
-from results.slices import Filters
-from results.store import Store
-from results.view import ViewError
+from results.render.slice import ViewError
+from results.slice import Filters
+from results.store.database import Store
 
 # As torch.nn.attention.SDPBackend calls them.
 BACKENDS = {

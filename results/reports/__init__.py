@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from results.reports.cells import ReportError
+from results.reports.layout import ReportError
 
 __all__ = ["ReportError", "get", "names"]
 

@@ -1,13 +1,64 @@
-"""`python -m results.reports TEXTS`: write the published runs from the reports' texts, into results/published."""
+"""`python -m results.reports TEXTS`: write the published runs from the reports' texts, into results/published.
+
+The published runs as they ship: run.json, measurements.jsonl and notes.json, the same bytes every time.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from results.reports.cells import ReportError
-from results.reports.shipping import ship
+from results import reports
+from results.files.journal import line_of
+from results.records import Measurement, Run, run_to_json
+from results.reports.layout import ReportError
+
+
+def ship(texts: Path, published: Path) -> list[Path]:
+    """Writes every report found among the .txt and .md files of `texts` as run folders; returns the folders.
+
+    Raises ReportError if a file is none of the reports or a report is missing.
+    """
+    folders: list[Path] = []
+    missing = set(reports.names())
+    for path in sorted([*texts.glob("*.txt"), *texts.glob("*.md")]):
+        text = path.read_text(encoding="utf-8")
+        name, runs = _recognise(path.name, text)
+        missing.discard(name)
+        for number, (run, measurements) in enumerate(runs):
+            folder = published / run.run_id
+            _write(folder, run, measurements)
+            if number == 0:
+                notes = [asdict(note) for note in reports.get(name).notes(text)]
+                (folder / "notes.json").write_text(_pretty(notes), encoding="utf-8")
+            folders.append(folder)
+    if missing:
+        raise ReportError(f"No file in {texts} is report {', '.join(sorted(missing))}.")
+    return folders
+
+
+def _recognise(filename: str, text: str) -> tuple[str, list[tuple[Run, list[Measurement]]]]:
+    """The report that the text is: the only one whose parser accepts it."""
+    reasons = []
+    for name in reports.names():
+        try:
+            return name, reports.get(name).parse(text)
+        except ReportError as error:
+            reasons.append(f"{name}: {error}")
+    raise ReportError(f"{filename} is none of the reports. " + " ".join(reasons))
+
+
+def _write(folder: Path, run: Run, measurements: list[Measurement]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(_pretty(run_to_json(run)), encoding="utf-8")
+    (folder / "measurements.jsonl").write_text("".join(map(line_of, measurements)), encoding="utf-8")
+
+
+def _pretty(data: object) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,12 +6,10 @@ import re
 from typing import Any
 
 from results.records import Measurement, Run
-from results.reports.cells import ReportError
-from results.reports.claims import Claim, low_and_high, parse_claims
-from results.reports.layout import Best, Grid, Labels, Says, parse_grid
+from results.render.markdown import tables
+from results.reports.layout import Best, Claim, Grid, Labels, ReportError, Says, low_and_high, parse_claims, parse_grid
 from results.reports.notes import Note, notes_of
 from results.reports.rendering import Runs, render_report
-from results.reports.tables import tables
 
 NAME = "attention_layers_a100"
 TITLE = "Attention Layers Benchmark"

@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from results.records import Measurement, Run, Status
-from results.reports.cells import ReportError, read_count
-from results.reports.claims import Claim, low_and_high, parse_claims
-from results.reports.layout import Grid, Labels, Says, parse_grid
+from results.render.markdown import tables
+from results.reports.layout import (
+    Claim,
+    Grid,
+    Labels,
+    ReportError,
+    Says,
+    low_and_high,
+    parse_claims,
+    parse_grid,
+    read_count,
+)
 from results.reports.notes import Note, notes_of
 from results.reports.rendering import Runs, render_report
-from results.reports.tables import tables
 
 NAME = "fa2_rtx4060"
 TITLE = "FlashAttention-2 Benchmark Results"

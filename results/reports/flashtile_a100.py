@@ -6,12 +6,10 @@ import re
 from typing import Any
 
 from results.records import Measurement, Run
-from results.reports.cells import ReportError
-from results.reports.claims import Claim, parse_claims
-from results.reports.layout import Grid, Labels, Remark, Says, parse_grid
+from results.render.markdown import tables
+from results.reports.layout import Claim, Grid, Labels, Remark, ReportError, Says, parse_claims, parse_grid
 from results.reports.notes import Note
 from results.reports.rendering import Runs, render_report
-from results.reports.tables import tables
 
 NAME = "flashtile_a100"
 TITLE = "FlashTile performance on an A100"

@@ -3,17 +3,93 @@
 What a row, a column and the table itself say are dicts, merged for each cell: fields of Case, `seqlen` (both of
 seqlen_q and seqlen_k), `head_dim` (also of the values), and implementation, metric, mode, baseline, and of the cell
 unit, std (the column with the standard deviation), note, why (it has no number), failed (what OOM means here).
+
+Numbers that a report states in its prose.
+
+What a printed cell says: a number with its unit, or why there is none.
+
+Reports print MB and GB for what their code divides by 1024, so MB is read as MiB and GB as 1024 MiB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from results.records import CASE_FIELDS, Case, Measurement, Status
-from results.reports.cells import ReportError, read_cell
-from results.reports.tables import Table, plain
+from results.render.markdown import Table, plain
+
+MIB = {"MB": 1.0, "GB": 1024.0}
+_SCALES = {**MIB, "PFLOPS": 1000.0}  # to MiB and TFLOP/s
+
+_NUMBER = r"~?\s*(?P<number>\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+_CELL = re.compile(rf"^{_NUMBER}\s*(?P<unit>[A-Za-z%]+)?(?:\s+per block)?$")
+_REMARK = re.compile(r"^(?P<cell>.*?)\s*\((?P<remark>.*)\)$")
+_SEQLEN = re.compile(r"^(\d+)(K?)$")
+
+
+class ReportError(ValueError):
+    """A text or run that does not fit the report's layout; the message says where and what was expected."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The status of a printed cell, its number if there is one, and what stands beside it in brackets."""
+
+    status: Status
+    value: float | None = None
+    remark: str | None = None
+
+
+def read_cell(text: str, unit: str = "") -> Cell:
+    """The meaning of a cell; `unit` is its unit where the cell itself names none. Memory comes in MiB.
+
+    Raises ReportError if the cell is neither a number nor a known word for a missing one.
+    """
+    cell, remark = _split(plain(text))
+    if cell == "OOM":
+        return Cell(Status.OOM, remark=remark)
+    if cell == "N/A":
+        return Cell(Status.UNSUPPORTED, remark=remark)
+    if cell in ("—", "-", "Enabled", "Fits!"):
+        return Cell(Status.SKIPPED, remark=remark)
+    match = _CELL.match(cell)
+    if not match:
+        raise ReportError(f"Cell {text!r} is neither a number nor one of OOM, N/A, —.")
+    if remark == "OOM":  # the number is what would be needed
+        return Cell(Status.OOM, remark=f"{cell} needed")
+    value = float(match["number"].replace(",", ""))
+    return Cell(Status.OK, _scale(value, match["unit"] or unit), remark)
+
+
+def read_seqlen(text: str) -> int:
+    """A printed sequence length: 512, 1,024 or 2K (K is 1024). Raises ReportError for anything else."""
+    match = _SEQLEN.match(plain(text).replace(",", ""))
+    if not match:
+        raise ReportError(f"Sequence length {text!r} is neither a number nor one with K.")
+    return int(match[1]) * (1024 if match[2] else 1)
+
+
+def read_count(text: str) -> int | None:
+    """A whole number in a label; None where the case does not say it."""
+    return None if text == "None" else int(text.replace(",", ""))
+
+
+def with_k(seqlen: int) -> str:
+    """A sequence length as reports print it: 2048 as 2K, 512 as 512."""
+    return f"{seqlen // 1024}K" if seqlen % 1024 == 0 else str(seqlen)
+
+
+def _split(cell: str) -> tuple[str, str | None]:
+    match = _REMARK.match(cell)
+    return (match["cell"], match["remark"]) if match else (cell, None)
+
+
+def _scale(value: float, unit: str) -> float:
+    return round(value * _SCALES[unit], 6) if unit in _SCALES else value
+
 
 Says = Mapping[str, Any]
 Labels = tuple[str, ...]
@@ -152,3 +228,35 @@ def _why_missing(status: Status, printed: str, why: str | None) -> str | None:
     if status is Status.OK:
         return None
     return f"the report prints {plain(printed)!r}" + (f": {why}" if why else "")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence with numbers in it."""
+
+    pattern: str  # finds the sentence; each named group is a printed figure
+    origin: str  # where it stands
+    says: Says  # of every figure
+    figures: dict[str, Says]  # group -> what is said of it beside `says`
+    note: str | None = None
+    run: str = ""  # which of the report's runs it belongs to
+
+
+def parse_claims(text: str, claims: Sequence[Claim], run_id: str) -> Iterator[Measurement]:
+    """The figures of every claim. Raises ReportError if the text lacks one."""
+    for claim in claims:
+        match = re.search(claim.pattern, text)
+        if not match:
+            raise ReportError(f"The claim at {claim.origin!r} is missing; expected {claim.pattern!r}.")
+        for group, says in claim.figures.items():
+            origin = claim.origin if len(claim.figures) == 1 else f"{claim.origin} / {group}"
+            said = {**claim.says, **says}
+            yield measure(run_id, said, printed=match[group], origin=origin, notes=[claim.note])
+
+
+def low_and_high(metric: str) -> dict[str, Says]:
+    """The figures of a range: groups low and high of one metric."""
+    return {
+        "low": {"metric": metric, "note": "low end of a range"},
+        "high": {"metric": metric, "note": "high end of a range"},
+    }

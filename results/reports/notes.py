@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from results.render.markdown import Table, read
 from results.reports.layout import Grid
-from results.reports.tables import Table, read
 
 _PUBLISHED = Path(__file__).parents[1] / "published"
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from results.records import CASE_FIELDS, Case, Measurement, Status
-from results.reports.cells import MIB
-from results.reports.layout import Best, Grid, Labels, Remark, Says, Spread
+from results.reports.layout import MIB, Best, Grid, Labels, Remark, Says, Spread
 
 WORDS = {
     Status.OOM: "OOM",

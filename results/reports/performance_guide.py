@@ -1,15 +1,309 @@
-"""A guide's benchmark tables: FlashAttention 1 to 3 against standard attention, on several GPUs and models."""
+"""A guide's benchmark tables: FlashAttention 1 to 3 against standard attention, on several GPUs and models.
+
+The tables and claims of report performance_guide: what each row and column says of a cell.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from results.records import Measurement, Run
-from results.reports.cells import ReportError
-from results.reports.claims import parse_claims
-from results.reports.layout import parse_grid
+from results.render.markdown import tables
+from results.reports.layout import (
+    Claim,
+    Grid,
+    Labels,
+    Remark,
+    ReportError,
+    Says,
+    low_and_high,
+    parse_claims,
+    parse_grid,
+    read_seqlen,
+    with_k,
+)
 from results.reports.notes import Note, notes_of
-from results.reports.performance_guide_tables import CLAIMS, GRIDS
 from results.reports.rendering import Runs, render_report
-from results.reports.tables import tables
+
+
+def _seqlen(labels: Labels) -> Says:
+    return {"seqlen": read_seqlen(labels[0])}
+
+
+def _plain_seqlen(measurement: Measurement) -> Labels:
+    return (str(measurement.case.seqlen_q or 0),)
+
+
+def _short_seqlen(measurement: Measurement) -> Labels:
+    return (with_k(measurement.case.seqlen_q or 0),)
+
+
+def _batch_and_seqlen(labels: Labels) -> Says:
+    batch, _, seqlen = labels[0].partition(" × ")
+    return {"batch": int(batch), "seqlen": read_seqlen(seqlen)}
+
+
+def _batch_and_short_seqlen(measurement: Measurement) -> Labels:
+    case = measurement.case
+    return (f"{case.batch or 0} × {with_k(case.seqlen_q or 0)}",)
+
+
+def _model(labels: Labels) -> Says:
+    return {"subject": _MODELS[labels[0]]}
+
+
+_MODELS = {
+    "Llama 2 7B": "llama2-7b",
+    "Llama 2 13B": "llama2-13b",
+    "Llama 2 70B": "llama2-70b",
+    "GPT-2 (124M)": "gpt2-124m",
+    "GPT-J (6B)": "gpt-j-6b",
+    "GPT-NeoX (20B)": "gpt-neox-20b",
+}
+_NO_BASELINE = "no ratio, because the baseline ran out of memory"
+_FA3_FP16 = {"implementation": "flash_attn_3_fp16", "dtype": "float16"}
+_FA3_FP8 = {"implementation": "flash_attn_3_fp8", "dtype": "float8_e4m3fn"}
+
+
+def _of(implementation: str, metric: str, **says: Any) -> Says:
+    return {"implementation": implementation, "metric": metric, **says}
+
+
+def _ratio(implementation: str, metric: str = "speedup", **says: Any) -> Says:
+    says.setdefault("baseline", "standard")
+    return {"implementation": implementation, "metric": metric, "why": _NO_BASELINE, **says}
+
+
+def _forward(gpu: str, caption: str, columns: dict[str, Says], run: str, **says: int) -> Grid:
+    return Grid(
+        section=f"{gpu} > {caption}",
+        header=("Seq Length", *columns),
+        row=_seqlen,
+        name=_plain_seqlen,
+        columns=columns,
+        says={"level": "op", "mode": "fwd", "metric": "latency_ms", **says},
+        run=run,
+    )
+
+
+def _models(section: str, header: Labels, columns: dict[str, Says], names: tuple[Labels, ...], run: str) -> Grid:
+    says = {"level": "model", "batch": 4, "seqlen": 2048} if run else {"level": "model", "seqlen": 1024}
+    return Grid(section=section, header=header, row=_model, rows=names, columns=columns, says=says, run=run)
+
+
+def _throughput(metric: str, words: str) -> dict[str, Says]:
+    return {
+        f"Standard ({words})": _of("standard", metric),
+        f"Flash Attn ({words})": _of("flash_attn", metric),
+        "Speedup": _ratio("flash_attn"),
+    }
+
+
+_SEQLENS: dict[str, Says] = {text: {"seqlen": read_seqlen(text)} for text in ("512", "1K", "2K", "4K", "8K", "16K")}
+_PER_TOKEN: dict[str, Says] = {
+    "Standard": _of("standard", "time_per_token_ms"),
+    "Flash Attn 2": _of("flash_attn_2", "time_per_token_ms"),
+    "Speedup": _ratio("flash_attn_2", note="of the time per token"),
+}
+_VERSION_ROWS: dict[str, Says] = {
+    "Forward time (ms)": {"metric": "latency_ms"},
+    "Memory (GB)": {"metric": "peak_memory_mb", "unit": "GB"},
+    "TFLOPS": {"metric": "tflops"},
+    "GPU util %": {"metric": "utilization_percent"},
+}
+_SHAPE = {"batch": 8, "num_heads": 32, "head_dim": 64}
+_MEMORY = "GPU memory consumption (batch=8, heads=32, dim=64)"
+_LLAMA = {"level": "model", "subject": "llama2-7b"}
+
+GRIDS = [
+    _forward(
+        "A100 80GB (Ampere)",
+        "Forward pass time (milliseconds, batch=8, heads=32, dim=64)",
+        {
+            "Standard": {"implementation": "standard"},
+            "Flash Attn 2": {"implementation": "flash_attn_2"},
+            "Flash Attn 3": {"implementation": "flash_attn_3"},
+            "Speedup (FA2)": _ratio("flash_attn_2"),
+        },
+        "a100-80gb",
+        **_SHAPE,
+    ),
+    _forward(
+        "H100 80GB (Hopper)",
+        "Forward pass time (milliseconds, same config)",
+        {
+            "Standard": {"implementation": "standard"},
+            "Flash Attn 2": {"implementation": "flash_attn_2"},
+            "Flash Attn 3 (FP16)": _FA3_FP16,
+            "Flash Attn 3 (FP8)": _FA3_FP8,
+            "Best Speedup": {**_ratio("flash_attn_3_fp8", note="best is read as FP8, which it fits"), **_FA3_FP8},
+        },
+        "h100-80gb",
+        **_SHAPE,
+    ),
+    _forward(
+        "A10G 24GB (Ampere)",
+        "Forward pass time (milliseconds, batch=4)",
+        {
+            "Standard": {"implementation": "standard"},
+            "Flash Attn 2": {"implementation": "flash_attn_2"},
+            "Speedup": _ratio("flash_attn_2"),
+        },
+        "a10g-24gb",
+        batch=4,
+    ),
+    Grid(
+        section=f"{_MEMORY} > Standard attention memory",
+        header=("Seq Length", "Attention Matrix", "KV Cache", "Total", "Notes"),
+        row=_seqlen,
+        name=_plain_seqlen,
+        columns={
+            "Attention Matrix": {"metric": "attention_memory_mb"},
+            "KV Cache": {"metric": "kv_cache_mb"},
+            "Total": {"metric": "peak_memory_mb"},
+            "Notes": Remark(),
+        },
+        says={"level": "op", "implementation": "standard", **_SHAPE},
+    ),
+    Grid(
+        section=f"{_MEMORY} > Flash Attention 2 memory",
+        header=("Seq Length", "Attention (on-chip)", "KV Cache", "Total", "Reduction"),
+        row=_seqlen,
+        name=_plain_seqlen,
+        columns={
+            "Attention (on-chip)": {"metric": "attention_memory_mb"},
+            "KV Cache": {"metric": "kv_cache_mb"},
+            "Total": {"metric": "peak_memory_mb"},
+            "Reduction": _ratio("flash_attn_2", "memory_saved_percent"),
+        },
+        says={"level": "op", "implementation": "flash_attn_2", **_SHAPE},
+    ),
+    Grid(
+        section="Memory scaling comparison > Llama 2 7B model memory (float16, batch=1)",
+        header=("Context Length", "Standard Attention", "Flash Attention 2", "Can Fit 24GB GPU?"),
+        row=_seqlen,
+        name=_short_seqlen,
+        columns={
+            "Standard Attention": _of("standard", "peak_memory_mb"),
+            "Flash Attention 2": _of("flash_attn_2", "peak_memory_mb"),
+            "Can Fit 24GB GPU?": Remark(),
+        },
+        says={**_LLAMA, "batch": 1, "dtype": "float16"},
+    ),
+    Grid(
+        section="Training memory (Llama 2 7B, batch=4)",
+        header=("Context", "Standard (GB)", "Flash Attn (GB)", "Reduction"),
+        row=_seqlen,
+        name=_short_seqlen,
+        columns={
+            "Standard (GB)": _of("standard", "peak_memory_mb", unit="GB"),
+            "Flash Attn (GB)": _of("flash_attn", "peak_memory_mb", unit="GB"),
+            "Reduction": _ratio("flash_attn", "memory_saved_percent"),
+        },
+        says={**_LLAMA, "batch": 4, "mode": "train"},
+    ),
+    Grid(
+        section="Empirical scaling (A100, batch=1, heads=32, dim=64) > Time per token (milliseconds)",
+        header=("Sequence", *_SEQLENS),
+        row=lambda labels: _PER_TOKEN[labels[0]],
+        rows=tuple((name,) for name in _PER_TOKEN),
+        columns=_SEQLENS,
+        says={"level": "op", "batch": 1, "num_heads": 32, "head_dim": 64},
+        run="a100",
+    ),
+    Grid(
+        section="Memory per token (MB)",
+        header=("Sequence", *_SEQLENS),
+        row=lambda labels: {**_PER_TOKEN[labels[0]], "metric": "memory_per_token_mb"},
+        rows=(("Standard",), ("Flash Attn 2",)),
+        columns=_SEQLENS,
+        says={"level": "op"},
+    ),
+    Grid(
+        section="Training (forward + backward, Llama 2 7B, A100)",
+        header=("Batch × Seq", *_throughput("samples_per_s", "samples/sec")),
+        row=_batch_and_seqlen,
+        name=_batch_and_short_seqlen,
+        columns=_throughput("samples_per_s", "samples/sec"),
+        says={**_LLAMA, "mode": "train"},
+        run="a100",
+    ),
+    Grid(
+        section="Inference (generation, Llama 2 7B, A100)",
+        header=("Context Length", *_throughput("tokens_per_s", "tokens/sec")),
+        row=_seqlen,
+        name=lambda m: _plain_seqlen(m) if m.case.seqlen_q == 512 else _short_seqlen(m),
+        columns=_throughput("tokens_per_s", "tokens/sec"),
+        says={**_LLAMA, "mode": "decode"},
+        run="a100",
+    ),
+    Grid(
+        section="Flash Attention 1 vs 2 vs 3 (H100, seq=4096, batch=8)",
+        header=("Metric", "FA1", "FA2", "FA3 (FP16)", "FA3 (FP8)"),
+        row=lambda labels: _VERSION_ROWS[labels[0]],
+        rows=tuple((name,) for name in _VERSION_ROWS),
+        columns={
+            "FA1": {"implementation": "flash_attn_1"},
+            "FA2": {"implementation": "flash_attn_2"},
+            "FA3 (FP16)": _FA3_FP16,
+            "FA3 (FP8)": _FA3_FP8,
+        },
+        says={"level": "op", "mode": "fwd", "seqlen": 4096, "batch": 8},
+        run="h100",
+    ),
+    _models(
+        "Llama 2 models (A100 80GB, batch=4, seq=2048)",
+        ("Model", "Params", *_throughput("samples_per_s", "samples/sec")),
+        _throughput("samples_per_s", "samples/sec"),
+        tuple((f"Llama 2 {size}", size) for size in ("7B", "13B", "70B")),
+        "a100-80gb",
+    ),
+    _models(
+        "GPT-style models (seq=1024)",
+        ("Model", *_throughput("tokens_per_s", "tokens/sec")),
+        _throughput("tokens_per_s", "tokens/sec"),
+        (("GPT-2 (124M)",), ("GPT-J (6B)",), ("GPT-NeoX (20B)",)),
+        "",
+    ),
+]
+
+
+def _expected(origin: str, pattern: str, **says: Any) -> Claim:
+    words = {"implementation": "flash_attn", "baseline": "standard", "subject": None, **says}
+    return Claim(pattern, f"Recommendations by use case / {origin}", words, low_and_high(words.pop("metric")))
+
+
+_RANGE = r"(?P<low>[\d.]+)-(?P<high>[\d.]+x)"
+CLAIMS = (
+    Claim(
+        pattern=r"FP8 achieves (?P<tflops>~[\d.]+ PFLOPS) \((?P<percent>\d+%) of theoretical max\)",
+        origin="H100 80GB (Hopper) / Key insight",
+        says={"mode": "fwd", **_FA3_FP8},
+        figures={"tflops": {"metric": "tflops"}, "percent": {"metric": "peak_percent"}},
+        run="h100-80gb",
+    ),
+    *(
+        Claim(
+            pattern=rf"- {words}: (?P<speedup>[\d.]+x) faster than {than}",
+            origin=f"Key improvements / {words}",
+            says={"baseline": baseline, "metric": "speedup", **says},
+            figures={"speedup": {}},
+            run="h100",
+        )
+        for words, than, baseline, says in (
+            ("FA2", "FA1", "flash_attn_1", {"implementation": "flash_attn_2"}),
+            (r"FA3 \(FP16\)", "FA2", "flash_attn_2", _FA3_FP16),
+            (r"FA3 \(FP8\)", "FA2", "flash_attn_2", _FA3_FP8),
+        )
+    ),
+    _expected(
+        "training", rf"maximum speed\s+- Expected: {_RANGE} speedup", metric="speedup", level="model", mode="train"
+    ),
+    _expected("long context", rf"Expected: {_RANGE} speedup, ", metric="speedup", level="model"),
+    _expected("long context, memory", rf"speedup, {_RANGE} memory reduction", metric="memory_reduction", level="model"),
+    _expected("short sequences", rf"provides {_RANGE} speedup", metric="speedup", level="model"),
+)
+
 
 NAME = "performance_guide"
 TITLE = "Performance Benchmarks"

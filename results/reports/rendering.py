@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from results.records import Measurement, Run
-from results.reports.cells import ReportError
-from results.reports.layout import Grid, Labels, Remark, Spread, origins
+from results.render.markdown import markdown_table
+from results.reports.layout import Grid, Labels, Remark, ReportError, Spread, origins
 from results.reports.notes import Note, shipped_notes
 from results.reports.own import OwnNumbers
-from results.reports.tables import markdown_table
 
 Runs = Sequence[tuple[Run, Sequence[Measurement]]]
 

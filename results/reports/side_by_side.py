@@ -1,5 +1,7 @@
 """A published report beside an own run: every table of the report with both numbers, what is wrong with either, and
 the whole as one Markdown text.
+
+The speedups that a report prints beside those of another run, shape by shape.
 """
 
 from __future__ import annotations
@@ -9,17 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-from results import journal, reports
+from results import reports
 from results.checks import RULES, Finding, check
-from results.journal import RunFolder
-from results.records import Measurement, Run
-from results.reports.cells import ReportError, read_cell
-from results.reports.layout import Best, Grid, Labels, Remark, Spread
+from results.files import journal
+from results.files.journal import RunFolder
+from results.records import Measurement, Run, Status
+from results.render.markdown import markdown_table, plain
+from results.reports.layout import Best, Grid, Labels, Remark, ReportError, Spread, read_cell
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, environment, printed_rows, quoted
-from results.reports.tables import markdown_table, plain
-from results.store import Store
+from results.store.database import Store
 
 NOT_MEASURED = "not measured"
 _EXAMPLES = 5
@@ -213,3 +215,54 @@ def _findings_parts(found: Sequence[Finding]) -> Iterator[str]:
             more = counts[rule.name] - _EXAMPLES
             lines = [f"- {finding.sentence}" for finding in of_rule[:_EXAMPLES]] + [f"- and {more} more"] * (more > 0)
             yield "\n".join([f"**{rule.weight}, {rule.title}: {counts[rule.name]}**", "", *lines])
+
+
+Shape = tuple[str, int, int, str]  # dtype, head_dim, seqlen, mode
+FAILED = {Status.OOM: "OOM", Status.OUT_OF_RESOURCES: "shared memory"}
+MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"}
+
+
+def speedups_beside(
+    printed: Sequence[Measurement], own: Sequence[Measurement], *, baseline: str, implementation: str
+) -> str:
+    """A Markdown table a mode: "printed / own" for every shape of the report, device time for the own run."""
+    theirs = _printed(printed)
+    ours = _derived(own, baseline, implementation)
+    return "\n".join(_beside_table(mode, theirs, ours) for mode in MODES)
+
+
+def _printed(measurements: Sequence[Measurement]) -> dict[Shape, str]:
+    cells = {}
+    failures = {_shape(m): FAILED[m.status] for m in measurements if m.metric == "latency_ms" and m.status in FAILED}
+    for m in measurements:
+        if m.metric == "speedup" and m.case.seqlen_q and m.case.dtype:
+            cells[_shape(m)] = f"{m.value:.1f}×" if m.value else failures.get(_shape(m), "—")
+    return cells
+
+
+def _derived(measurements: Sequence[Measurement], baseline: str, implementation: str) -> dict[Shape, str]:
+    kernel = [m for m in measurements if m.metric == "latency_ms" and m.timing == "kernel"]
+    base = {_shape(m): m.value for m in kernel if m.implementation == baseline}
+    cells = {}
+    for m in kernel:
+        if m.implementation == implementation:
+            before = base.get(_shape(m))
+            cells[_shape(m)] = f"{before / m.value:.1f}×" if before and m.value else FAILED.get(m.status, str(m.status))
+    return cells
+
+
+def _beside_table(mode: str, theirs: Mapping[Shape, str], ours: Mapping[Shape, str]) -> str:
+    shapes = [shape for shape in theirs if shape[3] == mode]
+    seqlens = sorted({shape[2] for shape in shapes})
+    head = [MODES[mode], *map(str, seqlens)]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for dtype, head_dim in sorted({shape[:2] for shape in shapes}):
+        cells = [(dtype, head_dim, seqlen, mode) for seqlen in seqlens]
+        texts = [f"{theirs.get(cell, '—')} / {ours.get(cell, 'not measured')}" for cell in cells]
+        lines.append(f"| {dtype}, {head_dim} | {' | '.join(texts)} |")
+    return "\n".join([*lines, ""])
+
+
+def _shape(measurement: Measurement) -> Shape:
+    case = measurement.case
+    return (case.dtype or "", case.head_dim or 0, case.seqlen_q or 0, measurement.mode or "")

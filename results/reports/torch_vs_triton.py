@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from results.records import Measurement, Run
-from results.reports.cells import ReportError, read_count
-from results.reports.layout import Grid, Labels, Says, Spread, parse_grid
+from results.render.markdown import tables
+from results.reports.layout import Grid, Labels, ReportError, Says, Spread, parse_grid, read_count
 from results.reports.notes import Note, notes_of
 from results.reports.rendering import Runs, render_report
-from results.reports.tables import tables
 
 NAME = "torch_vs_triton"
 TITLE = "PyTorch against Triton FlashAttention-2, mean and standard deviation"

@@ -25,10 +25,10 @@ import duckdb
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from results import summary
-from results.journal import RunFolder
+from results.files.journal import RunFolder
 from results.records import Case, Measurement, Run, Status, attention_case
-from results.store import Store, open_store
+from results.store import summary
+from results.store.database import Store, open_store
 
 GPUS = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4060 Laptop GPU")
 IMPLEMENTATIONS = ("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_efficient", "triton_fa2")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from results.journal import RunFolder, State
+from results.files.journal import RunFolder, State
 from results.records import Run
 from tests.bench.make_store import GPUS, IMPLEMENTATIONS, measurements
 from tests.pages.browser.serving import Server, chromium, drawn, settled

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernels import routes
-from results.journal import published_folders
+from results.files.journal import published_folders
 from results.records import Case
 
 OURS = {"triton_fa2", "gluon_hopper"}

@@ -9,9 +9,9 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from results.journal import RunFolder
+from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
-from results.store import open_store
+from results.store.database import open_store
 
 ROOT = Path(__file__).parents[2]
 GPU = "Test GPU"

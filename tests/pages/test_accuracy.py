@@ -5,9 +5,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from pages.ui import accuracy_charts
-from results import journal
-from results.journal import RunFolder
+from pages.ui import accuracy
+from results.files import journal
+from results.files.journal import RunFolder
 from results.records import Measurement, Run, attention_case
 from tests.pages.conftest import GPU, shown
 
@@ -116,7 +116,7 @@ def test_other_inputs_are_found_where_the_slice_has_none(page, home):
 
 def test_errors_that_hardly_differ_still_have_an_axis_with_numbers():
     table = pd.DataFrame({"implementation": ["a", "b"], "seqlen": [128, 128], "error": [3.09e-7, 3.19e-7]})
-    axis = accuracy_charts.by_seqlen(table, {"a": "#000000", "b": "#111111"}, "error").layout.yaxis
+    axis = accuracy.by_seqlen_chart(table, {"a": "#000000", "b": "#111111"}, "error").layout.yaxis
     assert 10 ** axis.range[0] < 3.09e-7 < 3.19e-7 < 10 ** axis.range[1]
     assert sum(axis.range[0] <= math.log10(mark) <= axis.range[1] for mark in axis.tickvals) >= 2
 

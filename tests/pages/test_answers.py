@@ -3,7 +3,7 @@ import threading
 import pandas as pd
 import pytest
 
-from pages.ui.answers import Answers
+from pages.ui.shell.data import Answers
 
 
 def test_an_answer_is_worked_out_once_and_the_oldest_is_forgotten():

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from pages.ui import findings
-from results import journal
+from results.files import journal
+from results.files.journal import RunFolder
 from results.formats import understand
-from results.journal import RunFolder
 from results.records import Measurement, Run, attention_case
 from tests.pages.conftest import shown
 

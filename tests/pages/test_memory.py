@@ -2,14 +2,14 @@ import json
 from dataclasses import replace
 
 from pages.ui import memory_fits
-from pages.ui.data import asked_ahead
-from results import queries
+from pages.ui.shell.data import asked_ahead
+from results.query import pages
 from tests.pages.conftest import GPU, shown
 
 
 def _table():
-    slice_ = queries.Filters(gpu=GPU, workload="attention", mask="causal", mode="fwd", baseline="torch_naive")
-    table = asked_ahead(queries.memory, replace(slice_, shape="B1 H2"), "peak_memory_mb")
+    slice_ = pages.Filters(gpu=GPU, workload="attention", mask="causal", mode="fwd", baseline="torch_naive")
+    table = asked_ahead(pages.memory, replace(slice_, shape="B1 H2"), "peak_memory_mb")
     return table.assign(head_dim=[str(int(d)) for d in table["head_dim"]])
 
 

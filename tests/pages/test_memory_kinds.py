@@ -3,12 +3,12 @@ from contextlib import closing
 import pandas as pd
 import pytest
 
-from pages.ui import memory_kinds
-from results import memory_parts, queries
-from results.journal import RunFolder
-from results.queries import Filters
+from pages.ui import memory_fits
+from results.files.journal import RunFolder
+from results.query import memory, pages
+from results.query.pages import Filters
 from results.records import Measurement, Run, Status, attention_case
-from results.store import open_store
+from results.store.database import open_store
 
 SLICE = {"gpu": "A GPU", "workload": "attention", "mask": "causal", "timing": "kernel", "baseline": "torch_naive"}
 VALUES = {"inputs_memory_mb": 12.0, "extra_memory_mb": 6.0, "peak_memory_mb": 18.0, "reserved_memory_mb": 20.0}
@@ -33,7 +33,7 @@ def _row(case, metric: str, mode: str, value: float) -> Measurement:
 
 @pytest.mark.parametrize("mode,peak", [("fwd", 18.0), ("fwd_bwd", 36.0)])
 def test_every_kind_of_memory_stands_beside_its_formula_in_the_mode_of_the_slice(store, mode, peak):
-    row = memory_parts.parts(store, Filters(**SLICE, mode=mode), ["a"]).iloc[0]
+    row = memory.parts(store, Filters(**SLICE, mode=mode), ["a"]).iloc[0]
     assert row[["peak_memory_mb", "activation_memory_mb"]].tolist() == [peak, 7.0]
     tensor = 4 * 1024 * 64 * 2 / 2**20
     assert row["given"] == (3 if mode == "fwd" else 4) * tensor
@@ -44,12 +44,12 @@ def test_every_kind_of_memory_stands_beside_its_formula_in_the_mode_of_the_slice
 
 def test_the_kinds_are_those_of_the_rows_that_are_drawn(store):
     filters = Filters(**SLICE, mode="fwd")
-    drawn = queries.memory(store, filters, "peak_memory_mb").query("seqlen == 2048").assign(head_dim="64")
-    found = memory_kinds.kinds(memory_parts.parts(store, filters, ["a"]), drawn)
+    drawn = pages.memory(store, filters, "peak_memory_mb").query("seqlen == 2048").assign(head_dim="64")
+    found = memory_fits.kinds(memory.parts(store, filters, ["a"]), drawn)
     assert found["seqlen_q"].tolist() == [2048]
     assert found["of_formula"].iloc[0] == pytest.approx(18.0 / found["peak"].iloc[0])
 
 
 def test_what_is_not_drawn_has_no_kinds(store):
     nothing = pd.DataFrame(columns=["run_id", "implementation", "seqlen", "dtype", "shape", "head_dim"])
-    assert memory_kinds.kinds(memory_parts.parts(store, Filters(**SLICE, mode="fwd"), ["a"]), nothing).empty
+    assert memory_fits.kinds(memory.parts(store, Filters(**SLICE, mode="fwd"), ["a"]), nothing).empty

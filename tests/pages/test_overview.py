@@ -2,8 +2,8 @@ import json
 import re
 from dataclasses import replace
 
-from pages.ui import ranking
-from results.journal import RunFolder
+from pages.ui.overview import ranking
+from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from runner import launch
 from tests.pages.conftest import GPU, shown

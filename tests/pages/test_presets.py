@@ -1,6 +1,6 @@
 """Presets are offered where there are numbers for them, and set what they say."""
 
-from pages.ui.presets import offered
+from pages.ui.filters.presets import offered
 
 CHOICES = {
     "mode": [("fwd", 9), ("fwd_bwd", 9)],

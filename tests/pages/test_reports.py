@@ -5,10 +5,11 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from pages.ui import reporting, reporting_choice, reporting_downloads
-from results import journal, reports
+from pages.ui.reports import choose, download, tables
+from results import reports
 from results.__main__ import main
-from results.reports import figures
+from results.files import journal
+from results.render import svg as figures
 from tests.pages.conftest import ROOT, shown
 
 OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")
@@ -43,7 +44,7 @@ def _metric(page, label):
 
 def test_every_report_is_shown_as_printed_with_its_findings(page):
     for report in reports.names():
-        _open(page, report, reporting_choice.ALONE)
+        _open(page, report, choose.ALONE)
         assert reports.get(report).TITLE in shown(page)
         assert "doubtful" in _metric(page, "Impossible").delta
         assert _metric(page, "Rows with both").value.startswith("0 of ")
@@ -90,7 +91,7 @@ def test_a_run_with_none_of_the_rows_says_what_is_needed(page):
 
 
 def test_findings_and_words_have_views_of_their_own(page):
-    _open(page, "fa2_rtx4060", reporting_choice.ALONE)
+    _open(page, "fa2_rtx4060", choose.ALONE)
     page.segmented_control(key="report_view").set_value("Findings").run()
     assert page.dataframe[0].value["finding"].str.contains("out of").any()
     page.segmented_control(key="report_view").set_value("In words").run()
@@ -99,7 +100,7 @@ def test_findings_and_words_have_views_of_their_own(page):
 
 def test_the_html_report_is_what_the_command_writes_with_its_charts_and_needs_no_network(tmp_path):
     pairs = (("torch", "torch_naive"), ("triton_fa2", "triton_fa2"))
-    text = reporting_downloads.as_html(reporting_choice.Choice("fa2_rtx4060", OWN, "shipped", pairs))
+    text = download.as_html(choose.Choice("fa2_rtx4060", OWN, "shipped", pairs))
     command = ["render", "--report", "fa2_rtx4060", "--run", OWN, "--format", "html"]
     assert main([*command, "--output", str(tmp_path / "report.html")]) == 0
     assert (tmp_path / "report.html").read_text() == text
@@ -109,9 +110,9 @@ def test_the_html_report_is_what_the_command_writes_with_its_charts_and_needs_no
 
 
 def test_a_chart_has_a_point_for_each_cell_with_both_numbers_and_names_its_columns():
-    choice = reporting_choice.Choice("fa2_rtx4060", OWN, "shipped", ())
-    found = reporting.sections(None, choice)
-    table = reporting.numbers(found)
+    choice = choose.Choice("fa2_rtx4060", OWN, "shipped", ())
+    found = tables.sections(None, choice)
+    table = tables.numbers(found)
     points = table[(table["metric"] == "speedup") & (table["own"] > 0) & (table["printed"] > 0)]
     svg = figures.own_against_printed(found)[0]
     assert svg.count("<title>printed") == len(points) > 100

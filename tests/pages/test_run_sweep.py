@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 import streamlit as st
 
-from pages.ui import guard, live, planning
-from results.journal import RunFolder, State
+from pages.ui.run import plan_form, progress
+from pages.ui.shell import guard
+from results.files.journal import RunFolder, State
 from runner import launch, sweeps
 from runner.launch import Request
 from tests.pages.conftest import shown
@@ -153,7 +154,7 @@ def test_a_size_that_is_no_number_is_refused_in_words(page):
     ],
 )
 def test_a_forged_request_is_refused_before_anything_starts(request_, reason):
-    assert any(problem.startswith(reason) for problem in planning.problems_of(request_, LISTING))
+    assert any(problem.startswith(reason) for problem in plan_form.problems_of(request_, LISTING))
 
 
 def test_a_crashed_sweep_is_in_the_history_and_can_be_resumed(app, started, home, monkeypatch):
@@ -218,7 +219,7 @@ def test_a_device_that_is_taken_is_said_in_words(page, started, monkeypatch):
 @pytest.mark.parametrize("others,pace", [(0, 2), (1, 5), (4, 10), (9, 20)])
 def test_the_more_tabs_look_the_less_often_each_does(others, pace, monkeypatch):
     seen = dict.fromkeys(map(str, range(others)), time.monotonic()) | {"closed long ago": time.monotonic() - 1000}
-    monkeypatch.setattr(live, "_tabs", lambda: seen)
+    monkeypatch.setattr(progress, "_tabs", lambda: seen)
     monkeypatch.setattr(st, "session_state", {})
-    assert live._pace(("a run",)) == pace
-    assert live._pace(()) == max(15, pace)
+    assert progress._pace(("a run",)) == pace
+    assert progress._pace(()) == max(15, pace)

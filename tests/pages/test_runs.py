@@ -3,8 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from pages.ui import guard, planning_axes, records_actions
-from results.journal import RunFolder, State, published_folders
+from pages.ui.run import plan_axes
+from pages.ui.runs import actions
+from pages.ui.shell import guard
+from results.files.journal import RunFolder, State, published_folders
 from runner import sweeps
 from tests.pages.conftest import run_folder, shown
 
@@ -97,21 +99,21 @@ def test_what_differs_between_two_environments_is_listed(app, home):
 def test_a_sweep_is_linked_with_what_this_run_had_changed():
     changed = sweeps.override(sweeps.get("fa2_speedup"), {"seqlen": "128,256", "dtype": "float32"})
     run = {"sweep": json.dumps(sweeps.to_json(changed)), "protocol": "standard/1", "command": "x"}
-    assert records_actions.rerun_link(run) == {
+    assert actions.rerun_link(run) == {
         "sweep": "fa2_speedup",
         "protocol": "standard",
         "edit_seqlen_fa2_speedup": "128,256",
         "edit_dtype_fa2_speedup": ["float32"],
     }
-    assert records_actions.rerun_link({"sweep": "{}", "protocol": "quick/1"}) is None
-    assert records_actions.rerun_link({"sweep": '{"name": "gone"}', "protocol": "quick/1"}) is None
-    assert records_actions.rerun_link(run | {"protocol": "sustained/1"}) is None, "a trace from the page is of one cell"
+    assert actions.rerun_link({"sweep": "{}", "protocol": "quick/1"}) is None
+    assert actions.rerun_link({"sweep": '{"name": "gone"}', "protocol": "quick/1"}) is None
+    assert actions.rerun_link(run | {"protocol": "sustained/1"}) is None, "a trace from the page is of one cell"
 
 
 def test_a_trace_of_one_cell_is_linked_with_its_cell():
     changes = {"seqlen": "4096", "head_dim": "128", "causal": "true", "modes": "fwd", "num_kv_heads": "4"}
     cell = replace(sweeps.override(sweeps.get("fa_paper"), changes), implementations=("triton_fa2",))
-    link = records_actions.rerun_link({"sweep": json.dumps(sweeps.to_json(cell)), "protocol": "sustained/1"})
+    link = actions.rerun_link({"sweep": json.dumps(sweeps.to_json(cell)), "protocol": "sustained/1"})
     assert link == {"sweep": "fa_paper", "protocol": "sustained", "edit_num_kv_heads_fa_paper": "4"} | {
         f"cell_{axis}_fa_paper": text
         for axis, text in {
@@ -138,8 +140,8 @@ def test_a_trace_of_one_cell_is_linked_with_its_cell():
 def test_the_form_that_is_linked_asks_for_the_very_sweep_of_the_run(name, changes):
     usual = sweeps.get(name)
     wanted = sweeps.override(usual, changes)
-    link = records_actions.rerun_link({"sweep": json.dumps(sweeps.to_json(wanted)), "protocol": "quick/1"})
-    start = [f"edit_{axis}_{name}" for axis in (*planning_axes.SIZES, *planning_axes.CHOICES)]
+    link = actions.rerun_link({"sweep": json.dumps(sweeps.to_json(wanted)), "protocol": "quick/1"})
+    start = [f"edit_{axis}_{name}" for axis in (*plan_axes.SIZES, *plan_axes.CHOICES)]
     filled = {key.split("_", 1)[1].removesuffix(f"_{name}"): value for key, value in link.items() if key in start}
     typed = {axis: ",".join(value) if isinstance(value, list) else value for axis, value in filled.items()}
     assert set(typed) <= set(changes)

@@ -5,11 +5,13 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from pages.ui import sustaining, sustaining_charts
-from results import journal, sustained
-from results.journal import RunFolder
+from pages.ui import sustained as sustaining
+from pages.ui import sustained as sustaining_charts
+from results.files import journal
+from results.files.journal import RunFolder
+from results.query import sustained
 from results.records import Measurement, Run, Status, attention_case
-from results.store import open_store
+from results.store.database import open_store
 from tests.pages.conftest import ROOT, shown
 
 CASE = attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=128, dtype="bfloat16", causal=False)

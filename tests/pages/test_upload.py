@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from results import export, journal
-from results.store import open_store
+from results.files import journal
+from results.render import export
+from results.store.database import open_store
 from tests.pages.conftest import shown
 
 HEADER = b"implementation,seqlen,head_dim,dtype,causal,mode,latency_ms\n"

@@ -1,8 +1,9 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.ui import data, filters, warming
-from results import journal
+from pages.ui.filters import filters
+from pages.ui.shell import data, warming
+from results.files import journal
 from tests.pages.conftest import GPU, ROOT, run_folder, shown
 
 
@@ -25,7 +26,7 @@ def test_a_first_visit_asks_nothing_that_was_not_asked_while_the_server_started(
     warming.first_view()
     asked = []
     answer = data.open_store().__class__.query
-    monkeypatch.setattr("results.store.Store.query", lambda *args: asked.append(args[1]) or answer(*args))
+    monkeypatch.setattr("results.store.database.Store.query", lambda *args: asked.append(args[1]) or answer(*args))
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
     assert "triton_fa2 is fastest" in shown(app)
     assert asked == []

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from results.checks import Finding, check
 from results.records import Case, Measurement, Run, Status, attention_case
-from runner.spread import spread
+from runner.measure.stopwatch import spread
 
 H200 = Run(
     *("r1", "local"),

@@ -4,9 +4,9 @@ import math
 import random
 from dataclasses import replace
 
+from results.compare.verdicts import judge
 from results.records import Measurement, Status, attention_case
-from results.verdicts import judge
-from runner.spread import spread
+from runner.measure.stopwatch import spread
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
 STANDARD = "standard/1"

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from results.journal import RunFolder
+from results.files.journal import RunFolder
 from results.metrics import METRICS
 from results.records import MODES, TIMINGS, Case, Measurement, Run, Status
 

@@ -8,9 +8,9 @@ import pytest
 
 from results import capacity
 from results.capacity import WORK, formula, kv_cache_mb, largest_seqlen, parts, peak_memory_mb, predicted_mb
-from results.journal import PUBLISHED
+from results.files.journal import PUBLISHED
 from results.records import attention_case, case_to_json
-from results.slices import of_mask
+from results.slice import of_mask
 
 CASE = case_to_json(attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True))
 RUNS = ("h200-fa_paper-causal", "h200-long_context")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from results.journal import RunFolder, run_folders
+from results.files.journal import RunFolder, run_folders
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent

@@ -16,8 +16,7 @@ from pathlib import Path
 from results.records import Measurement, Status, measurement_to_json
 from runner import sweeps
 from runner.cells import cell_from_json, cell_to_json, ordered_cells
-from runner.parentage import die_with
-from runner.wire import Channel
+from runner.ipc import Channel, die_with
 
 SETTINGS = json.loads(os.environ["ATTNBENCH_TEST_WORKER"])
 

@@ -8,7 +8,8 @@ import threading
 import torch
 
 from kernels import registry
-from runner import environment, worker
+from runner import worker
+from runner.machine import environment
 
 _real = registry.implementations
 

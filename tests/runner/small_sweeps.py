@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from results.journal import RunFolder
+from results.files.journal import RunFolder
 from results.records import Measurement, Status
 
 # 8 cases x 2 implementations x 3 modes x 2 timings

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from results.journal import RunFolder, State, run_folders
+from results.files.journal import RunFolder, State, run_folders
 from results.records import Run
 from runner import launch
 from runner.launch import LaunchError, Request, checked

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from results.journal import RunFolder, run_folders
+from results.files.journal import RunFolder, run_folders
 from results.records import Run
 from runner import sweeps
 from runner.__main__ import main
@@ -79,7 +79,7 @@ def test_what_only_the_machine_knows_is_checked_too(runner, words: tuple[str, ..
         ({"source": "upload"}, "Run 'x' was not measured here (source upload); start a new run."),
         ({"command": None}, "Run 'x' does not say how it was started; start a new run."),
         ({"command": "python -m runner run 'quick"}, "Run 'x' does not say how it was started; start a new run."),
-        ({"command": "python -m runner.experiments slowdown --device cpu"}, "Run 'x' does not say how it was started"),
+        ({"command": "python -m runner.validate slowdown --device cpu"}, "Run 'x' does not say how it was started"),
         ({"protocol": None}, "Run 'x' does not say how it was started; start a new run."),
         ({"sweep": None}, "Run 'x' does not say how it was started; start a new run."),
         ({"sweep": {"name": "q", "description": "", "seqlen": [0], "head_dim": [64]}}, "Run 'x' does not say how"),

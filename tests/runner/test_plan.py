@@ -16,7 +16,7 @@ from runner.cells import (
     ordered_cells,
     without_number,
 )
-from runner.devices import DeviceInfo, UnknownDevice, resolve
+from runner.machine.devices import DeviceInfo, UnknownDevice, resolve
 from runner.protocol import PROTOCOLS
 
 CPU = DeviceInfo("cpu", "cpu", "a processor", "cpu")

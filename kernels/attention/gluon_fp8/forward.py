@@ -12,14 +12,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
 from kernels.attention.gluon_fp8 import tuning
+from kernels.attention.gluon_fp8.memory import by_row, full_and_empty, load_queries, store_tile
 from kernels.attention.gluon_fp8.order import hide_keys, tile
-from kernels.attention.gluon_fp8.output import by_row, store_tile
-from kernels.attention.gluon_fp8.product import begin_scores, begin_values
-from kernels.attention.gluon_fp8.slots import full_and_empty, load_queries
 from kernels.attention.gluon_fp8.softmax import first_softmax, softmax
-from kernels.attention.gluon_fp8.weights import unpack
-from kernels.attention.gluon_hopper.order import rounds
-from kernels.attention.gluon_hopper.shim import hold_before_wait, tma_load
+from kernels.attention.gluon_fp8.weights import begin_scores, begin_values, unpack
+from kernels.attention.gluon_hopper.compat import hold_before_wait, tma_load
+from kernels.attention.gluon_hopper.forward_tiles import rounds
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(240)  # of a consumer's thread

@@ -10,16 +10,14 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
 from kernels.attention.gluon_fp8 import tuning
+from kernels.attention.gluon_fp8.memory import full_and_empty, load_queries, store_tile
 from kernels.attention.gluon_fp8.order import LONG_TILE, hide_keys, key_blocks, tile_of_three
-from kernels.attention.gluon_fp8.output import store_tile
-from kernels.attention.gluon_fp8.product import begin_scores, begin_values
-from kernels.attention.gluon_fp8.slots import full_and_empty, load_queries
-from kernels.attention.gluon_fp8.softmax_by_lane import first_softmax, softmax
-from kernels.attention.gluon_fp8.weights import put
-from kernels.attention.gluon_hopper.order import rounds
-from kernels.attention.gluon_hopper.rare import rescale
-from kernels.attention.gluon_hopper.shim import tma_load
-from kernels.attention.gluon_hopper.softmax import by_lanes, of_lanes
+from kernels.attention.gluon_fp8.softmax import first_softmax_by_lane, softmax_by_lane
+from kernels.attention.gluon_fp8.weights import begin_scores, begin_values, put
+from kernels.attention.gluon_hopper.compat import tma_load
+from kernels.attention.gluon_hopper.forward_overflow import rescale
+from kernels.attention.gluon_hopper.forward_softmax import by_lanes, of_lanes
+from kernels.attention.gluon_hopper.forward_tiles import rounds
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(160)  # of a consumer's thread
@@ -72,7 +70,7 @@ def _block(j, count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, memory, d
     next_v = gl.load(v_table + at)
     if MASKED:
         s = hide_keys(s, j * BLOCK_N, diagonal, seqlen_k, CAUSAL)
-    p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, tile_scale * k_scale, MASKED)
+    p_new, m_i, l_i, alpha = softmax_by_lane(s, m_i, l_i, tile_scale * k_scale, MASKED)
     put(p_new, p)
     lanes = by_lanes(out)
     out = rescale(lanes, of_lanes(alpha * gl.exp2(v_scale - next_v), lanes)).reshape(out.shape)
@@ -106,7 +104,7 @@ def _tile(consumer: gl.constexpr, turn, count, head, row, right, high, out_desc,
     s = warpgroup_mma_wait(0, deps=(s_token,))
     if MASKED:
         s = hide_keys(s, (high - 1) * BLOCK_N, diagonal, seqlen_k, CAUSAL)
-    weights, m_i, l_i = first_softmax(s, tile_scale * k_scale, MASKED)
+    weights, m_i, l_i = first_softmax_by_lane(s, tile_scale * k_scale, MASKED)
     put(weights, p)
     if CAUSAL:
         for i in range(right, high - 1):

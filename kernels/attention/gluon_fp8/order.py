@@ -6,7 +6,7 @@ Tiles come in the order of gluon_hopper; the rest is as in its masks.py, without
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.attention.gluon_hopper.order import tile as tile_of
+from kernels.attention.gluon_hopper.forward_tiles import tile as tile_of
 
 TILE = gl.constexpr(128)  # query rows of two consumers
 LONG_TILE = gl.constexpr(192)  # of three

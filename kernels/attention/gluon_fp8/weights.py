@@ -2,13 +2,19 @@
 
 A tensor of 8-bit numbers that lives across a loop's iterations takes a register a number, and four moves of bytes at
 each end; one of 32-bit numbers takes a quarter of them and no move.
+
+The asynchronous product of 8-bit factors, added up by the tensor cores alone.
+
+Gluon's own `warpgroup_mma` takes no more than K uncorrected additions, and then adds each product to the sum in float32
+right behind issuing it, which makes ptxas wait for every one of them (C7514).
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared
+from triton.experimental.gluon.language._core import builtin
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma_accumulator
 
-from kernels.attention.gluon_hopper.shim import reinterpret
+from kernels.attention.gluon_hopper.compat import reinterpret
 
 _PACK = gl.constexpr(
     "{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, $2, $1; cvt.rn.satfinite.e4m3x2.f32 high, $4, $3;"
@@ -87,3 +93,33 @@ def unpack(packed, layout: gl.constexpr):
     alike = alike.reshape([ROWS, QUADS * 4])
     p = gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r,r,r,r", [alike], dtype=gl.float8e4nv, is_pure=False, pack=4)
     return gl.convert_layout(p, layout, assert_trivial=True)
+
+
+_UNCORRECTED = 2**30  # more additions than any product has
+
+
+@builtin
+def begin_product(a, b, acc, use_acc=True, _semantic=None):
+    """acc + a b (or a b) by the tensor cores: a in registers or shared memory, b in shared memory, both e4m3."""
+    use_acc = _semantic.to_tensor(use_acc)
+    precision = _semantic._str_to_dot_input_precision(_semantic.builder.options.default_dot_input_precision)
+    handle = _semantic.builder.create_warpgroup_mma(
+        a.handle, b.handle, acc.handle, use_acc.handle, precision, _UNCORRECTED, True
+    )
+    return warpgroup_mma_accumulator(handle, acc.type)
+
+
+@gluon.jit
+def begin_scores(q, k_s, slot, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr):
+    """Begin a product of queries and the keys of a slot."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
+    k_t = k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
+    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
+    return begin_product(q, k_t, zero, use_acc=False)
+
+
+@gluon.jit
+def begin_values(p, v_s, slot, out, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr):
+    """Begin to add the weighted values of a slot to `out`."""
+    values = v_s.index(slot).reshape([HEAD_DIM, BLOCK_N]).permute((1, 0))
+    return begin_product(p, values, out)

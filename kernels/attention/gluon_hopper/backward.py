@@ -19,20 +19,27 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.chain import await_the_kernel_before, let_the_next_begin
-from kernels.attention.gluon_hopper.fragments import FRAGMENT, add_fragment, fragment_buffers
-from kernels.attention.gluon_hopper.key_tiles import place_of_program, store_sums
-from kernels.attention.gluon_hopper.masks import hide_queries
-from kernels.attention.gluon_hopper.shim import (
-    hold_weights,
-    opaque_zero,
-    pair_sync,
-    tma_load,
-    tma_store,
+from kernels.attention.gluon_hopper.backward_common import (
+    FRAGMENT,
+    add_fragment,
+    fragment_buffers,
+    opaque,
+    tiles_of_keys_and_queries,
+    unpacked,
 )
-from kernels.attention.gluon_hopper.slots import DO_EMPTY, Q_EMPTY, give_half, give_slot, wait_for_half, wait_for_slot
-from kernels.attention.gluon_hopper.tiles import tiles_of_keys_and_queries
-from kernels.attention.gluon_hopper.weights import opaque, unpacked
+from kernels.attention.gluon_hopper.backward_schedule import place_of_program, store_sums
+from kernels.attention.gluon_hopper.barriers import (
+    DO_EMPTY,
+    Q_EMPTY,
+    await_the_kernel_before,
+    give_half,
+    give_slot,
+    let_the_next_begin,
+    wait_for_half,
+    wait_for_slot,
+)
+from kernels.attention.gluon_hopper.compat import hold_weights, opaque_zero, pair_sync, tma_load, tma_store
+from kernels.attention.gluon_hopper.masks import hide_queries
 
 
 @gluon.jit
@@ -220,7 +227,7 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
                     CUT: gl.constexpr):  # fmt: skip
     """dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e), `padded_q` n_m x BLOCK_M.
 
-    CUT: of a part of the queries, as `pieces` says; dK and dV then go to `sums` (pieces.py).
+    CUT: of a part of the queries, as `pieces` says; dK and dV then go to `sums` (backward_launch.py).
     """
     dtype: gl.constexpr = q_desc.dtype
     tiles = tiles_of_keys_and_queries(q_desc, k_desc, do_desc, lse_desc, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)

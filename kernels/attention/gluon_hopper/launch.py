@@ -3,6 +3,8 @@
 `JITFunction.run` binds and hashes every argument of every call, a descriptor checks itself whenever it is made, and
 Triton encodes it anew at every launch: together over 100 us for these kernels on the H200's host, more than the kernels
 of short sequences take.
+
+Launches that follow one another; of those that never ran, the kernels are compiled side by side before the first.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import triton
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.side_by_side import compiled
+from kernels.parallel_compile import compile_side_by_side, compiled
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 _MAX_ENCODED = 64  # addresses whose encoded descriptor a launch remembers; a caching allocator gives few
@@ -150,3 +152,15 @@ def empty_addressable(like: torch.Tensor) -> torch.Tensor:
     width = -(-like.shape[3] // 8) * 8
     room = torch.empty([like.shape[dim] for dim in order] + [width], dtype=like.dtype, device=like.device)
     return room.permute([order.index(dim) for dim in range(3)] + [3])[..., : like.shape[3]]
+
+
+Step = tuple[Launch, tuple[torch.Tensor, ...]]
+
+
+def run_in_order(steps: Sequence[Step]) -> None:
+    """Launch each with its tensors."""
+    new = [partial(launch.warm_up, *tensors) for launch, tensors in steps if launch.is_new]
+    if new:
+        compile_side_by_side(new)
+    for launch, tensors in steps:
+        launch(*tensors)

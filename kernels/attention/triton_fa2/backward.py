@@ -5,17 +5,301 @@ launch for small ones: a program then does the i-th tile of both, which under a 
 same amount of work. No atomics: the gradients are the same bits on every run.
 
 `scale` is softmax_scale x log2(e). qt, kt, vt and dot are the transposed copies of prepare.py (if COPIED).
+
+dq: a program owns BLOCK_M query rows of one head and walks over the keys they see (see backward.py).
+
+dk and dv: a program owns BLOCK_N keys of one key head and walks over the query rows that see them.
 """
 
 import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.chain import wait_for_turn
-from kernels.attention.triton_fa2.dkdv import dkdv_tile
-from kernels.attention.triton_fa2.dq import dq_tile
-from kernels.attention.triton_fa2.factors import load_factor, padded
-from kernels.attention.triton_fa2.forward import assign
-from kernels.attention.triton_fa2.softmax import load_logsumexp
+from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
+from kernels.attention.triton_fa2.split import share
+from kernels.attention.triton_fa2.tile_ops import (
+    add_product,
+    load_factor,
+    load_logsumexp,
+    load_rows,
+    padded,
+    products,
+    store_rows,
+    weights,
+)
+
+
+@triton.jit
+def _dq_of_keys(
+    dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
+    positions, lo, hi, seqlen_q, seqlen_k, left, right, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
+    HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Add to dq what the keys lo .. hi contribute."""
+    for start in tl.range(lo, hi, BLOCK_N):
+        start = tl.multiple_of(start, BLOCK_N)
+        k = load_factor(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+        scores = products(
+            q, k, q_base, start_m, q_m, seqlen_q, kt_base, start, seqlen_k,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+        )  # fmt: skip
+        keys = start + tl.arange(0, BLOCK_N)
+        seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+        p = weights(scores, scale, lse, seen, 1, MASKED, COPIED or PRECISION == "pieces")
+        v = k
+        if not COPIED:
+            v = load_factor(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+        dp = products(
+            dout, v, dout_base, start_m, do_m, seqlen_q, vt_base, start, seqlen_k,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+        )  # fmt: skip
+        ds = p * (dp - delta[:, None])
+        if COPIED:
+            k = load_factor(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+        dq = add_product(dq, ds, k, COPIED, PRECISION)
+    return dq
+
+
+@triton.jit
+def dq_tile(
+    q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, dq_base, q_m, do_m, k_n, v_n, dq_m,
+    start_m, seqlen_q, seqlen_k, left, right, scale, softmax_scale, mine, pieces, piece,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
+):  # fmt: skip
+    """Compute and write dq of the BLOCK_M query rows from start_m; if SPLIT, what one piece of the keys adds."""
+    shift = seqlen_k - seqlen_q
+    positions = start_m + tl.arange(0, BLOCK_M) + shift
+    last = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1 + shift
+    lo, full_lo, full_hi, hi = key_ranges(start_m + shift, last, seqlen_k, left, right, BLOCK_N, HAS_LEFT, HAS_RIGHT)
+    if SPLIT:
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
+    dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
+    if ONE_LOOP:
+        dq = _dq_of_keys(
+            dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
+            positions, lo, hi, seqlen_q, seqlen_k, left, right, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
+        )  # fmt: skip
+    else:
+        if HAS_LEFT:
+            dq = _dq_of_keys(
+                dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n,
+                start_m, positions, lo, tl.minimum(full_lo, hi), seqlen_q, seqlen_k, left, right, scale,
+                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
+            )  # fmt: skip
+        dq = _dq_of_keys(
+            dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
+            positions, full_lo, full_hi, seqlen_q, seqlen_k, left, right, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False,
+        )  # fmt: skip
+        dq = _dq_of_keys(
+            dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
+            positions, full_hi, hi, seqlen_q, seqlen_k, left, right, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
+        )  # fmt: skip
+    if (not SPLIT) or lo < hi:
+        store_rows(dq_base, start_m, dq_m, seqlen_q, dq * softmax_scale, BLOCK_M, HEAD_DIM, BLOCK_D)
+
+
+@triton.jit(
+    do_not_specialize=["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
+)
+def dq_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, dout_ptr, dq_ptr, lse_ptr, delta_ptr, kt_ptr, vt_ptr,
+    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m, do_b, do_h, do_m, dq_b, dq_h, dq_m,
+    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
+    ONE_LOOP: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """dq of BLOCK_M query rows, and their delta (in pieces: prepare.py's)."""
+    wait_for_turn(CHAINED)
+    tiles = tl.cdiv(seqlen_q, BLOCK_M)
+    tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
+    if HAS_RIGHT:
+        tile = tiles - 1 - tile
+    start_m = tile * BLOCK_M
+    batch = tl.cast(head // num_heads, tl.int64)
+    head_q = tl.cast(head % num_heads, tl.int64)
+    head_k = head_q // group
+
+    dout_base = dout_ptr + batch * do_b + head_q * do_h
+    out_base = out_ptr + batch * out_b + head_q * out_h
+    dout = load_factor(dout_base, start_m, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+    rows = start_m + tl.arange(0, BLOCK_M)
+    row_offset = tl.cast(head, tl.int64) * seqlen_q
+    if PRECISION == "pieces":
+        delta = tl.load(delta_ptr + row_offset + rows, mask=rows < seqlen_q, other=0.0)
+    else:
+        out = load_rows(out_base, start_m, out_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
+        tl.store(delta_ptr + row_offset + rows, delta, mask=rows < seqlen_q)
+    lse = load_logsumexp(lse_ptr + row_offset + rows, rows < seqlen_q)
+    q_base = q_ptr + batch * q_b + head_q * q_h
+    q = load_factor(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+    copy = (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
+    dq_tile(
+        q, dout, lse, delta, q_base, dout_base, k_ptr + batch * k_b + head_k * k_h,
+        v_ptr + batch * v_b + head_k * v_h, kt_ptr + copy, vt_ptr + copy, dq_ptr + batch * dq_b + head_q * dq_h,
+        q_m, do_m, k_n, v_n, dq_m, start_m,
+        seqlen_q, seqlen_k, left, right, scale, softmax_scale, 0, 1, 0,
+        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False, ONE_LOOP,
+    )  # fmt: skip
+
+
+@triton.jit
+def query_ranges(
+    first_key, seqlen_q, seqlen_k, left, right,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr,
+):  # fmt: skip
+    """Bounds lo <= full_lo <= full_hi and hi of the query rows that see a tile of keys; see forward.key_ranges.
+
+    The last rows need no mask, so full_hi may lie beyond them.
+    """
+    shift = seqlen_k - seqlen_q
+    last_key = tl.minimum(first_key + BLOCK_N, seqlen_k) - 1
+    lo = 0
+    full_lo = 0
+    hi = seqlen_q
+    full_hi = seqlen_q
+    if HAS_LEFT:
+        hi = tl.minimum(hi, tl.maximum(last_key + left - shift + 1, 0))
+        full_hi = tl.minimum(full_hi, (tl.maximum(first_key + left - shift + 1, 0) // BLOCK_M) * BLOCK_M)
+    if HAS_RIGHT:
+        lo = (tl.maximum(first_key - right - shift, 0) // BLOCK_M) * BLOCK_M
+        full_lo = tl.cdiv(tl.maximum(last_key - right - shift, 0), BLOCK_M) * BLOCK_M
+        full_lo = tl.minimum(full_lo, tl.maximum(tl.cdiv(hi, BLOCK_M) * BLOCK_M, lo))
+    full_hi = tl.maximum(full_hi, full_lo)
+    return lo, full_lo, full_hi, hi
+
+
+@triton.jit
+def _dkdv_of_queries(
+    dk, dv, k, v, k_base, v_base, q_ptr, dout_ptr, lse_ptr, delta_ptr, qt_ptr, dot_ptr, k_n, v_n, q_h, q_m, do_h, do_m,
+    start_n, keys, lo, hi, group, seqlen_q, seqlen_k, left, right, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr,
+    PRECISION: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Add to dk and dv what the query rows lo .. hi of all heads of the group contribute.
+
+    Scores are transposed: keys down, queries across. One loop runs over heads and rows; nested, the compiler keeps the
+    addresses of both loops in registers and spills (296 bytes at head_dim 128, 64x64, 8 warps on sm_90).
+    """
+    steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
+    for step in tl.range(0, steps * group if GROUPED else steps):
+        member = tl.cast(step // steps if GROUPED else 0, tl.int64)
+        start = tl.multiple_of(lo + (step % steps if GROUPED else step) * BLOCK_M, BLOCK_M)
+        rows = start + tl.arange(0, BLOCK_M)
+        lse_base = lse_ptr + member * seqlen_q
+        delta_base = delta_ptr + member * seqlen_q
+        copy = member * HEAD_DIM * padded(seqlen_q) if COPIED else 0
+        q = load_factor(q_ptr + member * q_h, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        scores = products(
+            k, q, k_base, start_n, k_n, seqlen_k, qt_ptr + copy, start, seqlen_q,
+            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION, True,
+        )  # fmt: skip
+        positions = rows + (seqlen_k - seqlen_q)
+        seen = visible(positions[None, :], keys[:, None], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+        lse = load_logsumexp(lse_base + rows, rows < seqlen_q)
+        delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
+        p = weights(scores, scale, lse, seen, 0, MASKED, COPIED or PRECISION == "pieces")
+        dout = load_factor(dout_ptr + member * do_h, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        dv = add_product(dv, p, dout, COPIED, PRECISION)
+        dp = products(
+            v, dout, v_base, start_n, v_n, seqlen_k, dot_ptr + copy, start, seqlen_q,
+            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+        )  # fmt: skip
+        ds = p * (dp - delta[None, :])
+        if COPIED:  # again, late: held since above, its parts are spilled
+            q = load_factor(q_ptr + member * q_h, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        dk = add_product(dk, ds, q, COPIED, PRECISION)
+    return dk, dv
+
+
+@triton.jit
+def dkdv_tile(
+    k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, dk_base, dv_base,
+    k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, start_n, group, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
+    mine, pieces, piece,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
+    HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
+):  # fmt: skip
+    """Compute and write dk and dv of the BLOCK_N keys from start_n; if SPLIT, what one piece of the rows adds."""
+    k = load_factor(k_base, start_n, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
+    v = load_factor(v_base, start_n, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
+    keys = start_n + tl.arange(0, BLOCK_N)
+    lo, full_lo, full_hi, hi = query_ranges(
+        start_n, seqlen_q, seqlen_k, left, right, BLOCK_M, BLOCK_N, HAS_LEFT, HAS_RIGHT
+    )
+    if SPLIT:
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
+    dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
+    dv = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
+    if ONE_LOOP:
+        dk, dv = _dkdv_of_queries(
+            dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
+            q_h, q_m, do_h, do_m, start_n, keys, lo, hi, group, seqlen_q, seqlen_k, left, right,
+            scale, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
+        )  # fmt: skip
+    else:
+        if HAS_RIGHT:
+            dk, dv = _dkdv_of_queries(
+                dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
+                q_h, q_m, do_h, do_m, start_n, keys, lo, tl.minimum(full_lo, hi), group, seqlen_q, seqlen_k, left,
+                right, scale,
+                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
+            )  # fmt: skip
+        dk, dv = _dkdv_of_queries(
+            dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
+            q_h, q_m, do_h, do_m, start_n, keys, full_lo, full_hi, group, seqlen_q, seqlen_k, left, right, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False,
+        )  # fmt: skip
+        if HAS_LEFT:
+            dk, dv = _dkdv_of_queries(
+                dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
+                q_h, q_m, do_h, do_m, start_n, keys, full_hi, hi, group, seqlen_q, seqlen_k, left, right, scale,
+                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
+            )  # fmt: skip
+    if (not SPLIT) or lo < hi:
+        store_rows(dk_base, start_n, dk_n, seqlen_k, dk * softmax_scale, BLOCK_N, HEAD_DIM, BLOCK_D)
+        store_rows(dv_base, start_n, dv_n, seqlen_k, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
+
+
+@triton.jit(
+    do_not_specialize=["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
+)
+def dkdv_kernel(
+    q_ptr, k_ptr, v_ptr, dout_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, qt_ptr, dot_ptr,
+    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, do_b, do_h, do_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
+    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
+    HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
+    ONE_LOOP: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """dk and dv of BLOCK_N keys of one key head, summed over the query heads that share it; heads are key heads."""
+    wait_for_turn(CHAINED)
+    tiles = tl.cdiv(seqlen_k, BLOCK_N)
+    tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
+    num_kv_heads = num_heads // group
+    batch = tl.cast(head // num_kv_heads, tl.int64)
+    head_k = tl.cast(head % num_kv_heads, tl.int64)
+    head_q = head_k * group
+    rows = (batch * num_heads + head_q) * seqlen_q
+    copy = (batch * num_heads + head_q) * HEAD_DIM * padded(seqlen_q)
+    dkdv_tile(
+        k_ptr + batch * k_b + head_k * k_h, v_ptr + batch * v_b + head_k * v_h,
+        q_ptr + batch * q_b + head_q * q_h, dout_ptr + batch * do_b + head_q * do_h,
+        lse_ptr + rows, delta_ptr + rows, qt_ptr + copy, dot_ptr + copy,
+        dk_ptr + batch * dk_b + head_k * dk_h, dv_ptr + batch * dv_b + head_k * dv_h,
+        k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, tile * BLOCK_N, group, seqlen_q, seqlen_k, left, right,
+        scale, softmax_scale, 0, 1, 0,
+        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False, ONE_LOOP,
+    )  # fmt: skip
 
 
 @triton.jit(

@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
+from kernels.attention.triton_fa2.backward import query_ranges
 from kernels.attention.triton_fa2.chain import wait_for_turn
-from kernels.attention.triton_fa2.dkdv import query_ranges
 from kernels.attention.triton_fa2.forward import key_ranges
-from kernels.attention.triton_fa2.softmax import store_logsumexp
+from kernels.attention.triton_fa2.tile_ops import store_logsumexp
 
 
 @triton.jit

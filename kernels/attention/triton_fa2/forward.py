@@ -9,9 +9,15 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.chain import wait_for_turn
-from kernels.attention.triton_fa2.factors import add_product, load_factor, padded, products, store_rows
-from kernels.attention.triton_fa2.softmax import store_logsumexp
 from kernels.attention.triton_fa2.split import longest_first, share
+from kernels.attention.triton_fa2.tile_ops import (
+    add_product,
+    load_factor,
+    padded,
+    products,
+    store_logsumexp,
+    store_rows,
+)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""The backward in one walk, for few rows: 5 products a block instead of the 7 of dq.py and dkdv.py.
+"""The backward in one walk, for few rows: 5 products a block instead of the 7 of backward.py and backward.py.
 
 A program owns BLOCK_N keys of one head and walks over one piece of the query rows that see them (split.py). It adds up
 dk and dv of that piece, and writes what its keys add to dq to a slot of the key tile; combine.py sums both. No atomics.
@@ -8,12 +8,20 @@ The slots cost as much memory as seqlen_k / BLOCK_N copies of dq, so this is for
 import triton
 import triton.language as tl
 
+from kernels.attention.triton_fa2.backward import query_ranges
 from kernels.attention.triton_fa2.chain import wait_for_turn
-from kernels.attention.triton_fa2.dkdv import query_ranges
-from kernels.attention.triton_fa2.factors import add_product, load_rows, padded, pinned, products, store_rows
 from kernels.attention.triton_fa2.forward import visible
-from kernels.attention.triton_fa2.softmax import load_logsumexp, weights
 from kernels.attention.triton_fa2.split import share
+from kernels.attention.triton_fa2.tile_ops import (
+    add_product,
+    load_logsumexp,
+    load_rows,
+    padded,
+    pinned,
+    products,
+    store_rows,
+    weights,
+)
 
 
 @triton.jit
@@ -24,7 +32,7 @@ def _walk_rows(
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Add to dk and dv what the query rows lo .. hi contribute, and write their part of dq; as in dkdv.py."""
+    """Add to dk and dv what the query rows lo .. hi contribute, and write their part of dq; as in backward.py."""
     keys = start_n + tl.arange(0, BLOCK_N)
     for start in tl.range(lo, hi, BLOCK_M):
         start = tl.multiple_of(start, BLOCK_M)

@@ -16,8 +16,8 @@ import triton
 from triton.runtime.errors import OutOfResources
 
 from kernels.attention.triton_fa2.tuning import Tile
+from kernels.parallel_compile import WarmUp, compiled
 from kernels.registry import UnsupportedCase
-from kernels.side_by_side import WarmUp, compiled
 
 Launch = Callable[..., None]
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported

@@ -5,7 +5,7 @@ share out one softmax they wait for one another's maxima, sums and weights in ev
 maximum, a sum and an output of its own, as if its keys were the only ones; at the end these are weighed together, as
 the pieces of a cut walk are. The warps are the first dimension of every product, so that Triton gives each its own.
 
-For 16-bit factors. float32 in pieces (pieces.py) would be faster here too, but its scores are not the bits of the
+For 16-bit factors. float32 in pieces (tile_ops.py) would be faster here too, but its scores are not the bits of the
 backward's, and a logsumexp of other scores costs large ones their gradients.
 """
 

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from kernels.attention.triton_fa2 import steps
-from kernels.attention.triton_fa2.checks import check, too_far
+from kernels.attention.triton_fa2 import launches as steps
 from kernels.attention.triton_fa2.launch import INTERPRETED, device_guard
 from kernels.attention.triton_fa2.launches import Launches, compile_launches
-from kernels.attention.triton_fa2.shape import Shape
+from kernels.attention.triton_fa2.problem import Shape, check, too_far
 
 __all__ = ["INTERPRETED", "Plan", "attend"]
 

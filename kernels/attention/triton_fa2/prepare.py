@@ -1,14 +1,13 @@
 """What is laid out before the main kernels run: delta = rowsum(dout * out), and copies of float32 tensors.
 
-Transposed for IEEE float32 (factors.py says why), in three pieces for the tensor cores (pieces.py).
+Transposed for IEEE float32 (tile_ops.py says why), in three pieces for the tensor cores (tile_ops.py).
 """
 
 import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.chain import wait_for_turn
-from kernels.attention.triton_fa2.factors import load_rows, padded, store_rows
-from kernels.attention.triton_fa2.pieces import PIECES, pieces_of
+from kernels.attention.triton_fa2.tile_ops import PIECES, load_rows, padded, pieces_of, store_rows
 
 
 @triton.jit

@@ -7,7 +7,7 @@ over batch and heads and divided by the number of multiprocessors, from which th
 needs small tiles to reach every multiprocessor, a large batch needs large ones for reuse.
 
 Rows marked "measured" were swept with every plausible tile on the chip named (log: kernels/NOTES.md). The
-others are expected: chosen so that `python -m kernels.offline` shows no spills and a fit in shared memory.
+others are expected: chosen so that `python -m kernels.tools.offline` shows no spills and a fit in shared memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 from functools import cache
 
 from kernels.attention.triton_fa2.tile import BLOCK_DIMS, PRECISIONS, Ladder, Table, Tile
-from kernels.attention.triton_fa2.tiles_hopper import SM_90, SM_100
-from kernels.attention.triton_fa2.tiles_small import SM_86
+from kernels.attention.triton_fa2.tuning_hopper import SM_90, SM_100
+from kernels.attention.triton_fa2.tuning_small import SM_86
 
 __all__ = [
     "BLOCK_DIMS",
@@ -48,7 +48,7 @@ def chip_class(capability: int, shared_memory_bytes: int) -> str:
 
 
 def in_pieces(chip: str, block_d: int, rows_per_multiprocessor: float) -> bool:
-    """Whether IEEE float32 goes through pieces.py: where the tensor cores beat the FMA units though used six times."""
+    """Whether IEEE float32 goes through three bfloat16 parts: if six products on tensor cores beat one on FMA units."""
     return bool(tiles("forward", chip, "pieces", block_d, rows_per_multiprocessor))
 
 

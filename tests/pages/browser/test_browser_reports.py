@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from results import journal
-from results.journal import RunFolder
+from results.files import journal
+from results.files.journal import RunFolder
 from results.records import Measurement
 from tests.pages.browser.serving import drawn, settled
 from tests.pages.conftest import GPU, run_folder

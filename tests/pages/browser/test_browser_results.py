@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from results.journal import RunFolder
+from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from tests.pages.browser.serving import PAGES, Server, drawn, settled, visit
 from tests.pages.conftest import GPU, run_folder

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from results import journal
+from results.files import journal
 from runner import launch
 from tests.pages.browser.serving import Server, settled, visit
 

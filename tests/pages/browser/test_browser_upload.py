@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from results import journal
+from results.files import journal
 from tests.pages.browser.serving import settled
 
 pytestmark = pytest.mark.browser

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from results import journal
-from results.journal import RunFolder
+from results.files import journal
+from results.files.journal import RunFolder
 from results.records import (
     Measurement,
     Run,
     Status,
     attention_case,
 )
-from results.store import Store, open_store
+from results.store.database import Store, open_store
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from results.journal import RunFolder
-from results.store import Store, StoreError, open_store, rebuild
+from results.files.journal import RunFolder
+from results.store.database import Store, StoreError, open_store, rebuild
 from tests.results.store.conftest import count, latency
 
 

@@ -1,0 +1,55 @@
+"""A finished tile of the output, from a consumer's registers to global memory.
+
+Slots of shared memory: their barriers, and the loads of the queries, of which each consumer has a slot.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+
+from kernels.attention.gluon_hopper.compat import tma_load, tma_store
+
+
+@gluon.jit
+def by_row(factor, out):
+    """A factor of each row, where `out` is."""
+    return gl.convert_layout(factor, gl.SliceLayout(1, out.type.layout))[:, None]
+
+
+@gluon.jit
+def store_tile(out, l_i, v_scale, out_desc, out_s, consumer: gl.constexpr, head, row, num_heads, rows: gl.constexpr):
+    """The tile over the sums of its weights, out of the units of its last values.
+
+    Rows that saw no key have no sum and are zeros; the store before has left the buffer when this one is written.
+    """
+    l_i = gl.convert_layout(gl.sum(l_i, 1), rows)
+    inverse = gl.exp2(v_scale) / gl.where(l_i == 0.0, 1.0, l_i)
+    out = out * by_row(inverse, out)
+    buffer = out_s.index(consumer)
+    tma.store_wait(0)
+    buffer.reshape(out.shape).store(out.to(out_s.dtype))
+    fence_async_shared()
+    batch = head // num_heads
+    tma_store(out_desc, [batch, head - batch * num_heads, row, 0], buffer)
+
+
+@gluon.jit
+def full_and_empty(SLOTS: gl.constexpr, READERS: gl.constexpr):
+    """For each slot a barrier that the copy engine completes, and one that those complete who have read it."""
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+    full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
+    empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
+    for i in gl.static_range(SLOTS):
+        mbarrier.init(full.index(i), count=1)
+        mbarrier.init(empty.index(i), count=READERS)
+    return full, empty
+
+
+@gluon.jit
+def load_queries(turn, batch, head, row, q_desc, q_s, q_full, q_empty, ROWS: gl.constexpr, CONSUMERS: gl.constexpr):
+    """Load a tile, of whose rows each consumer has `ROWS`, when the one before has been read."""
+    for c in gl.static_range(CONSUMERS):
+        q_bar = q_full.index(c)
+        mbarrier.wait(q_empty.index(c), (turn & 1) ^ 1)
+        mbarrier.expect(q_bar, q_desc.block_type.nbytes)
+        tma_load(q_desc, [batch, head, row + c * ROWS, 0], q_bar, q_s.index(c))

@@ -1,0 +1,277 @@
+"""delta = rowsum(dout x out) of a warpgroup's 64 queries, in registers while their scores are multiplied.
+
+FlashAttention-2 (Dao, 2023), algorithm 2, line 4.
+
+Where the kernels that own keys have their tiles in shared memory.
+
+Weights of the backward between float32 and 16 bits, with few instructions.
+
+Scores to weights in 16 bits, for keys down and queries across: 2^x packed at once, which keeps registers free.
+
+dQ of a block of queries as two 64 x 64 fragments, and how they are added.
+
+Blocks of 64 queries (head_dim 128): half of the columns each; of 128 (head_dim 64): half of the rows.
+
+dK and dV of the tiles of keys that were cut by queries (backward_launch.py), from the float32 sums of their pieces.
+
+Before and after the backward kernel: delta = rowsum(dout x out), and dQ from float32 fragments to its own dtype.
+
+Both take the heads from the last to the first, as the kernel between them takes them from the first to the last: so
+each begins with what the one before it has left in the L2.
+"""
+
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from kernels.attention.gluon_hopper.compat import reinterpret, tma_add
+
+
+@gluon.constexpr_function
+def _whole_sectors(rows, head_dim):
+    """Eight neighbouring numbers a load; a warp reads 64 bytes of eight rows, no two of which share a bank."""
+    columns = [[0, 1 << bit] for bit in range(head_dim.bit_length() - 1)]
+    return gl.DistributedLinearLayout(
+        reg_bases=[*columns[:3], *columns[5:], [8, 0]],
+        lane_bases=[*columns[3:5], [4, 0], [1, 0], [2, 0]],
+        warp_bases=[[16, 0], [32, 0]],
+        block_bases=[],
+        shape=[rows, head_dim],
+    )
+
+
+@gluon.jit
+def load_out(out, first, seqlen_q, out_m, ROWS: gl.constexpr, HEAD_DIM: gl.constexpr, WIDTH: gl.constexpr):
+    """Rows from `first` on, WIDTH columns of them, zeros beyond; the stride of rows is in eights of numbers."""
+    layout: gl.constexpr = _whole_sectors(ROWS, HEAD_DIM)
+    rows = first + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+    columns = gl.arange(0, HEAD_DIM, gl.SliceLayout(0, layout))
+    inside = (rows < seqlen_q)[:, None] & (columns < WIDTH)[None, :]
+    return gl.load(out + (rows.to(gl.int64) * out_m * 8)[:, None] + columns[None, :], mask=inside, other=0.0)
+
+
+@gluon.jit
+def delta_of(out, dout_tile):
+    """A number for each row; `dout_tile` is in shared memory."""
+    dout = dout_tile.load(out.type.layout)
+    return gl.sum(out.to(gl.float32) * dout.to(gl.float32), 1)
+
+
+@gluon.jit
+def store_rows(padded, base, rows, values, padded_q):
+    """Numbers of a head's rows, for the kernel behind this one."""
+    gl.store(padded + base + rows, values, mask=rows < padded_q)
+
+
+@gluon.jit
+def tiles_of_keys_and_queries(q_desc, k_desc, do_desc, lse_desc, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+                              HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
+    """Keys and values of a program; queries, dout, lse and delta of the blocks under way. (q, k, v, do, lse, delta)."""
+    dtype: gl.constexpr = q_desc.dtype
+    q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
+    do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
+    k_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
+    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
+    lse_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
+    delta_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
+    return q_s, k_s, v_s, do_s, lse_s, delta_s
+
+
+@gluon.jit
+def opaque(x):
+    """The same float32 numbers, of which the compiler does not know where they come from."""
+    return gl.inline_asm_elementwise("", "=r,0", [x], dtype=gl.float32, is_pure=True, pack=1)
+
+
+@gluon.jit
+def unpacked(x):
+    """A tile of 16-bit numbers as float32, with one instruction a number."""
+    if x.dtype == gl.bfloat16:
+        return gl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [x], dtype=gl.float32, is_pure=True, pack=2
+        )
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return x.to(gl.float32)
+
+
+_TOGETHER = 8  # scores of a thread that one block of instructions takes
+
+
+def _instructions(dtype: str) -> str:
+    """PTX: powers into registers of the block's own, then pairs of them into the results."""
+    half = _TOGETHER // 2
+    names = ", ".join(f"t{i}" for i in range(_TOGETHER))
+    powers = " ".join(f"ex2.approx.ftz.f32 t{i}, ${half + i};" for i in range(_TOGETHER))
+    pairs = " ".join(f"cvt.rn.{dtype}x2.f32 ${i}, t{2 * i + 1}, t{2 * i};" for i in range(half))
+    return f"{{ .reg .f32 {names}; {powers} {pairs} }}"
+
+
+_BFLOAT16 = gl.constexpr(_instructions("bf16"))
+_FLOAT16 = gl.constexpr(_instructions("f16"))
+_OPERANDS = gl.constexpr(",".join(["=r"] * (_TOGETHER // 2) + ["f"] * _TOGETHER))
+_PACK = gl.constexpr(_TOGETHER)
+
+
+@gluon.jit
+def packed_powers(x, dtype: gl.constexpr):
+    """2^x for a tile of float32 numbers, as bfloat16 or float16."""
+    if dtype == gl.bfloat16:
+        return gl.inline_asm_elementwise(_BFLOAT16, _OPERANDS, [x], dtype=gl.bfloat16, is_pure=False, pack=_PACK)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return gl.inline_asm_elementwise(_FLOAT16, _OPERANDS, [x], dtype=gl.float16, is_pure=False, pack=_PACK)
+
+
+@gluon.jit
+def hide_scores(x, diagonal, key, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
+    """x (keys down from `key` on, queries across) with -inf where hidden; `diagonal` is the first query's own key.
+
+    Queries beyond the end need no look: their logsumexp is +inf.
+    """
+    layout: gl.constexpr = x.type.layout
+    keys = key + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
+    columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
+    # A thread's columns are 8 g + 2 lane + (0 or 1): comparing 8 g + (0 or 1), known when compiling, with one number of
+    # its row takes half the instructions.
+    own = columns & ~6
+    first = keys - diagonal - (columns & 6)
+    keep = own >= first
+    if not CAUSAL:
+        keep = gl.broadcast(keys < seqlen_k, keep)[0]
+    if WINDOW:
+        keep = keep & (own < first + window)
+        if not CAUSAL:
+            keep = keep & (own > first - window)
+    return gl.where(keep, x, float("-inf"))
+
+
+FRAGMENT = gl.constexpr(64)
+
+
+@gluon.jit
+def fragment_buffers():
+    """Room for a fragment of each consumer."""
+    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. backward_common.py undoes
+    # it.
+    layout: gl.constexpr = gl.SharedLinearLayout(
+        [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16], [0, 32]]
+    )
+    first = gl.allocate_shared_memory(gl.float32, [FRAGMENT, FRAGMENT], layout)
+    second = gl.allocate_shared_memory(gl.float32, [FRAGMENT, FRAGMENT], layout)
+    return first, second
+
+
+@gluon.jit
+def add_fragment(dq, number, dq_desc, dq_s):
+    """Have the copy engine add a fragment to global memory."""
+    tma.store_wait(0)  # the fragment before has left its buffer
+    dq_s.store(dq)
+    fence_async_shared()
+    tma_add(dq_desc, [number * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], dq_desc.layout))
+
+
+@triton.jit(do_not_specialize=["first_tile", "tiles", "heads", "seqlen_k"])
+def merge_kernel(sums, firsts, dk, dv, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, first_tile, tiles, heads, seqlen_k,
+                 softmax_scale, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr,
+                 BLOCK_D: tl.constexpr, CHAINED: tl.constexpr = False):  # fmt: skip
+    """Some rows of dK and dV of one tile; the sums of cut tile i are those from `firsts[i]` to `firsts[i + 1]`.
+
+    A head has `tiles` tiles. CHAINED: the kernel before this one may not have ended, the next may begin.
+    """
+    if CHAINED:
+        gdc_launch_dependents()
+        gdc_wait()
+    cut = tl.program_id(0)
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK_D)
+    of_k = tl.zeros([ROWS, BLOCK_D], tl.float32)
+    of_v = tl.zeros([ROWS, BLOCK_D], tl.float32)
+    for piece in range(tl.load(firsts + cut).to(tl.int64), tl.load(firsts + cut + 1).to(tl.int64)):
+        place = sums + piece * (2 * BLOCK_N * BLOCK_D) + rows[:, None] * BLOCK_D + columns[None, :]
+        of_k += tl.load(place)
+        of_v += tl.load(place + BLOCK_N * BLOCK_D)
+    number = first_tile + cut
+    head = number // tiles
+    batch = (head // heads).to(tl.int64)
+    h = head % heads
+    n = ((number - head * tiles) * BLOCK_N + rows)[:, None]
+    mask = (n < seqlen_k) & (columns < HEAD_DIM)[None, :]
+    place = dk + batch * dk_b + h * dk_h + n.to(tl.int64) * dk_n + columns[None, :]
+    tl.store(place, (of_k * softmax_scale).to(dk.dtype.element_ty), mask)
+    place = dv + batch * dv_b + h * dv_h + n.to(tl.int64) * dv_n + columns[None, :]
+    tl.store(place, of_v.to(dv.dtype.element_ty), mask)
+
+
+_COPIED = tl.constexpr(256)  # rows of lse that a program copies at a time
+
+
+@triton.jit(do_not_specialize=["num_heads", "seqlen_q", "padded_q", "n_rows"])
+def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, out_h, out_m, do_b, do_h, do_m,
+                   num_heads, seqlen_q, padded_q, n_rows, n_zeros, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr,
+                   BLOCK_D: tl.constexpr, ZEROS: tl.constexpr, CHAINED: tl.constexpr = False):  # fmt: skip
+    """delta and a copy of lse, padded to whole tiles by rows that weigh nothing (lse = +inf, delta = 0).
+
+    delta of as many heads as there are programs for, lse of all, which have `n_rows` padded rows. And zeros in the
+    first `n_zeros` numbers of dQ's fragments, of which each program has ZEROS. CHAINED: the next kernel may begin
+    before this one has ended.
+    """
+    if CHAINED:
+        gdc_launch_dependents()
+    tile = tl.num_programs(0) - 1 - tl.program_id(0)
+    n_tiles = padded_q // ROWS
+    head = (tile // n_tiles).to(tl.int64)
+    batch = head // num_heads
+    h = head - batch * num_heads
+    rows = tile % n_tiles * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK_D)
+    inside = rows < seqlen_q
+    mask = inside[:, None] & (columns < HEAD_DIM)[None, :]
+    place = out + batch * out_b + h * out_h + rows[:, None].to(tl.int64) * out_m + columns[None, :]
+    o = tl.load(place, mask, 0.0, eviction_policy="evict_first")
+    do = tl.load(dout + batch * do_b + h * do_h + rows[:, None].to(tl.int64) * do_m + columns[None, :], mask, 0.0)
+    delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
+    tl.store(delta_padded + head * padded_q + rows, delta, rows < padded_q)
+    for first in range(tile * _COPIED, n_rows, tl.num_programs(0) * _COPIED):
+        line = first + tl.arange(0, _COPIED)
+        row = line % padded_q
+        own = (line // padded_q).to(tl.int64) * seqlen_q + row
+        value = tl.load(lse + own, (row < seqlen_q) & (line < n_rows), float("inf"))
+        tl.store(lse_padded + line, value, line < n_rows)
+    if ZEROS:
+        number = tile.to(tl.int64) * ZEROS + tl.arange(0, ZEROS)
+        tl.store(fragments + number, tl.zeros([ZEROS], tl.float32), number < n_zeros)
+
+
+@triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m", "first_head", "ring_heads"])
+def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, softmax_scale, first_head, ring_heads,
+                  BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr,
+                  CHAINED: tl.constexpr = False):  # fmt: skip
+    """One 64 x 64 fragment of dQ, from the order of the registers that held it to rows and columns.
+
+    Of the heads from `first_head` on; `ring_heads` heads have room among the fragments. CHAINED: the kernel before
+    this one may not have ended.
+    """
+    number = tl.num_programs(0) - 1 - tl.program_id(0)
+    head = (first_head + number // (n_m * FRAGMENTS)).to(tl.int64)
+    fragment = number % (n_m * FRAGMENTS)
+    batch = head // num_heads
+    h = head - batch * num_heads
+    if CHAINED:
+        gdc_wait()
+    values = tl.load(fragments + (head % ring_heads * n_m * FRAGMENTS + fragment) * 4096 + tl.arange(0, 4096))
+    # bits of the offset, highest first: c5 c4 c3 | r5 r4 | r2 r1 r0 | c2 c1 | r3 | c0
+    values = tl.reshape(values, [8, 4, 8, 4, 2, 2])
+    values = tl.reshape(tl.permute(values, [1, 4, 2, 0, 3, 5]), [64, 64])
+    m = fragment // FRAGMENTS
+    part = (fragment % FRAGMENTS) * 64
+    if BLOCK_M == 64:  # the fragments of a tile stand side by side
+        rows = m * BLOCK_M + tl.arange(0, 64)
+        columns = part + tl.arange(0, 64)
+    else:  # one below the other
+        rows = m * BLOCK_M + part + tl.arange(0, 64)
+        columns = tl.arange(0, 64)
+    mask = (rows < seqlen_q)[:, None] & (columns < HEAD_DIM)[None, :]
+    place = dq + batch * dq_b + h * dq_h + rows[:, None].to(tl.int64) * dq_m + columns[None, :]
+    tl.store(place, (values * softmax_scale).to(dq.dtype.element_ty), mask)

@@ -1,0 +1,111 @@
+"""The front door: attention by the best of our kernels for the shape and the device, PyTorch's where there is none.
+
+A call looks its tensors up in a table of routes and launches. Under torch.compile, and for tensors that are not plain
+ones, it goes through the operators of `kernels.torch_ops` instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from kernels import routes
+from kernels.routes import Route
+
+_ROUTES: dict[tuple[Any, ...], Route | None] = {}
+_MAX_ROUTES = 4096
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+) -> torch.Tensor:
+    """Attention as `kernels.registry.Attention` defines it, differentiable once, on any device.
+
+    In the dtype of autocast where that is on, as PyTorch's scaled_dot_product_attention. The first call of a shape
+    compiles; capture CUDA graphs after one. Raises UnsupportedCase for tensors that do not belong together.
+    """
+    device_type = q.device.type
+    if torch.is_autocast_enabled(device_type):
+        q, k, v = _autocast(device_type, q, k, v)
+    if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
+        return _traced(q, k, v, causal, window_size, softmax_scale)
+    found = route_of(q, k, v, causal, window_size, softmax_scale)
+    if found is None:
+        return _without_ours(q, k, v, causal, window_size, softmax_scale)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return _Attention.apply(q, k, v, found)
+    if found.prepare:
+        q, k, v = map(found.prepare, (q, k, v))
+    return found.output(q, k, v)
+
+
+def route_of(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> Route | None:
+    """The kernels for these tensors, decided at the first call of their shape; None where we have none."""
+    key = (
+        *(q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.shape, k.shape, v.shape),
+        *(q.stride(), k.stride(), v.stride(), q.data_ptr() & 15, k.data_ptr() & 15, v.data_ptr() & 15),
+        *(causal, window_size, softmax_scale),
+    )
+    if key in _ROUTES:
+        return _ROUTES[key]
+    if len(_ROUTES) >= _MAX_ROUTES:
+        _ROUTES.clear()
+    ours = routes.takes(q, k, v) and q.numel() > 0 and k.numel() > 0
+    found = _ROUTES[key] = routes.route(q, k, v, causal, window_size, softmax_scale) if ours else None
+    return found
+
+
+class _Attention(torch.autograd.Function):
+    """Saves q, k, v, out and lse; the backward recomputes the scores."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, found: Route) -> torch.Tensor:
+        if found.prepare:
+            q, k, v = map(found.prepare, (q, k, v))
+        out, lse = found.forward(q, k, v)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.backward_of = found.backward
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return *ctx.backward_of(*ctx.saved_tensors, dout), None
+
+
+def _autocast(device_type: str, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    dtype = torch.get_autocast_dtype(device_type)
+    return tuple(x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors)
+
+
+def _traced(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> torch.Tensor:
+    if not routes.takes(q, k, v):
+        return _without_ours(q, k, v, causal, window_size, softmax_scale)
+    from kernels.torch_ops import forward
+
+    return forward(q, k, v, causal, window_size, softmax_scale)[0]
+
+
+def _without_ours(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> torch.Tensor:
+    from kernels.attention import torch_sdpa
+
+    blind = causal and q.shape[2] > k.shape[2] or window_size > 0  # PyTorch's fused kernels leave such rows undefined
+    variant = "math" if blind and q.device.type == "cuda" else "auto"
+    return torch_sdpa.attention(
+        q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, variant=variant
+    )

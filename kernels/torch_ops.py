@@ -1,0 +1,91 @@
+"""Our kernels as PyTorch operators that torch.compile keeps whole: what they give without running, and their gradients.
+
+`attnbench::attention` gives out and the base-2 logsumexp, `attnbench::attention_backward` dq, dk and dv.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def _kernels_for(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> tuple[Any, list[torch.Tensor]]:
+    """The kernels, and the tensors in a form that they can address."""
+    from kernels import dispatch, routes
+
+    found = dispatch.route_of(q, k, v, *options)
+    if found is None:
+        found = routes.route(q, k, v, *options)  # on the CPU, in Triton's interpreter
+    return found, list(map(found.prepare, (q, k, v))) if found.prepare else [q, k, v]
+
+
+@torch.library.custom_op("attnbench::attention", mutates_args=())
+def forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """out, with the strides of an empty_like(q), and lse (batch, num_heads, seqlen_q)."""
+    if q.numel() == 0 or k.numel() == 0:
+        return torch.zeros_like(q), _empty_logsumexp(q).fill_(float("inf"))
+    found, ready = _kernels_for(q, k, v, causal, window_size, softmax_scale)
+    out, lse = found.forward(*ready)
+    return _as_empty_like(q, out), lse
+
+
+@torch.library.custom_op("attnbench::attention_backward", mutates_args=())
+def backward(
+    dout: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    causal: bool,
+    window_size: int,
+    softmax_scale: float | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """dq, dk and dv, with the strides of an empty_like of q, k and v."""
+    if q.numel() == 0 or k.numel() == 0:
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    found, ready = _kernels_for(q, k, v, causal, window_size, softmax_scale)
+    gradients = found.backward(*ready, out, lse, dout)
+    return tuple(map(_as_empty_like, (q, k, v), gradients))
+
+
+@forward.register_fake
+def _(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(q), _empty_logsumexp(q)
+
+
+@backward.register_fake
+def _(
+    dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: object
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    *tensors, ctx.causal, ctx.window_size, ctx.softmax_scale = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    options = (ctx.causal, ctx.window_size, ctx.softmax_scale)
+    return *backward(dout, *ctx.saved_tensors, *options), None, None, None
+
+
+forward.register_autograd(_gradients, setup_context=_save)
+
+
+def _empty_logsumexp(q: torch.Tensor) -> torch.Tensor:
+    """float64 for float32 (kernels/attention/triton_fa2/tile_ops.py)."""
+    return q.new_empty(q.shape[:3], dtype=torch.float64 if q.dtype == torch.float32 else torch.float32)
+
+
+def _as_empty_like(like: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """The strides that the fake promised."""
+    strides = torch.empty_like(like, device="meta").stride()
+    return x if x.stride() == strides else torch.empty_like(like).copy_(x)

@@ -1,0 +1,174 @@
+"""GPUs beside each other on the shapes that they share."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.compare import charts
+from pages.ui.draw import messages, text
+from pages.ui.draw.cells import CHART
+from pages.ui.filters import filters
+from pages.ui.filters import filters as choosing
+from pages.ui.shell.data import store
+from results.derive import FLOP_SOURCE, geometric_mean
+from results.query import gpus
+from results.slice import AS_PUBLISHED
+
+# what can be put side by side: column -> name on the page, unit of the axis, what a source must say for it
+QUANTITIES = {
+    "latency_ms": ("Time", "ms", "the time"),
+    "tflops": ("TFLOP/s", "TFLOP/s", "the whole shape"),
+    "percent_of_peak": ("% of nominal peak", "% of the datasheet's peak", "a GPU whose datasheet is known"),
+    "percent_of_measured": (
+        "% of measured peak",
+        "% of a matrix product's rate on that machine",
+        "the rate of a matrix product on that machine",
+    ),
+    "flop_per_cycle_sm": ("At its clock", "operations a cycle and SM", "the SM clock and the number of SMs"),
+    "gflop_per_joule": ("Per joule", "10^9 operations a joule", "the energy of a call"),
+    "gflops_per_watt": ("Per watt of its limit", "GFLOP/s a watt of the power limit", "the power limit"),
+}
+# what a line of the chart has one of, and which comes first
+_SERIES = {
+    "mode": filters.MODES,
+    "timing": filters.TIMINGS,
+    "dtype": filters.DTYPES,
+    "head_dim": (128, 64, 256, 32, 16),
+    "mask": ("causal", "full"),
+}
+_DETAILS = ("mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "mask")
+
+
+def section() -> None:
+    """Choose GPUs and an implementation; the mean, a chart of one quantity, then every shared shape."""
+    pairs = gpus.pairs(store())
+    if not pairs:
+        st.info(
+            "No two GPUs have results of the same implementation and seqlen. Run a sweep on this machine, or upload "
+            "results from another one.",
+            icon=":material/inbox:",
+        )
+        return
+    chosen = _devices(pairs)
+    if len(chosen) < 2:
+        st.info("Choose at least two GPUs.", icon=":material/developer_board:")
+        return
+    names = gpus.implementations(store(), chosen)
+    if not names:
+        st.info(f"{' and '.join(chosen)} have no implementation in common.", icon=":material/inbox:")
+        return
+    name = choosing.one("Implementation", "gpu_implementation", names, names[0])
+    table = _table(str(store().home), store().version(), tuple(chosen), name)
+    if table.empty:
+        st.info("They have no shape in common: some field that both say differs everywhere.", icon=":material/inbox:")
+        return
+    _headline(table, chosen)
+    _chart(table)
+    st.subheader("Every shared shape")
+    _every_shape(table)
+    messages.download("Download shapes", "gpus", lambda: table, "gpus_csv")
+
+
+def _devices(pairs: list[tuple[str, str]]) -> list[str]:
+    known = sorted({gpu for pair in pairs for gpu in pair})
+    if "gpus" not in st.session_state and "gpus" not in st.query_params:
+        st.session_state["gpus"] = list(pairs[0])
+    return st.multiselect("GPUs", known, key="gpus", bind="query-params", select_all=False)
+
+
+@st.cache_data(max_entries=24, show_spinner=False)
+def _table(home: str, version: str, chosen: tuple[str, ...], name: str) -> pd.DataFrame:
+    found = gpus.side_by_side(store(), chosen, name)
+    window = [f" window {int(w)}" if not text.missing(w) and w else "" for w in found["window_size"]]
+    masks = ["not said" if text.missing(c) else "causal" if c else "full" for c in found["causal"]]
+    return found.assign(
+        timing=found["timing"].fillna(AS_PUBLISHED), mask=[mask + of for mask, of in zip(masks, window, strict=True)]
+    )
+
+
+def _headline(table: pd.DataFrame, chosen: list[str]) -> None:
+    """How many times as fast each GPU is as the slowest, by timing, over the shared shapes."""
+    timing_of = table.groupby("shape")["timing"].first()
+    for timing in [timing for timing in filters.TIMINGS if timing in set(timing_of)]:
+        shapes = timing_of.index[timing_of == timing]
+        times = table[table["shape"].isin(shapes)].pivot_table(index="shape", columns="gpu", values="latency_ms")
+        slowest = times.median().idxmax()
+        parts = [
+            f"{text.plain(gpu)} is **{text.ratio(geometric_mean(times[slowest] / times[gpu]))}** as fast as "
+            f"{text.plain(slowest)}"
+            for gpu in chosen
+            if gpu != slowest
+        ]
+        st.markdown(
+            f"{', '.join(parts)} in {text.TIMING_WORDS[timing]}: geometric mean over "
+            f"{messages.counted(len(times), 'shared shape')}."
+        )
+    assumed = sorted({name for names in table["assumed"] for name in names.split(", ") if name})
+    if assumed:
+        st.caption(
+            f"Not said by one of them, so taken from the other: {', '.join(assumed)}. The shapes are the same only as "
+            "far as the sources say."
+        )
+    if table.groupby("shape")["timing"].nunique().max() > 1:
+        st.caption("One source does not say how it took its times; they stand beside a time of the other as they are.")
+
+
+def _chart(table: pd.DataFrame) -> None:
+    there = {column: names for column, names in QUANTITIES.items() if table[column].notna().any()}
+    column = st.pills(
+        "Quantity",
+        list(there),
+        default=next(iter(there)),
+        required=True,
+        key="quantity",
+        bind="query-params",
+        format_func=lambda column: QUANTITIES[column][0],
+    )
+    first = _one_series(table.drop_duplicates("shape").set_index("shape"))
+    shapes = first.sort_values("batch", kind="stable").drop_duplicates("seqlen").index  # one batch and heads a seqlen
+    rows = table[table["shape"].isin(shapes)]
+    label, unit, needed = QUANTITIES[column]
+    figure = charts.devices(rows, column, unit)
+    st.plotly_chart(figure, config=CHART, alt=f"{label} by seqlen, a line a GPU; the table below has the numbers")
+    missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
+    lacks = f" Not drawn, for want of {needed}: {text.plain(', '.join(missing))}." if missing else ""
+    source = "" if column == "latency_ms" else f" {FLOP_SOURCE}"
+    st.caption(f"{label} by seqlen, a line a GPU, of the shapes they share.{lacks}{source}")
+    absent = [f"{name} ({needs})" for at, (name, _, needs) in QUANTITIES.items() if at not in there]
+    if absent:
+        st.caption(f"Not offered, because none of them says what it needs: {', '.join(absent)}.")
+
+
+def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
+    """Shapes that can be one line: of one mode, timing, dtype, head_dim and mask, each chosen among what is left."""
+    boxes = st.columns(len(_SERIES))
+    for box, (name, order) in zip(boxes, _SERIES.items(), strict=True):
+        values = [value for value in shapes[name].unique() if not text.missing(value)]
+        values.sort(key=lambda value, order=order: (order.index(value) if value in order else len(order), str(value)))
+        if values:
+            labels = {f"{value:g}" if isinstance(value, float) else str(value): value for value in values}
+            with box:
+                shapes = shapes[shapes[name] == labels[choosing.one(name, f"of_{name}", [*labels], next(iter(labels)))]]
+    return shapes
+
+
+def _every_shape(table: pd.DataFrame) -> None:
+    """A row a shape: for each GPU its time, and what follows from it where it can be known."""
+    first = table.drop_duplicates("shape").set_index("shape")[[*_DETAILS]]
+    first = first.sort_values([*_DETAILS], key=_placed)
+    wide = [first]
+    for column in QUANTITIES:
+        values = table.pivot_table(index="shape", columns="gpu", values=column, dropna=False)
+        wide.append(values.rename(columns=lambda gpu, column=column: f"{gpu}: {QUANTITIES[column][0]}"))
+    st.dataframe(
+        pd.concat(wide, axis="columns").dropna(axis="columns", how="all"),
+        hide_index=True,
+        alt="Every shared shape with the numbers of each GPU",
+    )
+
+
+def _placed(column: pd.Series) -> pd.Series:
+    """The values in the order of the selection boxes; sizes by their size, words not among them last."""
+    order = {"head_dim": ()}.get(str(column.name), _SERIES.get(str(column.name), ()))
+    return column.map(lambda value: order.index(value) if value in order else len(order)) if order else column

@@ -1,0 +1,1 @@
+"""Charts, maps, tables, texts and messages that several pages draw."""

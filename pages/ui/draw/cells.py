@@ -1,0 +1,177 @@
+"""Cells by dtype, seqlen and head_dim: what the maps say of them, and the maps as pictures."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from pages.ui.draw import text as words
+from pages.ui.reports.tables import png
+
+Draw = Callable[[list[dict], list, list], go.Figure]
+CHART = {"displayModeBar": False}
+COLUMNS = (
+    *("dtype", "seqlen", "head_dim", "speedup", "latency_ms", "baseline_ms", "p20", "p80", "n", "status", "note"),
+    *("source", "run_id"),
+)
+
+
+NUMBERS = {
+    "latency_ms": st.column_config.NumberColumn(
+        "latency (ms)", format="%.4g", help="Median unless the source says else"
+    ),
+    "p20": st.column_config.NumberColumn("p20 (ms)", format="%.4g"),
+    "p80": st.column_config.NumberColumn("p80 (ms)", format="%.4g"),
+    "speedup": st.column_config.NumberColumn("speedup", format="%.2f×"),
+    "tflops": st.column_config.NumberColumn("TFLOP/s", format="%.1f"),
+    "percent_of_peak": st.column_config.NumberColumn("% of peak", format="%.1f"),
+    "status": st.column_config.TextColumn("status", width=120),
+    "note": st.column_config.TextColumn("note", width="large"),
+}
+
+
+def pictures(table: Sequence[dict], draw: Draw, name: str, alt: str) -> None:
+    """The map as figures that can be saved, one a dtype; drawn only once they are asked for."""
+    with st.expander("Picture", icon=":material/image:", key=f"picture_{name}", on_change="rerun") as opened:
+        if not opened.open:
+            return
+        for dtype, title, rows in by_dtype(table):
+            figure = draw(rows, axis(table, "seqlen"), axis(table, "head_dim"))
+            st.markdown(f"**{title}**")
+            key = f"picture_{name}_{dtype}"
+            st.plotly_chart(figure, key=key, config=png(f"{name}-{title}"), alt=f"{alt}, {title}")
+        st.caption("The same map as a figure. The camera saves a PNG.")
+
+
+def by_dtype(table: Sequence[dict]) -> Iterator[tuple[str | None, str, list[dict]]]:
+    """Each dtype in order, its name on the page, and its rows; those whose source did not say come last."""
+    found: dict[str | None, list[dict]] = {}
+    for row in table:
+        found.setdefault(None if words.missing(row["dtype"]) else row["dtype"], []).append(row)
+    for dtype in sorted(found, key=lambda name: (name is None, name)):
+        yield dtype, dtype or "dtype not said", found[dtype]
+
+
+def dtypes(table: pd.DataFrame) -> list[str | None]:
+    """The dtypes of a table in order; rows whose source did not say come last."""
+    return sorted(table["dtype"].dropna().unique()) + [None] * bool(table["dtype"].isna().any())
+
+
+def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
+    """Winners with what the map draws: `ties` (names), `label`, `hover`, `shown`, `failure`."""
+    tied = [list(names) if isinstance(names, list) or hasattr(names, "tolist") else [] for names in winners["tied"]]
+    ties = [", ".join(names[1:]) for names in tied]
+    rows = [row | {"ties": names} for row, names in zip(winners.to_dict("records"), ties, strict=True)]
+    return winners.assign(
+        ties=ties,
+        shown=winners["winner"],
+        failure=[_all_failed(row) for row in rows],
+        label=[_winner_label(row) for row in rows],
+        hover=[_winner_hover(row) for row in rows],
+    )
+
+
+def speedup_cells(grid: Sequence[dict], implementation: str, baseline: str | None) -> list[dict]:
+    """Every cell of the slice as one implementation has it, with what the heatmap draws; a missing baseline says so."""
+    found: dict[tuple, dict] = {}
+    for row in grid:
+        place = row["dtype"], row["seqlen"], row["head_dim"]
+        if row["implementation"] == implementation:
+            found[place] = row
+        elif place not in found:
+            here = {"dtype": place[0], "seqlen": place[1], "head_dim": place[2], "implementation": implementation}
+            found[place] = dict.fromkeys(row) | here
+    drawn = (
+        {"shown": row["speedup"], "failure": _no_speedup(row), "hover": _speedup_hover(row, baseline)}
+        for row in found.values()
+    )
+    return [row | more for row, more in zip(found.values(), drawn, strict=True)]
+
+
+def cells_table(table: Sequence[dict], baseline: str | None) -> None:
+    """The numbers behind a speedup heatmap."""
+    cells = pd.DataFrame(table)
+    table = cells.assign(
+        baseline_ms=cells["latency_ms"] * cells["speedup"],
+        status=[words.status(name) for name in cells["status"]],
+        note=cells["note"].fillna(""),
+        source=[words.sources(text) for text in cells["source"]],
+    )
+    st.dataframe(
+        table[[*COLUMNS]].dropna(axis="columns", how="all"),
+        hide_index=True,
+        alt="Numbers of every cell",
+        column_config=NUMBERS | {"baseline_ms": st.column_config.NumberColumn(f"{baseline} (ms)", format="%.4g")},
+    )
+
+
+def speedups_csv(table: Sequence[dict]) -> pd.DataFrame:
+    """The numbers behind a speedup heatmap, as a table."""
+    return pd.DataFrame(table).drop(columns=["shown", "failure", "hover"])
+
+
+def axis(table: Sequence[dict], name: str) -> list[int | None]:
+    """The sizes of an axis in order; a size the source did not say comes last."""
+    sizes = {None if words.missing(row[name]) else int(row[name]) for row in table}
+    return sorted(sizes, key=lambda size: (size is None, size))
+
+
+def _all_failed(row: dict) -> str | None:
+    if not words.missing(row["winner"]):
+        return None
+    return words.status(row["status"])
+
+
+def _winner_label(row: dict) -> str:
+    text = words.ratio(row["speedup"]) if not words.missing(row["speedup"]) else words.ms(row["latency_ms"])
+    return f"≈ {text}" if row["ties"] else text
+
+
+def _winner_hover(row: dict) -> str:
+    lines = [_sizes(row)]
+    if not words.missing(row["winner"]):
+        lines.append(f"fastest: {row['winner']}, {words.ms(row['latency_ms'])}")
+        lines += [f"{words.ratio(row['speedup'])} the baseline"] if not words.missing(row["speedup"]) else []
+        lines += [f"no clear difference: {row['ties']}"] if row["ties"] else []
+    if hasattr(row["failed"], "__len__") and len(row["failed"]):
+        named = [text.rsplit(" ", 1) for text in row["failed"]]
+        lines += [f"{name}: {words.status(status)}" for name, status in named]
+    if row["cases"] > 1:
+        lines.append(f"geometric mean of {row['cases']} shapes")
+    return "<br>".join(html.escape(line) for line in lines)
+
+
+def _sizes(row: dict) -> str:
+    return ", ".join(
+        f"{name} {'not said' if words.missing(row[name]) else int(row[name])}" for name in ("seqlen", "head_dim")
+    )
+
+
+def _no_speedup(row: dict) -> str | None:
+    if not words.missing(row["speedup"]):
+        return None
+    if row["status"] != "ok":
+        return words.status(row["status"])
+    return (
+        "no baseline" if words.missing(row["baseline_status"]) else f"baseline {words.status(row['baseline_status'])}"
+    )
+
+
+def _speedup_hover(row: dict, baseline: str | None) -> str:
+    lines = [_sizes(row)]
+    if not words.missing(row["latency_ms"]):
+        lines.append(f"{row['implementation']}: {words.ms(row['latency_ms'])}")
+    if not words.missing(row["speedup"]):
+        lines.append(f"{words.ratio(row['speedup'])} {baseline} ({words.ms(row['latency_ms'] * row['speedup'])})")
+    elif row["status"] == "ok":
+        lines.append(f"no speedup: {baseline} {words.status(row['baseline_status'])}")
+    else:
+        lines.append(f"{words.status(row['status'])}: {words.STATUS_MEANINGS.get(row['status'], '')}")
+    if not words.missing(row["note"]):
+        lines.append(str(row["note"])[:120])
+    lines.append(f"n = {'not said' if words.missing(row['n']) else int(row['n'])}, {words.sources(row['source'])}")
+    return "<br>".join(html.escape(line) for line in lines)

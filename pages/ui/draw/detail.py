@@ -1,0 +1,105 @@
+"""Everything known of one cell or one run: numbers, samples, environment, the command that repeats it."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from pages.ui.draw import charts, text
+from pages.ui.draw.cells import CHART, NUMBERS
+from pages.ui.shell.data import ask
+from results import derive
+from results.precision import is_tf32, products
+from results.query import pages
+from results.query.pages import Filters
+
+COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup", "tflops", "percent_of_peak", "note")
+RUN_FACTS = (
+    *("source", "title", "created", "gpu_name", "compute_capability", "sm_count", "gpu_memory_mb", "power_limit_w"),
+    *("driver", "cuda", "cudnn", "torch", "triton", "python", "os", "cpu", "git_commit", "git_dirty", "kernel_hash"),
+    *("tf32", "protocol", "seed", "report", "notes"),
+)
+
+
+def cell_detail(chosen: Filters, place: tuple) -> None:
+    """Everything known of one cell: each implementation's numbers, samples, the run and how to repeat it."""
+    dtype, seqlen, head_dim = place
+    rows = ask(pages.cell, chosen, dtype, seqlen, head_dim)
+    st.subheader(f"seqlen {seqlen}, head_dim {head_dim}, {dtype}")
+    if rows.empty:
+        st.caption("Nothing was measured here in this slice.")
+        return
+    derived = rows.to_dict("records")
+    flops = [None if text.missing(r["flops"]) else r["flops"] for r in derived]
+    rate = [
+        derive.tflops(f, None if text.missing(r["latency_ms"]) else r["latency_ms"])
+        for f, r in zip(flops, derived, strict=True)
+    ]
+    peaks = [
+        derive.peak_tflops(r["gpu_name"], products(r["implementation"], r["dtype"]), tf32=_tf32(r)) for r in derived
+    ]
+    table = rows.assign(
+        status=[text.status(status) for status in rows["status"]],
+        note=rows["note"].fillna(""),
+        tflops=rate,
+        percent_of_peak=[derive.percent_of_peak(r, p) for r, p in zip(rate, peaks, strict=True)],
+    )
+    st.dataframe(
+        table[[*COLUMNS]].dropna(axis="columns", how="all"),
+        hide_index=True,
+        alt="Numbers of the chosen cell",
+        column_config=NUMBERS,
+    )
+    _samples(rows)
+    _environment(rows)
+    st.caption(f"TFLOP/s: {derive.FLOP_SOURCE}")
+
+
+def run_facts(run: pd.Series) -> None:
+    """Where and when a run was taken, and the command that repeats it."""
+    known = {name: str(run[name]) for name in RUN_FACTS if name in run and not text.missing(run[name])}
+    st.dataframe(
+        pd.DataFrame({"fact": known.keys(), "value": known.values()}), hide_index=True, alt="Environment of the run"
+    )
+    if not text.missing(run.get("command")):
+        st.code(run["command"], language=None, wrap_lines=True)
+    else:
+        st.caption("The source gives no command that repeats this run.")
+
+
+def _samples(rows: pd.DataFrame) -> None:
+    figure = go.Figure()
+    palette = charts.colours(rows["implementation"].unique().tolist())
+    for row in rows.to_dict("records"):
+        samples = row["samples"]
+        if samples is not None and not text.missing(str(samples)) and hasattr(samples, "__len__") and len(samples):
+            figure.add_box(
+                x=list(samples),
+                name=row["implementation"],
+                boxpoints="all",
+                jitter=0.4,
+                pointpos=0,
+                marker_size=4,
+                marker_color=palette[row["implementation"]],
+            )
+    if not figure.data:
+        st.caption("The source holds no single samples of this cell.")
+        return
+    figure.update_layout(
+        height=60 + 40 * len(figure.data), margin={"l": 0, "r": 0, "t": 8, "b": 0}, showlegend=False, xaxis_title="ms"
+    )
+    st.plotly_chart(figure, config=CHART, key="cell_samples", alt="Every sample of the chosen cell by implementation")
+
+
+def _environment(rows: pd.DataFrame) -> None:
+    for run_id, facts in rows.groupby("run_id"):
+        first = facts.iloc[0]
+        with st.expander(f"Run {run_id}: environment and command", icon=":material/terminal:"):
+            run_facts(first)
+
+
+def _tf32(row: dict) -> bool | None:
+    if is_tf32(row["implementation"]):
+        return True
+    return None if text.missing(row["tf32"]) else bool(row["tf32"])

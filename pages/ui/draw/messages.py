@@ -1,0 +1,153 @@
+"""Empty states, captions, downloads: what every view says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import text as words
+from pages.ui.filters import filters
+from pages.ui.shell import frame
+from pages.ui.shell.data import ask, store
+from results.query import pages
+from results.query.pages import Filters
+from results.render.export import Selection, export
+
+RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "triton", "driver", "protocol", "command")
+
+_OFFERED = 4
+
+
+def header(title: str, icon: str, question: str) -> None:
+    """The page's name, which is also its address, and the question it answers."""
+    frame.require(title.lower().replace(" ", "_"))
+    st.title(title, icon=icon)
+    st.caption(question)
+
+
+def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, ...] = ("latency_ms",)) -> None:
+    """Say why a view is empty and what to do about it; offer the devices that have something."""
+    others = [] if chosen.gpu is None else ask(pages.gpus_with, metrics)["gpu"].tolist()
+    if chosen.gpu is None:
+        text = "No results yet. Run a sweep on this machine, or upload results from another one."
+    elif chosen.gpu not in others:
+        text = f"The results of {words.plain(chosen.gpu)} hold no {what}. Choose another GPU, run or upload some."
+    else:
+        timing = f"{chosen.timing or 'any'} timing"
+        text = f"No {what} for this slice: {filters.words_of(chosen)}, {timing}. {_what_to_clear(chosen)}."
+    st.info(text, icon=":material/filter_alt_off:")
+    with st.container(horizontal=True):
+        for name in [name for name in others if name != chosen.gpu][:_OFFERED]:
+            st.button(words.plain(name), key=f"offer_{name}", on_click=_take_gpu, args=(name,))
+        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
+        st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
+
+
+def _take_gpu(name: str) -> None:
+    st.session_state["gpu"] = name
+    st.rerun()  # all of it: the other filters offer what this GPU has
+
+
+def slice_caption(
+    chosen: Filters, *, rows: int, statistic: str, note: str = "", sources: Iterable[str] | None = None
+) -> None:
+    """Under every chart of speed: whose numbers, the slice, how many cells, which statistic.
+
+    Sources are asked for where the page does not have them.
+    """
+    timing = words.TIMING_WORDS.get(chosen.timing or "", "")
+    text = f"{filters.words_of(chosen)} · {timing} · {counted(rows, 'cell')} · {statistic} · speedup within one run"
+    found = ask(pages.provenance, chosen)["source"] if sources is None else sources
+    badges = source_badges(sorted({part for text in found if not words.missing(text) for part in text.split(", ")}))
+    st.caption(f"{badges} {text}. {note}")
+
+
+def provenance(chosen: Filters) -> None:
+    """Which runs the numbers come from, told apart by source; asked for when it is opened."""
+    label, icon = "Where these numbers come from", ":material/verified:"
+    with st.expander(label, icon=icon, key="provenance", on_change="rerun") as where:
+        if not where.open:
+            return
+        runs = ask(pages.provenance, chosen)
+        shown = runs.assign(source=[words.SOURCE_WORDS[source] for source in runs["source"]])
+        st.dataframe(
+            shown[[*RUN_COLUMNS]],
+            hide_index=True,
+            alt="Runs behind this view",
+            column_config={
+                "created": st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm"),
+                "command": st.column_config.TextColumn("command", width="large"),
+            },
+        )
+
+
+def source_badges(parts: list[str]) -> str:
+    """Markdown badges that tell published, uploaded and own numbers apart."""
+    colours = {"local": "green", "published": "blue", "upload": "violet", "shipped": "orange"}
+    return " ".join(f":{colours[p]}-badge[{words.SOURCE_ICONS[p]} {words.SOURCE_WORDS[p]}]" for p in parts)
+
+
+def download(label: str, name: str, table: Callable[[], pd.DataFrame], key: str) -> None:
+    """A CSV of the view, made only when it is asked for."""
+    st.download_button(
+        label,
+        data=lambda: safe_csv(table()),
+        file_name=f"{name}.csv",
+        mime="text/csv",
+        on_click="ignore",
+        icon=":material/download:",
+        key=key,
+    )
+
+
+def download_latencies(chosen: Filters) -> None:
+    """The latencies of the slice's runs in the CSV that another attnbench takes in as those very runs."""
+
+    def made() -> bytes:
+        runs = tuple(ask(pages.provenance, chosen)["run_id"])
+        timings = () if chosen.timing in (None, pages.AS_PUBLISHED) else (chosen.timing,)
+        modes = (chosen.mode,) if chosen.mode else ()
+        return export(store(), "csv", Selection(run=runs, mode=modes, timing=timings, metric=("latency_ms",)))
+
+    st.download_button(
+        "Download latencies with their runs",
+        data=made,
+        file_name="latencies.csv",
+        mime="text/csv",
+        on_click="ignore",
+        icon=":material/download:",
+        key="latencies_csv",
+        help="Upload the file to another attnbench, and it shows the same numbers.",
+    )
+
+
+def download_text(label: str, name: str, text: str) -> None:
+    """A small file as it is."""
+    st.download_button(label, text, file_name=name, mime="text/csv", on_click="ignore", icon=":material/download:")
+
+
+def safe_csv(table: pd.DataFrame) -> bytes:
+    """CSV whose text cells no spreadsheet takes for a formula."""
+    safe = table.copy()
+    for column in safe.columns:
+        if not pd.api.types.is_numeric_dtype(safe[column]) and not pd.api.types.is_datetime64_any_dtype(safe[column]):
+            safe[column] = [_plain(value) for value in safe[column]]
+    return safe.to_csv(index=False).encode()
+
+
+def counted(number: int, noun: str) -> str:
+    """1 run, 2 runs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _plain(value: object) -> object:
+    if hasattr(value, "tolist"):
+        value = " ".join(str(item) for item in value.tolist())
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
+
+
+def _what_to_clear(chosen: Filters) -> str:
+    narrowed = [name for name in filters.MULTIPLE if getattr(chosen, name)]
+    return f"Clear {', '.join(narrowed)}" if narrowed else "Choose another mode or timing"

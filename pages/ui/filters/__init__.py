@@ -1,0 +1,1 @@
+"""The filters that pages share, and their presets."""

@@ -1,0 +1,268 @@
+"""The shared filters: sidebar widgets bound to the URL, and the slice they choose.
+
+Each widget's key is its name in the URL. Filters of one value are always there, so that a link keeps its meaning when
+new results would change a default; of the others an absent one means all. An unknown value in the URL is ignored.
+GPU, workload and mask say what the others can be set to; a change of one of the others draws that one and the body of
+the page, and leaves the rest as it is.
+
+A select box of exactly one value that always stands in the URL, so that a link keeps its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import text
+from pages.ui.filters import presets
+from pages.ui.filters.presets import Choices
+from pages.ui.shell import body
+from pages.ui.shell.data import ask
+from results.query import pages
+from results.query.pages import Filters
+from results.slice import BASELINES
+from results.store.database import Store
+
+ALL_SHAPES = "all"
+MODES = ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train")
+TIMINGS = ("kernel", "eager", pages.AS_PUBLISHED)
+DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
+SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
+MULTIPLE = ("dtype", "seqlen", "head_dim", "implementation", "source", "run")
+_KEPT = "filters_kept"
+_OFFERED = "filters_offered"  # by name the choices of each filter that is drawn
+_SCOPE = "filters_scope"
+
+
+def sidebar() -> Filters:
+    """Draw the filters and return the slice; at most six are visible, the rest fold away."""
+    _restore()
+    st.session_state[_OFFERED] = {}
+    with st.sidebar:
+        gpus = ask(_gpus)
+        if not gpus:
+            return current()
+        gpu = _select("GPU", "gpu", gpus, gpus[0], help="The name the driver reports.")
+        # The browser makes what is in a popover once it is opened; the filters in it count, and are in the URL, before.
+        visible, more = st.container(), st.popover("More filters", icon=":material/tune:", key="more_filters")
+        with more:
+            scope = _scope(gpu)
+        found = ask(_offered, **scope)
+        _follow(scope, found)
+        with visible:
+            _one("Mode", "mode", found, MODES)
+            _many("dtype", "dtype", found, DTYPES)
+            _many("seqlen", "seqlen", found)
+            _many("head_dim", "head_dim", found)
+            _one("Baseline", "baseline", found, BASELINES, help="Speedup is baseline over implementation.")
+        with more:
+            _folded(found)
+        with st.container(horizontal=True):
+            _presets(_presets_of(ask, scope))
+            st.button("Reset filters", icon=":material/restart_alt:", on_click=_reset, key="reset_filters")
+    return current()
+
+
+def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
+    """The slice of a first visit: what the sidebar chooses where nothing was chosen yet."""
+    gpus = ask(_gpus)
+    if not gpus:
+        return Filters()
+    scope: dict[str, str | None] = {"gpu": gpus[0]}
+    for name in ("workload", "mask"):
+        scope[name] = next(iter(ask(_options, name, **scope)), None)
+    found = ask(_offered, **scope)
+    _presets_of(ask, scope)  # so that their answers are there too
+    orders = {"mode": MODES, "baseline": BASELINES, "timing": TIMINGS}
+    first = {name: next(iter(_choices(name, found, order)), None) for name, order in orders.items()}
+    _, shape = _shapes(found)
+    return Filters(**scope, **first, shape=None if shape == ALL_SHAPES else shape)
+
+
+def current() -> Filters:
+    """The slice as the filters stand now, which is remembered for pages to come."""
+    values = {name: st.session_state.get(name) for name in st.session_state[_OFFERED]}
+    st.session_state[_KEPT] = values
+    chosen = values | {"shape": None if values.get("shape") == ALL_SHAPES else values.get("shape")}
+    for name in MULTIPLE:
+        picked = values.get(name) or ()
+        chosen[name] = tuple(c for c in st.session_state[_OFFERED].get(name, ()) if str(c) in picked)
+    return Filters(**chosen)
+
+
+def _scope(gpu: str) -> dict[str, str | None]:
+    workloads = ask(_options, "workload", gpu=gpu)
+    help = "The operator alone, or a layer or model around it."
+    workload = _select("Workload", "workload", workloads, workloads[0], help=help) if workloads else None
+    masks = ask(_options, "mask", gpu=gpu, workload=workload)
+    return {"gpu": gpu, "workload": workload, "mask": _select("Mask", "mask", masks, masks[0]) if masks else None}
+
+
+def _follow(scope: dict[str, str | None], found: Choices) -> None:
+    """On another device, workload or mask, leave what has no number there; a link may name it all the same."""
+    before, st.session_state[_SCOPE] = st.session_state.get(_SCOPE, scope), scope
+    for name in ("mode", "baseline", "timing") if before != scope else ():
+        numbers = dict(found.get(name, ()))
+        if any(numbers.values()) and not numbers.get(st.session_state.get(name)):
+            st.session_state[name] = None
+
+
+def _gpus(store: Store) -> list[str]:
+    return pages.gpus(store)["gpu"].tolist()
+
+
+def _options(store: Store, name: str, **scope: str | None) -> list[str]:
+    return pages.options(store, name, **scope)["choice"].tolist()
+
+
+def _offered(store: Store, **scope: str | None) -> Choices:
+    """By filter what it can be set to within a device, workload and mask, most numbers first."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for name, choice, numbers in pages.choices(store, **scope).itertuples(index=False):
+        found.setdefault(name, []).append((choice, numbers))
+    return found | {"baseline": found.get("implementation", [])}
+
+
+def _folded(found: Choices) -> None:
+    _one("Timing", "timing", found, TIMINGS, help="Kernel and eager times are never compared with each other.")
+    choices, default = _shapes(found)
+    help = "Batch and heads. With several in a cell, the cell shows their geometric mean."
+    _alone("Batch and heads", "shape", choices, default, help)
+    _many("Implementations", "implementation", found)
+    _many("Source", "source", found)
+    _many("Run", "run", found)
+
+
+def _presets_of(ask: Callable[..., Any], scope: dict[str, str | None]) -> dict[str, presets.Settings]:
+    """Those that have numbers on this device, in this mask or another."""
+    masks = ask(_options, "mask", gpu=scope["gpu"], workload=scope["workload"])
+    shown_first = sorted(masks, key=lambda mask: mask != scope["mask"])
+    return presets.offered(shown_first, lambda mask: ask(_offered, **scope | {"mask": mask}))
+
+
+def _presets(offered: dict[str, presets.Settings]) -> None:
+    if offered:
+        help = "Sets of filters that have numbers here; the GPU stays, and the baseline within a mask."
+        st.menu_button(
+            "Presets",
+            list(offered),
+            icon=":material/bookmarks:",
+            key="preset",
+            help=help,
+            on_click=_take,
+            args=(offered,),
+        )
+
+
+def _take(offered: dict[str, presets.Settings]) -> None:
+    """Set what the chosen preset says; the other filters go back to their defaults, but for GPU and workload, and the
+    baseline in the same mask."""
+    settings = offered.get(st.session_state["preset"] or "")
+    if settings:
+        same = st.session_state.get("mask") == settings["mask"]
+        kept = {name: st.session_state.get(name) for name in ("gpu", "workload", *["baseline"] * same)}
+        _reset()
+        st.session_state.update(kept | settings)
+
+
+def _one(label: str, name: str, found: Choices, order: tuple[str, ...] = (), help: str | None = None) -> None:
+    choices = _choices(name, found, order)
+    if choices:
+        _alone(label, name, choices, choices[0], help)
+
+
+def _alone(label: str, name: str, choices: list[str], default: str, help: str | None) -> None:
+    """A filter of one value on which no other depends, and which is therefore drawn again by itself."""
+    key = f"filter_{name}"
+    st.fragment(_select, key=key)(label, name, choices, default, help, on_change=body.again, args=(key,))
+
+
+def _select(label: str, name: str, choices: list[str], default: str, help: str | None = None, **reaction: Any) -> str:
+    """A filter of exactly one value.
+
+    The URL leaves out a widget's own default, so the widget is given another choice as its default: then the value is
+    always in the URL. It is set by code in every run but the first, which also puts it there.
+    """
+    value = st.session_state.get(name, st.query_params.get(name))
+    if name in st.session_state or value not in choices:
+        value = st.session_state[name] = value if value in choices else default
+    other = next((place for place, choice in enumerate(choices) if choice != value), 0)
+    st.session_state[_OFFERED][name] = choices
+    return st.selectbox(label, choices, index=other, key=name, bind="query-params", help=help, **reaction)
+
+
+def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) -> None:
+    choices = st.session_state[_OFFERED][name] = _choices(name, found, order)
+    st.multiselect(
+        label,
+        [str(choice) for choice in choices],
+        key=name,
+        bind="query-params",
+        placeholder="All",
+        select_all=False,
+        on_change=body.again,
+    )
+
+
+def _shapes(found: Choices) -> tuple[list[str], str]:
+    """The choices, and the default: one batch and number of heads if most numbers are of it, else all of them."""
+    shapes = found.get("shape", [])
+    choices = [*(shape for shape, _ in shapes), ALL_SHAPES]
+    one_leads = bool(shapes) and shapes[0][1] > 0.6 * sum(numbers for _, numbers in shapes)
+    return choices, choices[0] if one_leads else ALL_SHAPES
+
+
+def _choices(name: str, found: Choices, order: tuple[str, ...]) -> list:
+    """What is there, in the given order, then most numbers first; sizes by size. Without a number: last."""
+    numbers = dict(found.get(name, ()))
+    if name in ("seqlen", "head_dim"):
+        return sorted(int(choice) for choice in numbers)
+    if name in ("implementation", "run"):
+        return sorted(numbers, reverse=name == "run")
+    rank = {choice: place for place, choice in enumerate(order)}
+    return sorted(numbers, key=lambda choice: (not numbers[choice], rank.get(choice, len(rank))))
+
+
+def _restore() -> None:
+    """Bring the filters back after a page that does not show them."""
+    for name, value in st.session_state.get(_KEPT, {}).items():
+        if name not in st.session_state and name not in st.query_params:
+            st.session_state[name] = value
+
+
+def _reset() -> None:
+    """Back to the defaults; a single value that is no choice becomes the default when its widget is drawn."""
+    st.session_state.update({name: None for name in SINGLE} | {name: [] for name in MULTIPLE})
+
+
+def words_of(filters: Filters) -> str:
+    """The slice in words, as Markdown for captions."""
+    parts = [
+        filters.gpu,
+        filters.workload,
+        "mask not said" if filters.mask == pages.NOT_SAID else f"{filters.mask} mask" if filters.mask else None,
+        text.MODE_WORDS.get(filters.mode or "", filters.mode),
+        filters.shape or "all batch and head counts",
+        ", ".join(filters.dtype),
+        "seqlen " + ", ".join(text.size(n) for n in filters.seqlen) if filters.seqlen else None,
+        "head_dim " + ", ".join(str(n) for n in filters.head_dim) if filters.head_dim else None,
+        ", ".join(text.SOURCE_WORDS[source] for source in filters.source),
+        "run " + ", ".join(filters.run) if filters.run else None,
+    ]
+    return " · ".join(text.plain(part) for part in parts if part)
+
+
+def one(label: str, key: str, choices: list[str], default: str, help: str | None = None) -> str:
+    """The chosen value; an unknown one in the URL becomes the default.
+
+    The URL leaves out a widget's own default, so the widget is given another choice as its default: then the value is
+    always in the URL. It is set by code in every run but the first, which also puts it there.
+    """
+    value = st.session_state.get(key, st.query_params.get(key))
+    if key in st.session_state or value not in choices:
+        value = st.session_state[key] = value if value in choices else default
+    other = next((place for place, choice in enumerate(choices) if choice != value), 0)
+    return st.selectbox(label, choices, index=other, key=key, bind="query-params", help=help)

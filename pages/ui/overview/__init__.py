@@ -1,0 +1,1 @@
+"""What the first page is made of: the ranking and the rule."""

@@ -1,0 +1,103 @@
+"""The best choice for a typed-in shape, what it rests on, and the rule to take away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import messages
+from pages.ui.draw import text as words
+from pages.ui.shell.data import ask_slowly
+from results.query.pages import Filters
+from results.recommend import rule
+from results.recommend.rule import Rule, RuleError
+from results.store.database import Store
+
+_NEIGHBOURS = 5
+_NEAR = 1.0  # a factor of two in seqlen; farther than that the answer is a guess and says so
+
+
+def show(chosen: Filters) -> None:
+    """Ask for a shape, answer it, say what the answer rests on, and offer the whole rule."""
+    made = ask_slowly(rule_of, chosen)
+    if made is None:
+        st.info("No rule follows from this slice: nothing in it has a time.", icon=":material/rule:")
+        return
+    shape = _shape(made, chosen)
+    found = rule.choose(made, count=_NEIGHBOURS, **shape)
+    _answer(found[0], made)
+    table = pd.DataFrame(rule.points_table(found))
+    st.dataframe(
+        table,
+        hide_index=True,
+        alt="The measured shapes nearest to it",
+        column_config={
+            "distance": st.column_config.NumberColumn("distance", format="%.2f", help="0 is that very shape"),
+            "latency_ms": st.column_config.NumberColumn("latency (ms)", format="%.4g"),
+            "backend_ms": st.column_config.NumberColumn("backend (ms)", format="%.4g"),
+            "ties": st.column_config.TextColumn("no clear difference", width="medium"),
+        },
+    )
+    st.caption(
+        f"{messages.source_badges(list(made.sources))} The nearest measured shapes: a factor of two counts 1 in "
+        "seqlen, 2 in head_dim, ½ in batch times heads. backend is the fastest of PyTorch's own, whoever wins."
+    )
+    _downloads(made)
+
+
+def rule_of(store: Store, chosen: Filters) -> Rule | None:
+    """The rule of every mode, mask and shape of the GPU; None where nothing has a time. For `ask_slowly`."""
+    try:
+        return rule.rule_of(store, replace(chosen, mode=None, mask=None, shape=None, dtype=(), seqlen=(), head_dim=()))
+    except RuleError:
+        return None
+
+
+def _shape(made: Rule, chosen: Filters) -> dict:
+    """The shape as typed, and the dtype, mask and mode among those that were measured, the sidebar's first."""
+    kinds = {(p["dtype"], p["mask"], p["mode"]) for p in made.points}
+    kinds = sorted(kinds, key=lambda kind: (kind[1] != chosen.mask, kind[2] != chosen.mode, kind))
+    with st.container(border=True):
+        seqlen, head_dim, batch, heads = st.columns(4)
+        sizes = {
+            "seqlen": seqlen.number_input("seqlen", 1, 1 << 20, 4096, key="shape_seqlen", bind="query-params"),
+            "head_dim": head_dim.number_input("head_dim", 1, 1024, 64, key="shape_head_dim", bind="query-params"),
+            "batch": batch.number_input("batch", 1, 1 << 16, 1, key="shape_batch", bind="query-params"),
+            "num_heads": heads.number_input("heads", 1, 1024, 16, key="shape_heads", bind="query-params"),
+        }
+        labels = {
+            f"{dtype} · {mask} · {words.MODE_WORDS.get(mode, mode)}": (dtype, mask, mode) for dtype, mask, mode in kinds
+        }
+        dtype, mask, mode = labels[st.selectbox("Measured kinds", list(labels), key="shape_kind", bind="query-params")]
+    word, _, window = mask.partition(" window ")
+    return sizes | {"dtype": dtype, "causal": word == "causal", "window_size": int(window or 0), "mode": mode}
+
+
+def _answer(nearest: tuple, made: Rule) -> None:
+    distance, point = nearest
+    place = f"seqlen {words.size(point['seqlen'])}, head_dim {point['head_dim']}"
+    heads = [f"{name} {point[key]}" for name, key in (("batch", "batch"), ("heads", "num_heads")) if point[key]]
+    where = ", ".join([place, *heads])
+    backend = f"; of PyTorch's own: **{point['backend']}**" if point["backend"] else ""
+    ties = f", no clear difference to {words.plain(', '.join(point['ties']))}" if point["ties"] else ""
+    st.markdown(f"#### Take {words.plain(point['implementation'])}{backend}")
+    kind = "Measured at that very shape" if not distance else "The nearest measured shape is"
+    far = " That is far from yours: measure it before you rely on it." if distance > _NEAR else ""
+    st.markdown(f"{kind}{'' if distance else ':'} {where}: {words.ms(point['latency_ms'])}{ties}.{far}")
+
+
+def _downloads(made: Rule) -> None:
+    name = "".join(mark if mark.isalnum() else "_" for mark in made.gpu)
+    with st.container(horizontal=True):
+        for label, ending, text in (("Rule as Python", "py", rule.as_python), ("Rule as JSON", "json", rule.as_json)):
+            st.download_button(
+                label,
+                data=lambda text=text: text(made),
+                file_name=f"attention_rule_{name}.{ending}",
+                on_click="ignore",
+                icon=":material/download:",
+                key=f"rule_{ending}",
+            )
+    st.caption(f"{words.plain(made.basis)} The same by `python -m results rule`.")

@@ -1,0 +1,1 @@
+"""What the page Reports is made of."""

@@ -1,0 +1,63 @@
+"""A report beside a run in every form that can be taken away."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui.reports import tables
+from pages.ui.reports.choose import Choice, own_run
+from pages.ui.shell.data import store
+from results import reports
+from results.render import export, svg
+from results.render.html import html_page
+from results.reports import side_by_side
+
+MIME = {"md": "text/markdown", "html": "text/html", "csv": "text/csv", "json": "application/json"}
+
+
+def as_markdown(choice: Choice) -> str:
+    """The page as one text; without the run where it has nothing of the report."""
+    printed = side_by_side.published(choice.report)
+    try:
+        return side_by_side.render(choice.report, printed, own_run(choice), dict(choice.places) or None)
+    except reports.ReportError:
+        return side_by_side.render(choice.report, printed)
+
+
+def as_html(choice: Choice) -> str:
+    """The page as one file that needs no network; the same as `python -m results render --report`."""
+    return html_page(as_markdown(choice), svg.own_against_printed(tables.sections(store(), choice)))
+
+
+def downloads(choice: Choice) -> None:
+    """The report and its numbers in every form."""
+    name = f"{choice.report}-{choice.run}" if choice.run else choice.report
+    made = {
+        "Markdown": ("md", lambda: as_markdown(choice)),
+        "HTML": ("html", lambda: as_html(choice)),
+        **{
+            label: (form, lambda form=form: _data(form, choice))
+            for label, form in (("CSV", "csv"), ("JSON", "json"), ("Parquet", "parquet"))
+        },
+    }
+    with st.container(horizontal=True):
+        for label, (form, data) in made.items():
+            st.download_button(
+                label,
+                data=data,
+                file_name=f"{name}.{form}",
+                on_click="ignore",
+                key=f"report_{form}",
+                mime=MIME.get(form, "application/octet-stream"),
+                icon=":material/download:",
+            )
+    st.caption(
+        "Markdown and HTML are for reading: this report with its findings, rounded as it prints; HTML is one file with "
+        "the charts that works offline. CSV, JSON and Parquet hold every number of the report and of the run; CSV and "
+        "JSON can be uploaded again. A PNG of the chart: the camera above it."
+    )
+
+
+def _data(form: str, choice: Choice) -> bytes:
+    runs = [run.run_id for run, _ in side_by_side.published(choice.report)] + [choice.run] * bool(choice.run)
+    return export.export(store(), form, export.Selection(run=tuple(runs)))

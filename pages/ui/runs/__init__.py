@@ -1,0 +1,1 @@
+"""What the page Runs is made of."""

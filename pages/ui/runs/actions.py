@@ -1,0 +1,193 @@
+"""What can be done with a run: take it away, run it again, delete it and bring it back, set it beside another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import messages, text
+from pages.ui.run import plan_axes
+from pages.ui.run import plan_axes as planning_cell
+from pages.ui.runs import list as records
+from pages.ui.shell import guard
+from pages.ui.shell.data import store
+from results.compare.compare import FACTS
+from results.files import journal, library
+from results.files.journal import JournalError
+from results.files.library import Deleted
+from results.render import export
+from runner import launch, sweeps
+
+FORMS = {
+    "CSV": ("csv", "text/csv"),
+    "JSON": ("json", "application/json"),
+    "Markdown": ("md", "text/markdown"),
+    "Parquet": ("parquet", "application/octet-stream"),
+}
+_OUTCOME = "runs_outcome"
+
+
+def downloads(run_id: str) -> None:
+    """Every number of the run with its environment, and what each form keeps."""
+    with st.container(horizontal=True):
+        for label, (form, mime) in FORMS.items():
+            st.download_button(
+                label,
+                data=lambda form=form: export.export(store(), form, export.Selection(run=(run_id,))),
+                file_name=f"{run_id}.{form}",
+                mime=mime,
+                on_click="ignore",
+                icon=":material/download:",
+                key=f"run_{form}",
+            )
+    st.caption(
+        "CSV and JSON hold everything and can be uploaded to another attnbench. Markdown can be too, but leaves out "
+        "samples, rounds and the sweep. Parquet is for other tools; an upload does not take it."
+    )
+
+
+def again(run: Mapping[str, Any]) -> None:
+    """A link to Run sweep with the sweep filled in as this run had it, where there is such a sweep here."""
+    words_of = rerun_link(run)
+    if words_of:
+        st.page_link(
+            "pages/run_sweep.py", label="Run this sweep again", icon=":material/replay:", query_params=words_of
+        )
+    elif text.missing(run.get("command")):
+        st.caption("It cannot be run again from here: its source gives no command.")
+    else:
+        st.caption("It cannot be started from here, by its sweep or its protocol; its command is above.")
+
+
+def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the address of Run sweep says to have a run's sweep filled in; None if it cannot be started from there."""
+    try:
+        record = json.loads(run.get("sweep") or "{}")
+        usual, wanted = sweeps.get(record["name"]), sweeps.from_json(record)
+    except (TypeError, ValueError, KeyError):
+        return None
+    protocol = str(run.get("protocol")).split("/")[0]
+    if protocol not in launch.PROTOCOLS:
+        return None
+    link: dict[str, Any] = {"sweep": usual.name, "protocol": protocol}
+    if protocol == "sustained":
+        cell = planning_cell.link(usual, wanted)
+        return cell and link | cell
+    link |= plan_axes.axes_link(usual, wanted)
+    if wanted.implementations != usual.implementations:
+        link[f"edit_implementations_{usual.name}"] = list(wanted.implementations)
+    return link
+
+
+def delete(run: Mapping[str, Any]) -> None:
+    """The button that deletes, once it is confirmed; published runs and running ones have none."""
+    if run["source"] in records.WITH_THE_APP:
+        st.caption("It ships with attnbench and cannot be deleted here.")
+        return
+    if run["state"] == "running":
+        st.caption("It is running; cancel it on Run sweep before you delete it.")
+        return
+    may = _may()
+    with st.popover("Delete", icon=":material/delete:", disabled=not may):
+        st.markdown(f"Move **{text.plain(run['run_id'])}** and its {int(run['numbers']):,} numbers to the trash?")
+        st.button(
+            "Delete this run",
+            type="primary",
+            key="delete_run",
+            on_click=_delete,
+            args=(run["run_id"],),
+            disabled=not may,
+        )
+    if not may:
+        st.caption("Deleting is off on this server, as running sweeps is.")
+
+
+def trash_can() -> None:
+    """What came of the last click, with its undo, and everything that can be brought back."""
+    outcome = st.session_state.pop(_OUTCOME, None)
+    if isinstance(outcome, Deleted):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.success(f"Deleted {text.plain(outcome.run_id)}.", icon=":material/delete:")
+            st.button("Undo", key="undo", icon=":material/undo:", on_click=_restore, args=(outcome,))
+    elif outcome:
+        st.info(text.plain(outcome), icon=":material/info:")
+    found = library.deleted_runs(journal.home())
+    if not found:
+        return
+    with st.expander(f"Trash: {messages.counted(len(found), 'run')}", icon=":material/delete:"):
+        for deleted in found:
+            when = (
+                f"{deleted.when[:4]}-{deleted.when[4:6]}-{deleted.when[6:8]} {deleted.when[9:11]}:{deleted.when[11:13]}"
+            )
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.markdown(f"{text.plain(deleted.run_id)}, deleted {when} UTC")
+                st.button(
+                    "Bring back",
+                    key=f"restore_{deleted.when}",
+                    on_click=_restore,
+                    args=(deleted,),
+                    disabled=not _may(),
+                )
+        st.caption(f"They lie in `{journal.home() / 'trash'}`; remove them there to free their space.")
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> pd.DataFrame:
+    """The facts of two runs that differ, those that can explain a difference of times first."""
+    rows = [(fact, _said(first.get(fact)), _said(second.get(fact))) for fact in FACTS]
+    return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["fact", "this run", "the other"])
+
+
+def beside(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
+    """What differs between the environments of two runs."""
+    names = [name for name in runs["run_id"] if name != run["run_id"]]
+    if not names:
+        return
+    other = st.selectbox(
+        "Environment beside that of",
+        names,
+        index=None,
+        key="beside_run",
+        bind="query-params",
+        placeholder="Choose a run",
+    )
+    if other is None:
+        return
+    table = differences(run, runs[runs["run_id"] == other].iloc[0])
+    if table.empty:
+        st.markdown("Nothing that the two runs record differs.")
+        return
+    st.dataframe(table, hide_index=True, alt="What differs between the environments of the two runs")
+    st.caption("What can explain a difference of times comes first. Verdicts cell by cell are on Compare.")
+
+
+def _delete(run_id: str) -> None:
+    _remember(lambda: library.delete(journal.home(), run_id))
+
+
+def _restore(deleted: Deleted) -> None:
+    _remember(lambda: f"Brought back {library.restore(journal.home(), deleted).run_id}.")
+
+
+def _remember(work: Any) -> None:
+    """Do it, if this session may by now, and keep what came of it for the next drawing."""
+    if not _may():
+        st.session_state[_OUTCOME] = "Deleting is off on this server, as running sweeps is."
+        return
+    try:
+        st.session_state[_OUTCOME] = work()
+    except JournalError as error:
+        st.session_state[_OUTCOME] = str(error)
+    store().refresh()
+
+
+def _may() -> bool:
+    """Whoever may run sweeps may delete runs; asked again right before anything is moved."""
+    return guard.allowed(st.session_state.get("run_token"))
+
+
+def _said(value: object) -> str:
+    return "not said" if text.missing(value) else str(value)

@@ -1,0 +1,103 @@
+"""Runs as they lie on disk: the list, state, log, problems."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import messages
+from pages.ui.draw import text as words
+from pages.ui.shell.data import ask, store
+from results.files import journal
+from results.query import pages
+
+STATE_COLOURS = {"running": "blue", "finished": "green", "cancelled": "orange", "failed": "red", "crashed": "red"}
+STATE_ICONS = {
+    "running": ":material/sync:",
+    "finished": ":material/check:",
+    "cancelled": ":material/cancel:",
+    "failed": ":material/error:",
+    "crashed": ":material/bolt:",
+}
+COLUMNS = (
+    *("run_id", "state", "source", "title", "created", "gpu_name", "numbers", "failures", "implementations"),
+    *("protocol", "torch", "triton"),
+)
+# a coloured chip in a table, as messages.source_badges has them in text
+SOURCE_CHIP = st.column_config.MultiselectColumn(
+    "source", options=list(words.SOURCE_WORDS.values()), color=["green", "blue", "violet", "orange"], width=170
+)
+WITH_THE_APP = ("published", "shipped")  # sources whose runs lie beside the code, not in a home
+_LOG_BYTES = 8_000
+
+
+def folder(run_id: str, source: str) -> journal.RunFolder:
+    """Where a run lies."""
+    home = journal.PUBLISHED if source in WITH_THE_APP else journal.home() / "runs"
+    return journal.RunFolder(Path(home) / run_id)
+
+
+def badges_of(run_ids: Collection[str]) -> str:
+    """Whose numbers those of some runs are, as badges in Markdown."""
+    runs = ask(pages.runs)
+    return messages.source_badges(sorted(set(runs.loc[runs["run_id"].isin(run_ids), "source"])))
+
+
+def with_states(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with what became of each; an upload is finished by nature."""
+    states = [
+        "finished" if row["source"] == "upload" else folder(row["run_id"], row["source"]).condition()
+        for row in runs.to_dict("records")
+    ]
+    return runs.assign(state=states)
+
+
+def show_table(runs: pd.DataFrame) -> None:
+    """All runs, newest first."""
+    shown = runs.assign(source=[[words.SOURCE_WORDS[source]] for source in runs["source"]])
+    st.dataframe(
+        shown[[*COLUMNS]],
+        hide_index=True,
+        alt="Every run, newest first",
+        height=min(420, 38 + 35 * len(shown)),
+        column_config={
+            "source": SOURCE_CHIP,
+            "created": st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm", width=150),
+            "run_id": st.column_config.TextColumn("run", width="medium"),
+            "title": st.column_config.TextColumn("title", width="medium"),
+        },
+    )
+
+
+def state_badge(state: str) -> str:
+    """A badge in Markdown."""
+    return f":{STATE_COLOURS.get(state, 'gray')}-badge[{STATE_ICONS.get(state, '')} {state}]"
+
+
+def log_tail(run_id: str, source: str = "local") -> str:
+    """The end of a run's log, or of what its process printed; empty if it has neither."""
+    for path in (folder(run_id, source).log_path, journal.home() / "logs" / f"{run_id}.txt"):
+        try:
+            with open(path, "rb") as file:
+                file.seek(max(0, path.stat().st_size - _LOG_BYTES))
+                text = file.read().decode("utf-8", errors="replace")
+        except OSError:
+            continue
+        if text.strip():
+            return text
+    return ""
+
+
+def show_log(run_id: str, source: str) -> None:
+    """The end of the log, and lines of the journal that could not be read."""
+    text = log_tail(run_id, source)
+    if text:
+        st.code(text, language=None, height=320, wrap_lines=True)
+    else:
+        st.caption("This run has no log.")
+    for run, line, reason in store().problems:
+        if run == run_id:
+            st.warning(f"Line {line} was left out: {reason}", icon=":material/warning:")

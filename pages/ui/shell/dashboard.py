@@ -1,0 +1,90 @@
+"""The frame of the app: pages, shared filters, the notice of the store."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui.filters import filters
+from pages.ui.shell import body, frame
+from pages.ui.shell.data import store
+
+RESULTS = (  # file, title, icon, what it answers
+    ("overview", "Overview", "leaderboard", "Which attention is fastest on a GPU, by how much, and whether it fits."),
+    ("speedup", "Speedup", "bolt", "Speedup over the baseline by seqlen and head_dim, with every failure named."),
+    ("memory", "Memory", "memory", "Memory by seqlen against the device's capacity and the formula."),
+    (
+        "scaling",
+        "Scaling",
+        "trending_up",
+        "Time, throughput and memory by seqlen, their share of the device's peak, and the roofline.",
+    ),
+    (
+        "accuracy",
+        "Accuracy",
+        "target",
+        "Errors against float64 beside those of a plain implementation, and what speed costs in accuracy.",
+    ),
+)
+EVIDENCE = (  # file, title, icon, what it answers
+    (
+        "compare",
+        "Compare",
+        "compare_arrows",
+        "Two runs, implementations or GPUs: what changed, a verdict for each cell, regressions first.",
+    ),
+    (
+        "sustained",
+        "Sustained",
+        "thermostat",
+        "Half a minute of back-to-back calls: burst and sustained TFLOP/s, clock, power and temperature.",
+    ),
+    (
+        "findings",
+        "Findings",
+        "fact_check",
+        "Numbers that cannot be what they say, published or own, each with its arithmetic.",
+    ),
+    (
+        "reports",
+        "Reports",
+        "article",
+        "Published reports beside your own runs, in their own tables, with what arithmetic says against them.",
+    ),
+)
+WORK = (  # file, title, icon, what it answers
+    (
+        "run_sweep",
+        "Run sweep",
+        "play_circle",
+        "Plan a sweep on a device of this machine, start it, follow it, cancel it.",
+    ),
+    ("runs", "Runs", "history", "Every run and upload: state, environment, log, download."),
+    (
+        "upload",
+        "Upload",
+        "upload",
+        "Import results from other machines: see what was understood before anything is stored.",
+    ),
+)
+
+
+def show() -> None:
+    """One view: the page that the URL names."""
+    st.set_page_config(page_title="attnbench", page_icon="⚡", layout="wide")
+    results, *others = (_pages(group) for group in (RESULTS, EVIDENCE, WORK))
+    page = st.navigation([*results, *(page for group in others for page in group)])
+    notice = store().notice
+    if notice:
+        st.warning(notice, icon=":material/info:")
+    body.none_yet()
+    with frame.around():
+        if page in results:
+            filters.sidebar()
+        page.run()
+
+
+def _pages(group: tuple[tuple[str, str, str, str], ...]) -> list[st.Page]:
+    return [
+        st.Page(f"pages/{file}.py", title=title, icon=f":material/{icon}:", help=help, default=file == "overview")
+        for file, title, icon, help in group
+    ]

@@ -1,0 +1,119 @@
+"""The store and cached questions to it.
+
+Answers that many tabs ask for, each worked out once. Cheaper to look up than Streamlit's own cache, which hashes
+every argument field by field and copies every table.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from results.files import journal
+from results.store.database import Store, open_store
+
+
+@dataclass
+class _Answer:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    made: bool = False
+    value: Any = None
+
+
+class Answers:
+    """The latest answers by their question; whoever asks while one is worked out waits for it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
+
+    def get(self, question: Hashable, work: Callable[[], Any]) -> Any:
+        """What `work()` gave the first time, as a copy that may be changed."""
+        with self._lock:
+            answer = self._answers.setdefault(question, _Answer())
+            self._answers.move_to_end(question)
+            while len(self._answers) > self._most:
+                self._answers.popitem(last=False)
+        with answer.lock:
+            if not answer.made:
+                answer.value, answer.made = _kept(work()), True
+        return _copied(answer.value)
+
+
+def _kept(value: Any) -> Any:
+    return value if isinstance(value, pd.DataFrame) else pickle.dumps(value)
+
+
+def _copied(kept: Any) -> Any:
+    """A table is copied when it is first written to, which is pandas' own doing."""
+    return kept.copy(deep=False) if isinstance(kept, pd.DataFrame) else pickle.loads(kept)
+
+
+_FOUND = "data_found"  # the store, and the version of its data that this run of the script found
+_KEPT = 300  # answers
+
+
+def store(*, not_older_than_s: float = 0.0) -> Store:
+    """The one store of this process and home, up to date with the files; a page that polls may take it older."""
+    home = str(journal.home())
+    opened, looked = _open(home), _looked()
+    if time.monotonic() - looked.get(home, -math.inf) >= not_older_than_s:
+        opened.refresh()
+        looked[home] = time.monotonic()
+    st.session_state[_FOUND] = opened, opened.version()
+    return opened
+
+
+def ask(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`question(store, ...)`, computed once for each version of the data; kept, so it must not be large."""
+    if _FOUND not in st.session_state:
+        store()
+    return _asked(*st.session_state[_FOUND], question, args, kwargs)
+
+
+def asked_ahead(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The same outside any visit, so that the visit finds the answer there."""
+    opened = _open(str(journal.home()))
+    return _asked(opened, opened.version(), question, args, kwargs)
+
+
+def ask_slowly(question: Callable[..., Any], *args: Any) -> Any:
+    """The same for what takes seconds: says that it is being worked out."""
+    with st.spinner("Working it out"):
+        return ask(question, *args)
+
+
+def _asked(opened: Store, version: str, question: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    name = f"{question.__module__}.{question.__qualname__}"
+    key = name, str(opened.home), version, *map(_hashable, args), *kwargs.items()
+    return _answers().get(key, lambda: question(opened, *args, **kwargs))
+
+
+def _hashable(value: Any) -> Hashable:
+    return tuple(value.items()) if isinstance(value, dict) else value
+
+
+@st.cache_resource(show_spinner=False)
+def _answers() -> Answers:
+    return Answers(_KEPT)
+
+
+@st.cache_resource(show_spinner=False)
+def _looked() -> dict[str, float]:
+    """When the files of a home were last looked at, by any tab."""
+    return {}
+
+
+@st.cache_resource(show_spinner=False)
+def _open(home: str) -> Store:
+    return open_store()

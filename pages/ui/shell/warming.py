@@ -1,0 +1,65 @@
+"""What a first visit would wait for, done while the server starts: imports, the store, the first view's answers."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import inspect
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+PATIENCE_S = 5.0  # a server that has more to read answers anyway, and its first page waits for the rest
+# What pages import, and what Streamlit imports when it first draws one.
+_MODULES = (
+    *(
+        "pages.ui.draw.cells",
+        "pages.ui.draw.charts",
+        "pages.ui.draw.detail",
+        "pages.ui.draw.maps",
+        "pages.ui.draw.messages",
+    ),
+    *(
+        "pages.ui.overview.ranking",
+        "pages.ui.overview.download",
+        "pages.ui.overview.rule",
+        "pages.ui.overview.rule_advice",
+        "pages.ui.overview.rule_gpus",
+    ),
+    *("plotly.graph_objects", "pyarrow"),
+)
+
+
+@asynccontextmanager
+async def before_the_first_visit(_: object) -> AsyncIterator[None]:
+    """For st.App: the server answers once the first view is ready, or after a few seconds."""
+    warm = threading.Thread(target=_warm, name="warming", daemon=True)
+    warm.start()
+    warm.join(PATIENCE_S)
+    yield
+    gc.unfreeze()
+
+
+def first_view() -> None:
+    """Bring into memory what the first view of the Overview needs."""
+    # Imported here, because Streamlit's caches want a running server.
+    from pages.ui.filters import filters
+    from pages.ui.overview import ranking
+    from pages.ui.shell.data import asked_ahead
+    from results.query import pages
+
+    chosen = filters.at_first(asked_ahead)
+    if chosen.gpu is not None:
+        for question in (ranking.judged, pages.ranked, pages.fits, pages.provenance):
+            asked_ahead(question, chosen)
+    for name in _MODULES:
+        importlib.import_module(name)
+    inspect.stack()  # as Streamlit asks once, at its first element; finding the files of all modules takes it 0.1 s
+
+
+def _warm() -> None:
+    first_view()
+    # Streamlit collects garbage after every run of a script, before the browser hears that it is over. What is here by
+    # now stays for good, and looking through it each time takes longer than many a run.
+    gc.collect()
+    gc.freeze()

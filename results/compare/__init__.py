@@ -1,0 +1,1 @@
+"""Two sides beside each other: verdicts and their statistics."""

@@ -1,0 +1,377 @@
+"""Two runs, or two implementations, beside each other: what changed, a verdict for every cell, the mean over them.
+
+A cell is a case, mode, timing and implementation. Cells are compared only where both sides say the same case to the
+last field, and kernel time never with eager time. Regressions come first: numbers that are gone, then slower ones.
+
+What to know of a comparison as a whole: its clocks, the machine as it shows in what did not change.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from results.compare.between_rounds import Spread
+from results.compare.between_runs import Shift, beyond_controls, beyond_rounds, is_control, speak_for_the_machine
+from results.compare.verdicts import BAND, Judgement, judge, sampled_in_rounds, standard_error, usual_spread
+from results.derive import geometric_mean
+from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
+
+if TYPE_CHECKING:
+    pass
+
+LOST, GAINED = "LOST", "GAINED"  # a number that only the first, or only the second, has; both were tried
+HOST_TIMING = "eager"  # moves with the host, and so between two processes
+ORDER = (LOST, "SLOWER", "UNCLEAR", "FASTER", GAINED, "SAME")
+# what of a run can explain a difference, most likely first
+FACTS = (
+    *("gpu_name", "gpu_uuid", "device_type", "sm_count", "gpu_memory_mb", "power_limit_w", "cpu", "host"),
+    *("driver", "cuda", "cudnn", "torch", "triton", "python", "os"),
+    *("kernel_hash", "git_commit", "git_dirty", "tf32", "protocol", "seed"),
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run, or one implementation of it."""
+
+    run: Run
+    measurements: Sequence[Measurement]
+    implementation: str | None = None
+
+    @property
+    def name(self) -> str:
+        """RUN or RUN/IMPLEMENTATION."""
+        return f"{self.run.run_id}/{self.implementation}" if self.implementation else self.run.run_id
+
+
+@dataclass(frozen=True)
+class Change:
+    """A fact of the runs that differs, or that one of them does not say."""
+
+    fact: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that both sides have tried."""
+
+    case: Case
+    implementation: str  # of two implementations: "torch_naive -> triton_fa2"
+    mode: str | None
+    timing: str | None
+    outcome: str  # one of ORDER
+    first: Measurement
+    second: Measurement
+    judgement: Judgement | None  # None where a number is missing
+    reason: str
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The geometric mean of the speedups of some cells, and how far it reaches."""
+
+    timing: str | None
+    implementation: str | None  # None: all
+    mode: str | None  # None: all
+    speedup: float | None
+    compared: int  # cells with a number on both sides
+    tried: int  # cells that either side has tried
+    outcomes: dict[str, int]
+    detectable: float | None  # median of the smallest changes that its cells could have shown
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The second side against the first."""
+
+    first: str
+    second: str
+    same_run: bool
+    changes: tuple[Change, ...]
+    not_said: tuple[str, ...]  # facts that neither run says
+    means: tuple[Mean, ...]  # for each timing over all, then by implementation and mode
+    cells: tuple[Cell, ...]  # regressions first
+    only_first: int  # cells that the other side has not tried
+    only_second: int
+    remarks: tuple[str, ...]
+
+
+def compare(first: Side, second: Side) -> Comparison:
+    """Every cell that both sides have tried, judged; nothing is averaged over different timings."""
+    before, after = _latencies(first), _latencies(second)
+    pair = f"{first.implementation} -> {second.implementation}" if first.implementation else None
+    protocol = first.run.protocol if first.run.protocol == second.run.protocol else None
+    same_run = first.run.run_id == second.run.run_id
+    shared = [(before[key], after[key]) for key in before if key in after]
+    controls = not same_run and not pair and speak_for_the_machine(first.run, second.run)
+    cells = [cell for cell in _judged(shared, pair, protocol, one_process=same_run, controls=controls) if cell]
+    cells.sort(key=_urgency)
+    tried = Counter((m.timing, pair or m.implementation, m.mode) for m in (before | after).values())
+    return Comparison(
+        first.name,
+        second.name,
+        same_run,
+        changes=tuple(_changes(first, second)),
+        not_said=tuple(fact for fact in FACTS if getattr(first.run, fact) is getattr(second.run, fact) is None),
+        means=tuple(_means(cells, tried)),
+        cells=tuple(cells),
+        only_first=len(before.keys() - after.keys()),
+        only_second=len(after.keys() - before.keys()),
+        remarks=tuple(remarks(cells, before, after, first.run, second.run)),
+    )
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as plain data: the samples stay in the store, the numbers they gave are here."""
+    record = {name: value for name, value in vars(comparison).items() if name != "cells"}
+    record["changes"] = [asdict(change) for change in comparison.changes]
+    record["means"] = [asdict(mean) for mean in comparison.means]
+    record["cells"] = [_cell_json(cell) for cell in comparison.cells]
+    return record
+
+
+def _latencies(side: Side) -> dict[Key, Measurement]:
+    """The latencies by cell; of a number printed twice the first."""
+    found: dict[Key, Measurement] = {}
+    for m in side.measurements:
+        if m.metric == "latency_ms" and side.implementation in (None, m.implementation):
+            name = None if side.implementation else m.implementation
+            found.setdefault((_usual_inputs(m.case), m.mode, m.timing, name), m)
+    return found
+
+
+def _usual_inputs(case: Case) -> Case:
+    """Journals from before inputs were recorded are of normal ones."""
+    return replace(case, inputs=None) if case.inputs == "normal" else case
+
+
+def _judged(
+    shared: Sequence[tuple[Measurement, Measurement]],
+    pair: str | None,
+    protocol: str | None,
+    *,
+    one_process: bool,
+    controls: bool,
+) -> Iterable[Cell | None]:
+    """Each cell beside what is usual among those of its timing: a few rounds say little about their own spread."""
+    paired = one_process and sampled_in_rounds(protocol)
+    for timing in dict.fromkeys(first.timing for first, _ in shared):
+        those = [both for both in shared if both[0].timing == timing]
+        known = [(first, second) for first, second in those if None not in (first.value, second.value)]
+        usual = usual_spread(((a, b) for a, b in known if a.value and b.value), paired=paired)
+        found = [judge(a, b, protocol=protocol, paired=paired, like=usual.near(a.value)) for a, b in known]
+        if not one_process:
+            apart = _apart(known, found, by_host=timing == HOST_TIMING, controls=controls)
+            found = [
+                judge(a, b, protocol=protocol, like=usual.near(a.value), apart=beyond)
+                for (a, b), beyond in zip(known, apart, strict=True)
+            ]
+        judged = iter(found)
+        for first, second in those:
+            yield _cell(first, second, pair, None if None in (first.value, second.value) else next(judged))
+
+
+def _apart(
+    known: Sequence[tuple[Measurement, Measurement]], found: Sequence[Judgement], *, by_host: bool, controls: bool
+) -> list[Spread | None]:
+    """What the processes differ by in each cell beyond its rounds; None where a cell has no interval, or none can tell:
+    `controls` says whether PyTorch's own kernels can."""
+    errors = [standard_error(judgement) for judgement in found]
+    shifts = [
+        Shift((a.implementation, a.mode), math.log(judgement.speedup), error, math.sqrt(a.value * b.value))
+        for (a, b), judgement, error in zip(known, found, errors, strict=True)
+        if error is not None
+    ]
+    unchanged = [shift for shift in shifts if controls and is_control(shift.kind[0])]
+    spreads = iter(beyond_rounds(shifts, unchanged) if by_host else beyond_controls(shifts, unchanged))
+    return [None if error is None else next(spreads) for error in errors]
+
+
+def _cell(first: Measurement, second: Measurement, pair: str | None, found: Judgement | None) -> Cell | None:
+    """None where neither side has a number."""
+    if found:
+        outcome, reason = str(found.verdict), found.reason
+    elif first.value is not None:
+        outcome, reason = LOST, _why(second)
+    elif second.value is not None:
+        outcome, reason = GAINED, f"before: {_why(first)}"
+    else:
+        return None
+    named = pair or first.implementation
+    return Cell(first.case, named, first.mode, first.timing, outcome, first, second, found, reason)
+
+
+def _why(measurement: Measurement) -> str:
+    return f"{measurement.status}: {measurement.note}" if measurement.note else str(measurement.status)
+
+
+def _urgency(cell: Cell) -> tuple:
+    speedup = cell.judgement.speedup if cell.judgement else None
+    case = tuple(str(value).rjust(12) for value in case_to_json(cell.case).values())
+    return ORDER.index(cell.outcome), speedup or 0.0, cell.timing or "", cell.implementation, case, cell.mode or ""
+
+
+def _changes(first: Side, second: Side) -> Iterable[Change]:
+    """What the records say, then what was measured of the machine and differs by more than the band."""
+    for fact in FACTS:
+        before, after = getattr(first.run, fact), getattr(second.run, fact)
+        if before != after:
+            yield Change(fact, before, after)
+    machines = _machine(first), _machine(second)
+    for fact in machines[0] if first.run.run_id != second.run.run_id else ():
+        before, after = (machine.get(fact) for machine in machines)
+        if before and after and abs(math.log(before / after)) > math.log1p(BAND):
+            yield Change(fact, round(before, 1), round(after, 1))
+
+
+def _machine(side: Side) -> dict[str, float | None]:
+    """The clock that its device times were taken at, and what the machine itself reached at the start of the run."""
+    clocks = [m.sm_clock_mhz for m in side.measurements if m.timing == "kernel" and m.sm_clock_mhz]
+    peaks = {f"measured_tflops {name}": rate for name, rate in (side.run.measured_tflops or {}).items()}
+    clock = statistics.median(clocks) if clocks else None
+    return {"sm_clock_mhz, median": clock, **peaks, "measured_gbs": side.run.measured_gbs}
+
+
+def _means(cells: Sequence[Cell], tried: Counter) -> Iterable[Mean]:
+    """Device time leads; an implementation and mode that the sides do not share has no mean of its own."""
+    keys = sorted(tried, key=lambda key: (key[0] == HOST_TIMING, *(part or "" for part in key)))
+    for timing in dict.fromkeys(key[0] for key in keys):
+        of_timing = [key for key in keys if key[0] == timing]
+        yield _mean(timing, None, None, [c for c in cells if c.timing == timing], sum(tried[key] for key in of_timing))
+        for key in of_timing if len(of_timing) > 1 else ():
+            chosen = [c for c in cells if (c.timing, c.implementation, c.mode) == key]
+            if chosen:
+                yield _mean(*key, chosen, tried[key])
+
+
+def _mean(timing: str | None, name: str | None, mode: str | None, cells: Sequence[Cell], tried: int) -> Mean:
+    speedups = [c.judgement.speedup for c in cells if c.judgement and c.judgement.speedup]
+    seen = [c.judgement.detectable for c in cells if c.judgement and c.judgement.detectable is not None]
+    outcomes = Counter(cell.outcome for cell in cells)
+    return Mean(
+        timing,
+        name,
+        mode,
+        speedup=geometric_mean(speedups),
+        compared=len(speedups),
+        tried=tried,
+        outcomes={outcome: outcomes[outcome] for outcome in ORDER if outcomes[outcome]},
+        detectable=statistics.median(seen) if seen else None,
+    )
+
+
+def _cell_json(cell: Cell) -> dict[str, Any]:
+    record = {**case_to_json(cell.case), "implementation": cell.implementation, "mode": cell.mode}
+    record |= {"timing": cell.timing, "outcome": cell.outcome}
+    for name, side in (("first", cell.first), ("second", cell.second)):
+        record[f"{name}_ms"] = side.value
+        record[f"{name}_status"] = str(side.status)
+        record[f"{name}_id"] = side.measurement_id
+    found = asdict(cell.judgement) if cell.judgement else {}
+    for name in ("speedup", "low", "high", "detectable", "basis", "clocks", "apart"):
+        record[name] = found.get(name)
+    return record | {"reason": cell.reason}
+
+
+Key = tuple[Case, str | None, str | None, str | None]  # case, mode, timing, implementation
+
+_CONTROLS = 3  # cells that can speak for the machine
+_BY_CHANCE = 0.02  # of the cells; twice what two runs of the same thing should give
+
+
+def remarks(
+    cells: Sequence[Cell], before: dict[Key, Measurement], after: dict[Key, Measurement], first: Run, second: Run
+) -> Iterable[str]:
+    """Sentences, the most general first."""
+    judged = [cell.judgement for cell in cells if cell.judgement]
+    if judged:
+        in_cycles = sum(found.clocks is not None for found in judged)
+        yield (
+            f"SM clocks: {in_cycles} of {len(judged)} pairs name different clocks on both sides and are compared in "
+            "cycles; the others are compared in time, as measured."
+        )
+        if first.run_id != second.run_id:
+            yield from _cards(first, second)
+            for timing in dict.fromkeys(cell.timing for cell in cells if cell.judgement):
+                yield _apart_in_words(
+                    timing, [cell.judgement for cell in cells if cell.timing == timing and cell.judgement]
+                )
+            yield from _control(cells, first, second)
+    if not before.keys() & after.keys():
+        yield _why_nothing_is_shared(before, after)
+
+
+def _cards(first: Run, second: Run) -> Iterable[str]:
+    cards = first.gpu_uuid, second.gpu_uuid
+    if first.gpu_name == second.gpu_name and all(cards) and cards[0] != cards[1]:
+        yield (
+            f"The runs come from two cards of the name {first.gpu_name} ({cards[0]} and {cards[1]}), whose chips draw "
+            "other power and may hold other clocks."
+        )
+
+
+def _apart_in_words(timing: str | None, judged: Sequence[Judgement]) -> str:
+    """What two runs of the same thing differ by in that timing, and whose word it is."""
+    apart = [found.apart for found in judged if found.apart is not None]
+    if not apart:
+        which = f"{timing} times" if timing else "these times"
+        return f"What two runs of the same thing differ by is not in the intervals of {which}; a third run tells."
+    spread = (
+        f"differ by {statistics.median(apart):.1%} (a standard deviation, in half the cells more) beyond what their "
+        "rounds show, and the intervals hold it."
+    )
+    if timing == "eager":
+        return f"Eager times move with the host: here two processes {spread}"
+    return f"Kernel times move from process to process: PyTorch's own, which did not change, {spread}"
+
+
+def _control(cells: Sequence[Cell], first: Run, second: Run) -> Iterable[str]:
+    """PyTorch's own kernels as a control: the same version on the same GPU should be as fast as before, within the band
+    and two standard errors of their mean, and be called different as seldom as chance allows."""
+    if not speak_for_the_machine(first, second):
+        return
+    for timing in dict.fromkeys(cell.timing for cell in cells):
+        controls = [cell for cell in cells if cell.timing == timing and _is_control(cell)]
+        if len(controls) < _CONTROLS:
+            continue
+        logs = [math.log(cell.judgement.speedup) for cell in controls]
+        mean, doubt = math.exp(statistics.fmean(logs)), 2 * statistics.stdev(logs) / math.sqrt(len(logs))
+        different = sum(cell.outcome in ("FASTER", "SLOWER") for cell in controls)
+        moved = abs(math.log(mean)) - doubt > math.log1p(BAND)
+        if moved or different > max(_CONTROLS, _BY_CHANCE * len(controls)):
+            yield (
+                f"The machine differed: the torch_ implementations, the same torch {first.torch} in both runs, are "
+                f"{mean:.3f}x in {timing or 'unsaid'} time over {len(controls)} cells, and {different} of those are "
+                "called different. The other speedups have that in them too."
+            )
+
+
+def _is_control(cell: Cell) -> bool:
+    return bool(is_control(cell.implementation) and cell.judgement and cell.judgement.speedup is not None)
+
+
+def _why_nothing_is_shared(before: dict[Key, Measurement], after: dict[Key, Measurement]) -> str:
+    """Which fields of the case keep the sides apart, so that a report that leaves them open is understood."""
+    if not before or not after:
+        return f"{'The first' if not before else 'The second'} has no latency."
+    values = [{name: {getattr(key[0], name) for key in side} for name in CASE_FIELDS} for side in (before, after)]
+    apart = [name for name in CASE_FIELDS if not values[0][name] & values[1][name]]
+    names = [{key[1:] for key in side} for side in (before, after)]
+    if apart:
+        said = "; ".join(f"{name} {_some(values[0][name])} and {_some(values[1][name])}" for name in apart)
+        return f"No cell is in both: {said}."
+    if not names[0] & names[1]:
+        return f"No cell is in both: mode, timing and implementation are {_some(names[0])} and {_some(names[1])}."
+    return "No cell is in both: no case is the same in all its fields."
+
+
+def _some(values: Iterable[Any]) -> str:
+    texts = sorted("not said" if value is None else str(value) for value in values)
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")

@@ -1,0 +1,316 @@
+"""SAME, FASTER, SLOWER or UNCLEAR: what two latencies and their spread allow to say, and what they could have shown.
+
+The verdict is about the second against the first and comes from an interval of the speedup (first over second) that the
+truth leaves to either side with 5 %, as two one-sided tests of equivalence ask (Schuirmann, Journal of Pharmacokinetics
+and Biopharmaceutics 15, 1987, 657). It is the wider of two on either side:
+
+1. within rounds: the intervals of both medians, combined on the log scale by the method of variance estimates recovery
+   (MOVER: Zou and Donner, Statistics in Medicine 27, 2008, 1693), which keeps their asymmetry;
+2. between rounds: Student's t over the medians of the rounds, paired where both were sampled in the same interleaved
+   rounds. Samples of one round share its clocks and its place in memory, so only rounds repeat the measurement.
+
+SAME needs the whole interval inside the band of 2 %. FASTER and SLOWER need it beyond the band, and the same interval
+at 1 % in place of 10 % must not hold 1, so that of two equal noisy things one in a hundred is called different at most.
+Anything else is UNCLEAR. What two runs of the same thing differ by (another load, another chip) is in neither: for
+eager times, which move with the host, results.compare.between_runs adds it. What a call may have waited for a core is
+in it too, on the side to which the time would be shorter without. Standard library and records only.
+
+What the note of a measurement says that is no field of it. Standard library and records only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from results.compare.between_rounds import Rounds, Spread, Usual, half_interval, rounds, spread, student, usual
+from results.records import Measurement
+
+_CLOCK = re.compile(r"SM clock of (\d+) MHz")  # as journals noted it that have no clock of their own
+_WAITING = re.compile(r"Up to ([\d.]+) % of it is waiting for a core")  # as runner.machine.schedstat notes it
+_MOST_WAITING = 0.999
+
+
+def sm_clock_mhz(measurement: Measurement) -> int | None:
+    """The SM clock of a measurement; journals from before it was a field only noted a clock that was held back."""
+    if measurement.sm_clock_mhz:
+        return round(measurement.sm_clock_mhz)
+    noted = _CLOCK.search(measurement.note or "")
+    return int(noted[1]) if noted else None
+
+
+def waiting(measurement: Measurement) -> float:
+    """How much of a latency may be waiting for a core; 0 where nothing was noted."""
+    noted = _WAITING.search(measurement.note or "")
+    return min(_MOST_WAITING, float(noted[1]) / 100) if noted else 0.0
+
+
+BAND = 0.02  # a difference below it is none
+CERTAINTY = 0.95  # of each end of the interval: both together hold 90 %
+NO_CHANCE = 0.995  # of each end of the interval that must not hold 1
+# presets of runner.protocol by whether they go several times around all implementations of a case
+INTERLEAVED, SINGLE = ("standard",), ("quick", "sustained")
+
+_LOG_BAND = math.log1p(BAND)
+_NORMAL = statistics.NormalDist().inv_cdf
+_SAME_CLOCK = 0.01
+
+
+class Verdict(StrEnum):
+    """The second against the first."""
+
+    SAME = "SAME"
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    UNCLEAR = "UNCLEAR"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict with what it rests on."""
+
+    verdict: Verdict
+    speedup: float | None  # first over second: above 1 the second is faster
+    low: float | None  # the speedup is below it with 5 %
+    high: float | None  # and above this with 5 %
+    detectable: float | None  # the smallest change the two could have shown: 0.03 is 3 %
+    basis: str  # what the interval comes from
+    reason: str  # one sentence
+    clocks: tuple[int, int] | None = None  # MHz, where the speedup is in cycles of the SM clock
+    apart: float | None = None  # what two processes differ by beyond their rounds, where it is in the interval
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """Of the logarithm of the speedup: how far the truth can be to either side."""
+
+    middle: float
+    below: float
+    above: float
+    basis: str
+
+
+def judge(
+    first: Measurement,
+    second: Measurement,
+    *,
+    protocol: str | None = None,
+    paired: bool = False,
+    like: Spread | None = None,
+    apart: Spread | None = None,
+) -> Judgement:
+    """The verdict of the second latency against the first; both have a value.
+
+    `protocol` is that of their runs (None: not said or not the same); `paired` says that both were sampled in the same
+    interleaved rounds; `like` is the spread between rounds that is usual for such cells, `apart` what two processes
+    differ by beyond it. Where a journal does not say how many samples each round took, thirds of them stand for three.
+
+    Device times taken at different SM clocks are compared in cycles, and what cycles show must show in time too: work
+    bound by memory does not follow the clock. Paired times are not: there the clock is what the two themselves made it.
+    """
+    if not first.value or not second.value:
+        return Judgement(Verdict.UNCLEAR, None, None, None, None, "nothing", "A latency of 0 cannot be compared.")
+    ratio = first.value / second.value
+    ends = [_interval(first, second, certainty, paired=paired, like=like) for certainty in (CERTAINTY, NO_CHANCE)]
+    if None in ends:
+        reason = f"{_without_spread(first, second)}: {ratio:.3f}x cannot be told from chance."
+        return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no spread", reason)
+    if apart is not None:
+        ends = [_widened(found, apart, at) for found, at in zip(ends, (CERTAINTY, NO_CHANCE), strict=True)]
+    ends = [_without_waiting(found, first, second) for found in ends]
+    clocks = _clocks(first, second)
+    remarks = _remarks(first, second, clocks, protocol, paired=paired)
+    in_time = _judgement(*ends, remarks)
+    if apart is not None:
+        in_time = replace(in_time, apart=math.sqrt(apart.variance))
+    if not clocks or paired:
+        return _hedged(in_time, first, second)
+    shift = math.log(clocks[0] / clocks[1])
+    in_cycles = _judgement(*(replace(found, middle=found.middle + shift) for found in ends), remarks)
+    return _confirmed(replace(in_cycles, clocks=clocks), in_time.verdict)
+
+
+def usual_spread(pairs: Iterable[tuple[Measurement, Measurement]], *, paired: bool = False) -> Usual:
+    """What rounds of such cells differ by, for `judge(..., like=usual.near(ms))`: of all pairs of one timing."""
+    cells = ((first, *_rounds_of(first, second, paired=paired)) for first, second in pairs if first.value)
+    return usual((first.value, spread(a, b, paired=together)) for first, a, b, together in cells if a and b)
+
+
+def sampled_in_rounds(protocol: str | None) -> bool:
+    """Whether a run of that protocol goes several times around all implementations of a case."""
+    return _preset(protocol) in INTERLEAVED
+
+
+def relative_half_interval(measurement: Measurement) -> float | None:
+    """Half the 95 % interval of a latency over its value; None if it has none."""
+    if not _has_interval(measurement):
+        return None
+    return (measurement.ci_high - measurement.ci_low) / 2 / measurement.value
+
+
+def standard_error(found: Judgement) -> float | None:
+    """Of the logarithm of a speedup, by its interval; None if it has none."""
+    if found.low is None or found.high is None:
+        return None
+    return math.log(found.high / found.low) / 2 / _NORMAL(CERTAINTY)
+
+
+def _preset(protocol: str | None) -> str:
+    return (protocol or "").split("/")[0]
+
+
+def _judgement(interval: _Interval, certain: _Interval, remarks: Sequence[str]) -> Judgement:
+    low, high = interval.middle - interval.below, interval.middle + interval.above
+    by_chance = certain.middle - certain.below <= 0 <= certain.middle + certain.above
+    span = f"{math.exp(low):.4g}x to {math.exp(high):.4g}x"
+    if low >= -_LOG_BAND and high <= _LOG_BAND:
+        verdict, why = Verdict.SAME, f"all of {span} is inside the band of {BAND:.0%}"
+    elif low <= _LOG_BAND and high >= -_LOG_BAND:
+        verdict, why = Verdict.UNCLEAR, f"{span} is partly inside and partly outside the band of {BAND:.0%}"
+    elif by_chance:
+        verdict, why = Verdict.UNCLEAR, f"{span} is beyond the band of {BAND:.0%}, but chance alone can do that too"
+    else:
+        verdict = Verdict.FASTER if low > 0 else Verdict.SLOWER
+        why = f"all of {span} is beyond the band of {BAND:.0%}"
+    return Judgement(
+        verdict,
+        speedup=math.exp(interval.middle),
+        low=math.exp(low),
+        high=math.exp(high),
+        detectable=math.expm1(max(_LOG_BAND + max(interval.below, interval.above), certain.below, certain.above)),
+        basis=interval.basis,
+        reason="; ".join((why, *remarks)) + ".",
+    )
+
+
+def _interval(
+    first: Measurement, second: Measurement, certainty: float, *, paired: bool, like: Spread | None
+) -> _Interval | None:
+    if _has_interval(first) and _has_interval(second):
+        return _of_medians(first, second, certainty, paired=paired, like=like)
+    if first.std is not None and second.std is not None:
+        return _of_means(first, second, certainty)
+    return None
+
+
+def _widened(found: _Interval, apart: Spread, certainty: float) -> _Interval:
+    """The interval with what two processes differ by in it."""
+    half = student(certainty, apart.freedom) * math.sqrt(apart.variance)
+    basis = f"{found.basis}, and what the processes differ by"
+    return _Interval(found.middle, math.hypot(found.below, half), math.hypot(found.above, half), basis)
+
+
+def _without_waiting(found: _Interval, first: Measurement, second: Measurement) -> _Interval:
+    """The interval with what either would be without the time that its process waited for a core."""
+    shares = [waiting(m) for m in (first, second)]
+    if not any(shares):
+        return found
+    below, above = (-math.log1p(-share) for share in shares)
+    basis = f"{found.basis}, and what a busy host may have added"
+    return _Interval(found.middle, found.below + below, found.above + above, basis)
+
+
+def _of_medians(
+    first: Measurement, second: Measurement, certainty: float, *, paired: bool, like: Spread | None
+) -> _Interval:
+    middle = math.log(first.value / second.value)
+    share = _NORMAL(certainty) / _NORMAL(0.975)  # the intervals at hand are of 95 %
+    below_first, above_first = math.log(first.value / first.ci_low), math.log(first.ci_high / first.value)
+    below_second, above_second = math.log(second.value / second.ci_low), math.log(second.ci_high / second.value)
+    below = share * math.hypot(below_first, above_second)
+    above = share * math.hypot(above_first, below_second)
+    before, after, together = _rounds_of(first, second, paired=paired)
+    if not before or not after:
+        return _Interval(middle, below, above, "intervals of the medians")
+    half = half_interval(before, after, like, paired=together, certainty=certainty)
+    kind = "rounds" if before.said and after.said else "thirds"
+    basis = f"samples and {'paired ' if together else ''}{kind}{' beside those of like cells' if like else ''}"
+    return _Interval(middle, max(below, half), max(above, half), basis)
+
+
+def _rounds_of(first: Measurement, second: Measurement, *, paired: bool) -> tuple[Rounds | None, Rounds | None, bool]:
+    """The rounds of both, and whether they are pairs: as many on either side, told in the same way."""
+    before, after = rounds(first), rounds(second)
+    alike = before and after and (len(before.logs), before.said) == (len(after.logs), after.said)
+    return before, after, bool(paired and alike)
+
+
+def _of_means(first: Measurement, second: Measurement, certainty: float) -> _Interval | None:
+    """Where the number of samples is not said it is taken as 1, which gives the widest interval."""
+    means = [m.value if m.mean is None else m.mean for m in (first, second)]
+    if min(means) <= 0:
+        return None
+    errors = [m.std / mean / math.sqrt(m.n or 1) for m, mean in zip((first, second), means, strict=True)]
+    half = _NORMAL(certainty) * math.hypot(*errors)
+    said = "mean and std" if first.n and second.n else "mean and std, n not said and taken as 1"
+    return _Interval(math.log(means[0] / means[1]), half, half, said)
+
+
+def _has_interval(measurement: Measurement) -> bool:
+    low, high = measurement.ci_low, measurement.ci_high
+    return None not in (low, high, measurement.value) and 0 < low <= measurement.value <= high
+
+
+def _without_spread(first: Measurement, second: Measurement) -> str:
+    bare = [m for m in (first, second) if not _has_interval(m) and m.std is None]
+    if not bare:
+        return "One has an interval of its median, the other a standard deviation"
+    few = [len(m.samples) for m in bare if m.samples]
+    if few:
+        return f"{min(few)} samples are too few for an interval"
+    return "Both are one printed number" if len(bare) == 2 else "One of them is one printed number"
+
+
+def _clocks(first: Measurement, second: Measurement) -> tuple[int, int] | None:
+    """Both SM clocks if both device times have one and they differ; wall time is not in cycles of the GPU."""
+    clocks = sm_clock_mhz(first), sm_clock_mhz(second)
+    if (first.timing, second.timing) != ("kernel", "kernel") or None in clocks:
+        return None
+    return clocks if abs(clocks[0] / clocks[1] - 1) > _SAME_CLOCK else None
+
+
+def _remarks(
+    first: Measurement, second: Measurement, clocks: tuple[int, int] | None, protocol: str | None, *, paired: bool
+) -> list[str]:
+    remarks, raw = [], first.value / second.value
+    if clocks and paired:
+        remarks.append(f"in time; the SM clock was {clocks[0]} and {clocks[1]} MHz, as each drew power")
+    elif clocks:
+        remarks.append(f"in cycles, as the SM clock was {clocks[0]} and {clocks[1]} MHz ({raw:.3f}x in time)")
+    waited = [f"{waiting(m):.0%}" for m in (first, second)]
+    if any(map(waiting, (first, second))):
+        remarks.append(f"up to {' and '.join(waited)} may be waiting for a core of a busy host")
+    alone = [len(m.round_sizes) == 1 if m.round_sizes else _preset(protocol) in SINGLE for m in (first, second)]
+    if first.samples and second.samples and any(alone):
+        remarks.append(f"one round {'each' if all(alone) else 'on one side'}: how much rounds differ is not known")
+    return remarks
+
+
+def _confirmed(found: Judgement, in_time: Verdict) -> Judgement:
+    """UNCLEAR where cycles differ and time does not show it."""
+    if found.verdict in (Verdict.SAME, Verdict.UNCLEAR, in_time):
+        return found
+    reason = f"{found.verdict} in cycles but {in_time} in time, as work bound by memory would be: {found.reason}"
+    return replace(found, verdict=Verdict.UNCLEAR, reason=reason)
+
+
+# which sides throttled -> what their being held back could have made up
+_UNPROVEN = {
+    (True, False): (Verdict.FASTER, Verdict.SAME),
+    (False, True): (Verdict.SLOWER, Verdict.SAME),
+    (True, True): (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME),
+}
+
+
+def _hedged(found: Judgement, first: Measurement, second: Measurement) -> Judgement:
+    """UNCLEAR where throttling could have made the verdict up and the clocks that would tell are not known."""
+    held = tuple("throttled" in m.flags for m in (first, second))
+    if found.verdict not in _UNPROVEN.get(held, ()) or all(map(sm_clock_mhz, (first, second))):
+        return found
+    which = {(True, False): "the first was", (False, True): "the second was"}.get(held, "both were")
+    reason = f"{found.verdict} as measured, but {which} throttled and a clock is not known: {found.reason}"
+    return replace(found, verdict=Verdict.UNCLEAR, reason=reason)

@@ -1,0 +1,1 @@
+"""Run folders: the journal, the library of runs, durable writing."""

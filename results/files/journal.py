@@ -1,0 +1,326 @@
+"""A run as files: one folder, one fsynced line a measurement. The truth; the database is derived from it.
+
+Standard library only, so that a bare GPU node can write it. Every line is appended by one writer at a time (an flock on
+the file itself), readers take complete lines only, and whoever runs holds an flock on `run.lock`: it is gone the moment
+the process is, however it ended, which a process id does not tell.
+
+A measurement as one line of a journal, and back. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from results.files import durable
+from results.records import (
+    Measurement,
+    RecordError,
+    Run,
+    measurement_from_json,
+    measurement_to_json,
+    run_from_json,
+    run_to_json,
+)
+
+
+def parse_line(line: bytes) -> Measurement:
+    """The measurement of one journal line. Raises RecordError saying what is wrong with it."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):  # neither UTF-8 nor JSON
+        raise RecordError(f"Not a complete JSON line: {line[:40]!r}.") from None
+    if not isinstance(record, dict):
+        raise RecordError(f"Not a JSON object: {line[:40]!r}.")
+    if missing := {"run_id", "implementation", "metric", "status"} - set(record):
+        raise RecordError(f"Missing fields {sorted(missing)}.")
+    try:
+        return measurement_from_json(record)
+    except OverflowError as error:
+        raise RecordError(f"A number is out of range: {error}.") from error
+
+
+def line_of(measurement: Measurement) -> str:
+    """The journal line of a measurement, newline included. Raises RecordError if a sample is not finite."""
+    try:
+        return json.dumps(measurement_to_json(measurement), allow_nan=False, separators=(",", ":")) + "\n"
+    except ValueError as error:  # NaN or infinity
+        what = f"{measurement.metric} of {measurement.implementation}"
+        raise RecordError(f"{what} has a sample that is not finite; give it a status instead.") from error
+
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PUBLISHED = REPOSITORY / "results" / "published"
+
+
+class JournalError(RuntimeError):
+    """A run folder cannot be made, read or written; the message says why and what to do."""
+
+
+class RunBusy(JournalError):
+    """Another process holds the run's lock."""
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a run is, as its process last said."""
+
+    state: str  # running, finished, cancelled or failed
+    done: int = 0  # cells that have a status
+    total: int = 0  # cells planned
+    current: str | None = None  # the cell being measured, in words
+    pid: int | None = None
+    started: str | None = None  # UTC, ISO 8601
+    updated: str | None = None  # UTC, ISO 8601
+    eta_s: float | None = None
+    message: str | None = None
+    costs: dict[str, float] | None = None  # seconds by kind of work, "total" among them; see runner.overhead
+
+
+def home() -> Path:
+    """Where runs are kept: $ATTNBENCH_HOME, or the repository's results folder."""
+    return Path(os.environ.get("ATTNBENCH_HOME") or REPOSITORY / "results").expanduser().resolve()
+
+
+def run_folders(home: Path) -> list[RunFolder]:
+    """The runs of a home, newest first by their `created`."""
+    return sorted(folders_in(Path(home) / "runs"), key=_age, reverse=True)
+
+
+def published_folders() -> list[RunFolder]:
+    """The runs that ship with the repository, newest first."""
+    return sorted(folders_in(PUBLISHED), key=_age, reverse=True)
+
+
+def folders_in(directory: Path) -> list[RunFolder]:
+    """Every run folder below a directory, in no order and without opening a file; none if it does not exist."""
+    try:
+        with os.scandir(directory) as entries:
+            return [RunFolder(Path(e.path)) for e in entries if not e.name.startswith(".") and e.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+class RunFolder:
+    """One run on disk: run.json, measurements.jsonl, state.json, log.txt, run.lock and the cancel flag."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.run_id = self.path.name
+        self.run_path = self.path / "run.json"
+        self.journal_path = self.path / "measurements.jsonl"
+        self.log_path = self.path / "log.txt"
+
+    @classmethod
+    def create(cls, home: Path, run: Run, measurements: Iterable[Measurement] = ()) -> RunFolder:
+        """A new run, with all its measurements if they are known; it appears whole or not at all.
+
+        Raises JournalError if the run exists or the folder cannot be written.
+        """
+        runs = Path(home) / "runs"
+        folder = cls(runs / run.run_id)
+        text = "".join(map(_line_of, measurements))
+        try:
+            runs.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix=".new-", dir=runs))
+            try:
+                draft.chmod(0o755)
+                durable.write_synced(draft / "run.json", json.dumps(run_to_json(run), indent=1) + "\n")
+                durable.write_synced(draft / "measurements.jsonl", text)
+                durable.sync_directory(draft)
+                draft.rename(folder.path)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+            durable.sync_directory(runs)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise JournalError(f"Run {run.run_id!r} exists in {runs} already; choose another run_id.") from error
+            raise _journal_error("create the run", folder.path, error) from error
+        return folder
+
+    @classmethod
+    def open(cls, home: Path, run_id: str) -> RunFolder:
+        """The run of that id. Raises JournalError if there is none."""
+        folder = cls(Path(home) / "runs" / run_id)
+        if folder.run_id != run_id or not folder.run_path.is_file():
+            raise JournalError(
+                f"There is no run {run_id!r} in {Path(home) / 'runs'}; `python -m results runs` lists them."
+            )
+        return folder
+
+    def run(self) -> Run:
+        """Where and when, from run.json. Raises JournalError if it is missing, malformed or of another run."""
+        try:
+            run = run_from_json(json.loads(self.run_path.read_bytes()))
+        except OSError as error:
+            raise JournalError(f"{self.run_path} cannot be read: {error.strerror}.") from error
+        except (ValueError, TypeError) as error:
+            raise JournalError(f"{self.run_path} is not a run's record: {error}") from error
+        if run.run_id != self.run_id:
+            raise JournalError(f"{self.run_path} is of run {run.run_id!r}; rename the folder to that.")
+        return run
+
+    def write_run(self, run: Run) -> None:
+        """Replace run.json, by rename. Raises JournalError if it cannot be written."""
+        self._replace(self.run_path, json.dumps(run_to_json(run), indent=1) + "\n")
+
+    def append(self, measurement: Measurement) -> None:
+        """Add one number; on return it is on disk. Raises JournalError, and then the journal is as it was."""
+        line = _line_of(measurement).encode()
+        try:
+            fd = os.open(self.journal_path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise _journal_error("write", self.journal_path, error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            durable.append_line(fd, line)
+        except OSError as error:
+            raise _journal_error("write", self.journal_path, error) from error
+        finally:
+            os.close(fd)
+
+    def read(self, offset: int = 0) -> tuple[list[Measurement], int, list[str]]:
+        """The measurements from a byte offset on, the offset to go on from, and what is wrong with which line.
+
+        A last line without its newline is still being written, or was cut: it is left for the next time.
+        """
+        data, end = self.lines(offset)
+        measurements, problems = [], []
+        for number, line in enumerate(data.split(b"\n")[:-1]):
+            try:
+                if line.strip():
+                    measurements.append(parse_line(line))
+            except RecordError as error:
+                before = self.lines(0)[0][:offset].count(b"\n")
+                problems.append(f"{self.run_id}, line {before + number + 1}: {error}")
+        return measurements, end, problems
+
+    def lines(self, offset: int = 0, limit: int = -1) -> tuple[bytes, int]:
+        """The complete lines from a byte offset on, as they are, and the offset after them.
+
+        With a limit about that many bytes at a time, but never less than one line.
+        """
+        try:
+            with open(self.journal_path, "rb") as file:
+                file.seek(offset)
+                data = file.read(limit)
+                end = data.rfind(b"\n") + 1
+                if not end and len(data) == limit:
+                    data += file.readline()
+                    end = data.rfind(b"\n") + 1
+        except FileNotFoundError:
+            return b"", offset
+        except OSError as error:
+            raise JournalError(f"{self.journal_path} cannot be read: {error.strerror}.") from error
+        return data[:end], offset + end
+
+    def measurement_ids(self) -> set[str]:
+        """What has been measured, so that a resumed run skips it."""
+        return {measurement.measurement_id for measurement in self.read()[0]}
+
+    def write_state(self, state: State) -> None:
+        """Say how far the run is, by rename. Raises JournalError if it cannot be written."""
+        self._replace(self.path / "state.json", json.dumps(asdict(state)) + "\n")
+
+    def read_state(self) -> State | None:
+        """What the run last said; None if it said nothing that can be read."""
+        try:
+            return State(**json.loads((self.path / "state.json").read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def condition(self) -> str:
+        """running, finished, cancelled, failed, or crashed: it says running but nobody holds its lock."""
+        return self.look()[0]
+
+    def look(self) -> tuple[str, State | None]:
+        """The run's condition, and what it last said by then."""
+        state, alive = self.read_state(), self.is_alive()
+        if state is None:
+            return "running" if alive else "crashed" if self._is_local() else "finished", None
+        if state.state == "running" and not alive:
+            state = self.read_state() or state  # it may have ended between the two looks
+            return "crashed" if state.state == "running" else state.state, state
+        return state.state, state
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run while it is being measured. Raises RunBusy if another process does."""
+        try:
+            fd = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise _journal_error("lock the run", self.path, error) from error
+        try:
+            if not durable.take_lock(fd, fcntl.LOCK_EX, seconds=0.5):  # longer than anyone's look whether it is alive
+                raise RunBusy(f"Run {self.run_id!r} is being measured by another process; wait for it or cancel it.")
+            yield
+        finally:
+            os.close(fd)
+
+    def is_alive(self) -> bool:
+        """Whether a process holds the run's lock."""
+        try:
+            fd = os.open(self.path / "run.lock", os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            return not durable.take_lock(fd, fcntl.LOCK_SH)
+        finally:
+            os.close(fd)
+
+    def request_cancel(self) -> None:
+        """Ask the run to stop after the cell it is at."""
+        try:
+            (self.path / "cancel").touch()
+        except OSError as error:
+            raise _journal_error("ask for a cancel", self.path, error) from error
+
+    def cancel_requested(self) -> bool:
+        """Whether somebody asked the run to stop."""
+        return (self.path / "cancel").exists()
+
+    def clear_cancel(self) -> None:
+        """Forget an earlier wish to stop, when the run is resumed."""
+        (self.path / "cancel").unlink(missing_ok=True)
+
+    def _is_local(self) -> bool:
+        try:
+            return self.run().source == "local"
+        except JournalError:
+            return True
+
+    def _replace(self, path: Path, text: str) -> None:
+        draft = path.with_name(f".{path.name}-{os.getpid()}")
+        try:
+            durable.write_synced(draft, text)
+            draft.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise _journal_error("write", path, error) from error
+
+
+def _line_of(measurement: Measurement) -> str:
+    try:
+        return line_of(measurement)
+    except RecordError as error:
+        raise JournalError(str(error)) from error
+
+
+def _age(folder: RunFolder) -> tuple[str, str]:
+    try:
+        return folder.run().created or "", folder.run_id
+    except JournalError:
+        return "", folder.run_id
+
+
+def _journal_error(what: str, path: Path, error: OSError) -> JournalError:
+    return JournalError(f"Cannot {what} at {path}: {durable.reason(error)}.")

@@ -1,0 +1,157 @@
+"""The run folders of a home and the published ones, read whole. Standard library and journals only: no database.
+
+Deleting a run so that it can be brought back: its folder moves aside, into `trash` of the home.
+
+Ships a run of one's own with the repository, as data that every checkout shows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from results.files import journal
+from results.files.durable import reason
+from results.files.journal import PUBLISHED, JournalError, RunFolder
+from results.records import Measurement, Run
+
+
+def folders() -> list[RunFolder]:
+    """Own, uploaded and published runs, newest first; an own run hides a published one of its name."""
+    own = journal.run_folders(journal.home())
+    names = {folder.run_id for folder in own}
+    return own + [folder for folder in journal.published_folders() if folder.run_id not in names]
+
+
+def find(run_id: str) -> RunFolder | None:
+    """The folder of that run, if there is one."""
+    return next((folder for folder in folders() if folder.run_id == run_id), None)
+
+
+def with_records(complain: Callable[[str], object] = lambda _: None) -> Iterator[tuple[RunFolder, Run]]:
+    """Every run whose record can be read; `complain` is told of the others, but for folders that have none."""
+    for folder in folders():
+        if folder.run_path.is_file():
+            try:
+                yield folder, folder.run()
+            except JournalError as error:
+                complain(str(error))
+
+
+def read_all(
+    wanted: Iterable[RunFolder], complain: Callable[[str], object] = lambda _: None
+) -> Iterator[tuple[Run, list[Measurement]]]:
+    """Each of those runs as `read` gives it; `complain` is told of those that cannot be read."""
+    for folder in wanted:
+        try:
+            yield read(folder, complain)
+        except JournalError as error:
+            complain(str(error))
+
+
+def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) -> tuple[Run, list[Measurement]]:
+    """A run with its measurements, each once; `complain` is told of every line that cannot be read."""
+    measurements, _, problems = folder.read()
+    for problem in problems:
+        complain(problem)
+    return folder.run(), list({m.measurement_id: m for m in reversed(measurements)}.values())[::-1]
+
+
+def stamp(folder: RunFolder) -> tuple[str, tuple[int, int] | None, tuple[int, int] | None]:
+    """Changes whenever the run does; a key for caches."""
+    return folder.run_id, *(_size_and_time(path) for path in (folder.run_path, folder.journal_path))
+
+
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return seen.st_size, seen.st_mtime_ns
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """A run in the trash."""
+
+    run_id: str
+    when: str  # UTC, to the microsecond, as the folder around it is named
+    path: Path
+
+
+def delete(home: Path, run_id: str) -> Deleted:
+    """Move a run of one's own or an upload into the trash.
+
+    Raises JournalError if there is none of that id, if it is being measured, or if it cannot be moved; RunBusy too.
+    """
+    folder = RunFolder.open(home, run_id)
+    when = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+    with folder.lock():
+        return Deleted(run_id, when, _move(folder.path, _trash(home) / when / run_id))
+
+
+def restore(home: Path, deleted: Deleted) -> RunFolder:
+    """Bring a run back. Raises JournalError if another run has its name by now, or if it is gone."""
+    target = Path(home) / "runs" / deleted.run_id
+    if target.exists():
+        raise JournalError(f"There is a run {deleted.run_id!r} again; delete that first to bring this one back.")
+    source = _trash(home) / deleted.when / deleted.run_id
+    if not source.is_dir():
+        raise JournalError(f"{source} is gone; run {deleted.run_id!r} cannot be brought back.")
+    _move(source, target)
+    source.parent.rmdir()
+    return RunFolder(target)
+
+
+def deleted_runs(home: Path) -> list[Deleted]:
+    """What lies in the trash, last deleted first."""
+    found = sorted(_trash(home).glob("*/*"), reverse=True)
+    return [Deleted(path.name, path.parent.name, path) for path in found if path.is_dir()]
+
+
+def _trash(home: Path) -> Path:
+    return Path(home) / "trash"
+
+
+def _move(source: Path, target: Path) -> Path:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(source, target)
+    except OSError as error:
+        raise JournalError(f"{source} cannot be moved to {target}: {reason(error)}.") from error
+    return target
+
+
+def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = PUBLISHED) -> RunFolder:
+    """A copy of the run under results/published, marked as such; the numbers are not touched.
+
+    `git_commit` fills a commit that the measuring machine could not know; a run that was cut off says so in its notes.
+    Raises JournalError if the run still runs, is not one's own, says another commit or is published already.
+    """
+    run, condition = folder.run(), folder.condition()
+    if condition == "running" or run.source != "local":
+        raise JournalError(
+            f"Run {run.run_id!r} is {condition} ({run.source}); only a local run that ended is published."
+        )
+    if git_commit and run.git_commit not in (None, git_commit):
+        raise JournalError(f"Run {run.run_id!r} was measured at commit {run.git_commit}, not at {git_commit}.")
+    shipped = RunFolder(target / run.run_id)
+    if shipped.path.exists():
+        raise JournalError(f"{shipped.path} exists; remove it first to publish run {run.run_id!r} anew.")
+    shipped.path.mkdir(parents=True)
+    shutil.copyfile(folder.journal_path, shipped.journal_path)
+    if state := folder.read_state():
+        shipped.write_state(state)
+    notes = run.notes if condition == "finished" else _cut_off(folder, condition)
+    shipped.write_run(replace(run, source="shipped", git_commit=git_commit or run.git_commit, notes=notes))
+    return shipped
+
+
+def _cut_off(folder: RunFolder, condition: str) -> str:
+    state = folder.read_state()
+    done = f" after {state.done} of {state.total} cells" if state else ""
+    return f"Not a whole sweep: {condition}{done}."

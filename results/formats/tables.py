@@ -1,0 +1,105 @@
+"""Uploaded bytes as tables of text: CSV (comma, semicolon or tab) or Markdown. Nothing is interpreted here.
+
+No sniffing: a guess that goes wrong silently turns a commit into infinity or a file into one column.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from results.formats.errors import UploadError
+from results.render.markdown import Table, plain, tables
+
+MAX_BYTES = 64 * 1024 * 1024
+MAX_ROWS = 200_000
+MAX_COLUMNS = 500
+MARKDOWN = "Markdown table"
+_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A header and rows of text, each with its line in the file."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[int, tuple[str, ...]], ...]
+    description: str  # such as "CSV, separated by semicolon"
+    comments: tuple[str, ...] = ()  # lines before the header that start with #
+
+
+def decode(data: bytes) -> str:
+    """The text of a file in UTF-8, with or without a byte order mark. Raises UploadError naming the byte."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        utf16 = " It looks like UTF-16." if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        raise UploadError(
+            f"Byte {error.start} (0x{data[error.start]:02x}) is not UTF-8.{utf16} Save the file as UTF-8 and try again."
+        ) from error
+
+
+def read_sheets(filename: str, data: bytes) -> list[Sheet]:
+    """The tables of a file: one of a CSV, any number of a Markdown text.
+
+    Raises UploadError if the file is empty, too large, not UTF-8 or not a well-formed CSV.
+    """
+    check_size(data)
+    text = decode(data)
+    if not text.strip():
+        raise UploadError(f"{filename} is empty.")
+    found = tables(text)
+    if found:
+        return [_of_markdown(table) for table in found]
+    if filename.lower().endswith((".md", ".markdown")):
+        raise UploadError("The text has no table: a header line, a line of dashes and rows, with | between cells.")
+    return [_csv(text)]
+
+
+def check_size(data: bytes) -> None:
+    """Raises UploadError if the file is larger than an upload may be."""
+    if len(data) > MAX_BYTES:
+        raise UploadError(f"The file has {len(data):,} bytes; at most {MAX_BYTES:,} are taken. Split it.")
+
+
+def _of_markdown(table: Table) -> Sheet:
+    rows = tuple((table.line + 2 + number, row) for number, row in enumerate(table.rows))
+    return _checked(Sheet(tuple(map(plain, table.header)), rows, MARKDOWN))
+
+
+def _csv(text: str) -> Sheet:
+    lines = text.splitlines(keepends=True)
+    skipped = next((number for number, line in enumerate(lines) if line.strip() and line[0] != "#"), len(lines))
+    comments = tuple(line.strip() for line in lines[:skipped] if line.strip())
+    if skipped == len(lines):
+        raise UploadError("The file has only comments; it needs a header line and rows.")
+    widths = {mark: len(next(csv.reader([lines[skipped]], delimiter=mark))) for mark in _DELIMITERS}
+    delimiter = max(widths, key=widths.__getitem__)
+    records = list(_records("".join(lines[skipped:]), delimiter, skipped))
+    if not records:
+        raise UploadError("The file has no header line.")
+    header = tuple(cell.strip() for cell in records[0][1])
+    return _checked(Sheet(header, tuple(records[1:]), f"CSV, separated by {_DELIMITERS[delimiter]}", comments))
+
+
+def _records(text: str, delimiter: str, skipped: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Every record that is not blank, with the line it begins on."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    begin = 1
+    try:
+        for record in reader:
+            if any(cell.strip() for cell in record):
+                yield skipped + begin, tuple(record)
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise UploadError(f"Line {skipped + begin} is not well-formed CSV: {error}.") from error
+
+
+def _checked(sheet: Sheet) -> Sheet:
+    if len(sheet.rows) > MAX_ROWS:
+        raise UploadError(f"The table has {len(sheet.rows):,} rows; at most {MAX_ROWS:,} are taken. Split it.")
+    if len(sheet.header) > MAX_COLUMNS:
+        raise UploadError(f"The table has {len(sheet.header):,} columns; at most {MAX_COLUMNS} are taken.")
+    return sheet

@@ -1,0 +1,1 @@
+"""Questions that pages and commands ask of the store."""

@@ -1,0 +1,111 @@
+"""How far results are from float64, beside the error of a plain implementation in the same dtype, and at what speed.
+
+Errors and times are of one run: of each case the latest that has torch_naive's error and, if any has them, times; or,
+where kinds of inputs are set beside each other, other inputs too. The error of out stands beside the time of the
+forward, those of dq, dk and dv beside the time of the backward.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+
+from results.compare.verdicts import BAND
+from results.derive import geometric_mean
+from results.slice import CASE_KEY, RESULTS, SHAPE, TIMING, WORKLOAD, Filters, where
+from results.store.database import Store
+
+NAIVE = "torch_naive"
+TENSORS = ("out", "dq", "dk", "dv")
+MEASURES = {"error": "relative RMS error", "max_error": "largest absolute error"}
+FAILED = "incorrect"  # flag of the errors of a pass that fails the check where nothing is timed
+NORMAL = "normal"  # also where a source says nothing: journals from before inputs were recorded drew normal ones
+SUMMARY = (
+    *("implementation", "cases", "error", "worst", "over_naive", "worst_over_naive", "compared", "speedup", "lowest"),
+    *("highest", "frontier"),
+)
+
+
+def errors(
+    store: Store, filters: Filters, tensor: str, measure: str = "error", *, by_inputs: bool = False
+) -> pd.DataFrame:
+    """A row a case and implementation: error, torch_naive's error, time and speedup over the baseline of the slice, and
+    what the check said where its pass is too far off to be timed. `by_inputs`: of runs that varied the inputs."""
+    condition, params = _in_slice(filters)
+    found = store.query(
+        f"""WITH of_case AS (
+            SELECT *, coalesce(inputs, '{NORMAL}') AS kind, {SHAPE} AS shape, {TIMING} AS how,
+                   hash({CASE_KEY}, coalesce(inputs, '{NORMAL}')) AS cell,
+                   bool_or(coalesce(inputs, '{NORMAL}') <> '{NORMAL}') OVER (PARTITION BY run_id) AS varied
+            FROM {RESULTS} WHERE {condition}
+        ), wrong AS (
+            SELECT *, any_value(value) FILTER (implementation = '{NAIVE}')
+                          OVER (PARTITION BY run_id, cell) AS naive_error
+            FROM of_case WHERE metric = ? AND status = 'ok'
+            QUALIFY row_number() OVER (PARTITION BY run_id, cell, implementation ORDER BY time DESC NULLS LAST) = 1
+        ), taken AS (
+            SELECT run_id, cell, implementation, status AS outcome, value AS latency_ms,
+                   any_value(value) FILTER (implementation = ?) OVER (PARTITION BY run_id, cell) / value AS speedup
+            FROM of_case WHERE metric = 'latency_ms' AND mode = ? AND how = ?
+            QUALIFY row_number() OVER (PARTITION BY run_id, cell, implementation ORDER BY time DESC NULLS LAST) = 1
+        ), beside AS (
+            SELECT *, bool_or(latency_ms IS NOT NULL) OVER (PARTITION BY run_id, cell) AS timed
+            FROM wrong LEFT JOIN taken USING (run_id, cell, implementation)
+        ), one_run AS (
+            SELECT * FROM beside QUALIFY run_id = first_value(run_id) OVER (
+                PARTITION BY cell ORDER BY naive_error IS NOT NULL DESC, {"varied" if by_inputs else "timed"} DESC,
+                created DESC NULLS LAST, run_id)
+        )
+        SELECT implementation, dtype, seqlen_q AS seqlen, head_dim, shape, kind AS inputs, value AS error, naive_error,
+               CASE WHEN naive_error > 0 THEN value / naive_error END AS over_naive, latency_ms, speedup, outcome,
+               CASE WHEN list_contains(flags, '{FAILED}') THEN note END AS fails, source, run_id
+        FROM one_run ORDER BY dtype, seqlen, head_dim, shape, inputs, implementation""",
+        [*params, f"{measure}_{tensor}", filters.baseline, "fwd" if tensor == "out" else "bwd", filters.timing],
+    )
+    names = [*filters.implementation, NAIVE, filters.baseline]
+    return found[found["implementation"].isin(names)] if filters.implementation else found
+
+
+def _in_slice(filters: Filters) -> tuple[str, list[object]]:
+    """The condition for what was measured under these filters: any mode, timing and implementation, inputs of any kind.
+
+    The name of a workload ends with its inputs where they are not normal.
+    """
+    condition, params = where(replace(filters, mode=None, timing=None, implementation=()), without=("workload",))
+    if not filters.workload:
+        return condition, params
+    return f"{condition} AND split_part({WORKLOAD}, ', ', 1) = ?", [*params, filters.workload.split(", ")[0]]
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """A row an implementation, the closest first: geometric means over its cases, the worst, and whether it is on the
+    frontier. Speedups and shares of torch_naive's error are of the cases where both are known."""
+    rows = [{"implementation": name, **_of_one(those)} for name, those in table.groupby("implementation", sort=True)]
+    known = [row for row in rows if row["speedup"] and row["error"] is not None]
+    for row in rows:
+        row["frontier"] = row in known and not any(_beats(other, row) for other in known)
+    return pd.DataFrame(rows, columns=[*SUMMARY]).sort_values("error", ignore_index=True)
+
+
+def _beats(other: dict, row: dict) -> bool:
+    """Better in one of speed and error by more than the band, and worse in neither."""
+    speed = other["speedup"] / row["speedup"]
+    error = row["error"] / other["error"] if other["error"] else 1.0 if not row["error"] else math.inf
+    return min(speed, error) >= 1 / (1 + BAND) and max(speed, error) > 1 + BAND
+
+
+def _of_one(rows: pd.DataFrame) -> dict[str, object]:
+    shares, speedups = rows["over_naive"].dropna(), rows["speedup"].dropna()
+    return {
+        "cases": len(rows),
+        "error": geometric_mean(error for error in rows["error"] if error > 0) or 0.0,
+        "worst": rows["error"].max(),
+        "over_naive": geometric_mean(share for share in shares if share > 0),
+        "worst_over_naive": shares.max() if len(shares) else None,
+        "compared": len(speedups),
+        "speedup": geometric_mean(speedups),
+        "lowest": speedups.min() if len(speedups) else None,
+        "highest": speedups.max() if len(speedups) else None,
+    }

@@ -1,0 +1,149 @@
+"""GPUs beside each other on the shapes they share: time, operations a second, shares of peaks, clock, energy.
+
+A shape is shared where every field that two sources say is the same; what one leaves open is taken from the other and
+named. Kernel time is never put beside eager time; a time whose source does not say how it was taken stands beside both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from results import derive
+from results.checks.finding import fits
+from results.precision import is_tf32, products
+from results.records import CASE_FIELDS, Case, case_to_json
+from results.store.database import Store
+
+COLUMNS = (
+    *("shape", "gpu", "mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "causal", "window_size"),
+    *(
+        "latency_ms",
+        "tflops",
+        "percent_of_peak",
+        "percent_of_measured",
+        "flop_per_cycle_sm",
+        "joules",
+        "gflop_per_joule",
+    ),
+    *("gflops_per_watt", "assumed", "run_id"),
+)
+_RUN = ("run_id", "gpu_name", "sm_count", "power_limit_w", "tf32", "measured_tflops")
+_ROW = ("mode", "timing", "value", "sm_clock_mhz")
+
+
+def pairs(store: Store) -> list[tuple[str, str]]:
+    """GPUs that have results of the same implementation, mode, seqlen and head_dim; those with most first."""
+    return store.rows(
+        """WITH cells AS (SELECT DISTINCT gpu_name, implementation, mode, seqlen_q, head_dim FROM results
+                          WHERE metric = 'latency_ms' AND status = 'ok' AND gpu_name <> '' AND seqlen_q > 0)
+           SELECT a.gpu_name, b.gpu_name FROM cells a JOIN cells b USING (implementation, mode, seqlen_q)
+           WHERE a.gpu_name < b.gpu_name AND (a.head_dim IS NOT DISTINCT FROM b.head_dim)
+           GROUP BY ALL ORDER BY count(*) DESC, 1, 2"""
+    )
+
+
+def implementations(store: Store, gpus: Sequence[str]) -> list[str]:
+    """What every one of the GPUs has times of; most numbers first."""
+    return [
+        name
+        for (name,) in store.rows(
+            """SELECT implementation FROM results
+               WHERE metric = 'latency_ms' AND status = 'ok' AND list_contains(?, gpu_name)
+               GROUP BY implementation HAVING count(DISTINCT gpu_name) = ? ORDER BY count(*) DESC, implementation""",
+            [list(gpus), len(gpus)],
+        )
+    ]
+
+
+def side_by_side(store: Store, gpus: Sequence[str], implementation: str) -> pd.DataFrame:
+    """A row a GPU and shared shape; `shape` numbers the shapes. Of several runs of a GPU the latest counts."""
+    by_gpu = {gpu: _rows(store, gpu, implementation) for gpu in gpus}
+    first, *others = sorted(gpus, key=lambda gpu: len(by_gpu[gpu]), reverse=True)
+    records = []
+    for place, row in enumerate(by_gpu[first]):
+        found = [row, *(_fitting(row, by_gpu[gpu]) for gpu in others)]
+        if None not in found:
+            case = _completed([each["case"] for each in found])
+            records += [{"shape": place} | _derived(each, case) for each in found]
+    return pd.DataFrame(records, columns=[*COLUMNS])
+
+
+def _rows(store: Store, gpu: str, implementation: str) -> list[dict[str, Any]]:
+    names = (*_RUN, *_ROW, *CASE_FIELDS)
+    found = store.rows(
+        f"""SELECT {", ".join(f"m.{n}" if n in (*_ROW, *CASE_FIELDS) else f"runs.{n}" for n in names)}, joules
+            FROM measurements m JOIN runs USING (run_id) LEFT JOIN (
+                SELECT run_id, implementation, mode, timing, hash({", ".join(CASE_FIELDS)}) AS of_case,
+                       any_value(value) AS joules
+                FROM measurements WHERE metric = 'energy_j' AND status = 'ok' GROUP BY ALL) energy
+            ON energy.run_id = m.run_id AND energy.implementation = m.implementation AND energy.mode = m.mode
+               AND coalesce(energy.timing, m.timing) = m.timing AND of_case = hash({_of("m")})
+            WHERE metric = 'latency_ms' AND status = 'ok' AND value > 0 AND gpu_name = ? AND m.implementation = ?
+            QUALIFY row_number() OVER (PARTITION BY m.mode, m.timing, {_of("m")}
+                                       ORDER BY created DESC NULLS LAST, origin) = 1
+            ORDER BY {_of("m")}, m.mode, m.timing""",
+        [gpu, implementation],
+    )
+    rows = [dict(zip((*names, "joules"), values, strict=True)) for values in found]
+    return [row | {"implementation": implementation, "case": Case(**{n: row[n] for n in CASE_FIELDS})} for row in rows]
+
+
+def _of(table: str) -> str:
+    return ", ".join(f"{table}.{name}" for name in CASE_FIELDS)
+
+
+def _fitting(row: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The row of the same shape and mode that says most of it; seqlen must be said."""
+    found = [
+        other
+        for other in others
+        if other["mode"] == row["mode"]
+        and (other["timing"] == row["timing"] or None in (other["timing"], row["timing"]))
+        and row["case"].seqlen_q == other["case"].seqlen_q is not None
+        and fits(row["case"], other["case"])
+    ]
+    return min(found, key=lambda other: len(_open(other)), default=None)
+
+
+def _open(row: dict[str, Any]) -> list[str]:
+    """The fields of the case that the row's source does not say."""
+    return [name for name in CASE_FIELDS if row[name] is None]
+
+
+def _completed(cases: Sequence[Case]) -> Case:
+    said = {name: value for case in cases for name, value in case_to_json(case).items() if value is not None}
+    return replace(cases[0], **said)
+
+
+def _derived(row: dict[str, Any], case: Case) -> dict[str, Any]:
+    """A row's numbers; `case` is its case with what the other GPUs' rows say of it."""
+    fields, latency = case_to_json(case), row["value"]
+    flops = derive.attention_flops(fields, row["mode"])
+    rate = derive.tflops(flops, latency)
+    tf32 = True if is_tf32(row["implementation"]) else row["tf32"]
+    dtype = products(row["implementation"], case.dtype)
+    measured = json.loads(row["measured_tflops"]) if row["measured_tflops"] else {}
+    best = derive.measured_peak_tflops(measured, dtype, tf32=tf32)
+    cycles = latency * 1e3 * row["sm_clock_mhz"] if row["sm_clock_mhz"] else None
+    return {
+        **{name: fields[name] for name in ("dtype", "head_dim", "batch", "num_heads", "causal", "window_size")},
+        "seqlen": case.seqlen_q,
+        "gpu": row["gpu_name"],
+        "mode": row["mode"],
+        "timing": row["timing"],
+        "latency_ms": latency,
+        "tflops": rate,
+        "percent_of_peak": derive.percent_of_peak(rate, derive.peak_tflops(row["gpu_name"], dtype, tf32=tf32)),
+        "percent_of_measured": derive.percent_of_peak(rate, best),
+        "flop_per_cycle_sm": flops / cycles / row["sm_count"] if flops and cycles and row["sm_count"] else None,
+        "joules": row["joules"],
+        "gflop_per_joule": flops / row["joules"] / 1e9 if flops and row["joules"] else None,
+        "gflops_per_watt": 1e3 * rate / row["power_limit_w"] if rate and row["power_limit_w"] else None,
+        "assumed": ", ".join(name for name in _open(row) if fields[name] is not None),
+        "run_id": row["run_id"],
+    }

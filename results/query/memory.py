@@ -1,0 +1,48 @@
+"""What the memory of a call is made of: what it was given, kept and took, beside what its formula counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import pandas as pd
+
+from results import capacity
+from results.slice import RESULTS, SHAPE, Filters, where
+from results.store.database import Store
+
+MEASURED = (
+    "inputs_memory_mb",
+    "activation_memory_mb",  # taken with forward and backward, whatever the slice's mode
+    "extra_memory_mb",
+    "peak_memory_mb",
+    "reserved_memory_mb",
+)
+PREDICTED = ("given", "returned", "matrices", "workspace", "peak", "kv_cache")  # by formula
+_CASE = ("dtype", "seqlen_q", "seqlen_k", "batch", "num_heads", "num_kv_heads", "head_dim", "head_dim_v", "latent_dim")
+COLUMNS = ("implementation", *_CASE, "shape", "mode", "run_id", *MEASURED, *PREDICTED)
+
+
+def parts(store: Store, filters: Filters, runs: Sequence[str]) -> pd.DataFrame:
+    """A row an implementation and case of those runs, in the slice's mode."""
+    condition, params = where(replace(filters, run=tuple(sorted(runs))), without=("timing", "mode"))
+    of_mode = "(mode IS NOT DISTINCT FROM ? OR metric = 'activation_memory_mb')"
+    values = ", ".join(f"max(value) FILTER (metric = '{name}') AS {name}" for name in MEASURED)
+    table = store.query(
+        f"""SELECT implementation, {", ".join(_CASE)}, {SHAPE} AS shape, run_id, {values}
+            FROM {RESULTS} WHERE list_contains(?, metric) AND status = 'ok' AND {of_mode} AND {condition}
+            GROUP BY ALL HAVING peak_memory_mb IS NOT NULL
+            ORDER BY dtype, head_dim, shape, implementation, seqlen_q""",
+        [list(MEASURED), filters.mode, *params],
+    ).assign(mode=filters.mode)
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    predicted = pd.DataFrame([_predicted(row) for row in rows], index=table.index, columns=[*PREDICTED], dtype=float)
+    return table.join(predicted)[[*COLUMNS]]
+
+
+def _predicted(row: dict) -> dict[str, float | None]:
+    found = capacity.parts(row, row["implementation"], row["mode"])
+    cache = capacity.kv_cache_mb(row)
+    if found is None:
+        return {"peak": capacity.predicted_mb(row, row["implementation"], row["mode"]), "kv_cache": cache}
+    return {**asdict(found), "peak": found.peak, "kv_cache": cache}

@@ -1,0 +1,168 @@
+"""The questions the pages ask, each answered with a small table.
+
+The runs that a slice rests on: a question about samples or memory then looks through those alone, not all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from results.derive import FLOPS_SQL
+from results.query.pairing import frame, grouped, numbers, paired, same_run
+from results.query.speedups import cells, grid, ranked, ranking, winners
+from results.slice import AS_PUBLISHED, NOT_SAID, Filters, of_mask
+from results.slice import cells as _whole_cells
+from results.store.database import Store
+from results.store.summary import MEMORY_METRICS
+
+__all__ = ["AS_PUBLISHED", "MEMORY_METRICS", "NOT_SAID", "Filters", "cells", "grid", "ranked", "ranking", "winners"]
+
+_COLUMN_OF = {"run": "run_id", "source": "source", "workload": "workload", "mask": "mask"}  # those of every number
+_SIZES = ("seqlen", "head_dim")
+_OF_MEMORY = (
+    *("implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode"),
+    *("dtype", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v"),
+)
+
+
+def gpus(store: Store) -> pd.DataFrame:
+    """Every device with latencies or memory, the one with most numbers of the operator first."""
+    return store.query(
+        """SELECT gpu, sum(numbers)::BIGINT AS numbers, count(DISTINCT run_id) AS runs,
+                  count(DISTINCT choice) AS implementations, max(created) AS latest,
+                  string_agg(DISTINCT source, ', ' ORDER BY source) AS sources, any_value(device_type) AS device_type
+           FROM choices JOIN runs USING (run_id) WHERE name = 'implementation' GROUP BY gpu
+           ORDER BY any_value(device_type) IS NOT DISTINCT FROM 'cpu',
+                    coalesce(sum(numbers) FILTER (operator), 0) DESC, gpu"""
+    )
+
+
+def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
+    """The devices that have a number of one of these metrics, most numbers first."""
+    return store.query(
+        """SELECT gpu, sum(numbers)::BIGINT AS numbers FROM choices
+           WHERE name = 'metric' AND list_contains(?, choice) GROUP BY gpu HAVING sum(numbers) > 0
+           ORDER BY numbers DESC, gpu""",
+        [list(metrics)],
+    )
+
+
+def options(store: Store, name: str, *, gpu: str, workload: str | None = None, mask: str | None = None) -> pd.DataFrame:
+    """What a filter can be set to within a device, workload and mask: `choice` and `numbers`, most numbers first."""
+    column = _COLUMN_OF.get(name, "choice::INTEGER" if name in _SIZES else "choice")
+    where, params = _scope(gpu, workload, mask)
+    return store.query(
+        f"""SELECT {column} AS choice, sum(choices.numbers)::BIGINT AS numbers FROM choices JOIN runs USING (run_id)
+            WHERE name = ? AND {where} GROUP BY ALL ORDER BY numbers DESC, choice""",
+        ["mode" if name in _COLUMN_OF else "implementation" if name == "baseline" else name, *params],
+    )
+
+
+def choices(store: Store, *, gpu: str, workload: str | None = None, mask: str | None = None) -> pd.DataFrame:
+    """The same of every filter at once: `name`, `choice` as text and `numbers`."""
+    where, params = _scope(gpu, workload, mask)
+    return store.query(
+        f"""WITH here AS (SELECT name, choice, numbers, run_id FROM choices WHERE {where})
+            SELECT name, choice, sum(numbers)::BIGINT AS numbers FROM (
+                SELECT name, choice, numbers FROM here
+                UNION ALL SELECT 'run', run_id, numbers FROM here WHERE name = 'mode'
+                UNION ALL SELECT 'source', source, numbers FROM here JOIN runs USING (run_id) WHERE name = 'mode')
+            GROUP BY ALL ORDER BY name, numbers DESC, choice""",
+        params,
+    )
+
+
+def provenance(store: Store, filters: Filters) -> pd.DataFrame:
+    """The runs the slice is made of: source, title, when, software, and how many numbers each gives."""
+    numbers = Counter(row.number.run_id for row in paired(store, filters))
+    runs = store.query(f"SELECT * FROM runs WHERE run_id IN ({_places(numbers)})", [*numbers])
+    runs["numbers"] = [numbers[run_id] for run_id in runs["run_id"]]
+    return runs.sort_values(["numbers", "run_id"], ascending=[False, True], ignore_index=True)
+
+
+def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, head_dim: int | None) -> pd.DataFrame:
+    """Every latency of one cell with its samples, derived FLOPs and the facts of its run."""
+    place = {"dtype": dtype, "seqlen": seqlen, "head_dim": head_dim}
+    known = replace(filters, **{name: (value,) for name, value in place.items() if value is not None})
+    runs = {row.number.run_id for row in paired(store, known)}
+    ctes, params = _whole_cells(replace(known, run=tuple(sorted(runs))))
+    return store.query(
+        f"""{ctes}
+        SELECT implementation, status, note, latency_ms, statistic, mean, std, p20, p80, ci_low, ci_high, n, samples,
+               speedup, baseline_status, shape, mode, timing, flags, printed, origin, time, {FLOPS_SQL} AS flops,
+               batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v, dtype, causal, window_size,
+               run_id, runs.* EXCLUDE (run_id)
+        FROM paired JOIN runs USING (run_id)
+        WHERE dtype IS NOT DISTINCT FROM ? AND seqlen_q IS NOT DISTINCT FROM ? AND head_dim IS NOT DISTINCT FROM ?
+        ORDER BY shape, latency_ms NULLS LAST, implementation""",
+        [*params, dtype, seqlen, head_dim],
+    )
+
+
+def memory(store: Store, filters: Filters, metric: str) -> pd.DataFrame:
+    """One memory metric of the slice with its reduction against the baseline in the same run, failures included."""
+    rows = [row for row in same_run(store, filters, metric, without=("timing",)) if row.seqlen is not None]
+    baselines = {row.case_id: row.value for row in rows if row.implementation == filters.baseline}
+    rows.sort(key=lambda r: [(x is None, x) for x in (r.dtype, r.head_dim, r.shape, r.implementation, r.seqlen)])
+    table = frame([row._asdict() for row in rows], _OF_MEMORY)
+    against = ((baselines.get(row.case_id), row.value) for row in rows)
+    reduction = [baseline / value if baseline is not None and value else None for baseline, value in against]
+    return table.assign(reduction=pd.Series(reduction, dtype=float), **of_mask(filters.mask))
+
+
+def fits(store: Store, filters: Filters) -> pd.DataFrame:
+    """How far each implementation goes: longest seqlen with a peak memory, that memory, first seqlen out of memory."""
+    rows = numbers(store, filters, ["peak_memory_mb"], without=("timing", "mode"))
+    found = []
+    for name, of_it in sorted(grouped(rows, lambda row: row.implementation).items()):
+        ok, oom = ([row for row in of_it if row.status == status] for status in ("ok", "oom"))
+        longest = max((row.seqlen for row in ok if row.seqlen is not None), default=None)
+        peak = max((row.value for row in ok if row.value is not None), default=None)
+        first_oom = min((row.seqlen for row in oom if row.seqlen is not None), default=None)
+        found.append({"implementation": name, "longest": longest, "peak_memory_mb": peak, "first_oom": first_oom})
+    return frame(found, ("implementation", "longest", "peak_memory_mb", "first_oom"))
+
+
+def memory_choices(store: Store, filters: Filters) -> pd.DataFrame:
+    """Which memory metrics and modes the slice holds, most numbers first."""
+    rows = numbers(store, filters, MEMORY_METRICS, without=("timing", "mode"))
+    there = {(row.metric, row.mode): 0 for row in rows} | Counter((r.metric, r.mode) for r in rows if r.status == "ok")
+    order = sorted(there, key=lambda place: (-there[place], place))
+    found = [{"metric": metric, "mode": mode, "numbers": there[metric, mode]} for metric, mode in order]
+    return frame(found, ("metric", "mode", "numbers"))
+
+
+def runs(store: Store) -> pd.DataFrame:
+    """Every run with what it holds, newest first."""
+    return store.query(
+        """SELECT runs.*, coalesce(numbers, 0) AS numbers, coalesce(failures, 0) AS failures, implementations
+           FROM runs LEFT JOIN counts USING (run_id) ORDER BY created DESC NULLS LAST, run_id"""
+    )
+
+
+def run_progress(store: Store, run_id: str) -> pd.DataFrame:
+    """How many latencies a growing run has, by mode and timing."""
+    return store.query(
+        """SELECT mode, timing, count(*) AS numbers FROM numbers JOIN slices USING (slice_id)
+           WHERE run_id = ? AND metric = 'latency_ms' AND status = 'ok' GROUP BY ALL ORDER BY mode, timing""",
+        [run_id],
+    )
+
+
+def _scope(gpu: str, workload: str | None, mask: str | None) -> tuple[str, list[object]]:
+    known = {"gpu": gpu} | {k: v for k, v in {"workload": workload, "mask": mask}.items() if v is not None}
+    return " AND ".join(f"{name} = ?" for name in known), list(known.values())
+
+
+def _places(values: Collection[object]) -> str:
+    return ", ".join("?" * len(values)) or "NULL"
+
+
+def to_its_runs(store: Store, filters: Filters) -> Filters | None:
+    """The same slice, naming the runs whose latencies it shows; None if it shows none."""
+    runs = provenance(store, filters)["run_id"].tolist()
+    return replace(filters, run=tuple(sorted(runs))) if runs else None

@@ -1,0 +1,171 @@
+"""How latency, throughput and memory grow with seqlen, and how near they come to the device's roofs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from results import derive
+from results.derive import FLOPS_SQL
+from results.precision import FP8, FP8_SQL, TF32_SQL, is_tf32, products
+from results.query.pages import to_its_runs
+from results.slice import RESULTS, Filters, cells
+from results.slice import where as filtered
+from results.store.database import Store
+
+_CASE = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal")
+_KEY = (*_CASE, "window_size", "implementation", "run_id")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that is drawn over seqlen."""
+
+    label: str
+    unit: str
+    about: str
+
+
+# The columns of `rows` that can be drawn.
+QUANTITIES = {
+    "latency_ms": Quantity("Latency", "ms", "time of one call"),
+    "tflops": Quantity("TFLOP/s", "TFLOP/s", "operations over time"),
+    "percent_of_peak": Quantity("% of nominal peak", "%", "TFLOP/s over the datasheet's for that dtype"),
+    "percent_of_measured": Quantity("% of measured peak", "%", "TFLOP/s over a large matrix product's on this machine"),
+    "time_per_token_us": Quantity("Time per token", "µs", "latency over batch times seqlen"),
+    "memory_per_token_kb": Quantity("Memory per token", "KiB", "peak memory of the call over batch times seqlen"),
+    "tokens_per_joule": Quantity("Tokens per joule", "1/J", "batch times seqlen over the energy of the call"),
+    "joules_per_tflop": Quantity("Joules per 10^12 operations", "J", "energy of the call over its operations"),
+}
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What bounds the operations per second, at a rate of bytes: a sloped line that ends in a flat one."""
+
+    name: str
+    tflops: float | None
+    gb_per_s: float | None
+    source: str
+
+    def at(self, intensity: float) -> float | None:
+        """The most TFLOP/s at that many operations a byte."""
+        sloped = self.gb_per_s * intensity / 1000 if self.gb_per_s else None
+        return min((bound for bound in (self.tflops, sloped) if bound), default=None)
+
+
+def rows(store: Store, filters: Filters) -> pd.DataFrame:
+    """Every case and implementation of the slice that says its seqlen, with the columns of QUANTITIES, `intensity` and
+    what they rest on."""
+    filters = to_its_runs(store, filters) or filters
+    ctes, params = cells(filters)
+    memory, memory_params = _beside(filters, "peak_memory_mb", "fwd_bwd" if filters.mode == "bwd" else filters.mode)
+    energy, energy_params = _beside(filters, "energy_j", filters.mode)
+    table = store.query(
+        f"""{ctes}, memory AS ({memory}), energy AS ({energy}), timed AS (
+            SELECT {", ".join(_KEY)}, mode, shape, latency_ms, p20, p80, n, statistic, status, note, source, gpu_name,
+                   {FLOPS_SQL} AS flops
+            FROM paired WHERE seqlen_q IS NOT NULL)
+        SELECT timed.*, memory.value AS peak_memory_mb, energy.value AS energy_j, runs.tf32, runs.measured_tflops,
+               runs.measured_gbs
+        FROM timed JOIN runs ON runs.run_id = timed.run_id
+        LEFT JOIN memory ON {_same("memory")} LEFT JOIN energy ON {_same("energy")}
+        ORDER BY timed.dtype, timed.head_dim, shape, timed.implementation, timed.seqlen_q""",
+        [*params, *memory_params, *energy_params],
+    )
+    records = table.to_dict("records")
+    derived = pd.DataFrame([_derived(row) for row in records], index=table.index, columns=_DERIVED, dtype=float)
+    return table.drop(columns=["measured_tflops", "measured_gbs"]).join(derived)
+
+
+_DERIVED = [*(name for name in QUANTITIES if name != "latency_ms"), "intensity", "gb_per_s"]
+
+
+def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
+    """The device's roofs for a dtype: by its datasheet, and as measured by each run that measured them.
+
+    In float32 there is one for IEEE products and one for TF32 ones, in 16 bits one for FP8, if they are in the slice.
+    """
+    ctes, params = cells(to_its_runs(store, filters) or filters)
+    kinds = store.rows(
+        f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name, coalesce(runs.tf32, false) OR {TF32_SQL} AS tf32,
+                          {FP8_SQL} AS fp8, runs.measured_tflops, runs.measured_gbs
+        FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY tf32, fp8, run_id""",
+        [*params, dtype],
+    )
+    found: dict[str, Roof] = {}
+    for run_id, gpu, tf32, fp8, measured, gbs in kinds:
+        kind = " FP8" if fp8 else " TF32" if tf32 and dtype == "float32" else ""
+        multiplied = FP8 if fp8 else dtype
+        peak = derive.PEAKS.get(gpu or "")
+        nominal = derive.peak_tflops(gpu, multiplied, tf32=tf32)
+        if peak and nominal:
+            name = f"nominal{kind}"
+            found.setdefault(name, Roof(name, nominal, peak.bandwidth_gb_per_s, peak.source))
+        rate = derive.measured_peak_tflops(_rates(measured), multiplied, tf32=tf32)
+        if rate or (gbs and not fp8):
+            name = f"measured{kind}, {run_id}"
+            found[name] = Roof(name, rate, gbs, f"a probe in run {run_id}")
+    return list(found.values())
+
+
+def growth(points: Sequence[tuple[float, float]]) -> float | None:
+    """The power of seqlen that the last doubling follows: 2 is four times as much for twice the length."""
+    ordered = sorted((x, y) for x, y in points if x > 0 and y > 0)
+    if len(ordered) < 2 or ordered[-1][0] == ordered[-2][0]:
+        return None
+    (x0, y0), (x1, y1) = ordered[-2:]
+    return math.log(y1 / y0) / math.log(x1 / x0)
+
+
+def _beside(filters: Filters, metric: str, mode: str | None) -> tuple[str, list[object]]:
+    """Another metric of the same cases, implementations and runs; it is taken without the slice's timing."""
+    condition, params = filtered(filters, without=("timing", "mode"))
+    keys = ", ".join(_KEY)
+    return (
+        f"""SELECT {keys}, max(value) AS value FROM {RESULTS}
+            WHERE metric = ? AND status = 'ok' AND mode IS NOT DISTINCT FROM ? AND {condition} GROUP BY {keys}""",
+        [metric, mode, *params],
+    )
+
+
+def _same(table: str) -> str:
+    return " AND ".join(f"{table}.{name} IS NOT DISTINCT FROM timed.{name}" for name in _KEY)
+
+
+def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
+    latency, flops = _known(row["latency_ms"]), _known(row["flops"])
+    rate = derive.tflops(flops, latency)
+    tf32 = is_tf32(row["implementation"]) or bool(_known(row["tf32"]))
+    dtype = products(row["implementation"], row["dtype"])
+    nominal = derive.peak_tflops(row["gpu_name"], dtype, tf32=tf32)
+    measured = derive.measured_peak_tflops(_rates(row["measured_tflops"]), dtype, tf32=tf32)
+    tokens, energy = derive.tokens(row), _known(row["energy_j"])
+    moved = derive.bytes_moved(row, row["mode"])
+    memory = _known(row["peak_memory_mb"])
+    return {
+        "tflops": rate,
+        "percent_of_peak": derive.percent_of_peak(rate, nominal),
+        "percent_of_measured": derive.percent_of_peak(rate, measured),
+        "time_per_token_us": derive.time_per_token_us(row, latency),
+        "memory_per_token_kb": 1024 * memory / tokens if memory and tokens else None,
+        "tokens_per_joule": derive.tokens_per_joule(row, energy),
+        "joules_per_tflop": derive.joules_per_tflop(row, row["mode"], energy),
+        "intensity": flops / moved if flops and moved else None,
+        "gb_per_s": derive.gb_per_s(moved, latency),
+    }
+
+
+def _rates(text: object) -> dict[str, float] | None:
+    """What the store keeps as JSON."""
+    return json.loads(text) if isinstance(text, str) else None
+
+
+def _known(value: Any) -> Any:
+    """None for a table's NaN or NA."""
+    return None if value is None or str(value) in ("nan", "<NA>") else value

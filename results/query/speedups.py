@@ -1,0 +1,166 @@
+"""Speed over a slice: every cell, who wins it, how the implementations rank. Small tables, made from paired rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from results.derive import geometric_mean
+from results.precision import is_other
+from results.query.pairing import Paired, Store, frame, grouped, paired
+from results.slice import Filters
+
+TIE = 1.02  # closer than this is no difference
+FAILURES = ("oom", "out_of_resources", "unsupported", "incorrect", "timeout", "error")
+_P80_OF_NORMAL = 0.8416  # standard deviations; where only that is known, the same interval of a normal distribution
+_PLACE = ("dtype", "seqlen", "head_dim")
+_CELL = (
+    *(*_PLACE, "implementation", "cases", "measured", "compared", "status", "note", "baseline_status", "latency_ms"),
+    *("speedup", "p20", "p80", "n", "statistic", "source", "run_id"),
+)
+_WON = (*_PLACE, "winner", "latency_ms", "speedup", "tied", "failed", "status", "contenders", "cases")
+_RANKED = (
+    *("implementation", "other_precision", "speedup", "lowest", "highest", "compared", "measured", "cases", "failures"),
+    *(*FAILURES, "skipped", "longest", "first_oom", "statistic"),
+)
+
+
+def cells(store: Store, filters: Filters) -> list[dict[str, object]]:
+    """Every cell (dtype, seqlen, head_dim) and implementation, in order: latency, speedup, status.
+
+    A cell that holds several shapes (batch and heads) carries geometric means over them, `cases` says how many. What a
+    source did not say comes last.
+    """
+    groups = grouped(
+        paired(store, filters),
+        lambda row: (row.number.dtype, row.number.seqlen, row.number.head_dim, row.number.implementation),
+    )
+    order = sorted(groups, key=lambda key: [(part is None, part) for part in key])
+    return [_cell(key, groups[key]) for key in order]
+
+
+def grid(store: Store, filters: Filters) -> pd.DataFrame:
+    """The same as a table."""
+    return frame(cells(store, filters), _CELL)
+
+
+def winners(store: Store, filters: Filters) -> pd.DataFrame:
+    """Of every cell the fastest implementation, those it ties with, and what failed; `winner` is None if all did.
+
+    `status` is missing too where no number is there and not every implementation has been tried yet.
+    """
+    by_place = grouped(cells(store, filters), lambda cell: tuple(cell[name] for name in _PLACE))
+    planned: dict[str | None, int] = {}
+    for (dtype, *_), field in by_place.items():
+        planned[dtype] = max(len(field), planned.get(dtype, 0))
+    rows = [_won(place, field, len(field) == planned[place[0]]) for place, field in by_place.items()]
+    return frame(rows, _WON)
+
+
+def ranked(store: Store, filters: Filters) -> list[dict[str, object]]:
+    """Every implementation over the slice, best first: geometric-mean speedup, coverage, failures, how far it goes."""
+    rows = paired(store, filters)
+    cases = len({row.number.case_id for row in rows})
+    found = [
+        _ranked(name, of_it, cases) for name, of_it in grouped(rows, lambda row: row.number.implementation).items()
+    ]
+    return sorted(found, key=lambda row: (row["speedup"] is None, -(row["speedup"] or 0), row["implementation"]))
+
+
+def ranking(store: Store, filters: Filters) -> pd.DataFrame:
+    """The same as a table."""
+    return frame(ranked(store, filters), _RANKED)
+
+
+def _ranked(name: str, rows: Sequence[Paired], cases: int) -> dict[str, object]:
+    speedups = [row.speedup for row in rows if row.speedup is not None]
+    statuses = Counter(row.number.status for row in rows)
+    return {
+        "implementation": name,
+        "other_precision": is_other(name),
+        "speedup": geometric_mean(speedups),
+        "lowest": min(speedups, default=None),
+        "highest": max(speedups, default=None),
+        "compared": len(speedups),
+        "measured": sum(row.number.value is not None for row in rows),
+        "cases": cases,
+        "failures": len(rows) - statuses["ok"] - statuses["skipped"],
+        **{status: statuses[status] for status in (*FAILURES, "skipped")},
+        "longest": max(_seqlens(rows, "ok"), default=None),
+        "first_oom": min(_seqlens(rows, "oom"), default=None),
+        "statistic": _listed(row.number.statistic for row in rows),
+    }
+
+
+def _cell(key: tuple, rows: Sequence[Paired]) -> dict[str, object]:
+    numbers = [row.number for row in rows]
+    latencies = [number.value for number in numbers if number.value is not None]
+    failed = Counter(number.status for number in numbers).most_common(1)[0][0]
+    speedups = [row.speedup for row in rows if row.speedup is not None]
+    return {
+        **dict(zip((*_PLACE, "implementation"), key, strict=True)),
+        "cases": len(rows),
+        "measured": len(latencies),
+        "compared": len(speedups),
+        "status": "ok" if latencies else failed,
+        "note": next((number.note for number in numbers if number.status != "ok" and number.note is not None), None),
+        "baseline_status": max((row.baseline_status for row in rows if row.baseline_status is not None), default=None),
+        "latency_ms": geometric_mean(latencies),
+        "speedup": geometric_mean(speedups),
+        "p20": geometric_mean(_ends([(n.p20, n.value, n.std) for n in numbers], -_P80_OF_NORMAL)),
+        "p80": geometric_mean(_ends([(n.p80, n.value, n.std) for n in numbers], _P80_OF_NORMAL)),
+        "n": min((number.n for number in numbers if number.n is not None), default=None),
+        "statistic": next((number.statistic for number in numbers if number.statistic is not None), None),
+        "source": _listed(number.source for number in numbers),
+        "run_id": _listed(number.run_id for number in numbers),
+    }
+
+
+def _won(place: tuple, field: Sequence[dict], all_tried: bool) -> dict[str, object]:
+    most = max(cell["measured"] for cell in field)
+    racing = [c for c in field if c["status"] == "ok" and c["measured"] == most and not is_other(c["implementation"])]
+    racing.sort(key=lambda cell: (cell["latency_ms"], cell["implementation"]))
+    best = racing[0] if racing else dict.fromkeys(("implementation", "latency_ms", "speedup", "p20", "p80"))
+    failed = [cell for cell in field if cell["status"] != "ok"]
+    often = Counter(cell["status"] for cell in failed).most_common(1)
+    return {
+        **dict(zip(_PLACE, place, strict=True)),
+        "winner": best["implementation"],
+        "latency_ms": best["latency_ms"],
+        "speedup": best["speedup"],
+        "tied": [cell["implementation"] for cell in racing if _ties(cell, best)],
+        "failed": sorted(f"{cell['implementation']} {cell['status']}" for cell in failed),
+        "status": often[0][0] if often and (racing or all_tried) else None,
+        "contenders": len(racing),
+        "cases": max(cell["cases"] for cell in field),
+    }
+
+
+def _ties(cell: dict, best: dict) -> bool:
+    """Within two per cent, or with overlapping p20 to p80."""
+    if cell["latency_ms"] <= TIE * best["latency_ms"]:
+        return True
+    ends = cell["p20"], best["p80"], best["p20"], cell["p80"]
+    return None not in ends and ends[0] <= ends[1] and ends[2] <= ends[3]
+
+
+def _ends(known: Iterable[tuple], deviations: float) -> list[float]:
+    """One end of the spread of each number that has one."""
+    ends = []
+    for said, value, std in known:
+        if said is None and None not in (value, std):
+            said = value + deviations * std
+            said = said if said > 0 else None
+        if said is not None:
+            ends.append(said)
+    return ends
+
+
+def _seqlens(rows: Iterable[Paired], status: str) -> list[int]:
+    return [row.number.seqlen for row in rows if row.number.status == status and row.number.seqlen is not None]
+
+
+def _listed(texts: Iterable[str | None]) -> str | None:
+    return ", ".join(sorted({text for text in texts if text is not None})) or None

@@ -1,0 +1,73 @@
+"""Traces of cells that ran on and on: what was reached in the first second, and what remained once the GPU was hot."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+
+from results import derive
+from results.records import CASE_FIELDS
+from results.store.database import Store
+
+# what a trace is made of, in the order it is read
+QUANTITIES = ("sustained_tflops", "sustained_clock_mhz", "sustained_power_w", "sustained_temperature_c")
+COLUMNS = (
+    *("run_id", "source", "created", "gpu_name", "power_limit_w", "implementation", *CASE_FIELDS, "mode"),
+    *("status", "note", "burst_tflops", *QUANTITIES, "cold_tflops", "cold_clock_mhz", "of_burst", "of_cold"),
+)
+CELL = ("run_id", "implementation", *CASE_FIELDS, "mode")
+_KEY = ", ".join(CELL)
+_SECONDS = re.compile(r"for (\d+(?:\.\d+)?) s\b")  # as the runner notes how long the calls went on
+_SLICE_S = 0.25
+
+
+def traces(store: Store) -> pd.DataFrame:
+    """A row a trace, newest first, with shares of the first second and of a sampled call with a cold L2 (percent)."""
+    pivoted = ", ".join(f"max(value) FILTER (metric = '{name}') AS {name}" for name in ("burst_tflops", *QUANTITIES))
+    # the run is found by the trace first, so that only the measurements of such runs are looked at
+    table = store.query(
+        f"""WITH traced AS (SELECT DISTINCT run_id FROM measurements WHERE metric = 'sustained_tflops'),
+        cells AS (
+            SELECT {_KEY}, {pivoted},
+                   max(value) FILTER (metric = 'latency_ms' AND timing = 'kernel') AS latency_ms,
+                   max(sm_clock_mhz) FILTER (metric = 'latency_ms' AND timing = 'kernel') AS cold_clock_mhz,
+                   max(status) FILTER (metric = 'sustained_tflops') AS status,
+                   max(note) FILTER (metric = 'sustained_tflops') AS note
+            FROM measurements WHERE run_id IN (SELECT run_id FROM traced)
+            GROUP BY ALL HAVING count(*) FILTER (metric = 'sustained_tflops') > 0)
+        SELECT cells.*, source, created, gpu_name, power_limit_w FROM cells JOIN runs USING (run_id)
+        ORDER BY created DESC NULLS LAST, {_KEY}"""
+    )
+    cold = [
+        derive.tflops(derive.attention_flops(row, row["mode"]), _known(row["latency_ms"]))
+        for row in table.astype(object).where(table.notna(), None).to_dict("records")
+    ]
+    table = table.assign(cold_tflops=pd.Series(cold, index=table.index, dtype=float))
+    for name, whole in (("of_burst", "burst_tflops"), ("of_cold", "cold_tflops")):
+        table[name] = 100 * table["sustained_tflops"] / table[whole]
+    return table[[*COLUMNS]]
+
+
+def series(store: Store, trace: dict[str, object]) -> pd.DataFrame:
+    """A trace slice by slice: `seconds` since its start and a column for each quantity that was watched."""
+    of_cell = " AND ".join(f"{name} IS NOT DISTINCT FROM ?" for name in CELL)
+    rows = store.rows(
+        f"SELECT metric, samples, note FROM measurements WHERE list_contains(?, metric) AND {of_cell}",
+        [list(QUANTITIES), *(_known(trace[name]) for name in CELL)],
+    )
+    found = {metric: samples for metric, samples, _ in rows if samples}
+    if "sustained_tflops" not in found:
+        return pd.DataFrame(columns=["seconds", *QUANTITIES])
+    count = len(found["sustained_tflops"])
+    said = next((match for *_, note in rows if (match := _SECONDS.search(note or ""))), None)
+    step = float(said[1]) / count if said else _SLICE_S
+    known = {name: found[name] for name in QUANTITIES if len(found.get(name, ())) == count}
+    return pd.DataFrame({"seconds": [step * (place + 1) for place in range(count)], **known})
+
+
+def _known(value: object) -> object:
+    """None for a table's NaN or NA; numbers as Python's own."""
+    if value is None or str(value) in ("nan", "<NA>", "NaT"):
+        return None
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,1 @@
+"""Results as text: Markdown, HTML, SVG, CSV, terminal."""

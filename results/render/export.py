@@ -1,0 +1,204 @@
+"""Measurements out of the store: CSV, JSON, Markdown and Parquet, each row with its run.
+
+CSV and Parquet have the columns of `COLUMNS`: the fields of a journal line in its order (`run_id`, `implementation`,
+`metric`, `status` and so on, then those of the case), and after them every field of the run with the prefix `run_`
+(`run_source`, `run_created` and so on, to `run_sweep`). In CSV:
+
+- nothing is an empty cell; empty text is a lone apostrophe;
+- numbers are written so that they read back equal, booleans are `true` and `false`;
+- `samples`, `flags` and `round_sizes` are JSON arrays, `run_sweep` and `run_measured_tflops` are JSON objects;
+- a text that starts with one of = + - @ ' or a tab or a carriage return has an apostrophe in front, so that no
+  spreadsheet runs it as a formula. `unguard` takes exactly that away: one leading apostrophe of any text cell.
+
+JSON is `{"runs": [...], "measurements": [...]}`, both as in a run folder. Markdown is for reading: it leaves out
+samples, rounds and empty columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import duckdb
+import pandas as pd
+
+from results.store.database import Store
+from results.store.ingest import COLUMNS as STORED
+from results.store.ingest import RUN_COLUMNS, RUN_OBJECTS
+
+FIELDS = tuple(name for name in STORED if name != "measurement_id")
+RUN_FIELDS = tuple(name for name in RUN_COLUMNS if name != "run_id")
+COLUMNS = FIELDS + tuple(f"run_{name}" for name in RUN_FIELDS)
+_OBJECTS = tuple(RUN_FIELDS.index(name) for name in RUN_OBJECTS)
+
+_KINDS = {f"run_{name}": "BIGINT" if kind == "INTEGER" else kind for name, kind in RUN_COLUMNS.items()}
+_TYPES = {name: (STORED | _KINDS)[name] for name in COLUMNS}
+_NOT_FOR_READING = ("samples", "round_sizes", "run_sweep")
+_GUARDED = ("=", "+", "-", "@", "'", "\t", "\r")
+_SELECT = ", ".join("time_text" if name == "time" else name for name in FIELDS)
+_SELECT_RUN = ", ".join("created_text" if name == "created" else name for name in RUN_FIELDS)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which measurements; an empty tuple means all."""
+
+    run: tuple[str, ...] = ()
+    gpu: tuple[str, ...] = ()
+    implementation: tuple[str, ...] = ()
+    dtype: tuple[str, ...] = ()
+    mode: tuple[str, ...] = ()
+    timing: tuple[str, ...] = ()
+    metric: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
+    status: tuple[str, ...] = ()
+
+
+EVERYTHING = Selection()
+_FILTERS = {f.name: f.name for f in fields(Selection)} | {"run": "run_id", "gpu": "gpu_name"}
+_OF_RUNS = ("run", "gpu", "source")
+
+
+def export(store: Store, form: str, selection: Selection = EVERYTHING) -> bytes:
+    """The selected measurements as a file's content. `form` is csv, json, md or parquet."""
+    file = io.BytesIO()
+    write(store, form, file, selection)
+    return file.getvalue()
+
+
+def write(store: Store, form: str, file: BinaryIO, selection: Selection = EVERYTHING) -> None:
+    """The selected measurements into an open file, row by row."""
+    FORMS[form](_Table(store, selection), file)
+
+
+def count(store: Store, selection: Selection = EVERYTHING) -> int:
+    """How many measurements are selected."""
+    where, params = _where(selection)
+    return store.rows(f"SELECT count(*) FROM results WHERE {where}", params)[0][0]
+
+
+def choices(store: Store, name: str) -> list[str]:
+    """The values that a field of the selection can take."""
+    column = _FILTERS[name]
+    rows = store.rows(f"SELECT DISTINCT {column} FROM results WHERE {column} IS NOT NULL ORDER BY 1")
+    return [value for (value,) in rows]
+
+
+def guard(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if not text or text.startswith(_GUARDED) else text
+
+
+def unguard(cell: str) -> str | None:
+    """The text that `guard` made the cell from; None for an empty cell."""
+    return cell.removeprefix("'") if cell else None
+
+
+class _Table:
+    """What is selected, read piece by piece so that a large selection needs little memory."""
+
+    def __init__(self, store: Store, selection: Selection) -> None:
+        self._store = store
+        self._selection = selection
+        self.runs: dict[str, tuple] = {}
+        where, params = _where(selection)
+        chosen = f"SELECT DISTINCT run_id FROM results WHERE {where}"
+        sql = f"SELECT run_id, {_SELECT_RUN} FROM runs WHERE run_id IN ({chosen}) ORDER BY created, run_id"
+        for run_id, *values in store.rows(sql, params):
+            for at in _OBJECTS:
+                values[at] = None if values[at] is None else json.loads(values[at])
+            self.runs[run_id] = tuple(values)
+
+    def rows(self) -> Iterator[tuple]:
+        """The values of COLUMNS, in the order of the journals."""
+        for values, rows in self.by_run():
+            for row in rows:
+                yield row + values
+
+    def by_run(self) -> Iterator[tuple[tuple, Iterator[tuple]]]:
+        """The values of each run's columns, and its measurements."""
+        where, params = _where(self._selection, without=_OF_RUNS)
+        sql = f"SELECT {_SELECT} FROM measurements WHERE run_id = ? AND {where}"
+        for run_id, values in self.runs.items():
+            yield values, self._store.stream(sql, [run_id, *params])
+
+
+def _where(selection: Selection, *, without: tuple[str, ...] = ()) -> tuple[str, list[list[str]]]:
+    chosen = {_FILTERS[name]: list(of) for name, of in vars(selection).items() if of and name not in without}
+    return " AND ".join(["true", *(f"{column} = ANY(?)" for column in chosen)]), list(chosen.values())
+
+
+def _csv(table: _Table, file: BinaryIO) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\r\n")  # it quotes only the line ends that it uses itself
+    writer.writerow(COLUMNS)
+    for values, rows in table.by_run():
+        of_run = [_cell(value) for value in values]
+        writer.writerows([*map(_cell, row), *of_run] for row in rows)
+    text.detach()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return guard(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | dict):
+        return json.dumps(value) if value else str(value)
+    return value
+
+
+def _json(table: _Table, file: BinaryIO) -> None:
+    runs = [{"run_id": run_id, **dict(zip(RUN_FIELDS, values, strict=True))} for run_id, values in table.runs.items()]
+    file.write(b'{"runs": ' + json.dumps(runs).encode() + b', "measurements": [')
+    for number, row in enumerate(table.rows()):
+        file.write(b",\n" if number else b"\n")
+        file.write(json.dumps(dict(zip(FIELDS, row, strict=False))).encode())
+    file.write(b"\n]}\n")
+
+
+def _markdown(table: _Table, file: BinaryIO) -> None:
+    rows = list(table.rows())
+    used = [any(row[index] not in (None, []) for row in rows) for index in range(len(COLUMNS))]
+    shown = [index for index, name in enumerate(COLUMNS) if used[index] and name not in _NOT_FOR_READING]
+    lines = [[COLUMNS[index] for index in shown], ["---"] * len(shown)]
+    lines += [[_words(row[index]) for index in shown] for row in rows]
+    file.write("".join(f"| {' | '.join(line)} |\n" for line in lines).encode())
+
+
+def _words(value: Any) -> str:
+    """A value inside a Markdown table: one line, with its bars escaped."""
+    if value is None:
+        return ""
+    text = ", ".join(value) if isinstance(value, list) else value if isinstance(value, str) else str(_cell(value))
+    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
+
+
+def _parquet(table: _Table, file: BinaryIO) -> None:
+    """Written by DuckDB, but not on the store's connection: that one may not touch other files."""
+    lines = [json.dumps(dict(zip(COLUMNS, row, strict=True))) for row in table.rows()]
+    structure = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in _TYPES.items()})
+    with tempfile.TemporaryDirectory() as folder, closing(duckdb.connect()) as connection:
+        path = Path(folder) / "results.parquet"
+        target = str(path).replace("'", "''")
+        connection.register("incoming", pd.DataFrame({"line": pd.Series(lines, dtype="str")}))
+        rows = f"SELECT unnest(json_transform(line, '{structure}')) FROM incoming"
+        connection.execute(f"COPY ({rows}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+        with open(path, "rb") as written:
+            shutil.copyfileobj(written, file)
+
+
+FORMS: dict[str, Callable[[_Table, BinaryIO], None]] = {
+    "csv": _csv,
+    "json": _json,
+    "md": _markdown,
+    "parquet": _parquet,
+}

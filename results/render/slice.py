@@ -1,0 +1,231 @@
+"""A slice of the results as one Markdown report: who wins, by how much, what failed, where the numbers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from results.formats.for_reading import SENTENCE
+from results.query import pages
+from results.recommend.races import winners
+from results.render.markdown import markdown_table
+from results.slice import AS_PUBLISHED, BASELINES, Filters
+from results.store.database import Store
+
+# What leads where nothing was chosen, as the pages' filters have it.
+ORDER = {
+    "mode": ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train"),
+    "timing": ("kernel", "eager", AS_PUBLISHED),
+    "baseline": BASELINES,
+}
+_ONE_LEADS = 0.6  # a batch and head count with more than this share of the numbers is shown alone
+_RUN_FACTS = ("source", "created", "gpu_name", "driver", "cuda", "torch", "triton", "git_commit", "protocol")
+_SOURCES = {
+    "local": "measured here",
+    "published": "published",
+    "upload": "uploaded",
+    "shipped": "attnbench's own, shipped",
+}
+
+
+class ViewError(ValueError):
+    """A slice that holds nothing, or that does not exist; the message says what is possible."""
+
+
+def complete(store: Store, filters: Filters) -> Filters:
+    """The filters with what the pages choose where nothing is said. Raises ViewError for an unknown value."""
+    gpus = pages.gpus(store)["gpu"].tolist()
+    filters = replace(filters, gpu=_known("gpu", filters.gpu, gpus))
+    scope: dict[str, str | None] = {"gpu": filters.gpu}
+    for name in ("workload", "mask"):
+        found = _choices(store, name, scope)
+        scope[name] = _known(name, getattr(filters, name), found)
+    chosen = {name: _known(name, getattr(filters, name), _choices(store, name, scope)) for name in ORDER}
+    for name in ("dtype", "seqlen", "head_dim", "implementation", "source", "run"):
+        possible = _choices(store, name, scope) if getattr(filters, name) else []
+        for value in getattr(filters, name):
+            _known(name, value, possible)
+    return replace(filters, **scope, **chosen, shape=filters.shape or _shape(store, scope))
+
+
+def render(store: Store, filters: Filters) -> str:
+    """The slice as Markdown. Raises ViewError if it holds no latency."""
+    ranking = pages.ranking(store, filters)
+    if ranking.empty:
+        raise ViewError(f"No latency is in this slice: {slice_words(filters)}.")
+    won, grid = winners(store, filters), pages.grid(store, filters)
+    parts = [f"# Attention on {filters.gpu}", slice_words(filters) + ".", SENTENCE, _statistic(ranking)]
+    parts += ["## Fastest implementation by shape", *_winner_tables(won)]
+    parts += [f"## Every implementation against {filters.baseline}", _ranking_table(ranking)]
+    parts += [part for name in _rivals(ranking, filters) for part in _speedup_tables(grid, name, filters)]
+    parts += ["## Every number", _cells_table(grid), *_failures(grid)]
+    parts += ["## Where the numbers come from", *_provenance(pages.provenance(store, filters))]
+    return "\n\n".join(parts) + "\n"
+
+
+def slice_words(filters: Filters) -> str:
+    """The slice in one line."""
+    several = {
+        name: ", ".join(map(str, getattr(filters, name)))
+        for name in ("dtype", "seqlen", "head_dim", "implementation", "source", "run")
+    }
+    parts = [
+        filters.workload,
+        f"{filters.mask} mask",
+        f"mode {filters.mode}",
+        f"{filters.timing} time",
+        filters.shape or "all batch and head counts",
+        *(f"{name} {text}" for name, text in several.items() if text),
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def size_words(number: object) -> str:
+    """128, 1k, 64k; "not said" of nothing."""
+    if _missing(number):
+        return "not said"
+    whole = int(number)  # type: ignore[call-overload]
+    return f"{whole // 1024}k" if whole >= 1024 and whole % 1024 == 0 else str(whole)
+
+
+def _known(name: str, value: object, possible: Sequence) -> object:
+    """The value, or the first that is possible. Raises ViewError if it is not possible."""
+    if value is None:
+        return possible[0] if possible else None
+    if value not in possible:
+        shown = ", ".join(map(str, possible)) or "none"
+        raise ViewError(f"There is no {name} {value!r} in this slice. Possible: {shown}.")
+    return value
+
+
+def _choices(store: Store, name: str, scope: dict) -> list:
+    found = pages.options(store, name, **scope)
+    empty = set(found.loc[found["numbers"] == 0, "choice"])
+    rank = {choice: place for place, choice in enumerate(ORDER.get(name, ()))}
+    return sorted(found["choice"].tolist(), key=lambda choice: (choice in empty, rank.get(choice, len(rank))))
+
+
+def _shape(store: Store, scope: dict) -> str | None:
+    found = pages.options(store, "shape", **scope)
+    if found.empty or found["numbers"].iloc[0] <= _ONE_LEADS * found["numbers"].sum():
+        return None
+    return found["choice"].iloc[0]
+
+
+def _statistic(ranking: pd.DataFrame) -> str:
+    names = sorted({part for text in ranking["statistic"].dropna() for part in text.split(", ")})
+    return (
+        f"Numbers: {', '.join(names) or 'none'}. Speedups are baseline over implementation within one run, combined by "
+        "geometric mean; n of m says in how many of the slice's cases both have a number. ≈ is a tie: no verdict tells "
+        "them apart."
+    )
+
+
+def _winner_tables(won: pd.DataFrame) -> Iterator[str]:
+    def cell(row: dict) -> str:
+        if _missing(row["winner"]):
+            return str(row["status"]) if not _missing(row["status"]) else "no data"
+        tie = f" ≈ {', '.join(row['tied'][1:])}" if len(row["tied"]) > 1 else ""
+        number = f"{row['speedup']:.2f}×" if not _missing(row["speedup"]) else f"{row['latency_ms']:.3g} ms"
+        return f"{row['winner']} {number}{tie}"
+
+    yield from _by_dtype(won, cell)
+
+
+def _speedup_tables(grid: pd.DataFrame, name: str, filters: Filters) -> Iterator[str]:
+    def cell(row: dict) -> str:
+        if not _missing(row["speedup"]):
+            return f"{row['speedup']:.2f}×"
+        if row["status"] != "ok":
+            return str(row["status"])
+        return "no baseline" if _missing(row["baseline_status"]) else f"baseline {row['baseline_status']}"
+
+    yield f"## Speedup of {name} over {filters.baseline}"
+    yield from _by_dtype(grid[grid["implementation"] == name], cell)
+
+
+def _by_dtype(table: pd.DataFrame, cell: object) -> Iterator[str]:
+    """A table a dtype: seqlen down, head_dim across."""
+    for dtype, rows in table.groupby("dtype", dropna=False):
+        seqlens, head_dims = (sorted(rows[axis].dropna().unique()) for axis in ("seqlen", "head_dim"))
+        seqlens, head_dims = list(seqlens), list(head_dims) + [None] * bool(rows["head_dim"].isna().any())
+        texts = {(r["seqlen"], None if _missing(r["head_dim"]) else r["head_dim"]): r for r in rows.to_dict("records")}
+        lines = [
+            [size_words(s), *(cell(texts[s, d]) if (s, d) in texts else "no data" for d in head_dims)]  # type: ignore[operator]
+            for s in seqlens
+        ]
+        header = [
+            f"{'dtype not said' if _missing(dtype) else dtype}, seqlen",
+            *(f"head_dim {_plain(d)}" for d in head_dims),
+        ]
+        yield markdown_table(header, lines)
+
+
+def _rivals(ranking: pd.DataFrame, filters: Filters) -> list[str]:
+    return [name for name in ranking["implementation"] if name != filters.baseline]
+
+
+def _ranking_table(ranking: pd.DataFrame) -> str:
+    header = ["implementation", "speedup", "lowest", "highest", "compared", "failures", "longest seqlen"]
+    rows = [
+        [
+            row["implementation"],
+            *(_ratio(row[name]) for name in ("speedup", "lowest", "highest")),
+            f"{row['compared']} of {row['cases']}",
+            str(int(row["failures"])),
+            _plain(row["longest"]),
+        ]
+        for row in ranking.to_dict("records")
+    ]
+    return markdown_table(header, rows)
+
+
+def _cells_table(grid: pd.DataFrame) -> str:
+    header = ["implementation", "dtype", "seqlen", "head_dim", "latency_ms", "p20", "p80", "n", "speedup", "status"]
+    rows = [
+        [
+            *(_plain(row[name]) for name in ("implementation", "dtype", "seqlen", "head_dim")),
+            *("" if _missing(row[name]) else f"{row[name]:.5g}" for name in ("latency_ms", "p20", "p80")),
+            _plain(row["n"]),
+            _ratio(row["speedup"]),
+            row["status"],
+        ]
+        for row in grid.to_dict("records")
+    ]
+    return markdown_table(header, rows)
+
+
+def _failures(grid: pd.DataFrame) -> Iterator[str]:
+    failed = grid[grid["status"] != "ok"].fillna({"note": ""})
+    if failed.empty:
+        return
+    found = failed.groupby(["implementation", "status", "note"]).size().reset_index(name="cells")
+    rows = [[r["implementation"], r["status"], str(r["cells"]), r["note"]] for r in found.to_dict("records")]
+    yield "## What has no number, and why"
+    yield markdown_table(["implementation", "status", "cells", "for example"], rows)
+
+
+def _provenance(runs: pd.DataFrame) -> Iterator[str]:
+    for row in runs.to_dict("records"):
+        facts = {name: row[name] for name in _RUN_FACTS if not _missing(row[name])}
+        facts["source"] = _SOURCES[row["source"]]
+        lines = [f"- **{row['run_id']}**, {row['numbers']} numbers of this slice"]
+        lines += [f"  - {name}: {value}" for name, value in facts.items()]
+        lines += [f"  - `{row['command']}`"] if not _missing(row["command"]) else []
+        yield "\n".join(lines)
+
+
+def _ratio(number: object) -> str:
+    return "" if _missing(number) else f"{number:.2f}×"
+
+
+def _plain(value: object) -> str:
+    if _missing(value):
+        return "not said"
+    return str(int(value)) if isinstance(value, float) else str(value)
+
+
+def _missing(value: object) -> bool:
+    return value is None or str(value) in ("<NA>", "nan", "NaT")

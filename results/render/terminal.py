@@ -1,0 +1,120 @@
+"""Comparisons and findings as plain text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from results.checks import RULES, Finding
+from results.compare.compare import Cell, Comparison, Mean
+from results.records import Case, Run
+
+_SHOWN = 3  # findings of one rule, unless all are asked for
+_SHORT = {"num_heads": "H", "num_kv_heads": "KV", "head_dim": "D", "head_dim_v": "DV", "window_size": "window "}
+
+
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
+    """What changed, the means with their coverage, then every cell, regressions first."""
+    yield f"first   {comparison.first}"
+    yield f"second  {comparison.second}"
+    yield ""
+    if comparison.same_run:
+        yield "One run: one machine, one software."
+    elif comparison.changes:
+        yield "What changed"
+        rows = [(c.fact, _said(c.first), "->", _said(c.second)) for c in comparison.changes]
+        yield from _columns(rows)
+    else:
+        yield "What changed: nothing that the runs record."
+    if comparison.not_said:
+        yield f"Not recorded in either: {', '.join(comparison.not_said)}."
+    yield from comparison.remarks
+    yield ""
+    yield "Geometric mean of the speedups: first over second, above 1 the second is faster"
+    header = ("timing", "implementation", "mode", "speedup", "cells", "verdicts", "could have seen")
+    yield from _columns([header, *(_mean_row(mean) for mean in comparison.means)])
+    yield (
+        f"Tried by the first only: {comparison.only_first} cells; by the second only: {comparison.only_second}. A mean "
+        "is over the cells with a number on both sides, of those that either side has tried."
+    )
+    if comparison.cells:
+        yield ""
+        header = ("verdict", "speedup", "90 % interval", "seen from", "first", "second", "cell", "why")
+        yield from _columns([header, *(_cell_row(cell) for cell in comparison.cells)])
+
+
+def finding_lines(findings: Sequence[Finding], runs: Sequence[Run], *, every: bool = False) -> Iterator[str]:
+    """By report or run and by rule: how many, and the first few sentences or all of them."""
+    places = {run.run_id: run.report if run.source == "published" and run.report else run.run_id for run in runs}
+    for place in dict.fromkeys(places.values()):
+        there = [finding for finding in findings if places[finding.run_id] == place]
+        yield f"{place}: {len(there)} finding{'' if len(there) == 1 else 's'}"
+        for rule in RULES:
+            found = [finding for finding in there if finding.rule == rule.name]
+            if found:
+                yield f"  {rule.weight}, {rule.title} ({rule.name}): {len(found)}"
+            shown = found if every else found[:_SHOWN]
+            for finding in shown:
+                yield f"    - {finding.sentence}"
+            if len(found) > len(shown):
+                yield f"    - and {len(found) - len(shown)} more; --all lists them"
+
+
+def case_words(case: Case) -> str:
+    """What a case says, short: B1 H8 S1024 D64 float16 causal."""
+    parts = [case.subject] if case.level != "op" and case.subject else []
+    parts += [f"B{case.batch}"] if case.batch else []
+    for name, letter in _SHORT.items():
+        value = getattr(case, name)
+        twin = {"num_kv_heads": case.num_heads, "head_dim_v": case.head_dim}.get(name)
+        parts += [f"{letter}{value}"] if value and value != twin else []
+    if case.seqlen_q:
+        keys = f"/{case.seqlen_k}" if case.seqlen_k and case.seqlen_k != case.seqlen_q else ""
+        parts.append(f"S{case.seqlen_q}{keys}")
+    parts += [case.dtype] if case.dtype else []
+    parts += [] if case.causal is None else ["causal" if case.causal else "full"]
+    return " ".join(parts)
+
+
+def _mean_row(mean: Mean) -> tuple[str, ...]:
+    return (
+        mean.timing or "not said",
+        mean.implementation or "all",
+        mean.mode or "all",
+        f"{mean.speedup:.3f}x" if mean.speedup else "-",
+        f"{mean.compared} of {mean.tried}",
+        ", ".join(f"{count} {outcome}" for outcome, count in mean.outcomes.items()) or "-",
+        f"{_change(mean.detectable)} in half of them" if mean.detectable is not None else "-",
+    )
+
+
+def _cell_row(cell: Cell) -> tuple[str, ...]:
+    found = cell.judgement
+    return (
+        cell.outcome,
+        f"{found.speedup:.3f}x" if found and found.speedup else "-",
+        f"{found.low:.4g} to {found.high:.4g}" if found and found.low is not None else "-",
+        _change(found.detectable) if found and found.detectable is not None else "-",
+        _time(cell.first.value, str(cell.first.status)),
+        _time(cell.second.value, str(cell.second.status)),
+        " ".join(word for word in (cell.implementation, cell.mode, cell.timing, case_words(cell.case)) if word),
+        cell.reason,
+    )
+
+
+def _time(value: float | None, status: str) -> str:
+    return status if value is None else f"{value:.4g} ms"
+
+
+def _change(share: float) -> str:
+    return f"{share:.1%}" if share < 1 else f"{1 + share:.3g}x"
+
+
+def _said(value: object) -> str:
+    return "not said" if value is None else str(value)
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows under each other; the last column is not padded."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        yield "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

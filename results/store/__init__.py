@@ -1,0 +1,1 @@
+"""DuckDB, derived from the run folders."""

@@ -1,0 +1,270 @@
+"""Every result, ready for SQL. Derived from the run folders at any time, so losing it loses nothing.
+
+One process owns `store.duckdb`; whoever cannot open it (in use, damaged, read-only, disk full) has the same results in
+memory instead, and a notice that says so. The file is never opened by other means than DuckDB: closing any other handle
+on it would drop DuckDB's own lock.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import tempfile
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+
+from results.files import journal
+from results.store import summary
+from results.store.ingest import Problem
+from results.store.sync import Ledger
+
+SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
+LAYOUT = f"{zlib.crc32((SCHEMA + summary.LAYOUT).encode()):08x}"  # a file with another layout is made anew
+
+_WAIT_S = 2.0  # for another process to let go of the file
+_FILE_TROUBLE = (
+    duckdb.IOException,
+    duckdb.FatalException,
+    duckdb.InternalException,
+    duckdb.SerializationException,
+    duckdb.TransactionException,  # a commit that found the disk full
+)
+_KEPT = 16  # answers
+_PIECE = 2000  # rows of an answer fetched at a time
+_DAMAGE = re.compile(r"checksum|not a valid DuckDB|Could not read enough bytes|replaying WAL", re.IGNORECASE)
+_SAME_RESULTS = "This is a copy in memory of the same results"
+_locks: dict[Path | None, threading.RLock] = {}
+_open: dict[Path, int] = {}
+
+
+class StoreError(RuntimeError):
+    """The store cannot do what was asked; the message says why and what to do."""
+
+
+class Store:
+    """The results of a home and the published ones, behind SQL. Safe to share between threads."""
+
+    def __init__(
+        self, home: Path, connection: duckdb.DuckDBPyConnection, path: Path | None, notice: str | None
+    ) -> None:
+        self.home = home
+        self.path = path  # None: in memory
+        self.notice = notice  # what a reader should know about where the results come from
+        self._connection = connection
+        self._closed = False
+        self._ledger = Ledger(home)
+        self._lock = _locks.setdefault(path, threading.RLock()) if path else threading.RLock()
+        self._kept = lru_cache(_KEPT)(lambda version, sql, params: tuple(self.rows(sql, params)))
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> pd.DataFrame:
+        """The rows that a query answers with, on a cursor of its own."""
+        return self._on_cursor(lambda cursor: cursor.execute(sql, list(params)).df())
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple]:
+        """The same as plain tuples: None stays None, whole numbers stay whole."""
+        return self._on_cursor(lambda cursor: cursor.execute(sql, list(params)).fetchall())
+
+    def kept(self, sql: str, params: Sequence[Any] = ()) -> tuple[tuple, ...]:
+        """Those rows, remembered until the data change: for what many views ask again and again."""
+        return self._kept(self.version(), sql, tuple(params))
+
+    def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[tuple]:
+        """The same piece by piece, for answers that are large. Raises StoreError if the file breaks on the way."""
+        try:
+            with closing(self._connection.cursor()) as cursor:
+                cursor.execute(sql, list(params))
+                while rows := cursor.fetchmany(_PIECE):
+                    yield from rows
+        except duckdb.Error as error:
+            if not _of_the_file(error):
+                raise
+            raise StoreError(f"{_first_line(error)}; run `python -m results rebuild` and try again.") from error
+
+    def refresh(self) -> int:
+        """Take in what the run folders have that the store has not; returns how many measurements are new."""
+        with self._lock:
+            return self._on_cursor(lambda cursor: self._ledger.refresh(cursor))
+
+    def version(self) -> str:
+        """A text that changes exactly when the data changed; a key for caches."""
+        return ":".join(map(str, self.rows("SELECT store_id, data_version FROM store")[0]))
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Lines that could not be read: run, line (0 is the run's record), reason."""
+        return self.rows("SELECT run_id, line, reason FROM problems ORDER BY run_id, line, reason")
+
+    def close(self) -> None:
+        """Let go of the file, so that another process may have it."""
+        with self._lock:
+            self._closed = True
+            self._release(self._connection)
+
+    def _on_cursor(self, work: Any) -> Any:
+        connection = self._connection
+        if self._closed:
+            raise StoreError("The store is closed; open it again with open_store.")
+        try:
+            with closing(connection.cursor()) as cursor:
+                return work(cursor)
+        except duckdb.Error as error:
+            current = connection is self._connection  # otherwise another thread has left the file already
+            if current and not _of_the_file(error):
+                raise
+            if current and self.path is None:
+                raise StoreError(f"The results cannot be read: {_first_line(error)}.") from error
+            with self._lock:
+                if connection is self._connection:
+                    self._go_on_in_memory(_notice(self.path, error))
+            return self._on_cursor(work)
+
+    def _go_on_in_memory(self, notice: str) -> None:
+        """Leave the file for a copy in memory; readers that are under way end on the old connection."""
+        connection, ledger = _connect(None), Ledger(self.home)
+        with closing(connection.cursor()) as cursor:
+            ledger.refresh(cursor)
+        left, self._connection = self._connection, connection
+        self.notice, self._ledger = notice, ledger
+        self._release(left)
+
+    def _release(self, connection: duckdb.DuckDBPyConnection) -> None:
+        with suppress(duckdb.Error):
+            connection.close()
+        if self.path:
+            _open[self.path] -= 1
+            self.path = None
+
+
+def open_store(home: Path | None = None) -> Store:
+    """The results of a home, up to date. Never fails because of the file: then they are in memory, with a notice."""
+    home = Path(home) if home else journal.home()
+    path = (home / "store.duckdb").resolve()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        connection, notice = _connect_patiently(path), None
+        _open[path] = _open.get(path, 0) + 1
+    except (OSError, StoreError, duckdb.Error) as error:
+        connection, notice = _connect(None), _notice(path, error)
+    store = Store(home, connection, None if notice else path, notice)
+    store.refresh()
+    return store
+
+
+def rebuild(home: Path | None = None) -> int:
+    """Make the file anew from the run folders; returns how many measurements it holds.
+
+    Raises StoreError if a process has it open, or if it cannot be written.
+    """
+    home = Path(home) if home else journal.home()
+    path = (home / "store.duckdb").resolve()
+    if _open.get(path):
+        raise StoreError(f"This process has {path} open; close the store first.")
+    try:
+        _connect(path).close()
+    except (duckdb.Error, StoreError) as error:
+        if pid := _holder(error):
+            raise StoreError(f"Process {pid} has {path} open; stop it first, or leave the file as it is.") from error
+        if isinstance(error, StoreError):
+            raise StoreError(f"{path} is not replaced, because {error}; move it away first.") from error
+    try:
+        for name in (path.name, f"{path.name}.wal"):
+            path.with_name(name).unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be replaced: {error.strerror}.") from error
+    with closing(open_store(home)) as store:
+        if store.notice:
+            raise StoreError(store.notice)
+        return store.rows("SELECT count(*) FROM measurements")[0][0]
+
+
+def _connect_patiently(path: Path) -> duckdb.DuckDBPyConnection:
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            return _connect(path)
+        except duckdb.IOException as error:
+            if not _holder(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(random.uniform(0.05, 0.15))
+
+
+def _connect(path: Path | None) -> duckdb.DuckDBPyConnection:
+    """A locked-down connection whose tables are there. Raises StoreError if the file is somebody else's."""
+    config = {
+        "threads": 2,  # a dashboard beside a benchmark keeps out of its way
+        "memory_limit": "2GB",
+        "temp_directory": str(Path(tempfile.gettempdir()) / f"attnbench-spill-{os.getpid()}"),
+    }
+    connection = duckdb.connect(str(path) if path else ":memory:", config=config)
+    try:
+        if not connection.execute("SELECT current_setting('lock_configuration')").fetchone()[0]:
+            connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+        _ensure_layout(connection)
+    except (duckdb.Error, StoreError):
+        connection.close()
+        raise
+    return connection
+
+
+def _ensure_layout(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the tables where there are none, or those of another version: all that they hold is in the run folders."""
+    with closing(connection.cursor()) as cursor:
+        tables = [name for (name,) in cursor.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+        if tables and "store" not in tables:
+            raise StoreError("it is another program's database")
+        if tables and cursor.execute("SELECT layout FROM store").fetchall() == [(LAYOUT,)]:
+            return
+        cursor.begin()
+        cursor.execute("DROP VIEW IF EXISTS results")
+        for name in tables:
+            cursor.execute(f'DROP TABLE "{name}"')
+        cursor.execute(SCHEMA)
+        cursor.execute(summary.TABLES)
+        cursor.execute("INSERT INTO store VALUES (?, ?, 0)", [LAYOUT, uuid.uuid4().hex[:8]])
+        cursor.commit()
+        cursor.execute("CHECKPOINT")  # a crash before it would have to replay tables being made
+
+
+def _of_the_file(error: duckdb.Error) -> bool:
+    """Whether the file is to blame and not the query; a block with a wrong checksum raises a bare Error."""
+    return isinstance(error, _FILE_TROUBLE) or type(error) is duckdb.Error
+
+
+def _holder(error: Exception) -> str | None:
+    """Of a refused lock: the id of the process that has it."""
+    if "Could not set lock" not in str(error):
+        return None
+    match = re.search(r"PID (\d+)", str(error))
+    return match.group(1) if match else "unknown"
+
+
+def _notice(path: Path | None, error: Exception) -> str:
+    """What happened and what to do, in one sentence for the reader."""
+    text = str(error)
+    if pid := _holder(error):
+        return f"{_SAME_RESULTS}, which stays up to date: process {pid} has {path} open; end it to use the file."
+    if "No space left" in text or "File too large" in text or "quota" in text:
+        return f"{_SAME_RESULTS}: there is no space for {path}; free some and start again."
+    if isinstance(error, OSError) or "ermission denied" in text or "Read-only file system" in text:
+        return (
+            f"{_SAME_RESULTS}: {path} cannot be written; set ATTNBENCH_HOME to a folder that can be to keep the file."
+        )
+    if isinstance(error, StoreError):
+        return f"{_SAME_RESULTS}: {path} cannot be used ({text}); move it away to have the file."
+    reason = "it is damaged" if _DAMAGE.search(text) else _first_line(error)
+    return f"{_SAME_RESULTS}: {path} cannot be used ({reason}); `python -m results rebuild` makes it anew."
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200].rstrip(".")

@@ -1,0 +1,247 @@
+"""Journal lines into the measurements table, fast and each one once.
+
+DuckDB parses the JSON. A line that is exactly as our own writer writes it (a regular expression made from the fields of
+`results.records` says so) goes straight in; any other line is judged by `results.records` itself, and either written
+anew and taken, or kept as a problem. So the fast way never takes what the slow way would refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import duckdb
+import pandas as pd
+
+from results.files.journal import line_of, parse_line
+from results.records import (
+    CASE_FIELDS,
+    DTYPES,
+    INPUTS,
+    LATER_CASE_FIELDS,
+    LEVELS,
+    MODES,
+    STATISTICS,
+    TIMINGS,
+    Case,
+    Measurement,
+    RecordError,
+    Run,
+    Status,
+)
+
+Problem = tuple[str, int, str]  # run_id, line (0 is run.json), reason
+
+
+class Line(NamedTuple):
+    """One complete line of a run's journal."""
+
+    run_id: str
+    number: int  # from 1
+    text: str
+
+
+_SQL_TYPES = {
+    "str": "VARCHAR",
+    "Status": "VARCHAR",
+    "int": "INTEGER",
+    "float": "DOUBLE",
+    "bool": "BOOLEAN",
+    "tuple[float, ...]": "DOUBLE[]",
+    "tuple[str, ...]": "VARCHAR[]",
+    "tuple[int, ...]": "INTEGER[]",
+    "dict[str, Any]": "VARCHAR",
+    "dict[str, float]": "VARCHAR",
+}
+
+
+def _types(record: type, leave_out: str) -> dict[str, str]:
+    names = {f.name: str(f.type).removesuffix(" | None") for f in fields(record) if f.name != leave_out}
+    return {name: _SQL_TYPES[python] for name, python in names.items()}
+
+
+# in the order of a journal line
+COLUMNS = _types(Measurement, "case") | _types(Case, "") | {"measurement_id": "VARCHAR"}
+RUN_COLUMNS = _types(Run, "")
+RUN_OBJECTS = tuple(f.name for f in fields(Run) if str(f.type).startswith("dict"))  # stored as JSON
+# Fields that journals have only since they were added; a line without them is as good.
+_LATER = ("round_sizes", "sm_clock_mhz", "config", *LATER_CASE_FIELDS)
+NUMBERS = ("value", "mean", "std", "p20", "p80", "ci_low", "ci_high")
+
+_ESCAPE = r'["\\/bfnrt]|u[0-9a-ce-f][0-9a-f]{3}|ud[0-7][0-9a-f]{2}|ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}'
+_TEXT = rf'"(?:[^"\\\x00-\x1f]|\\(?:{_ESCAPE}))*"'
+_FLOAT = r"-?\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?"
+_SHAPES = {
+    "VARCHAR": rf"(?:null|{_TEXT})",
+    "INTEGER": r"(?:null|\d{1,9})",
+    "DOUBLE": rf"(?:null|{_FLOAT})",
+    "BOOLEAN": r"(?:null|true|false)",
+    "DOUBLE[]": rf"\[(?:{_FLOAT}(?:,{_FLOAT})*)?\]",
+    "VARCHAR[]": rf"\[(?:{_TEXT}(?:,{_TEXT})*)?\]",
+    "INTEGER[]": r"\[(?:\d{1,9}(?:,\d{1,9})*)?\]",
+}
+_MEANINGS = {
+    "VARCHAR": "text that UTF-8 can hold",
+    "INTEGER": "a whole number of ordinary size",
+    "DOUBLE": "a number below 1e100",
+    "BOOLEAN": "true or false",
+    "DOUBLE[]": "a list of numbers",
+    "VARCHAR[]": "a list of texts",
+    "INTEGER[]": "a list of whole numbers",
+}
+
+
+def _one_of(possible: Iterable[str]) -> str:
+    return rf'(?:null|"(?:{"|".join(possible)})")'
+
+
+_PATTERNS = {name: _SHAPES[kind] for name, kind in COLUMNS.items()}
+_PATTERNS |= {name: _TEXT for name in ("run_id", "implementation", "metric")}
+_PATTERNS |= {"level": _one_of(LEVELS), "dtype": _one_of(DTYPES), "mode": _one_of(MODES)}
+_PATTERNS |= {"inputs": _one_of(INPUTS)}
+_PATTERNS |= {"timing": _one_of(TIMINGS), "statistic": _one_of(STATISTICS), "measurement_id": '"[0-9a-f]{20}"'}
+_POSITIVE = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")
+_PATTERNS |= {name: r"(?:null|[1-9]\d{0,8})" for name in _POSITIVE}
+
+
+def _line_pattern(special: dict[str, str]) -> str:
+    first, *others = ((name, f'"{name}":{(_PATTERNS | special)[name]}') for name in COLUMNS)
+    return r"\{" + first[1] + "".join(f"(?:,{p})?" if name in _LATER else f",{p}" for name, p in others) + r"\}"
+
+
+_WITH_NUMBERS = _line_pattern({"status": '"ok"', "value": _FLOAT})
+_OTHER = "|".join(status for status in Status if status is not Status.OK)
+_WITHOUT_NUMBERS = _line_pattern({"status": f'"(?:{_OTHER})"'} | dict.fromkeys(NUMBERS, "null"))
+CANONICAL = f"(?:{_WITH_NUMBERS}|{_WITHOUT_NUMBERS})"
+
+_STRUCTURE = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in COLUMNS.items()})
+_AS_TIME = "make_timestamp(epoch_us(try_cast({} AS TIMESTAMPTZ)))"  # an offset is honoured, none means UTC
+_AS_STORED = {"time": _AS_TIME.format("time"), "round_sizes": "coalesce(round_sizes, [])"}
+_INSERT = f"""
+    INSERT INTO measurements ({", ".join(COLUMNS)}, time_text)
+    SELECT {", ".join(_AS_STORED.get(name, name) for name in COLUMNS)}, time
+    FROM (SELECT unnest(json_transform(line, '{_STRUCTURE}')) FROM incoming)
+"""
+
+
+# What Measurement.measurement_id is made of, in its order; odd characters may differ, and then get the closer look.
+def _key_part(at: int, name: str) -> str:
+    """A field of the case within the id's text; one that came later is left out where nothing is said."""
+    part = f"'{', ' * bool(at)}\"{name}\": ', key[{at + 2}]"
+    if name not in LATER_CASE_FIELDS:
+        return part
+    return f"CASE WHEN coalesce(key[{at + 2}]::VARCHAR, 'null') = 'null' THEN '' ELSE concat({part}) END"
+
+
+_CASE_KEY = ", ".join(_key_part(at, name) for at, name in enumerate(sorted(CASE_FIELDS)))
+_OTHER_KEYS = ("implementation", "mode", "timing", "metric", "baseline", "origin")
+_KEYS = [f"$.{name}" for name in ("run_id", *sorted(CASE_FIELDS), *_OTHER_KEYS)]
+_OTHER_KEY = ", ".join(f"', ', key[{at}]" for at in range(len(CASE_FIELDS) + 2, len(_KEYS) + 1))
+_ID = f"sha256(concat('[', key[1], ', {{', {_CASE_KEY}, '}}', {_OTHER_KEY}, ']'))[:20]"
+_NOT_CANONICAL = f"""
+    SELECT position FROM (
+        SELECT *, CASE WHEN regexp_full_match(line, ?) AND starts_with(line, prefix)
+                       THEN json_extract(line, {_KEYS}) END AS key FROM incoming)
+    WHERE key IS NULL OR (? AND {_ID} <> line[-22:-3])
+       OR coalesce(try_cast(key[{_KEYS.index("$.num_heads") + 1}] AS INTEGER)
+                   % try_cast(key[{_KEYS.index("$.num_kv_heads") + 1}] AS INTEGER), 0) <> 0
+"""
+_KNOWN = "SELECT measurement_id FROM measurements WHERE measurement_id IN (SELECT measurement_id FROM incoming)"
+
+
+def insert_lines(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[int, list[Problem]]:
+    """Insert what is new among these lines; returns how many rows that is and what is wrong with which line."""
+    odd = _not_canonical(cursor, lines, check_id=True)
+    if not odd:
+        return _insert_new(cursor, lines), []
+    mended, problems = _mend([lines[position] for position in odd])
+    unfit = {mended[position] for position in _not_canonical(cursor, mended, check_id=False)}  # `_mend` made the ids
+    good = [line for position, line in enumerate(lines) if position not in odd]
+    good += [line for line in mended if line not in unfit]
+    order = {(line.run_id, line.number): position for position, line in enumerate(lines)}
+    good.sort(key=lambda line: order[line.run_id, line.number])
+    return _insert_new(cursor, good), sorted(problems + [_problem(line) for line in unfit])
+
+
+def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> list[Problem]:
+    """Insert a run's record; a field of the wrong type becomes NULL and is told as a problem."""
+    row, problems = {"created_text": run.created if isinstance(run.created, str) else None}, []
+    for name, kind in RUN_COLUMNS.items():
+        value = getattr(run, name)
+        if name in RUN_OBJECTS:
+            value = None if value is None else json.dumps(value)
+        elif not _fits(value, kind):
+            problems.append((run.run_id, 0, f"run.json: {name} is {value!r}; it must be {_MEANINGS[kind]}."))
+            value = None
+        row[name] = value
+    places = [_AS_TIME.format("?") if name == "created" else "?" for name in row]
+    cursor.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join(places)})", list(row.values()))
+    return problems
+
+
+def _not_canonical(cursor: duckdb.DuckDBPyConnection, lines: list[Line], *, check_id: bool) -> set[int]:
+    """Positions of the lines that need a closer look."""
+    prefixes = {run_id: f'{{"run_id":{json.dumps(run_id)},' for run_id in {line.run_id for line in lines}}
+    _register(cursor, line=[line.text for line in lines], prefix=[prefixes[line.run_id] for line in lines])
+    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL, check_id]).fetchall()}
+
+
+def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> int:
+    """Insert canonical lines whose id is not there already; returns how many."""
+    if not lines:
+        return 0
+    by_id: dict[str, str] = {}
+    for line in lines:
+        by_id.setdefault(line.text[-22:-2], line.text)  # the id is last in a canonical line
+    _register(cursor, measurement_id=list(by_id))
+    for (known,) in cursor.execute(_KNOWN).fetchall():
+        del by_id[known]
+    if by_id:
+        _register(cursor, line=list(by_id.values()))
+        cursor.execute(_INSERT)
+    return len(by_id)
+
+
+def _mend(lines: list[Line]) -> tuple[list[Line], list[Problem]]:
+    """The lines as our own writer would write them, and what is wrong with those that cannot be."""
+    mended, problems = [], []
+    for line in lines:
+        try:
+            measurement = parse_line(line.text.encode())
+            if measurement.run_id != line.run_id:
+                raise RecordError(
+                    f"It is of run {measurement.run_id!r}, not of {line.run_id!r}, in whose folder it is."
+                )
+            mended.append(Line(line.run_id, line.number, line_of(measurement).removesuffix("\n")))
+        except RecordError as error:
+            problems.append((line.run_id, line.number, str(error)))
+    return mended, problems
+
+
+def _problem(line: Line) -> Problem:
+    """Which field keeps a line out that is valid JSON and breaks no rule of the records."""
+    for name, value in json.loads(line.text).items():
+        if not re.fullmatch(_PATTERNS[name], json.dumps(value, separators=(",", ":"))):
+            return line.run_id, line.number, f"{name} is {value!r}; it must be {_MEANINGS[COLUMNS[name]]}."
+    return line.run_id, line.number, "Its numbers do not fit its status."
+
+
+def _register(cursor: duckdb.DuckDBPyConnection, **columns: list[str]) -> None:
+    """Offer the columns to the next query as the table `incoming`."""
+    frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
+    cursor.register("incoming", frame.assign(position=range(len(frame))))
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if value is None:
+        return True
+    if kind == "VARCHAR":
+        return isinstance(value, str) and value == value.encode(errors="replace").decode()
+    if kind == "BOOLEAN" or isinstance(value, bool):
+        return kind == "BOOLEAN" and isinstance(value, bool)
+    if kind == "INTEGER":
+        return isinstance(value, int) and abs(value) < 2**63
+    return isinstance(value, int | float) and abs(value) < 1e100

@@ -1,0 +1,234 @@
+"""The numbers that pages compare, in the shape they ask for: one row each, beside the slice it belongs to.
+
+Made from the measurements of a run whenever the store takes it in, so that a filter or a chart reads a few narrow
+columns instead of everything that is stored. `slices` names what a filter can choose, `numbers` holds the best row of
+each case, implementation, mode, timing and metric of a run, `choices` counts what each filter can be set to, and
+`newest` (results/store/summary.py) holds those of the runs that count while no run is chosen.
+
+Of each case the runs that a comparison over all runs takes, their numbers ready to be read without a join.
+
+A comparison takes of each case the newest run that holds the baseline, or the newest if none does. Whatever the
+baseline, and whichever mode, timing, metric and implementations are chosen, that run is the newest that has a number of
+some implementation, or the newest that has tried it. `newest` holds the rows of those runs and of no other, so that a
+view of a million measurements reads about as many rows as it shows. Where runs or sources are chosen, an older run may
+count, and all numbers are looked through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import duckdb
+
+from results.slice import CASE_KEY, GPU, MASK, MODE, SHAPE, TIMING, WORKLOAD, Filters
+
+OF_SLICE = ("gpu", "workload", "mask", "shape", "mode", "timing", "metric", "run_id")
+OF_NUMBER = (
+    *("case_id", "seqlen", "head_dim", "dtype", "implementation", "status", "value", "std", "p20", "p80", "n"),
+    *("statistic", "note", "time", "origin", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k"),
+    "head_dim_v",
+)
+OF_RUN = ("source", "created", "gpu_memory_mb")
+_COLUMNS = ", ".join((*OF_SLICE, *OF_NUMBER, *OF_RUN))
+_NEWEST_CASE = "gpu, shape, case_id"
+
+TABLE = f"""
+CREATE TABLE newest AS
+SELECT {_COLUMNS} FROM numbers JOIN slices USING (slice_id) JOIN runs USING (run_id) LIMIT 0
+"""
+_SHRUNK = f"CREATE OR REPLACE TEMP TABLE shrunk AS SELECT DISTINCT {_NEWEST_CASE} FROM newest WHERE run_id = ANY(?)"
+_WHOLE = "numbers JOIN slices USING (slice_id) JOIN runs USING (run_id)"
+# A case that lost nothing is decided between the rows that counted before and the new ones.
+_GATHER_NEWEST = f"""
+    CREATE OR REPLACE TEMP TABLE candidates AS
+    WITH changed AS (
+        SELECT numbers.*, slices.* EXCLUDE (slice_id) FROM numbers JOIN (FROM slices WHERE run_id = ANY($runs)) slices
+        USING (slice_id)
+    ), grown AS (SELECT DISTINCT {_NEWEST_CASE} FROM changed EXCEPT FROM shrunk)
+    SELECT {_COLUMNS} FROM changed JOIN runs USING (run_id) SEMI JOIN grown USING ({_NEWEST_CASE})
+    UNION ALL SELECT {_COLUMNS} FROM newest SEMI JOIN grown USING ({_NEWEST_CASE}) WHERE NOT run_id = ANY($runs)
+    UNION ALL SELECT {_COLUMNS} FROM {_WHOLE} SEMI JOIN shrunk USING ({_NEWEST_CASE})
+"""
+_FORGET = f"""
+    DELETE FROM newest WHERE ({_NEWEST_CASE}) IN
+    (SELECT ({_NEWEST_CASE}) FROM candidates UNION ALL SELECT ({_NEWEST_CASE}) FROM shrunk)
+"""
+_TAKE = f"""
+    INSERT INTO newest
+    WITH aged AS (
+        SELECT run_id, row_number() OVER (ORDER BY created DESC NULLS LAST, run_id)::INTEGER AS age FROM runs
+    ), here AS (FROM candidates JOIN aged USING (run_id)), ages AS (
+        SELECT {_NEWEST_CASE}, [min(age), min(age) FILTER (status = 'ok')] AS ages
+        FROM here GROUP BY {_NEWEST_CASE}, mode, timing, metric, implementation
+    ), kept AS (SELECT DISTINCT {_NEWEST_CASE}, unnest(ages) AS age FROM ages)
+    SELECT {_COLUMNS} FROM here SEMI JOIN kept USING ({_NEWEST_CASE}, age)
+    ORDER BY gpu, workload, mask, mode, timing, metric, case_id, age, implementation
+"""
+NEWEST_LAYOUT = "".join((TABLE, _SHRUNK, _GATHER_NEWEST, _FORGET, _TAKE))
+
+
+def before(cursor: duckdb.DuckDBPyConnection, shrinking: list[str]) -> None:
+    """Remember where these runs count, which may have less to say from now on."""
+    cursor.execute(_SHRUNK, [shrinking])
+
+
+def after(cursor: duckdb.DuckDBPyConnection, run_ids: list[str]) -> None:
+    """Choose anew wherever these runs, whose numbers have changed, might count, and where the others counted."""
+    cursor.execute(_GATHER_NEWEST, {"runs": run_ids})
+    cursor.execute(_FORGET)
+    cursor.execute(_TAKE)
+    cursor.execute("DROP TABLE candidates")
+    cursor.execute("DROP TABLE shrunk")
+
+
+MEMORY_METRICS = (
+    "peak_memory_mb",
+    "extra_memory_mb",
+    "activation_memory_mb",
+    "attention_memory_mb",
+    "kv_cache_mb",
+)
+_METRICS = ", ".join(f"'{name}'" for name in ("latency_ms", *MEMORY_METRICS))
+_NUMBER = (
+    "seqlen, head_dim, dtype, implementation, status, value, std, p20, p80, n, statistic, note, time, origin, "
+    "batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim_v"
+)
+_SLICE = "run_id, gpu, workload, mask, shape, mode, timing, metric"
+# 64 bits of a digest: among a million cases the odds of two that look the same are one in ten million.
+_TEXTS = ", ".join(f"coalesce({name}::VARCHAR, '')" for name in CASE_KEY.split(", "))
+_CASE = f"md5_number_lower(concat_ws('|', {_TEXTS}))"
+
+TABLES = (
+    """
+CREATE TABLE slices (
+    slice_id INTEGER NOT NULL,
+    run_id VARCHAR NOT NULL,
+    gpu VARCHAR NOT NULL,
+    workload VARCHAR NOT NULL,
+    mask VARCHAR NOT NULL,
+    shape VARCHAR NOT NULL,
+    mode VARCHAR NOT NULL,
+    timing VARCHAR NOT NULL,
+    metric VARCHAR NOT NULL
+);
+CREATE TABLE numbers (
+    slice_id INTEGER NOT NULL,
+    case_id UBIGINT NOT NULL,
+    seqlen INTEGER,
+    head_dim INTEGER,
+    dtype VARCHAR,
+    implementation VARCHAR NOT NULL,
+    status VARCHAR NOT NULL,
+    value DOUBLE,
+    std DOUBLE,
+    p20 DOUBLE,
+    p80 DOUBLE,
+    n INTEGER,
+    statistic VARCHAR,
+    note VARCHAR,
+    time TIMESTAMP,
+    origin VARCHAR,
+    batch INTEGER,
+    num_heads INTEGER,
+    num_kv_heads INTEGER,
+    seqlen_q INTEGER,
+    seqlen_k INTEGER,
+    head_dim_v INTEGER
+);
+CREATE TABLE choices (
+    run_id VARCHAR NOT NULL,
+    gpu VARCHAR NOT NULL,
+    workload VARCHAR NOT NULL,
+    operator BOOLEAN NOT NULL,
+    mask VARCHAR NOT NULL,
+    name VARCHAR NOT NULL,
+    choice VARCHAR NOT NULL,
+    numbers BIGINT NOT NULL  -- with status ok
+);
+CREATE TABLE counts (
+    run_id VARCHAR NOT NULL,
+    numbers BIGINT NOT NULL,
+    failures BIGINT NOT NULL,
+    implementations BIGINT NOT NULL
+);
+"""
+    + TABLE
+)
+
+_GATHER = f"""
+    CREATE OR REPLACE TEMP TABLE gathered AS
+    SELECT (SELECT coalesce(max(slice_id), 0) FROM slices) + dense_rank() OVER (ORDER BY {_SLICE}) AS slice_id, *
+    FROM (
+        SELECT run_id, {GPU} AS gpu, {WORKLOAD} AS workload, coalesce(level, 'op') = 'op' AS operator, {MASK} AS mask,
+               {SHAPE} AS shape, {MODE} AS mode, {TIMING} AS timing, metric, {_CASE} AS case_id, seqlen_q AS seqlen,
+               head_dim, dtype, implementation, status, value, std, p20, p80, n, statistic, note, time, origin,
+               batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim_v
+        FROM measurements JOIN runs USING (run_id) WHERE run_id = ANY(?) AND metric IN ({_METRICS})
+    )
+"""
+_CHOICES = """
+    INSERT INTO choices
+    SELECT run_id, gpu, workload, operator, mask, name, choice, count(*) FILTER (status = 'ok')
+    FROM (UNPIVOT (
+        SELECT run_id, gpu, workload, operator, mask, status, mode, CASE WHEN metric = 'latency_ms' THEN timing END
+               AS timing, dtype, head_dim::VARCHAR AS head_dim, seqlen::VARCHAR AS seqlen, shape, implementation, metric
+        FROM gathered
+    ) ON mode, timing, dtype, head_dim, seqlen, shape, implementation, metric INTO NAME name VALUE choice)
+    GROUP BY ALL
+"""
+_STEPS = (
+    f"INSERT INTO slices SELECT DISTINCT slice_id, {_SLICE} FROM gathered",
+    f"""INSERT INTO numbers SELECT slice_id, case_id, {_NUMBER} FROM gathered
+        QUALIFY row_number() OVER (PARTITION BY slice_id, case_id, implementation
+                                   ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
+        ORDER BY slice_id, case_id""",
+    _CHOICES,
+    "DROP TABLE gathered",
+)
+_COUNTS = """
+    INSERT INTO counts
+    SELECT run_id, count(*) FILTER (status = 'ok'), count(*) FILTER (status <> 'ok'), count(DISTINCT implementation)
+    FROM measurements WHERE run_id = ANY(?) GROUP BY run_id
+"""
+LAYOUT = "".join((TABLES, _GATHER, *_STEPS, _COUNTS, NEWEST_LAYOUT))  # another text, other rows
+ANSWERED = ("run_id", "metric", "mode", "timing", "shape", *OF_NUMBER, *OF_RUN)
+_AT_ONCE = 25  # runs: what is sorted at a time stays small beside the memory limit
+
+
+def bring_up_to_date(cursor: duckdb.DuckDBPyConnection, run_ids: list[str], *, shrinking: Collection[str] = ()) -> None:
+    """Make the rows of these runs anew from their measurements; of a run that is gone none are left.
+
+    `shrinking` are those that may have lost something: gone, read again from the start, or with another record.
+    """
+    before(cursor, list(shrinking))
+    cursor.execute(
+        "DELETE FROM numbers WHERE slice_id IN (SELECT slice_id FROM slices WHERE run_id = ANY(?))", [run_ids]
+    )
+    for table in ("slices", "choices", "counts"):
+        cursor.execute(f"DELETE FROM {table} WHERE run_id = ANY(?)", [run_ids])
+    for start in range(0, len(run_ids), _AT_ONCE):
+        some = run_ids[start : start + _AT_ONCE]
+        cursor.execute(_GATHER, [some])
+        for step in _STEPS:
+            cursor.execute(step)
+        cursor.execute(_COUNTS, [some])
+    after(cursor, run_ids)
+
+
+def numbers(filters: Filters, metrics: Sequence[str], *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
+    """The numbers of the filters of one value as a query with its parameters; those of all runs where some are chosen.
+
+    The other filters, which choose among cases and implementations, are left to whoever asks.
+    """
+    conditions, params = [f"metric IN ({', '.join('?' * len(metrics))})"], [*metrics]
+    for name in ("gpu", "workload", "mask", "mode", "timing", "shape"):
+        if name not in without and getattr(filters, name) is not None:
+            conditions.append(f"{name} = ?")
+            params.append(getattr(filters, name))
+    table = "newest"
+    if filters.run or filters.source:
+        table = "numbers JOIN slices USING (slice_id) JOIN runs USING (run_id)"
+        for column, wanted in (("run_id", filters.run), ("source", filters.source)):
+            conditions += [f"{column} IN ({', '.join('?' * len(wanted))})"] if wanted else []
+            params += wanted
+    return f"SELECT {', '.join(ANSWERED)} FROM {table} WHERE {' AND '.join(conditions)}", params

@@ -1,0 +1,244 @@
+"""Which run folders the store has read and how far, and what of them is new."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import duckdb
+
+from results.files import journal
+from results.files.journal import JournalError, RunFolder
+from results.store import summary
+from results.store.ingest import Line, Problem, insert_lines, insert_run
+
+_PIECE = 16 << 20  # bytes of journals parsed and inserted at a time
+_NO_FILE = "0 0 0"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How far a run folder has been read: one row of `ingested`."""
+
+    run_id: str
+    path: str
+    byte_offset: int = 0
+    line_count: int = 0
+    journal_crc: int = 0  # of the bytes before the offset
+    record_crc: int = -1  # of run.json
+    stamp: str = ""  # of the files when they were read
+
+
+@dataclass(frozen=True)
+class Change:
+    """A run folder that differs from what the store has of it."""
+
+    folder: RunFolder
+    entry: Entry  # where to go on reading
+    anew: bool  # forget what was read of its journal
+    record_changed: bool
+
+
+class Ledger:
+    """What has been read, remembered between refreshes so that a look costs two stats a run."""
+
+    def __init__(self, home: Path) -> None:
+        self._runs = Path(home) / "runs"
+        self._version: tuple | None = None
+        self._entries: dict[str, Entry] = {}
+
+    def refresh(self, cursor: duckdb.DuckDBPyConnection) -> int:
+        """Take in every difference, all of it in one transaction; returns how many measurements are new."""
+        self._load(cursor)
+        there = _look(journal.PUBLISHED) | _look(self._runs)
+        gone = [run_id for run_id in self._entries if run_id not in there]
+        new = [seen for run_id, seen in there.items() if not self._knows(run_id, *seen)]
+        changes = [change for path, stamp in new if (change := self._examine(RunFolder(Path(path)), stamp))]
+        if not changes and not gone:
+            return 0
+        self._version = None  # until it is committed, what is in memory may be ahead of the file
+        cursor.begin()
+        try:
+            count = self._take_in(cursor, changes, gone)
+            cursor.commit()
+        except duckdb.Error:
+            with contextlib.suppress(duckdb.Error):
+                cursor.rollback()
+            raise
+        return count
+
+    def _load(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        version = cursor.execute("SELECT store_id, data_version FROM store").fetchone()
+        if version != self._version:
+            rows = cursor.execute("SELECT * FROM ingested").fetchall()
+            self._entries = {row[0]: Entry(*row) for row in rows}
+            self._version = version
+
+    def _knows(self, run_id: str, path: str, stamp: str) -> bool:
+        known = self._entries.get(run_id)
+        return known is not None and known.stamp == stamp and known.path == path
+
+    def _examine(self, folder: RunFolder, stamp: str) -> Change | None:
+        """What there is to do about a folder that looks different; None if nothing."""
+        path = str(folder.path)
+        known = self._entries.get(folder.run_id)
+        record_crc = _crc_of_record(folder)
+        anew = bool(known) and not self._begins_as_known(folder, known, stamp)
+        entry = replace(known, path=path) if known and not anew else Entry(folder.run_id, path)
+        if known and not anew and record_crc == known.record_crc and not _has_more(folder, entry.byte_offset):
+            self._entries[folder.run_id] = replace(entry, stamp=stamp)
+            return None
+        entry = replace(entry, record_crc=record_crc, stamp=stamp)
+        return Change(folder, entry, anew, known is None or record_crc != known.record_crc)
+
+    @staticmethod
+    def _begins_as_known(folder: RunFolder, known: Entry, stamp: str) -> bool:
+        """Whether what was read is still there. A journal of ours that only grew is taken at its word."""
+        size, inode = _size_and_inode(stamp)
+        known_size, known_inode = _size_and_inode(known.stamp)
+        grew = size > known_size and inode == known_inode and folder.path.parent != journal.PUBLISHED
+        return grew or _crc_of_journal(folder, known.byte_offset) == known.journal_crc
+
+    def _take_in(self, cursor: duckdb.DuckDBPyConnection, changes: list[Change], gone: list[str]) -> int:
+        """Bring the tables to what the folders say, within the caller's transaction."""
+        changed = gone + [change.entry.run_id for change in changes]
+        forget = gone + [change.entry.run_id for change in changes if change.anew]
+        troubles = set(
+            cursor.execute("SELECT * FROM problems WHERE line = 0 AND run_id = ANY(?)", [changed]).fetchall()
+        )
+        for table in ("runs", "ingested"):
+            cursor.execute(f"DELETE FROM {table} WHERE run_id = ANY(?)", [changed])
+        cursor.execute("DELETE FROM problems WHERE line = 0 AND run_id = ANY(?)", [changed])
+        if forget:
+            cursor.execute("DELETE FROM measurements WHERE run_id = ANY(?)", [forget])
+            cursor.execute("DELETE FROM problems WHERE run_id = ANY(?)", [forget])
+        reading = _Reading(cursor)
+        entries = [reading.read(change) for change in changes]
+        reading.flush()
+        if reading.problems:
+            cursor.executemany("INSERT INTO problems VALUES (?, ?, ?)", reading.problems)
+        if entries:
+            rows = [list(vars(entry).values()) for entry in entries]
+            cursor.executemany("INSERT INTO ingested VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        records = [change for change in changes if change.record_changed]
+        altered = {*forget, *(change.entry.run_id for change in records), *(reading.runs if reading.new else ())}
+        if altered:
+            shrinking = {*forget, *(change.entry.run_id for change in records if change.entry.run_id in self._entries)}
+            summary.bring_up_to_date(cursor, sorted(altered), shrinking=shrinking)
+        if altered or troubles != set(reading.problems):
+            cursor.execute("UPDATE store SET data_version = data_version + 1")
+        return reading.new
+
+
+class _Reading:
+    """Journals on their way into the table, gathered until a piece is worth a query."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self.new = 0
+        self.runs: set[str] = set()  # that had lines to read
+        self.problems: list[Problem] = []
+        self._cursor = cursor
+        self._lines: list[Line] = []
+        self._size = 0
+
+    def read(self, change: Change) -> Entry:
+        """Take a run's record and its new lines; returns how far that is."""
+        entry, data = change.entry, b""
+        try:
+            self.problems += insert_run(self._cursor, change.folder.run())
+            while True:
+                data, offset = change.folder.lines(entry.byte_offset, _PIECE)
+                if not data:
+                    return entry
+                count = entry.line_count + self._gather(entry, data)
+                crc = zlib.crc32(data, entry.journal_crc)
+                entry = replace(entry, byte_offset=offset, line_count=count, journal_crc=crc)
+        except JournalError as error:
+            self.problems.append((entry.run_id, 0, str(error)))
+            return entry
+
+    def flush(self) -> None:
+        """Insert what was gathered."""
+        if self._lines:
+            new, problems = insert_lines(self._cursor, self._lines)
+            self.new += new
+            self.problems += problems
+        self._lines, self._size = [], 0
+
+    def _gather(self, entry: Entry, data: bytes) -> int:
+        try:
+            texts: list[str | None] = [*data.decode().split("\n")[:-1]]
+        except UnicodeDecodeError:
+            texts = [_text(line) for line in data.split(b"\n")[:-1]]
+        numbered = list(enumerate(texts, entry.line_count + 1))
+        self.problems += [(entry.run_id, number, "It is not UTF-8.") for number, text in numbered if text is None]
+        self._lines += [Line(entry.run_id, number, text) for number, text in numbered if text and not text.isspace()]
+        self.runs.add(entry.run_id)
+        self._size += len(data)
+        if self._size >= _PIECE:
+            self.flush()
+        return len(texts)
+
+
+def _text(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _look(directory: Path) -> dict[str, tuple[str, str]]:
+    """Of every run folder its path and a stamp: size, inode and time of both files. Each rerun of a page looks."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.is_dir():
+                stamp = f"{_stamp(f'{entry.path}/run.json')}/{_stamp(f'{entry.path}/measurements.jsonl')}"
+                if stamp != f"{_NO_FILE}/{_NO_FILE}":
+                    found[entry.name] = (entry.path, stamp)
+    return found
+
+
+def _stamp(path: str) -> str:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return _NO_FILE
+    return f"{found.st_size} {found.st_ino} {found.st_mtime_ns}"
+
+
+def _size_and_inode(stamp: str) -> tuple[int, int]:
+    size, inode, _ = stamp.split("/")[1].split(" ")
+    return int(size), int(inode)
+
+
+def _crc_of_record(folder: RunFolder) -> int:
+    try:
+        return zlib.crc32(folder.run_path.read_bytes())
+    except OSError:
+        return -1
+
+
+def _crc_of_journal(folder: RunFolder, length: int) -> int:
+    """Of the first bytes of the journal; -1 if it has not that many."""
+    crc = 0
+    try:
+        with open(folder.journal_path, "rb") as file:
+            while length:
+                data = file.read(min(length, _PIECE))
+                if not data:
+                    return -1
+                crc, length = zlib.crc32(data, crc), length - len(data)
+    except OSError:
+        return crc if not length else -1
+    return crc
+
+
+def _has_more(folder: RunFolder, offset: int) -> bool:
+    try:
+        return folder.lines(offset, 1)[0] != b""
+    except JournalError:
+        return True

@@ -1,0 +1,58 @@
+"""JSON lines between the supervisor and its worker, over pipes of their own: what libraries print cannot get in.
+
+Processes that do not outlive the one that started them. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+
+class Channel:
+    """One end of the conversation."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._read_fd, self._write_fd = read_fd, write_fd
+        self._buffer = b""
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Raises BrokenPipeError if the other end is gone."""
+        data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        while data:
+            data = data[os.write(self._write_fd, data) :]
+
+    def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
+        """The next message, or None if none came in that time. Raises EOFError if the other end is gone."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self._read_fd], [], [], left)[0]:
+                return None
+            data = os.read(self._read_fd, 1 << 16)
+            if not data:
+                raise EOFError("The other end of the channel is gone.")
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        return json.loads(line)
+
+    def close(self) -> None:
+        """Close this end."""
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends, however that happens."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call above
+        sys.exit(0)

@@ -1,0 +1,122 @@
+"""What can be measured here, as text or JSON: devices, implementations, sweeps, and the plan of one sweep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from runner import sweeps
+from runner.cells import Cell, case_words, cell_to_json
+from runner.locks import holder
+from runner.machine import devices
+from runner.progress import duration
+from runner.protocol import Protocol
+from runner.supervise.job import Refused
+from runner.sweeps import SWEEPS, Sweep
+from runner.worker import set_interpreter
+
+CAPABILITIES = (  # of what an implementation declares, that which a reader chooses by
+    *("dtypes", "max_head_dim", "causal", "window", "gqa", "backward"),
+    *("min_compute_capability", "max_compute_capability", "materialises_scores"),
+)
+
+
+def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
+    """Print devices, implementations with what speaks against them on the device, and sweeps."""
+    target = _resolve(device)
+    found = {
+        "devices": [
+            {"id": d.id, "name": d.name, "type": d.type, "busy": holder(home, d.lock)} for d in devices.available()
+        ],
+        "implementations": _implementations(target),
+        "sweeps": [_sweep(sweep) for sweep in SWEEPS.values()],
+    }
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    print("Devices")
+    for entry in found["devices"]:
+        print(f"  {entry['id']:<10}{entry['name']}{', taken by ' + entry['busy'] if entry['busy'] else ''}")
+    print(f"Implementations on {target.id}")
+    for entry in found["implementations"]:
+        print(f"  {entry['name']:<24}{entry['reason'] or entry['description']}")
+    print("Sweeps")
+    for entry in found["sweeps"]:
+        print(f"  {entry['name']:<24}{entry['description']} ({entry['case_count']} cases)")
+
+
+def show_plan(
+    sweep: Sweep, device: str | None, named: tuple[str, ...] | None, protocol: Protocol, seed: int, *, as_json: bool
+) -> None:
+    """Print every cell of a sweep with its estimate, or the reason why it will be skipped."""
+    target = _resolve(device)
+    from runner import plan
+
+    try:
+        cells = plan.plan(plan.chosen(sweep, named), target, protocol, seed)
+    except plan.UnknownImplementation as error:
+        raise Refused(str(error)) from error
+    skipped, seconds = sum(1 for cell in cells if cell.reason), sum(cell.seconds for cell in cells)
+    if as_json:
+        whole = {"sweep": sweep.name, "device": target.id, "cells": [cell_to_json(cell) for cell in cells]}
+        print(json.dumps(whole | {"seconds": seconds, "cell_count": len(cells), "skipped_count": skipped}))
+        return
+    case = None
+    for cell in cells:
+        if cell.case != case:
+            case = cell.case
+            print(case_words(case))
+        print(f"  {cell.implementation:<24}{cell.mode:<9}{_fate(cell, target.type)}")
+    print(f"{len(cells)} cells on {target.id}, {skipped} of them skipped; about {duration(seconds)}.")
+
+
+def _fate(cell: Cell, device_type: str) -> str:
+    from kernels import registry
+    from runner import plan
+
+    if cell.reason:
+        return f"skipped: {cell.reason}"
+    if plan.is_interpreted(registry.get(cell.implementation), device_type):
+        return plan.interpreter_reason(cell) or plan.NOT_TIMED
+    memory = "" if cell.memory_mb is None else f", {cell.memory_mb:.0f} MiB"
+    return f"about {cell.seconds:.1f} s{memory}"
+
+
+def _resolve(device: str | None) -> devices.DeviceInfo:
+    try:
+        found = devices.resolve(device)
+    except devices.UnknownDevice as error:
+        raise Refused(str(error)) from error
+    set_interpreter(found.type)
+    return found
+
+
+def _implementations(target: devices.DeviceInfo) -> list[dict[str, Any]]:
+    from kernels import registry
+
+    described = registry.describe_device(target.id)
+    return [
+        {
+            "name": i.name,
+            "description": i.description,
+            "reason": _reason(i, described),
+            "capabilities": {name: getattr(i, name) for name in CAPABILITIES},
+        }
+        for i in registry.implementations().values()
+    ]
+
+
+def _reason(implementation: Any, device: Any) -> str | None:
+    """Against the implementation itself: what speaks against a plain small case in the first dtype it takes."""
+    from results.records import attention_case
+
+    reasons = []
+    for dtype in implementation.dtypes:
+        case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype=dtype, causal=False)
+        reasons.append(implementation.reason_against(case, device))
+    return None if None in reasons else reasons[0]
+
+
+def _sweep(sweep: Sweep) -> dict[str, Any]:
+    return sweeps.to_json(sweep) | {"case_count": len(sweep.cases())}

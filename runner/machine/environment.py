@@ -1,0 +1,94 @@
+"""The facts of a Run that this machine knows: GPU, versions, commit. Whatever cannot be found out is None."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runner.machine import nvml
+from runner.machine.devices import DeviceInfo, cpu_name, hashed
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 1024 * 1024
+
+
+def describe(device: DeviceInfo) -> dict[str, Any]:
+    """The fields of results.records.Run that depend on the machine and the checkout, not on the sweep."""
+    return {**_software(), **_checkout(), **(_gpu(device) if device.type == "cuda" else _cpu(device))}
+
+
+def kernel_hash(folder: Path = ROOT / "kernels") -> str:
+    """A hash of every kernel source, so that two runs of the same code are known as such."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _software() -> dict[str, Any]:
+    return {
+        "torch": torch.__version__,
+        "triton": _version("triton"),
+        "python": platform.python_version(),
+        "os": platform.platform(),
+        "cpu": f"{cpu_name()}, {os.cpu_count()} threads",
+        "host": hashed(platform.node()),
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
+    }
+
+
+def _checkout() -> dict[str, Any]:
+    commit = _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    return {
+        "git_commit": commit or None,
+        "git_dirty": None if not commit or changed is None else bool(changed),
+        "kernel_hash": kernel_hash(),
+    }
+
+
+def _gpu(device: DeviceInfo) -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(device.id)
+    gpu = nvml.find(device.uuid or "")
+    cudnn = torch.backends.cudnn.version()
+    return {
+        "gpu_name": properties.name,
+        "gpu_uuid": device.lock.removeprefix("gpu-"),
+        "device_type": "cuda",
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "sm_count": properties.multi_processor_count,
+        "gpu_memory_mb": properties.total_memory / MIB,
+        "l2_mb": properties.L2_cache_size / MIB,
+        "power_limit_w": gpu.power_limit_w() if gpu else None,
+        "driver": nvml.driver_version(),
+        "cuda": torch.version.cuda,
+        "cudnn": str(cudnn) if cudnn else None,
+        "notes": nvml.what_is_missing(device.uuid or ""),
+    }
+
+
+def _cpu(device: DeviceInfo) -> dict[str, Any]:
+    return {"gpu_name": device.name, "device_type": "cpu"}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None

@@ -1,0 +1,72 @@
+"""What this GPU really reaches, taken at the start of a run: the rate of a large matrix product and of a copy."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from runner.measure import tf32
+
+_SIZE = 8192  # of the square matrices: large enough that a product fills every multiprocessor for many waves
+_COPY_BYTES = 1 << 30  # beyond any L2
+_BUDGET_MS = 120.0  # of one kind, warm-up apart
+_MOST = 30
+_KINDS = {"bfloat16": torch.bfloat16, "float16": torch.float16, "tf32": torch.float32, "float32": torch.float32}
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Rates of this machine; empty where it has too little memory to tell."""
+
+    tflops: dict[str, float] = field(default_factory=dict)  # by dtype, and "tf32"
+    gbs: float | None = None  # 10^9 bytes a second, read and written
+
+
+def measure(device: str, settle: Callable[[], object] = lambda: None) -> Peaks:
+    """Medians of products of 8192 x 8192 normal matrices and of copies of 1 GiB; about a second in all.
+
+    `settle` is called before each: a product would otherwise run at the clock that the one before it left behind.
+    """
+
+    def tflops(kind: str) -> float:
+        settle()
+        return _product_tflops(kind, device)
+
+    try:
+        return Peaks({kind: tflops(kind) for kind in _KINDS}, _copy_gbs(device))
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return Peaks()
+
+
+def _product_tflops(kind: str, device: str) -> float:
+    a, b = (torch.randn(_SIZE, _SIZE, device=device).to(_KINDS[kind]) for _ in range(2))
+    out = torch.empty_like(a)
+    with tf32.products(allowed=kind == "tf32"):
+        milliseconds = _median_ms(lambda: torch.mm(a, b, out=out))
+    return 2.0 * _SIZE**3 / milliseconds / 1e9
+
+
+def _copy_gbs(device: str) -> float:
+    source = torch.ones(_COPY_BYTES // 4, device=device)
+    target = torch.empty_like(source)
+    return 2.0 * _COPY_BYTES / _median_ms(lambda: target.copy_(source)) / 1e6
+
+
+def _median_ms(call: Callable[[], object]) -> float:
+    """After two calls to warm up; of calls queued back to back, each between two events."""
+    first = _times(call, 2)[-1]
+    return statistics.median(_times(call, max(3, min(_MOST, int(_BUDGET_MS / first)))))
+
+
+def _times(call: Callable[[], object], count: int) -> list[float]:
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    events[0].record()
+    for event in events[1:]:
+        call()
+        event.record()
+    torch.cuda.synchronize()
+    return [before.elapsed_time(after) for before, after in zip(events, events[1:], strict=False)]

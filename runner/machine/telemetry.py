@@ -1,0 +1,149 @@
+"""Watches the GPU while it is measured, so that a number taken under throttling or in company says so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from runner.machine import nvml
+from runner.measure import stopwatch
+
+THROTTLED = "throttled"
+_PERIOD_S = 0.05
+_FULL_CLOCK = 0.95  # of the highest SM clock; above it the power limit has cost nothing
+_HELD_CLOCK = 0.90  # of the highest SM clock; below it something held the clock back, whether NVML names it or not
+_KEPT = 20_000  # readings: about a quarter of an hour, more than a case takes
+_DISORDER_S = 1.0  # by which readings may be out of order: two threads take them, and one takes longer
+_STEADY_S, _STEADY_READINGS = 0.3, 3  # of a full clock, after which there is nothing to wait for
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What there is to say about some stretches of time; nothing if nothing was wrong or nobody watched."""
+
+    flags: tuple[str, ...] = ()
+    note: str | None = None
+    sm_clock_mhz: float | None = None  # the median
+
+    @property
+    def throttled(self) -> bool:
+        """Whether something held the GPU back."""
+        return THROTTLED in self.flags
+
+
+class Telemetry:
+    """A thread that reads the GPU twenty times a second; without NVML it is silent."""
+
+    def __init__(self, uuid: str | None) -> None:
+        self._gpu = nvml.find(uuid) if uuid else None
+        self._readings: deque[tuple[float, nvml.Reading]] = deque(maxlen=_KEPT)
+        self._end = threading.Event()
+        self._asking = threading.Lock()
+        self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
+        if self._gpu:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Within this block nothing is watched, for who asks NVML in quick succession: two at a time wait for each
+        other."""
+        return self._asking
+
+    @property
+    def gpu(self) -> nvml.Gpu | None:
+        """The GPU that is watched; None without NVML."""
+        return self._gpu
+
+    def look(self) -> None:
+        """Take the clock unless it was just taken: a window of timing may be shorter than the time between readings."""
+        now = time.monotonic()
+        if self._gpu and not self.between(now - _PERIOD_S, now):
+            self._readings.append((now, self._gpu.clock_reading()))
+
+    def settle(self, device: str) -> None:
+        """Wait for the GPU's full clock, half a second at most; hardly, if it has had it for a while; without NVML for
+        a moment only."""
+        now = self._gpu.clock_reading() if self._gpu else None
+        stopwatch.settle(
+            device,
+            lambda: self._gpu.clock_reading().sm_clock_mhz,
+            now.max_sm_clock_mhz if now else None,
+            steady=self._is_steady(),
+        )
+
+    def between(self, start: float, end: float) -> list[tuple[float, nvml.Reading]]:
+        """The readings of a stretch of time.monotonic(), with their times."""
+        return [(at, reading) for at, reading in self._since(start) if start <= at <= end]
+
+    def findings(self, windows: Iterable[tuple[float, float]]) -> Findings:
+        """About those stretches of time.monotonic(), each widened by one reading on either side."""
+        spans = [(start - 2 * _PERIOD_S, end + 2 * _PERIOD_S) for start, end in windows]
+        known = self._since(min(low for low, _ in spans)) if spans else []
+        return judge([reading for at, reading in known if any(low <= at <= high for low, high in spans)])
+
+    def _since(self, start: float) -> list[tuple[float, nvml.Reading]]:
+        """The readings from then on and a few before; not all of them, of which a sweep has thousands."""
+        every = list(self._readings)
+        first = bisect_left(every, start - _DISORDER_S, key=lambda reading: reading[0])
+        return every[first:]
+
+    def _is_steady(self) -> bool:
+        now = time.monotonic()
+        readings = [reading for _, reading in self.between(now - _STEADY_S, now)]
+        clocks = [reading.sm_clock_mhz or 0 for reading in readings]
+        top = _top_clock(readings)
+        return bool(top) and len(clocks) >= _STEADY_READINGS and min(clocks) >= stopwatch.SETTLED * top
+
+    def _watch(self) -> None:
+        while not self._end.wait(_PERIOD_S):
+            with self._asking:
+                self._readings.append((time.monotonic(), self._gpu.reading()))
+
+
+def judge(readings: list[nvml.Reading]) -> Findings:
+    """What readings say: throttled, and by what; other processes on the GPU."""
+    flags, notes = [], []
+    bits, clock, top = _throttling(readings), _median_clock(readings), _top_clock(readings)
+    if bits:
+        flags.append(THROTTLED)
+        reasons = ", ".join(name for bit, name in nvml.THROTTLE_REASONS.items() if bits & bit)
+        notes.append(f"The GPU was held back by its {reasons}{f' to an SM clock of {clock} MHz' if clock else ''}.")
+    elif clock and top and clock < _HELD_CLOCK * top:
+        flags.append(THROTTLED)
+        notes.append(f"The GPU was held back to an SM clock of {clock} MHz of {top}; NVML names no reason.")
+    others = max((reading.others for reading in readings if reading.others), default=0)
+    if others:
+        flags.append("shared GPU")
+        notes.append(f"{others} other process{'es were' if others > 1 else ' was'} on the GPU.")
+    return Findings(tuple(flags), " ".join(notes) or None, clock)
+
+
+def _throttling(readings: list[nvml.Reading]) -> int:
+    """The reasons that held the clock back. The power limit alone is none while the clock stays up: an H200 shows it
+    at its full 1980 MHz when heavy and light kernels alternate (2026-11)."""
+    bits = 0
+    for reading in readings:
+        bits |= reading.throttle
+    clock, top = _median_clock(readings), _top_clock(readings)
+    if bits == nvml.POWER_LIMIT and clock and top and clock >= _FULL_CLOCK * top:
+        return 0
+    return bits
+
+
+def _top_clock(readings: list[nvml.Reading]) -> int | None:
+    return next((reading.max_sm_clock_mhz for reading in readings if reading.max_sm_clock_mhz), None)
+
+
+def _median_clock(readings: list[nvml.Reading]) -> int | None:
+    clocks = sorted(reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz)
+    return clocks[len(clocks) // 2] if clocks else None

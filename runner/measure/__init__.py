@@ -1,0 +1,1 @@
+"""Measuring the cells of a case, within a worker process: torch."""

@@ -1,0 +1,177 @@
+"""Compiles what a sweep will launch, side by side and before anything is measured, in a child of the worker.
+
+Every call that the sweep will make of our kernels is made once with its launches taken out: what it asks Triton for is
+what it will need, argument for argument, and no kernel runs. The compiling is done by processes that never touch the
+GPU; they leave the kernels in Triton's cache on disk, where the worker's first call finds them. Whatever goes wrong
+here costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import groupby
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.records import attention_case
+from runner.cells import Cell, cell_from_json
+from runner.ipc import Channel, die_with
+from runner.sweeps import TORCH
+
+if TYPE_CHECKING:
+    from runner.measure.triton_hooks import Kernel
+
+_NICENESS = 10  # another sweep may be timing on another GPU
+_SPARED_CORES = 2  # for this process and the worker
+_SMALL_SEQLEN = 64
+_PROCESS_BYTES = 1 << 30  # about what a process that compiles needs
+# What a call may raise here: it does not fit, is not supported, or does with a kernel what a stand-in cannot answer.
+_FAULTS = (RuntimeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+class Helper:
+    """A child of this process that compiles; to be made before CUDA is set up here, which no fork survives."""
+
+    def __init__(self, channel_of_parent: Channel) -> None:
+        here, there = os.pipe(), os.pipe()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid:
+            os.close(here[1])
+            os.close(there[0])
+            self._channel = Channel(here[0], there[1])
+            return
+        os.close(here[0])
+        os.close(there[1])
+        channel_of_parent.close()
+        try:
+            _main(Channel(there[0], here[1]), parent)
+        finally:  # whatever happened, this is not the worker
+            if sys.exc_info()[0]:
+                sys.excepthook(*sys.exc_info())
+            os._exit(0)
+
+    def begin(self, device: str, cells: Sequence[dict[str, Any]]) -> None:
+        """Let it compile what cells (as JSON) will launch."""
+        with contextlib.suppress(BrokenPipeError):
+            self._channel.send({"device": device, "cells": cells})
+
+    def messages(self, meanwhile: Iterator[object]) -> Iterator[dict[str, Any]]:
+        """What it says, until it is gone; a step of `meanwhile` is taken whenever it says nothing."""
+        with contextlib.suppress(EOFError):
+            while True:
+                message = self._channel.receive(0.0)
+                if message is None and next(meanwhile, self) is self:  # there are no more steps
+                    message = self._channel.receive()
+                if message:
+                    yield message
+
+    def end(self) -> None:
+        """End it, with the processes that it started."""
+        if not self._pid:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        self._channel.close()
+        self._pid = 0
+
+
+def rehearse(cells: Iterable[Cell], device: str) -> None:
+    """Make the calls of all cells once, those first whose kernels take longest to compile; of a call that fails, the
+    rest is left out."""
+    from kernels import registry
+    from runner.measure.inputs import Subject, empty_inputs
+
+    ordered = sorted(cells, key=lambda cell: (-(cell.case.head_dim or 0), cell.case.dtype != "float32"))
+    for case, of_case in groupby(ordered, key=lambda cell: cell.case):
+        wanted: dict[str, set[str]] = {}
+        for cell in of_case:
+            wanted.setdefault(cell.implementation, set()).add(cell.mode)
+        with contextlib.suppress(*_FAULTS):
+            inputs = empty_inputs(case, device)
+            for name, modes in wanted.items():
+                with contextlib.suppress(*_FAULTS):
+                    _call(Subject(registry.get(name).attention, inputs, case), modes)
+
+
+def small_cells(cells: Iterable[Cell]) -> list[Cell]:
+    """A small problem for each of PyTorch's implementations, dtypes and head dims among the cells: what the first call
+    of a library waits for is done once it has solved that."""
+    wanted = dict.fromkeys(
+        (cell.implementation, cell.case.dtype, cell.case.head_dim)
+        for cell in cells
+        if cell.implementation in TORCH and not cell.reason
+    )
+    one = {"batch": 1, "num_heads": 1, "seqlen": _SMALL_SEQLEN, "causal": True}
+    return [
+        Cell(attention_case(**one, dtype=dtype, head_dim=head_dim), name, "fwd_bwd") for name, dtype, head_dim in wanted
+    ]
+
+
+def processes(cores: int, gpus: int, free_bytes: int) -> int:
+    """How many compile at a time: the cores are shared out among the GPUs, as each may have a sweep of its own."""
+    return max(1, min(cores // max(1, gpus) - _SPARED_CORES, free_bytes // _PROCESS_BYTES))
+
+
+def _call(subject: Any, modes: set[str]) -> None:
+    if "fwd" in modes:
+        subject.call("fwd")()
+    if modes - {"fwd"}:
+        subject.backward(subject.forward())
+
+
+def _serve(channel: Channel, pool: ProcessPoolExecutor) -> None:
+    """Answer one message: find the kernels, let them be compiled, tell how it goes."""
+    import torch
+
+    from runner.measure import triton_hooks
+
+    message = channel.receive()
+    torch.cuda.set_device(message["device"])
+    futures: list[Future[float]] = []
+
+    def found(kernel: Kernel) -> None:
+        futures.append(pool.submit(triton_hooks.compile_kernel, kernel))
+
+    with triton_hooks.collect(found):
+        rehearse([cell_from_json(record) for record in message["cells"]], message["device"])
+    for done, _ in enumerate(as_completed(futures)):
+        channel.send({"event": "compiled", "done": done, "found": len(futures)})
+    channel.send({"event": "rehearsed", **_outcome(futures)})
+
+
+def _outcome(futures: Sequence[Future[float]]) -> dict[str, Any]:
+    faults = [fault for future in futures if (fault := future.exception())]
+    seconds = [future.result() for future in futures if not future.exception()]
+    first = f"{type(faults[0]).__name__}: {faults[0]}"[:300] if faults else None
+    return {"kernels": len(seconds), "seconds": sum(seconds), "failed": len(faults), "fault": first}
+
+
+def _free_bytes() -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    return _PROCESS_BYTES
+
+
+def _main(channel: Channel, parent: int) -> None:
+    die_with(parent)
+    os.nice(_NICENESS)
+    from kernels import registry
+    from runner.measure import triton_hooks
+
+    registry.implementations()
+    triton_hooks.prepare()
+    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    count = processes(len(os.sched_getaffinity(0)), gpus, _free_bytes())
+    # Forked before CUDA is set up here too: they have everything imported, and none of them sees the GPU.
+    pool = ProcessPoolExecutor(count, get_context("fork"), initializer=die_with, initargs=(os.getpid(),))
+    pool.submit(int).result()
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        _serve(channel, pool)

@@ -1,0 +1,231 @@
+"""The stopwatches: device time with launches hidden and a cold L2, and the wall time of a plain call.
+
+From samples to a median, its spread and its 95 % interval. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+from typing import Protocol as Interface
+
+import torch
+
+from runner.machine import schedstat
+from runner.protocol import Protocol
+
+CONFIDENCE = 0.95
+
+
+def spread(samples: Sequence[float]) -> dict[str, Any]:
+    """The fields of a Measurement that samples give: value (the median), mean, std, p20, p80, interval, n, samples.
+
+    The interval is the one of order statistics, which assumes nothing about the distribution; it is missing below
+    six samples, where even the smallest and the largest enclose the median with less than 95 %.
+    """
+    ordered = sorted(samples)
+    low, high = median_interval(ordered)
+    return {
+        "value": statistics.median(ordered),
+        "statistic": "median",
+        "mean": statistics.fmean(ordered),
+        "std": statistics.stdev(ordered) if len(ordered) > 1 else None,
+        "p20": quantile(ordered, 0.2),
+        "p80": quantile(ordered, 0.8),
+        "ci_low": low,
+        "ci_high": high,
+        "n": len(ordered),
+        "samples": tuple(float(f"{sample:.6g}") for sample in samples),
+    }
+
+
+def median_interval(ordered: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
+    """The 95 % interval of the median of sorted samples, by order statistics of the binomial distribution.
+
+    Source: Conover, Practical Nonparametric Statistics, section 3.2 (confidence intervals for quantiles).
+    """
+    rank = _interval_rank(len(ordered))
+    if rank is None:
+        return None, None
+    return ordered[rank], ordered[-1 - rank]
+
+
+def is_precise(samples: Sequence[float], precision: float) -> bool:
+    """Whether half the 95 % interval of the median is within that share of the median."""
+    ordered = sorted(samples)
+    low, high = median_interval(ordered)
+    return low is not None and (high - low) / 2 <= precision * statistics.median(ordered)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which that share of sorted samples lies, interpolated linearly."""
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+@cache
+def _interval_rank(n: int) -> int | None:
+    """The largest r for which the samples of rank r from either end enclose the median with 95 %; None if none does."""
+    tail, best = 0.0, None
+    for rank in range(n // 2):
+        tail += math.comb(n, rank) / 2**n  # P(at most `rank` samples lie below the median)
+        if 1 - 2 * tail < CONFIDENCE:
+            break
+        best = rank
+    return best
+
+
+Call = Callable[[], object]
+
+_BATCH = 10  # samples queued behind one spin; CUDA holds about a thousand launches before it makes the host wait
+_LONGEST_SPIN_MS = 400.0
+_CALIBRATION_CYCLES = 4_000_000
+_SETTLING_CYCLES = 20_000_000  # 10 ms at 2 GHz
+_SETTLING_S, _LONGEST_SETTLING_S = 0.05, 0.5
+SETTLED = 0.97  # of the highest clock
+
+
+class Stopwatch(Interface):
+    """Takes samples of one call."""
+
+    def sample(self, call: Call, count: int) -> list[float]:
+        """So many times of the call, in milliseconds."""
+        ...
+
+    @property
+    def flag(self) -> str | None:
+        """What to know of the samples just taken, or None."""
+        ...
+
+    def take_waits(self) -> list[float]:
+        """The milliseconds that each sample since the last call of this may have waited for a core; none if nobody
+        watched."""
+        ...
+
+
+class EagerStopwatch:
+    """Wall time from the call to its end on the device, host overhead included, caches as they are."""
+
+    flag = None
+
+    def __init__(self, synchronize: Call = lambda: None, *, watched: bool = False) -> None:
+        self._synchronize, self._watched = synchronize, watched
+        self._waits: list[float] = []
+
+    def sample(self, call: Call, count: int) -> list[float]:
+        """So many times of the call, in milliseconds."""
+        times = []
+        with schedstat.watch() if self._watched else contextlib.nullcontext() as cores:
+            for _ in range(count):
+                self._synchronize()
+                start = time.perf_counter()
+                call()
+                self._synchronize()
+                times.append((time.perf_counter() - start) * 1e3)
+                if cores:
+                    self._waits.append(cores.lap_ms())
+        return times
+
+    def take_waits(self) -> list[float]:
+        """The milliseconds that the threads waited for a core in each sample since the last call of this."""
+        taken, self._waits = self._waits, []
+        return taken
+
+
+class KernelStopwatch:
+    """Device time between two CUDA events around a call. Launches cost nothing, because a spinning kernel holds the
+    stream until all of them are queued; L2 is cold, because twice its size is written before each call."""
+
+    def __init__(self, device: str) -> None:
+        properties = torch.cuda.get_device_properties(device)
+        self._flush = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=device)
+        self._cycles_per_ms = self._calibrate()
+        self.flag: str | None = None
+
+    def sample(self, call: Call, count: int) -> list[float]:
+        """So many times of the call, in milliseconds. Sets `flag` if the launches could not be hidden."""
+        times: list[float] = []
+        self.flag = None
+        host_ms = self._queue(call, 1, 0.0)[1]
+        while len(times) < count:
+            batch = min(_BATCH, count - len(times))
+            spin_ms = min(2.0 * host_ms * batch + 0.2, _LONGEST_SPIN_MS)
+            taken, host_ms, hidden = self._queue(call, batch, spin_ms)
+            if not hidden:  # the host was slower than expected: once more, behind a longer spin
+                taken, host_ms, hidden = self._queue(call, batch, min(4.0 * host_ms * batch + 1.0, _LONGEST_SPIN_MS))
+            if not hidden:
+                self.flag = "launches not hidden"
+            times += taken
+        return times
+
+    def take_waits(self) -> list[float]:
+        """None: a device does not wait for a core."""
+        return []
+
+    def _queue(self, call: Call, count: int, spin_ms: float) -> tuple[list[float], float, bool]:
+        """The times, the host's time for each call, and whether the spin outlasted the queueing."""
+        events = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(count)]
+        gate = torch.cuda.Event()
+        torch.cuda._sleep(int(spin_ms * self._cycles_per_ms))
+        gate.record()
+        start = time.perf_counter()
+        for before, after in events:
+            self._flush.zero_()
+            before.record()
+            call()
+            after.record()
+        host_ms = (time.perf_counter() - start) * 1e3 / count
+        hidden = not gate.query()
+        torch.cuda.synchronize()
+        return [before.elapsed_time(after) for before, after in events], host_ms, hidden
+
+    def _calibrate(self) -> float:
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(_CALIBRATION_CYCLES)
+        before.record()
+        torch.cuda._sleep(_CALIBRATION_CYCLES)
+        after.record()
+        torch.cuda.synchronize()
+        return _CALIBRATION_CYCLES / before.elapsed_time(after)
+
+
+def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protocol: Protocol) -> list[float]:
+    """One round's samples of a call: the least every round takes, then more until all samples together are precise
+    or the round's share of the cap is used up."""
+    call_ms = EagerStopwatch(torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None).sample(call, 1)[0]
+    least = protocol.least_of_round(call_ms)
+    most = max(least, protocol.most // protocol.rounds)
+    end = time.perf_counter() + protocol.cap_ms / protocol.rounds / 1e3
+    samples = stopwatch.sample(call, least)
+    while len(samples) < most and time.perf_counter() < end and not is_precise(earlier + samples, protocol.precision):
+        samples += stopwatch.sample(call, min(_BATCH, most - len(samples)))
+    return samples
+
+
+def settle(
+    device: str, sm_clock: Callable[[], float | None], full_clock: float | None, *, steady: bool = False
+) -> None:
+    """Let a GPU come to its full clock before anything is timed, whether it was idle or was held back by its power;
+    one that is `steady` has been there for a while, and one more look is enough.
+
+    A spinning kernel keeps it awake and draws little. Heavy work would not do: an H200 that has multiplied matrices for
+    half a second runs at 1485 MHz and takes a tenth of a second to get back to 1980, in which a first round would be
+    up to a fifth slower than the next (2026-11).
+    """
+    if not device.startswith("cuda"):
+        return
+    begun = time.perf_counter()
+    while (waited := time.perf_counter() - begun) < _LONGEST_SETTLING_S:
+        torch.cuda._sleep(_SETTLING_CYCLES)
+        torch.cuda.synchronize()
+        clock = sm_clock() if full_clock else None
+        long_enough = waited >= _SETTLING_S or (steady and clock is not None)
+        if long_enough and (clock is None or clock >= SETTLED * full_clock):
+            return

@@ -1,0 +1,149 @@
+"""What a cell does when it runs on and on: TFLOP/s, SM clock, power and temperature over half a minute.
+
+A benchmark of a few hundred milliseconds meets a cool GPU at its highest clock; training does not. The calls follow
+each other without a pause and without a cold L2, in slices of about a quarter of a second (`SLICE_S`). On a CPU they
+are timed by the wall, and nothing but TFLOP/s is watched.
+
+The record of a cell, all with its case, implementation and mode, no timing and the same note:
+- `sustained_tflops`, `sustained_clock_mhz`, `sustained_power_w`, `sustained_temperature_c`: `samples` are the slices in
+  their order, as many in each as `n` says, so that sample i of one belongs to sample i of the others; `value` is the
+  median of the last third of them. A quantity that the driver does not tell has no row. What NVML calls power is the
+  mean of about the last second (nvmlDeviceGetPowerUsage), so the first four slices still show the time before.
+- `burst_tflops`: the median of the first second, without samples.
+Sustained joules a call are sustained_power_w over sustained_tflops times the operations of a call; `energy_j`, taken
+over half a second by the GPU's counter, stands beside them as in any run.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from results.derive import attention_flops
+from results.records import Status, case_to_json
+from runner.cells import Cell
+from runner.machine.nvml import Reading
+from runner.overhead import SAMPLING
+
+if TYPE_CHECKING:
+    from runner.measure.case import CaseRun
+
+SLICE_S = 0.25
+BURST_S = 1.0
+_TOLD_EVERY_S = 3.0
+_MOST_CALLS = 400  # queued at a time, so that the host waits for the device and not the device's queue for room
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A quarter of a second of calls."""
+
+    start: float  # time.monotonic()
+    end: float
+    tflops: float
+
+
+def record_trace(run: CaseRun, cell: Cell) -> None:
+    """Run a cell for the protocol's time and emit burst, sustained and what the GPU did meanwhile."""
+    flops = attention_flops(case_to_json(cell.case), cell.mode)
+    bench = run.bench
+    if not flops:
+        note = "A trace needs a case with a known number of operations."
+        run.emit(cell, "sustained_tflops", status=Status.SKIPPED, note=note)
+        return
+    call = run.subject(cell).call(cell.mode)
+    timer, whole = device_ms if bench.device_type == "cuda" else wall_ms, bench.protocol.trace_s
+    with bench.costs.of(SAMPLING):
+        slices = trace(call, flops, whole, timer, tell=lambda so_far: bench.begin(cell, _step(so_far, whole)))
+    tflops = [piece.tflops for piece in slices]
+    note = f"Back-to-back calls for {slices[-1].end - slices[0].start:.0f} s in slices of about {SLICE_S} s."
+    first = tflops[: max(1, round(BURST_S / SLICE_S))]
+    run.emit(cell, "burst_tflops", value=statistics.median(first), statistic="median", n=len(first), note=note)
+    run.emit(cell, "sustained_tflops", note=note, **_steady(tflops))
+    readings = [bench.telemetry.between(piece.start, piece.end) for piece in slices]
+    for metric, quantity in _QUANTITIES.items():
+        series = _series(readings, quantity)
+        if series:
+            run.emit(cell, metric, note=note, **_steady(series))
+
+
+def trace(
+    call: Callable[[], object],
+    flops: float,
+    seconds: float,
+    timer: Callable[[Callable[[], object], int], float],
+    clock: Callable[[], float] = time.monotonic,
+    tell: Callable[[float], None] = lambda so_far: None,
+) -> list[Slice]:
+    """Calls for so many seconds; `timer` does some of them and says how many milliseconds they took on the device,
+    `tell` hears every few seconds how many have passed."""
+    call_ms = timer(call, 1)
+    slices: list[Slice] = []
+    begun = told = clock()
+    while clock() - begun < seconds:
+        if clock() - told >= _TOLD_EVERY_S:
+            told = clock()
+            tell(told - begun)
+        start, done, spent = clock(), 0, 0.0
+        while spent < SLICE_S * 1e3:
+            count = max(1, min(_MOST_CALLS, round((SLICE_S * 1e3 - spent) / max(call_ms, 1e-3))))
+            took = timer(call, count)
+            done, spent, call_ms = done + count, spent + took, took / count
+        slices.append(Slice(start, clock(), done * flops / spent / 1e9))
+    return slices
+
+
+def wall_ms(call: Callable[[], object], count: int) -> float:
+    """So many calls, one after the other, on a CPU."""
+    begun = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - begun) * 1e3
+
+
+def device_ms(call: Callable[[], object], count: int) -> float:
+    """So many calls, one after the other, between two events."""
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    before.record()
+    for _ in range(count):
+        call()
+    after.record()
+    torch.cuda.synchronize()
+    return before.elapsed_time(after)
+
+
+_QUANTITIES: dict[str, Callable[[Reading], float | None]] = {
+    "sustained_clock_mhz": lambda reading: reading.sm_clock_mhz,
+    "sustained_power_w": lambda reading: reading.power_w,
+    "sustained_temperature_c": lambda reading: reading.temperature_c,
+}
+
+
+def _series(
+    readings: Sequence[Sequence[tuple[float, Reading]]], quantity: Callable[[Reading], float | None]
+) -> list[float]:
+    """One number for each slice, the last known where a slice had no reading; empty if there is none at all."""
+    series: list[float] = []
+    known: float | None = None
+    for of_slice in readings:
+        found = [value for _, reading in of_slice if (value := quantity(reading)) is not None]
+        known = statistics.median(found) if found else known
+        if known is not None:
+            series.append(float(known))
+    return series if len(series) == len(readings) else []
+
+
+def _steady(series: Sequence[float]) -> dict[str, object]:
+    """The median of the last third as the value, all of it as samples."""
+    last = series[-max(1, len(series) // 3) :]
+    samples = tuple(float(f"{value:.6g}") for value in series)
+    return {"value": statistics.median(last), "statistic": "median", "n": len(samples), "samples": samples}
+
+
+def _step(so_far: float, whole: float) -> str:
+    return f"trace, {so_far:.0f} of {whole:.0f} s"

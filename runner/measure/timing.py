@@ -1,0 +1,151 @@
+"""The timing of a case: interleaved rounds over its cells, again for those that were throttled, then their rows."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from results.records import Status
+from runner.cells import Cell
+from runner.machine import schedstat
+from runner.machine.telemetry import Findings
+from runner.measure import energy
+from runner.measure import stopwatch as latency
+from runner.measure.stopwatch import spread
+from runner.measure.sustained import record_trace
+from runner.overhead import ENERGY, SAMPLING
+
+if TYPE_CHECKING:
+    from runner.measure.case import CaseRun
+
+NO_KERNEL_TIME = "A CPU has no device time apart from the call's own; see the eager timing."
+RETRIED = "retried"
+MODES_WITH_ENERGY = ("fwd", "fwd_bwd")
+_RETRIES = 2  # of a throttled cell
+
+
+@dataclass
+class Timed:
+    """A cell on its way through the rounds."""
+
+    cell: Cell
+    samples: dict[str, list[float]] = field(default_factory=dict)  # by timing
+    round_sizes: dict[str, list[int]] = field(default_factory=dict)
+    waits: dict[str, list[float]] = field(default_factory=dict)  # beside the samples, where they are watched
+    flags: dict[str, set[str]] = field(default_factory=dict)
+    windows: list[tuple[float, float]] = field(default_factory=list)
+    retries: int = 0
+
+    def forget(self) -> None:
+        """Start over."""
+        self.samples, self.round_sizes, self.waits, self.flags, self.windows = {}, {}, {}, {}, []
+        self.retries += 1
+
+
+class Rounds:
+    """The cells of a case that passed their check, timed together."""
+
+    def __init__(self, run: CaseRun) -> None:
+        self.run, self.bench = run, run.bench
+        self.timed = [Timed(cell) for cell in run.live]
+
+    def take(self) -> None:
+        """All rounds and retries; every cell gets its rows, or the status of what went wrong."""
+        self.bench.telemetry.settle(self.bench.device)
+        self._go_round(self.timed)
+        for _ in range(_RETRIES):
+            throttled = [item for item in self._left() if self._findings(item).throttled]
+            for item in throttled:
+                item.forget()
+            self._go_round(throttled)
+        for item in self._left():
+            if self.bench.protocol.trace_s:
+                self._attempt(item, "trace", lambda item=item: record_trace(self.run, item.cell))
+        timed = self._left()
+        for item in timed:
+            self._emit(item)
+        for item in timed:
+            if self._has_energy(item):
+                self._take_energy(item)
+
+    def _left(self) -> list[Timed]:
+        return [item for item in self.timed if item.cell in self.run.live]
+
+    def _attempt(self, item: Timed, step: str, action: Callable[[], Any]) -> None:
+        self.run.attempt(item.cell, [item.cell], step, action)
+
+    def _go_round(self, items: list[Timed]) -> None:
+        rounds = self.bench.protocol.rounds
+        for number in range(rounds):
+            order = [item for item in items if item.cell in self.run.live]
+            random.Random(f"{self.bench.seed}/{self.run.case}/{number}").shuffle(order)
+            for item in order:
+                again = f", retry {item.retries}" if item.retries else ""
+                step = f"timing, round {number + 1} of {rounds}{again}"
+                self._attempt(item, step, lambda item=item: self._sample(item))
+
+    def _sample(self, item: Timed) -> None:
+        call = self.run.subject(item.cell).call(item.cell.mode)
+        start = time.monotonic()
+        for timing in self.bench.timings:
+            stopwatch = self.bench.stopwatches.get(timing)
+            if stopwatch is None:
+                continue
+            series = item.samples.setdefault(timing, [])
+            with self.bench.costs.of(SAMPLING):
+                new = latency.sample_round(stopwatch, call, series, self.bench.protocol)
+            if timing == "kernel":
+                self.bench.telemetry.look()
+            series += new
+            item.waits.setdefault(timing, []).extend(stopwatch.take_waits())
+            item.round_sizes.setdefault(timing, []).append(len(new))
+            if stopwatch.flag:
+                item.flags.setdefault(timing, set()).add(stopwatch.flag)
+        item.windows.append((start, time.monotonic()))
+
+    def _has_energy(self, item: Timed) -> bool:
+        wanted = self.bench.energy is not None and self.bench.protocol.energy_s > 0
+        samples = item.samples.get("kernel")
+        long_enough = bool(samples) and statistics.median(samples) >= energy.LEAST_MS
+        return wanted and long_enough and item.cell.mode in MODES_WITH_ENERGY
+
+    def _take_energy(self, item: Timed) -> None:
+        """After the cell has its latency: whatever happens here costs it nothing."""
+        failed = self.run.attempt(item.cell, [], "energy", lambda: self._energy(item))
+        if failed:
+            self.run.emit(item.cell, "energy_j", status=failed[0], note=failed[1])
+
+    def _energy(self, item: Timed) -> None:
+        call = self.run.subject(item.cell).call(item.cell.mode)
+        call_ms = statistics.median(item.samples["kernel"])
+        with self.bench.costs.of(ENERGY), self.bench.telemetry.paused():
+            found = self.bench.energy.measure(call, call_ms, self.bench.protocol.energy_s)
+        if found:
+            self.run.emit(item.cell, "energy_j", value=found.joules, statistic="mean", n=found.calls)
+
+    def _findings(self, item: Timed) -> Findings:
+        return self.bench.telemetry.findings(item.windows)
+
+    def _emit(self, item: Timed) -> None:
+        findings = self._findings(item)
+        for timing in self.bench.timings:
+            if timing not in item.samples:
+                self.run.emit(item.cell, "latency_ms", timing=timing, status=Status.SKIPPED, note=NO_KERNEL_TIME)
+                continue
+            waited = schedstat.waiting_share(item.samples[timing], item.waits[timing])
+            flags = (*sorted(item.flags.get(timing, ())), *findings.flags, *([RETRIED] if item.retries else []))
+            self.run.emit(
+                item.cell,
+                "latency_ms",
+                timing=timing,
+                note=" ".join(filter(None, [waited and schedstat.sentence(waited), findings.note])) or None,
+                flags=(*flags, schedstat.BUSY) if waited else flags,
+                round_sizes=tuple(item.round_sizes[timing]),
+                sm_clock_mhz=findings.sm_clock_mhz,
+                **spread(item.samples[timing]),
+            )
+        self.run.live.remove(item.cell)

@@ -1,0 +1,1 @@
+"""Worker processes and what happens when they fail: no torch."""

@@ -1,0 +1,368 @@
+"""Runs a sweep through workers and writes every number down. No torch, so that no fault of a kernel reaches it.
+
+A worker announces each step with the cell that it may cost. If it then crashes, hangs or is killed, that cell gets its
+status here, a new worker starts, and the sweep goes on with the cells that have none.
+
+A sweep under way: cases go to the worker, answers are written down, losses get their status. No torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from results.files.journal import JournalError, RunFolder, State
+from results.records import Measurement, Run, Status, measurement_from_json
+from runner.cells import Cell, case_words, cell_from_json, cell_to_json, utc_now, without_number
+from runner.locks import device_lock
+from runner.overhead import COMPILING, STARTS, TOTAL
+from runner.progress import Progress
+from runner.protocol import PROTOCOLS
+from runner.supervise import precompile
+from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
+from runner.supervise.precompile import compile_ahead
+from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, Crew
+from runner.sweeps import COMPILED_OTHERWISE
+
+_STEP_LIMIT_S = 120.0  # compiling included; the estimate of the cell comes on top
+_STEP_LIMIT_ESTIMATES = 20.0
+_LOSSES_OF_CASE = 3  # workers lost in one case while no cell was announced, and no cell got a status
+_LOSSES_OF_ONE = 6  # workers one implementation may cost before the rest of it is skipped
+_STATE_EVERY_S = 0.5
+
+
+class Sweeping:
+    """A sweep under way."""
+
+    def __init__(
+        self,
+        job: Job,
+        folder: RunFolder,
+        cells: list[Cell],
+        timings: tuple[str, ...],
+        crew: Crew,
+        progress: Progress,
+        begun: float,  # time.monotonic() when the first worker was started
+    ) -> None:
+        self._job, self._folder, self._cells, self._timings = job, folder, cells, timings
+        self._crew, self._progress = crew, progress
+        self._ids: set[str] = set()
+        self._left: dict[Cell, set[str]] = {}  # latency rows that cells still lack
+        self._owner: dict[str, Cell] = {}  # of such a row
+        self._work_left = 0.0  # estimated seconds
+        self._losses: Counter[str] = Counter()
+        self._failed_starts, self._why = 0, ""
+        self._begun, self._started, self._started_at = begun, time.monotonic(), utc_now()
+        before = folder.read_state() if job.resume else None
+        self._costs = Counter((before.costs if before else None) or {})
+        self._costs_before_s = self._costs.pop(TOTAL, 0.0)
+        self._costs[STARTS] += self._started - begun
+        self._state_at = 0.0
+        self._ready = False  # the worker has warmed up
+        self._at: Cell | None = None  # the cell announced, its step, and how long that may take
+        self._step, self._deadline_s = "", OPEN_LIMIT_S
+        self._current: str | None = None
+
+    def run(self, *, ahead: bool) -> None:
+        """Go through all cases; `ahead`: the worker can compile before. Raises Cancelled, SweepFailed or JournalError,
+        with the state written."""
+        try:
+            self._recall()
+            self._follow_crew()
+            self._write_state("running", force=True)
+            for cell in self._cells:
+                if cell.reason:
+                    self._give_status([cell], Status.UNSUPPORTED, cell.reason)
+            if ahead:
+                self._compile_ahead()
+            for _, cells in groupby(self._cells, key=lambda cell: cell.case):
+                self._finish_case(list(cells))
+            self._current = None
+            self._write_state("finished", force=True)
+        except Cancelled:
+            self._end("cancelled", "Cancelled; --resume goes on.")
+            raise
+        except (SweepFailed, JournalError) as error:
+            self._end("failed", str(error))
+            raise
+        finally:
+            self._progress.finish()
+
+    def _recall(self) -> None:
+        self._ids = self._folder.measurement_ids()
+        for cell in self._cells:
+            rows = without_number(self._folder.run_id, cell, self._timings, Status.SKIPPED, "")
+            lacking = {row.measurement_id for row in rows} - self._ids
+            if lacking:
+                self._left[cell] = lacking
+                self._owner |= dict.fromkeys(lacking, cell)
+                self._work_left += cell.seconds
+        self._work_at_start = self._work_left
+
+    def _follow_crew(self) -> None:
+        if self._job.resume:
+            self._folder.clear_cancel()
+        signalled = self._crew.stop
+        self._crew.stop = lambda: signalled() or self._folder.cancel_requested()
+        self._crew.on_wait = lambda: self._write_state("running")  # a step that hangs must show as the current one
+
+    def _compile_ahead(self) -> None:
+        """Before anything is measured."""
+        begun = time.monotonic()
+        ours = [c for c in self._cells if c in self._left and c.implementation not in COMPILED_OTHERWISE]
+
+        def tell(done: int, found: int) -> None:
+            self._current = f"compiling ahead, {done} of {found} kernels"
+            self._progress.show(len(self._cells) - len(self._left), len(self._cells), self._current, self._eta())
+            self._write_state("running")
+
+        if ours:
+            self._crew.log.note(f"{utc_now()} {compile_ahead(self._crew, ours, tell)}")
+        self._costs[COMPILING] += time.monotonic() - begun
+
+    def _finish_case(self, cells: list[Cell]) -> None:
+        losses = 0
+        done = len(self._cells) - len(self._left)
+        self._crew.log.note(f"{utc_now()} {done}/{len(self._cells)} cells, next {case_words(cells[0].case)}")
+        while todo := self._without_hopeless([cell for cell in cells if cell in self._left]):
+            before = len(self._left)
+            self._work(todo)
+            losses = losses + 1 if len(self._left) == before else 0
+            if losses == _LOSSES_OF_CASE:
+                self._give_status(todo, Status.ERROR, f"Given up after {losses} lost workers. {self._why}")
+
+    def _without_hopeless(self, todo: list[Cell]) -> list[Cell]:
+        hopeless = [cell for cell in todo if self._losses[cell.implementation] >= _LOSSES_OF_ONE]
+        for cell in hopeless:
+            note = f"{cell.implementation} took {_LOSSES_OF_ONE} workers down in this run; the rest of it is not tried."
+            self._give_status([cell], Status.SKIPPED, note)
+        return [cell for cell in todo if cell not in hopeless]
+
+    def _work(self, todo: list[Cell]) -> None:
+        """Let a worker measure these cells of a case; the cell at which it is lost gets its status."""
+        self._at, self._step, self._deadline_s = None, "start", OPEN_LIMIT_S
+        try:
+            self._ensure_worker()
+            self._crew.send({"do": "case", "cells": [cell_to_json(cell) for cell in todo]})
+            self._deadline_s = self._limit(todo)
+            self._listen(todo)
+            unanswered = [cell for cell in todo if cell in self._left]
+            self._give_status(unanswered, Status.ERROR, "The worker reported no result.")
+            return
+        except EOFError:
+            status, self._why = Status.ERROR, f"{self._crew.describe_loss()} (in its {self._step})"
+        except TimeoutError:
+            status = Status.TIMEOUT
+            self._why = f"No answer within {self._deadline_s:.0f} s in its {self._step}; the worker was killed."
+            self._crew.kill()
+        self._blame(status)
+
+    def _listen(self, todo: list[Cell]) -> None:
+        while message := self._crew.receive(time.monotonic() + self._deadline_s):
+            if message["event"] == "case_done":
+                self._costs.update(message.get("costs", {}))
+                return
+            if message["event"] == "begin":
+                self._at = next((c for c in todo if [c.implementation, c.mode] == message["cell"]), None)
+                self._step, self._deadline_s = message["step"], self._limit([self._at] if self._at else todo)
+                self._tell(self._at or todo[0], self._step)
+            else:
+                self._record(measurement_from_json(message["record"]))
+
+    def _blame(self, status: Status) -> None:
+        """The worker is gone: at a cell, between cells, or before it began."""
+        self._crew.log.note(f"{utc_now()} {self._at.words if self._at else 'No cell announced'}: {self._why}")
+        if not self._ready:
+            self._failed_starts += 1
+            if self._failed_starts == _LOSSES_OF_CASE:
+                raise SweepFailed(f"The worker failed to start {self._failed_starts} times. {self._why}")
+        self._ready = False
+        if self._at in self._left:
+            self._losses[self._at.implementation] += 1
+            self._give_status([self._at], status, self._why)
+
+    def _ensure_worker(self) -> None:
+        begun = time.monotonic()
+        if not self._crew.present:
+            self._crew.open(plan=False)
+        if not self._ready:
+            run = self._folder.run()
+            wanted = run.measured_tflops is None and bool(self._timings)
+            self._crew.send({"do": "start", "run_id": run.run_id, "peaks": wanted})
+            answer = self._crew.receive(time.monotonic() + OPEN_LIMIT_S)
+            self._ready, self._failed_starts = True, 0
+            if answer.get("tflops"):
+                self._folder.write_run(replace(run, measured_tflops=answer["tflops"], measured_gbs=answer.get("gbs")))
+        self._costs[STARTS] += time.monotonic() - begun
+
+    def _limit(self, cells: list[Cell]) -> float:
+        longest = max(cell.seconds for cell in cells)
+        return self._job.step_limit_s or _STEP_LIMIT_S + _STEP_LIMIT_ESTIMATES * longest
+
+    # what is written down
+
+    def _record(self, measurement: Measurement) -> None:
+        identity = measurement.measurement_id
+        if identity in self._ids:  # a resumed run or a second worker repeats what is known
+            return
+        self._folder.append(measurement)
+        self._ids.add(identity)
+        cell = self._owner.pop(identity, None)
+        if cell is None:
+            return
+        self._left[cell].discard(identity)
+        if not self._left[cell]:
+            del self._left[cell]
+            self._work_left -= cell.seconds
+            self._write_state("running")
+
+    def _give_status(self, cells: list[Cell], status: Status, note: str) -> None:
+        for cell in cells:
+            if cell in self._left:
+                for row in without_number(self._folder.run_id, cell, self._timings, status, note):
+                    self._record(row)
+
+    def _tell(self, cell: Cell, step: str) -> None:
+        self._current = f"{cell.words} ({step})"
+        self._progress.show(len(self._cells) - len(self._left), len(self._cells), self._current, self._eta())
+        self._write_state("running")
+
+    def _eta(self) -> float | None:
+        left, spent = self._work_left, time.monotonic() - self._started
+        did = self._work_at_start - left
+        if did <= 0:  # the first cell can be all there is
+            return max(left - spent, left / 10)
+        return left * spent / did
+
+    def _write_state(self, state: str, *, force: bool = False, message: str | None = None) -> None:
+        if not force and time.monotonic() - self._state_at < _STATE_EVERY_S:
+            return
+        self._state_at = time.monotonic()
+        running = state == "running"
+        self._folder.write_state(
+            State(
+                state=state,
+                done=len(self._cells) - len(self._left),
+                total=len(self._cells),
+                current=self._current if running else None,
+                pid=os.getpid(),
+                started=self._started_at,
+                updated=utc_now(),
+                eta_s=self._eta() if running else None,
+                message=message,
+                costs=self._all_costs(),
+            )
+        )
+
+    def _all_costs(self) -> dict[str, float]:
+        total = self._costs_before_s + time.monotonic() - self._begun
+        return {kind: round(seconds, 3) for kind, seconds in (*self._costs.items(), (TOTAL, total))}
+
+    def _end(self, state: str, message: str) -> None:
+        with contextlib.suppress(JournalError):  # on a full disk the state stays as it was; the exit says why
+            self._write_state(state, force=True, message=message)
+
+
+MOST_TRACES = 6  # cells of a sustained run
+_LOCK_WAIT_RESUMED_S = 5.0  # the worker of a killed supervisor may need a moment to die
+
+# What must be the same when a run is resumed, or its numbers would not be comparable.
+_SAME = ("gpu_uuid", "gpu_name", "torch", "triton", "kernel_hash", "protocol")
+
+
+def new_run_id(sweep: str) -> str:
+    """A folder name that sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{sweep}-{secrets.token_hex(3)}"
+
+
+def supervise(
+    job: Job,
+    home: Path,
+    *,
+    progress: Progress,
+    stop: Callable[[], bool],
+    worker_command: tuple[str, ...] = COMMAND,
+) -> RunFolder:
+    """Measure everything that has no status yet; returns the run's folder once every cell has one.
+
+    Raises Refused, DeviceBusy, Cancelled, SweepFailed or JournalError.
+    """
+    begun = time.monotonic()
+    crew = Crew(job, worker_command, stop)
+    try:
+        opened = _open(crew, job)
+        _refuse_long_traces(job, opened["cells"])
+        run_id = job.resume or job.run_id or new_run_id(job.sweep.name)
+        wait_s = _LOCK_WAIT_RESUMED_S if job.resume else 0.0
+        with device_lock(home, opened["device"]["lock"], run_id, wait_s=wait_s):
+            try:
+                return _sweep(job, home, run_id, opened, crew, progress, begun)
+            finally:
+                crew.dismiss()  # before the device is given free
+    finally:
+        crew.dismiss()
+
+
+def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:
+    seconds, count = PROTOCOLS[job.protocol].trace_s, sum(not cell["reason"] for cell in cells)
+    if seconds and count > MOST_TRACES:
+        raise Refused(
+            f"{job.protocol} takes {seconds:.0f} s for each cell and these are {count}; at most {MOST_TRACES} are "
+            "possible. Narrow them, such as --implementations triton_fa2 --set modes=fwd --set seqlen=4096."
+        )
+
+
+def _sweep(
+    job: Job, home: Path, run_id: str, opened: dict[str, Any], crew: Crew, progress: Progress, begun: float
+) -> RunFolder:
+    cells = [cell_from_json(record) for record in opened["cells"]]
+    folder = _folder(job, home, run_id, opened)
+    with folder.lock():
+        crew.log.write_to(folder.log_path)
+        sweeping = Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress, begun)
+        sweeping.run(ahead=bool(opened.get("ahead")))
+        crew.close()
+    return folder
+
+
+def _open(crew: Crew, job: Job) -> dict[str, Any]:
+    try:
+        return crew.open(plan=True, ahead=precompile.is_possible(job.device))
+    except EOFError:
+        raise SweepFailed(f"The worker does not start. {crew.describe_loss()}") from None
+    except TimeoutError:
+        raise SweepFailed(f"The worker does not answer within {OPEN_LIMIT_S:.0f} s.") from None
+
+
+def _folder(job: Job, home: Path, run_id: str, opened: dict[str, Any]) -> RunFolder:
+    run = Run(
+        run_id=run_id,
+        source="local",
+        created=utc_now(),
+        title=f"{job.sweep.name} on {opened['environment'].get('gpu_name')}",
+        protocol=PROTOCOLS[job.protocol].label,
+        seed=job.seed,
+        command=job.command(opened["device"]["id"]),
+        sweep=opened["sweep"],
+        **opened["environment"],
+    )
+    if not job.resume:
+        return RunFolder.create(home, run)
+    folder = RunFolder.open(home, job.resume)
+    before = folder.run()
+    for name in _SAME:
+        if getattr(before, name) != getattr(run, name):
+            raise Refused(
+                f"Run {run_id!r} was taken with {name} {getattr(before, name)!r}, this would be "
+                f"{getattr(run, name)!r}: the numbers could not be compared. Start a new run."
+            )
+    return folder

@@ -1,0 +1,1 @@
+"""A/A tests of the measuring itself."""

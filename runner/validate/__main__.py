@@ -1,0 +1,189 @@
+"""Can the verdicts be believed? `python -m runner.validate false-verdicts | slowdown | both` tries it here.
+
+`false-verdicts` measures the same code twice: every FASTER or SLOWER between the two runs is a false one. `slowdown`
+measures again with every forward made 5 % longer by a spinning kernel: every call of at least 50 microseconds that is
+not found SLOWER is a miss. Both print their share beside the goal. The runs stay in the home as any others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import shlex
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from results.compare.compare import Cell, Side, compare
+from results.files.journal import JournalError, RunFolder, home
+from results.records import Measurement, Status
+from runner import sweeps
+from runner.locks import DeviceBusy
+from runner.progress import Progress
+from runner.supervise.job import Job, Refused, SweepFailed
+from runner.supervise.supervisor import supervise
+from runner.supervise.worker_handle import COMMAND
+from runner.sweeps import Sweep, SweepError
+from runner.validate.slow_worker import VARIABLE, key_of
+
+MOST_FALSE, LEAST_FOUND = 0.01, 0.95
+SLOWDOWN = 0.05
+LEAST_MS = 0.05  # shorter calls are not asked to show 5 %
+_SLOWED = (sys.executable, "-m", "runner.validate.slow_worker")
+
+ON_GPU = Sweep(
+    name="experiment",
+    description="280 forwards of 30 microseconds to some milliseconds",
+    seqlen=(1024, 1536, 2048, 3072, 4096),
+    head_dim=(64, 128),
+    dtype=("bfloat16", "float16"),
+    causal=(False, True),
+    num_heads=(16,),
+    implementations=(
+        "torch_naive",
+        "torch_sdpa_auto",
+        "torch_sdpa_flash",
+        "torch_sdpa_cudnn",
+        "torch_sdpa_efficient",
+        "triton_fa2",
+        "gluon_hopper",
+    ),
+    modes=("fwd",),
+    timings=("kernel",),
+)
+ON_CPU = dataclasses.replace(
+    ON_GPU,
+    description="240 forwards of a CPU",
+    seqlen=(96, 128, 192, 256, 384),
+    head_dim=(16, 32, 64, 128),
+    dtype=("float32",),
+    num_heads=(1, 2),
+    implementations=("torch_naive", "torch_sdpa_math", "torch_sdpa_flash"),
+    timings=("eager",),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A share with its goal."""
+
+    words: str
+    reached: bool
+
+
+def false_verdicts(first: Side, second: Side) -> Finding:
+    """How often two runs of the same code are called different."""
+    cells = [cell for cell in compare(first, second).cells if cell.judgement]
+    outcomes = Counter(cell.outcome for cell in cells)
+    false = outcomes["FASTER"] + outcomes["SLOWER"]
+    share = false / len(cells) if cells else 1.0
+    words = (
+        f"Same code twice: {false} of {len(cells)} cells are called FASTER or SLOWER: {share:.1%} "
+        f"(goal: at most {MOST_FALSE:.0%} of at least 200). {_counted(outcomes)}."
+    )
+    return Finding(words, share <= MOST_FALSE and len(cells) >= 200)
+
+
+def found_slowdowns(first: Side, second: Side) -> Finding:
+    """How often calls that take 5 % longer are found SLOWER, of those long enough."""
+    cells = [c for c in compare(first, second).cells if c.judgement and (c.first.value or 0.0) >= LEAST_MS]
+    outcomes = Counter(cell.outcome for cell in cells)
+    share = outcomes["SLOWER"] / len(cells) if cells else 0.0
+    real = statistics.median(_ratio(cell) for cell in cells) - 1 if cells else 0.0
+    words = (
+        f"Every call {SLOWDOWN:.0%} longer ({real:.1%} as measured): {outcomes['SLOWER']} of {len(cells)} cells of at "
+        f"least {LEAST_MS * 1e3:.0f} us are called SLOWER: {share:.1%} (goal: at least {LEAST_FOUND:.0%}). "
+        f"{_counted(outcomes)}."
+    )
+    return Finding(words, share >= LEAST_FOUND)
+
+
+def delays_ms(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -> dict[str, float]:
+    """What each forward is to take longer, by runner.validate.slow_worker.key_of."""
+    found = {}
+    for m in measurements:
+        if m.metric == "latency_ms" and m.mode == "fwd" and m.status is Status.OK:
+            case = m.case
+            q = (case.batch, case.num_heads, case.seqlen_q, case.head_dim)
+            k = (case.batch, case.num_kv_heads, case.seqlen_k, case.head_dim)
+            found[key_of(m.implementation, q, k, case.dtype, case.causal)] = slowdown * m.value
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do the runs, print what they showed; 0 if every goal is reached."""
+    options = _parser().parse_args(arguments)
+    try:
+        findings = list(_experiments(options))
+    except (Refused, SweepError, SweepFailed, DeviceBusy, JournalError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    for finding in findings:
+        print(finding.words)
+    return 0 if all(finding.reached for finding in findings) else 1
+
+
+def _experiments(options: argparse.Namespace) -> Iterator[Finding]:
+    first = _side(options.first) if options.first else _measured(options, COMMAND)
+    if options.experiment != "slowdown":
+        yield false_verdicts(first, _side(options.second) if options.second else _measured(options, COMMAND))
+    if options.experiment != "false-verdicts":
+        with _delays(first.measurements):
+            yield found_slowdowns(first, _side(options.slowed) if options.slowed else _measured(options, _SLOWED))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m runner.validate", description="Can the verdicts be believed?")
+    parser.add_argument("experiment", choices=("false-verdicts", "slowdown", "both"))
+    parser.add_argument("--device", default="cuda:0", help="cuda:0, cuda:1, ... or cpu; default cuda:0")
+    parser.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024")
+    parser.add_argument("--protocol", choices=("quick", "standard"), default="standard")
+    parser.add_argument("--first", metavar="RUN", help="an existing run in place of the first")
+    parser.add_argument("--second", metavar="RUN", help="an existing run of the same code in place of the second")
+    parser.add_argument("--slowed", metavar="RUN", help="an existing run of the slowed code, made against the first")
+    return parser
+
+
+def _measured(options: argparse.Namespace, worker: tuple[str, ...]) -> Side:
+    sweep = sweeps.override(ON_CPU if options.device == "cpu" else ON_GPU, sweeps.changes_of(options.set))
+    words = ["python", "-m", "runner.validate", options.experiment, "--device", options.device]
+    job = Job(sweep, options.device, protocol=options.protocol, command=lambda device: shlex.join(words))
+    folder = supervise(job, home(), progress=Progress(), stop=lambda: False, worker_command=worker)
+    return _side(folder.run_id)
+
+
+def _side(run_id: str) -> Side:
+    folder = RunFolder.open(home(), run_id)
+    return Side(folder.run(), folder.read()[0])
+
+
+@contextlib.contextmanager
+def _delays(measurements: Sequence[Measurement]) -> Iterator[None]:
+    """The file that runner.validate.slow_worker reads, for as long as it is needed."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "delays.json"
+        path.write_text(json.dumps(delays_ms(measurements)))
+        os.environ[VARIABLE] = str(path)
+        try:
+            yield
+        finally:
+            del os.environ[VARIABLE]
+
+
+def _ratio(cell: Cell) -> float:
+    return cell.second.value / cell.first.value
+
+
+def _counted(outcomes: Counter[str]) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

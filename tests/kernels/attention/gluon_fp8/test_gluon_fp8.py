@@ -1,0 +1,225 @@
+"""gluon_fp8: its kernel on a Hopper GPU, its compiled form anywhere, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels import reference, registry
+from kernels.attention import gluon_fp8
+from kernels.attention.gluon_fp8.rounding import dequantised
+from kernels.attention.gluon_fp8.tuning import tiles_of_head
+from tests.kernels.attention.gluon_fp8.inputs import draw, on_hopper
+
+EPSILON = 2.0**-4  # half a unit in the last place of e4m3, relative to a normal number
+
+
+@pytest.mark.parametrize("programs", [1, 114, 132])
+@pytest.mark.parametrize("n_heads", [1, 8, 128])
+def test_tiles_of_a_head_hold_all_its_rows_and_none_is_beyond_them(n_heads: int, programs: int) -> None:
+    for seqlen in (1, 64, 65, 192, 193, 512, 900, 2048, 16384):
+        for causal in (False, True):
+            long, short = tiles_of_head(seqlen, n_heads, programs, causal)
+            last = 128 if short else 192
+            assert 192 * long + 128 * short - last < seqlen <= 192 * long + 128 * short
+
+
+def test_short_tiles_fill_the_last_round() -> None:
+    assert tiles_of_head(16384, 16, 132, causal=False) == (82, 5)  # 10 rounds of long tiles and one of short
+    assert tiles_of_head(16384, 16, 132, causal=True) == (86, 0)
+
+
+def assert_right(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: object) -> None:
+    """The kernel errs by what rounding its weights to e4m3 costs; the call, by that and the rounding of its inputs."""
+    made = gluon_fp8.quantise(q, k, v)
+    rounded = dequantised(made)
+    exact, plain = reference.attention(*rounded, **options).out, reference.attention(q, k, v, **options).out
+    out = gluon_fp8.attend(made, **options).double()
+    assert error_of(out, exact) <= EPSILON
+    with torch.no_grad():
+        call = gluon_fp8.attention(q, k, v, **options)
+    assert call.dtype == q.dtype
+    assert error_of(call.double(), plain) <= error_of(exact, plain) + EPSILON
+
+
+def error_of(got: torch.Tensor, wanted: torch.Tensor) -> float:
+    difference = (got - wanted).norm().item()
+    return difference / (wanted.norm().item() or 1.0)
+
+
+class TestOnHopper:
+    pytestmark = on_hopper
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    @pytest.mark.parametrize(
+        ("seqlen_q", "seqlen_k"),
+        [(1, 1), (63, 63), (128, 128), (200, 200), (1, 1000), (200, 1000), (1000, 200), (513, 1130)],
+    )
+    def test_every_length_is_right(self, seqlen_q: int, seqlen_k: int, head_dim: int, causal: bool) -> None:
+        assert_right(*draw(2, 3, 3, seqlen_q, seqlen_k, head_dim), causal=causal)
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    @pytest.mark.parametrize("kv_heads", [1, 2])
+    def test_query_heads_share_key_heads(self, kv_heads: int, head_dim: int, causal: bool) -> None:
+        assert_right(*draw(2, 8, kv_heads, 300, 400, head_dim), causal=causal)
+
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    def test_many_tiles_a_program_are_right_and_the_same_every_time(self, head_dim: int, causal: bool) -> None:
+        tensors = draw(4, 10, 5, 900, 1024, head_dim)
+        assert_right(*tensors, causal=causal)
+        made = gluon_fp8.quantise(*tensors)
+        first = gluon_fp8.attend(made, causal=causal)
+        assert all(torch.equal(first, gluon_fp8.attend(made, causal=causal)) for _ in range(10))
+
+    @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(4096, 4096), (1000, 4223), (4333, 4200), (1, 4100)])
+    def test_long_causal_masks_are_right_and_the_same_every_time(self, seqlen_q: int, seqlen_k: int) -> None:
+        tensors = draw(1, 4, 2, seqlen_q, seqlen_k, 128)
+        assert_right(*tensors, causal=True)
+        made = gluon_fp8.quantise(*tensors)
+        first = gluon_fp8.attend(made, causal=True)
+        assert all(torch.equal(first, gluon_fp8.attend(made, causal=True)) for _ in range(10))
+
+    def test_tiles_of_two_and_of_three_consumers_are_right(self) -> None:
+        tensors = draw(8, 16, 16, 500, 512, 128)
+        programs = torch.cuda.get_device_properties(0).multi_processor_count
+        assert all(tiles_of_head(500, 128, programs, causal=False)), "this card deals no such mixture"
+        assert_right(*tensors)
+
+    # Scores stay below some 250: tensor cores add e4m3 products to 13 bits behind the largest (NOTES.md).
+    @pytest.mark.parametrize("rise", [3.5, 4.0])
+    def test_scores_that_rise_from_block_to_block_are_right(self, rise: float) -> None:
+        q, k, v = draw(1, 2, 2, 300, 1024, 128)
+        blocks = 7 - torch.arange(1024, device=k.device) // 128  # as they are walked
+        k[..., 0] = (blocks * rise * math.log(2) * math.sqrt(128) / 4).to(k.dtype)
+        q[..., 0] = 4.0
+        assert_right(q, k, v)
+
+    def test_a_last_block_far_above_the_others_is_right(self) -> None:
+        q, k, v = draw(1, 2, 2, 300, 1024, 128)
+        k[..., 0], q[..., 0] = 0.0, 4.0
+        k[..., :128, 0] = 30 * math.log(2) * math.sqrt(128) / 4  # walked last, 2^30 above the others
+        assert_right(q, k, v)
+
+    @pytest.mark.parametrize("magnitude", [1e-3, 8.0, 30.0])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    def test_any_magnitude_is_right(self, head_dim: int, magnitude: float) -> None:
+        assert_right(*draw(1, 2, 2, 300, 300, head_dim, magnitude=magnitude), causal=True)
+
+    @pytest.mark.parametrize("head_dim", [16, 20, 40, 80, 192])
+    def test_head_dims_between_are_padded(self, head_dim: int) -> None:
+        assert_right(*draw(1, 2, 2, 200, 333, head_dim, dtype=torch.float16), causal=True)
+
+    def test_scales_of_128_rows_that_differ_are_right(self) -> None:
+        q, k, v = draw(1, 2, 2, 600, 600, 128)
+        for x in (q, k, v):
+            x *= torch.exp2(torch.arange(600, device=x.device) // 100 - 3.0)[:, None].to(x.dtype)
+        assert_right(q, k, v)
+
+    @pytest.mark.parametrize("softmax_scale", [-0.1, 0.0, 0.3])
+    def test_any_scale_is_right(self, softmax_scale: float) -> None:
+        q, k, v = draw(1, 2, 2, 200, 200, 128)
+        with torch.no_grad():
+            out = gluon_fp8.attention(q, k, v, causal=True, softmax_scale=softmax_scale)
+        rounded = dequantised(gluon_fp8.quantise(q, k, v))
+        wanted = reference.attention(*rounded, causal=True, softmax_scale=softmax_scale).out
+        assert error_of(out.double(), wanted) <= EPSILON
+
+    def test_strided_and_expanded_tensors_are_right(self) -> None:
+        q, k, v = draw(1, 3, 3, 300, 300, 128)
+        assert_right(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)), causal=True)
+        assert_right(q, k[:, :1].expand_as(k), v[:, :1].expand_as(v), causal=True)
+        assert_right(*(x.mT.contiguous().mT for x in (q, k, v)), causal=True)
+
+    def test_a_wrong_order_of_values_is_beyond_the_budget(self) -> None:
+        q, k, v = draw(1, 2, 2, 256, 256, 128)
+        made = gluon_fp8.quantise(q, k, v)
+        exact = reference.attention(*dequantised(made)).out
+        made.v.copy_(made.v.view(torch.uint8).roll(1, -1).view(made.v.dtype))
+        assert error_of(gluon_fp8.attend(made).double(), exact) > EPSILON
+
+
+@pytest.fixture(scope="module")
+def reports() -> list[dict]:
+    """What ptxas says of the kernels, by a process in which Triton compiles rather than interprets."""
+    pytest.importorskip("triton", reason="Triton exists for Linux")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "kernels.tools.offline_gluon_fp8"]
+    root = Path(__file__).parents[4]
+    answer = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=600)
+    assert answer.returncode in (0, 1), answer.stderr
+    return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+def test_every_kernel_fits_the_shared_memory_of_a_block(reports: list[dict]) -> None:
+    assert len(reports) == 7
+    assert [report for report in reports if report["shared_bytes"] > 232448] == []  # compute capability 9.0
+
+
+def test_no_product_is_serialised_and_next_to_nothing_is_spilled(reports: list[dict]) -> None:
+    assert [report for report in reports if report["warnings"]] == []
+    assert [report for report in reports if report["spilled_bytes"] > 64] == []
+
+
+@dataclass(frozen=True)
+class Case:
+    num_heads: int | None = 8
+    num_kv_heads: int | None = 8
+    seqlen_q: int | None = 128
+    seqlen_k: int | None = 128
+    head_dim: int | None = 128
+    head_dim_v: int | None = 128
+    dtype: str | None = "bfloat16"
+    causal: bool | None = True
+    window_size: int | None = 0
+
+
+def hopper(**changes: object) -> registry.Device:
+    return registry.Device(**{"type": "cuda", "name": "H200", "compute_capability": (9, 0), **changes})
+
+
+@pytest.mark.skipif(gluon_fp8.IMPLEMENTATIONS[0].unavailable is not None, reason="Triton is not installed")
+@pytest.mark.parametrize(
+    ("case", "device", "reason"),
+    [
+        (Case(), hopper(), None),
+        (Case(), hopper(compute_capability=(10, 0)), "compute capability"),
+        (Case(), hopper(compute_capability=(8, 9)), "compute capability"),
+        (Case(), registry.Device(type="cpu", name="CPU"), "not on cpu"),
+        (Case(dtype="float32"), hopper(), "float32"),
+        (Case(head_dim=512, head_dim_v=512), hopper(), "head_dim 512"),
+        (Case(head_dim_v=64), hopper(), "head_dim_v"),
+        (Case(window_size=100), hopper(), "sliding windows"),
+    ],
+)
+def test_it_says_what_it_cannot_run(case: Case, device: registry.Device, reason: str | None) -> None:
+    answer = registry.get("gluon_fp8").reason_against(case, device)
+    assert (answer is None) if reason is None else (reason in answer)
+
+
+def test_it_is_a_precision_of_its_own_without_a_backward() -> None:
+    implementation = registry.get("gluon_fp8")
+    assert implementation.fp8
+    assert not implementation.backward
+    assert not implementation.tf32
+    assert [name for name, found in registry.implementations().items() if found.fp8] == ["gluon_fp8"]
+
+
+def test_a_call_says_what_it_cannot_do() -> None:
+    q = torch.zeros(1, 1, 16, 64, dtype=torch.bfloat16)
+    with pytest.raises(registry.UnsupportedCase, match="gluon_fp8 got .* Hopper"):
+        gluon_fp8.attention(q, q, q)
+    with pytest.raises(registry.UnsupportedCase, match="window"):
+        gluon_fp8.attention(q, q, q, window_size=4)
+    with pytest.raises(registry.UnsupportedCase, match="no backward"):
+        gluon_fp8.attention(q.requires_grad_(), q, q)

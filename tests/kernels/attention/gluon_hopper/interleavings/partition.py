@@ -1,0 +1,88 @@
+"""A partition of a program: a thread that runs only while it is told to."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tests.kernels.attention.gluon_hopper.interleavings.memory import NamedBarrier, Slot
+
+
+class Partition:
+    """Its warps arrive at named barriers each for itself, soon after the others: `late` are those that have not yet."""
+
+    def __init__(
+        self,
+        enter: Callable[[Partition], None],
+        dice: random.Random,
+        number: int,
+        warps: int,
+        function: Callable[..., None],
+        arguments: tuple[Any, ...],
+    ) -> None:
+        self._enter, self._dice, self.number, self.warps = enter, dice, number, warps
+        self.ended, self.error = False, None
+        self.condition, self.waits_for = lambda: True, "its start"
+        self.products: deque[list[Slot]] = deque()
+        self.stores: deque[list[Slot]] = deque()
+        self.late: list[tuple[NamedBarrier, int]] = []
+        self._mine, self._theirs, self._abandoned = threading.Semaphore(0), threading.Semaphore(0), False
+        self._thread = threading.Thread(target=self._run, args=(function, arguments), daemon=True)
+        self._thread.start()
+
+    def _run(self, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self._mine.acquire()
+        try:
+            if not self._abandoned:
+                self._enter(self)
+                function(*arguments)
+        except SystemExit:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again where the program runs
+            self.error = error
+        self.ended = True
+        self._theirs.release()
+
+    def go_on(self) -> None:
+        """Until its next pause, or its end."""
+        self._mine.release()
+        self._theirs.acquire()
+        if self.error:
+            raise self.error
+
+    def abandon(self) -> None:
+        """End it wherever it is."""
+        if not self.ended:
+            self._abandoned = True
+            self._mine.release()
+            self._thread.join()
+
+    def pause(self, condition: Callable[[], bool], what: str) -> None:
+        """Let others run, at least until the condition holds."""
+        self.condition, self.waits_for = condition, what
+        self._theirs.release()
+        self._mine.acquire()
+        if self._abandoned:
+            raise SystemExit
+
+    def converge(self) -> None:
+        """All warps stand here."""
+        while self.late:
+            self.deliver(0)
+
+    def deliver(self, at: int | None = None) -> None:
+        """The arrival of one warp, which keeps the order of its own."""
+        warps = [warp for _, warp in self.late]
+        at = warps.index(self._dice.choice(warps)) if at is None else at
+        barrier, warp = self.late.pop(at)
+        barrier.come(self.number, warp)
+
+    def finish(self, under_way: deque[list[Slot]], left: int) -> None:
+        """The oldest of what is under way."""
+        self.pause(lambda: True, "")
+        while len(under_way) > left:
+            for slot in under_way.popleft():
+                slot.readers -= 1

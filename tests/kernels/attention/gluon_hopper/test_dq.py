@@ -1,0 +1,128 @@
+"""dQ of the Hopper backward around its kernels: fragments, their ring, delta."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
+
+from kernels.attention.gluon_hopper import backward_common, backward_launch, plan, tuning
+from kernels.attention.gluon_hopper import backward_launch as gradients_assisted
+from kernels.attention.gluon_hopper import backward_launch as tile_launches
+from kernels.attention.gluon_hopper.backward_launch import AssistedBackward, Given
+from kernels.attention.gluon_hopper.plan import Plan
+
+
+def fragment_of(tile: torch.Tensor) -> torch.Tensor:
+    """A 64 x 64 tile in the order of the registers that held it, lowest bit first: NOTES.md has the bits."""
+    row, column = torch.arange(64)[:, None], torch.arange(64)[None, :]
+    bits = [(column, 0), (row, 3), (column, 1), (column, 2), (row, 0), (row, 1), (row, 2), (row, 4), (row, 5)]
+    bits += [(column, 3), (column, 4), (column, 5)]
+    offsets = sum(((index >> bit) & 1) << place for place, (index, bit) in enumerate(bits))
+    fragment = torch.empty(4096)
+    fragment[offsets.flatten()] = tile.flatten()
+    return fragment
+
+
+@pytest.mark.parametrize(("head_dim", "block_m"), [(128, 64), (64, 128), (40, 128)])
+def test_fragments_of_dq_return_to_rows_and_columns(head_dim: int, block_m: int, device: str) -> None:
+    heads, seqlen, n_m, width = 3, 150, -(-150 // block_m), 64 if head_dim <= 64 else 128
+    dq = torch.randn(heads, n_m * block_m, width)
+    tiles = dq.view(heads, n_m, block_m // 64, 64, width // 64, 64).transpose(3, 4).reshape(-1, 64, 64)
+    fragments = torch.stack([fragment_of(tile) for tile in tiles]).to(device)
+    out = torch.full((1, heads, seqlen, head_dim), math.nan, device=device)
+    sizes = (*out.stride()[:3], heads, seqlen, n_m, 2.0, 0, heads, block_m, 2, head_dim)
+    backward_common.finish_kernel[(heads * n_m * 2,)](fragments, out, *sizes)
+    assert torch.equal(out[0].cpu(), 2 * dq[:, :seqlen, :head_dim])
+
+
+def test_the_last_heads_of_dq_are_read_from_their_places_in_the_ring(device: str) -> None:
+    heads, first, places = 7, 4, 4  # head 4 stands in the first place
+    dq = torch.randn(heads, 128, 64)
+    ring = torch.full((places, 2, 4096), math.nan)
+    for head in range(first, heads):
+        ring[head % places] = torch.stack([fragment_of(tile) for tile in dq[head].view(2, 64, 64)])
+    out = torch.full((1, heads, 128, 64), math.nan, device=device)
+    sizes = (*out.stride()[:3], heads, 128, 1, 1.0, first, places, 128, 2, 64)
+    backward_common.finish_kernel[((heads - first) * 2,)](ring.to(device), out, *sizes)
+    assert torch.equal(out[0, first:].cpu(), dq[first:])
+    assert torch.all(out[0, :first].isnan())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("group_size", [1, 8])
+@pytest.mark.parametrize("seqlen", [512, 1024, 2048, 4096, 8192, 16384])
+def test_at_head_dim_128_dq_has_its_own_warpgroup_only_where_the_ring_is_as_small_as_those_timed(
+    seqlen: int, group_size: int, causal: bool
+) -> None:
+    units = 16 * 16384 // seqlen
+    timed = group_size == 1 and seqlen <= (8192 if causal else 16384)
+    assert tuning.assisted(128, units, group_size, seqlen, seqlen, causal, False, 132) == timed
+    assert tuning.assisted(64, units, group_size, seqlen, seqlen, causal, False, 132)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "seqlen", "causal", "ahead"),
+    [(64, 512, False, False), (64, 1024, False, True), (64, 1024, True, False), (64, 2048, True, True)]
+    + [(128, 4096, causal, False) for causal in (False, True)],
+)
+def test_earlier_programs_compute_delta_only_where_that_was_timed_as_faster(
+    head_dim: int, seqlen: int, causal: bool, ahead: bool
+) -> None:
+    assert tuning.delta_ahead(head_dim, seqlen, seqlen, causal, False) == ahead
+    assert not tuning.delta_ahead(head_dim, seqlen, seqlen, causal, True)
+
+
+@pytest.mark.parametrize(("mib", "fits"), [(1, True), (32, True), (33, False)])
+def test_a_ring_larger_than_those_timed_is_not_used(mib: int, fits: bool) -> None:
+    assert tuning.fits_in_ring(mib * 2**20 // (64 * 64 * 4)) == fits
+
+
+@pytest.mark.parametrize(("room", "places"), [(2**25, 8), (2**17, 12)])
+def test_where_the_ring_is_too_large_every_unit_has_a_place_and_is_converted_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, room: int, places: int
+) -> None:
+    made: dict[str, tuple[int, ...]] = {}
+    note = lambda kernel, grid, *_, **__: made.update({kernel.fn.__name__: grid})  # noqa: E731
+    monkeypatch.setattr(tuning, "RING_BYTES", room)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=9))
+    monkeypatch.setattr(plan, "Launch", lambda *_, **__: None)
+    monkeypatch.setattr(tuning, "delta_ahead", lambda *_: True)
+    monkeypatch.setattr(backward_launch, "Launch", note)
+    monkeypatch.setattr(tile_launches, "Launch", note)
+    monkeypatch.setattr(gradients_assisted, "Launch", note)
+    q = torch.zeros(3, 4, 384, 64, dtype=torch.bfloat16)  # 12 units of 3 key tiles and 6 fragments
+    backward = AssistedBackward(Plan(q, q, q, False, 0, 1.0), Given(*[q] * 6))
+    assert backward.zeros() == places * 6 * 4096 + 256
+    units = 4 if places == 8 else 12  # converted at the end; those that the kernel before computes delta of
+    assert made["finish_kernel"] == (units * 6, 1, 1)
+    assert made["prepare_kernel"] == (units * (384 // tuning.PREPARED_ROWS), 1, 1)
+
+
+@pytest.mark.parametrize("window", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("key_tiles", [1, 4, 7, 64, 100, 128, 1000])
+def test_a_unit_is_converted_only_after_nearly_all_programs_that_may_still_run(
+    key_tiles: int, causal: bool, window: bool
+) -> None:
+    assert tuning.ring_lag(512, key_tiles, 132, causal, window) * key_tiles >= 116 + key_tiles
+
+
+@pytest.mark.parametrize("prepared", [3, 2])
+def test_delta_is_padded_by_rows_that_weigh_nothing(prepared: int, device: str) -> None:
+    out, dout = torch.randn(2, 1, 3, 150, 40, device=device)
+    lse = torch.randn(1, 3, 150, device=device)
+    lse_padded, delta = torch.full((2, 3, 256), math.nan, device=device)
+    fragments = torch.full((3 * 2 * 8192 + 1,), math.nan, device=device)
+    sizes = (*out.stride()[:3], *dout.stride()[:3], 3, 150, 256, 3 * 256, 6 * 8192, 128, 40, 64, 4 * 8192)
+    backward_common.prepare_kernel[(prepared * 2,)](out, dout, lse, lse_padded, delta, fragments, *sizes)
+    assert torch.all(fragments[:-1] == 0)
+    assert fragments[-1].isnan()
+    wanted = (out * dout).sum(-1)[0]
+    torch.testing.assert_close(delta[:prepared, :150], wanted[:prepared], atol=1e-5, rtol=1e-5)
+    assert torch.all(delta[:prepared, 150:] == 0)
+    assert torch.all(delta[prepared:].isnan())  # programs of the main kernel compute it
+    assert torch.equal(lse_padded[:, :150], lse[0])  # of all heads
+    assert torch.all(lse_padded[:, 150:] == math.inf)

@@ -1,0 +1,150 @@
+"""The Hopper forward's barriers: its own code, run on the CPU in random orders (partitions.py)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
+
+from kernels.attention.gluon_hopper import forward, forward_softmax, plan, tuning
+from kernels.attention.gluon_hopper import forward as loading
+from kernels.attention.gluon_hopper.forward import forward_kernel
+from kernels.attention.gluon_hopper.plan import Plan
+from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
+from tests.kernels.attention.gluon_hopper.interleavings.program import Program
+from tests.kernels.attention.gluon_hopper.interleavings.registers import Number, Pointer, Value
+
+PROGRAMS = 3
+SHAPES = {
+    "odd": (1, 2, 200, 300),
+    "aligned": (1, 2, 256, 384),
+    "longer": (1, 3, 700, 700),
+    "many keys": (1, 2, 200, 4100),
+}
+
+
+def launches_of(
+    shape: str, head_dim: int, causal: bool, window: int, long: int, dtype: torch.dtype = torch.bfloat16
+) -> list[Any]:
+    """What is launched for a call."""
+    batch, heads, seqlen_q, seqlen_k = SHAPES[shape]
+    q, k = (torch.zeros(batch, heads, seqlen, head_dim, dtype=dtype) for seqlen in (seqlen_q, seqlen_k))
+    made: list[Any] = []
+    few = SimpleNamespace(multi_processor_count=PROGRAMS)
+    choose = tuning.forward_tiles
+    with (
+        mock.patch.object(torch.cuda, "get_device_properties", lambda device: few),
+        mock.patch.object(plan, "Launch", lambda *arguments, **_: made.append(arguments)),
+        mock.patch.object(tuning, "forward_tiles", lambda size, d, n, *rest: choose(size, d, long or n, *rest)),
+    ):
+        Plan(q, k, k, causal, window, 1.0)
+    return made
+
+
+def launch_of(*case: Any, anew: bool = False) -> list[Any]:
+    """The arguments of the forward kernel behind its tensors, and whose tiles a program has."""
+    kernel, grid, _, makers, rest = launches_of(*case)[anew]
+    assert kernel is forward_kernel
+    return [grid[0], len(makers), *rest]
+
+
+def run(arguments: list[Any], number: int, seed: int) -> Program:
+    """One program, its arguments as the model has them."""
+    programs, tensors, *rest = arguments
+    program = Program(number, programs, seed)
+    names = forward_kernel.arg_names
+    values = [_tensor(name) for name in names[:tensors]]
+    values += [Pointer(x) if isinstance(x, torch.Tensor) else x for x in rest]
+    values = [Number(x) if type(x) is int else x for x in values]
+    program.run(forward_kernel, values)
+    return program
+
+
+def _tensor(name: str) -> Any:
+    if not name.endswith("_desc"):
+        return Value()
+    return SimpleNamespace(name=name[0], dtype="bfloat16", layout=None, block_type=SimpleNamespace(nbytes=1))
+
+
+MASKS = ((False, 0), (True, 0), (True, 70))  # causal, window_size
+CASES = [  # shape, head_dim, causal, window_size, the queries that tiles are chosen for if not the shape's
+    *((shape, size, *mask, 0) for shape in ("odd", "aligned", "longer") for size in (64, 128, 256) for mask in MASKS),
+    *(("odd", 64, causal, 0, long) for causal in (False, True) for long in (8192, 65536)),
+    ("odd", 128, True, 0, 65536),
+    ("odd", 104, True, 0, 0),
+    ("many keys", 256, False, 0, 0),  # which programs share
+]
+
+
+in_every_form = pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
+
+
+@in_every_form
+def test_no_order_of_the_partitions_breaks_a_rule(case: tuple[Any, ...]) -> None:
+    arguments = launch_of(*case)
+    for number in range(arguments[0]):
+        for seed in range(3):
+            run(arguments, number, seed)
+
+
+@in_every_form
+def test_products_read_the_tiles_that_are_theirs_in_the_order_of_their_loads(case: tuple[Any, ...]) -> None:
+    arguments = launch_of(*case)
+    for number in range(arguments[0]):
+        program = run(arguments, number, 0)
+        consumers = len(program.partitions) - 1
+        for consumer in range(consumers):
+            read = program.read[consumer + 1]
+            scores = [factors for factors in read if len(factors) == 2][:-1]  # nobody reads those beyond the last tile
+            for (_, q, _), (_, _, queries_loaded) in scores:
+                assert (q % consumers, q // consumers) == (consumer, queries_loaded // consumers - 1)
+            for loads in ([k for _, (_, k, _) in scores], [v for ((_, v, _),) in (f for f in read if len(f) == 1)]):
+                assert loads == sorted(set(loads))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_all_is_computed_anew_where_a_program_left_a_mark(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = launch_of("odd", 64, causal, 0, 8192, anew=True)
+    monkeypatch.setattr(forward, "any_mark", lambda marks: True)
+    assert run(arguments, 0, 0).read
+    monkeypatch.setattr(forward, "any_mark", lambda marks: False)
+    assert not run(arguments, 0, 0).read
+
+
+@pytest.mark.parametrize(("dtype", "launches"), [(torch.bfloat16, 2), (torch.float16, 1)])
+def test_only_where_weights_have_the_exponents_of_float32_nobody_looks_at_scores(
+    dtype: torch.dtype, launches: int
+) -> None:
+    assert len(launches_of("odd", 64, False, 0, 8192, dtype)) == launches
+
+
+ANYTHING_BUT_WAITING = "^(?!all wait)"
+
+
+def nothing(*arguments: Any) -> None:
+    """Instead of a wait or an arrival."""
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize(
+    ("module", "left_out", "what"),
+    [
+        (loading, "await_keys_slot", ANYTHING_BUT_WAITING),
+        (loading, "await_values_slot", ANYTHING_BUT_WAITING),
+        (forward_softmax, "free_keys", "^all wait"),
+        (forward_softmax, "free_values", "^all wait"),
+    ],
+)
+def test_a_wait_or_an_arrival_that_is_left_out_is_found(
+    head_dim: int, module: Any, left_out: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, left_out, nothing)
+    arguments = launch_of("longer", head_dim, False, 0, 0)
+    with pytest.raises(Broken, match=what):
+        for seed in range(20):
+            run(arguments, 0, seed)

@@ -1,0 +1,178 @@
+"""The barriers of the Hopper backward's kernels: their own code, run on the CPU in random orders (interleavings)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
+
+from kernels.attention.gluon_hopper import (
+    backward,
+    backward_dq_warpgroup,
+    backward_launch,
+    backward_two_kernels,
+    plan,
+    tuning,
+)
+from kernels.attention.gluon_hopper import backward_launch as gradients_apart
+from kernels.attention.gluon_hopper import backward_launch as gradients_assisted
+from kernels.attention.gluon_hopper import backward_launch as tile_launches
+from kernels.attention.gluon_hopper import backward_two_kernels as backward_wide
+from kernels.attention.gluon_hopper.backward_launch import AssistedBackward, Given, NarrowBackward, Pieces, WideBackward
+from kernels.attention.gluon_hopper.plan import Plan
+from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
+from tests.kernels.attention.gluon_hopper.interleavings.program import Program
+from tests.kernels.attention.gluon_hopper.interleavings.registers import Number, Pointer, Value
+
+KINDS = [
+    *((AssistedBackward, head_dim) for head_dim in (64, 128)),
+    (NarrowBackward, 128),
+    *((WideBackward, head_dim) for head_dim in (64, 128, 256)),
+]
+SHAPES = [(2, 1, 200, 300), (2, 2, 256, 384), (2, 1, 700, 700)]  # heads, key heads, queries, keys
+MASKS = [(False, 0), (True, 0), (True, 70)]  # causal, window_size
+
+
+def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int]) -> list[tuple[Any, ...]]:
+    """What the launches of the specialised kernels are made of."""
+    heads, kv_heads, seqlen_q, seqlen_k = shape
+    q = torch.zeros(1, heads, seqlen_q, head_dim, dtype=torch.bfloat16)
+    k = torch.zeros(1, kv_heads, seqlen_k, head_dim, dtype=torch.bfloat16)
+    made: list[tuple[Any, ...]] = []
+    pieces: list[Pieces] = []
+    few = SimpleNamespace(multi_processor_count=3)
+    note = lambda *arguments, **_: made.append(arguments)  # noqa: E731
+    with (
+        mock.patch.object(torch.cuda, "get_device_properties", lambda device: few),
+        mock.patch.object(tuning, "ring_lag", lambda *_: 1),
+        mock.patch.object(plan, "Launch", lambda *_, **__: None),
+        mock.patch.object(backward_launch, "Launch", note),
+        mock.patch.object(gradients_apart, "Launch", note),
+        mock.patch.object(gradients_assisted, "Launch", note),
+        mock.patch.object(tile_launches, "Launch", note),
+        mock.patch.object(tile_launches, "Pieces", lambda *sizes: pieces.append(Pieces(*sizes)) or pieces[-1]),
+    ):
+        kind(Plan(q, k, k, *mask, 1.0), Given(q, k, k, q, q, q))
+    found = [launch for launch in made if launch[0].arg_names[0] == "q_desc"]
+    assert found
+    return [(*launch, *(made.table for made in pieces)) for launch in found]
+
+
+def run(launch: tuple[Any, ...], number: int, seed: int, head: int = 0, watch: Any = None) -> Program:
+    """One program of a launch, its arguments as the model has them."""
+    kernel, grid, _, makers, rest, *tables = launch
+    values = [_tensor(name, maker) for name, maker in zip(kernel.arg_names, makers, strict=False)]
+    for table in tables:
+        values[kernel.arg_names.index("pieces")] = Pointer(table)
+    values += [Number(x) if type(x) is int else x for x in rest]
+    program = Program(number, grid[0], seed, head, grid[1])
+    if watch:
+        watch(program)
+    program.run(kernel, values)
+    return program
+
+
+def _tensor(name: str, maker: Any) -> Any:
+    if maker is None:
+        return Value()
+    block = vars(maker)["_fields"]["block_shape"]
+    size = math.prod(block) * (2 if len(block) == 4 else 4)
+    return SimpleNamespace(name=name, dtype="bfloat16", layout=None, block_type=SimpleNamespace(nbytes=size))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("kind", "head_dim"), KINDS)
+def test_no_order_of_the_partitions_breaks_a_rule(
+    kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "delta_ahead", lambda size, *_: size == 64)
+    for launch in launches_of(kind, head_dim, shape, mask):
+        heads = 1 if kind is NarrowBackward else launch[1][1]  # others' programs also work for other heads, or tiles
+        for number, head in itertools.product(range(launch[1][0]), range(heads)):
+            for seed in range(3):
+                run(launch, number, seed, head)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 256, 300), (4, 2, 700, 256)])
+@pytest.mark.parametrize("kind", [AssistedBackward, NarrowBackward])
+def test_no_order_of_the_partitions_of_a_piece_of_a_tile_breaks_a_rule(
+    kind: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "tiles_to_cut", lambda n_tiles, seqlen_q, programs: n_tiles - programs)
+    whole, cut = launches_of(kind, 128, shape, (False, 0))
+    assert whole[1][0] == 3
+    assert cut[1][0] > 0
+    for launch in (whole, cut):
+        for number in range(launch[1][0]):
+            for seed in range(3):
+                run(launch, number, seed)
+
+
+def nothing(*arguments: Any) -> None:
+    """Instead of a wait or an arrival."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "head_dim", "module", "left_out"),
+    [
+        (AssistedBackward, 64, backward_dq_warpgroup, "wait_for_slot"),
+        (NarrowBackward, 128, backward, "wait_for_slot"),
+        (NarrowBackward, 128, backward, "give_slot"),
+    ],
+)
+def test_a_wait_or_an_arrival_that_is_left_out_is_found(
+    kind: Any, head_dim: int, module: Any, left_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, left_out, nothing)
+    (launch,) = launches_of(kind, head_dim, SHAPES[-1], (False, 0))
+    with pytest.raises(Broken):
+        for seed in range(20):
+            run(launch, 0, seed)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("mask", MASKS)
+def test_keys_await_as_many_programs_as_count_themselves_when_both_halves_of_their_rows_are_stored(
+    head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries, keys = launches_of(WideBackward, head_dim, shape, mask)
+    events: list[str] = []
+    awaited: set[int] = set()
+    monkeypatch.setattr(backward_two_kernels, "store_rows", lambda *_: events.append("stored"))
+    monkeypatch.setattr(backward_two_kernels, "count_in", lambda counter: events.append("counted"))
+    monkeypatch.setattr(backward_wide, "await_programs", lambda counter, programs: awaited.add(programs))
+    for number, head in itertools.product(*map(range, queries[1][:2])):
+        for seed in range(3):
+            events.clear()
+            run(queries, number, seed, head)
+            assert events == ["stored"] * 4 + ["counted"]  # lse and delta of two warpgroups
+    for number, head in itertools.product(*map(range, keys[1][:2])):
+        run(keys, number, 0, head)
+    assert awaited == {math.prod(queries[1]) // shape[1]}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_no_row_of_the_kernel_before_is_loaded_before_it_is_awaited(
+    mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = launches_of(WideBackward, 256, SHAPES[-1], mask)[1]
+    programs: list[Program] = []
+    loaded: list[int] = []
+
+    def note(*_: Any) -> None:
+        loaded.append(programs[-1].loaded["lse_desc"] + programs[-1].loaded["delta_desc"])
+
+    monkeypatch.setattr(backward_wide, "await_programs", note)
+    for number, head in itertools.product(*map(range, keys[1][:2])):
+        run(keys, number, 0, head, programs.append)
+        assert programs[-1].loaded["lse_desc"] > 0
+    assert loaded == [0] * len(programs)

@@ -1,0 +1,164 @@
+"""What a first call asks Triton to compile, on a chip that is not there and with kernels that are never made.
+
+A process of its own: `python -m tests.kernels.attention.triton_fa2.first_call SCENARIO`, in which Triton compiles
+instead of interpreting.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+import triton.compiler
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.errors import OutOfResources
+
+from kernels.attention.triton_fa2 import launch, plan
+from kernels.attention.triton_fa2 import problem as shape
+
+SECONDS = 60  # that compilers wait for one another before they give up
+compiled: list[str] = []
+launched: list[str] = []
+launchers: list[str] = []  # kernels whose launcher was made before they were loaded
+
+
+class Chip:
+    """What JITFunction asks of a driver."""
+
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda device=None: 0)
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+    launcher_cls = staticmethod(lambda src, metadata: launchers.append(src.name))
+
+
+class Kernel:
+    """A compiled kernel that says when it is launched."""
+
+    function = packed_metadata = metadata = None
+
+    def __init__(self, src) -> None:
+        self.src = src
+
+    @property
+    def run(self) -> Callable[..., None]:
+        """Loads nothing."""
+        return lambda *arguments: launched.append(self.src.name)
+
+
+class TooLarge(Kernel):
+    """A kernel that this device cannot load."""
+
+    @property
+    def run(self) -> Callable[..., None]:
+        """Refused, as Triton does it."""
+        raise OutOfResources(300000, 232448, "shared memory")
+
+
+compilers: list[Callable[..., Kernel]] = [Kernel]  # the last one counts
+
+
+def compile_noted(src, target, options, **more) -> Kernel:
+    """Stands in for Triton's compiler."""
+    compiled.append(src.name)
+    return compilers[-1](src)
+
+
+def at_once(number: int) -> Callable[..., Kernel]:
+    """A compiler that is done only when so many kernels are being compiled."""
+    barrier = threading.Barrier(number)
+
+    def made(src):
+        barrier.wait(SECONDS)
+        return Kernel(src)
+
+    return made
+
+
+def problem(dtype: torch.dtype = torch.float32, heads: int = 1) -> tuple[plan.Plan, torch.Tensor]:
+    """A causal plan, and what will do for any of its tensors."""
+    q = torch.empty(1, heads, 4096, 64, dtype=dtype, device="meta")
+    return plan.Plan(q, q, q, True, 0, None, "ieee"), q
+
+
+def forward_and_backward() -> None:
+    """Pieces of a cut walk, which take three kernels each way."""
+    made, q = problem()
+    compilers.append(at_once(3))
+    out, lse = made.forward_with_lse(q, q, q)
+    made.backward(q, q, q, out, lse, q)
+    before = len(compiled)
+    made.backward(q, q, q, *made.forward_with_lse(q, q, q), q)
+    assert len(compiled) == before == len(launchers), "nothing is left for later calls"
+
+
+def dq_beside_dkdv() -> None:
+    """Of many heads, in 16 bits."""
+    made, q = problem(torch.bfloat16, heads=16)
+    out, lse = made.forward_with_lse(q, q, q)
+    compilers.append(at_once(2))
+    made.backward(q, q, q, out, lse, q)
+
+
+def in_a_mode_of_the_callers() -> None:
+    """Called where kernels are compiled asynchronously already."""
+    made, q = problem()
+    with ThreadPoolExecutor(1) as executor, triton.AsyncCompileMode(executor):
+        made.backward(q, q, q, *made.forward_with_lse(q, q, q), q)
+
+
+def in_two_threads() -> None:
+    """The same first call, twice at once."""
+    made, q = problem()
+    compilers.append(at_once(3))
+    with ThreadPoolExecutor(2) as executor:
+        for future in [executor.submit(made.forward, q, q, q) for _ in range(2)]:
+            future.result()
+
+
+def one_that_does_not_compile() -> None:
+    """Once, then it does."""
+    made, q = problem()
+
+    def broken(src):
+        if src.name.startswith("forward"):
+            raise SyntaxError("no such instruction")
+        return Kernel(src)
+
+    compilers.append(broken)
+    try:
+        made.forward(q, q, q)
+    except SyntaxError as error:
+        print(error)
+    compilers.pop()
+    made.forward(q, q, q)
+
+
+def a_tile_that_does_not_fit() -> None:
+    """The first tile of the forward."""
+    made, q = problem()
+    first = made.shape.tiles("forward")[0]
+
+    def on_this_device(src):
+        rows = src.constants.get((src.fn.arg_names.index("BLOCK_M"),))
+        return TooLarge(src) if rows == first.block_m else Kernel(src)
+
+    compilers.append(on_this_device)
+    made.forward(q, q, q)
+
+
+def main(scenario: str) -> None:
+    """Run one of the above; prints what was compiled and what was launched, in order."""
+    driver.set_active(Chip())
+    triton.compiler.compile = compile_noted
+    torch._C._cuda_getCurrentRawStream = lambda device: 0
+    shape._chip = lambda device: ("sm_90", 132, 60 << 20)
+    plan.device_guard = lambda device: launch._NO_GUARD
+    globals()[scenario]()
+    print(*sorted(compiled))
+    print(*launched)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,204 @@
+"""The front door: which kernels it takes, and that it works wherever scaled_dot_product_attention does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import kernels
+from kernels import dispatch, reference, registry
+from kernels.attention import torch_naive
+
+ON_GPU = torch.cuda.is_available()
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
+TORCH_COMPILE = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+def tensors(
+    shape: tuple[int, ...] = (2, 4, 200, 64), dtype: torch.dtype = torch.float32, device: str = "cpu", kv_heads: int = 2
+) -> list[torch.Tensor]:
+    """q, k, v and dout; q, k and v want gradients."""
+    batch, heads, seqlen, head_dim = shape
+    generator = torch.Generator().manual_seed(0)
+    made = (torch.randn(batch, h, seqlen, head_dim, generator=generator) for h in (heads, kv_heads, kv_heads, heads))
+    *inputs, dout = (x.to(dtype).to(device) for x in made)
+    return [*(x.requires_grad_() for x in inputs), dout]
+
+
+def gradients_of(attention, q, k, v, dout, **options):
+    out = attention(q, k, v, **options)
+    return [out.detach(), *torch.autograd.grad(out, (q, k, v), dout)]
+
+
+def errors(values, q, k, v, dout, **options) -> list[float]:
+    """Relative errors of out, dq, dk and dv against float64."""
+    wanted = reference.gradients(q.detach(), k.detach(), v.detach(), dout, **options)
+    pairs = zip(values, (wanted.out, wanted.dq, wanted.dk, wanted.dv), strict=True)
+    return [((value.double() - right).norm() / right.norm()).item() for value, right in pairs]
+
+
+def assert_right(values, q, k, v, dout, **options) -> None:
+    """Errors of at most twice torch_naive's in the same dtype, plus a rounding."""
+    naive = errors(gradients_of(torch_naive.attention, q, k, v, dout, **options), q, k, v, dout, **options)
+    ours = errors(values, q, k, v, dout, **options)
+    floor = torch.finfo(q.dtype).eps / 4
+    assert all(a <= 2 * b + floor for a, b in zip(ours, naive, strict=True)), (ours, naive)
+
+
+def test_importing_the_package_brings_no_torch() -> None:
+    code = "import kernels, sys; print(callable(kernels.attention), {'torch', 'triton'} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert answer.stdout.strip() == "True set()", answer.stderr
+
+
+def test_the_function_keeps_its_name_when_the_package_of_that_name_is_imported() -> None:
+    code = "from kernels.attention import torch_naive; import kernels; from kernels import registry\n"
+    code += "print(kernels.attention.__name__, len(registry.implementations()) > 5, type(kernels.attention).__name__)"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert answer.stdout.strip() == "attention True function", answer.stderr
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"causal": True, "window_size": 17}, {"softmax_scale": 0.3}])
+def test_on_the_cpu_pytorch_computes_it(options: dict) -> None:
+    inputs = tensors()
+    assert dispatch.route_of(*inputs[:3], False, 0, None) is None
+    assert_right(gradients_of(kernels.attention, *inputs, **options), *inputs, **options)
+
+
+@TORCH_COMPILE
+def test_it_compiles_whole_on_the_cpu() -> None:
+    inputs = tensors((1, 2, 40, 16))
+    compiled = torch.compile(kernels.attention, fullgraph=True, backend="aot_eager")
+    assert_right(gradients_of(compiled, *inputs, causal=True), *inputs, causal=True)
+
+
+def test_autocast_sets_the_dtype() -> None:
+    q, k, v, _ = tensors()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert kernels.attention(q, k, v, causal=True).dtype == torch.bfloat16
+        assert kernels.attention(q.double(), k.double(), v.double()).dtype == torch.float64
+    assert kernels.attention(q, k, v).dtype == torch.float32
+
+
+def test_a_checkpointed_call_has_the_same_gradients() -> None:
+    q, k, v, dout = tensors()
+    plain = gradients_of(kernels.attention, q, k, v, dout, causal=True)
+    kept = checkpoint(lambda *x: kernels.attention(*x, causal=True), q, k, v, use_reentrant=False)
+    again = [kept.detach(), *torch.autograd.grad(kept, (q, k, v), dout)]
+    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
+
+
+@pytest.fixture
+def operators():
+    """The operators, which compute on the CPU in Triton's interpreter."""
+    plan = pytest.importorskip("kernels.attention.triton_fa2.plan", exc_type=ImportError)
+    if not ON_GPU and not plan.INTERPRETED:
+        pytest.skip("needs a GPU or TRITON_INTERPRET=1")
+    import kernels.torch_ops
+
+    return kernels.operators
+
+
+@TORCH_COMPILE
+def test_the_operators_keep_their_promises_to_pytorch(operators, device: str) -> None:
+    q, k, v, _ = tensors((1, 2, 20, 16), device=device, kv_heads=1)
+    torch.library.opcheck(operators.forward, (q, k, v, True, 0, None))
+    torch.library.opcheck(operators.forward, (q.mT.contiguous().mT.detach(), k.detach(), v.detach(), False, 5, 0.2))
+
+
+@TORCH_COMPILE
+def test_compiled_operators_have_the_gradients_of_the_formula(operators, device: str) -> None:
+    inputs = tensors((1, 2, 40, 16), device=device, kv_heads=1)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def attention(q, k, v):
+        return operators.forward(q, k, v, True, 0, None)[0]
+
+    assert_right(gradients_of(attention, *inputs), *inputs, causal=True)
+
+
+def test_a_query_that_sees_no_key_passes_nothing_on(operators, device: str) -> None:
+    q, k, v, _ = tensors((1, 2, 20, 16), device=device)
+    out, lse = operators.forward(q, k[:, :, :0], v[:, :, :0], False, 0, None)
+    assert torch.equal(out, torch.zeros_like(q))
+    assert torch.all(lse == float("inf"))
+
+
+class TestOnGpu:
+    pytestmark = [*gpu, TORCH_COMPILE]
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+    @pytest.mark.parametrize("shape", [(1, 4, 128, 64), (4, 8, 1000, 64), (2, 8, 1024, 128), (2, 4, 1030, 256)])
+    def test_out_and_gradients_are_right(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        inputs = tensors(shape, dtype, "cuda")
+        for options in ({}, {"causal": True}, {"causal": True, "window_size": 100}):
+            assert_right(gradients_of(kernels.attention, *inputs, **options), *inputs, **options)
+
+    @pytest.mark.parametrize(
+        ("shape", "backend"),
+        [((1, 4, 128, 64), "aot_eager"), ((4, 8, 1024, 128), "inductor"), ((4, 8, 1024, 256), "aot_eager")],
+    )
+    def test_it_compiles_whole_and_agrees_with_eager(self, shape: tuple[int, ...], backend: str) -> None:
+        inputs = tensors(shape, torch.bfloat16, "cuda")
+
+        @torch.compile(fullgraph=True, backend=backend)
+        def compiled(q, k, v):
+            return kernels.attention(q * 2, k, v, causal=True) * 2
+
+        values = gradients_of(compiled, *inputs)
+        eager = gradients_of(lambda q, k, v: kernels.attention(q * 2, k, v, causal=True) * 2, *inputs)
+        for value, wanted in zip(values, eager, strict=True):
+            assert ((value - wanted).double().norm() / wanted.double().norm()).item() < 2**-8
+
+    @pytest.mark.parametrize("shape", [(1, 4, 128, 64), (4, 8, 1024, 128)])
+    def test_a_graph_replays_on_new_data(self, shape: tuple[int, ...]) -> None:
+        inputs = tensors(shape, torch.bfloat16, "cuda")
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            gradients_of(kernels.attention, *inputs, causal=True)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            values = gradients_of(kernels.attention, *inputs, causal=True)
+        with torch.no_grad():
+            for x in inputs:
+                x.copy_(torch.randn_like(x))
+        graph.replay()
+        assert_right(values, *inputs, causal=True)
+
+    def test_layouts_that_the_copy_engine_cannot_address_are_copied(self) -> None:
+        q, k, v, dout = (x.detach() for x in tensors((4, 8, 1024, 128), torch.bfloat16, "cuda", kv_heads=8))
+        turned = [x.mT.contiguous().mT.requires_grad_() for x in (q, k, v)]
+        assert_right(gradients_of(kernels.attention, *turned, dout, causal=True), *turned, dout, causal=True)
+        beside = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k, v)]
+        assert_right(gradients_of(kernels.attention, *beside, dout, causal=True), *beside, dout, causal=True)
+
+    def test_autocast_sets_the_dtype_and_gradients_keep_theirs(self) -> None:
+        q, k, v, _ = tensors((2, 4, 256, 64), device="cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            out = kernels.attention(q, k, v, causal=True)
+        assert out.dtype == torch.bfloat16
+        assert torch.autograd.grad(out.sum(), (q, k, v))[0].dtype == torch.float32
+
+    def test_a_checkpointed_call_has_the_same_gradients(self) -> None:
+        q, k, v, dout = tensors((2, 8, 1024, 256), torch.bfloat16, "cuda")
+        plain = gradients_of(kernels.attention, q, k, v, dout, causal=True)
+        kept = checkpoint(lambda *x: kernels.attention(*x, causal=True), q, k, v, use_reentrant=False)
+        again = [kept.detach(), *torch.autograd.grad(kept, (q, k, v), dout)]
+        assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
+
+    def test_what_ours_cannot_compute_goes_to_pytorch(self) -> None:
+        inputs = tensors((1, 2, 64, 320), torch.bfloat16, "cuda")
+        assert dispatch.route_of(*inputs[:3], True, 0, None) is None
+        assert_right(gradients_of(kernels.attention, *inputs, causal=True), *inputs, causal=True)
+
+    def test_tensors_that_do_not_belong_together_are_refused(self) -> None:
+        q = torch.zeros(1, 3, 16, 64, dtype=torch.bfloat16, device="cuda")
+        with pytest.raises(registry.UnsupportedCase, match="multiple"):
+            kernels.attention(q, q[:, :2], q[:, :2])

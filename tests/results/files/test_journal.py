@@ -1,0 +1,297 @@
+"""The run folder: nothing acknowledged is lost, nothing is read before it is whole, and liveness is a lock."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from results.files import journal
+from results.files.journal import JournalError, RunBusy, RunFolder, State, line_of, parse_line
+from results.records import Case, Measurement, RecordError, Run, Status, attention_case
+
+CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
+
+
+def latency(value: float, *, run_id: str = "r1", origin: str | None = None, **changes) -> Measurement:
+    return Measurement(run_id, CASE, "torch_naive", "latency_ms", Status.OK, value=value, origin=origin, **changes)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path, Run("r1", "local", created="2026-11-21T08:00:00+00:00"))
+
+
+def in_python(code: str, *arguments: str, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], cwd=journal.REPOSITORY, stdout=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_what_is_appended_is_read_back_equal(folder: RunFolder) -> None:
+    written = [
+        latency(1.5, mode="fwd", timing="eager", samples=(1.4, 1.5, 1.6), flags=("throttled",), n=3),
+        Measurement("r1", Case(), "triton_fa2", "latency_ms", Status.OOM, note="needs 9 GiB, 8 GiB are there"),
+    ]
+    for measurement in written:
+        folder.append(measurement)
+    assert folder.read()[0] == written
+    assert folder.measurement_ids() == {m.measurement_id for m in written}
+
+
+def test_reading_goes_on_from_the_offset(folder: RunFolder) -> None:
+    folder.append(latency(1.0, origin="a"))
+    _, offset, _ = folder.read()
+    folder.append(latency(2.0, origin="b"))
+    measurements, end, problems = folder.read(offset)
+    assert ([m.value for m in measurements], end, problems) == ([2.0], folder.journal_path.stat().st_size, [])
+
+
+def test_a_torn_last_line_is_left_until_it_is_complete(folder: RunFolder) -> None:
+    folder.append(latency(1.0))
+    whole = folder.journal_path.read_bytes()
+    folder.journal_path.write_bytes(whole + whole[:100])
+    measurements, offset, problems = folder.read()
+    assert (len(measurements), offset, problems) == (1, len(whole), [])
+
+
+def test_appending_after_a_torn_line_ends_it_first_so_that_only_it_is_lost(folder: RunFolder) -> None:
+    folder.append(latency(1.0, origin="a"))
+    with open(folder.journal_path, "ab") as file:
+        file.write(b'{"run_id": "r1", "va')
+    folder.append(latency(2.0, origin="b"))
+    measurements, _, problems = folder.read()
+    assert [m.value for m in measurements] == [1.0, 2.0]
+    assert len(problems) == 1
+    assert "line 2" in problems[0]
+
+
+def test_lines_come_in_pieces_of_about_the_limit_and_never_less_than_one(folder: RunFolder) -> None:
+    for number in range(5):
+        folder.append(latency(1.0 + number))
+    whole = folder.journal_path.read_bytes()
+    pieces, offset = [], 0
+    while offset < len(whole):
+        piece, offset = folder.lines(offset, limit=10)
+        pieces.append(piece)
+    assert b"".join(pieces) == whole
+    assert len(pieces) == 5
+
+
+def test_a_run_appears_with_all_its_measurements_or_not_at_all(tmp_path: Path) -> None:
+    def broken():
+        yield latency(1.0)
+        raise RecordError("row 2 is wrong")
+
+    with pytest.raises(RecordError):
+        RunFolder.create(tmp_path, Run("r1", "upload"), broken())
+    assert journal.run_folders(tmp_path) == []
+    folder = RunFolder.create(tmp_path, Run("r1", "upload"), [latency(1.0), latency(2.0, origin="b")])
+    assert len(folder.read()[0]) == 2
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["r1"]
+
+
+def test_a_second_run_of_the_same_id_is_refused_and_the_first_kept(folder: RunFolder, tmp_path: Path) -> None:
+    folder.append(latency(1.0))
+    with pytest.raises(JournalError, match="exists"):
+        RunFolder.create(tmp_path, Run("r1", "upload"))
+    assert folder.run().source == "local"
+    assert len(folder.read()[0]) == 1
+
+
+def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
+    for run_id, created in (("a", "2026-01-02"), ("b", "2026-01-03"), ("c", "2026-01-01")):
+        RunFolder.create(tmp_path, Run(run_id, "local", created=created))
+    assert [folder.run_id for folder in journal.run_folders(tmp_path)] == ["b", "a", "c"]
+    assert journal.run_folders(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize("run_id", ["absent", "../runs/r1", ""])
+def test_a_run_that_is_not_there_cannot_be_opened(folder: RunFolder, tmp_path: Path, run_id: str) -> None:
+    with pytest.raises(JournalError, match="no run"):
+        RunFolder.open(tmp_path, run_id)
+    assert RunFolder.open(tmp_path, "r1").run() == folder.run()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"run_id": "r2", "source": "local"}', '{"run_id": "r1", "x": 1}'])
+def test_a_run_record_that_cannot_be_used_says_so(folder: RunFolder, text: str) -> None:
+    folder.run_path.write_text(text)
+    with pytest.raises(JournalError, match=r"run\.json"):
+        folder.run()
+
+
+def test_a_state_is_read_back_and_never_seen_half_written(folder: RunFolder) -> None:
+    assert folder.read_state() is None
+    state = State("running", done=3, total=10, current="torch_naive fwd", eta_s=1.5)
+    folder.write_state(state)
+    assert folder.read_state() == state
+    assert sorted(p.name for p in folder.path.iterdir()) == ["measurements.jsonl", "run.json", "state.json"]
+    (folder.path / "state.json").write_text('{"state": "runn')
+    assert folder.read_state() is None
+
+
+def test_a_run_is_alive_while_its_lock_is_held_and_crashed_when_it_was_killed(
+    folder: RunFolder, tmp_path: Path
+) -> None:
+    code = """
+import sys; from pathlib import Path; from results.files.journal import RunFolder, State
+folder = RunFolder(Path(sys.argv[1]))
+with folder.lock():
+    folder.write_state(State("running"))
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+    holder = in_python(code, str(folder.path), stdin=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        assert folder.is_alive()
+        assert folder.condition() == "running"
+        with pytest.raises(RunBusy, match="another process"), folder.lock():
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert not folder.is_alive()
+    assert folder.condition() == "crashed"
+    with folder.lock():
+        assert folder.is_alive()
+
+
+@pytest.mark.parametrize("state", ["finished", "cancelled", "failed"])
+def test_an_ended_run_is_in_the_condition_it_ended_in(folder: RunFolder, state: str) -> None:
+    folder.write_state(State(state))
+    assert folder.condition() == state
+
+
+def test_a_run_without_a_state_is_finished_if_it_came_whole_and_crashed_if_it_was_ours(tmp_path: Path) -> None:
+    assert RunFolder.create(tmp_path, Run("u", "upload")).condition() == "finished"
+    assert RunFolder.create(tmp_path, Run("l", "local")).condition() == "crashed"
+
+
+def test_a_cancel_is_asked_for_and_can_be_forgotten(folder: RunFolder) -> None:
+    assert not folder.cancel_requested()
+    folder.request_cancel()
+    assert folder.cancel_requested()
+    folder.clear_cancel()
+    assert not folder.cancel_requested()
+
+
+def test_a_line_that_does_not_fit_on_the_disk_leaves_the_journal_as_it_was(folder: RunFolder) -> None:
+    code = """
+import resource, signal, sys; from pathlib import Path
+from results.files.journal import JournalError, RunFolder
+from results.records import Case, Measurement
+folder = RunFolder(Path(sys.argv[1]))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+for number in range(100):
+    try:
+        folder.append(Measurement("r1", Case(), "x", "latency_ms", "ok", value=1.0, origin=str(number)))
+    except JournalError as error:
+        print(number, error)
+        break
+"""
+    answer, _ = in_python(code, str(folder.path)).communicate()
+    acknowledged, message = answer.split(" ", 1)
+    assert "file size limit" in message
+    assert int(acknowledged) >= 1
+    assert len(folder.read()[0]) == int(acknowledged)
+    assert folder.journal_path.read_bytes().endswith(b"}\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [(errno.ENOSPC, "the disk is full"), (errno.EROFS, "read-only"), (errno.EIO, "input/output")],
+)
+def test_a_failing_disk_is_told_in_a_sentence_and_leaves_no_half_line(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, number: int, sentence: str
+) -> None:
+    folder.append(latency(1.0))
+    before = folder.journal_path.read_bytes()
+
+    def fail(fd: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(JournalError, match=sentence):
+        folder.append(latency(2.0, origin="b"))
+    assert folder.journal_path.read_bytes() == before
+
+
+def test_a_sample_that_is_not_finite_is_refused_before_it_is_written(folder: RunFolder) -> None:
+    with pytest.raises(JournalError, match="not finite"):
+        folder.append(latency(1.0, samples=(1.0, float("nan"))))
+    assert folder.journal_path.read_bytes() == b""
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_a_sentence() -> None:
+    with pytest.raises(JournalError, match="Cannot"):
+        RunFolder.create(Path("/proc/nothing"), Run("r1", "local"))
+    with pytest.raises(JournalError, match="Cannot"):
+        RunFolder(Path("/proc/nothing")).append(latency(1.0))
+
+
+def test_the_home_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    assert journal.home() == tmp_path
+    monkeypatch.delenv("ATTNBENCH_HOME")
+    assert journal.home() == journal.REPOSITORY / "results"
+
+
+def test_the_journal_needs_only_the_standard_library() -> None:
+    code = "import results.files.journal, sys; print({'pandas', 'duckdb', 'numpy', 'torch'} & set(sys.modules))"
+    answer, _ = in_python(code).communicate()
+    assert answer.strip() == "set()"
+
+
+def test_a_line_is_one_flat_json_object_with_its_id(folder: RunFolder) -> None:
+    folder.append(latency(1.0))
+    record = json.loads(folder.journal_path.read_text())
+    assert record["measurement_id"] == latency(1.0).measurement_id
+    assert record["seqlen_q"] == 128
+
+
+MEASURED = Measurement(
+    run_id="r1",
+    implementation="triton_fa2",
+    metric="latency_ms",
+    status=Status.OK,
+    case=attention_case(
+        batch=1, num_heads=2, num_kv_heads=2, seqlen=63, head_dim=16, dtype="float16", causal=True, window_size=0
+    ),
+    value=1.5,
+    mode="fwd",
+    timing="kernel",
+    samples=(1.0, 1.5, 2.0),
+)
+
+
+def test_a_measurement_is_one_line_and_comes_back_from_it() -> None:
+    line = line_of(MEASURED)
+    assert line.count("\n") == 1 and line.endswith("\n")
+    assert parse_line(line.encode()) == MEASURED
+
+
+def test_a_sample_that_is_not_finite_makes_no_line() -> None:
+    with pytest.raises(RecordError, match="latency_ms of triton_fa2 has a sample that is not finite"):
+        line_of(replace(MEASURED, samples=(1.0, float("inf"))))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"\xff\xfe", "Not a complete JSON line"),
+        (b"[1]", "Not a JSON object"),
+        (b"{}", "Missing fields"),
+        (b'{"run_id":"r1","implementation":"x","metric":"m","status":"ok","value":1,"speed":2}', "speed"),
+        (b'{"run_id":"r1","implementation":"x","metric":"m","status":"fine","value":1}', "fine"),
+        (b'{"run_id":"r1","implementation":"x","metric":"m","status":"ok","value":NaN}', "finite"),
+    ],
+)
+def test_a_malformed_line_says_what_is_wrong(line: bytes, reason: str) -> None:
+    with pytest.raises(RecordError, match=reason):
+        parse_line(line)

@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from results.files.journal import JournalError, RunFolder, State, published_folders
+from results.files.library import publish
+from results.records import Measurement, Run, Status, attention_case
+
+
+def _run(home: Path, *, state: str = "finished", commit: str | None = None) -> RunFolder:
+    case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    measurement = Measurement("a-run", case, "torch_naive", "latency_ms", Status.OK, mode="fwd", value=1.5)
+    folder = RunFolder.create(home, Run(run_id="a-run", source="local", git_commit=commit), [measurement])
+    folder.write_state(State(state, done=1, total=1))
+    return folder
+
+
+def test_a_published_run_has_the_same_numbers_and_says_what_it_is(tmp_path: Path) -> None:
+    folder = _run(tmp_path)
+    shipped = publish(folder, git_commit="abc", target=tmp_path / "published")
+    assert shipped.read() == folder.read()
+    assert (shipped.run().source, shipped.run().git_commit) == ("shipped", "abc")
+    assert folder.run().source == "local"
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled", "running"])
+def test_a_run_that_was_cut_off_says_so(tmp_path: Path, state: str) -> None:
+    folder = _run(tmp_path, state=state)
+    shipped = publish(folder, target=tmp_path / "published")
+    assert shipped.run().notes == f"Not a whole sweep: {folder.condition()} after 1 of 1 cells."
+    assert shipped.condition() == folder.condition()
+
+
+def test_a_run_that_still_runs_is_not_published(tmp_path: Path) -> None:
+    folder = _run(tmp_path, state="running")
+    with folder.lock(), pytest.raises(JournalError, match="only a local run that ended"):
+        publish(folder, target=tmp_path / "published")
+
+
+def test_a_commit_that_the_run_knows_is_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="measured at commit abc, not at def"):
+        publish(_run(tmp_path, commit="abc"), git_commit="def", target=tmp_path / "published")
+
+
+def test_nothing_published_is_overwritten(tmp_path: Path) -> None:
+    folder = _run(tmp_path)
+    publish(folder, target=tmp_path / "published")
+    with pytest.raises(JournalError, match="remove it first"):
+        publish(folder, target=tmp_path / "published")
+
+
+def test_of_what_ships_reports_are_published_and_our_own_runs_are_not():
+    sources = {folder.run().report is not None: set() for folder in published_folders()}
+    for folder in published_folders():
+        sources[folder.run().report is not None].add(folder.run().source)
+    assert sources == {True: {"published"}, False: {"shipped"}}

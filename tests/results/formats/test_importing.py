@@ -1,0 +1,115 @@
+"""An import of an uploaded table happens whole, once or not at all."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from results.files import durable
+from results.files.journal import RunFolder
+from results.formats import UploadError, import_understanding, left_alone, standing, understand
+from tests.results.uploaded_tables import LONG, ROW
+
+
+def test_an_import_writes_a_run_with_the_original_file_beside(tmp_path: Path) -> None:
+    data = (LONG + ROW).encode()
+    found = understand("dir/My Table.CSV", data)
+    (run_id,) = import_understanding(tmp_path, found, gpu_name="NVIDIA L4")
+    folder = RunFolder.open(tmp_path, run_id)
+    assert run_id == f"upload-{found.sha256[:12]}"
+    assert (folder.run().source, folder.run().gpu_name, folder.run().title) == ("upload", "NVIDIA L4", "My Table.CSV")
+    assert found.sha256 in (folder.run().notes or "")
+    assert folder.read()[0] == list(found.measurements)
+    assert (folder.path / "original.csv").read_bytes() == data
+    assert folder.condition() == "finished"
+
+
+def test_the_second_import_of_the_same_bytes_adds_nothing(tmp_path: Path) -> None:
+    found = understand("a.csv", (LONG + ROW).encode())
+    import_understanding(tmp_path, found)
+    again = understand("renamed.csv", (LONG + ROW).encode())
+    assert import_understanding(tmp_path, again) == []
+    assert [(run.here, run.known == run.numbers > 0) for run in standing(tmp_path, again)] == [(True, True)]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [found.runs[0].run_id]
+
+
+def test_an_understanding_survives_a_cache_without_its_tables() -> None:
+    found = understand("a.csv", (LONG + ROW).encode())
+    copy = pickle.loads(pickle.dumps(found))
+    assert copy == found and "sheets" in vars(found.upload) and "sheets" not in vars(copy.upload)
+
+
+def test_a_file_with_rejected_cells_is_imported_only_when_asked_to(tmp_path: Path) -> None:
+    found = understand("a.csv", (LONG + ROW + ROW.replace("0.35", "nan").replace("128", "256")).encode())
+    with pytest.raises(UploadError, match="1 cells or lines are rejected, the first in line 3, column forward_ms_mean"):
+        import_understanding(tmp_path, found)
+    assert not (tmp_path / "runs").exists()
+    (run_id,) = import_understanding(tmp_path, found, skip_rejected=True)
+    assert "1 rejected cells or lines are left out." in (RunFolder.open(tmp_path, run_id).run().notes or "")
+
+
+def test_a_file_without_a_good_line_is_not_imported(tmp_path: Path) -> None:
+    found = understand("a.csv", (LONG + ROW.replace("0.35", "nan")).encode())
+    with pytest.raises(UploadError, match="No line of the file can be taken"):
+        import_understanding(tmp_path, found, skip_rejected=True)
+
+
+def test_a_gpu_name_with_control_characters_is_refused(tmp_path: Path) -> None:
+    found = understand("a.csv", (LONG + ROW).encode())
+    with pytest.raises(UploadError, match="The GPU name 'a.*' has the control character"):
+        import_understanding(tmp_path, found, gpu_name="a\x07b")
+
+
+def test_when_a_later_run_cannot_be_written_no_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = LONG.replace("impl,", "impl,gpu,")
+    rows = "".join(ROW.replace("torch,", f"torch,{gpu},") for gpu in ("A100", "H100"))
+    found = understand("a.csv", (header + rows).encode())
+    rename = Path.rename
+
+    def fail_on_the_second(path: Path, target: Path) -> Path:
+        if Path(target).parent == tmp_path / "runs" and Path(target).name.endswith("-2"):
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail_on_the_second)
+    with pytest.raises(UploadError, match="cannot be written to .*: No space left on device"):
+        import_understanding(tmp_path, found)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_full_disk_is_said_of_the_upload_and_not_of_a_run_to_resume(tmp_path: Path, monkeypatch) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(durable, "write_synced", full)
+    with pytest.raises(UploadError) as refused:
+        import_understanding(tmp_path, understand("a.csv", (LONG + ROW).encode()))
+    assert str(refused.value) == f"The upload cannot be written to {tmp_path / 'runs'}: No space left on device."
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_run_that_ships_is_left_alone_and_nobody_is_told_to_delete_it(tmp_path: Path) -> None:
+    header, row = "run_id,implementation,metric,status,value\n", "{},x,latency_ms,ok,1.5\n"
+    ships = understand("a.csv", (header + row.format("h200-energy")).encode())
+    own = understand("b.csv", (header + row.format("mine")).encode())
+    other = understand("c.csv", (header + row.format("mine").replace("x", "y")).encode())
+    assert import_understanding(tmp_path, ships) == [] and import_understanding(tmp_path, own) == ["mine"]
+    (sentence,) = left_alone(standing(tmp_path, ships))
+    assert sentence == (
+        "Run h200-energy is here with 0 of the file's 1 numbers and is left alone; it ships with the project: give the "
+        "file's another name."
+    )
+    assert left_alone(standing(tmp_path, other))[0].endswith("left alone; delete it first to take the file's.")
+
+
+def test_a_home_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file where the folder should be")
+    with pytest.raises(UploadError, match="The upload cannot be written"):
+        import_understanding(tmp_path, understand("a.csv", (LONG + ROW).encode()))
+
+
+def test_notes_of_an_upload_say_how_it_was_read(tmp_path: Path) -> None:
+    (run_id,) = import_understanding(tmp_path, understand("a.csv", (LONG + ROW).encode()))
+    record = json.loads((tmp_path / "runs" / run_id / "run.json").read_text())
+    assert "d_model is the head dimension of queries, keys and values." in record["notes"]

@@ -1,0 +1,201 @@
+"""What attnbench writes it reads: CSV, JSON and Markdown exports."""
+
+import io
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from results.files import journal
+from results.files.journal import RunFolder
+from results.formats import UploadError, import_understanding, left_alone, standing, understand
+from results.records import Measurement
+from results.render import export
+from results.store.database import open_store
+from tests.results.random_runs import fill, ids_of, ordered, random_runs
+
+
+@pytest.fixture
+def nothing_shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every store would read it first."""
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+
+
+def _exported(home: Path, form: str, names: tuple[str, ...]) -> bytes:
+    file = io.BytesIO()
+    with closing(open_store(home)) as store:
+        export.write(store, form, file, export.Selection(run=names))
+    return file.getvalue()
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.parametrize("form", ["csv", "json"])
+@pytest.mark.parametrize("seed", range(3))
+def test_export_and_import_lose_nothing_but_the_source(tmp_path: Path, form: str, seed: int) -> None:
+    runs = random_runs(seed)
+    fill(tmp_path / "here", runs)
+    data = _exported(tmp_path / "here", form, ids_of(runs))
+    found = understand(f"results.{form}", data)
+    assert found.rejected == () and found.format == f"own_{form}"
+    assert import_understanding(tmp_path / "there", found) == list(ids_of(runs))
+    for run, measurements in runs:
+        folder = RunFolder.open(tmp_path / "there", run.run_id)
+        assert folder.run() == replace(run, source="upload")
+        there, _, problems = folder.read()
+        assert problems == [] and ordered(there) == ordered(measurements)
+    again = _exported(tmp_path / "there", form, ids_of(runs))
+    local, upload = {"csv": (b",local,", b",upload,"), "json": (b'"source": "local"', b'"source": "upload"')}[form]
+    assert again == data.replace(local, upload)
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_runs_that_are_here_already_are_left_alone_and_the_others_are_added(tmp_path: Path, form: str) -> None:
+    runs = random_runs(1)
+    fill(tmp_path / "here", runs)
+    found = understand(f"a.{form}", _exported(tmp_path / "here", form, ids_of(runs)))
+    assert import_understanding(tmp_path / "here", found) == []
+    fill(tmp_path / "there", runs[:1])
+    places = [(run.run_id, run.here, run.known, run.numbers) for run in standing(tmp_path / "there", found)]
+    assert places == [(run.run_id, at == 0, 40 * (at == 0), 40) for at, (run, _) in enumerate(runs)]
+    assert import_understanding(tmp_path / "there", found) == [runs[1][0].run_id, runs[2][0].run_id]
+    assert RunFolder.open(tmp_path / "there", runs[0][0].run_id).run() == runs[0][0]
+
+
+def test_an_export_of_published_runs_adds_nothing(tmp_path: Path) -> None:
+    found = understand("a.csv", _exported(tmp_path, "csv", ("published-torch_vs_triton",)))
+    assert len(found.measurements) == 144
+    assert import_understanding(tmp_path, found) == [] and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+def test_the_original_file_lies_in_every_run_of_an_upload(tmp_path: Path) -> None:
+    runs = random_runs(2)
+    fill(tmp_path / "here", runs)
+    data = _exported(tmp_path / "here", "csv", ids_of(runs))
+    for run_id in import_understanding(tmp_path / "there", understand("a.csv", data)):
+        assert (RunFolder.open(tmp_path / "there", run_id).path / "original.csv").read_bytes() == data
+
+
+def _one_row(**cells: str) -> bytes:
+    said = {"run_id": "mine", "implementation": "x", "metric": "latency_ms", "status": "ok", "value": "1.5", **cells}
+    return f"{','.join(said)}\n{','.join(said.values())}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("cells", "column", "reason"),
+    [
+        ({"value": "nan"}, "value", "must be finite"),
+        ({"value": "fast"}, "value", "is not a number"),
+        ({"metric": "speed"}, "", "metric 'speed' is not one of latency_ms"),
+        ({"value": "1e-300"}, "value", "is neither 0 nor between"),
+        ({"status": "fine"}, "status", "'fine' is not one of ok, oom"),
+        ({"status": "oom"}, "", "value is 1.5 although the status is oom"),
+        ({"implementation": ""}, "", "implementation is empty"),
+        ({"dtype": "bf61"}, "", "dtype 'bf61' is not one of"),
+        ({"seqlen_q": "12.5"}, "seqlen_q", "is not a whole number"),
+        ({"seqlen_q": "4294967296"}, "seqlen_q", "is too large"),
+        ({"seqlen_q": "0"}, "", "seqlen_q is 0"),
+        ({"causal": "yes"}, "causal", "is neither true nor false"),
+        ({"samples": "[NaN]"}, "samples", "is not JSON"),
+        ({"samples": "3"}, "samples", "is 3, not a list"),
+        ({"flags": "[1]"}, "flags", "holds one that is 1, not text"),
+        ({"note": "a\x07b"}, "note", "has the control character U+0007"),
+        ({"run_id": "../../etc"}, "", "run_id '../../etc' is not of letters"),
+        ({"run_id": ".hidden"}, "", "run_id '.hidden' is not of letters"),
+        ({"run_sweep": "[1]"}, "sweep", "is [1], not an object"),
+    ],
+)
+def test_a_bad_cell_of_an_own_csv_is_rejected_with_the_reason(cells: dict[str, str], column: str, reason: str) -> None:
+    (rejection,) = understand("a.csv", _one_row(**cells)).rejected
+    assert (rejection.line, rejection.column) == (2, column)
+    assert rejection.reason.startswith(reason)
+
+
+def test_rows_that_contradict_each_other_or_repeat_are_rejected() -> None:
+    header = "run_id,implementation,metric,status,value,run_gpu_name\n"
+    rows = ("a,x,latency_ms,ok,1,L4\n", "a,y,latency_ms,ok,1,L40\n", "a,x,latency_ms,ok,2,L4\n", "a,z\n")
+    found = understand("a.csv", (header + "".join(rows)).encode())
+    assert [(r.line, r.reason) for r in found.rejected] == [
+        (3, "says other things of run a than the rows before"),
+        (4, "repeats line 2"),
+        (5, "has 2 cells where the header has 6"),
+    ]
+
+
+def test_a_row_that_is_rejected_whole_is_shown() -> None:
+    text = "run_id,implementation,metric,status,value\n../x,torch_naive,latency_ms,ok,1\n"
+    (rejection,) = understand("a.csv", text.encode()).rejected
+    assert rejection.value == "../x, torch_naive, latency_ms, ok, 1"
+    assert rejection.reason.startswith("run_id '../x' is not of letters, digits and . _ -")
+
+
+def test_columns_that_own_exports_do_not_have_are_ignored_and_said() -> None:
+    found = understand("a.csv", _one_row(mood="good"))
+    assert found.ignored == ("mood",) and len(found.measurements) == 1
+
+
+def test_an_uploaded_run_can_neither_call_itself_local_nor_published() -> None:
+    for source in ("local", "published"):
+        assert understand("a.csv", _one_row(run_source=source)).runs[0].source == "upload"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"runs": [], "measurements": []}', "has no measurements"),
+        ('{"runs": {}}', "not an object with the lists runs and measurements"),
+        ('{"runs": [', "is not JSON"),
+        ('{"runs": [{"run_id": "a/b", "source": "local"}], "measurements": []}', "Run number 1: run_id 'a/b'"),
+        ('{"runs": [{"run_id": "a", "source": "local", "sm_count": "132"}], "measurements": []}', "sm_count is '132'"),
+        ('{"runs": [{"run_id": "a", "source": "local", "evil": 1}], "measurements": []}', "unknown field 'evil'"),
+    ],
+)
+def test_json_that_is_not_an_export_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UploadError, match=message):
+        understand("a.json", text.encode())
+
+
+def _as_read(text: str | None) -> str | None:
+    """What a cell of a Markdown table keeps of a text: no line ends, no space around it, no empty text."""
+    return " ".join(text.split()) or None if text else None
+
+
+def _as_in_markdown(measurement: Measurement) -> Measurement:
+    texts = ("implementation", "note", "printed", "origin")
+    changed = {name: _as_read(getattr(measurement, name)) for name in texts}
+    return replace(measurement, **changed, samples=(), round_sizes=())
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_markdown_export_comes_back_with_every_number_and_says_what_it_leaves_out(tmp_path: Path, seed: int) -> None:
+    runs = random_runs(seed)
+    fill(tmp_path / "here", runs)
+    found = understand("results.md", _exported(tmp_path / "here", "md", ids_of(runs)))
+    assert (found.format, found.rejected) == ("own_markdown", ())
+    assert "leaves out samples" in found.assumptions[0]
+    expected = [_as_in_markdown(m) for _, measurements in runs for m in measurements]
+    assert ordered(list(found.measurements)) == ordered(expected)
+    for (run, _), read in zip(runs, sorted(found.runs, key=lambda run: run.run_id), strict=True):
+        assert (read.run_id, read.measured_tflops, read.seed) == (run.run_id, run.measured_tflops, run.seed)
+        assert read.title == _as_read(run.title)
+        assert read.sweep == {}
+
+
+def test_a_markdown_export_of_runs_that_are_here_adds_nothing(tmp_path: Path) -> None:
+    found = understand("a.md", _exported(tmp_path, "md", ("published-torch_vs_triton",)))
+    assert len(found.measurements) == 144
+    assert import_understanding(tmp_path, found) == []
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+def test_a_run_that_is_here_in_part_is_left_alone_and_that_is_said(tmp_path: Path) -> None:
+    ((run, measurements),) = random_runs(5, 1)
+    fill(tmp_path / "here", [(run, measurements)])
+    found = understand("a.csv", _exported(tmp_path / "here", "csv", (run.run_id,)))
+    fill(tmp_path / "there", [(run, measurements[:15])])
+    assert [(part.here, part.known, part.numbers) for part in standing(tmp_path / "there", found)] == [(True, 15, 40)]
+    assert "15 of the file's 40 numbers and is left alone" in left_alone(standing(tmp_path / "there", found))[0]
+    assert import_understanding(tmp_path / "there", found) == []

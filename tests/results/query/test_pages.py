@@ -1,0 +1,225 @@
+"""Against the real store, over a home of a few runs with known numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from results.files import journal
+from results.files.journal import RunFolder
+from results.query import pages
+from results.query.pages import Filters
+from results.records import Case, Measurement, Run, Status, attention_case
+from results.store.database import Store, open_store
+
+SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow")
+
+
+def _case(seqlen: int = 128, **changes: object) -> Case:
+    values = {"batch": 1, "num_heads": 2, "head_dim": 64, "dtype": "float16", "causal": True}
+    return attention_case(seqlen=seqlen, **(values | changes))
+
+
+def _latency(name: str, value: float | Status, case: Case, **facts: object) -> Measurement:
+    numbers = {"status": value} if isinstance(value, Status) else {"status": Status.OK, "value": value, "n": 3}
+    defaults = {"run_id": "", "metric": "latency_ms", "mode": "fwd", "timing": "kernel"}
+    return Measurement(case=case, implementation=name, **(defaults | numbers | facts))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    return tmp_path
+
+
+def _run(home: Path, run_id: str, *rows: Measurement, **facts: object) -> None:
+    run = Run(**({"run_id": run_id, "source": "local", "gpu_name": "A GPU", "created": "2026-01-01"} | facts))
+    RunFolder.create(home, run, [replace(row, run_id=run_id) for row in rows])
+
+
+@pytest.fixture
+def opened(home: Path) -> Iterator[Callable[[], Store]]:
+    stores: list[Store] = []
+
+    def now() -> Store:
+        stores.append(open_store(home))
+        return stores[-1]
+
+    yield now
+    for store in stores:
+        store.close()
+
+
+def test_speedup_is_baseline_over_implementation(home, opened):
+    _run(home, "a", _latency("slow", 3.0, _case()), _latency("fast", 1.5, _case()))
+    grid = pages.grid(opened(), SLICE).set_index("implementation")
+    assert grid.loc["fast", "speedup"] == 2.0
+    assert grid.loc["slow", "speedup"] == 1.0
+
+
+def test_speedup_is_missing_when_the_baseline_ran_out_of_memory(home, opened):
+    _run(home, "a", _latency("slow", Status.OOM, _case()), _latency("fast", 1.5, _case()))
+    grid = pages.grid(opened(), SLICE).set_index("implementation")
+    assert grid.loc["fast", "latency_ms"] == 1.5
+    assert grid["speedup"].isna().all()
+    assert grid.loc["fast", "baseline_status"] == "oom"
+
+
+def test_two_runs_are_never_compared_with_each_other(home, opened):
+    _run(home, "only_slow", _latency("slow", 100.0, _case()), created="2026-03-01")
+    _run(home, "only_fast", _latency("fast", 1.0, _case()), created="2026-02-01")
+    grid = pages.grid(opened(), SLICE)
+    assert grid["implementation"].tolist() == ["slow"]
+    assert grid["run_id"].tolist() == ["only_slow"]
+
+
+def test_of_two_runs_with_the_baseline_the_later_one_counts_whole(home, opened):
+    _run(home, "old", _latency("slow", 4.0, _case()), _latency("fast", 1.0, _case()), created="2026-01-01")
+    _run(home, "new", _latency("slow", 6.0, _case()), _latency("fast", 3.0, _case()), created="2026-02-01")
+    grid = pages.grid(opened(), SLICE).set_index("implementation")
+    assert (grid.loc["fast", "speedup"], grid.loc["fast", "run_id"]) == (2.0, "new")
+
+
+def test_a_later_run_without_the_baseline_does_not_hide_one_with_it(home, opened):
+    _run(home, "whole", _latency("slow", 4.0, _case()), _latency("fast", 1.0, _case()), created="2026-01-01")
+    _run(home, "part", _latency("fast", 9.0, _case()), created="2026-02-01")
+    grid = pages.grid(opened(), SLICE).set_index("implementation")
+    assert grid.loc["fast", "speedup"] == 4.0
+
+
+def test_kernel_and_eager_times_are_never_in_one_slice(home, opened):
+    rows = [
+        _latency(name, value, _case(), timing=t) for name, value, t in [("slow", 8.0, "eager"), ("fast", 1.0, "kernel")]
+    ]
+    _run(home, "a", *rows)
+    assert pages.grid(opened(), SLICE)["implementation"].tolist() == ["fast"]
+
+
+def test_a_timing_the_source_did_not_say_is_a_choice_of_its_own(home, opened):
+    _run(home, "a", _latency("slow", 2.0, _case(), timing=None), _latency("slow", 1.0, _case()))
+    store = opened()
+    assert set(pages.options(store, "timing", gpu="A GPU")["choice"]) == {"kernel", "as published"}
+    published = pages.grid(store, Filters(gpu="A GPU", mode="fwd", timing="as published", baseline="slow"))
+    assert published["latency_ms"].tolist() == [2.0]
+
+
+def test_what_a_source_left_open_joins_with_the_same_left_open(home, opened):
+    case = Case(batch=1, seqlen_q=128, seqlen_k=128, head_dim=64, dtype="float16", causal=True)
+    _run(home, "a", _latency("slow", 3.0, case), _latency("fast", 1.0, case), _latency("fast", 7.0, _case()))
+    ranking = pages.ranking(opened(), SLICE).set_index("implementation")
+    assert ranking.loc["fast", "speedup"] == pytest.approx(3.0)
+    assert ranking.loc["fast", "compared"] == 1
+
+
+@pytest.mark.parametrize(
+    "second,tied",
+    [
+        ({"value": 1.019, "p20": 1.019, "p80": 1.02}, True),  # within 2 %
+        ({"value": 1.05, "p20": 0.99, "p80": 1.10}, True),  # the intervals overlap
+        ({"value": 1.05, "p20": 1.04, "p80": 1.06}, False),
+        ({"value": 1.05, "std": 0.2}, True),  # only a standard deviation is known
+    ],
+)
+def test_a_tie_is_a_small_difference_or_overlapping_spreads(home, opened, second, tied):
+    value = second.pop("value")
+    first = _latency("a", 1.0, _case(), p20=0.99, p80=1.01)
+    _run(home, "a", first, _latency("b", value, _case(), **second))
+    (names,) = pages.winners(opened(), SLICE)["tied"]
+    assert (list(names) == ["a", "b"]) is tied
+
+
+def test_a_failed_implementation_never_wins_and_is_named(home, opened):
+    _run(home, "a", _latency("slow", 5.0, _case()), _latency("fast", Status.INCORRECT, _case()))
+    row = pages.winners(opened(), SLICE).iloc[0]
+    assert row["winner"] == "slow"
+    assert list(row["failed"]) == ["fast incorrect"]
+
+
+def test_who_measured_only_part_of_a_cell_cannot_win_it(home, opened):
+    shapes = [_case(), _case(num_heads=8)]
+    rows = [_latency("slow", 4.0, case) for case in shapes] + [_latency("fast", 1.0, shapes[0])]
+    _run(home, "a", *rows, _latency("fast", Status.OOM, shapes[1]))
+    row = pages.winners(opened(), SLICE).iloc[0]
+    assert (row["winner"], row["cases"]) == ("slow", 2)
+
+
+@pytest.mark.parametrize("other,dtype", [("fast_tf32", "float32"), ("fast_fp8", "bfloat16")])
+def test_another_precision_is_ranked_but_wins_no_cell_of_its_column(home, opened, other, dtype):
+    case = _case(dtype=dtype)
+    _run(home, "a", _latency("slow", 3.0, case), _latency("fast", 1.5, case), _latency(other, 0.5, case))
+    store = opened()
+    assert pages.winners(store, SLICE)["winner"].tolist() == ["fast"]
+    assert pages.ranking(store, SLICE).set_index("implementation")["other_precision"].to_dict() == {
+        "fast": False,
+        other: True,
+        "slow": False,
+    }
+
+
+def test_a_cell_that_a_run_has_not_come_to_is_not_called_a_failure(home, opened):
+    whole, begun, lost = _case(128), _case(256), _case(512)
+    _run(
+        home,
+        "a",
+        *(_latency("slow", 3.0, whole), _latency("never", Status.UNSUPPORTED, whole)),
+        _latency("never", Status.UNSUPPORTED, begun),
+        *(_latency("slow", Status.OOM, lost), _latency("never", Status.OOM, lost)),
+    )
+    won = pages.winners(opened(), SLICE).set_index("seqlen")
+    assert won.loc[[256, 512], "winner"].isna().all()
+    assert won.loc[256, "status"] != won.loc[256, "status"]  # missing
+    assert won.loc[512, "status"] == "oom"
+
+
+def test_ranking_counts_coverage_and_each_kind_of_failure(home, opened):
+    rows = [_latency("slow", 2.0, _case(n)) for n in (128, 256, 512)]
+    rows += [_latency("fast", 1.0, _case(128)), _latency("fast", Status.OOM, _case(256))]
+    rows += [_latency("fast", Status.SKIPPED, _case(512))]
+    _run(home, "a", *rows)
+    fast = pages.ranking(opened(), SLICE).set_index("implementation").loc["fast"]
+    assert (fast["compared"], fast["cases"], fast["failures"], fast["oom"], fast["skipped"]) == (1, 3, 1, 1, 1)
+    assert (fast["longest"], fast["first_oom"]) == (128, 256)
+
+
+def test_a_sweep_that_divides_a_budget_is_one_shape(home, opened):
+    rows = [_latency("slow", 1.0, _case(128, batch=8)), _latency("slow", 1.0, _case(256, batch=4))]
+    _run(home, "a", *rows, sweep={"tokens": 1024, "hidden": 128})
+    assert pages.options(opened(), "shape", gpu="A GPU")["choice"].tolist() == ["1024 tokens, hidden 128"]
+
+
+def test_memory_reduction_is_within_one_run(home, opened):
+    def memory(name: str, value: float) -> Measurement:
+        return _latency(name, value, _case(), metric="peak_memory_mb", timing=None)
+
+    _run(home, "a", memory("slow", 800.0), memory("fast", 100.0), created="2026-01-01")
+    _run(home, "b", memory("fast", 1.0), created="2026-02-01")
+    table = pages.memory(opened(), SLICE, "peak_memory_mb").set_index("implementation")
+    assert table.loc["fast", "reduction"] == 8.0
+
+
+def test_the_device_with_most_numbers_comes_first_and_a_processor_last(home, opened):
+    many = [_latency("slow", 1.0, _case(n)) for n in (128, 256, 512)]
+    _run(home, "cpu", *many, gpu_name="A processor", device_type="cpu")
+    _run(home, "small", *many[:1], gpu_name="B GPU", device_type="cuda")
+    _run(home, "large", *many[:2], gpu_name="C GPU", device_type="cuda")
+    assert pages.gpus(opened())["gpu"].tolist() == ["C GPU", "B GPU", "A processor"]
+
+
+def test_values_of_filters_never_become_sql(home, opened):
+    _run(home, "a", _latency("slow", 1.0, _case()))
+    nasty = "'); DROP TABLE runs; --"
+    store = opened()
+    assert pages.grid(store, Filters(gpu=nasty, run=(nasty,), baseline=nasty, implementation=(nasty,))).empty
+    assert len(pages.runs(store)) == 1
+
+
+def test_the_detail_of_a_cell_holds_samples_flops_and_the_run(home, opened):
+    row = _latency("slow", 1.0, _case(), samples=(1.0, 2.0), flags=("throttled",))
+    _run(home, "a", row, command="python -m runner run quick")
+    found = pages.cell(opened(), SLICE, "float16", 128, 64).iloc[0]
+    assert list(found["samples"]) == [1.0, 2.0]
+    assert found["flops"] == 4 * 2 * 64 * (128 * 129 / 2)
+    assert found["command"] == "python -m runner run quick"

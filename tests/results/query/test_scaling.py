@@ -1,0 +1,113 @@
+"""Throughput, shares of peaks and roofs over a run whose machine was probed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from results.derive import attention_flops, bytes_moved
+from results.files import journal
+from results.files.journal import RunFolder
+from results.query import scaling
+from results.query.scaling import Roof
+from results.records import Measurement, Run, Status, attention_case, case_to_json
+from results.slice import Filters
+from results.store.database import open_store
+
+SLICE = Filters(gpu="NVIDIA H200", mode="fwd", timing="kernel", baseline="torch_naive")
+CASE = attention_case(batch=2, num_heads=4, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    facts = {"measured_tflops": {"bfloat16": 800.0}, "measured_gbs": 4000.0}
+    common = {"run_id": "a", "case": CASE, "implementation": "mine", "status": Status.OK}
+    rows = [Measurement(**common, metric="latency_ms", mode="fwd", timing="kernel", value=0.5, statistic="median")]
+    rows += [
+        Measurement(**common, metric="peak_memory_mb", mode=mode, value=8.0 * n)
+        for n, mode in ((1, "fwd"), (3, "fwd_bwd"))
+    ]
+    rows += [Measurement(**common, metric="latency_ms", mode="bwd", timing="kernel", value=1.0)]
+    rows += [Measurement(**common, metric="energy_j", mode="fwd", value=0.25)]
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", tf32=False, **facts), rows)
+    with closing(open_store(tmp_path)) as opened:
+        yield opened
+
+
+def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks(store):
+    row = scaling.rows(store, SLICE).iloc[0]
+    flops = attention_flops(case_to_json(CASE), "fwd")
+    assert row["tflops"] == pytest.approx(flops / 0.5e-3 / 1e12)
+    assert row["percent_of_peak"] == pytest.approx(100 * row["tflops"] / 989.5)
+    assert row["percent_of_measured"] == pytest.approx(100 * row["tflops"] / 800.0)
+    assert row["time_per_token_us"] == pytest.approx(500 / 2048)
+    assert row["memory_per_token_kb"] == pytest.approx(8 * 1024 / 2048)
+    assert row["tokens_per_joule"] == pytest.approx(2048 / 0.25)
+    assert row["joules_per_tflop"] == pytest.approx(0.25 / flops * 1e12)
+    assert row["intensity"] == pytest.approx(flops / bytes_moved(case_to_json(CASE), "fwd"))
+
+
+def test_the_backward_takes_the_memory_of_both_passes(store):
+    row = scaling.rows(store, Filters(**(vars(SLICE) | {"mode": "bwd"}))).iloc[0]
+    assert row["memory_per_token_kb"] == pytest.approx(24 * 1024 / 2048)
+
+
+def test_roofs_are_the_datasheets_and_the_probes(store):
+    nominal, measured = scaling.roofs(store, SLICE, "bfloat16")
+    assert (nominal.name, nominal.tflops, nominal.gb_per_s) == ("nominal", 989.5, 4800)
+    assert (measured.name, measured.tflops, measured.gb_per_s) == ("measured, a", 800.0, 4000.0)
+
+
+def test_a_roof_is_its_slope_first_and_its_flat_after_the_ridge():
+    roof = Roof("x", tflops=100.0, gb_per_s=1000.0, source="")
+    assert roof.at(50) == pytest.approx(50.0)
+    assert roof.at(400) == 100.0
+    assert Roof("x", None, None, "").at(1) is None
+
+
+def test_what_says_no_seqlen_stands_on_no_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    rows = [
+        Measurement("a", case, "mine", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
+        for case in (CASE, replace(CASE, seqlen_q=None))
+    ]
+    RunFolder.create(tmp_path, Run("a", "upload", gpu_name="NVIDIA H200"), rows)
+    with closing(open_store(tmp_path)) as opened:
+        assert list(scaling.rows(opened, SLICE)["seqlen_q"]) == [CASE.seqlen_q]
+
+
+def test_growth_is_the_power_of_the_last_doubling():
+    assert scaling.growth([(128, 1.0), (256, 1.0), (512, 4.0)]) == pytest.approx(2.0)
+    assert scaling.growth([(128, 1.0)]) is None
+
+
+def test_tf32_products_have_a_roof_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="float32", causal=True)
+    rows = [
+        Measurement("a", case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
+        for name in ("mine", "mine_tf32")
+    ]
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"tf32": 400.0}), rows)
+    with closing(open_store(tmp_path)) as opened:
+        found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "float32")}
+    assert found == {"nominal": 67.0, "nominal TF32": 494.5, "measured TF32, a": 400.0}
+
+
+def test_fp8_products_of_16_bit_inputs_have_a_roof_and_a_peak_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    case = attention_case(batch=1, num_heads=1, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True)
+    rows = [
+        Measurement("a", case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
+        for name in ("mine", "mine_fp8")
+    ]
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"bfloat16": 800.0}), rows)
+    with closing(open_store(tmp_path)) as opened:
+        found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "bfloat16")}
+        shares = scaling.rows(opened, SLICE).set_index("implementation")[["percent_of_peak", "percent_of_measured"]]
+    assert found == {"nominal": 989.5, "nominal FP8": 1979.0, "measured, a": 800.0}
+    assert shares["percent_of_peak"]["mine"] == pytest.approx(2 * shares["percent_of_peak"]["mine_fp8"])
+    assert shares["percent_of_measured"].isna().to_dict() == {"mine": False, "mine_fp8": True}

@@ -1,0 +1,111 @@
+"""A slice as Markdown and HTML, from the pages' own defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from results.__main__ import main
+from results.files import journal
+from results.files.journal import RunFolder
+from results.formats import UploadError, understand
+from results.records import Measurement, Run, Status, attention_case
+from results.render.html import html_page
+from results.render.markdown import tables
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    rows = []
+    for name, seqlen, found in (
+        ("torch_naive", 128, 4.0),
+        ("torch_naive", 2048, Status.OOM),
+        ("mine", 128, 1.0),
+        ("mine", 2048, 3.0),
+    ):
+        case = attention_case(batch=1, num_heads=2, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
+        numbers = {"status": found, "note": "a | in it"} if isinstance(found, Status) else {"status": Status.OK}
+        numbers |= {} if isinstance(found, Status) else {"value": found, "statistic": "median", "n": 9}
+        for mode in ("fwd", "bwd"):
+            rows.append(Measurement("a", case, name, "latency_ms", mode=mode, timing="kernel", **numbers))
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="A GPU", command="python -m runner run x"), rows)
+    return tmp_path
+
+
+def _table(text: str, first: str) -> list[tuple[str, ...]]:
+    return next(list(table.rows) for table in tables(text) if table.header[0] == first)
+
+
+def test_a_view_says_who_wins_what_failed_and_where_it_comes_from(home, capsys):
+    assert main(["render"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("# Attention on A GPU\n\nattention · causal mask · mode fwd · kernel time · B1 H2.")
+    assert _table(text, "float16, seqlen")[0] == ("128", "mine 4.00×")
+    assert _table(text, "float16, seqlen")[1] == ("2k", "mine 3 ms")
+    ranking = {row[0]: row for row in _table(text, "implementation")}
+    assert ranking["mine"][1:6] == ("4.00×", "4.00×", "4.00×", "1 of 2", "0")
+    assert ("torch_naive", "oom", "1", "a | in it") in [row for table in tables(text) for row in table.rows]
+    assert "- **a**, 4 numbers of this slice" in text
+    assert "`python -m runner run x`" in text
+
+
+def test_a_view_follows_its_filters(home, capsys):
+    assert main(["render", "--mode", "bwd", "--seqlen", "128", "--baseline", "mine"]) == 0
+    text = capsys.readouterr().out
+    assert "mode bwd" in text
+    assert "seqlen 128" in text
+    assert _table(text, "float16, seqlen") == [("128", "mine 1.00×")]
+
+
+@pytest.mark.parametrize(
+    "words,complaint",
+    [
+        (["--gpu", "B"], "There is no gpu 'B' in this slice. Possible: A GPU."),
+        (["--seqlen", "77"], "There is no seqlen 77 in this slice. Possible: 128, 2048."),
+        (["--shape", "B9 H9"], "No latency is in this slice"),
+    ],
+)
+def test_a_view_of_nothing_says_what_is_possible(home, capsys, words, complaint):
+    assert main(["render", *words]) == 1
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_view_as_html_is_one_file_with_the_same_cells(home, tmp_path):
+    assert main(["render", "--format", "html", "--output", str(tmp_path / "view.html")]) == 0
+    page = (tmp_path / "view.html").read_text()
+    assert '<th scope="col">float16, seqlen</th><th scope="col">head_dim 64</th>' in page
+    assert '<td class="faster" style="--heat: 0.30">mine 4.00×</td>' in page
+    assert "src=" not in page
+    assert "href=" not in page
+
+
+def test_what_a_file_says_is_text_and_not_markup():
+    page = html_page("# A <b>\n\n| a | b |\n| --- | --- |\n| <script>x</script> | 1.5× |\n\n- **bold** `code` & so on")
+    assert "<script>" not in page
+    assert "<title>A &lt;b&gt;</title>" in page
+    assert '<td class="number">1.5×</td>' in page
+    assert "<li><strong>bold</strong> <code>code</code> &amp; so on</li>" in page
+
+
+def test_figures_go_below_the_title():
+    page = html_page("# A\n\ntext", ["<div>drawn</div>"])
+    assert page.index("<h1>A</h1>") < page.index("<figure><div>drawn</div></figure>") < page.index("<p>text</p>")
+
+
+def test_the_command_advises_from_the_same_home(home, capsys):
+    assert main(["advise"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("# What to use when on A GPU")
+    short = next(row for row in _table(text, "use case") if row[0] == "Short sequences, as the GPU sees them")
+    assert short[2] == "mine"
+
+
+def test_a_view_says_that_it_is_for_reading_and_an_upload_of_it_names_the_run_to_take(home, capsys):
+    assert main(["render"]) == 0
+    text = capsys.readouterr().out
+    assert "For reading: numbers are rounded" in text
+    with pytest.raises(UploadError, match="rendered for reading.*--format csv --run a$"):
+        understand("attention.md", text.encode())

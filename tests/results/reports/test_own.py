@@ -1,0 +1,130 @@
+"""Own runs in the layouts of the published reports."""
+
+from dataclasses import replace
+
+import pytest
+
+from results import reports
+from results.records import Measurement, Run, Status
+from results.render.markdown import tables
+from results.reports import ReportError, fa2_rtx4060, performance_guide, torch_vs_triton
+from runner.sweeps import SWEEPS
+from tests.results.shipped_runs import shipped
+
+
+def _own_run(speedup: float, *, sweep: str = "fa2_speedup", num_heads: int = 1) -> tuple[Run, list[Measurement]]:
+    """A run in which torch_naive takes a microsecond a token and triton_fa2 is that much faster."""
+    blank = Measurement(
+        run_id="own", case=SWEEPS[sweep].cases()[0], implementation="", metric="latency_ms", status="ok", value=1.0
+    )
+    measurements = []
+    for case in SWEEPS[sweep].cases():
+        heads = replace(case, num_heads=num_heads, num_kv_heads=num_heads)
+        for implementation, factor in (("torch_naive", 1.0), ("triton_fa2", speedup), ("torch_sdpa_flash", 50.0)):
+            for mode in ("fwd", "bwd", "fwd_bwd"):
+                for timing, slower in (("kernel", 1.0), ("eager", 7.0)):
+                    value = case.seqlen_q / 1000 / factor * slower
+                    measurements.append(
+                        replace(
+                            blank,
+                            case=heads,
+                            implementation=implementation,
+                            mode=mode,
+                            timing=timing,
+                            value=value,
+                            mean=2 * value,
+                            std=0.5,
+                        )
+                    )
+    return Run(run_id="own", source="local", gpu_name="NVIDIA H200"), measurements
+
+
+@pytest.mark.parametrize("name", ["flashtile_a100", "performance_guide"])
+@pytest.mark.parametrize("unsaid", ["batch", "seqlen_q"])
+def test_numbers_that_do_not_say_their_shape_stand_in_no_table(name: str, unsaid: str) -> None:
+    run, measurements = _own_run(4.0)
+    vague = [replace(m, case=replace(m.case, **{unsaid: None})) for m in measurements]
+    with pytest.raises(ReportError, match="The run has no number for this report's tables"):
+        reports.get(name).render([(run, vague)])
+
+
+def test_a_report_of_layers_does_not_ask_for_a_sweep_that_nobody_can_run() -> None:
+    for name in ("attention_layers_a100", "flashtile_a100"):
+        with pytest.raises(ReportError, match="of whole layers, which no sweep here measures; an uploaded file can"):
+            reports.get(name).render([_own_run(4.0)])
+
+
+def test_an_own_run_stands_in_the_layout_of_fa2_rtx4060() -> None:
+    (table,) = tables(fa2_rtx4060.render([_own_run(4.0)]))
+    assert table.header == fa2_rtx4060.GRID.header and len(table.rows) == 56
+    assert table.rows[1][:4] == ("128", "16", "fp32", "0.1280") and table.rows[1][6:] == (
+        *["0.0320"] * 3,
+        *["4.0x"] * 3,
+    )
+
+
+def test_an_own_cell_without_a_number_shows_its_status_and_no_speedup() -> None:
+    run, measurements = _own_run(4.0)
+    failed = [
+        replace(m, status=Status.OUT_OF_RESOURCES, value=None, mean=None, std=None)
+        if m.implementation == "triton_fa2" and m.case.head_dim == 128
+        else m
+        for m in measurements
+    ]
+    (table,) = tables(fa2_rtx4060.render([(run, failed)]))
+    assert table.rows[6][6:] == ("OOR", "OOR", "OOR", "—", "—", "—")
+
+
+def test_a_run_that_failed_everywhere_shows_so() -> None:
+    run, measurements = _own_run(4.0)
+    failed = [replace(m, status=Status.OOM, value=None, mean=None, std=None) for m in measurements]
+    (table,) = tables(fa2_rtx4060.render([(run, failed)]))
+    assert len(table.rows) == 56 and set(table.rows[0][3:]) == {"OOM", "—"}
+
+
+def test_own_timings_are_never_mixed() -> None:
+    run, measurements = _own_run(4.0)
+    eager = [m for m in measurements if m.timing == "eager"]
+    text = fa2_rtx4060.render([(run, eager)])
+    assert "Timing: eager" in text and tables(text)[0].rows[0][3] == "0.8960"
+    assert "Timing: kernel" in fa2_rtx4060.render([(run, measurements)])
+
+
+def test_own_settings_that_the_table_does_not_tell_apart_get_a_table_each() -> None:
+    run, one = _own_run(4.0)
+    _, sixteen = _own_run(2.0, num_heads=16)
+    text = fa2_rtx4060.render([(run, [*one, *sixteen])])
+    assert [table.rows[0][9] for table in tables(text)] == ["4.0x", "2.0x"]
+    assert "num_heads=16" in text
+
+
+def test_an_own_run_stands_in_the_layout_of_torch_vs_triton_with_means() -> None:
+    (table,) = tables(torch_vs_triton.render([_own_run(4.0, sweep="torch_vs_triton")]))
+    assert len(table.rows) == 48
+    assert table.rows[1] == ("triton_fa2", "bfloat16", "128", "16", "1", "True", *["0.0640", "0.5000"] * 3)
+
+
+def test_a_run_that_says_no_timing_and_keeps_the_published_names_is_rendered_too() -> None:
+    run, measurements = shipped("published-torch_vs_triton")
+    text = torch_vs_triton.render([(replace(run, source="upload", report=None), measurements)])
+    assert "Timing: not said.\n" in text and "\n\n\n" not in text
+    assert tables(text)[0].rows[0][:7] == ("torch", "bfloat16", "128", "16", "1", "True", "0.3546")
+
+
+def test_an_own_layer_run_stands_in_the_layout_of_attention_layers() -> None:
+    module = reports.get("attention_layers_a100")
+    run, measurements = shipped("published-attention_layers_a100")
+    names = {"torch": "torch_naive", "triton": "triton_fa2", "flash": "torch_sdpa_flash"}
+    own = [
+        replace(m, run_id="own", implementation=names[m.implementation], origin=None, printed=None)
+        for m in measurements
+        if m.metric == "latency_ms"
+    ]
+    text = module.render([(replace(run, run_id="own", report=None), own)])
+    assert len(tables(text)) == 15
+    assert tables(text)[0].rows[0] == ("Forward", "1.5461", "0.9185", "0.4836", "**3.20x** (Flash)")
+
+
+def test_a_run_with_other_cases_is_refused_with_what_it_needs() -> None:
+    with pytest.raises(ReportError, match="no number for this report's tables .*torch_naive"):
+        performance_guide.render([_own_run(4.0)])

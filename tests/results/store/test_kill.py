@@ -1,0 +1,204 @@
+"""kill -9 at any moment, of the writer, of the reader and of both: every acknowledged number is there, exactly once.
+
+A small server with everything imported forks one child a round, so that a round costs milliseconds and not a start of
+Python; the children are real processes and die by SIGKILL at a random moment.
+"""
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from results.files import journal
+from results.files.journal import RunFolder
+from results.records import Run
+from results.store.database import open_store
+
+SERVER = """
+import os, sys
+from pathlib import Path
+from results import journal, store
+from results.files.journal import RunFolder
+from results.records import Case, Measurement
+
+home = Path(sys.argv[1])
+journal.PUBLISHED = home / "published"
+
+def write(run_id):
+    folder = RunFolder.open(home, run_id)
+    with folder.lock(), open(home / f"{run_id}.acknowledged", "ab", buffering=0) as acknowledged:
+        done = folder.measurement_ids()
+        for number in range(100_000):
+            measurement = Measurement(
+                run_id, Case(batch=1 + number), "x", "latency_ms", "ok", value=1.0 + number,
+                samples=tuple(float(sample) for sample in range(200)),
+            )
+            if measurement.measurement_id not in done:
+                folder.append(measurement)
+                acknowledged.write(measurement.measurement_id.encode() + b"\\n")
+
+def ingest(_):
+    while True:
+        opened = store.open_store(home)
+        for _ in range(10):
+            opened.refresh()
+        opened.close()
+
+for line in sys.stdin:
+    what, argument = line.split()
+    if what == "wait":
+        os.waitpid(int(argument), 0)
+        print("gone", flush=True)
+        continue
+    child = os.fork()
+    if not child:
+        try:
+            {"write": write, "ingest": ingest}[what](argument)
+        finally:
+            os._exit(1)
+    print(child, flush=True)
+"""
+
+
+class Server:
+    """Forks children on request and buries those that were killed."""
+
+    def __init__(self, home: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(home)],
+            cwd=journal.REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, what: str, argument: object = "-") -> str:
+        print(what, argument, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline().strip()
+
+    def kill(self, child: str) -> None:
+        os.kill(int(child), signal.SIGKILL)
+        assert self.ask("wait", child) == "gone"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
+    return tmp_path
+
+
+@pytest.fixture
+def server(home: Path):
+    made = Server(home)
+    yield made
+    made.process.communicate()
+
+
+@pytest.fixture
+def folder(home: Path) -> RunFolder:
+    return RunFolder.create(home, Run("r1", "local"))
+
+
+def acknowledged(home: Path, run_id: str = "r1") -> list[str]:
+    path = home / f"{run_id}.acknowledged"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_until_larger(path: Path, size: int) -> None:
+    """Until the writer is at work."""
+    deadline = time.monotonic() + 20
+    while not path.exists() or path.stat().st_size <= size:
+        assert time.monotonic() < deadline, f"{path} did not grow in 20 s"
+        select.select([], [], [], 0.001)
+
+
+def a_moment(dice: random.Random, longest: float) -> None:
+    """Let the child come to a point that nobody chose."""
+    select.select([], [], [], dice.uniform(0, longest))
+
+
+def expect_every_number_once(home: Path, folder: RunFolder) -> None:
+    told = acknowledged(home, folder.run_id)
+    lines = folder.journal_path.read_bytes().split(b"\n")
+    written = []
+    for line in lines:
+        try:
+            written.append(json.loads(line)["measurement_id"])
+        except ValueError:
+            continue  # what a kill cut, or the empty end
+    assert len(told) == len(set(told))
+    assert set(told) <= set(written)
+    assert len(written) == len(set(written))
+    with closing(open_store(home)) as opened:
+        rows = opened.rows("SELECT measurement_id FROM measurements WHERE run_id = ?", [folder.run_id])
+        assert opened.notice is None
+        assert len(rows) == len(set(rows))
+        assert {row for (row,) in rows} == set(written)
+
+
+def test_thirty_kills_of_the_writer_lose_and_double_nothing(home: Path, server: Server, folder: RunFolder) -> None:
+    dice = random.Random(1)
+    for _ in range(30):
+        before = len(folder.journal_path.read_bytes())
+        child = server.ask("write", "r1")
+        wait_until_larger(folder.journal_path, before)
+        assert folder.is_alive()
+        a_moment(dice, 0.02)
+        server.kill(child)
+        assert not folder.is_alive()
+    assert len(acknowledged(home)) >= 30
+    expect_every_number_once(home, folder)
+
+
+def test_a_writer_cut_in_the_middle_of_a_line_goes_on_after_it(home: Path, server: Server, folder: RunFolder) -> None:
+    dice = random.Random(2)
+    for _ in range(25):
+        with open(folder.journal_path, "ab") as file:  # what a kill inside write() leaves
+            file.write(b'{"run_id":"r1","implementation":"x","metric"'[: dice.randrange(1, 44)])
+        before = folder.journal_path.stat().st_size
+        child = server.ask("write", "r1")
+        wait_until_larger(folder.journal_path, before)
+        server.kill(child)
+    expect_every_number_once(home, folder)
+    assert len(folder.read()[2]) == 25
+
+
+def test_thirty_kills_of_the_reader_lose_and_double_nothing(home: Path, server: Server) -> None:
+    dice = random.Random(3)
+    folders = [RunFolder.create(home, Run(f"r{number}", "local")) for number in range(30)]
+    for folder in folders:
+        child = server.ask("ingest")
+        start = f'{{"run_id":"{folder.run_id}","implementation":"x","metric":"m","status":"ok"'
+        with open(folder.journal_path, "a") as file:
+            file.writelines(f'{start},"value":{number + 1},"origin":"{number}"}}\n' for number in range(300))
+        a_moment(dice, 0.15)
+        server.kill(child)
+    with closing(open_store(home)) as opened:
+        assert opened.notice is None
+        counts = opened.rows(
+            "SELECT run_id, count(*), count(DISTINCT measurement_id), sum(value) FROM results GROUP BY 1"
+        )
+        assert sorted(counts) == sorted((folder.run_id, 300, 300, 45150.0) for folder in folders)
+        assert opened.problems == []
+
+
+def test_thirty_kills_of_both_lose_and_double_nothing(home: Path, server: Server, folder: RunFolder) -> None:
+    dice = random.Random(4)
+    for _ in range(30):
+        before = folder.journal_path.stat().st_size
+        children = [server.ask("ingest"), server.ask("write", "r1")]
+        wait_until_larger(folder.journal_path, before)
+        a_moment(dice, 0.1)
+        dice.shuffle(children)
+        for child in children:
+            server.kill(child)
+    assert len(acknowledged(home)) >= 30
+    expect_every_number_once(home, folder)

@@ -1,0 +1,90 @@
+"""What is read while no run is chosen gives the same tables as all numbers do; naming every source looks at all."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from results.files import journal
+from results.files.journal import RunFolder
+from results.query import pages
+from results.query.pages import Filters
+from results.records import Measurement, Run, Status, attention_case
+from results.store.database import Store, open_store
+
+NAMES = ("slow", "fast", "other")
+SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    dice = random.Random(1)
+    for number in range(6):
+        _run(tmp_path, f"run-{number}", dice, created=None if number == 3 else f"2026-01-{1 + number % 3:02d}")
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+def _run(home: Path, run_id: str, dice: random.Random, **facts: object) -> None:
+    run = Run(run_id=run_id, source="local", **({"gpu_name": "A GPU"} | facts))
+    RunFolder.create(home, run, list(_rows(run_id, dice)))
+
+
+def _rows(run_id: str, dice: random.Random) -> Iterator[Measurement]:
+    """Of each case some implementations in some modes, many of them failed."""
+    for seqlen, name, mode in product((128, 256), NAMES, ("fwd", "bwd")):
+        case = attention_case(batch=1, num_heads=2, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
+        for metric, timing in (("latency_ms", "kernel"), ("peak_memory_mb", None)):
+            status = dice.choice((Status.OK, Status.OOM, None))
+            if status:
+                value = dice.uniform(1, 9) if status is Status.OK else None
+                yield Measurement(run_id, case, name, metric, status, value=value, mode=mode, timing=timing)
+
+
+def _same_either_way(store: Store) -> None:
+    choices = product(NAMES, ("fwd", "bwd"), ((), ("fast",), ("other", "slow")))
+    for baseline, mode, implementation in choices:
+        some = replace(SLICE, baseline=baseline, mode=mode, implementation=implementation)
+        every = replace(some, source=("local",))
+        for question in (pages.grid, pages.ranking, pages.provenance):
+            pd.testing.assert_frame_equal(question(store, some), question(store, every))
+        pd.testing.assert_frame_equal(*(pages.memory(store, f, "peak_memory_mb") for f in (some, every)))
+
+
+def test_the_runs_that_count_are_read_and_give_what_all_of_them_would(store):
+    _same_either_way(store)
+    assert store.rows("SELECT count(*) FROM newest")[0][0] < store.rows("SELECT count(*) FROM numbers")[0][0]
+
+
+def test_a_run_that_grows_or_goes_or_says_another_time_leaves_them_right(store):
+    runs, dice = store.home / "runs", random.Random(2)
+    _run(store.home, "newer", dice, created="2026-02-01")
+    store.refresh()
+    _same_either_way(store)
+    shutil.rmtree(runs / "newer")
+    record = runs / "run-0" / "run.json"
+    record.write_text(record.read_text().replace("2026-01-01", "2026-03-01"))
+    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    grown = Measurement(
+        "run-1", case, "slow", "latency_ms", Status.OK, value=1.0, mode="fwd", timing="kernel", origin="x"
+    )
+    RunFolder(runs / "run-1").append(grown)
+    store.refresh()
+    _same_either_way(store)
+
+
+def test_an_answer_is_kept_until_the_data_change(store):
+    assert store.kept("SELECT 1") is store.kept("SELECT 1")
+    before = store.kept("SELECT count(*) FROM numbers")
+    _run(store.home, "newer", random.Random(2), created="2026-02-01")
+    store.refresh()
+    assert store.kept("SELECT count(*) FROM numbers") != before

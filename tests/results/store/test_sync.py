@@ -1,0 +1,148 @@
+"""The store follows the folders: what comes, goes or changes there, and nothing twice."""
+
+import json
+import os
+import shutil
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from results.files.journal import RunFolder, line_of
+from results.records import (
+    Run,
+)
+from results.store.database import Store, open_store
+from tests.results.store.conftest import count, latency, publish
+
+
+def test_a_refresh_takes_what_is_new_and_the_version_changes_exactly_then(opened: Store, folder: RunFolder) -> None:
+    seen = [opened.version()]
+    for number in range(3):
+        folder.append(latency(number))
+        assert opened.refresh() == 1
+        assert opened.version() not in seen
+        seen.append(opened.version())
+        assert opened.refresh() == 0
+        assert opened.version() == seen[-1]
+    assert count(opened, "results") == 3
+
+
+def test_a_store_opened_again_goes_on_where_it_was(home: Path, folder: RunFolder) -> None:
+    folder.append(latency(1))
+    with closing(open_store(home)) as first:
+        version = first.version()
+    with closing(open_store(home)) as second:
+        assert (second.version(), second.refresh(), count(second), second.notice) == (version, 0, 1, None)
+
+
+def test_a_torn_line_is_taken_when_it_is_complete(opened: Store, folder: RunFolder) -> None:
+    line = line_of(latency(1)).encode()
+    folder.journal_path.write_bytes(line[:50])
+    version = opened.version()
+    assert (opened.refresh(), opened.problems, opened.version()) == (0, [], version)
+    with open(folder.journal_path, "ab") as file:
+        file.write(line[50:])
+    assert (opened.refresh(), opened.problems) == (1, [])
+
+
+def test_a_removed_run_disappears_and_comes_back(opened: Store, folder: RunFolder, tmp_path: Path) -> None:
+    folder.append(latency(1))
+    opened.refresh()
+    version = opened.version()
+    folder.path.rename(tmp_path / "away")
+    opened.refresh()
+    assert (count(opened), count(opened, "runs"), opened.problems) == (0, 0, [])
+    assert opened.version() != version
+    (tmp_path / "away").rename(folder.path)
+    assert opened.refresh() == 1
+
+
+def test_published_runs_are_always_there_and_a_changed_one_is_read_anew(opened: Store, published: Path) -> None:
+    made = publish(published, "p1", range(3))
+    assert opened.refresh() == 3
+    version = opened.version()
+    os.utime(made.journal_path, (1, 1))
+    assert (opened.refresh(), opened.version()) == (0, version)
+    text = made.journal_path.read_text()
+    made.journal_path.write_text(text.replace('"value":1.0', '"value":9.0'))
+    assert opened.refresh() == 3
+    assert sorted(opened.rows("SELECT value FROM measurements")) == [(2.0,), (3.0,), (9.0,)]
+    made.journal_path.write_text(line_of(latency(7, "p1")))
+    assert opened.refresh() == 1
+    assert opened.rows("SELECT value FROM measurements") == [(8.0,)]
+
+
+def test_a_journal_that_was_replaced_is_read_anew(opened: Store, folder: RunFolder) -> None:
+    folder.append(latency(1))
+    folder.append(latency(2))
+    opened.refresh()
+    other = folder.path / "other"
+    other.write_text("".join(line_of(latency(number)) for number in range(5, 9)))
+    other.replace(folder.journal_path)
+    assert opened.refresh() == 4
+    assert count(opened) == 4
+
+
+def test_an_own_run_stands_before_a_published_one_of_the_same_id(opened: Store, published: Path, home: Path) -> None:
+    publish(published, "p1", range(3))
+    own = RunFolder.create(home, Run("p1", "local"), [latency(number, "p1") for number in range(2)])
+    opened.refresh()
+    assert opened.rows("SELECT source, count(*) FROM results GROUP BY ALL") == [("local", 2)]
+    shutil.rmtree(own.path)
+    opened.refresh()
+    assert opened.rows("SELECT source, count(*) FROM results GROUP BY ALL") == [("published", 3)]
+
+
+def test_a_changed_run_record_is_read_again(opened: Store, folder: RunFolder) -> None:
+    folder.append(latency(1))
+    opened.refresh()
+    version = opened.version()
+    folder.write_run(replace(folder.run(), title="mended", sweep={"name": "quick"}))
+    opened.refresh()
+    assert opened.rows("SELECT title, sweep ->> 'name', created::VARCHAR FROM runs") == [
+        ("mended", "quick", "2026-11-21 08:00:00")
+    ]
+    assert (opened.version() != version, count(opened, "results")) == (True, 1)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"run_id": "other", "source": "local"}'])
+def test_a_run_whose_record_cannot_be_used_is_a_problem_until_it_can(
+    opened: Store, folder: RunFolder, text: str
+) -> None:
+    good = folder.run_path.read_text()
+    folder.append(latency(1))
+    folder.run_path.write_text(text)
+    opened.refresh()
+    assert (count(opened, "runs"), [line for _, line, _ in opened.problems]) == (0, [0])
+    folder.run_path.write_text(good)
+    opened.refresh()
+    assert (count(opened, "results"), opened.problems) == (1, [])
+
+
+def test_a_fact_of_a_run_in_the_wrong_type_is_left_out_and_told(opened: Store, folder: RunFolder) -> None:
+    folder.run_path.write_text(
+        json.dumps(json.loads(folder.run_path.read_text()) | {"sm_count": "many", "seed": 2**40})
+    )
+    opened.refresh()
+    assert opened.rows("SELECT sm_count, seed, gpu_name FROM runs") == [(None, 2**40, "H200")]
+    assert "sm_count is 'many'" in opened.problems[0][2]
+
+
+def test_looking_for_news_among_fifty_runs_costs_two_stats_a_run(
+    opened: Store, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        RunFolder.create(home, Run(f"run{number}", "local"), [latency(1, f"run{number}")])
+    assert opened.refresh() == 50
+    monkeypatch.setattr(RunFolder, "lines", None)
+    monkeypatch.setattr(RunFolder, "run", None)
+    assert opened.refresh() == 0
+
+
+def test_a_home_that_cannot_be_made_still_shows_what_is_published(published: Path) -> None:
+    publish(published, "p1", range(3))
+    with closing(open_store(Path("/proc/nothing/home"))) as opened:
+        assert "cannot be written" in opened.notice
+        assert count(opened) == 3

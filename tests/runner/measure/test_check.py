@@ -1,0 +1,296 @@
+"""The gate before every timing: right implementations pass, and the known ways to cheat do not."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from kernels import reference, registry
+from kernels.attention.torch_naive import attention as naive
+from results.records import Case, attention_case
+from runner.measure.check import (
+    ALONE,
+    FLOORS,
+    NAMES,
+    Oracle,
+    check_backward,
+    check_forward,
+    error_of,
+    make_oracle,
+    poison,
+    rounded_to_fp8,
+)
+from runner.measure.inputs import Subject, make_inputs
+
+CASE = attention_case(batch=1, num_heads=2, seqlen=63, head_dim=16, dtype="float32", causal=True)
+
+
+def oracle_of(case: Case = CASE) -> Oracle:
+    return make_oracle(make_inputs(case, "cpu", seed=3), case, seed=3)
+
+
+def verdicts(attention, case: Case = CASE):
+    oracle = oracle_of(case)
+    subject = Subject(attention, oracle.inputs, case)
+    return check_forward(subject, oracle), check_backward(subject, oracle)
+
+
+@pytest.mark.parametrize("name", ["torch_naive", "torch_sdpa_auto", "torch_sdpa_math", "torch_sdpa_flash"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("seqlen", [1, 63, 128])
+def test_right_implementations_pass(name: str, dtype: str, seqlen: int) -> None:
+    case = replace(CASE, dtype=dtype, seqlen_q=seqlen, seqlen_k=seqlen)
+    forward, backward = verdicts(registry.get(name).attention, case)
+    assert (forward.reason, backward.reason) == (None, None)
+    assert set(forward.errors) == {"out"}
+    assert set(backward.errors) == {"dq", "dk", "dv"}
+    assert forward.first_ms > 0 and forward.warm_ms > 0
+
+
+def zeros(q, k, v, **options):
+    return naive(q, k, v, causal=True) * 0
+
+
+def unwritten(q, k, v, **options):
+    return torch.empty_like(q) + naive(q, k, v, causal=True) * 0
+
+
+def half_written(q, k, v, **options):
+    out = torch.full_like(q, math.nan)
+    out[:, :, :32] = naive(q, k, v, causal=True)[:, :, :32]
+    return out
+
+
+def right_only_on_zeros(q, k, v, **options):
+    return q * 0 + k * 0 + v * 0
+
+
+def without_mask(q, k, v, **options):
+    return naive(q, k, v, causal=False)
+
+
+def wrong_scale(q, k, v, **options):
+    return naive(q, k, v, causal=True, softmax_scale=0.26)
+
+
+def one_row_wrong(q, k, v, **options):
+    out = naive(q, k, v, causal=True).clone()
+    out[:, 1, -1] = out[:, 1, -2]
+    return out
+
+
+def of_another_shape(q, k, v, **options):
+    return naive(q, k, v, causal=True)[:, :, :-1]
+
+
+def remembering():
+    """Computes once and gives the same output whenever it sees the same tensors again."""
+    known = {}
+
+    def attention(q, k, v, **options):
+        key = (q.data_ptr(), torch.is_grad_enabled())
+        if key not in known:
+            known[key] = naive(q, k, v, causal=True)
+        return known[key]
+
+    return attention
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        *(zeros, unwritten, half_written, right_only_on_zeros, without_mask, wrong_scale, one_row_wrong),
+        *(of_another_shape, remembering()),
+    ],
+    ids=lambda cheat: cheat.__name__,
+)
+def test_a_cheat_does_not_pass_the_forward(cheat) -> None:
+    oracle = oracle_of()
+    verdict = check_forward(Subject(cheat, oracle.inputs, CASE), oracle)
+    assert verdict.reason.startswith("out is wrong: relative error ")
+
+
+ON_GPU = attention_case(batch=2, num_heads=8, seqlen=2048, head_dim=64, dtype="float16", causal=True)
+
+
+_LATE = 10**8  # cycles, about 50 ms: who does not wait for the result reads too early on a busy host, too
+
+
+def elsewhere(*, waits_before: bool, waits_after: bool):
+    """Computes on a stream of its own, and waits for the data, or lets others wait for the result, or does not."""
+
+    side = torch.cuda.Stream()
+
+    def attention(q, k, v, **options):
+        current = torch.cuda.current_stream()
+        with torch.cuda.stream(side):
+            if waits_before:
+                side.wait_stream(current)
+                torch.cuda._sleep(_LATE)
+            out = naive(q, k, v, **options)
+        if waits_after:
+            current.wait_stream(side)
+        return out
+
+    return attention
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("before", "after"), [(False, True), (True, False), (False, False), (True, True)])
+def test_work_on_another_stream_passes_only_if_it_is_waited_for(before: bool, after: bool) -> None:
+    oracle = make_oracle(make_inputs(ON_GPU, "cuda", seed=3), ON_GPU, seed=3)
+    verdict = check_forward(Subject(elsewhere(waits_before=before, waits_after=after), oracle.inputs, ON_GPU), oracle)
+    assert (verdict.reason is None) == (before and after)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("cheat", [zeros, unwritten, half_written, without_mask, one_row_wrong])
+def test_a_cheat_does_not_pass_in_16_bits_either(cheat, dtype: str) -> None:
+    case = replace(CASE, dtype=dtype)
+    oracle = oracle_of(case)
+    assert check_forward(Subject(cheat, oracle.inputs, case), oracle).reason
+
+
+def scaled_gradient(q, k, v, **options):
+    out = naive(q, k, v, causal=True)
+    if out.requires_grad:
+        out.register_hook(lambda gradient: gradient * 1.01)
+    return out
+
+
+def gradient_of_v_missing(q, k, v, **options):
+    return naive(q, k, v.detach() + (v - v.detach()) * 0, causal=True)
+
+
+@pytest.mark.parametrize(("cheat", "tensor"), [(scaled_gradient, "dq"), (gradient_of_v_missing, "dv")])
+def test_a_wrong_gradient_does_not_pass_the_backward(cheat, tensor: str) -> None:
+    forward, backward = verdicts(cheat)
+    assert forward.reason is None
+    assert backward.reason.startswith(f"{tensor} is wrong: ")
+
+
+def test_an_output_that_is_wrong_only_with_gradients_does_not_pass_the_backward() -> None:
+    def two_faced(q, k, v, **options):
+        out = naive(q, k, v, causal=True)
+        return out + 0.01 if torch.is_grad_enabled() and q.requires_grad else out
+
+    oracle = oracle_of()
+    assert check_forward(Subject(two_faced, oracle.inputs, CASE), oracle).reason is None
+    # make_oracle has measured the real torch_naive, so only the subject is two-faced
+    assert check_backward(Subject(two_faced, oracle.inputs, CASE), oracle).reason.startswith("out is wrong")
+
+
+def test_the_budget_is_twice_the_naive_error_plus_a_floor() -> None:
+    oracle = oracle_of()
+    budget, source = oracle.budget("dk")
+    assert budget.relative == 2 * oracle.naive[None]["dk"].relative + FLOORS["float32"]
+    assert source == "twice torch_naive plus a floor"
+
+
+def test_an_oracle_of_forwards_alone_allows_the_same_and_knows_no_gradient() -> None:
+    inputs = make_inputs(CASE, "cpu", seed=3)
+    oracle, both = make_oracle(inputs, CASE, seed=3, backward=False), oracle_of()
+    assert set(oracle.exact) == set(oracle.naive[None]) == {"out"}
+    assert oracle.budget("out") == both.budget("out")
+    assert check_forward(Subject(naive, inputs, CASE), oracle).reason is None
+    assert check_forward(Subject(zeros, inputs, CASE), oracle).reason
+
+
+def test_the_budget_falls_back_to_the_floor_where_naive_does_not_fit() -> None:
+    oracle = replace(oracle_of(), naive={None: None})
+    budget, source = oracle.budget("out")
+    assert budget.relative == ALONE * FLOORS["float32"]
+    assert "does not fit" in source
+    subject = Subject(registry.get("torch_sdpa_math").attention, oracle.inputs, CASE)
+    assert check_forward(subject, oracle).reason is None
+
+
+def test_naive_running_out_of_memory_is_no_fault_of_the_case(monkeypatch) -> None:
+    def too_large(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    plain = registry.get("torch_naive")
+    monkeypatch.setattr(registry, "get", lambda name: replace(plain, attention=too_large))
+    assert oracle_of().naive == {None: None}
+
+
+def test_the_same_seed_gives_the_same_inputs_and_another_gives_others() -> None:
+    first, same, other = (make_inputs(CASE, "cpu", seed) for seed in (3, 3, 4))
+    for name in ("q", "k", "v", "dout"):
+        assert torch.equal(getattr(first, name), getattr(same, name))
+        assert not torch.equal(getattr(first, name), getattr(other, name))
+    assert abs(first.q.std().item() - 1) < 0.1
+
+
+def test_the_check_leaves_the_inputs_as_they_were() -> None:
+    oracle = oracle_of()
+    before = oracle.inputs.q.detach().clone()
+    check_forward(Subject(naive, oracle.inputs, CASE), oracle)
+    assert torch.equal(oracle.inputs.q, before)
+
+
+def test_errors_are_relative_to_the_reference_and_nan_stays_nan() -> None:
+    exact = torch.full((1, 1, 4, 4), 2.0, dtype=torch.float64)
+    assert error_of(exact.float() + 0.02, exact).relative == pytest.approx(0.01, rel=1e-3)
+    assert error_of(exact.float() + 0.02, exact).largest == pytest.approx(0.02, rel=1e-3)
+    spoiled = exact.float().clone()
+    spoiled[0, 0, 0, 0] = math.nan
+    assert math.isnan(error_of(spoiled, exact).relative)
+    assert error_of(exact[:, :, :2].float(), exact).relative == math.inf
+
+
+def test_grouped_heads_windows_and_unequal_lengths_are_checked_too() -> None:
+    case = attention_case(
+        batch=2,
+        num_heads=4,
+        num_kv_heads=2,
+        seqlen=40,
+        seqlen_k=64,
+        head_dim=16,
+        dtype="float32",
+        causal=True,
+        window_size=9,
+    )
+    forward, backward = verdicts(naive, case)
+    assert (forward.reason, backward.reason) == (None, None)
+    assert set(NAMES) == {"out", "dq", "dk", "dv"}
+
+
+def test_poison_touches_no_input() -> None:
+    inputs = make_inputs(CASE, "cpu", 0)
+    poison(inputs)
+    assert all(bool(torch.isfinite(t).all()) for t in (inputs.q, inputs.k, inputs.v, inputs.dout))
+
+
+class TestFp8:
+    """Held to the float64 result of inputs rounded to e4m3, by torch's own conversion."""
+
+    CASE = attention_case(batch=1, num_heads=2, seqlen=150, head_dim=16, dtype="float16", causal=True)
+
+    def verdict(self, attention):
+        inputs = make_inputs(self.CASE, "cpu", seed=3)
+        oracle = make_oracle(inputs, self.CASE, seed=3, precisions={"fp8"}, backward=False)
+        return check_forward(Subject(attention, inputs, self.CASE), oracle, "fp8")
+
+    @staticmethod
+    def attention(q, k, v, *, of_values=rounded_to_fp8, **mask):
+        return reference.attention(rounded_to_fp8(q), rounded_to_fp8(k), of_values(v), **mask).out.to(q.dtype)
+
+    def test_rounded_inputs_pass(self):
+        verdict = self.verdict(self.attention)
+        assert verdict.reason is None
+        assert verdict.errors["out"].relative > 2 * FLOORS["float16"]
+
+    def test_a_bit_of_the_values_alone_does_not(self):
+        reason = self.verdict(partial(self.attention, of_values=lambda v: v.double().round())).reason
+        assert "what rounding the inputs to FP8 costs" in reason
+
+    def test_rows_share_the_least_power_of_two_by_which_they_fit(self):
+        x = torch.zeros(1, 1, 300, 2, dtype=torch.float16)
+        x[0, 0, 0, 0], x[0, 0, 5, 1], x[0, 0, 200, 0] = 450.0, 1.1, 1.1
+        got = rounded_to_fp8(x)[0, 0]
+        assert (got[0, 0], got[5, 1], got[200, 0]) == (448.0, 1.125, 1.125)
+        assert torch.count_nonzero(got) == 3

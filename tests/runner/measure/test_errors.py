@@ -1,0 +1,67 @@
+"""Exceptions become a status and a sentence with what was needed and what there was."""
+
+import pytest
+import torch
+
+from kernels.registry import UnsupportedCase
+from results.records import Status, attention_case
+from runner.measure import memory
+from runner.measure.errors import context_is_broken, describe, is_out_of_memory
+from runner.measure.inputs import make_inputs
+
+
+class OutOfResources(Exception):
+    name, required, limit = "shared memory", 294912, 232448
+
+
+CUDA_TEXT = (
+    "CUDA out of memory. Tried to allocate 256.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 138.00 GiB is "
+    "free. Process 1 has 1.80 GiB memory in use."
+)
+CPU_TEXT = (
+    "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "8796093022208 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "note"),
+    [
+        (
+            torch.OutOfMemoryError(CUDA_TEXT),
+            Status.OOM,
+            "Out of device memory: needed 256.00 GiB more, free were 138.00 GiB of 139.80 GiB.",
+        ),
+        (RuntimeError(CPU_TEXT), Status.OOM, "Out of memory: needed 8192.00 GiB more than the machine gives."),
+        (OutOfResources(), Status.OUT_OF_RESOURCES, "Out of shared memory: required 294912, limit 232448."),
+        (UnsupportedCase("no such head_dim"), Status.UNSUPPORTED, "no such head_dim"),
+        (NotImplementedError("not on this device"), Status.UNSUPPORTED, "not on this device"),
+        (RuntimeError("first line\nsecond line"), Status.ERROR, "RuntimeError: first line"),
+        (ValueError(), Status.ERROR, "ValueError: no message"),
+    ],
+)
+def test_an_exception_becomes_a_status_and_a_note(error: Exception, status: Status, note: str) -> None:
+    assert describe(error) == (status, note)
+
+
+def test_a_real_allocation_that_fails_is_out_of_memory() -> None:
+    with pytest.raises(RuntimeError) as failed:
+        torch.empty(2**50, dtype=torch.int8)
+    assert is_out_of_memory(failed.value)
+
+
+def test_without_a_gpu_no_context_is_broken() -> None:
+    assert context_is_broken() is False
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_memory_of_a_call_is_what_it_allocates() -> None:
+    class Twice:
+        def call(self, mode: str):
+            return lambda: torch.empty(4 << 20, dtype=torch.int8, device="cuda")
+
+    case = attention_case(batch=1, num_heads=1, seqlen=1024, head_dim=64, dtype="float16", causal=True)
+    found = memory.memory_of_call(Twice(), make_inputs(case, "cuda", 0), "fwd")
+    assert found.extra == 4.0
+    assert found.peak == 4.0 + 3 * 1024 * 64 * 2 / 2**20

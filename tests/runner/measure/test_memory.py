@@ -1,0 +1,54 @@
+"""The memory pass: what goes in, what comes on top, what stays for a backward."""
+
+import pytest
+import torch
+
+from kernels.attention.torch_naive import attention as naive
+from results.records import attention_case
+from runner.machine import peaks
+from runner.measure.inputs import Subject, make_inputs
+from runner.measure.memory import MIB, memory_of_call
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+CASE = attention_case(batch=2, num_heads=4, seqlen=1024, head_dim=64, dtype="float16", causal=False)
+TENSOR = 2 * 4 * 1024 * 64 * 2 / MIB  # of q, k, v, out and each gradient
+MATRIX = 2 * 4 * 1024 * 1024 * 2 / MIB
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_the_peak_is_the_inputs_and_what_the_call_adds() -> None:
+    inputs = make_inputs(CASE, "cuda", 0)
+    forward, both = (memory_of_call(Subject(naive, inputs, CASE), inputs, mode) for mode in ("fwd", "fwd_bwd"))
+    assert (forward.inputs, both.inputs) == (3 * TENSOR, 4 * TENSOR)
+    for found in (forward, both):
+        assert found.peak == found.inputs + found.extra
+        assert found.reserved >= found.peak
+        assert found.extra >= MATRIX + TENSOR
+    assert both.extra > forward.extra
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_what_is_saved_for_the_backward_is_the_output_and_the_probabilities() -> None:
+    inputs = make_inputs(CASE, "cuda", 0)
+    forward, both = (memory_of_call(Subject(naive, inputs, CASE), inputs, mode) for mode in ("fwd", "fwd_bwd"))
+    assert forward.saved is None
+    assert both.saved >= TENSOR + MATRIX
+
+    def lean(q, k, v, **options):
+        return q * 0.0 + k * 0.0 + v
+
+    assert memory_of_call(Subject(lean, inputs, CASE), inputs, "fwd_bwd").saved == TENSOR
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_the_measured_peaks_are_those_of_a_gpu_and_leave_nothing_behind() -> None:
+    before = torch.cuda.memory_allocated()
+    found = peaks.measure("cuda:0")
+    assert found.tflops["bfloat16"] > found.tflops["float32"] > 1
+    assert found.tflops["tf32"] >= 0.9 * found.tflops["float32"]
+    assert found.gbs > 100
+    assert torch.cuda.memory_allocated() == before
+    assert not torch.backends.cuda.matmul.allow_tf32

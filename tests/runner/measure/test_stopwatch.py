@@ -1,0 +1,248 @@
+"""The stopwatches, tried on calls of known length, and the sampling that uses them.
+
+The statistics of samples: exact on known data, and the interval covers what it promises.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from runner.measure.stopwatch import (
+    EagerStopwatch,
+    KernelStopwatch,
+    is_precise,
+    median_interval,
+    quantile,
+    sample_round,
+    settle,
+    spread,
+)
+from runner.protocol import PROTOCOLS, Protocol
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def busy(milliseconds: float) -> Callable[[], None]:
+    """A call that keeps the processor for that long."""
+
+    def call() -> None:
+        end = time.perf_counter() + milliseconds / 1e3
+        while time.perf_counter() < end:
+            pass
+
+    return call
+
+
+class Counting:
+    """A stopwatch of prepared times."""
+
+    flag = None
+
+    def __init__(self, times: Callable[[int], float]) -> None:
+        self.times, self.taken = times, 0
+
+    def sample(self, call: Callable[[], object], count: int) -> list[float]:
+        found = [self.times(self.taken + i) for i in range(count)]
+        self.taken += count
+        return found
+
+
+def test_a_call_of_known_length_is_timed_right() -> None:
+    samples = EagerStopwatch().sample(busy(2.0), 30)
+    assert len(samples) == 30
+    assert min(samples) >= 2.0
+    assert sorted(samples)[3] < 2.1  # the few that nobody interrupted
+
+
+def test_a_call_that_does_nothing_takes_microseconds() -> None:
+    assert sorted(EagerStopwatch().sample(lambda: None, 50))[25] < 0.01
+
+
+def test_waiting_for_the_device_is_part_of_a_plain_call() -> None:
+    samples = EagerStopwatch(synchronize=busy(1.0)).sample(lambda: None, 5)
+    assert min(samples) >= 1.0
+
+
+def test_a_call_twice_as_long_takes_twice_the_time() -> None:
+    short, long = (min(EagerStopwatch().sample(busy(length), 20)) for length in (0.5, 1.0))
+    assert long / short == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_steady_call_stops_at_the_least_samples() -> None:
+    stopwatch = Counting(lambda i: 1.0)
+    assert len(sample_round(stopwatch, lambda: None, [], Protocol("test", rounds=1, cap_ms=1e6))) == 20
+
+
+def test_a_noisy_call_goes_on_to_the_most_samples() -> None:
+    stopwatch = Counting(lambda i: 1.0 + i % 2)
+    samples = sample_round(stopwatch, lambda: None, [], Protocol("test", rounds=3, cap_ms=1e6, most=90))
+    assert len(samples) == 30
+
+
+def test_a_noisy_call_stops_at_the_cap() -> None:
+    stopwatch = Counting(lambda i: 1.0 + i % 2)
+    assert len(sample_round(stopwatch, lambda: None, [], Protocol("test", rounds=1, cap_ms=0.0))) == 20
+
+
+def test_samples_of_earlier_rounds_count_towards_the_precision() -> None:
+    stopwatch = Counting(lambda i: 1.0)
+    protocol = Protocol("test", rounds=3, cap_ms=1e6)
+    assert len(sample_round(stopwatch, lambda: None, [1.0] * 7, protocol)) == 7
+    assert len(sample_round(stopwatch, lambda: None, [1.0, 3.0] * 40, protocol)) > 10
+
+
+@pytest.mark.parametrize(
+    ("call_ms", "quick", "standard"), [(0.01, 20, 7), (10.0, 20, 7), (25.0, 8, 4), (400.0, 6, 2), (5000.0, 6, 2)]
+)
+def test_slow_calls_are_sampled_less_but_enough_for_an_interval(call_ms: float, quick: int, standard: int) -> None:
+    assert PROTOCOLS["quick"].least_of_round(call_ms) == quick
+    assert PROTOCOLS["standard"].least_of_round(call_ms) == standard
+    assert PROTOCOLS["standard"].rounds * PROTOCOLS["standard"].least_of_round(call_ms) >= 6
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_time_leaves_the_hosts_time_out() -> None:
+    x = torch.randn(4096, 4096, device="cuda")
+    slow_host, work = busy(2.0), lambda: x @ x
+
+    def call() -> None:
+        slow_host()
+        work()
+
+    stopwatch = KernelStopwatch("cuda:0")
+    plain, with_host = (sorted(stopwatch.sample(c, 20))[10] for c in (work, call))
+    assert with_host == pytest.approx(plain, rel=0.1)
+    assert min(EagerStopwatch(torch.cuda.synchronize).sample(call, 5)) >= 2.0 + 0.5 * plain
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_time_of_a_spin_of_known_length() -> None:
+    stopwatch = KernelStopwatch("cuda:0")
+    one, two = (sorted(stopwatch.sample(lambda n=n: torch.cuda._sleep(n * 1_000_000), 10))[5] for n in (1, 2))
+    assert two / one == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_time_of_a_long_spin_is_what_the_hosts_clock_says() -> None:
+    settle("cuda:0", lambda: None, None)
+
+    def call() -> None:
+        torch.cuda._sleep(100_000_000)
+
+    device, host = KernelStopwatch("cuda:0"), EagerStopwatch(torch.cuda.synchronize)
+    by_events, by_host = ([], [])
+    for _ in range(5):
+        by_events += device.sample(call, 1)
+        by_host += host.sample(call, 1)
+    assert sorted(by_events)[2] == pytest.approx(sorted(by_host)[2], rel=0.02)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_time_of_nothing_is_a_few_microseconds() -> None:
+    assert sorted(KernelStopwatch("cuda:0").sample(lambda: None, 30))[15] < 0.01
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_time_of_work_on_another_stream_that_is_waited_for_is_the_works() -> None:
+    side, current = torch.cuda.Stream(), torch.cuda.current_stream()
+
+    def elsewhere() -> None:
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(2_000_000)
+        current.wait_stream(side)
+
+    stopwatch = KernelStopwatch("cuda:0")
+    here = sorted(stopwatch.sample(lambda: torch.cuda._sleep(2_000_000), 10))[5]
+    assert sorted(stopwatch.sample(elsewhere, 10))[5] == pytest.approx(here, rel=0.05)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_call_that_waits_for_the_device_is_flagged() -> None:
+    stopwatch = KernelStopwatch("cuda:0")
+    x = torch.ones(16, device="cuda")
+    stopwatch.sample(lambda: x.sum().item(), 3)
+    assert stopwatch.flag == "launches not hidden"
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_gpu_that_was_held_back_is_waited_for() -> None:
+    clocks = iter([1000.0, 1500.0, 1600.0, 1700.0, 1800.0, 1850.0, 1900.0, 1960.0])
+    settle("cuda:0", lambda: next(clocks), 1980.0)
+    assert next(clocks, None) is None
+    asked = []
+    settle("cuda:0", lambda: asked.append(1), None)
+    assert asked == []
+
+
+def test_a_clock_that_was_full_for_a_while_is_looked_at_once(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    asked = []
+    settle("cuda:0", lambda: asked.append(1) or 1980.0, 1980.0, steady=True)
+    assert len(asked) == 1
+    clocks = iter([1500.0, 1980.0])
+    settle("cuda:0", lambda: next(clocks), 1980.0, steady=True)
+    assert next(clocks, None) is None
+
+
+def test_a_cpu_is_not_waited_for() -> None:
+    settle("cpu", lambda: pytest.fail("it has no SM clock"), 1980.0)
+
+
+def test_the_fields_of_known_samples() -> None:
+    found = spread([5.0, 1.0, 3.0, 2.0, 4.0, 6.0])
+    assert (found["value"], found["statistic"], found["mean"], found["n"]) == (3.5, "median", 3.5, 6)
+    assert found["std"] == pytest.approx(statistics.stdev(range(1, 7)))
+    assert (found["p20"], found["p80"]) == (2.0, 5.0)
+    assert (found["ci_low"], found["ci_high"]) == (1.0, 6.0)
+    assert found["samples"] == (5.0, 1.0, 3.0, 2.0, 4.0, 6.0)
+
+
+def test_samples_keep_their_order_and_six_digits() -> None:
+    assert spread([0.123456789, 12345.6789])["samples"] == (0.123457, 12345.7)
+
+
+def test_a_single_sample_has_no_spread_and_no_interval() -> None:
+    found = spread([2.0])
+    assert (found["value"], found["std"], found["ci_low"], found["ci_high"]) == (2.0, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("n", "ranks"), [(5, None), (6, (1, 6)), (8, (1, 8)), (9, (2, 8)), (20, (6, 15)), (90, (36, 55))]
+)
+def test_the_interval_has_the_ranks_of_the_binomial_table(n: int, ranks: tuple[int, int] | None) -> None:
+    # Ranks of the 95 % interval for a median as in printed tables (for n = 20: 6th and 15th).
+    assert median_interval(list(range(1, n + 1))) == (ranks or (None, None))
+
+
+def test_the_interval_covers_the_true_median_in_95_of_100_cases() -> None:
+    source = random.Random(7)
+    tries = 2000
+    hits = 0
+    for _ in range(tries):
+        low, high = median_interval(sorted(source.lognormvariate(0.0, 0.5) for _ in range(21)))
+        hits += low <= 1.0 <= high  # the median of this distribution is 1
+    assert hits / tries >= 0.95
+
+
+def test_quantiles_are_interpolated() -> None:
+    assert quantile([1.0, 2.0], 0.5) == 1.5
+    assert quantile([1.0], 0.8) == 1.0
+
+
+def test_precision_is_reached_by_equal_samples_and_not_by_few_or_wide_ones() -> None:
+    assert is_precise([1.0] * 6, 0.01)
+    assert not is_precise([1.0] * 5, 0.01)
+    assert not is_precise([1.0, 2.0] * 10, 0.01)

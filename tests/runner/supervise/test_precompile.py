@@ -1,0 +1,94 @@
+"""Compiling ahead helps if it can, and never fails a sweep."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from results.records import Status, attention_case
+from runner.cells import Cell
+from runner.supervise import precompile
+from runner.supervise.job import Cancelled
+
+CASE = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="bfloat16", causal=True)
+CELLS = [Cell(CASE, "triton_fa2", "fwd")]
+COMPILED = {"event": "compiled", "done": 1, "found": 3}
+DONE = {"event": "rehearsed", "kernels": 3, "seconds": 7.25, "failed": 0, "fault": None}
+
+
+class Crew:
+    """A worker that says what was prepared for it; an exception is what listening to it ends in."""
+
+    def __init__(self, *answers: dict | BaseException) -> None:
+        self.answers: Iterator[dict | BaseException] = iter(answers)
+        self.heard: list[dict] = []
+        self.killed = False
+
+    def send(self, message: dict) -> None:
+        self.heard.append(message)
+
+    def receive(self, deadline: float) -> dict:
+        answer = next(self.answers)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def describe_loss(self) -> str:
+        return "The worker ended with exit code 9."
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def test_it_says_what_it_did_and_tells_on_the_way() -> None:
+    crew, told = Crew(COMPILED, DONE), []
+    said = precompile.compile_ahead(crew, CELLS, lambda *numbers: told.append(numbers))
+    assert crew.heard[0]["do"] == "compile"
+    assert crew.heard[0]["cells"][0]["implementation"] == "triton_fa2"
+    assert said.startswith("Compiled 3 kernels ahead in ")
+    assert said.endswith(" s, 7.2 s of work side by side.")
+    assert told == [(1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (DONE | {"failed": 2, "fault": "ValueError: bad tile"}, "2 could not be: ValueError: bad tile"),
+        (DONE | {"kernels": None}, "the process for it came to an end"),
+        (EOFError(), "Nothing was compiled ahead. The worker ended with exit code 9."),
+        (TimeoutError(), "Compiling ahead was given up after 60 s without progress."),
+    ],
+)
+def test_whatever_goes_wrong_is_a_sentence(answer, sentence) -> None:
+    crew = Crew(answer)
+    assert sentence in precompile.compile_ahead(crew, CELLS, lambda *numbers: None)
+    assert crew.killed == isinstance(answer, TimeoutError)
+
+
+def test_who_cancels_waits_for_nothing() -> None:
+    with pytest.raises(Cancelled):
+        precompile.compile_ahead(Crew(Cancelled()), CELLS, lambda *numbers: None)
+
+
+def test_it_is_possible_where_there_is_a_gpu_and_triton(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(precompile.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(precompile, "_GPU_FILES", (str(tmp_path / "none"),))
+    assert not precompile.is_possible(None)
+    monkeypatch.setattr(precompile, "_GPU_FILES", (str(tmp_path),))
+    assert precompile.is_possible(None) and precompile.is_possible("cuda:1")
+    assert not precompile.is_possible("cpu")
+    monkeypatch.setattr(precompile.importlib.util, "find_spec", lambda name: None)
+    assert not precompile.is_possible("cuda:1")
+
+
+@pytest.mark.parametrize(
+    ("compiles", "sentence"),
+    [("well", "Compiled 7 kernels ahead"), ("badly", "Nothing was compiled"), ("dies", "ended with exit code 9")],
+)
+def test_a_sweep_goes_on_whatever_became_of_it(runner, compiles, sentence) -> None:
+    runner.use("fast_worker", compiles=compiles)
+    done = runner("run", "quick", "--set", "seqlen=128", "--implementations", "torch_naive,triton_fa2")
+    assert done.returncode == 0, done.stderr
+    folder = runner.folder()
+    assert sentence in folder.log_path.read_text()
+    assert {m.status for m in folder.read()[0]} == {Status.OK}
+    assert folder.read_state().costs["compiling"] >= 0

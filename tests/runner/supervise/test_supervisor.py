@@ -1,0 +1,248 @@
+"""What a sweep survives: workers and supervisors killed at any moment, hangs, and people who cancel."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from results.files.journal import run_folders
+from results.records import Status
+from runner.locks import device_lock
+from tests.runner.small_sweeps import FAST, FAST_ROWS, FEW, TINY, latencies, statuses
+
+
+def test_every_cell_gets_its_number_and_the_run_says_how_to_repeat_it(runner) -> None:
+    runner.use("fast_worker")
+    done = runner("run", *FAST)
+    assert done.returncode == 0, done.stderr
+    folder = runner.folder()
+    assert done.stdout.split() == [folder.run_id]
+    assert len(latencies(folder)) == FAST_ROWS
+    assert folder.run().command.startswith("python -m runner run fa2_speedup --device cuda:0 --standard")
+    state = folder.read_state()
+    assert (folder.condition(), state.done, state.total) == ("finished", FAST_ROWS // 2, FAST_ROWS // 2)
+    assert "the fast worker is here" in folder.log_path.read_text()
+
+
+def test_kill_9_of_the_supervisor_at_many_moments_loses_and_doubles_nothing(runner, wait_for) -> None:
+    runner.use("fast_worker", delay_s=0.004, pids=str(runner.home.parent / "pids"))
+    kills, acknowledged, words = 0, [], ("run", *FAST)
+    for moment in range(26):
+        process = runner.start(*words)
+        target = len(acknowledged) + (0 if moment % 6 == 5 else 1 + moment % 4)
+        wait_for(lambda p=process, n=target: p.poll() is not None or under_way(runner, n), f"row {target}")
+        if process.poll() is None:
+            process.kill()
+            kills += 1
+        process.communicate()
+        lines = runner.lines()
+        assert lines[: len(acknowledged)] == acknowledged
+        acknowledged = lines
+        words = ("run", "--resume", runner.folder().run_id)
+    assert kills >= 25
+    assert 0 < len(acknowledged) < FAST_ROWS
+    assert runner(*words).returncode == 0
+    assert runner.lines()[: len(acknowledged)] == acknowledged
+    rows = latencies(runner.folder())
+    assert len(rows) == FAST_ROWS
+    assert all(row.value == number_of(row.measurement_id) for row in rows.values())
+    for pid in (runner.home.parent / "pids").read_text().split():
+        wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"the end of worker {pid}")
+
+
+def under_way(runner, rows: int) -> bool:
+    """Whether so many rows are written and the supervisor holds its run."""
+    return len(runner.lines()) >= rows and bool(run_folders(runner.home)) and runner.folder().is_alive()
+
+
+def number_of(measurement_id: str) -> float:
+    return int(measurement_id[:4], 16) / 1000 + 0.001
+
+
+def test_a_torn_last_line_is_measured_again(runner) -> None:
+    runner.use("fast_worker")
+    assert runner("run", *FAST).returncode == 0
+    folder = runner.folder()
+    whole = folder.journal_path.read_bytes()
+    folder.journal_path.write_bytes(whole[:-30])
+    assert runner("run", "--resume", folder.run_id).returncode == 0
+    assert len(latencies(folder)) == FAST_ROWS
+
+
+@pytest.mark.parametrize("moment", [0, 5])
+def test_kill_9_of_the_supervisor_of_a_real_worker_loses_and_doubles_nothing(runner, wait_for, moment) -> None:
+    runner.use("faulty_worker")
+    words = ("run", *TINY, "--implementations", "torch_naive,torch_sdpa_math")
+    process = runner.start(*words)
+    wait_for(lambda: under_way(runner, moment), "the first rows")
+    process.kill()
+    process.communicate()
+    before = runner.lines()
+    done = runner("run", "--resume", runner.folder().run_id)
+    assert done.returncode == 0, done.stderr
+    assert runner.lines()[: len(before)] == before
+    assert set(statuses(runner.folder()).values()) == {Status.OK}
+    assert len(latencies(runner.folder())) == 12
+
+
+def test_kill_9_of_the_worker_costs_the_cell_it_was_at(runner, wait_for) -> None:
+    pids = runner.home.parent / "pids"
+    runner.use("fast_worker", stuck_at=["triton_fa2", "bwd", 256], pids=str(pids))
+    process = runner.start("run", *FEW)
+    state = wait_for(lambda: stuck(runner, "triton_fa2 bwd, 1x1 heads, seqlen 256"), "the cell that hangs")
+    assert state.total == 12
+    os.kill(int(pids.read_text().split()[-1]), signal.SIGKILL)
+    assert process.wait(timeout=60) == 0
+    process.communicate()
+    bad = {key[:4] for key, row in latencies(runner.folder()).items() if row.status is not Status.OK}
+    assert bad == {("triton_fa2", "bwd", timing, 256) for timing in ("kernel", "eager")}
+    note = next(m.note for m in runner.folder().read()[0] if m.status is Status.ERROR)
+    assert "killed by signal 9 (SIGKILL)" in note and "timing" in note
+    assert len(pids.read_text().split()) == 2
+
+
+def stuck(runner, where: str):
+    state = runner.folder().read_state() if run_folders(runner.home) else None
+    return state if state and state.current and state.current.startswith(where) else None
+
+
+def test_a_hang_costs_the_cell_it_was_at(runner) -> None:
+    runner.use("fast_worker", stuck_at=["torch_naive", "fwd_bwd", 128])
+    done = runner("run", *FEW, "--step-limit", "0.5")
+    assert done.returncode == 0, done.stderr
+    bad = {key[:4]: row for key, row in latencies(runner.folder()).items() if row.status is not Status.OK}
+    assert set(bad) == {("torch_naive", "fwd_bwd", timing, 128) for timing in ("kernel", "eager")}
+    assert {row.status for row in bad.values()} == {Status.TIMEOUT}
+    assert all(row.note.startswith("No answer within") for row in bad.values())
+
+
+def test_an_implementation_that_keeps_crashing_is_given_up(runner) -> None:
+    runner.use("fast_worker", dies_at=["torch_naive", "fwd", 128])
+    done = runner("run", "fa2_speedup", "--set", "seqlen=128", "--set", "modes=fwd", "--implementations", "torch_naive")
+    assert done.returncode == 0, done.stderr
+    counts = Counter(row.status for row in latencies(runner.folder()).values())
+    assert counts == {Status.ERROR: 12, Status.SKIPPED: 4}  # 6 workers lost, then 2 of 8 cells not tried
+
+
+def test_a_worker_that_never_starts_ends_the_sweep_with_its_last_words(runner) -> None:
+    runner.use("fast_worker", dies_on_start=True)
+    done = runner("run", *FAST)
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        "The worker does not start. The worker ended with exit code 5; its last words: the fast worker is here"
+    )
+    assert run_folders(runner.home) == []
+
+
+def test_faults_of_real_kernels_cost_their_cells_alone(runner) -> None:
+    runner.use("faulty_worker")
+    names = "zeros,kills_itself,out_of_memory,out_of_resources,raises,broken_backward,torch_naive"
+    done = runner("run", *TINY, "--implementations", names)
+    assert done.returncode == 0, done.stderr
+    found = statuses(runner.folder())
+    expected = dict.fromkeys(("fwd", "bwd", "fwd_bwd"))
+    for name, status in (
+        ("zeros", Status.INCORRECT),
+        ("kills_itself", Status.ERROR),
+        ("out_of_memory", Status.OOM),
+        ("out_of_resources", Status.OUT_OF_RESOURCES),
+        ("raises", Status.ERROR),
+        ("torch_naive", Status.OK),
+    ):
+        assert {mode: found[name, mode] for mode in expected} == dict.fromkeys(expected, status), name
+    assert [found["broken_backward", mode] for mode in expected] == [Status.OK, Status.INCORRECT, Status.INCORRECT]
+    notes = {m.implementation: m.note for m in runner.folder().read()[0] if m.metric == "latency_ms"}
+    assert notes["out_of_memory"] == "Out of device memory: needed 16.00 GiB more, free were 3.20 GiB of 8.00 GiB."
+    assert notes["out_of_resources"] == "Out of shared memory: required 300000, limit 232448."
+    assert notes["raises"] == "RuntimeError: a fault of its own (in its check of the forward)"
+    assert notes["kills_itself"].startswith("The worker was killed by signal 9 (SIGKILL)")
+    assert notes["zeros"].startswith("out is wrong: relative error 1 (allowed ")
+
+
+def test_a_real_kernel_that_hangs_is_ended(runner) -> None:
+    runner.use("faulty_worker")
+    words = ("--implementations", "hangs,torch_naive", "--set", "modes=fwd", "--step-limit", "8")
+    done = runner("run", *TINY, *words)
+    assert done.returncode == 0, done.stderr
+    assert statuses(runner.folder()) == {("hangs", "fwd"): Status.TIMEOUT, ("torch_naive", "fwd"): Status.OK}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a CUDA device")
+def test_a_fault_of_a_gpu_costs_a_worker_and_its_own_cells(runner) -> None:
+    runner.use("faulty_worker")
+    words = ("quick", "--quick", "--set", "seqlen=128", "--set", "dtype=float16")
+    done = runner("run", *words, "--implementations", "device_fault,too_large,torch_naive,torch_sdpa_flash")
+    assert done.returncode == 0, done.stderr
+    for timing in ("kernel", "eager"):
+        found = {name: status for (name, _), status in statuses(runner.folder(), timing).items()}
+        assert found == {
+            "device_fault": Status.ERROR,
+            "too_large": Status.OOM,
+            "torch_naive": Status.OK,
+            "torch_sdpa_flash": Status.OK,
+        }
+    notes = {m.implementation: m.note for m in runner.folder().read()[0] if m.metric == "latency_ms"}
+    assert notes["too_large"].startswith("Out of device memory: needed 32768.00 GiB more, free were ")
+    assert "device-side assert" in notes["device_fault"]
+
+
+def test_a_taken_device_is_refused_with_the_name_of_who_has_it(runner) -> None:
+    runner.use("fast_worker")
+    with device_lock(runner.home, "gpu-test", "some-run"):
+        done = runner("run", *FAST)
+    assert done.returncode == 3
+    assert done.stderr.strip() == ("The device is taken by some-run; wait for it, cancel it, or choose another device.")
+    assert run_folders(runner.home) == []
+
+
+@pytest.mark.parametrize("how", ["flag", "SIGINT", "SIGTERM"])
+def test_a_cancelled_sweep_keeps_what_it_has_and_can_be_resumed(runner, wait_for, how) -> None:
+    runner.use("fast_worker", delay_s=0.05)
+    process = runner.start("run", *FAST)
+    wait_for(lambda: under_way(runner, 3), "three rows")
+    folder = runner.folder()
+    if how == "flag":
+        folder.request_cancel()
+    else:
+        process.send_signal(getattr(signal, how))
+    assert process.wait(timeout=60) == 130
+    process.communicate()
+    assert (folder.condition(), folder.is_alive()) == ("cancelled", False)
+    assert 3 <= len(latencies(folder)) < FAST_ROWS
+    runner.use("fast_worker")
+    assert runner("run", "--resume", folder.run_id).returncode == 0
+    assert (folder.condition(), len(latencies(folder))) == ("finished", FAST_ROWS)
+
+
+def test_resuming_a_finished_run_changes_nothing(runner) -> None:
+    runner.use("fast_worker")
+    runner("run", *FAST)
+    before = runner.lines()
+    assert runner("run", "--resume", runner.folder().run_id).returncode == 0
+    assert runner.lines() == before
+
+
+def test_a_run_of_other_kernels_is_not_resumed(runner) -> None:
+    runner.use("fast_worker")
+    runner("run", *FAST)
+    folder = runner.folder()
+    record = json.loads(folder.run_path.read_text()) | {"kernel_hash": "other"}
+    folder.run_path.write_text(json.dumps(record))
+    done = runner("run", "--resume", folder.run_id)
+    assert done.returncode == 2
+    assert "was taken with kernel_hash 'other', this would be 'k'" in done.stderr
+
+
+def test_the_supervisor_and_the_command_line_never_import_torch() -> None:
+    code = (
+        "import runner.__main__, runner.supervise.supervisor, runner.launch, sys;"
+        "print(sorted({'torch', 'triton', 'kernels', 'duckdb', 'pandas', 'pynvml'} & set(sys.modules)))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    assert answer.stdout.strip() == "[]", answer.stderr

@@ -1,0 +1,104 @@
+"""The experiments on the verdicts: shares with their goals, and a slowdown that is really there."""
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernels.attention.torch_naive import attention as naive
+from results.compare.compare import Side
+from results.records import Measurement, Run, Status, attention_case
+from runner.measure.stopwatch import spread
+from runner.validate import __main__, slow_worker
+from runner.validate.__main__ import ON_CPU, ON_GPU, delays_ms, false_verdicts, found_slowdowns
+from runner.validate.slow_worker import key_of
+
+RUN = Run("a", "local", protocol="standard/1")
+
+
+def side(run_id: str, factor: float = 1.0, cells: int = 200, base_ms: float = 1.0) -> Side:
+    """A run of so many cells, whose samples scatter by a thousandth."""
+    rows = []
+    for number in range(cells):
+        case = attention_case(batch=1, num_heads=1, seqlen=number + 1, head_dim=64, dtype="float16", causal=True)
+        samples = [base_ms * factor * (1 + 0.001 * ((i * 7 + number) % 5 - 2)) for i in range(30)]
+        row = Measurement(run_id, case, "x", "latency_ms", Status.ERROR, mode="fwd", timing="kernel")
+        rows.append(replace(row, status=Status.OK, round_sizes=(10, 10, 10), **spread(samples)))
+    return Side(replace(RUN, run_id=run_id), rows)
+
+
+@pytest.mark.parametrize("sweep", [ON_GPU, ON_CPU], ids=["gpu", "cpu"])
+def test_the_grids_have_enough_forwards(sweep) -> None:
+    assert len(sweep.cases()) * len(sweep.implementations) >= 200
+    assert sweep.modes == ("fwd",)
+
+
+def test_a_change_that_is_none_is_refused_and_nothing_is_measured(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    assert __main__.main(("both", "--device", "cpu", "--set", "seqlen")) == 2
+    assert capsys.readouterr().err == "--set 'seqlen' is not AXIS=VALUES, such as seqlen=1024,2048.\n"
+
+
+def test_the_same_code_twice_reaches_the_goal_and_another_does_not() -> None:
+    same = false_verdicts(side("a"), side("b"))
+    assert same.reached and "0 of 200 cells" in same.words and "0.0%" in same.words
+    other = false_verdicts(side("a"), side("b", factor=1.1))
+    assert not other.reached and "200 of 200 cells" in other.words
+    assert not false_verdicts(side("a", cells=100), side("b", cells=100)).reached  # too few to say
+
+
+def test_a_slowdown_that_is_there_is_found_and_short_calls_are_not_asked() -> None:
+    found = found_slowdowns(side("a"), side("b", factor=1.05))
+    assert found.reached and "5.0% as measured" in found.words and "200 of 200" in found.words
+    assert not found_slowdowns(side("a"), side("b")).reached
+    assert "0 of 0 cells" in found_slowdowns(side("a", base_ms=0.01), side("b", 1.05, base_ms=0.01)).words
+
+
+def test_each_forward_is_delayed_by_its_own_share_and_nothing_else_is() -> None:
+    delays = delays_ms(side("a", cells=2, base_ms=4.0).measurements)
+    wanted = {key_of("x", (1, 1, n, 64), (1, 1, n, 64), "float16", True) for n in (1, 2)}
+    assert set(delays) == wanted
+    assert list(delays.values()) == pytest.approx([0.2, 0.2], rel=0.01)
+
+    waited: list[float] = []
+    attention = slow_worker.slowed("x", naive, delays, waited.append)
+    tensors = {n: torch.zeros(1, 1, n, 64, dtype=torch.float16) for n in (1, 3)}
+    attention(*[tensors[3]] * 3, causal=True)
+    attention(*[tensors[1]] * 3, causal=False)
+    assert waited == []
+    assert torch.equal(attention(*[tensors[1]] * 3, causal=True), naive(*[tensors[1]] * 3, causal=True))
+    assert waited == pytest.approx([0.2], rel=0.01)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="of a CPU")
+def test_the_delay_of_a_cpu_takes_its_time() -> None:
+    start = time.perf_counter()
+    slow_worker.delay(2.0)
+    assert time.perf_counter() - start >= 0.002
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_delay_of_a_gpu_is_on_the_device_and_its_launch_is_in_it() -> None:
+    from runner.measure.stopwatch import KernelStopwatch
+
+    stopwatch, x = KernelStopwatch("cuda:0"), torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+    plain = sorted(stopwatch.sample(lambda: x @ x, 20))[10]
+    longer = sorted(stopwatch.sample(lambda: (x @ x, slow_worker.delay(0.02)), 20))[10]
+    assert longer - plain == pytest.approx(0.02, abs=0.004)
+
+
+def test_existing_runs_are_judged_again_without_measuring(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    from results.files.journal import RunFolder
+
+    for name, factor in (("a", 1.0), ("b", 1.0), ("c", 1.05)):
+        made = side(name, factor)
+        RunFolder.create(tmp_path, made.run, made.measurements)
+    assert __main__.main(["both", "--first", "a", "--second", "b", "--slowed", "c"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert __main__.main(["slowdown", "--first", "a", "--slowed", "b"]) == 1
+    assert __main__.main(["slowdown", "--first", "nobody"]) == 2
+    assert json.loads((tmp_path / "runs" / "a" / "run.json").read_text())["protocol"] == "standard/1"
