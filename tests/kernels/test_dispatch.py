@@ -101,7 +101,7 @@ def operators():
         pytest.skip("needs a GPU or TRITON_INTERPRET=1")
     import kernels.torch_ops
 
-    return kernels.operators
+    return kernels.torch_ops
 
 
 @TORCH_COMPILE

@@ -45,7 +45,7 @@ def test_a_tile_that_is_too_large_is_found():
 
 
 def test_what_is_compiled_for_sm_86_is_what_sm_89_gets():
-    code = "import re; from kernels import offline; from kernels.attention.triton_fa2.tuning import Tile\n"
+    code = "import re; from kernels.tools import offline; from kernels.attention.triton_fa2.tuning import Tile\n"
     code += "variants = [offline.Variant('forward', chip, 'half', 64, Tile(64, 64, 4, 3)) for chip in (86, 89)]\n"
     code += "ptx = [offline.compiled(variant).asm['ptx'] for variant in variants]\n"
     code += "print(*(re.sub(r'[.]target.*', '', text) == re.sub(r'[.]target.*', '', ptx[0]) for text in ptx))"

@@ -52,7 +52,10 @@ def _flip(path: Path, at: float) -> None:
 def _crash_with_a_log(path: Path) -> None:
     """Leave rows in the write-ahead log only, as a killed process does; with all that ships it would be put away."""
     code = """
-import os, sys; from pathlib import Path; from results import journal; from results.store.database import open_store
+import os, sys
+from pathlib import Path
+from results.files import journal
+from results.store.database import open_store
 journal.PUBLISHED = Path("none")
 held = open_store(Path(sys.argv[1]).parent); os._exit(0)
 """

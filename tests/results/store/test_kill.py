@@ -25,7 +25,8 @@ from results.store.database import open_store
 SERVER = """
 import os, sys
 from pathlib import Path
-from results import journal, store
+from results.files import journal
+from results.store.database import open_store
 from results.files.journal import RunFolder
 from results.records import Case, Measurement
 
@@ -47,7 +48,7 @@ def write(run_id):
 
 def ingest(_):
     while True:
-        opened = store.open_store(home)
+        opened = open_store(home)
         for _ in range(10):
             opened.refresh()
         opened.close()

@@ -107,7 +107,7 @@ def test_a_look_right_after_a_reading_is_spared(monkeypatch) -> None:
 )
 def test_a_clock_is_steady_after_three_full_readings_in_a_row(monkeypatch, clocks, steady) -> None:
     asked = []
-    monkeypatch.setattr(telemetry.latency, "settle", lambda *_, steady: asked.append(steady))
+    monkeypatch.setattr(telemetry.stopwatch, "settle", lambda *_, steady: asked.append(steady))
     watching(monkeypatch, *clocks).settle("cuda:0")
     assert asked == [steady]
 

@@ -98,18 +98,18 @@ class Tensor:
 
 driver.set_active(Chip())
 from double import double
-from runner import compiling
+from runner.measure import triton_hooks
 
 found, hits = [], []
 triton.knobs.compilation.listener = lambda cache_hit, **facts: hits.append(cache_hit)
-with compiling.collect(found.append):
+with triton_hooks.collect(found.append):
     for n, stride, block in ((100, 16, 128), (200, 32, 128), (100, 1, 128), (100, 16, 256)):
         kernel = double[(1, 1, 1)](Tensor(), n, stride, block, num_warps=2)
         kernel.run(1, 1, 1, kernel.function)
         assert kernel.run.global_scratch_size
 print(len(found), [sorted(kernel.constants.values()) for kernel in found], hits)
 for kernel in found:
-    assert compiling.compile_kernel(pickle.loads(pickle.dumps(kernel))) > 0
+    assert triton_hooks.compile_kernel(pickle.loads(pickle.dumps(kernel))) > 0
 double.device_caches.clear()
 hits.clear()
 double.warmup(Tensor(), 100, 16, 128, num_warps=2, grid=(1,))
@@ -169,7 +169,8 @@ def attention(q, k, v, **mask):
 driver.set_active(Chip())
 from double import double
 from kernels import registry
-from runner import cells, rehearsal
+from runner import cells
+from runner.measure import precompile_child
 from runner.ipc import Channel
 from results.records import attention_case
 
@@ -180,7 +181,7 @@ planned = [
     cells.cell_to_json(cells.Cell(attention_case(head_dim=head_dim, **one), "ours", mode))
     for head_dim in (16, 32) for mode in ("fwd", "bwd")
 ]
-helper = rehearsal.Helper(Channel(*os.pipe()))
+helper = precompile_child.Helper(Channel(*os.pipe()))
 helper.begin("cpu", planned)
 said = []
 for message in helper.messages(iter(())):
@@ -213,7 +214,7 @@ def test_the_helper_finds_and_compiles_what_a_sweep_will_launch(tmp_path) -> Non
 
 HELPER = """
 import os, sys
-from runner import rehearsal
+from runner.measure import precompile_child
 from runner.ipc import Channel
 
 def serve(channel, pool):
@@ -224,8 +225,8 @@ def serve(channel, pool):
     channel.send({"event": "rehearsed"})
     pool.submit(__import__("threading").Event().wait).result()
 
-rehearsal._serve = serve
-helper = rehearsal.Helper(Channel(*os.pipe()))
+precompile_child._serve = serve
+helper = precompile_child.Helper(Channel(*os.pipe()))
 helper.begin("cuda:1", [])
 events, steps = [], iter(range(3))
 for message in helper.messages(steps):
