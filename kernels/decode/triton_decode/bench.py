@@ -261,12 +261,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--graph", action="store_true")
     parser.add_argument("--least", type=int, nargs="+", default=[128], help="least keys of a share, for the sweep")
     parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--processes", type=int, default=14)
+    parser.add_argument("--processes", type=int, default=14, help="that compile beforehand; 0 for none")
+    parser.add_argument("--only-compile", action="store_true")
     parser.add_argument("--out", type=Path, help="a file of one JSON object a line")
     chosen = parser.parse_args(arguments)
     shapes = [shape for name in chosen.grid for shape in grid(name)]
     jobs = [(shape, tile) for shape in shapes for tile in (ladder(shape, chosen.least) if chosen.sweep else [None])]
-    compile_all(jobs, chosen.processes)
+    if chosen.processes:
+        compile_all(jobs, chosen.processes)
+    if chosen.only_compile:
+        return
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     out = chosen.out.open("a") if chosen.out else None
     for shape in shapes:
