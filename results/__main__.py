@@ -30,7 +30,7 @@ from results.records import Measurement, Run
 from results.render import export
 from results.render.slice import ViewError
 from results.render.terminal import comparison_lines, finding_lines
-from results.reports import ReportError
+from results.reports import ReportError, headline
 from results.reports import get as report_named
 from results.reports import names as report_names
 from results.reports.rendering import Runs
@@ -67,6 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--run", help="a run of your own; without it the published numbers")
     command.add_argument("--beside", action="store_true", help="only its printed speedups beside those of --run")
     command.set_defaults(command=_report)
+
+    command = commands.add_parser("headline", help="the tables of the READMEs, from the runs that ship")
+    command.add_argument("name", nargs="?", metavar="TABLE", choices=headline.TABLES, help=", ".join(headline.TABLES))
+    command.add_argument("--update", nargs="+", metavar="FILE", default=[], help="renew the tables of these documents")
+    command.set_defaults(command=_headline)
 
     command = commands.add_parser("runs", help="list the runs, newest first")
     command.set_defaults(command=_runs)
@@ -184,6 +189,15 @@ def _beside(report: ModuleType, published: Runs, runs: Runs) -> str:
         raise CommandError("--beside needs --run RUN and a report of one GPU that compares one system with a baseline.")
     baseline, implementation = systems.values()
     return speedups_beside(published[0][1], runs[0][1], baseline=baseline, implementation=implementation)
+
+
+def _headline(options: argparse.Namespace) -> int:
+    text = headline.render([options.name] if options.name else headline.TABLES)
+    if not options.update:
+        sys.stdout.write(text)
+    for path in map(Path, options.update):
+        path.write_text(headline.updated(path.read_text(encoding="utf-8"), headline.blocks(text)), encoding="utf-8")
+    return 0
 
 
 def _compare(options: argparse.Namespace) -> int:

@@ -1,0 +1,279 @@
+"""The tables of README.md, results/README.md and results/published/README.md, made from the shipped runs.
+
+Each table stands in a document between two lines, `<!-- made by: python -m results headline NAME -->` and
+`<!-- end -->`. `blocks` reads them, `updated` renews them, and tests/test_readme.py compares both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from results.checks import DOUBTFUL, IMPOSSIBLE, check
+from results.derive import attention_flops, geometric_mean, tflops
+from results.files import journal, library
+from results.records import Case, Measurement, Run, case_to_json
+from results.render.markdown import markdown_table
+from results.reports import fa2_rtx4060
+from results.reports import names as report_names
+from results.reports.side_by_side import speedups_beside
+
+MODES = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
+NAIVE, OURS = ("torch_naive",), ("triton_fa2", "gluon_hopper")
+SDPA = tuple(f"torch_sdpa_{backend}" for backend in ("auto", "flash", "cudnn", "efficient", "math"))
+PYTORCH = (*NAIVE, *SDPA)
+FLASH_4, FLEX = ("flash_attn_4",), ("torch_flex",)
+HOPPER, FP8 = ("gluon_hopper",), ("gluon_fp8",)
+ONE_HEAD = ("h200-fa2_speedup", "h200-long_context")
+FA_PAPER = ("h200-fa_paper-full", "h200-fa_paper-causal")
+WINDOW = ("h200-window_gqa",)
+DOCUMENT = journal.PUBLISHED / "README.md"
+_BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The time of the fastest of some implementations over that of the fastest of others, in one case and mode."""
+
+    case: Case
+    mode: str
+    value: float
+
+
+class Shipped:
+    """The runs that ship with the repository, each read once."""
+
+    def __init__(self) -> None:
+        self.folders = sorted(journal.published_folders(), key=lambda folder: folder.run_id)
+        self._read: dict[str, tuple[Run, list[Measurement]]] = {}
+
+    def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
+        """Return a run and its measurements."""
+        if run_id not in self._read:
+            self._read[run_id] = library.read(next(f for f in self.folders if f.run_id == run_id))
+        return self._read[run_id]
+
+    def latencies(self, run_ids: Iterable[str]) -> dict[tuple[Case, str | None], dict[str, Measurement]]:
+        """Return device times by case and mode, then by implementation; those that have a value."""
+        found: dict[tuple[Case, str | None], dict[str, Measurement]] = {}
+        for m in (m for run_id in run_ids for m in self.read(run_id)[1]):
+            if m.metric == "latency_ms" and m.timing == "kernel" and m.value:
+                found.setdefault((m.case, m.mode), {})[m.implementation] = m
+        return found
+
+    def ratios(self, run_ids: Iterable[str], others: Sequence[str], ours: Sequence[str]) -> list[Ratio]:
+        """Return the ratios of all cases and modes in which both sides have a time."""
+        found = []
+        for (case, mode), times in self.latencies(run_ids).items():
+            theirs, own = ([times[name].value for name in names if name in times] for names in (others, ours))
+            if theirs and own:
+                found.append(Ratio(case, str(mode), min(theirs) / min(own)))
+        return sorted(found, key=lambda ratio: (ratio.case.head_dim, ratio.case.causal, ratio.case.seqlen_q))
+
+    @cached_property
+    def of_reports(self) -> list[tuple[Run, list[Measurement]]]:
+        """The runs that published reports ship as."""
+        return [self.read(folder.run_id) for folder in self.folders if folder.run().report]
+
+
+def summary(shipped: Shipped) -> str:
+    """Our time against the fastest other's, by kind of shape."""
+    ours = "`triton_fa2` or `gluon_hopper`"
+    rows = (
+        ("one head, bfloat16", ours, "PyTorch's fastest", ONE_HEAD, PYTORCH, OURS, "bfloat16"),
+        ("one head, float32", "`triton_fa2`", "PyTorch's fastest", ONE_HEAD, PYTORCH, OURS, "float32"),
+        ("16k tokens, hidden 2048", "`gluon_hopper`", "SDPA's fastest", FA_PAPER, SDPA, HOPPER, None),
+        ("16k tokens, hidden 2048", "`gluon_hopper`", "FlashAttention-4", FA_PAPER, FLASH_4, HOPPER, None),
+        ("window of 1024, 32 and 8 heads", "`gluon_hopper`", "FlexAttention", WINDOW, FLEX, HOPPER, None),
+        ("window of 1024, 32 and 8 heads", "`gluon_hopper`", "FlashAttention-4", WINDOW, FLASH_4, HOPPER, None),
+    )
+    lines = []
+    for shapes, name, other, run_ids, others, own, dtype in rows:
+        ratios = _of(shipped.ratios(run_ids, others, own), dtype)
+        lines.append([f"{shapes} ({len({r.case for r in ratios})} shapes)", name, other, *_spans(ratios)])
+    return markdown_table(("shapes", "ours", "over", *MODES.values()), lines)
+
+
+def of_report(shipped: Shipped) -> str:
+    """The speedups that report fa2_rtx4060 prints beside those of our run of its shapes."""
+    printed = next(rows for run, rows in shipped.of_reports if run.report == fa2_rtx4060.NAME)
+    baseline, implementation = fa2_rtx4060.IMPLEMENTATIONS.values()
+    own = shipped.read(ONE_HEAD[0])[1]
+    return speedups_beside(printed, own, baseline=baseline, implementation=implementation).rstrip("\n")
+
+
+def one_head(shipped: Shipped) -> str:
+    """Single heads: triton_fa2 over torch_naive in the report's shapes, ours over PyTorch's fastest in all."""
+    rows = []
+    for dtype in ("bfloat16", "float32"):
+        naive = _of(shipped.ratios(ONE_HEAD[:1], NAIVE, OURS[:1]), dtype)
+        long = [ratio for ratio in naive if ratio.case.seqlen_q >= 2048]
+        every = _of(shipped.ratios(ONE_HEAD, PYTORCH, OURS), dtype)
+        rows += [
+            (f"{dtype}, `triton_fa2` over `torch_naive`, 128 to 8192", *_spans(naive)),
+            (f"{dtype}, `triton_fa2` over `torch_naive`, 2048 to 8192", *_spans(long)),
+            (f"{dtype}, ours over PyTorch's fastest, 128 to 65536", *_spans(every)),
+        ]
+    return markdown_table(("dtype, ratio, seqlen", *MODES.values()), rows)
+
+
+def behind(shipped: Shipped) -> str:
+    """The cells of single heads in which PyTorch's fastest is faster than ours."""
+    found = [ratio for ratio in shipped.ratios(ONE_HEAD, PYTORCH, OURS) if ratio.value < 1]
+    rows = [(_cell(ratio), str(ratio.case.seqlen_q), f"{ratio.value:.2f}×") for ratio in found]
+    return markdown_table(("mode, dtype, head_dim", "seqlen", "ratio"), rows)
+
+
+def fa_paper(shipped: Shipped) -> str:
+    """SDPA's fastest backend / FlashAttention-4 over gluon_hopper, shape by shape."""
+    sides = [shipped.ratios(FA_PAPER, others, HOPPER) for others in (SDPA, FLASH_4)]
+    values = [{(r.mode, r.case.head_dim, r.case.causal, r.case.seqlen_q): r.value for r in side} for side in sides]
+    seqlens = sorted({key[3] for key in values[0]})
+    rows = [
+        (
+            f"{MODES[mode]}, {head_dim}, {'causal' if causal else 'full'}",
+            *(" / ".join(f"{side[mode, head_dim, causal, seqlen]:.2f}" for side in values) + "×" for seqlen in seqlens),
+        )
+        for mode in ("fwd", "bwd")
+        for head_dim in sorted({key[1] for key in values[0]})
+        for causal in (False, True)
+    ]
+    return markdown_table(("mode, head_dim, mask", *map(str, seqlens)), rows)
+
+
+def fa_paper_means(shipped: Shipped) -> str:
+    """The geometric means of these ratios."""
+    rivals = {
+        "SDPA's fastest backend": SDPA,
+        "FlashAttention-4": FLASH_4,
+        "the faster of both": (*SDPA, *FLASH_4),
+        "the fastest of both and `torch_naive`": (*SDPA, *FLASH_4, *NAIVE),
+    }
+    rows = [(name, *_spans(shipped.ratios(FA_PAPER, others, HOPPER))) for name, others in rivals.items()]
+    return markdown_table(("over", *MODES.values()), rows)
+
+
+def torch_naive(shipped: Shipped) -> str:
+    """torch_naive over gluon_hopper in the cells where torch_naive is faster than SDPA and FlashAttention-4."""
+    rivals = {(r.case, r.mode): r.value for r in shipped.ratios(FA_PAPER, (*SDPA, *FLASH_4), HOPPER)}
+    found = [r for r in shipped.ratios(FA_PAPER, NAIVE, HOPPER) if r.value < rivals[r.case, r.mode]]
+    rows = [(f"{_cell(r)}, {'causal' if r.case.causal else 'full'}", str(r.case.seqlen_q), _x(r.value)) for r in found]
+    return markdown_table(("mode, dtype, head_dim, mask", "seqlen", "ratio"), rows)
+
+
+def window(shipped: Shipped) -> str:
+    """A sliding window with grouped queries: others over gluon_hopper."""
+    rivals = {"FlexAttention": FLEX, "FlashAttention-4": FLASH_4, "`torch_sdpa_auto` with a mask": SDPA[:1]}
+    rows = []
+    for name, others in rivals.items():
+        ratios = shipped.ratios(WINDOW, others, HOPPER)
+        for seqlen in sorted({ratio.case.seqlen_q for ratio in ratios}):
+            values = {ratio.mode: ratio.value for ratio in ratios if ratio.case.seqlen_q == seqlen}
+            rows.append((f"{name}, {seqlen} tokens", *(_x(values[mode]) for mode in MODES)))
+    return markdown_table(("over, seqlen", *MODES.values()), rows)
+
+
+def fp8(shipped: Shipped) -> str:
+    """TFLOP/s of gluon_fp8 / gluon_hopper, forward, and the error of gluon_fp8."""
+    times = {case: found for (case, mode), found in shipped.latencies(FA_PAPER).items() if mode == "fwd"}
+    errors = {
+        m.case: m.value
+        for run_id in FA_PAPER
+        for m in shipped.read(run_id)[1]
+        if (m.metric, m.mode, m.implementation) == ("error_out", "fwd", FP8[0])
+    }
+    seqlens = sorted({case.seqlen_q for case in times})
+    rows = []
+    for head_dim, causal in sorted({(case.head_dim, case.causal) for case in times}):
+        cases = {case.seqlen_q: case for case in times if (case.head_dim, case.causal) == (head_dim, causal)}
+        rates = [" / ".join(_rate(times[cases[seqlen]][name]) for name in (*FP8, *HOPPER)) for seqlen in seqlens]
+        of_row = [100 * errors[case] for case in cases.values()]
+        mask = "causal" if causal else "full"
+        rows.append((f"{head_dim}, {mask}", *rates, f"{min(of_row):.1f} to {max(of_row):.1f} %"))
+    return markdown_table(("head_dim, mask", *map(str, seqlens), "error"), rows)
+
+
+def runs(shipped: Shipped) -> str:
+    """Our own shipped runs: when, of which code, and what each cost beyond its samples."""
+    rows = []
+    for folder in shipped.folders:
+        run, state = folder.run(), folder.read_state()
+        if run.source == "shipped":
+            costs = (state.costs if state else None) or {}
+            sampling = costs.get("sampling", 0.0) + costs.get("energy", 0.0)
+            beyond = f"{100 * (costs['total'] - sampling) / sampling:.0f} %" if sampling else "—"
+            seconds = f"{costs['total']:.0f} s" if costs else "—"
+            versions = f"{run.torch}, {run.triton}"
+            rows.append((f"`{run.run_id}`", str(run.created)[:10], str(run.git_commit)[:7], versions, seconds, beyond))
+    return markdown_table(("run", "measured", "commit", "torch, triton", "took", "beyond sampling"), rows)
+
+
+def findings(shipped: Shipped) -> str:
+    """How many numbers of each published report contradict arithmetic, or are not what they look like."""
+    rows = []
+    for report in report_names():
+        found = check([(run, rows) for run, rows in shipped.of_reports if run.report == report])
+        weights = [finding.weight for finding in found]
+        counts = (len(found), weights.count(IMPOSSIBLE), weights.count(DOUBTFUL))
+        rows.append((report, *map(str, counts)))
+    return markdown_table(("report", "findings", "impossible", "doubtful"), rows)
+
+
+TABLES: dict[str, Callable[[Shipped], str]] = {
+    "summary": summary,
+    "fa2_rtx4060": of_report,
+    "one_head": one_head,
+    "behind": behind,
+    "fa_paper": fa_paper,
+    "fa_paper_means": fa_paper_means,
+    "torch_naive": torch_naive,
+    "window": window,
+    "fp8": fp8,
+    "runs": runs,
+    "findings": findings,
+}
+
+
+def render(names: Iterable[str] = TABLES) -> str:
+    """Return the tables of these names as blocks of a document."""
+    shipped = Shipped()
+    return "\n".join(
+        f"<!-- made by: python -m results headline {name} -->\n{TABLES[name](shipped)}\n<!-- end -->\n"
+        for name in names
+    )
+
+
+def blocks(text: str) -> dict[str, str]:
+    """Return the tables of a document by name."""
+    return {match[2]: match[3] for match in _BLOCK.finditer(text)}
+
+
+def updated(text: str, tables: dict[str, str]) -> str:
+    """Return a document with those of its tables replaced that are given."""
+    return _BLOCK.sub(lambda match: match[1] + tables.get(match[2], match[3]) + match[4], text)
+
+
+def _of(ratios: Iterable[Ratio], dtype: str | None) -> list[Ratio]:
+    return [ratio for ratio in ratios if dtype in (None, ratio.case.dtype)]
+
+
+def _spans(ratios: Sequence[Ratio]) -> Iterator[str]:
+    """For each mode the geometric mean, the lowest and the highest."""
+    for mode in MODES:
+        values = [ratio.value for ratio in ratios if ratio.mode == mode]
+        yield f"{geometric_mean(values):.2f}× ({min(values):.2f} to {max(values):.2f})" if values else "—"
+
+
+def _cell(ratio: Ratio) -> str:
+    return f"{MODES[ratio.mode]}, {ratio.case.dtype}, {ratio.case.head_dim}"
+
+
+def _x(value: float) -> str:
+    return f"{value:.2f}×"
+
+
+def _rate(measurement: Measurement) -> str:
+    rate = tflops(attention_flops(case_to_json(measurement.case), measurement.mode), measurement.value)
+    return f"{rate:.0f}{'†' if 'throttled' in measurement.flags else ''}"

@@ -1,0 +1,56 @@
+from dataclasses import replace
+
+import pytest
+
+from results.__main__ import main
+from results.records import Measurement, Run, Status, attention_case
+from results.reports import headline
+from results.reports.headline import Shipped
+
+CASE = attention_case(batch=1, num_heads=1, seqlen=512, head_dim=64, dtype="bfloat16", causal=True)
+DOCUMENT = "Before.\n\n<!-- made by: python -m results headline {name} -->\n{table}<!-- end -->\n\nAfter.\n"
+
+
+class OneRun(Shipped):
+    """Given measurements in place of the shipped ones."""
+
+    def __init__(self, *measurements: Measurement) -> None:
+        self.measurements = list(measurements)
+
+    def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
+        return Run(run_id, "shipped"), self.measurements
+
+
+def _latency(implementation: str, value: float | None, timing: str = "kernel") -> Measurement:
+    status = Status.OOM if value is None else Status.OK
+    return Measurement("r", CASE, implementation, "latency_ms", status, mode="fwd", timing=timing, value=value)
+
+
+def test_a_ratio_is_of_the_fastest_on_either_side_by_device_time() -> None:
+    slow = replace(CASE, seqlen_q=1024)
+    shipped = OneRun(
+        _latency("torch_sdpa_flash", 3.0),
+        _latency("torch_sdpa_cudnn", 2.0),
+        _latency("torch_sdpa_auto", 0.1, timing="eager"),
+        _latency("gluon_hopper", 1.0),
+        replace(_latency("torch_sdpa_flash", 3.0), case=slow),  # ours has no time there
+        replace(_latency("gluon_hopper", None), case=slow),
+    )
+    found = shipped.ratios(["r"], headline.SDPA, headline.HOPPER)
+    assert [(ratio.case, ratio.mode, ratio.value) for ratio in found] == [(CASE, "fwd", 2.0)]
+
+
+def test_only_the_tables_of_a_document_are_renewed() -> None:
+    document = DOCUMENT.format(name="window", table="| old |\n")
+    assert headline.blocks(document) == {"window": "| old |\n"}
+    assert headline.updated(document, {"window": "| new |\n"}) == DOCUMENT.format(name="window", table="| new |\n")
+
+
+def test_the_command_prints_one_table_or_renews_documents(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["headline", "window"]) == 0
+    printed = headline.blocks(capsys.readouterr().out)
+    assert printed.keys() == {"window"}
+    path = tmp_path / "README.md"
+    path.write_text(DOCUMENT.format(name="window", table=""))
+    assert main(["headline", "--update", str(path)]) == 0
+    assert path.read_text() == DOCUMENT.format(name="window", table=printed["window"])
