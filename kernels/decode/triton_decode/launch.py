@@ -7,13 +7,12 @@ kernel and calls it directly.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import Context
 from functools import partial
 from typing import Any
 
 import torch
 import triton
-
-from kernels.side_by_side import compiled
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
 
@@ -37,7 +36,7 @@ class Launch:
             return
         self._interpreted = None
         warm_up = partial(kernel.warmup, *pointers, *scalars, grid=(1,), **constants, **options)
-        made = compiled(warm_up)
+        made = Context().run(warm_up)  # outside of any AsyncCompileMode that the caller is in
         self.compiled = made
         self._run, self._function, self._metadata = made.run, made.function, made.packed_metadata
         self._rest = (*scalars, *constants.values())
