@@ -1,4 +1,4 @@
-"""Who may import what, read from the imports themselves (the table of the README's architecture section)."""
+"""Who may import what, read from the imports themselves."""
 
 import ast
 import subprocess
