@@ -1,7 +1,11 @@
-"""One Chromium for all browser tests; a server and a home for each test module that wants its own."""
+"""One Chromium for all browser tests; a server and a home for each test module that wants its own.
+
+Without a Chromium the browser tests are skipped with a reason. `$ATTNBENCH_REQUIRE_BROWSER` makes that a failure.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +13,22 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.pages.browser.serving import Server, chromium, visit
+from tests.pages.browser.serving import Server, chromium, find_chromium, visit
+
+NO_BROWSER = (
+    "No Chromium on this machine; install one with `playwright install chromium` or the system's package `chromium`, "
+    "or name its path in $CHROMIUM."
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    browser = [item for item in items if item.get_closest_marker("browser")]
+    if not browser or find_chromium():
+        return
+    if os.environ.get("ATTNBENCH_REQUIRE_BROWSER"):
+        raise pytest.UsageError(f"$ATTNBENCH_REQUIRE_BROWSER is set. {NO_BROWSER}")
+    for item in browser:
+        item.add_marker(pytest.mark.skip(reason=NO_BROWSER))
 
 
 @pytest.fixture(scope="session")

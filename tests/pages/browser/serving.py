@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -85,11 +86,21 @@ class Server:
                 self.process.wait(timeout=15)
 
 
+def find_chromium() -> str | None:
+    """Return the path of a Chromium: $CHROMIUM, the system's, or the one `playwright install chromium` brings."""
+    named = [os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    if found := next(filter(None, map(shutil.which, filter(None, named))), None):
+        return found
+    with sync_playwright() as playwright:
+        own = playwright.chromium.executable_path
+    return own if Path(own).is_file() else None
+
+
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A headless Chromium of this machine."""
+    """Launch this machine's Chromium without a window."""
+    path = find_chromium()
     with sync_playwright() as playwright:
-        path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
         try:
