@@ -42,7 +42,7 @@ def test_little_is_spilled(reports: list[dict]) -> None:
 
 
 def test_both_warpgroups_meet_between_what_they_store_and_the_product_that_reads_it() -> None:
-    code = "from kernels.attention.gluon_hopper import offline; from kernels.tools.compile import compiled_for\n"
+    code = "from kernels.tools import offline_gluon_hopper as offline; from kernels.tools.compile import compiled_for\n"
     code += "kernel, arguments = offline._backward(offline.Variant('keys', 256, 'causal'))\n"
     code += "print(compiled_for(90, kernel, arguments, {'num_warps': 4}).asm['ptx'])"
     steps = re.findall(r"stmatrix|fence[.]proxy[.]async|bar[.]sync\s+\d+, 256|wgmma[.]mma_async", run("-c", code))
