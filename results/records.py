@@ -92,7 +92,7 @@ def attention_case(
     window_size: int = 0,
     inputs: str | None = None,
 ) -> Case:
-    """A fully specified attention operator case: every field of its shape said, absent features 0."""
+    """Return a fully specified case of the attention operator: every field of its shape said, absent features 0."""
     return Case(
         level="op",
         subject="attention",
@@ -107,6 +107,43 @@ def attention_case(
         causal=causal,
         window_size=window_size,
         page_size=0,
+        latent_dim=0,
+        inputs=inputs,
+    )
+
+
+def decode_case(
+    *,
+    batch: int,
+    num_heads: int,
+    num_kv_heads: int,
+    context: int,
+    head_dim: int,
+    dtype: str,
+    query_tokens: int = 1,
+    page_size: int = 0,
+    window_size: int = 0,
+    inputs: str | None = None,
+) -> Case:
+    """Return a fully specified decoding case: query tokens of each sequence against `context` cached tokens.
+
+    `page_size` 0 is a contiguous cache. The mask is causal and aligned bottom-right: the last query token sees the
+    whole context.
+    """
+    return Case(
+        level="decode",
+        subject="attention",
+        batch=batch,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        seqlen_q=query_tokens,
+        seqlen_k=context,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        dtype=dtype,
+        causal=True,
+        window_size=window_size,
+        page_size=page_size,
         latent_dim=0,
         inputs=inputs,
     )

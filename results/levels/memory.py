@@ -1,0 +1,190 @@
+"""How much memory a call needs, by arithmetic. Standard library only.
+
+The peak of a call is what it is given, what it returns, and what it works in. What it works in is of three kinds: score
+matrices (batch x heads x seqlen_q x seqlen_k), a few float32 numbers a query (logsumexp, row sums), and copies or
+float32 sums as large as q. How many of each an implementation keeps follows from its algorithm: its memory law. The
+counts of our laws are those that torch's allocator confirms on an H200 to within a tenth; a test holds the shipped
+measurements against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from results.levels.tensors import DTYPE_BYTES, MIB, Fields, TensorBytes, known, tensor_bytes
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What a pass works in, beside inputs and results."""
+
+    matrices: float = 0.0  # score matrices, in the dtype or in float32
+    float32_matrices: bool = False
+    numbers: int = 0  # of float32, for each query of each head
+    queries_float32: float = 0.0  # tensors like q in float32: sums of dq over blocks of keys
+    ring_bytes: int = 0  # at most so many of these sums at a time, and none where head_dim is above 128; 0: all
+    ring_seqlen: int = 0  # up to that many queries; half of it where causal at head_dim above 64; never with a window
+    copies: float = 0.0  # tensors like q in another layout, where there is more than one head to lay out
+    copies_float32: float = 0.0  # tensors like q transposed, where the dtype is float32
+    grouped_float32: float = 0.0  # dk and dv in float32, where several query heads add to each
+    quantised_rows: int = 0  # q, k and v in 8 bits, with a float32 scale for each block of that many rows; 0: not
+    quantised_head_dims: tuple[int, ...] = ()  # those between are padded
+
+
+@dataclass(frozen=True)
+class MemoryLaw:
+    """How an implementation's memory grows, and what each pass works in where that was confirmed.
+
+    An implementation declares it as a dict, for example `{"growth": "linear", "fwd": {"numbers": 1}}`; `fwd` and
+    `fwd_bwd` hold the fields of Workspace that are not 0. The dict travels in the run's `implementations`.
+    """
+
+    growth: str | None = None  # "matrix": with seqlen squared; "linear": with seqlen; None: not known
+    fwd: Workspace | None = None  # None: only the growth is known
+    fwd_bwd: Workspace | None = None
+
+    def __post_init__(self) -> None:
+        if self.growth not in (None, *GROWTHS):
+            raise ValueError(f"growth {self.growth!r} is not one of {', '.join(GROWTHS)}.")
+
+    def confirmed(self, of_pass: str | None) -> Workspace | None:
+        """Return what a pass ("fwd" or "fwd_bwd") works in; None where that was not confirmed."""
+        return {"fwd": self.fwd, "fwd_bwd": self.fwd_bwd}.get(of_pass or "")
+
+    def least(self, of_pass: str | None) -> Workspace | None:
+        """Return what a pass must keep by the growth of its memory alone; None if that is not known."""
+        return _LEAST.get(self.growth or "", {}).get(of_pass or "")
+
+
+@dataclass(frozen=True)
+class MemoryParts:
+    """What a predicted peak is made of, in MiB."""
+
+    given: float  # q, k, v, and with a backward dout
+    returned: float  # out, and with a backward the gradients
+    matrices: float  # scores and probabilities
+    workspace: float  # everything else that the pass works in
+
+    @property
+    def peak(self) -> float:
+        """Return the sum."""
+        return self.given + self.returned + self.matrices + self.workspace
+
+
+# What an algorithm keeps at least, where nothing more was confirmed.
+_LEAST = {
+    "matrix": {"fwd": Workspace(matrices=2), "fwd_bwd": Workspace(matrices=3)},
+    "linear": {"fwd": Workspace(numbers=1), "fwd_bwd": Workspace(numbers=2)},
+}
+GROWTHS = tuple(_LEAST)
+_LEAST_WORDS = {
+    "matrix": {
+        "fwd": "q, k, v, out and two seqlen x seqlen matrices (scores, probabilities) a head",
+        "fwd_bwd": "q, k, v, out, their gradients and three seqlen x seqlen matrices (probabilities, dP, dS) a head",
+    },
+    "linear": {
+        "fwd": "q, k, v, out and lse: no matrix",
+        "fwd_bwd": "q, k, v, out, lse, their gradients and one float32 row sum a query: no matrix",
+    },
+}
+
+
+def law_from_json(record: Mapping[str, Any] | None) -> MemoryLaw:
+    """Return the law that an implementation declares. Raises ValueError naming a field that is not one of a law's."""
+    record = dict(record or {})
+    try:
+        passes = {name: _workspace(record.pop(name)) for name in ("fwd", "fwd_bwd") if record.get(name) is not None}
+        return MemoryLaw(**record, **passes)
+    except TypeError as error:
+        raise ValueError(f"Not a memory law: {error}.") from error
+
+
+def law_to_json(law: MemoryLaw) -> dict[str, Any]:
+    """Return the law as a dict without what is 0; `law_from_json` is its inverse."""
+    passes = {name: getattr(law, name) for name in ("fwd", "fwd_bwd")}
+    empty = asdict(Workspace())
+    said = {
+        name: {field: list(value) if isinstance(value, tuple) else value for field, value in asdict(work).items()
+               if value != empty[field]}
+        for name, work in passes.items() if work is not None
+    }  # fmt: skip
+    return ({"growth": law.growth} if law.growth else {}) | said
+
+
+def attention_parts(case: Fields, work: Workspace, of_pass: str) -> MemoryParts | None:
+    """Return what the peak of a pass ("fwd" or "fwd_bwd") is made of; None if the case leaves a size open."""
+    sizes = tensor_bytes(case)
+    if sizes is None:
+        return None
+    backward = of_pass == "fwd_bwd"
+    given = sizes.q + sizes.k + sizes.v + (sizes.out if backward else 0)
+    returned = sizes.out + (sizes.q + sizes.k + sizes.v if backward else 0)
+    scores = float(case["batch"]) * case["num_heads"] * case["seqlen_q"] * case["seqlen_k"]
+    matrices = work.matrices * scores * (4 if work.float32_matrices else DTYPE_BYTES[str(case["dtype"])])
+    workspace = _workspace_bytes(case, work, sizes)
+    return MemoryParts(given / MIB, returned / MIB, matrices / MIB, workspace / MIB)
+
+
+def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
+    """Return what the prediction of a pass counts; None if nothing is known of it."""
+    work = law.confirmed(of_pass)
+    if work is None:
+        return _LEAST_WORDS.get(law.growth or "", {}).get(of_pass)
+    counted = "q, k, v, out" + (", their gradients" if of_pass == "fwd_bwd" else "")
+    kind = " in float32" if work.float32_matrices else ""
+    ring = (
+        f"{work.ring_bytes // MIB} MiB of it at a time up to {work.ring_seqlen} tokens ({work.ring_seqlen // 2} where "
+        "causal at head_dim 128) without a window, none above 128"
+    )
+    more = [
+        f"{work.matrices:g} seqlen x seqlen matrices{kind} a head" if work.matrices else "no matrix",
+        f"{work.numbers} float32 {'number' if work.numbers == 1 else 'numbers'} a query" if work.numbers else "",
+        "dq summed in float32" if work.queries_float32 else "",
+        ring if work.ring_bytes else "",
+        f"{work.copies:g} {'copy' if work.copies == 1 else 'copies'} of q where there are several heads"
+        if work.copies
+        else "",
+        "dk and dv summed in float32 where heads share keys" if work.grouped_float32 else "",
+        f"q, k and v in 8 bits with a scale for each {work.quantised_rows} rows" if work.quantised_rows else "",
+    ]
+    return ", ".join([counted, *filter(None, more)])
+
+
+def _workspace(record: Mapping[str, Any]) -> Workspace:
+    return Workspace(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
+
+
+def _workspace_bytes(case: Fields, work: Workspace, sizes: TensorBytes) -> float:
+    size = DTYPE_BYTES[str(case["dtype"])]
+    found = work.numbers * sizes.lse + _dq_sum_bytes(case, work, sizes.q)
+    found += work.copies * sizes.q if case["num_heads"] > 1 else 0.0
+    found += work.copies_float32 * sizes.q if case["dtype"] == "float32" else 0.0
+    if case["num_kv_heads"] < case["num_heads"]:
+        found += work.grouped_float32 * (sizes.k + sizes.v) * 4 / size
+    return found + (_quantised_bytes(case, work) if work.quantised_rows else 0.0)
+
+
+def _dq_sum_bytes(case: Fields, work: Workspace, q: float) -> float:
+    """Count the bytes in which dq is added up in float32; `q` are those of a tensor like q."""
+    sums = work.queries_float32 * q * 4 / DTYPE_BYTES[str(case["dtype"])]
+    if not work.ring_bytes:
+        return sums
+    if case["head_dim"] > 128:
+        return 0.0
+    longest = work.ring_seqlen // 2 if known(case.get("causal")) and case["head_dim"] > 64 else work.ring_seqlen
+    short = case["seqlen_q"] <= longest and not known(case.get("window_size"))
+    return min(sums, work.ring_bytes) if short else sums
+
+
+def _quantised_bytes(case: Fields, work: Workspace) -> float:
+    """Count the bytes of q, k and v in 8 bits and of their scales; head_dim is padded, rows of v fill whole blocks."""
+    rows = work.quantised_rows
+    head_dim, seqlen_q, seqlen_k = (int(case[name]) for name in ("head_dim", "seqlen_q", "seqlen_k"))
+    size = next((size for size in work.quantised_head_dims if head_dim <= size), head_dim)
+    q_blocks, k_blocks = -(-seqlen_q // rows), -(-seqlen_k // rows)
+    queries = case["num_heads"] * (seqlen_q * size + 4 * q_blocks)
+    keys = case["num_kv_heads"] * (seqlen_k * size + 4 * k_blocks)
+    values = case["num_kv_heads"] * (k_blocks * rows * size + 4 * k_blocks)
+    return float(case["batch"]) * (queries + keys + values)

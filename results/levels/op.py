@@ -1,0 +1,97 @@
+"""The operator alone: one attention call, forward or backward."""
+
+from __future__ import annotations
+
+from results.levels import Axis, Level
+from results.levels.memory import attention_parts
+from results.levels.tensors import Fields, product_flops, tensor_bytes
+from results.records import Case
+
+FLOP_SOURCE = (
+    "Multiply-adds of the two (forward) or five (backward) matrix products over the unmasked query-key pairs: "
+    "forward 4 x batch x heads x pairs x head_dim, backward 2.5 times, both 3.5 times "
+    "(FlashAttention-2, arXiv 2307.08691, section 4.1, with the exact number of pairs in place of half of them)."
+)
+BYTES_SOURCE = (
+    "Each input read once and each output written once, logsumexp in float32: forward q, k, v, out, lse; "
+    "backward reads q, k, v, out, dout, lse and writes dq, dk, dv."
+)
+_PRODUCTS = {"fwd": (1, 1), "bwd": (3, 2), "fwd_bwd": (4, 3)}  # products over head_dim, over head_dim_v
+
+# A sweep that derives batch and heads from a budget is one shape: its rule.
+SHAPE_SQL = (
+    "CASE WHEN sweep ->> 'tokens' IS NOT NULL AND sweep ->> 'hidden' IS NOT NULL "
+    "THEN (sweep ->> 'tokens') || ' tokens, hidden ' || (sweep ->> 'hidden') "
+    "ELSE 'B' || coalesce(batch::VARCHAR, '?') || ' H' || coalesce(num_heads::VARCHAR, '?') "
+    "|| CASE WHEN num_kv_heads <> num_heads THEN ' KV' || num_kv_heads ELSE '' END END"
+)
+_SHORT = {"num_heads": "H", "num_kv_heads": "KV", "head_dim": "D", "head_dim_v": "DV", "window_size": "window "}
+
+
+def flops(case: Fields, mode: str | None) -> float | None:
+    """Return the operations of one call by FLOP_SOURCE; None if the case leaves something open."""
+    return product_flops(case, *_PRODUCTS[mode]) if mode in _PRODUCTS else None
+
+
+def bytes_moved(case: Fields, mode: str | None) -> float | None:
+    """Return the bytes of one call by BYTES_SOURCE; None if the case leaves a size open."""
+    sizes = tensor_bytes(case)
+    if sizes is None or mode not in _PRODUCTS:
+        return None
+    inputs = sizes.q + sizes.k + sizes.v
+    forward = inputs + sizes.out + sizes.lse
+    backward = (inputs + 2 * sizes.out + sizes.lse) + inputs
+    return {"fwd": forward, "bwd": backward, "fwd_bwd": forward + backward}[mode]
+
+
+def with_seqlen(seqlen: int) -> dict[str, int]:
+    """Return queries and keys of that length."""
+    return {"seqlen_q": seqlen, "seqlen_k": seqlen}
+
+
+def words(case: Case) -> str:
+    """Return the shape and dtype as far as they are said."""
+    parts = (
+        case.subject if case.level != "op" else None,
+        f"batch {case.batch}" if case.batch else None,
+        f"heads {case.num_heads}" if case.num_heads else None,
+        f"seqlen {case.seqlen_q}" if case.seqlen_q else None,
+        f"head_dim {case.head_dim}" if case.head_dim else None,
+        case.dtype,
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def short(case: Case) -> str:
+    """Return shape, dtype and mask as far as they are said: B1 H8 D64 S1024 float16 causal."""
+    parts = [case.subject] if case.level != "op" and case.subject else []
+    parts += [f"B{case.batch}"] if case.batch else []
+    for name, letter in _SHORT.items():
+        value = getattr(case, name)
+        twin = {"num_kv_heads": case.num_heads, "head_dim_v": case.head_dim}.get(name)
+        parts += [f"{letter}{value}"] if value and value != twin else []
+    if case.seqlen_q:
+        keys = f"/{case.seqlen_k}" if case.seqlen_k and case.seqlen_k != case.seqlen_q else ""
+        parts.append(f"S{case.seqlen_q}{keys}")
+    parts += [case.dtype] if case.dtype else []
+    parts += [] if case.causal is None else ["causal" if case.causal else "full"]
+    return " ".join(parts)
+
+
+LEVEL = Level(
+    name="op",
+    subjects=("attention",),
+    modes=("fwd", "bwd", "fwd_bwd"),
+    columns=Axis("seqlen_q", "seqlen", "seqlen", "Sequence length"),
+    rows=Axis("head_dim", "head_dim", "head_dim", "Head dimension"),
+    with_seqlen=with_seqlen,
+    shape_sql=SHAPE_SQL,
+    flops=flops,
+    flops_source=FLOP_SOURCE,
+    bytes_moved=bytes_moved,
+    bytes_source=BYTES_SOURCE,
+    memory_passes={"fwd": "fwd", "fwd_bwd": "fwd_bwd"},
+    memory=attention_parts,
+    words=words,
+    short=short,
+)

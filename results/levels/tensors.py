@@ -1,0 +1,100 @@
+"""Sizes that every attention has: the tensors' bytes and the query-key pairs that a mask leaves. Standard library only.
+
+A function takes the fields of a case as a mapping. A missing ingredient gives None, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
+MIB = 1024 * 1024
+Fields = Mapping[str, Any]  # of a case, or a row of a table that holds them
+
+
+@dataclass(frozen=True)
+class TensorBytes:
+    """Bytes of the tensors of one attention call."""
+
+    q: float  # (batch, num_heads, seqlen_q, head_dim)
+    k: float  # (batch, num_kv_heads, seqlen_k, head_dim)
+    v: float  # (batch, num_kv_heads, seqlen_k, head_dim_v)
+    out: float  # (batch, num_heads, seqlen_q, head_dim_v)
+    lse: float  # (batch, num_heads, seqlen_q) in float32
+
+
+def known(value: Any) -> Any:
+    """Return a number as it is; None for None and for a table's NaN or NA."""
+    return None if value is None or str(value) in ("nan", "<NA>") else value
+
+
+def numbers_of(case: Fields, *names: str) -> tuple[float, ...] | None:
+    """Return those fields of a case; None if one of them is not said."""
+    found = tuple(known(case.get(name)) for name in names)
+    return None if None in found else found
+
+
+def tensor_bytes(case: Fields) -> TensorBytes | None:
+    """Return the bytes of q, k, v, out and lse; None if the case leaves a size open."""
+    found = numbers_of(case, "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim")
+    size = DTYPE_BYTES.get(str(case.get("dtype")))
+    if found is None or size is None:
+        return None
+    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim = found
+    head_dim_v = known(case.get("head_dim_v")) or head_dim
+    queries, keys = batch * heads * seqlen_q, batch * kv_heads * seqlen_k
+    return TensorBytes(
+        q=queries * head_dim * size,
+        k=keys * head_dim * size,
+        v=keys * head_dim_v * size,
+        out=queries * head_dim_v * size,
+        lse=queries * 4.0,
+    )
+
+
+def unmasked_pairs(seqlen_q: int, seqlen_k: int, *, causal: bool, window_size: int = 0) -> int:
+    """Count the query-key pairs that the mask leaves, for one head; causal masks are aligned bottom-right."""
+    offset = seqlen_k - seqlen_q
+    upto = seqlen_k if not causal else offset
+    before = -seqlen_q
+    if window_size:
+        upto = min(upto, offset + window_size - 1)
+        before = offset - window_size
+    return _keys_up_to(upto, seqlen_q, seqlen_k) - _keys_up_to(before, seqlen_q, seqlen_k)
+
+
+def product_flops(case: Fields, over_head_dim: int, over_head_dim_v: int) -> float | None:
+    """Count the operations of that many matrix products over the unmasked pairs, two for each multiply-add.
+
+    `over_head_dim` products are as wide as q and k, `over_head_dim_v` as wide as v. None if the case leaves a size or
+    the mask open.
+    """
+    found = numbers_of(case, "batch", "num_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "window_size")
+    if found is None:
+        return None
+    batch, heads, seqlen_q, seqlen_k, head_dim, causal, window = found
+    pairs = unmasked_pairs(int(seqlen_q), int(seqlen_k), causal=bool(causal), window_size=int(window))
+    width = over_head_dim * head_dim + over_head_dim_v * (known(case.get("head_dim_v")) or head_dim)
+    return 2.0 * batch * heads * pairs * width
+
+
+def query_tokens(case: Fields) -> float | None:
+    """Count the query tokens that a call works on."""
+    found = numbers_of(case, "batch", "seqlen_q")
+    return None if found is None else found[0] * found[1]
+
+
+def _keys_up_to(shift: int, seqlen_q: int, seqlen_k: int) -> int:
+    """Count the pairs (i, j) with 0 <= j <= i + shift, over all queries i."""
+    return _ramp(shift + 1, seqlen_q) - _ramp(shift + 1 - seqlen_k, seqlen_q)
+
+
+def _ramp(start: int, count: int) -> int:
+    """Sum max(0, start + i) for i below count."""
+    return _triangle(count - 1 + start) - _triangle(start - 1)
+
+
+def _triangle(n: int) -> int:
+    return n * (n + 1) // 2 if n > 0 else 0
