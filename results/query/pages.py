@@ -13,13 +13,13 @@ import pandas as pd
 
 from results.derive import FLOPS_SQL
 from results.query.pairing import frame, grouped, numbers, paired, same_run
-from results.query.speedups import cells, grid, ranked, ranking, winners
+from results.query.speedups import cells, grid, ranked, ranking
 from results.slice import AS_PUBLISHED, NOT_SAID, Filters, of_mask
 from results.slice import cells as _whole_cells
 from results.store.database import Store
 from results.store.summary import MEMORY_METRICS
 
-__all__ = ["AS_PUBLISHED", "MEMORY_METRICS", "NOT_SAID", "Filters", "cells", "grid", "ranked", "ranking", "winners"]
+__all__ = ["AS_PUBLISHED", "MEMORY_METRICS", "NOT_SAID", "Filters", "cells", "grid", "ranked", "ranking"]
 
 _COLUMN_OF = {"run": "run_id", "source": "source", "workload": "workload", "mask": "mask"}  # those of every number
 _SIZES = ("seqlen", "head_dim")

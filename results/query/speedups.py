@@ -1,4 +1,4 @@
-"""Speed over a slice: every cell, who wins it, how the implementations rank. Small tables, made from paired rows."""
+"""Speed over a slice: every cell, and how the implementations rank. Small tables, made from paired rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from results.precision import is_other
 from results.query.pairing import Paired, Store, frame, grouped, paired
 from results.slice import Filters
 
-TIE = 1.02  # closer than this is no difference
 FAILURES = ("oom", "out_of_resources", "unsupported", "incorrect", "timeout", "error")
 _P80_OF_NORMAL = 0.8416  # standard deviations; where only that is known, the same interval of a normal distribution
 _PLACE = ("dtype", "seqlen", "head_dim")
@@ -20,7 +19,6 @@ _CELL = (
     *(*_PLACE, "implementation", "cases", "measured", "compared", "status", "note", "baseline_status", "latency_ms"),
     *("speedup", "p20", "p80", "n", "statistic", "source", "run_id"),
 )
-_WON = (*_PLACE, "winner", "latency_ms", "speedup", "tied", "failed", "status", "contenders", "cases")
 _RANKED = (
     *("implementation", "other_precision", "speedup", "lowest", "highest", "compared", "measured", "cases", "failures"),
     *(*FAILURES, "skipped", "longest", "first_oom", "statistic"),
@@ -44,19 +42,6 @@ def cells(store: Store, filters: Filters) -> list[dict[str, object]]:
 def grid(store: Store, filters: Filters) -> pd.DataFrame:
     """The same as a table."""
     return frame(cells(store, filters), _CELL)
-
-
-def winners(store: Store, filters: Filters) -> pd.DataFrame:
-    """Of every cell the fastest implementation, those it ties with, and what failed; `winner` is None if all did.
-
-    `status` is missing too where no number is there and not every implementation has been tried yet.
-    """
-    by_place = grouped(cells(store, filters), lambda cell: tuple(cell[name] for name in _PLACE))
-    planned: dict[str | None, int] = {}
-    for (dtype, *_), field in by_place.items():
-        planned[dtype] = max(len(field), planned.get(dtype, 0))
-    rows = [_won(place, field, len(field) == planned[place[0]]) for place, field in by_place.items()]
-    return frame(rows, _WON)
 
 
 def ranked(store: Store, filters: Filters) -> list[dict[str, object]]:
@@ -116,34 +101,6 @@ def _cell(key: tuple, rows: Sequence[Paired]) -> dict[str, object]:
         "source": _listed(number.source for number in numbers),
         "run_id": _listed(number.run_id for number in numbers),
     }
-
-
-def _won(place: tuple, field: Sequence[dict], all_tried: bool) -> dict[str, object]:
-    most = max(cell["measured"] for cell in field)
-    racing = [c for c in field if c["status"] == "ok" and c["measured"] == most and not is_other(c["implementation"])]
-    racing.sort(key=lambda cell: (cell["latency_ms"], cell["implementation"]))
-    best = racing[0] if racing else dict.fromkeys(("implementation", "latency_ms", "speedup", "p20", "p80"))
-    failed = [cell for cell in field if cell["status"] != "ok"]
-    often = Counter(cell["status"] for cell in failed).most_common(1)
-    return {
-        **dict(zip(_PLACE, place, strict=True)),
-        "winner": best["implementation"],
-        "latency_ms": best["latency_ms"],
-        "speedup": best["speedup"],
-        "tied": [cell["implementation"] for cell in racing if _ties(cell, best)],
-        "failed": sorted(f"{cell['implementation']} {cell['status']}" for cell in failed),
-        "status": often[0][0] if often and (racing or all_tried) else None,
-        "contenders": len(racing),
-        "cases": max(cell["cases"] for cell in field),
-    }
-
-
-def _ties(cell: dict, best: dict) -> bool:
-    """Within two per cent, or with overlapping p20 to p80."""
-    if cell["latency_ms"] <= TIE * best["latency_ms"]:
-        return True
-    ends = cell["p20"], best["p80"], best["p20"], cell["p80"]
-    return None not in ends and ends[0] <= ends[1] and ends[2] <= ends[3]
 
 
 def _ends(known: Iterable[tuple], deviations: float) -> list[float]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from results.derive import geometric_mean
 from results.query import pages
-from results.recommend.races import Race, decide, races
 from results.recommend.rule import BACKENDS
+from results.recommend.winners import Contest, contests, decide
 from results.slice import AS_PUBLISHED, Filters
 from results.store.database import Store
 
@@ -36,9 +36,9 @@ class UseCase:
     heads: tuple[int, int] = ANY  # batch times heads, where the use case asks for it
     head_dim: int = 1  # and more
 
-    def holds(self, race: Race) -> bool:
+    def holds(self, contest: Contest) -> bool:
         """Whether a case is one of its shapes."""
-        case = next(iter(race.values())).measurement.case
+        case = next(iter(contest.values())).measurement.case
         heads = case.batch * case.num_heads if case.batch and case.num_heads else None
         fits = self.heads == ANY if heads is None else self.heads[0] <= heads <= self.heads[1]
         return (
@@ -152,10 +152,10 @@ def advise(store: Store, filters: Filters) -> list[Advice]:
             )
             for name in ([name for name in masks if name.startswith(f"{mask} window ")] if window else [mask])
         ]
-        field = [race for scope in scopes for race in races(store, scope)]
+        cases = [contest for scope in scopes for contest in contests(store, scope)]
         for case in USE_CASES:
             if _scope(case) == (mode, kind, mask, window):
-                own = [race for race in field if case.holds(race)]
+                own = [contest for contest in cases if case.holds(contest)]
                 found.append(_advice(case, own, _reductions(store, scopes, case), filters.baseline))
     order = [case.name for case in USE_CASES]
     return sorted((advice for advice in found if advice), key=lambda advice: order.index(advice.use_case))
@@ -166,33 +166,35 @@ def _scope(case: UseCase) -> tuple[str, str, str, bool]:
     return case.mode, case.timing, case.mask, case.window
 
 
-def _advice(case: UseCase, field: Sequence[Race], reductions: dict[str, float], baseline: str | None) -> Advice | None:
-    outcomes = [outcome for race in field if (outcome := decide([race])).winner]
-    if not outcomes:
+def _advice(
+    case: UseCase, cases: Sequence[Contest], reductions: dict[str, float], baseline: str | None
+) -> Advice | None:
+    decided = [one for contest in cases if (one := decide([contest])).winner]
+    if not decided:
         return None
-    times = [{str(o.winner): 1.0, **{rival.name: rival.ratio for rival in o.rivals}} for o in outcomes]
+    times = [{str(o.winner): 1.0, **{rival.name: rival.ratio for rival in o.rivals}} for o in decided]
     behind = {name: _behind(times, name, baseline) for name in {name for ratios in times for name in ratios}}
     best = _least(behind)
     backends = {name: ratios for name, ratios in behind.items() if name in BACKENDS}
     backend = _least(backends) if backends else None
-    entries = [race[best] for race in field if best in race and race[best].measurement.value]
-    speedups = [entry.speedup for entry in entries if entry.speedup]
+    contenders = [contest[best] for contest in cases if best in contest and contest[best].measurement.value]
+    speedups = [c.speedup for c in contenders if c.speedup]
     return Advice(
         case.name,
         case.about,
         best,
         behind=geometric_mean(behind[best]) or 1.0,
         worst=max(behind[best]),
-        wins=sum(outcome.winner == best for outcome in outcomes),
-        ties=sum(best in outcome.ties for outcome in outcomes),
-        covered=len(entries),
-        cases=len(field),
+        wins=sum(one.winner == best for one in decided),
+        ties=sum(best in one.ties for one in decided),
+        covered=len(contenders),
+        cases=len(cases),
         speedup=geometric_mean(speedups),
         compared=len(speedups),
         memory_reduction=reductions.get(best),
         backend=BACKENDS[backend] if backend else None,
         backend_behind=geometric_mean(backends[backend]) if backend else None,
-        runs=tuple(sorted({entry.measurement.run_id for entry in entries})),
+        runs=tuple(sorted({c.measurement.run_id for c in contenders})),
     )
 
 

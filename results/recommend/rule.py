@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from results.recommend import nearest as nearest_module
-from results.recommend.races import Race, decide, races
+from results.recommend.winners import Contest, contests, decide
 from results.render.slice import ViewError
 from results.slice import Filters
 from results.store.database import Store
@@ -54,11 +54,11 @@ class Rule:
 
 def rule_of(store: Store, filters: Filters) -> Rule:
     """The rule of a slice; of all its modes and masks where the filters name none. Raises RuleError of nothing."""
-    field = races(store, filters)
-    points = tuple(point for race in field if (point := _point(race)))
+    cases = contests(store, filters)
+    points = tuple(point for contest in cases if (point := _point(contest)))
     if not points:
         raise RuleError(f"Nothing has a time on {filters.gpu} in this slice; choose another GPU, mode or timing.")
-    sources = sorted({entry.source for race in field for entry in race.values()})
+    sources = sorted({contender.source for contest in cases for contender in contest.values()})
     runs = tuple(sorted({point["run"] for point in points}))
     return Rule(str(filters.gpu), str(filters.timing), tuple(sources), runs, points)
 
@@ -99,14 +99,14 @@ def _docstring(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"""', "'''")
 
 
-def _point(race: Race) -> dict[str, Any] | None:
+def _point(contest: Contest) -> dict[str, Any] | None:
     """None where nothing has a time, or the size of the shape is not said."""
-    outcome = decide([race])
-    first = next(iter(race.values()))
+    result = decide([contest])
+    first = next(iter(contest.values()))
     case = first.measurement.case
-    if outcome.winner is None or not case.seqlen_q or not case.head_dim or not case.dtype:
+    if result.winner is None or not case.seqlen_q or not case.head_dim or not case.dtype:
         return None
-    backends = decide([{name: entry for name, entry in race.items() if name in BACKENDS}])
+    backends = decide([{name: contender for name, contender in contest.items() if name in BACKENDS}])
     return {
         "mask": first.mask,
         "mode": first.measurement.mode,
@@ -116,9 +116,9 @@ def _point(race: Race) -> dict[str, Any] | None:
         "num_kv_heads": case.num_kv_heads,
         "seqlen": case.seqlen_q,
         "head_dim": case.head_dim,
-        "implementation": outcome.winner,
-        "latency_ms": _rounded(outcome.latency_ms),
-        "ties": outcome.ties,
+        "implementation": result.winner,
+        "latency_ms": _rounded(result.latency_ms),
+        "ties": result.ties,
         "backend": BACKENDS.get(backends.winner or ""),
         "backend_ms": _rounded(backends.latency_ms),
         "run": first.measurement.run_id,

@@ -9,7 +9,7 @@ import pandas as pd
 
 from results.formats.for_reading import SENTENCE
 from results.query import pages
-from results.recommend.races import winners
+from results.recommend.winners import winners
 from results.render.markdown import markdown_table
 from results.slice import AS_PUBLISHED, BASELINES, Filters
 from results.store.database import Store

@@ -15,7 +15,7 @@ from pages.ui.draw import text as words
 from pages.ui.draw.html import Column, Fact
 from results.precision import is_other, is_tf32
 from results.query.pages import Filters
-from results.recommend import races
+from results.recommend import winners
 from results.store.database import Store
 
 COLUMNS = {
@@ -64,7 +64,7 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
                 "none" if best is None else words.ratio(best["speedup"]),
                 "" if best is None else f"{words.ratio(best['lowest'])} to {words.ratio(best['highest'])}",
                 "Highest geometric mean over the baseline, of those compared in nine tenths as many cases as any; TF32 "
-                "and FP8 variants are listed, but do not race with those that compute in the dtype itself.",
+                "and FP8 variants are listed, but are not compared with those that compute in the dtype itself.",
             ),
             Fact("Cells it wins", f"{wins} of {len(won)}", f"ties in {ties} more", "Cells of the map below."),
             Fact(
@@ -80,7 +80,7 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
 
 def judged(store: Store, chosen: Filters) -> list[dict]:
     """Winners with what the map draws, and in each cell how far behind the others are."""
-    won = cells.winner_cells(races.winners(store, chosen)).to_dict("records")
+    won = cells.winner_cells(winners.winners(store, chosen)).to_dict("records")
     for row in won:
         row["hover"] += "".join(f"<br>{html.escape(text)}" for text in list(row["rivals"])[:_SHOWN])
     return won

@@ -14,14 +14,14 @@ from pages.ui.filters.filters import TIMINGS
 from pages.ui.reports.tables import png
 from pages.ui.shell.data import ask_slowly
 from results.query.pages import Filters
-from results.recommend import races
+from results.recommend import winners
 
 _NOTHING = "no data"
 
 
 def show(chosen: Filters) -> None:
     """A grid a dtype: shapes down, GPUs across, coloured by who wins there."""
-    table = ask_slowly(races.winners_by_gpu, chosen, TIMINGS)
+    table = ask_slowly(winners.winners_by_gpu, chosen, TIMINGS)
     table = table[table["gpu"].notna() & table["seqlen"].notna()]
     if table.empty:
         messages.nothing_here(chosen)

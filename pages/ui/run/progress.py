@@ -16,6 +16,7 @@ from pages.ui.shell.data import ask, store
 from results.files import journal
 from results.query import pages
 from results.query.pages import Filters
+from results.recommend import winners
 from runner import launch
 from runner.launch import LaunchError
 
@@ -117,7 +118,7 @@ def _arriving(run_id: str, pace: int) -> None:
     mode = st.segmented_control("Mode", modes, default=modes[0], required=True, key=f"live_mode_{run_id}")
     sweep = journal.RunFolder(journal.home() / "runs" / run_id).run().sweep
     chosen = Filters(run=(run_id,), mode=mode, timing=timing, baseline=sweep.get("baseline"))
-    won = _with_waiting(cells.winner_cells(ask(pages.winners, chosen)), sweep)
+    won = _with_waiting(cells.winner_cells(ask(winners.winners, chosen)), sweep)
     names = sorted(won["winner"].dropna().unique())
     look = maps.winners(charts.colours(names), names)
     alt = "Fastest implementation so far by seqlen and head_dim"

@@ -9,6 +9,7 @@ import pytest
 from results.files import journal
 from results.files.journal import RunFolder
 from results.recommend import advice, features, guide
+from results.recommend.winners import Contender
 from results.records import Measurement, Run, Status, attention_case
 from results.render.markdown import tables
 from results.slice import Filters
@@ -75,10 +76,9 @@ def test_a_gpu_without_the_shapes_of_a_use_case_gets_no_advice(store):
 def test_a_shape_whose_heads_are_not_said_is_neither_many_nor_few():
     case = attention_case(batch=1, num_heads=1, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
     unsaid = case.__class__(**(vars(case) | {"num_heads": None, "num_kv_heads": None}))
-    entry = advice.races.__globals__["Entry"]
     measurement = Measurement("a", unsaid, "x", "latency_ms", Status.OK, value=1.0)
-    race = {"x": entry(measurement, None, "local", None, "causal", "B1 H?")}
-    names = {use_case.name for use_case in advice.USE_CASES if use_case.holds(race)}
+    contest = {"x": Contender(measurement, None, "local", None, "causal", "B1 H?")}
+    names = {use_case.name for use_case in advice.USE_CASES if use_case.holds(contest)}
     assert not names & {"Training", "Few heads"}
 
 

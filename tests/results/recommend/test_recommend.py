@@ -14,7 +14,7 @@ import pytest
 from results.__main__ import main
 from results.files import journal
 from results.files.journal import RunFolder
-from results.recommend import races, rule
+from results.recommend import rule, winners
 from results.recommend.nearest import nearest
 from results.records import Case, Measurement, Run, Status, attention_case
 from results.slice import Filters
@@ -76,18 +76,18 @@ def _run(home: Path, run_id: str, *rows: Measurement, **facts: object) -> None:
 )
 def test_a_tie_is_what_no_verdict_tells_apart(home, opened, rival, within, tied):
     _run(home, "a", _latency("a", 1.0, _case(), within=within), _latency("b", rival, _case(), within=within))
-    won = races.winners(opened(), SLICE).iloc[0]
+    won = winners.winners(opened(), SLICE).iloc[0]
     assert won["winner"] == "a"
     assert (won["tied"] == ["a", "b"]) is tied
     assert bool(won["by_spread"]) is bool(within)
 
 
-def test_several_cases_of_a_cell_are_one_race_by_their_geometric_mean(home, opened):
+def test_several_cases_of_a_cell_are_decided_together_by_their_geometric_mean(home, opened):
     shapes = [_case(), _case(num_heads=8)]
     times = {"a": (1.0, 4.0), "b": (1.4, 2.8)}  # means 2.0 and 1.98
     rows = [_latency(n, t, c, within=0.001) for n, ts in times.items() for t, c in zip(ts, shapes, strict=True)]
     _run(home, "a", *rows)
-    won = races.winners(opened(), SLICE).iloc[0]
+    won = winners.winners(opened(), SLICE).iloc[0]
     assert (won["winner"], won["cases"]) == ("b", 2)
     assert won["tied"] == ["b", "a"]
 
@@ -96,7 +96,7 @@ def test_the_winner_carries_its_spread_and_its_fewest_samples(home, opened):
     shapes = [_case(), _case(num_heads=8)]
     rows = [_latency("a", t, c, p20=t / 2, p80=t * 2, n=n) for t, c, n in zip((1.0, 4.0), shapes, (9, 7), strict=True)]
     _run(home, "a", *rows)
-    won = races.winners(opened(), SLICE).iloc[0]
+    won = winners.winners(opened(), SLICE).iloc[0]
     assert won[["latency_ms", "p20", "p80", "n"]].tolist() == [2.0, 1.0, 4.0, 7]
 
 
@@ -110,7 +110,7 @@ def test_failures_and_partial_results_never_win_and_other_precisions_take_no_par
     rows += [_latency("half", 1.0, shapes[0]), _latency("half", Status.OOM, shapes[1])]
     rows += [_latency("bad", Status.INCORRECT, case) for case in shapes]
     _run(home, "a", *rows)
-    won = races.winners(opened(), SLICE).iloc[0]
+    won = winners.winners(opened(), SLICE).iloc[0]
     assert won["winner"] == "slow"
     assert won["failed"] == ["bad incorrect"]
 
@@ -121,7 +121,7 @@ def test_cannot_run_is_told_from_not_tried_yet(home, opened):
     rows += [_latency("never", Status.UNSUPPORTED, begun)]
     rows += [_latency("slow", Status.OOM, lost), _latency("never", Status.OOM, lost)]
     _run(home, "a", *rows)
-    won = races.winners(opened(), SLICE).set_index("seqlen")
+    won = winners.winners(opened(), SLICE).set_index("seqlen")
     assert won.loc[[256, 512], "winner"].isna().all()
     assert won["status"].fillna("not tried").to_dict() == {128: "unsupported", 256: "not tried", 512: "oom"}
 
@@ -130,7 +130,7 @@ def test_every_gpu_is_shown_in_the_first_timing_that_it_has(home, opened):
     _run(home, "a", _latency("slow", 2.0, _case()), _latency("fast", 1.0, _case()))
     _run(home, "b", _latency("slow", 1.0, _case(), timing=None), gpu_name="B GPU")
     _run(home, "c", _latency("slow", 1.0, _case(causal=False)), gpu_name="C GPU")
-    found = races.winners_by_gpu(opened(), replace(SLICE, mask="causal"), ("kernel", "as published"))
+    found = winners.winners_by_gpu(opened(), replace(SLICE, mask="causal"), ("kernel", "as published"))
     assert found.set_index("gpu")["winner"].to_dict() == {"A GPU": "fast", "B GPU": "slow"}
 
 
@@ -156,7 +156,7 @@ def test_the_exported_python_stands_alone_and_says_what_the_map_says(home, opene
     exec(compile(code, "rule.py", "exec"), exported)
     compared = 0
     for mode in ("fwd", "bwd"):
-        for cell in races.winners(store, replace(SLICE, mode=mode)).to_dict("records"):
+        for cell in winners.winners(store, replace(SLICE, mode=mode)).to_dict("records"):
             shape = {"dtype": cell["dtype"], "seqlen": cell["seqlen"], "head_dim": cell["head_dim"], "mode": mode}
             assert exported["implementation"](num_heads=2, **shape) == cell["winner"]
             assert exported["why"](num_heads=2, **shape)[0] == 0

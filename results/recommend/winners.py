@@ -26,11 +26,11 @@ from results.store.ingest import COLUMNS as STORED
 JUDGED_WITHIN = 1.5  # a rival this many times slower has lost without a look at its samples
 NO_SPREAD = "no spread"
 _FIELDS = tuple(name for name in STORED if name not in ("measurement_id", "time", "samples"))
-_OF_RUN = ("speedup", "source", "protocol", "mask", "shape")
+_FACTS = ("speedup", "source", "protocol", "mask", "shape")
 
 
 @dataclass(frozen=True)
-class Entry:
+class Contender:
     """One implementation in a case."""
 
     measurement: Measurement
@@ -54,7 +54,7 @@ class Rival:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ContestResult:
     """How a case or a cell ended."""
 
     winner: str | None  # None: nothing there has a speed
@@ -78,52 +78,51 @@ class Outcome:
         return all(rival.basis != NO_SPREAD for rival in self.rivals)
 
 
-Race = Mapping[str, Entry]  # by implementation, of one case
+Contest = Mapping[str, Contender]  # by implementation, of one case
 
 
-def races(store: Store, filters: Filters) -> list[Race]:
-    """Every case of the slice with all its implementations; of every mode where the slice names none."""
+def contests(store: Store, filters: Filters) -> list[Contest]:
+    """Return every case of the slice with all its implementations; of every mode where the slice names none."""
     modes = [filters.mode] if filters.mode else MODES
-    return [race for mode in modes for race in _races(store, replace(filters, mode=mode))]
+    return [contest for mode in modes for contest in _contests(store, replace(filters, mode=mode))]
 
 
-def decide(field: Sequence[Race]) -> Outcome:
-    """Who wins a case (a field of one), or several cases together by geometric mean."""
-    names = sorted({name for race in field for name in race})
-    entries = {name: [race.get(name) for race in field] for name in names}
-    done = {name: sum(_has_number(entry) for entry in found) for name, found in entries.items()}
-    racing = [name for name in names if done[name] and not is_other(name)]
-    racing = [name for name in racing if done[name] == max(done[other] for other in racing)]
-    failed = tuple((name, status) for name in names if not done[name] and (status := _status(entries[name])))
+def decide(cases: Sequence[Contest]) -> ContestResult:
+    """Decide who wins a case, or several cases together by the geometric mean of their times."""
+    names = sorted({name for contest in cases for name in contest})
+    found = {name: [contest.get(name) for contest in cases] for name in names}
+    numbers = {name: sum(map(_has_number, found[name])) for name in names}
+    eligible = [name for name in names if numbers[name] and not is_other(name)]
+    eligible = [name for name in eligible if numbers[name] == max(numbers[other] for other in eligible)]
+    failed = tuple((name, status) for name in names if not numbers[name] and (status := _status(found[name])))
     statuses = [status for _, status in failed]
-    often = max(sorted(statuses), key=statuses.count) if statuses else None
-    if not racing:
-        return Outcome(None, None, (None, None), None, None, (), failed, often, len(field))
-    times = {name: geometric_mean(e.measurement.value for e in entries[name] if _has_number(e)) for name in racing}
-    order = sorted(racing, key=lambda name: (times[name], name))
-    first = order[0]
-    rivals = tuple(_rival(entries[first], entries[name], times[name] / times[first], name) for name in order[1:])
-    best = [entry.measurement for entry in entries[first] if _has_number(entry)]
-    spread = tuple(_mean([getattr(m, end) for m in best]) for end in ("p20", "p80"))
-    counts = [m.n for m in best]
-    speedup = geometric_mean(entry.speedup for entry in entries[first] if _has_number(entry) and entry.speedup)
+    most_frequent = max(sorted(statuses), key=statuses.count) if statuses else None
+    if not eligible:
+        return ContestResult(None, None, (None, None), None, None, (), failed, most_frequent, len(cases))
+    times = {name: geometric_mean(c.measurement.value for c in found[name] if _has_number(c)) for name in eligible}
+    first, *others = sorted(eligible, key=lambda name: (times[name], name))
+    rivals = tuple(_rival(found[first], found[name], times[name] / times[first], name) for name in others)
+    best = [contender for contender in found[first] if _has_number(contender)]
+    spread = tuple(_mean([getattr(c.measurement, end) for c in best]) for end in ("p20", "p80"))
+    counts = [c.measurement.n for c in best]
     fewest = None if None in counts else min(counts)
-    return Outcome(first, times[first], spread, fewest, speedup, rivals, failed, often, len(field))
+    speedup = geometric_mean(c.speedup for c in best if c.speedup)
+    return ContestResult(first, times[first], spread, fewest, speedup, rivals, failed, most_frequent, len(cases))
 
 
 def winners(store: Store, filters: Filters) -> pd.DataFrame:
-    """Of every cell (dtype, seqlen, head_dim) the winner, those it ties with, and what failed.
+    """Return the winner of every cell (dtype, seqlen, head_dim), those that tie with it, and what failed.
 
     `status` is missing where nothing has a number and not every implementation has been tried yet.
     """
-    fields: dict[tuple, list[Race]] = {}
-    for race in races(store, filters):
-        fields.setdefault(_place(race), []).append(race)
-    tried = {place: len({name for race in field for name in race}) for place, field in fields.items()}
-    planned: dict[str | None, int] = {}
-    for place, number in tried.items():
-        planned[place[0]] = max(number, planned.get(place[0], 0))
-    rows = [_row(place, decide(field), tried[place] == planned[place[0]]) for place, field in fields.items()]
+    by_cell: dict[tuple, list[Contest]] = {}
+    for contest in contests(store, filters):
+        by_cell.setdefault(_cell_of(contest), []).append(contest)
+    tried = {cell: len({name for contest in cases for name in contest}) for cell, cases in by_cell.items()}
+    most_tried: dict[str | None, int] = {}
+    for cell, number in tried.items():
+        most_tried[cell[0]] = max(number, most_tried.get(cell[0], 0))
+    rows = [_row(cell, decide(cases), tried[cell] == most_tried[cell[0]]) for cell, cases in by_cell.items()]
     rows.sort(key=lambda row: tuple((row[name] is None, row[name]) for name in ("dtype", "seqlen", "head_dim")))
     return pd.DataFrame(rows, columns=[*WINNER_COLUMNS]).astype(
         dict.fromkeys(("latency_ms", "p20", "p80", "speedup"), float) | {"n": "Int64"}
@@ -137,8 +136,9 @@ WINNER_COLUMNS = (
 
 
 def winners_by_gpu(store: Store, filters: Filters, timings: Sequence[str]) -> pd.DataFrame:
-    """The winners of every GPU that has the slice's workload, mask and mode, in the first timing and over the first
-    baseline that it has.
+    """Return the winners of every GPU that has the slice's workload, mask and mode.
+
+    Each GPU is shown in the first timing, and over the first baseline, that it has.
     """
     tables = []
     for gpu in gpus(store)["gpu"]:
@@ -155,12 +155,12 @@ def winners_by_gpu(store: Store, filters: Filters, timings: Sequence[str]) -> pd
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=[*WINNER_COLUMNS, "gpu"])
 
 
-def _races(store: Store, filters: Filters) -> Iterator[Race]:
+def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
     narrow = to_its_runs(store, filters)
     if narrow is None:
         return
     ctes, params = cells(narrow)
-    names = (*_FIELDS, "samples", *_OF_RUN)
+    names = (*_FIELDS, "samples", *_FACTS)
     stored = ", ".join(_FIELDS)
     rows = store.rows(
         f"""{ctes}
@@ -172,23 +172,23 @@ def _races(store: Store, filters: Filters) -> Iterator[Race]:
         ORDER BY {", ".join(CASE_FIELDS)}, implementation""",
         params,
     )
-    race: dict[str, Entry] = {}
+    contest: dict[str, Contender] = {}
     for row in rows:
-        entry = _entry(dict(zip(names, row, strict=True)))
-        if race and next(iter(race.values())).measurement.case != entry.measurement.case:
-            yield race
-            race = {}
-        race[entry.measurement.implementation] = entry
-    if race:
-        yield race
+        contender = _contender(dict(zip(names, row, strict=True)))
+        if contest and next(iter(contest.values())).measurement.case != contender.measurement.case:
+            yield contest
+            contest = {}
+        contest[contender.measurement.implementation] = contender
+    if contest:
+        yield contest
 
 
-def _entry(row: dict[str, Any]) -> Entry:
+def _contender(row: dict[str, Any]) -> Contender:
     case = Case(**{name: row.pop(name) for name in CASE_FIELDS})
-    of_run = {name: row.pop(name) for name in _OF_RUN}
+    of_run = {name: row.pop(name) for name in _FACTS}
     row |= {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
     row |= {name: row[name] or () for name in ("samples", "flags")}
-    return Entry(Measurement(case=case, **row), **of_run)
+    return Contender(Measurement(case=case, **row), **of_run)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -196,20 +196,20 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return geometric_mean(values) if all(values) else None
 
 
-def _place(race: Race) -> tuple:
-    case = next(iter(race.values())).measurement.case
+def _cell_of(contest: Contest) -> tuple:
+    case = next(iter(contest.values())).measurement.case
     return case.dtype, case.seqlen_q, case.head_dim
 
 
-def _has_number(entry: Entry | None) -> bool:
-    return entry is not None and entry.measurement.status is Status.OK and bool(entry.measurement.value)
+def _has_number(contender: Contender | None) -> bool:
+    return contender is not None and contender.measurement.status is Status.OK and bool(contender.measurement.value)
 
 
-def _status(entries: Iterable[Entry | None]) -> str | None:
-    return next((str(entry.measurement.status) for entry in entries if entry), None)
+def _status(contenders: Iterable[Contender | None]) -> str | None:
+    return next((str(contender.measurement.status) for contender in contenders if contender), None)
 
 
-def _rival(winner: Sequence[Entry | None], other: Sequence[Entry | None], ratio: float, name: str) -> Rival:
+def _rival(winner: Sequence[Contender | None], other: Sequence[Contender | None], ratio: float, name: str) -> Rival:
     """Over several cases the mean of the intervals' ends: as wide as if all erred the same way."""
     if ratio > JUDGED_WITHIN:
         return Rival(name, ratio, None, None, ties=False, basis="far behind")
@@ -222,29 +222,29 @@ def _rival(winner: Sequence[Entry | None], other: Sequence[Entry | None], ratio:
     return Rival(name, ratio, 1 / high, 1 / low, ties=ties, basis=found[0].basis)
 
 
-def _judged(winner: Entry, other: Entry) -> Judgement:
+def _judged(winner: Contender, other: Contender) -> Judgement:
     """The verdict on the other against the winner: SLOWER, or it is a tie."""
     protocol = winner.protocol if winner.protocol == other.protocol else None
     return judge(winner.measurement, other.measurement, protocol=protocol, paired=sampled_in_rounds(protocol))
 
 
-def _row(place: tuple, outcome: Outcome, all_tried: bool) -> dict[str, Any]:
-    known = outcome.winner or all_tried
+def _row(cell: tuple, result: ContestResult, all_tried: bool) -> dict[str, Any]:
+    known = result.winner or all_tried
     return {
-        **dict(zip(("dtype", "seqlen", "head_dim"), place, strict=True)),
-        "winner": outcome.winner,
-        "latency_ms": outcome.latency_ms,
-        "p20": outcome.spread[0],
-        "p80": outcome.spread[1],
-        "n": outcome.n,
-        "speedup": outcome.speedup,
-        "tied": [outcome.winner, *outcome.ties] if outcome.winner else [],
-        "rivals": [rival_words(rival) for rival in outcome.rivals],
-        "failed": [f"{name} {status}" for name, status in outcome.failed],
-        "status": outcome.status if known else None,
-        "contenders": len(outcome.rivals) + 1 if outcome.winner else 0,
-        "cases": outcome.cases,
-        "by_spread": outcome.by_spread,
+        **dict(zip(("dtype", "seqlen", "head_dim"), cell, strict=True)),
+        "winner": result.winner,
+        "latency_ms": result.latency_ms,
+        "p20": result.spread[0],
+        "p80": result.spread[1],
+        "n": result.n,
+        "speedup": result.speedup,
+        "tied": [result.winner, *result.ties] if result.winner else [],
+        "rivals": [rival_words(rival) for rival in result.rivals],
+        "failed": [f"{name} {status}" for name, status in result.failed],
+        "status": result.status if known else None,
+        "contenders": len(result.rivals) + 1 if result.winner else 0,
+        "cases": result.cases,
+        "by_spread": result.by_spread,
     }
 
 
