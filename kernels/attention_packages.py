@@ -33,7 +33,7 @@ class Call(Protocol):
 
 def implementation(name: str, description: str, call: Call, unavailable: str | None, **rules: Any) -> Implementation:
     """A peer by its call; `unavailable` is why it cannot be had here, or None; `rules` are Implementation's."""
-    usual = {"dtypes": ("bfloat16", "float16"), "devices": ("cuda",), "max_head_dim": 256, "optional": True}
+    usual = {"dtypes": ("bfloat16", "float16"), "devices": ("cuda",), "max_head_dim": 256, "family": "peer"}
     attention = attention_by(call, unavailable)
     return Implementation(name, description, attention, unavailable=unavailable, **{**usual, **rules})
 

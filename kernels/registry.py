@@ -1,13 +1,14 @@
-"""What every attention implementation declares, and the discovery that finds them in `kernels/attention/`."""
+"""What every implementation declares, and the discovery that finds them, a folder of `kernels` for each level."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -19,15 +20,18 @@ class UnsupportedCase(RuntimeError):
 class AttentionCase(Protocol):
     """The fields of a case that an implementation may ask about; None where the caller did not say."""
 
+    level: str | None
     num_heads: int | None
     num_kv_heads: int | None
-    seqlen_q: int | None
-    seqlen_k: int | None
+    seqlen_q: int | None  # at level decode the query tokens
+    seqlen_k: int | None  # at level decode the context
     head_dim: int | None
     head_dim_v: int | None
     dtype: str | None
     causal: bool | None
     window_size: int | None
+    page_size: int | None
+    latent_dim: int | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Device:
 
 
 class Attention(Protocol):
-    """The callable every implementation provides; gradients flow through autograd.
+    """The callable of an implementation at level op; gradients flow through autograd.
 
     q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim);
     returns out like q. `window_size=0` is no window; otherwise a query sees the last `window_size` keys up to
@@ -62,41 +66,85 @@ class Attention(Protocol):
     ) -> torch.Tensor: ...
 
 
+class DecodeAttention(Protocol):
+    """The callable of an implementation at level decode: a few query tokens against a contiguous cache, no gradients.
+
+    q: (batch, num_heads, query_tokens, head_dim); k_cache, v_cache: (batch, num_kv_heads, capacity, head_dim), which
+    hold the keys of the query tokens already. Every sequence uses the first `context` keys; cache_seqlens, int32
+    (batch,), says so on the device, for kernels that take sequences of different lengths. What lies beyond is
+    undefined and must not be used, not even multiplied by 0. The last query stands at the last key. Returns out like q.
+    """
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        *,
+        context: int,
+        cache_seqlens: torch.Tensor,
+        causal: bool = True,
+        window_size: int = 0,
+        softmax_scale: float | None = None,
+    ) -> torch.Tensor: ...
+
+
+# By mode, what a pass works in beside inputs and results:
+# matrices          matrices of batch x num_heads x seqlen_q x seqlen_k in the dtype, or in float32 with
+# float32_matrices
+# numbers           float32 numbers for each query of each head: logsumexp, row sums
+# queries_float32   tensors like q in float32: sums of dq over blocks of keys
+# ring              of these sums, 32 MiB at a time on short sequences, and none where head_dim is above 128
+# copies            tensors like q in another layout, where there is more than one head
+# copies_float32    tensors like q that only a float32 case copies
+# grouped_float32   dk and dv in float32, where several query heads add to each
+# quantised         q, k and v in 8 bits, with a float32 scale for each block of 128 rows
+# Empty: the memory grows with seqlen, no more is known.
+MemoryLaw = Mapping[str, Mapping[str, float]]
+
+
 @dataclass(frozen=True)
 class Implementation:
-    """One way to compute attention, and what it can do."""
+    """One way to compute attention at a level, and what it can do. `level` and `name` together are its key."""
 
     name: str
     description: str
-    attention: Attention
+    attention: Attention | DecodeAttention
+    level: str = "op"  # op or decode
+    family: str = "own"  # pytorch; own: of this repository; peer: another project's package, which may be missing
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
     devices: tuple[str, ...] = ("cuda", "cpu")
+    precision: str | None = None  # what factors are rounded to where that is not the case's dtype: tf32 or fp8
     max_head_dim: int | None = None
     causal: bool = True
     unequal_causal: bool = True  # causal with seqlen_q != seqlen_k
     window: bool = True
     gqa: bool = True
     backward: bool = True
+    paged: bool = False
     min_compute_capability: tuple[int, int] | None = None
     max_compute_capability: tuple[int, int] | None = None
-    materialises_scores: bool = False  # memory grows with seqlen squared
+    memory: MemoryLaw | None = None  # None: not known
+    colour: str | None = None  # in charts, #rrggbb; None: the next spare one
+    compiled: str | None = None  # ahead: Triton kernels, which can be; first_call: otherwise; None: it comes compiled
     interpreted_on_cpu: bool = False  # runs there only to be checked, never to be timed
     unavailable: str | None = None  # why it cannot run on this machine at all
-    optional: bool = False  # another project's package: a sweep that does not name it goes without where it is missing
     refuses: Callable[[AttentionCase, Device], str | None] | None = None  # further rules of its own
 
     @property
-    def tf32(self) -> bool:
-        """Whether it rounds the factors of float32 products to TF32; such implementations say so in their name."""
-        return self.name.endswith("_tf32")
+    def materialises_scores(self) -> bool:
+        """Whether memory grows with the square of seqlen."""
+        return any(work.get("matrices") for work in (self.memory or {}).values())
 
     @property
-    def fp8(self) -> bool:
-        """Whether it rounds 16-bit inputs to 8 bits; such implementations say so in their name."""
-        return self.name.endswith("_fp8")
+    def facts(self) -> dict[str, Any]:
+        """Return what a run records of an implementation, ready for JSON."""
+        names = ("level", "family", "precision", "colour")
+        memory = {mode: dict(work) for mode, work in self.memory.items()} if self.memory is not None else None
+        return {name: getattr(self, name) for name in names} | {"memory": memory}
 
     def reason_against(self, case: AttentionCase, device: Device) -> str | None:
-        """Why this case cannot run here, in one sentence, or None if it can."""
+        """Return why this case cannot run here, in one sentence, or None if it can."""
         return self.unavailable or _declared_reason(self, case, device) or self._own_reason(case, device)
 
     def _own_reason(self, case: AttentionCase, device: Device) -> str | None:
@@ -107,6 +155,7 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
     capability, wanted = device.compute_capability, (impl.min_compute_capability, impl.max_compute_capability)
     head_dim = max(case.head_dim or 0, case.head_dim_v or 0)
     checks = (
+        (case.level not in (None, impl.level), f"computes cases of level {impl.level}, not of level {case.level}"),
         (device.type not in impl.devices, f"runs on {' and '.join(impl.devices)}, not on {device.type}"),
         (case.dtype not in (None, *impl.dtypes), f"does not support {case.dtype} (supports {', '.join(impl.dtypes)})"),
         (
@@ -120,6 +169,8 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
         ),
         (bool(case.window_size and not impl.window), "does not support sliding windows"),
         (case.num_heads != case.num_kv_heads and not impl.gqa, "does not support fewer key heads than query heads"),
+        (bool(case.page_size and not impl.paged), "does not support paged caches"),
+        (bool(case.latent_dim), "does not support latent caches"),
         (
             bool(capability and wanted[0] and capability < wanted[0]),
             f"needs compute capability {wanted[0]}, this is {capability}",
@@ -132,31 +183,41 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
     return next((f"{impl.name} {reason}." for failed, reason in checks if failed), None)
 
 
-@cache
-def implementations() -> dict[str, Implementation]:
-    """All implementations by name, in the order of their files; a file or package offers a tuple IMPLEMENTATIONS."""
-    folder = importlib.import_module("kernels.attention")  # `kernels.attention` is the front door, a function
+FOLDERS = {"op": "attention", "decode": "decode"}  # of each level, within `kernels`
 
+
+@cache
+def implementations(level: str = "op") -> dict[str, Implementation]:
+    """Return all implementations of a level by name, in the order of their files.
+
+    A file or package of the level's folder offers a tuple IMPLEMENTATIONS; one without it holds kernels for others.
+    Raises KeyError naming the levels that have implementations.
+    """
+    if level not in FOLDERS:
+        raise KeyError(f"No implementations of level {level!r}. Levels: {', '.join(FOLDERS)}.")
+    package = f"kernels.{FOLDERS[level]}"
+    folder = importlib.import_module(package)  # `kernels.attention` as an attribute is the dispatching function
     found: dict[str, Implementation] = {}
     for module in sorted(pkgutil.iter_modules(folder.__path__), key=lambda m: m.name):
-        for implementation in importlib.import_module(f"kernels.attention.{module.name}").IMPLEMENTATIONS:
+        for implementation in getattr(importlib.import_module(f"{package}.{module.name}"), "IMPLEMENTATIONS", ()):
             found[implementation.name] = implementation
     return found
 
 
-def get(name: str) -> Implementation:
-    """The implementation of that name. Raises KeyError naming those that exist."""
+def get(name: str, level: str = "op") -> Implementation:
+    """Return the implementation of that name and level. Raises KeyError naming those that exist."""
     try:
-        return implementations()[name]
+        return implementations(level)[name]
     except KeyError:
-        raise KeyError(f"Unknown implementation {name!r}. Available: {', '.join(implementations())}.") from None
+        names = ", ".join(implementations(level))
+        raise KeyError(f"Unknown implementation {name!r} at level {level}. Available: {names}.") from None
 
 
 def describe_device(device: torch.device | str) -> Device:
-    """What the rules above need to know about a torch device."""
+    """Return what the rules above need to know about a torch device."""
     device = torch.device(device)
     if device.type == "cpu":
-        return Device(type="cpu", name="CPU")
+        return Device(type="cpu", name="CPU", memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     properties = torch.cuda.get_device_properties(device)
     return Device(
         type="cuda",

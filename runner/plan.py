@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from kernels import registry
 from results.derive import attention_flops
@@ -37,19 +38,31 @@ def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> lis
 
 
 def chosen(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
-    """The sweep with the implementations named, or its own without optional ones that are not installed here.
+    """The sweep with the implementations named, or its own without peers that are not installed here.
 
     Raises UnknownImplementation naming those that exist.
     """
     existing = registry.implementations()
     if not named:
-        missing = {i.name for i in existing.values() if i.optional and i.unavailable}
+        missing = {i.name for i in existing.values() if i.family == "peer" and i.unavailable}
         kept = tuple(name for name in sweep.implementations if name not in missing)
         return dataclasses.replace(sweep, implementations=kept)
     for name in named:
         if name not in existing:
             raise UnknownImplementation(f"Unknown implementation {name!r}. Available: {', '.join(existing)}.")
     return dataclasses.replace(sweep, implementations=tuple(dict.fromkeys(named)))
+
+
+def facts(sweep: Sweep) -> dict[str, dict[str, Any]]:
+    """Return what the sweep's implementations declare of themselves, by name, for the run's record."""
+    existing = registry.implementations()
+    return {name: existing[name].facts for name in sweep.implementations if name in existing}
+
+
+def compiled_ahead(sweep: Sweep) -> list[str]:
+    """Return those of the sweep's implementations whose kernels can be compiled before the first call."""
+    existing = registry.implementations()
+    return [name for name in sweep.implementations if name in existing and existing[name].compiled == "ahead"]
 
 
 def interpreter_reason(cell: Cell) -> str | None:

@@ -21,7 +21,6 @@ TORCH = (
 OURS = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper")
 FP8 = ("gluon_fp8",)
 PEERS = ("flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")  # take part where they are installed
-COMPILED_OTHERWISE = (*TORCH, *PEERS, "torch_flex")  # all else launches Triton kernels, which can be compiled ahead
 
 
 class SweepError(ValueError):
@@ -173,6 +172,7 @@ _PARSERS: dict[str, Any] = {
     "modes": str,
     "timings": str,
 }
+_FIELDS = tuple(field.name for field in dataclasses.fields(Sweep))
 _LARGEST = 999_999_999  # that the database takes
 _POSSIBLE: dict[str, tuple[str, ...]] = {"dtype": DTYPES, "inputs": INPUTS, "modes": MODES[:3], "timings": TIMINGS}
 
@@ -225,8 +225,9 @@ def to_json(sweep: Sweep) -> dict[str, Any]:
 
 
 def from_json(record: dict[str, Any]) -> Sweep:
-    """The sweep of a run's record."""
-    return Sweep(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
+    """Return the sweep of a run's record, which may hold more than the sweep's own fields."""
+    own = {name: record[name] for name in _FIELDS if name in record}
+    return Sweep(**{name: tuple(value) if isinstance(value, list) else value for name, value in own.items()})
 
 
 def _parse(axis: str, text: str) -> Any:

@@ -80,7 +80,8 @@ class Worker:
             {
                 "event": "opened",
                 "device": {"id": self._device.id, "lock": self._device.lock, "type": self._device.type},
-                "sweep": sweeps.to_json(sweep),
+                "sweep": sweeps.to_json(sweep) | {"facts": plan.facts(sweep)},
+                "compiled_ahead": plan.compiled_ahead(sweep),
                 "environment": environment.describe(self._device),
                 "cells": [cell_to_json(cell) for cell in self._cells],
                 "ahead": self._helper is not None,

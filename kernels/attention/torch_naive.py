@@ -51,6 +51,8 @@ IMPLEMENTATIONS = (
         name="torch_naive",
         description="Eager PyTorch with the score matrix in memory",
         attention=attention,
-        materialises_scores=True,
+        family="pytorch",
+        memory={"fwd": {"matrices": 2}, "fwd_bwd": {"matrices": 4}},
+        colour="#7f7f7f",
     ),
 )

@@ -141,16 +141,31 @@ def _implementation(variant: str, description: str, **limits: object) -> Impleme
         name=f"torch_sdpa_{variant}",
         description=description,
         attention=partial(attention, variant=variant),
+        family="pytorch",
         refuses=partial(_refuses, variant),
         **limits,
     )
 
 
 _HALF = ("bfloat16", "float16")
+_FORWARD = {"numbers": 1}
+_SUMS_OF_DQ = {"numbers": 2, "queries_float32": 1}
 
 IMPLEMENTATIONS = (
-    _implementation("auto", "PyTorch's SDPA, backend chosen by PyTorch"),
-    _implementation("flash", "PyTorch's SDPA, FlashAttention-2 backend", window=False, max_head_dim=256),
+    _implementation(
+        "auto",
+        "PyTorch's SDPA, backend chosen by PyTorch",
+        memory={"fwd": _FORWARD, "fwd_bwd": _SUMS_OF_DQ},
+        colour="#56b4e9",
+    ),
+    _implementation(
+        "flash",
+        "PyTorch's SDPA, FlashAttention-2 backend",
+        window=False,
+        max_head_dim=256,
+        memory={"fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, "copies": 2}},
+        colour="#0072b2",
+    ),
     _implementation(
         "cudnn",
         "PyTorch's SDPA, cuDNN backend",
@@ -159,7 +174,21 @@ IMPLEMENTATIONS = (
         window=False,
         unequal_causal=False,
         min_compute_capability=(8, 0),
+        memory={"fwd": _FORWARD, "fwd_bwd": _SUMS_OF_DQ},
+        colour="#009e73",
     ),
-    _implementation("efficient", "PyTorch's SDPA, memory-efficient backend", devices=("cuda",), gqa=False),
-    _implementation("math", "PyTorch's SDPA, its C++ composition of matmuls and softmax", materialises_scores=True),
+    _implementation(
+        "efficient",
+        "PyTorch's SDPA, memory-efficient backend",
+        devices=("cuda",),
+        gqa=False,
+        memory={"fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, "copies": 1}},
+        colour="#cc79a7",
+    ),
+    _implementation(
+        "math",
+        "PyTorch's SDPA, its C++ composition of matmuls and softmax",
+        memory={"fwd": {"matrices": 3, "float32_matrices": 1}, "fwd_bwd": {"matrices": 4, "float32_matrices": 1}},
+        colour="#a6761d",
+    ),
 )

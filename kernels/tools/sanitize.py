@@ -33,7 +33,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
@@ -63,6 +63,9 @@ class Case:
     idle: bool = False  # as if it had more multiprocessors than there are tiles
     tiles_of: str = ""  # with the tiles that sequences of one of LENGTHS get
     aligned: bool = False  # lengths that fill their tiles, which some kernels then do not check
+    level: ClassVar[str] = "op"
+    page_size: ClassVar[int] = 0
+    latent_dim: ClassVar[int] = 0
 
     @property
     def num_heads(self) -> int:
@@ -118,7 +121,7 @@ class Case:
     def largest_error(self) -> float:
         """Of out and gradients, root mean square relative to the result's."""
         implementation = registry.get(self.implementation)
-        return LARGEST_ERROR["fp8" if implementation.fp8 else "tf32" if implementation.tf32 else self.dtype]
+        return LARGEST_ERROR[implementation.precision or self.dtype]
 
 
 def cases() -> Iterator[Case]:

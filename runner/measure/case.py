@@ -184,10 +184,7 @@ class CaseRun:
 
     def _precision(self, name: str) -> str | None:
         """What an implementation rounds to where that is not the dtype of the case."""
-        implementation = registry.get(name)
-        if implementation.fp8:
-            return "fp8"
-        return "tf32" if implementation.tf32 and self.case.dtype == "float32" else None
+        return registry.get(name).precision
 
     def _plan_key(self, name: str, mode: str) -> tuple[Any, ...]:
         """What an implementation chooses by: everything but the data; a backward also runs its own forward."""

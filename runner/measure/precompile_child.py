@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from results.records import attention_case
 from runner.cells import Cell, cell_from_json
 from runner.ipc import Channel, die_with
-from runner.sweeps import TORCH
 
 if TYPE_CHECKING:
     from runner.measure.triton_hooks import Kernel
@@ -102,12 +101,15 @@ def rehearse(cells: Iterable[Cell], device: str) -> None:
 
 
 def small_cells(cells: Iterable[Cell]) -> list[Cell]:
-    """A small problem for each of PyTorch's implementations, dtypes and head dims among the cells: what the first call
-    of a library waits for is done once it has solved that."""
+    """Return a small problem for each of PyTorch's compiled implementations, dtypes and head dims among the cells: what
+    the first call of a library waits for is done once it has solved that."""
+    from kernels import registry
+
+    libraries = {i.name for i in registry.implementations().values() if i.family == "pytorch" and not i.compiled}
     wanted = dict.fromkeys(
         (cell.implementation, cell.case.dtype, cell.case.head_dim)
         for cell in cells
-        if cell.implementation in TORCH and not cell.reason
+        if cell.implementation in libraries and not cell.reason
     )
     one = {"batch": 1, "num_heads": 1, "seqlen": _SMALL_SEQLEN, "causal": True}
     return [

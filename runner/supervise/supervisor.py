@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -31,7 +31,6 @@ from runner.supervise import precompile
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.precompile import compile_ahead
 from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, Crew
-from runner.sweeps import COMPILED_OTHERWISE
 
 _STEP_LIMIT_S = 120.0  # compiling included; the estimate of the cell comes on top
 _STEP_LIMIT_ESTIMATES = 20.0
@@ -72,9 +71,11 @@ class Sweeping:
         self._step, self._deadline_s = "", OPEN_LIMIT_S
         self._current: str | None = None
 
-    def run(self, *, ahead: bool) -> None:
-        """Go through all cases; `ahead`: the worker can compile before. Raises Cancelled, SweepFailed or JournalError,
-        with the state written."""
+    def run(self, *, compiled_ahead: Collection[str]) -> None:
+        """Go through all cases; kernels of the implementations `compiled_ahead` are compiled before.
+
+        Raises Cancelled, SweepFailed or JournalError, with the state written.
+        """
         try:
             self._recall()
             self._follow_crew()
@@ -82,8 +83,7 @@ class Sweeping:
             for cell in self._cells:
                 if cell.reason:
                     self._give_status([cell], Status.UNSUPPORTED, cell.reason)
-            if ahead:
-                self._compile_ahead()
+            self._compile_ahead(compiled_ahead)
             for _, cells in groupby(self._cells, key=lambda cell: cell.case):
                 self._finish_case(list(cells))
             self._current = None
@@ -115,10 +115,10 @@ class Sweeping:
         self._crew.stop = lambda: signalled() or self._folder.cancel_requested()
         self._crew.on_wait = lambda: self._write_state("running")  # a step that hangs must show as the current one
 
-    def _compile_ahead(self) -> None:
-        """Before anything is measured."""
+    def _compile_ahead(self, names: Collection[str]) -> None:
+        """Let the worker compile what the implementations of these names will launch, before anything is measured."""
         begun = time.monotonic()
-        ours = [c for c in self._cells if c in self._left and c.implementation not in COMPILED_OTHERWISE]
+        ours = [c for c in self._cells if c in self._left and c.implementation in names]
 
         def tell(done: int, found: int) -> None:
             self._current = f"compiling ahead, {done} of {found} kernels"
@@ -329,7 +329,7 @@ def _sweep(
     with folder.lock():
         crew.log.write_to(folder.log_path)
         sweeping = Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress, begun)
-        sweeping.run(ahead=bool(opened.get("ahead")))
+        sweeping.run(compiled_ahead=opened["compiled_ahead"] if opened.get("ahead") else ())
         crew.close()
     return folder
 

@@ -83,13 +83,16 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
 IMPLEMENTATIONS = (
     Implementation(
         name="gluon_hopper",
-        description="Warp-specialised kernels in Gluon for Hopper: copy engine, asynchronous tensor cores",
+        description="Warp-specialised kernels in Gluon for Hopper: TMA, asynchronous tensor cores",
         attention=attention,
         dtypes=("bfloat16", "float16"),
         devices=("cuda",),
         max_head_dim=256,
         min_compute_capability=(9, 0),
         max_compute_capability=(9, 0),
+        memory={"fwd": {"numbers": 1}, "fwd_bwd": {"numbers": 2, "queries_float32": 1, "ring": 1}},
+        colour="#6a3d9a",
+        compiled="ahead",
         unavailable=_unavailable(),
         refuses=_refuses,
     ),

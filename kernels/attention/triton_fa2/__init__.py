@@ -81,21 +81,38 @@ def _unavailable() -> str | None:
     return None
 
 
-def _implementation(name: str, description: str, dtypes: tuple[str, ...], precision: str) -> Implementation:
+def _implementation(name: str, description: str, float32: str, **rules: object) -> Implementation:
+    copies = {"copies_float32": 1}, {"copies_float32": 4}
+    forward, both = copies if float32 == "ieee" else ({}, {})
     return Implementation(
         name=name,
         description=description,
-        attention=partial(attention, precision=precision),
-        dtypes=dtypes,
+        attention=partial(attention, precision=float32),
         max_head_dim=256,
         min_compute_capability=(8, 0),
+        memory={"fwd": {"numbers": 1, **forward}, "fwd_bwd": {"numbers": 2, **both}},
+        compiled="ahead",
         interpreted_on_cpu=True,
         unavailable=_unavailable(),
         refuses=_refuses,
+        **rules,
     )
 
 
 IMPLEMENTATIONS = (
-    _implementation("triton_fa2", "FlashAttention-2 in Triton, float32 in IEEE precision", DTYPES, "ieee"),
-    _implementation("triton_fa2_tf32", "FlashAttention-2 in Triton, float32 products in TF32", ("float32",), "tf32"),
+    _implementation(
+        "triton_fa2",
+        "FlashAttention-2 in Triton, float32 in IEEE precision",
+        "ieee",
+        dtypes=DTYPES,
+        colour="#e69f00",
+    ),
+    _implementation(
+        "triton_fa2_tf32",
+        "FlashAttention-2 in Triton, float32 products in TF32",
+        "tf32",
+        dtypes=("float32",),
+        precision="tf32",
+        colour="#d55e00",
+    ),
 )

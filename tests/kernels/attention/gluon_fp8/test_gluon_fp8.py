@@ -182,6 +182,9 @@ class Case:
     dtype: str | None = "bfloat16"
     causal: bool | None = True
     window_size: int | None = 0
+    level: str | None = "op"
+    page_size: int | None = 0
+    latent_dim: int | None = 0
 
 
 def hopper(**changes: object) -> registry.Device:
@@ -209,10 +212,9 @@ def test_it_says_what_it_cannot_run(case: Case, device: registry.Device, reason:
 
 def test_it_is_a_precision_of_its_own_without_a_backward() -> None:
     implementation = registry.get("gluon_fp8")
-    assert implementation.fp8
+    assert implementation.precision == "fp8"
     assert not implementation.backward
-    assert not implementation.tf32
-    assert [name for name, found in registry.implementations().items() if found.fp8] == ["gluon_fp8"]
+    assert [name for name, found in registry.implementations().items() if found.precision == "fp8"] == ["gluon_fp8"]
 
 
 def test_a_call_says_what_it_cannot_do() -> None:

@@ -253,6 +253,9 @@ class Case:
     dtype: str | None = "bfloat16"
     causal: bool | None = True
     window_size: int | None = 0
+    level: str | None = "op"
+    page_size: int | None = 0
+    latent_dim: int | None = 0
 
 
 @pytest.mark.skipif(gluon_hopper.IMPLEMENTATIONS[0].unavailable is not None, reason="Triton is not installed")
