@@ -89,20 +89,6 @@ class DecodeAttention(Protocol):
     ) -> torch.Tensor: ...
 
 
-# By mode, what a pass works in beside inputs and results:
-# matrices          matrices of batch x num_heads x seqlen_q x seqlen_k in the dtype, or in float32 with
-# float32_matrices
-# numbers           float32 numbers for each query of each head: logsumexp, row sums
-# queries_float32   tensors like q in float32: sums of dq over blocks of keys
-# ring              of these sums, 32 MiB at a time on short sequences, and none where head_dim is above 128
-# copies            tensors like q in another layout, where there is more than one head
-# copies_float32    tensors like q that only a float32 case copies
-# grouped_float32   dk and dv in float32, where several query heads add to each
-# quantised         q, k and v in 8 bits, with a float32 scale for each block of 128 rows
-# Empty: the memory grows with seqlen, no more is known.
-MemoryLaw = Mapping[str, Mapping[str, float]]
-
-
 @dataclass(frozen=True)
 class Implementation:
     """One way to compute attention at a level, and what it can do. `level` and `name` together are its key."""
@@ -124,7 +110,7 @@ class Implementation:
     paged: bool = False
     min_compute_capability: tuple[int, int] | None = None
     max_compute_capability: tuple[int, int] | None = None
-    memory: MemoryLaw | None = None  # None: not known
+    memory: Mapping[str, Any] | None = None  # the law of results.levels.memory.MemoryLaw, as JSON; None: not known
     colour: str | None = None  # in charts, #rrggbb; None: the next spare one
     compiled: str | None = None  # ahead: Triton kernels, which can be; first_call: otherwise; None: it comes compiled
     interpreted_on_cpu: bool = False  # runs there only to be checked, never to be timed
@@ -133,15 +119,13 @@ class Implementation:
 
     @property
     def materialises_scores(self) -> bool:
-        """Whether memory grows with the square of seqlen."""
-        return any(work.get("matrices") for work in (self.memory or {}).values())
+        """Return whether memory grows with the square of seqlen."""
+        return bool(self.memory) and self.memory.get("growth") == "matrix"
 
     @property
     def facts(self) -> dict[str, Any]:
         """Return what a run records of an implementation, ready for JSON."""
-        names = ("level", "family", "precision", "colour")
-        memory = {mode: dict(work) for mode, work in self.memory.items()} if self.memory is not None else None
-        return {name: getattr(self, name) for name in names} | {"memory": memory}
+        return {name: getattr(self, name) for name in ("level", "family", "precision", "memory", "colour")}
 
     def reason_against(self, case: AttentionCase, device: Device) -> str | None:
         """Return why this case cannot run here, in one sentence, or None if it can."""

@@ -30,6 +30,6 @@ IMPLEMENTATIONS = (
             "flash-attn", "FlashAttention-2 is not installed: pip install flash-attn --no-build-isolation."
         ),
         min_compute_capability=(8, 0),
-        memory={},
+        memory={"growth": "linear"},
     ),
 )

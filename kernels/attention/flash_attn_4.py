@@ -46,7 +46,11 @@ IMPLEMENTATIONS = (
             "flash-attn-4", "FlashAttention-4 is not installed: pip install --pre flash-attn-4."
         ),
         min_compute_capability=(8, 0),
-        memory={"fwd": {"numbers": 1}, "fwd_bwd": {"numbers": 3, "queries_float32": 1, "grouped_float32": 1}},
+        memory={
+            "growth": "linear",
+            "fwd": {"numbers": 1},
+            "fwd_bwd": {"numbers": 3, "queries_float32": 1, "grouped_float32": 1},
+        },
         colour="#c51b8a",
         compiled="first_call",
         refuses=_refuses,

@@ -52,7 +52,7 @@ IMPLEMENTATIONS = (
         description="Eager PyTorch with the score matrix in memory",
         attention=attention,
         family="pytorch",
-        memory={"fwd": {"matrices": 2}, "fwd_bwd": {"matrices": 4}},
+        memory={"growth": "matrix", "fwd": {"matrices": 2}, "fwd_bwd": {"matrices": 4}},
         colour="#7f7f7f",
     ),
 )

@@ -155,7 +155,7 @@ IMPLEMENTATIONS = (
     _implementation(
         "auto",
         "PyTorch's SDPA, backend chosen by PyTorch",
-        memory={"fwd": _FORWARD, "fwd_bwd": _SUMS_OF_DQ},
+        memory={"fwd": _FORWARD, "fwd_bwd": _SUMS_OF_DQ},  # grows as the backend that is chosen
         colour="#56b4e9",
     ),
     _implementation(
@@ -163,7 +163,7 @@ IMPLEMENTATIONS = (
         "PyTorch's SDPA, FlashAttention-2 backend",
         window=False,
         max_head_dim=256,
-        memory={"fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, "copies": 2}},
+        memory={"growth": "linear", "fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, "copies": 2}},
         colour="#0072b2",
     ),
     _implementation(
@@ -174,7 +174,7 @@ IMPLEMENTATIONS = (
         window=False,
         unequal_causal=False,
         min_compute_capability=(8, 0),
-        memory={"fwd": _FORWARD, "fwd_bwd": _SUMS_OF_DQ},
+        memory={"growth": "linear", "fwd": _FORWARD, "fwd_bwd": _SUMS_OF_DQ},
         colour="#009e73",
     ),
     _implementation(
@@ -182,13 +182,17 @@ IMPLEMENTATIONS = (
         "PyTorch's SDPA, memory-efficient backend",
         devices=("cuda",),
         gqa=False,
-        memory={"fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, "copies": 1}},
+        memory={"growth": "linear", "fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, "copies": 1}},
         colour="#cc79a7",
     ),
     _implementation(
         "math",
         "PyTorch's SDPA, its C++ composition of matmuls and softmax",
-        memory={"fwd": {"matrices": 3, "float32_matrices": 1}, "fwd_bwd": {"matrices": 4, "float32_matrices": 1}},
+        memory={
+            "growth": "matrix",
+            "fwd": {"matrices": 3, "float32_matrices": True},
+            "fwd_bwd": {"matrices": 4, "float32_matrices": True},
+        },
         colour="#a6761d",
     ),
 )

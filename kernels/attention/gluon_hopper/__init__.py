@@ -14,6 +14,7 @@ import torch
 
 from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
 
+RING_BYTES, RING_SEQLEN = 2**25, 16384  # of the sums of dQ, as `tuning` has them; longer sequences mostly need more
 TRITON_VERSIONS = ((3, 6), (4, 0))  # the first that serves, the first that may not
 
 
@@ -90,7 +91,11 @@ IMPLEMENTATIONS = (
         max_head_dim=256,
         min_compute_capability=(9, 0),
         max_compute_capability=(9, 0),
-        memory={"fwd": {"numbers": 1}, "fwd_bwd": {"numbers": 2, "queries_float32": 1, "ring": 1}},
+        memory={
+            "growth": "linear",
+            "fwd": {"numbers": 1},
+            "fwd_bwd": {"numbers": 2, "queries_float32": 1, "ring_bytes": RING_BYTES, "ring_seqlen": RING_SEQLEN},
+        },
         colour="#6a3d9a",
         compiled="ahead",
         unavailable=_unavailable(),

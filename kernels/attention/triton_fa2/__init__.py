@@ -90,7 +90,7 @@ def _implementation(name: str, description: str, float32: str, **rules: object) 
         attention=partial(attention, precision=float32),
         max_head_dim=256,
         min_compute_capability=(8, 0),
-        memory={"fwd": {"numbers": 1, **forward}, "fwd_bwd": {"numbers": 2, **both}},
+        memory={"growth": "linear", "fwd": {"numbers": 1, **forward}, "fwd_bwd": {"numbers": 2, **both}},
         compiled="ahead",
         interpreted_on_cpu=True,
         unavailable=_unavailable(),
