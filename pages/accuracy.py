@@ -6,13 +6,12 @@ import streamlit as st
 
 from pages.ui import accuracy
 from pages.ui.draw import charts, messages
-from pages.ui.filters import filters
+from pages.ui.filters import sidebar
+from pages.ui.shell import layout
 from results.query.accuracy import MEASURES, NORMAL
 
-messages.header(
-    "Accuracy", ":material/target:", "How far from float64 is it, and what does its speed cost in accuracy?"
-)
-chosen = filters.current()
+layout.header("Accuracy", ":material/target:", "How far from float64 is it, and what does its speed cost in accuracy?")
+chosen = sidebar.current()
 tensor, measure = accuracy.choose()
 everything = accuracy.errors(chosen, tensor, measure)
 if everything.empty:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.compare import charts, choose, gpus, verdicts
-from pages.ui.draw import messages
-from pages.ui.draw.cells import CHART
-from pages.ui.filters import filters
+from pages.ui.compare import choose, gpus, verdicts
+from pages.ui.draw import charts, messages
+from pages.ui.filters import sidebar
+from pages.ui.shell import layout
 from results.files.journal import JournalError
 
 RUNS, IMPLEMENTATIONS, GPUS = "Two runs", "Two implementations", "GPUs"
 
-messages.header("Compare", ":material/compare_arrows:", "What changed, and is it more than chance?")
+layout.header("Compare", ":material/compare_arrows:", "What changed, and is it more than chance?")
 kind = st.segmented_control(
     "Compare", (RUNS, IMPLEMENTATIONS, GPUS), default=RUNS, required=True, key="of", bind="query-params"
 )
@@ -39,7 +39,7 @@ verdicts.what_changed(found)
 if found.cells:
     st.subheader("Which cells changed")
     table = verdicts.cells_table(found)
-    timings = [timing for timing in filters.TIMINGS if timing in set(table["timing"])]
+    timings = [timing for timing in sidebar.TIMINGS if timing in set(table["timing"])]
     left, right = st.columns(2)
     with left:
         timing = st.segmented_control("Timing", timings, default=timings[0], required=True, key="of_timing")
@@ -48,7 +48,9 @@ if found.cells:
         wanted = st.pills("Verdict", there, selection_mode="multi", key="verdict", bind="query-params")
     shown = table[table["timing"] == timing]
     if shown["speedup"].notna().any():
-        st.plotly_chart(charts.speedups(shown), config=CHART, alt="Speedup and interval of each cell by latency")
+        st.plotly_chart(
+            verdicts.speedup_chart(shown), config=charts.BARE, alt="Speedup and interval of each cell by latency"
+        )
         st.caption(
             "Each mark is a cell: its speedup over its latency before, with the interval whose ends the truth passes "
             "with 5 % each. The grey band is 2 %: inside it nothing changed. Lost and gained numbers have no mark."

@@ -6,8 +6,9 @@ import streamlit as st
 
 from pages.ui import findings
 from pages.ui.draw import messages
+from pages.ui.shell import layout
 
-messages.header("Findings", ":material/fact_check:", "Which numbers cannot be what they say, and why?")
+layout.header("Findings", ":material/fact_check:", "Which numbers cannot be what they say, and why?")
 table = findings.everything()
 if table.empty:
     st.info(

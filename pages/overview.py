@@ -6,11 +6,11 @@ from functools import partial
 
 import streamlit as st
 
-from pages.ui.draw import cell_picker, cells, charts, detail, maps, messages, text
-from pages.ui.filters import filters
-from pages.ui.overview import download, rule, rule_advice, rule_gpus
+from pages.ui.draw import cell_picker, cells, charts, detail, heatmaps, maps, messages, text
+from pages.ui.filters import sidebar
+from pages.ui.overview import every_gpu, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
-from pages.ui.shell import body
+from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask, ask_slowly
 from results.query import pages
 from results.query.pages import Filters
@@ -20,7 +20,7 @@ VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
 def show() -> None:
     """The answer over the slice, and the chosen view of it."""
-    chosen = filters.current()
+    chosen = sidebar.current()
     ranking = ask(pages.ranked, chosen)
     if not ranking:
         messages.nothing_here(chosen)
@@ -38,12 +38,12 @@ def show() -> None:
     )
     if view == "Every GPU":
         st.subheader("Fastest implementation on every GPU")
-        rule_gpus.show(chosen)
+        every_gpu.show(chosen)
     elif view == "My shape":
         st.subheader("Best choice for a shape")
-        rule.show(chosen)
+        my_shape.show(chosen)
     elif view == "What to use when":
-        rule_advice.show(chosen)
+        use_cases.show(chosen)
     else:
         this_gpu(chosen, ranking, won)
 
@@ -69,13 +69,13 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
     with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
         if every_cell.open:
             ranked.winners_table(won)
-    cells.pictures(won, partial(charts.winner_map, palette=palette, names=names), "winners", alt)
+    cells.pictures(won, partial(heatmaps.winner_map, palette=palette, names=names), "winners", alt)
     with st.popover("Download", icon=":material/download:"):  # the browser makes the buttons once it is opened
         messages.download("Ranking as CSV", "ranking", lambda: ask(pages.ranking, chosen), "ranking_csv")
         messages.download("Winners as CSV", "winners", lambda: ranked.winners_csv(won), "winners_csv")
-        download.downloads(chosen)
+        ranked.view_downloads(chosen)
     messages.provenance(chosen)
 
 
-messages.header("Overview", ":material/leaderboard:", "Which attention is fastest here, by how much, and does it fit?")
-body.show(show)
+layout.header("Overview", ":material/leaderboard:", "Which attention is fastest here, by how much, and does it fit?")
+page_body.show(show)

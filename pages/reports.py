@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.draw import messages
 from pages.ui.reports import choose, download, tables
+from pages.ui.shell import layout
 from pages.ui.shell.data import ask_slowly
 
 QUESTION = "What did others publish, what do we get in the same tables, and can the numbers be right?"
 VIEWS = ("Tables", "Numbers", "Chart", "Findings", "In words")
 
-messages.header("Reports", ":material/article:", QUESTION)
+layout.header("Reports", ":material/article:", QUESTION)
 choice = choose.choose()
 choose.facts(choice)
 found = ask_slowly(tables.sections, choice)

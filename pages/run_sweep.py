@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.draw import messages
 from pages.ui.run import plan_form, progress
-from pages.ui.shell import guard
+from pages.ui.shell import access, layout
 
-messages.header("Run sweep", ":material/play_circle:", "Measure on this machine, one sweep a device at a time.")
-allowed = guard.may_run()
+layout.header("Run sweep", ":material/play_circle:", "Measure on this machine, one sweep a device at a time.")
+allowed = access.may_run()
 progress.follow(allowed)
 
 st.subheader("New sweep")

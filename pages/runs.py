@@ -6,23 +6,24 @@ import streamlit as st
 
 from pages.ui import findings
 from pages.ui.draw import detail, messages, text
-from pages.ui.runs import actions, list
+from pages.ui.runs import actions, listing
+from pages.ui.shell import layout
 from pages.ui.shell.data import ask
 from results.query import pages
 
-messages.header("Runs", ":material/history:", "Every run and upload: how it ended, where it was taken, its numbers.")
+layout.header("Runs", ":material/history:", "Every run and upload: how it ended, where it was taken, its numbers.")
 actions.trash_can()
-table = list.with_states(ask(pages.runs))
+table = listing.with_states(ask(pages.runs))
 if table.empty:
     st.info("No runs yet. Run a sweep here, or upload results from another machine.", icon=":material/inbox:")
     st.stop()
 
-list.show_table(table)
+listing.show_table(table)
 names = table["run_id"].tolist()
 chosen = st.selectbox("Run", names, key="run_id", bind="query-params", help="Type to search.")
 row = table[table["run_id"] == chosen].iloc[0]
 st.subheader(text.plain(chosen if text.missing(row["title"]) else row["title"]))
-badges = (messages.source_badges([row["source"]]), list.state_badge(row["state"]), findings.badge([chosen]))
+badges = (messages.source_badges([row["source"]]), listing.state_badge(row["state"]), findings.badge([chosen]))
 st.markdown(" ".join(badges))
 st.caption(f"{messages.counted(int(row['numbers']), 'number')}, {messages.counted(int(row['failures']), 'failure')}")
 facts, log = st.columns(2)
@@ -31,7 +32,7 @@ with facts:
     detail.run_facts(row)
 with log:
     st.markdown("**End of the log**")
-    list.show_log(chosen, row["source"])
+    listing.show_log(chosen, row["source"])
 actions.beside(row, table)
 st.markdown("**Take it away, run it again, delete it**")
 actions.downloads(chosen)

@@ -6,14 +6,15 @@ import streamlit as st
 
 from pages.ui import scaling
 from pages.ui.draw import messages
-from pages.ui.filters import filters
+from pages.ui.filters import sidebar
+from pages.ui.shell import layout
 from pages.ui.shell.data import ask_slowly
 from results.query import scaling as growing
 
-messages.header(
+layout.header(
     "Scaling", ":material/trending_up:", "How does it grow with seqlen, and how near is it to what the device can do?"
 )
-chosen = filters.current()
+chosen = sidebar.current()
 table = ask_slowly(growing.rows, chosen)
 if not table["latency_ms"].notna().any():
     messages.nothing_here(chosen)
@@ -25,7 +26,7 @@ if quantity == scaling.ROOFLINE:
 else:
     table, kept = scaling.one_shape(table, chosen)
 scaling.headline(table)
-scaling.facets(table, quantity, chosen)
+scaling.show_charts(table, quantity, chosen)
 scaling.caption(chosen, quantity, kept, table)
 st.subheader("Every number")
 numbers = scaling.numbers(table)

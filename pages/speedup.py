@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.draw import cell_picker, cells, charts, detail, maps, messages, text
-from pages.ui.filters import filters
+from pages.ui.draw import cell_picker, cells, detail, heatmaps, maps, messages, text
+from pages.ui.filters import sidebar
 from pages.ui.overview.ranking import best_of, rivals_of
-from pages.ui.shell import body
+from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
 from results.query import pages
 from results.query.pages import Filters
@@ -15,7 +15,7 @@ from results.query.pages import Filters
 
 def show() -> None:
     """The speedups of one implementation over the slice, and a cell of them looked at closely."""
-    chosen = filters.current()
+    chosen = sidebar.current()
     rivals = rivals_of(ask(pages.ranked, chosen), chosen)
     if not rivals:
         messages.nothing_here(chosen, "speedups")
@@ -37,7 +37,7 @@ def show() -> None:
     with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
         if every_cell.open:
             cells.cells_table(table, chosen.baseline)
-    cells.pictures(table, charts.speedup_heatmap, f"speedup-{shown}", alt)
+    cells.pictures(table, heatmaps.speedup_heatmap, f"speedup-{shown}", alt)
     with st.container(horizontal=True):
         messages.download("Download cells", f"speedup_{shown}", lambda: cells.speedups_csv(table), "speedup_csv")
         messages.download_latencies(chosen)
@@ -62,5 +62,5 @@ def choose(rivals: list[dict], chosen: Filters) -> str:
     return shown
 
 
-messages.header("Speedup", ":material/bolt:", "By how much is it faster than the baseline, and where does it fail?")
-body.show(show)
+layout.header("Speedup", ":material/bolt:", "By how much is it faster than the baseline, and where does it fail?")
+page_body.show(show)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui import sustained as sustaining
+from pages.ui import sustained
 from pages.ui.draw import messages
+from pages.ui.shell import layout
 from pages.ui.shell.data import ask_slowly
-from results.query import sustained
+from results.query import sustained as stored
 
-messages.header("Sustained", ":material/thermostat:", "Does it stay as fast once the GPU is hot?")
-table = sustaining.named(ask_slowly(sustained.traces))
+layout.header("Sustained", ":material/thermostat:", "Does it stay as fast once the GPU is hot?")
+table = sustained.named(ask_slowly(stored.traces))
 if table.empty:
-    sustaining.nothing_here()
+    sustained.nothing_here()
     st.stop()
 
-chosen = sustaining.choose(table)
-sustaining.headline(chosen)
-sustaining.trace_charts(chosen)
+chosen = sustained.choose(table)
+sustained.headline(chosen)
+sustained.show_curves(chosen)
 st.subheader("Every trace")
-sustaining.numbers_table(table)
-sustaining.run_one()
-messages.download("Download traces", "sustained", lambda: sustaining.slices(chosen), "sustained_csv")
+sustained.numbers_table(table)
+sustained.run_one()
+messages.download("Download traces", "sustained", lambda: sustained.slices(chosen), "sustained_csv")

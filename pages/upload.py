@@ -6,9 +6,10 @@ import streamlit as st
 
 from pages.ui import uploads
 from pages.ui.draw import messages
+from pages.ui.shell import layout
 from results.formats.archives import bundled
 
-messages.header("Upload", ":material/upload:", "Bring in results from other machines; see first what is understood.")
+layout.header("Upload", ":material/upload:", "Bring in results from other machines; see first what is understood.")
 st.markdown(
     "CSV, JSON, JSON lines or a Markdown report, a run folder (as zip or tar, or its files), or an export "
     "of this app as CSV, JSON or Markdown (Markdown leaves out samples; Parquet is not taken). "

@@ -1,11 +1,7 @@
-"""The parts of the accuracy page: which error, the frontier, errors by seqlen, inputs beyond unit normal.
-
-Figures of errors against float64; the axis of errors is logarithmic.
-"""
+"""Errors against float64: which error, the frontier with speed, errors by seqlen, inputs beyond unit normal."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,128 +11,15 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui.draw import cells, charts, messages, text
-from pages.ui.draw import text as words
-from pages.ui.draw.charts import MARGIN, SYMBOLS
-from pages.ui.runs import list as records
+from pages.ui.runs import listing
 from pages.ui.shell.data import store
 from results.derive import geometric_mean
 from results.query import accuracy
 from results.query.accuracy import NAIVE, NORMAL
 from results.query.pages import Filters
 
-_REFERENCE = "#8a8f98"
 _WIDTH = 0.8  # of the room of a kind of inputs that its marks take
 _TWOS = [2.0**power for power in range(-8, 9)]
-
-
-def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
-    """A mark an implementation: speedup across, error up; the frontier is filled and joined by steps."""
-    figure = go.Figure()
-    known = summary[summary["speedup"].notna() & (summary["error"] > 0)]
-    front = known[known["frontier"]].sort_values("speedup")
-    figure.add_scatter(
-        x=front["speedup"],
-        y=front["error"],
-        mode="lines",
-        line={"shape": "vh", "color": _REFERENCE, "width": 1},
-        showlegend=False,
-        hoverinfo="skip",
-    )
-    for row in known.sort_values("implementation").to_dict("records"):
-        name, symbol = row["implementation"], _symbol(row["implementation"], palette)
-        figure.add_scatter(
-            x=[row["speedup"]],
-            y=[row["error"]],
-            name=name,
-            mode="markers",
-            marker={
-                "symbol": symbol if row["frontier"] else f"{symbol}-open",
-                "size": 12,
-                "color": palette[name],
-                "line": {"width": 2},
-            },
-            customdata=[f"{name}<br>{text.ratio(row['speedup'])}, error {row['error']:.3g}<br>{row['cases']} cases"],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    naive = summary.loc[summary["implementation"] == NAIVE, "error"]
-    if len(naive):
-        figure.add_hline(y=float(naive.iloc[0]), line={"dash": "dash", "width": 1.5, "color": _REFERENCE})
-    figure.update_xaxes(type="log", title="speedup", tickvals=_TWOS, ticktext=[f"{mark:g}×" for mark in _TWOS])
-    return _finish(figure, label, summary["error"])
-
-
-def by_seqlen_chart(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
-    """The geometric mean of the errors at each seqlen, a line an implementation; torch_naive's is dashed."""
-    figure = go.Figure()
-    means = table[table["error"] > 0].groupby(["implementation", "seqlen"])["error"].agg(geometric_mean).reset_index()
-    for name, rows in means.groupby("implementation", sort=True):
-        figure.add_scatter(
-            x=rows["seqlen"],
-            y=rows["error"],
-            name=name,
-            mode="lines+markers",
-            line={"color": palette[name], "width": 2, "dash": "dash" if name == NAIVE else "solid"},
-            marker={"symbol": _symbol(name, palette), "size": 8, "color": palette[name]},
-            customdata=[f"{name}<br>seqlen {text.size(row.seqlen)}: {row.error:.3g}" for row in rows.itertuples()],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    ticks = sorted(means["seqlen"].unique())
-    figure.update_xaxes(type="log", title="seqlen", tickvals=ticks, ticktext=[text.size(tick) for tick in ticks])
-    return _finish(figure, label, means["error"])
-
-
-def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
-    """The geometric mean of the errors on each kind of inputs, a mark an implementation, side by side; torch_naive's is
-    open."""
-    figure = go.Figure()
-    means = table[table["error"] > 0].groupby(["implementation", "inputs"])["error"].agg(geometric_mean).reset_index()
-    kinds = sorted(means["inputs"].unique(), key=lambda kind: (kind != NORMAL, kind))
-    names = sorted(means["implementation"].unique())
-    for at, (name, rows) in enumerate(means.groupby("implementation", sort=True)):
-        symbol = _symbol(name, palette)
-        aside = _WIDTH * ((at + 0.5) / len(names) - 0.5)
-        figure.add_scatter(
-            x=[kinds.index(kind) + aside for kind in rows["inputs"]],
-            y=rows["error"],
-            name=name,
-            mode="markers",
-            marker={
-                "symbol": f"{symbol}-open" if name == NAIVE else symbol,
-                "size": 11,
-                "color": palette[name],
-                "line": {"width": 2},
-            },
-            customdata=[f"{name}<br>{row.inputs} inputs: {row.error:.3g}" for row in rows.itertuples()],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    for between in range(1, len(kinds)):
-        figure.add_vline(x=between - 0.5, line={"color": _REFERENCE, "width": 1, "dash": "dot"})
-    figure.update_xaxes(title="inputs", tickvals=[*range(len(kinds))], ticktext=kinds, range=[-0.5, len(kinds) - 0.5])
-    return _finish(figure, label, means["error"])
-
-
-def _finish(figure: go.Figure, label: str, errors: pd.Series) -> go.Figure:
-    figure.update_yaxes(type="log", title=label, **_ticks(errors[errors > 0]))
-    return figure.update_layout(height=420, margin=MARGIN, legend={"orientation": "h", "y": -0.2}, hovermode="closest")
-
-
-def _symbol(name: str, palette: dict[str, str]) -> str:
-    """The same in every chart of the page."""
-    return SYMBOLS[list(palette).index(name) % len(SYMBOLS)]
-
-
-def _ticks(errors: pd.Series) -> dict[str, list]:
-    """The marks that the errors reach and one more on either side: powers of ten, or steps between if those are few."""
-    low, high = errors.min(), errors.max()
-    digits = (1,) if high > 100 * low else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 7)
-    marks = [digit * 10.0**power for power in range(-17, 4) for digit in digits]
-    shown = [*[mark for mark in marks if mark < low][-1:], *[m for m in marks if low <= m <= high]]
-    shown += [mark for mark in marks if mark > high][:1]
-    ticks = {"tickvals": shown, "ticktext": [f"{mark:.1e}".replace(".0e", "e") for mark in shown]}
-    narrow = len([mark for mark in shown if low <= mark <= high]) < 2  # then the axis itself must reach two marks
-    return ticks | ({"range": [math.log10(shown[0]), math.log10(shown[-1])]} if narrow else {})
-
-
 _ERROR = {"format": "%.2e"}
 _TIMES = {"format": "%.2f×"}
 COLUMNS = {
@@ -185,7 +68,7 @@ def errors(chosen: Filters, tensor: str, measure: str, *, by_inputs: bool = Fals
 def nothing(chosen: Filters) -> None:
     """Why there is no error here, and what would make some."""
     st.info(
-        f"No error against float64 in this slice of {words.plain(chosen.gpu or 'any GPU')}. Published reports rarely "
+        f"No error against float64 in this slice of {text.plain(chosen.gpu or 'any GPU')}. Published reports rarely "
         "hold errors; every sweep of this repository does. Choose another GPU, dtype or mask, or run a sweep:",
         icon=":material/filter_alt_off:",
     )
@@ -198,16 +81,16 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
     for dtype, rows in table.groupby("dtype", sort=True):
         found = accuracy.summary(rows)
         closest, frontier = found.iloc[0], found[found["frontier"]]
-        text = f"**{dtype}**: {words.plain(closest['implementation'])} is closest with {closest['error']:.2g}"
+        sentence = f"**{dtype}**: {text.plain(closest['implementation'])} is closest with {closest['error']:.2g}"
         fastest = frontier.loc[frontier["speedup"].idxmax()] if len(frontier) else closest
         if len(frontier) and fastest["implementation"] != chosen.baseline:
-            text += (
-                f"; {words.plain(fastest['implementation'])} is {words.ratio(fastest['speedup'])} "
-                f"{words.plain(chosen.baseline)} with {fastest['error']:.2g}"
+            sentence += (
+                f"; {text.plain(fastest['implementation'])} is {text.ratio(fastest['speedup'])} "
+                f"{text.plain(chosen.baseline)} with {fastest['error']:.2g}"
             )
-            if not words.missing(fastest["over_naive"]):
-                text += f", {words.ratio(fastest['over_naive'])} the error of {words.plain(accuracy.NAIVE)}"
-        st.markdown(f"{text}.")
+            if not text.missing(fastest["over_naive"]):
+                sentence += f", {text.ratio(fastest['over_naive'])} the error of {text.plain(accuracy.NAIVE)}"
+        st.markdown(f"{sentence}.")
 
 
 def frontier(table: pd.DataFrame, palette: dict[str, str], chosen: Filters, label: str) -> None:
@@ -222,7 +105,21 @@ def frontier(table: pd.DataFrame, palette: dict[str, str], chosen: Filters, labe
     names = sorted(set(table["implementation"]) - set(table.loc[table["speedup"].notna(), "implementation"]))
     left_out = [*untimed, *names]
     if left_out:
-        st.caption(f"Without a time beside its errors in this slice: {', '.join(map(words.plain, left_out))}.")
+        st.caption(f"Without a time beside its errors in this slice: {', '.join(map(text.plain, left_out))}.")
+
+
+def caption(chosen: Filters, table: pd.DataFrame, tensor: str) -> None:
+    """What the frontier shows."""
+    mode = "forward" if tensor == "out" else "backward"
+    timing = text.TIMING_WORDS.get(chosen.timing or "", "time")
+    runs = messages.counted(table["run_id"].nunique(), "run")
+    st.caption(
+        f"{listing.badges_of(set(table['run_id']))} "
+        f"Further right is faster ({mode}, {timing}, over {text.plain(chosen.baseline)}), lower is closer to "
+        f"float64; both are geometric means of {messages.counted(len(table), 'number')} of {runs}, on unit normal "
+        "inputs. Filled marks are on the frontier: none other is both as close and as fast within 2 %. Dashed: "
+        "torch\\_naive's error in the same dtype, what plain code makes. The mode of the filters has no effect here."
+    )
 
 
 def summaries(table: pd.DataFrame) -> None:
@@ -253,12 +150,6 @@ def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> t
     return _varied(wider), "every mask, batch and heads: the slice of the filters has none"
 
 
-def _varied(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the cases that were tried on other inputs than normal ones too, so that like stands beside like."""
-    cases = pd.MultiIndex.from_frame(table[["dtype", "seqlen", "head_dim", "shape", "implementation"]])
-    return table[cases.isin(cases[table["inputs"] != accuracy.NORMAL])]
-
-
 def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], label: str) -> None:
     """Errors on inputs with outliers or large values beside those on normal ones."""
     if table.empty:
@@ -284,7 +175,7 @@ def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], labe
         whole[columns], hide_index=True, alt="Errors by implementation, dtype and inputs", column_config=COLUMNS
     )
     st.caption(
-        f"{records.badges_of(set(table['run_id']))} Geometric means over {where}. "
+        f"{listing.badges_of(set(table['run_id']))} Geometric means over {where}. "
         "normal: q, k, v and dout are standard normal. outliers: a few channels of k are 30 times as large, as in "
         "trained models. large: q, k and v are 8 times as large, so that every softmax has one winner."
     )
@@ -294,10 +185,10 @@ def failing(table: pd.DataFrame) -> None:
     """What is too far from float64 to be given a speed, and why."""
     wrong = table[table["fails"].notna()]
     for (name, dtype, kind), rows in wrong.groupby(["implementation", "dtype", "inputs"], sort=True):
-        cases = "; ".join(f"seqlen {words.size(row.seqlen)} × head_dim {row.head_dim}" for row in rows.itertuples())
+        cases = "; ".join(f"seqlen {text.size(row.seqlen)} × head_dim {row.head_dim}" for row in rows.itertuples())
         st.markdown(
-            f":material/error: **{words.plain(name)}** fails the check in {dtype} on {kind} inputs at {cases}: "
-            f"{words.plain(rows['fails'].iloc[0])}"
+            f":material/error: **{text.plain(name)}** fails the check in {dtype} on {kind} inputs at {cases}: "
+            f"{text.plain(rows['fails'].iloc[0])}"
         )
 
 
@@ -308,28 +199,113 @@ def every_case(table: pd.DataFrame) -> None:
     )
 
 
-def _facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame], object], key: str, alt: str) -> None:
-    kinds = cells.dtypes(table)
-    for start in range(0, len(kinds), 2):
-        for column, dtype in zip(st.columns(2 if len(kinds) > 1 else 1), kinds[start : start + 2], strict=False):
-            with column:
-                st.markdown(f"**{dtype}**")
-                rows = table[table["dtype"] == dtype]
-                st.plotly_chart(draw(rows), key=f"{key}_{dtype}", config=cells.CHART, alt=f"{alt}, {dtype}")
+def _varied(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the cases that were tried on other inputs than normal ones too, so that like stands beside like."""
+    cases = pd.MultiIndex.from_frame(table[["dtype", "seqlen", "head_dim", "shape", "implementation"]])
+    return table[cases.isin(cases[table["inputs"] != accuracy.NORMAL])]
 
 
-def caption(chosen: Filters, table: pd.DataFrame, tensor: str) -> None:
-    """What the frontier shows."""
-    mode = "forward" if tensor == "out" else "backward"
-    timing = words.TIMING_WORDS.get(chosen.timing or "", "time")
-    runs = messages.counted(table["run_id"].nunique(), "run")
-    st.caption(
-        f"{records.badges_of(set(table['run_id']))} "
-        f"Further right is faster ({mode}, {timing}, over {words.plain(chosen.baseline)}), lower is closer to "
-        f"float64; both are geometric means of {messages.counted(len(table), 'number')} of {runs}, on unit normal "
-        "inputs. Filled marks are on the frontier: none other is both as close and as fast within 2 %. Dashed: "
-        "torch\\_naive's error in the same dtype, what plain code makes. The mode of the filters has no effect here."
+def _facets(table: pd.DataFrame, figure_of: Callable[[pd.DataFrame], go.Figure], key: str, alt: str) -> None:
+    """Draw one chart a dtype."""
+
+    def draw(rows: pd.DataFrame, dtype: str | None) -> None:
+        about = f"{alt}, {cells.dtype_name(dtype)}"
+        st.plotly_chart(figure_of(rows), key=f"{key}_{dtype}", config=charts.BARE, alt=about)
+
+    cells.facets(table, draw)
+
+
+def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
+    """A mark an implementation: speedup across, error up; the frontier is filled and joined by steps."""
+    figure = go.Figure()
+    known = summary[summary["speedup"].notna() & (summary["error"] > 0)]
+    front = known[known["frontier"]].sort_values("speedup")
+    figure.add_scatter(
+        x=front["speedup"],
+        y=front["error"],
+        mode="lines",
+        line={"shape": "vh", "color": charts.EMPTY_COLOUR, "width": 1},
+        showlegend=False,
+        hoverinfo="skip",
     )
+    for row in known.sort_values("implementation").to_dict("records"):
+        name, symbol = row["implementation"], charts.symbol(palette, row["implementation"])
+        figure.add_scatter(
+            x=[row["speedup"]],
+            y=[row["error"]],
+            name=name,
+            mode="markers",
+            marker={
+                "symbol": symbol if row["frontier"] else f"{symbol}-open",
+                "size": 12,
+                "color": palette[name],
+                "line": {"width": 2},
+            },
+            customdata=[f"{name}<br>{text.ratio(row['speedup'])}, error {row['error']:.3g}<br>{row['cases']} cases"],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    naive = summary.loc[summary["implementation"] == NAIVE, "error"]
+    if len(naive):
+        figure.add_hline(y=float(naive.iloc[0]), line={"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR})
+    figure.update_xaxes(type="log", title="speedup", tickvals=_TWOS, ticktext=[f"{mark:g}×" for mark in _TWOS])
+    return _finish(figure, label, summary["error"])
+
+
+def by_seqlen_chart(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
+    """Return the geometric mean of the errors at each seqlen, a line an implementation; torch_naive's is dashed."""
+    means = table[table["error"] > 0].groupby(["implementation", "seqlen"])["error"].agg(geometric_mean).reset_index()
+
+    def hover(row: dict) -> str:
+        return f"{row['implementation']}<br>seqlen {text.size(row['seqlen'])}: {row['error']:.3g}"
+
+    traces = charts.lines(means.to_dict("records"), "error", palette, hover, of="implementation", by="seqlen")
+    for trace in traces:
+        trace["line"] |= {"dash": "dash" if trace["name"] == NAIVE else "solid"}
+    return charts.by_size(traces, "seqlen", means["seqlen"], _axis(label, means["error"]), height=420)
+
+
+def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
+    """The geometric mean of the errors on each kind of inputs, a mark an implementation, side by side; torch_naive's is
+    open."""
+    figure = go.Figure()
+    means = table[table["error"] > 0].groupby(["implementation", "inputs"])["error"].agg(geometric_mean).reset_index()
+    kinds = sorted(means["inputs"].unique(), key=lambda kind: (kind != NORMAL, kind))
+    names = sorted(means["implementation"].unique())
+    for at, (name, rows) in enumerate(means.groupby("implementation", sort=True)):
+        symbol = charts.symbol(palette, name)
+        aside = _WIDTH * ((at + 0.5) / len(names) - 0.5)
+        figure.add_scatter(
+            x=[kinds.index(kind) + aside for kind in rows["inputs"]],
+            y=rows["error"],
+            name=name,
+            mode="markers",
+            marker={
+                "symbol": f"{symbol}-open" if name == NAIVE else symbol,
+                "size": 11,
+                "color": palette[name],
+                "line": {"width": 2},
+            },
+            customdata=[f"{name}<br>{row.inputs} inputs: {row.error:.3g}" for row in rows.itertuples()],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    for between in range(1, len(kinds)):
+        figure.add_vline(x=between - 0.5, line={"color": charts.EMPTY_COLOUR, "width": 1, "dash": "dot"})
+    figure.update_xaxes(title="inputs", tickvals=[*range(len(kinds))], ticktext=kinds, range=[-0.5, len(kinds) - 0.5])
+    return _finish(figure, label, means["error"])
+
+
+def _finish(figure: go.Figure, label: str, errors: pd.Series) -> go.Figure:
+    figure.update_yaxes(**_axis(label, errors))
+    return figure.update_layout(height=420, margin=charts.MARGIN, legend=charts.LEGEND, hovermode="closest")
+
+
+def _axis(label: str, errors: pd.Series) -> dict:
+    """Return the axis of errors: ticks at powers of ten, or at steps between if those would be few."""
+    low, high = errors[errors > 0].min(), errors[errors > 0].max()
+    digits = (1,) if high > 100 * low else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 7)
+    marks = [digit * 10.0**power for power in range(-17, 4) for digit in digits]
+    axis = charts.log_axis_at(low, high, marks, lambda mark: f"{mark:.1e}".replace(".0e", "e"))
+    return axis | {"title": {"text": label}}
 
 
 @st.cache_data(max_entries=60, show_spinner=False)

@@ -1,7 +1,4 @@
-"""The parts of the sustained page: which traces, what they say, their curves, their numbers.
-
-What a GPU did while a cell ran on and on: four quantities below each other over the same seconds.
-"""
+"""The parts of the sustained page: which traces, what they say, their curves, their numbers."""
 
 from __future__ import annotations
 
@@ -10,9 +7,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from plotly.subplots import make_subplots
 
-from pages.ui.draw import messages, text
-from pages.ui.draw.charts import EMPTY_COLOUR, SPARE_COLOURS, SYMBOLS
-from pages.ui.reports.tables import MARGIN, png
+from pages.ui.draw import charts, messages, text
 from pages.ui.shell.data import ask
 from results.query import sustained
 
@@ -22,44 +17,6 @@ LABELS = {
     "sustained_power_w": "power (W)",
     "sustained_temperature_c": "temperature (°C)",
 }
-
-
-def traces(slices: pd.DataFrame, cells: pd.DataFrame) -> go.Figure:
-    """A panel a quantity that any of the traces has; `cells` holds the sampled rate and the power limit of each."""
-    names = [name for name in LABELS if name in slices and slices[name].notna().any()]
-    figure = make_subplots(rows=len(names), cols=1, shared_xaxes=True, vertical_spacing=0.04)
-    for at, (trace, rows) in enumerate(slices.groupby("trace", sort=True)):
-        colour = SPARE_COLOURS[at % len(SPARE_COLOURS)]
-        cell = cells[cells["trace"] == trace].iloc[0]
-        for place, name in enumerate(names, start=1):
-            if rows[name].notna().any():
-                figure.add_scatter(
-                    x=rows["seconds"],
-                    y=rows[name],
-                    name=trace,
-                    legendgroup=trace,
-                    showlegend=place == 1 and slices["trace"].nunique() > 1,  # one is named above the chart
-                    mode="lines+markers",
-                    line={"color": colour, "width": 1.5},
-                    marker={"symbol": SYMBOLS[at % len(SYMBOLS)], "size": 4, "color": colour},
-                    hovertemplate=f"%{{x:.1f}} s: %{{y:.4g}} {LABELS[name]}<extra></extra>",
-                    row=place,
-                    col=1,
-                )
-        _level(figure, names, "sustained_tflops", cell["cold_tflops"], colour, "dash")
-        _level(figure, names, "sustained_power_w", cell["power_limit_w"], EMPTY_COLOUR, "dot")
-    for place, name in enumerate(names, start=1):
-        figure.update_yaxes(title=LABELS[name], row=place, col=1)
-    figure.update_xaxes(title="seconds", rangemode="tozero", row=len(names), col=1)
-    panels = 170 * len(names)
-    legend = {"orientation": "h", "y": -75 / panels}  # below the title of the axis, however many panels there are
-    return figure.update_layout(height=110 + panels, margin=MARGIN, legend=legend, hovermode="closest")
-
-
-def _level(figure: go.Figure, names: list[str], name: str, value: float, colour: str, dash: str) -> None:
-    """A level to compare a panel's curve with; none where it is not known."""
-    if name in names and value == value:
-        figure.add_hline(y=value, line={"color": colour, "width": 1.5, "dash": dash}, row=names.index(name) + 1, col=1)
 
 
 MOST = 6  # curves that can still be told apart
@@ -139,17 +96,17 @@ def headline(chosen: pd.DataFrame) -> None:
         st.caption(f"{messages.source_badges([row['source']])} {text.plain(row['trace'])}, on {gpu}.{sampled}")
 
 
-def trace_charts(chosen: pd.DataFrame) -> None:
+def show_curves(chosen: pd.DataFrame) -> None:
     """Each quantity by time, a line a trace."""
     table = slices(chosen)
     if table.empty:
         st.caption("No slices are stored of what is chosen.")
         return
-    figure = traces(table, chosen)
+    figure = panels(table, chosen)
     st.plotly_chart(
         figure,
         key="sustained_chart",
-        config=png("sustained"),
+        config=charts.camera("sustained"),
         alt="TFLOP/s, SM clock, power and temperature by seconds, a line a trace",
     )
     st.caption(
@@ -197,6 +154,47 @@ def slices(chosen: pd.DataFrame) -> pd.DataFrame:
     found = [(row["trace"], ask(sustained.series, {k: row[k] for k in sustained.CELL})) for row in cells]
     tables = [table.assign(trace=name) for name, table in found]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["trace"])
+
+
+def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> go.Figure:
+    """Return what a GPU did while a cell ran on and on, a panel for each quantity over the same seconds.
+
+    `cells` holds the sampled rate and the power limit of each trace.
+    """
+    names = [name for name in LABELS if name in slices and slices[name].notna().any()]
+    figure = make_subplots(rows=len(names), cols=1, shared_xaxes=True, vertical_spacing=0.04)
+    for at, (trace, rows) in enumerate(slices.groupby("trace", sort=True)):
+        colour = charts.SPARE_COLOURS[at % len(charts.SPARE_COLOURS)]
+        cell = cells[cells["trace"] == trace].iloc[0]
+        for place, name in enumerate(names, start=1):
+            if rows[name].notna().any():
+                figure.add_scatter(
+                    x=rows["seconds"],
+                    y=rows[name],
+                    name=trace,
+                    legendgroup=trace,
+                    showlegend=place == 1 and slices["trace"].nunique() > 1,  # one is named above the chart
+                    mode="lines+markers",
+                    line={"color": colour, "width": 1.5},
+                    marker={"symbol": charts.SYMBOLS[at % len(charts.SYMBOLS)], "size": 4, "color": colour},
+                    hovertemplate=f"%{{x:.1f}} s: %{{y:.4g}} {LABELS[name]}<extra></extra>",
+                    row=place,
+                    col=1,
+                )
+        _level(figure, names, "sustained_tflops", cell["cold_tflops"], colour, "dash")
+        _level(figure, names, "sustained_power_w", cell["power_limit_w"], charts.EMPTY_COLOUR, "dot")
+    for place, name in enumerate(names, start=1):
+        figure.update_yaxes(title=LABELS[name], row=place, col=1)
+    figure.update_xaxes(title="seconds", rangemode="tozero", row=len(names), col=1)
+    panels = 170 * len(names)
+    legend = {"orientation": "h", "y": -75 / panels}  # below the title of the axis, however many panels there are
+    return figure.update_layout(height=110 + panels, margin=charts.CAMERA_MARGIN, legend=legend, hovermode="closest")
+
+
+def _level(figure: go.Figure, names: list[str], name: str, value: float, colour: str, dash: str) -> None:
+    """A level to compare a panel's curve with; none where it is not known."""
+    if name in names and value == value:
+        figure.add_hline(y=value, line={"color": colour, "width": 1.5, "dash": dash}, row=names.index(name) + 1, col=1)
 
 
 def _name(row: dict) -> str:

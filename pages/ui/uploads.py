@@ -9,8 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui import findings
-from pages.ui.draw import messages
-from pages.ui.draw import text as words
+from pages.ui.draw import messages, text
 from pages.ui.shell.data import store
 from results.checks import Finding
 from results.files import journal
@@ -35,7 +34,7 @@ _SHOWN_ROWS = 200
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Imported:
     """What came of importing a file."""
 
     filename: str
@@ -48,18 +47,18 @@ class Outcome:
 def show(filename: str, data: bytes) -> Understanding | None:
     """Draw what a file was understood as; None if it was not."""
     with st.container(border=True):
-        st.markdown(f"**{words.plain(filename)}**")
+        st.markdown(f"**{text.plain(filename)}**")
         if len(data) > LIMIT_MB * 1024 * 1024:
             st.error(f"{len(data) / 2**20:.0f} MB is more than the {LIMIT_MB} MB that are taken. Split the file.")
             return None
         try:
             found = _understand(filename, data)
         except UploadError as error:
-            st.error(words.plain(str(error)), icon=":material/error:")
+            st.error(text.plain(str(error)), icon=":material/error:")
             return None
         _summary(found)
         for sentence in left_alone(_standing(found)):
-            st.info(words.plain(sentence), icon=":material/task_alt:")
+            st.info(text.plain(sentence), icon=":material/task_alt:")
         if found.measurements:
             _findings_of(found)
         return found
@@ -94,7 +93,7 @@ def ask_gpu(ready: list[Understanding]) -> None:
     nameless = [found.upload.filename for found in ready if any(run.gpu_name is None for run in found.runs)]
     if nameless:
         st.text_input(
-            f"GPU of {words.plain(', '.join(nameless))}",
+            f"GPU of {text.plain(', '.join(nameless))}",
             key="upload_gpu",
             placeholder="such as NVIDIA H100 80GB HBM3; empty: it stays unknown",
             help="Only for files that do not name a GPU. A peak is known for names as NVIDIA's tools print them.",
@@ -111,23 +110,23 @@ def import_all(ready: list[Understanding]) -> None:
         except (UploadError, journal.JournalError) as error:
             names, problem = [], str(error)
         numbers = sum(measurement.run_id in names for measurement in found.measurements)
-        outcome.append(Outcome(found.upload.filename, tuple(names), numbers, tuple(left), problem))
+        outcome.append(Imported(found.upload.filename, tuple(names), numbers, tuple(left), problem))
     store()
     st.session_state["imported"] = outcome
 
 
-def show_outcome(outcome: list[Outcome]) -> None:
+def show_outcome(outcome: list[Imported]) -> None:
     """What the import did, file by file."""
     for done in outcome:
-        name = words.plain(done.filename)
+        name = text.plain(done.filename)
         if done.problem:
-            st.error(f"{name} was not imported: {words.plain(done.problem)}", icon=":material/error:")
+            st.error(f"{name} was not imported: {text.plain(done.problem)}", icon=":material/error:")
             continue
         if done.runs:
-            text = f"{messages.counted(done.numbers, 'number')} in {messages.counted(len(done.runs), 'run')}"
-            st.success(f"{name}: {text} ({words.plain(', '.join(done.runs))}).", icon=":material/check_circle:")
+            added = f"{messages.counted(done.numbers, 'number')} in {messages.counted(len(done.runs), 'run')}"
+            st.success(f"{name}: {added} ({text.plain(', '.join(done.runs))}).", icon=":material/check_circle:")
         for sentence in done.left:
-            st.info(f"{name}: {words.plain(sentence)}", icon=":material/task_alt:")
+            st.info(f"{name}: {text.plain(sentence)}", icon=":material/task_alt:")
     with st.container(horizontal=True):
         st.page_link("pages/overview.py", label="Overview", icon=":material/leaderboard:")
         st.page_link("pages/runs.py", label="Runs", icon=":material/history:")
@@ -176,10 +175,10 @@ def _summary(found: Understanding) -> None:
         f":blue-badge[{messages.counted(len(found.runs), 'run')}] "
         + (f":red-badge[{messages.counted(len(found.rejected), 'rejected value')}]" if found.rejected else "")
     )
-    for text in found.assumptions:
-        st.caption(f":material/info: Assumed: {words.plain(text)}")
-    for text in found.questions:
-        st.caption(f":material/help: Not said: {words.plain(text)}")
+    for sentence in found.assumptions:
+        st.caption(f":material/info: Assumed: {text.plain(sentence)}")
+    for sentence in found.questions:
+        st.caption(f":material/help: Not said: {text.plain(sentence)}")
     if found.columns:
         with st.expander("Columns and what they are read as", icon=":material/view_column:"):
             rows = [{"column": c.header, "read as": c.meaning or "ignored"} for c in found.columns]

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.compare import charts
+from pages.ui.compare import verdicts
 from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
@@ -131,7 +131,7 @@ def test_gpus_without_an_implementation_in_common_say_so(page, home):
 def test_a_single_cell_still_has_axes_with_numbers():
     one = pd.DataFrame([{"verdict": "SAME", "speedup": 0.996, "low": 0.99, "high": 1.0, "first_ms": 0.61}])
     one = one.assign(implementation="x", mode="fwd", seqlen=128, head_dim=64, dtype="float16")
-    figure = charts.speedups(one)
+    figure = verdicts.speedup_chart(one)
     for axis, value in ((figure.layout.xaxis, 0.61), (figure.layout.yaxis, 0.996)):
         assert axis.tickvals[0] < value < axis.tickvals[-1]
         assert axis.range[0] < math.log10(value) < axis.range[1]

@@ -1,7 +1,7 @@
 import json
 from dataclasses import replace
 
-from pages.ui import memory_fits
+from pages.ui.memory import fits
 from pages.ui.shell.data import asked_ahead
 from results.query import pages
 from tests.pages.conftest import GPU, shown
@@ -39,10 +39,10 @@ def test_what_fits_in_another_memory_is_said_as_measured_and_by_formula(app):
     page = app.switch_page("pages/memory.py").run()
     page.selectbox(key="fits_in").select("8 GB").run()
     assert page.subheader[0].value == "Longest sequence in 8.00 GiB"
-    fits = memory_fits.longest(_table(), 8192.0).set_index("implementation")
-    assert fits.loc["triton_fa2", "measured"] == 512
-    assert fits.loc["torch_naive", "no_more_from"] == 512
-    assert fits.loc["triton_fa2", "formula"] > fits.loc["torch_naive", "formula"] > 512
+    longest = fits.longest(_table(), 8192.0).set_index("implementation")
+    assert longest.loc["triton_fa2", "measured"] == 512
+    assert longest.loc["torch_naive", "no_more_from"] == 512
+    assert longest.loc["triton_fa2", "formula"] > longest.loc["torch_naive", "formula"] > 512
     drawn = next(
         element.proto.body for element in page.get("html") if "Longest sequence that fits" in element.proto.body
     )

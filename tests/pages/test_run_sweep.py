@@ -7,7 +7,7 @@ import pytest
 import streamlit as st
 
 from pages.ui.run import plan_form, progress
-from pages.ui.shell import guard
+from pages.ui.shell import access
 from results.files.journal import RunFolder, State
 from runner import launch, sweeps
 from runner.launch import Request
@@ -187,16 +187,16 @@ def open_to_all(monkeypatch):
 
 
 def test_a_server_that_others_can_reach_runs_nothing_without_a_token(app, started, open_to_all, monkeypatch):
-    monkeypatch.delenv(guard.TOKEN, raising=False)
+    monkeypatch.delenv(access.TOKEN, raising=False)
     page = app.switch_page("pages/run_sweep.py").run()
     assert "Running sweeps is off" in shown(page)
     page.button(key="show_plan").click().run()
     assert page.button(key="start").disabled
-    assert not guard.allowed("")
+    assert not access.allowed("")
 
 
 def test_the_token_opens_it_and_a_wrong_one_does_not(app, started, open_to_all, monkeypatch):
-    monkeypatch.setenv(guard.TOKEN, "a secret é")
+    monkeypatch.setenv(access.TOKEN, "a secret é")
     page = app.switch_page("pages/run_sweep.py").run()
     page.text_input(key="run_token").set_value("guess").run()
     assert "That is not the token" in shown(page)

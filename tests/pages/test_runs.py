@@ -5,7 +5,7 @@ import pytest
 
 from pages.ui.run import plan_axes
 from pages.ui.runs import actions
-from pages.ui.shell import guard
+from pages.ui.shell import access
 from results.files.journal import RunFolder, State, published_folders
 from runner import sweeps
 from tests.pages.conftest import run_folder, shown
@@ -79,7 +79,7 @@ def test_published_and_running_runs_cannot_be_deleted(app, home):
 
 def test_nobody_deletes_on_a_server_that_others_can_reach(app, home, monkeypatch):
     page = _runs_page(app, "run-a")
-    monkeypatch.setattr(guard, "allowed", lambda typed: False)
+    monkeypatch.setattr(access, "allowed", lambda typed: False)
     page.button(key="delete_run").click().run()  # drawn when it was still allowed
     assert "Deleting is off" in shown(page)
     assert (home / "runs" / "run-a").exists()

@@ -5,8 +5,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from pages.ui import sustained as sustaining
-from pages.ui import sustained as sustaining_charts
+from pages.ui import sustained as page_parts
 from results.files import journal
 from results.files.journal import RunFolder
 from results.query import sustained
@@ -75,10 +74,10 @@ def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(emp
 def test_each_quantity_has_its_panel_over_the_seconds_and_its_levels(empty):
     trace(empty)
     store = open_store()
-    table = sustaining.named(sustained.traces(store)).query("sustained_tflops > 0")
+    table = page_parts.named(sustained.traces(store)).query("sustained_tflops > 0")
     slices = sustained.series(store, table.to_dict("records")[0]).assign(trace=table["trace"].iloc[0])
     store.close()
-    figure = sustaining_charts.traces(slices, table)
+    figure = page_parts.panels(slices, table)
     assert [trace.x[-1] for trace in figure.data] == pytest.approx([3.0] * 3)
     assert [trace.y[0] for trace in figure.data] == [400.0, 1980.0, 500.0]
     assert [line.y0 for line in figure.layout.shapes] == pytest.approx([500.0, 700.0])

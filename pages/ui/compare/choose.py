@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.filters import filters
+from pages.ui.filters.select import one_value
 from pages.ui.shell.data import ask, store
 from results.compare.between_runs import LEAST
 from results.compare.compare import Comparison, Side, compare
@@ -45,10 +45,10 @@ def two_runs() -> tuple[str, str] | None:
     rows = table.set_index("run_id")
     left, right = st.columns(2)
     with left:
-        first = filters.one("Before", "first", names, before)
+        first = one_value("Before", "first", names, before)
         _about(rows.loc[first])
     with right:
-        second = filters.one("After", "second", names, after, "Judged against the one before.")
+        second = one_value("After", "second", names, after, "Judged against the one before.")
         _about(rows.loc[second])
     return first, second
 
@@ -63,7 +63,7 @@ def two_implementations() -> tuple[str, str, str] | None:
     run_ids = table["run_id"].tolist()
     run_column, left, right = st.columns(3)
     with run_column:
-        run_id = filters.one("Run", "of_run", run_ids, run_ids[0])
+        run_id = one_value("Run", "of_run", run_ids, run_ids[0])
     names = [name for (name,) in store().rows(_IMPLEMENTATIONS, [run_id])]
     if len(names) < 2:
         st.info("This run has speeds of one implementation only. Choose another.", icon=":material/inbox:")
@@ -71,9 +71,9 @@ def two_implementations() -> tuple[str, str, str] | None:
     baseline = next((name for name in BASELINES if name in names), names[-1])
     rivals = [name for name in names if name != baseline]
     with left:
-        first = filters.one("Against", "against", sorted(names), baseline)
+        first = one_value("Against", "against", sorted(names), baseline)
     with right:
-        second = filters.one("Implementation", "with", sorted(names), rivals[0], "Judged against the other.")
+        second = one_value("Implementation", "with", sorted(names), rivals[0], "Judged against the other.")
     return run_id, first, second
 
 

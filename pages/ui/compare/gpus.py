@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.compare import charts
-from pages.ui.draw import messages, text
-from pages.ui.draw.cells import CHART
-from pages.ui.filters import filters
-from pages.ui.filters import filters as choosing
+from pages.ui.draw import charts, messages, text
+from pages.ui.filters import sidebar
+from pages.ui.filters.select import one_value
 from pages.ui.shell.data import store
 from results.derive import FLOP_SOURCE, geometric_mean
 from results.query import gpus
@@ -31,12 +30,13 @@ QUANTITIES = {
 }
 # what a line of the chart has one of, and which comes first
 _SERIES = {
-    "mode": filters.MODES,
-    "timing": filters.TIMINGS,
-    "dtype": filters.DTYPES,
+    "mode": sidebar.MODES,
+    "timing": sidebar.TIMINGS,
+    "dtype": sidebar.DTYPES,
     "head_dim": (128, 64, 256, 32, 16),
     "mask": ("causal", "full"),
 }
+_TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
 _DETAILS = ("mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "mask")
 
 
@@ -58,7 +58,7 @@ def section() -> None:
     if not names:
         st.info(f"{' and '.join(chosen)} have no implementation in common.", icon=":material/inbox:")
         return
-    name = choosing.one("Implementation", "gpu_implementation", names, names[0])
+    name = one_value("Implementation", "gpu_implementation", names, names[0])
     table = _table(str(store().home), store().version(), tuple(chosen), name)
     if table.empty:
         st.info("They have no shape in common: some field that both say differs everywhere.", icon=":material/inbox:")
@@ -90,7 +90,7 @@ def _table(home: str, version: str, chosen: tuple[str, ...], name: str) -> pd.Da
 def _headline(table: pd.DataFrame, chosen: list[str]) -> None:
     """How many times as fast each GPU is as the slowest, by timing, over the shared shapes."""
     timing_of = table.groupby("shape")["timing"].first()
-    for timing in [timing for timing in filters.TIMINGS if timing in set(timing_of)]:
+    for timing in [timing for timing in sidebar.TIMINGS if timing in set(timing_of)]:
         shapes = timing_of.index[timing_of == timing]
         times = table[table["shape"].isin(shapes)].pivot_table(index="shape", columns="gpu", values="latency_ms")
         slowest = times.median().idxmax()
@@ -129,8 +129,8 @@ def _chart(table: pd.DataFrame) -> None:
     shapes = first.sort_values("batch", kind="stable").drop_duplicates("seqlen").index  # one batch and heads a seqlen
     rows = table[table["shape"].isin(shapes)]
     label, unit, needed = QUANTITIES[column]
-    figure = charts.devices(rows, column, unit)
-    st.plotly_chart(figure, config=CHART, alt=f"{label} by seqlen, a line a GPU; the table below has the numbers")
+    figure = _lines(rows, column, unit)
+    st.plotly_chart(figure, config=charts.BARE, alt=f"{label} by seqlen, a line a GPU; the table below has the numbers")
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
     lacks = f" Not drawn, for want of {needed}: {text.plain(', '.join(missing))}." if missing else ""
     source = "" if column == "latency_ms" else f" {FLOP_SOURCE}"
@@ -138,6 +138,22 @@ def _chart(table: pd.DataFrame) -> None:
     absent = [f"{name} ({needs})" for at, (name, _, needs) in QUANTITIES.items() if at not in there]
     if absent:
         st.caption(f"Not offered, because none of them says what it needs: {', '.join(absent)}.")
+
+
+def _lines(table: pd.DataFrame, column: str, label: str) -> go.Figure:
+    """Return a quantity by seqlen, a line a GPU."""
+    names = sorted(table["gpu"].unique())
+    palette = {name: charts.SPARE_COLOURS[at % len(charts.SPARE_COLOURS)] for at, name in enumerate(names)}
+
+    def hover(row: dict) -> str:
+        return f"{row['gpu']}<br>seqlen {text.size(row['seqlen'])}: {row[column]:.4g}"
+
+    traces = charts.lines(table.to_dict("records"), column, palette, hover, of="gpu", by="seqlen")
+    y_axis = {"title": {"text": label}, "rangemode": "tozero"}
+    if column == "latency_ms":
+        log = charts.log_axis_at(table[column].min(), table[column].max(), _TENS, "{:g}".format)
+        y_axis = {"title": {"text": label}, **log}
+    return charts.by_size(traces, "seqlen", table["seqlen"].dropna(), y_axis, height=400)
 
 
 def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
@@ -149,7 +165,7 @@ def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
         if values:
             labels = {f"{value:g}" if isinstance(value, float) else str(value): value for value in values}
             with box:
-                shapes = shapes[shapes[name] == labels[choosing.one(name, f"of_{name}", [*labels], next(iter(labels)))]]
+                shapes = shapes[shapes[name] == labels[one_value(name, f"of_{name}", [*labels], next(iter(labels)))]]
     return shapes
 
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import text
+from pages.ui.draw import charts, text
 from results.compare.compare import ORDER, Comparison, Mean
 from results.compare.verdicts import BAND
 from results.derive import attention_flops, tflops
 from results.records import case_to_json
 from results.slice import AS_PUBLISHED
 
+# Okabe and Ito's, apart for every colour vision; the symbol says the same again
+_MARKS = {
+    "SLOWER": ("#d55e00", "triangle-down"),
+    "UNCLEAR": ("#8a8f98", "circle-open"),
+    "FASTER": ("#0072b2", "triangle-up"),
+    "SAME": ("#009e73", "circle"),
+}
+_TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
+_TWOS = [2.0**power for power in range(-10, 11)]
+_FINE = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7]
 MEANINGS = {
     "LOST": "had a number, has none",
     "SLOWER": "slower by more than the band",
@@ -101,6 +112,39 @@ def cells_table(found: Comparison) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*CELL_COLUMNS])
 
 
+def speedup_chart(table: pd.DataFrame) -> go.Figure:
+    """The speedup of each cell over its latency before, both logarithmic, with its interval, by verdict."""
+    figure = go.Figure()
+    for verdict, (colour, symbol) in _MARKS.items():
+        rows = table[(table["verdict"] == verdict) & table["speedup"].notna()]
+        if rows.empty:
+            continue
+        figure.add_scatter(
+            x=rows["first_ms"],
+            y=rows["speedup"],
+            name=f"{verdict} {len(rows)}",
+            mode="markers",
+            marker={"color": colour, "symbol": symbol, "size": 8},
+            error_y={
+                "array": (rows["high"] - rows["speedup"]).fillna(0),
+                "arrayminus": (rows["speedup"] - rows["low"]).fillna(0),
+                "thickness": 1,
+                "width": 0,
+                "color": colour,
+            },
+            customdata=[_hover(row) for row in rows.to_dict("records")],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    figure.add_hrect(y0=1 / (1 + BAND), y1=1 + BAND, fillcolor=charts.EMPTY_COLOUR, opacity=0.2, line_width=0)
+    latency = charts.log_axis_at(table["first_ms"].min(), table["first_ms"].max(), _TENS, "{:g}".format)
+    near = table["speedup"].between(0.6, 1.7).all()
+    low, high = min(table["speedup"].min(), 1.0), max(table["speedup"].max(), 1.0)
+    speedup = charts.log_axis_at(low, high, _FINE if near else _TWOS, "{:g}×".format)
+    figure.update_xaxes(title="latency of the first (ms)", **latency)
+    figure.update_yaxes(title="speedup", **speedup)
+    return figure.update_layout(height=400, margin=charts.MARGIN, legend=charts.LEGEND, hovermode="closest")
+
+
 def show_cells(table: pd.DataFrame) -> None:
     """The cells with those verdicts that the reader wants."""
     st.dataframe(
@@ -150,6 +194,12 @@ def means_table(means: tuple[Mean, ...]) -> None:
             "verdicts": st.column_config.TextColumn("verdicts", width="large"),
         },
     )
+
+
+def _hover(row: dict) -> str:
+    where = f"{row['implementation']} {row['mode']}<br>seqlen {text.size(row['seqlen'])}, head_dim {row['head_dim']}"
+    interval = "" if pd.isna(row["low"]) else f" ({row['low']:.3f} to {row['high']:.3f})"
+    return f"{where}, {row['dtype']}<br>{row['speedup']:.3f}×{interval} {row['verdict']}"
 
 
 def _said(value: object) -> str:

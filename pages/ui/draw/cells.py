@@ -9,11 +9,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import text as words
-from pages.ui.reports.tables import png
+from pages.ui.draw import charts, text
 
 Draw = Callable[[list[dict], list, list], go.Figure]
-CHART = {"displayModeBar": False}
 COLUMNS = (
     *("dtype", "seqlen", "head_dim", "speedup", "latency_ms", "baseline_ms", "p20", "p80", "n", "status", "note"),
     *("source", "run_id"),
@@ -43,7 +41,7 @@ def pictures(table: Sequence[dict], draw: Draw, name: str, alt: str) -> None:
             figure = draw(rows, axis(table, "seqlen"), axis(table, "head_dim"))
             st.markdown(f"**{title}**")
             key = f"picture_{name}_{dtype}"
-            st.plotly_chart(figure, key=key, config=png(f"{name}-{title}"), alt=f"{alt}, {title}")
+            st.plotly_chart(figure, key=key, config=charts.camera(f"{name}-{title}"), alt=f"{alt}, {title}")
         st.caption("The same map as a figure. The camera saves a PNG.")
 
 
@@ -51,14 +49,34 @@ def by_dtype(table: Sequence[dict]) -> Iterator[tuple[str | None, str, list[dict
     """Each dtype in order, its name on the page, and its rows; those whose source did not say come last."""
     found: dict[str | None, list[dict]] = {}
     for row in table:
-        found.setdefault(None if words.missing(row["dtype"]) else row["dtype"], []).append(row)
+        found.setdefault(None if text.missing(row["dtype"]) else row["dtype"], []).append(row)
     for dtype in sorted(found, key=lambda name: (name is None, name)):
-        yield dtype, dtype or "dtype not said", found[dtype]
+        yield dtype, dtype_name(dtype), found[dtype]
 
 
 def dtypes(table: pd.DataFrame) -> list[str | None]:
     """The dtypes of a table in order; rows whose source did not say come last."""
     return sorted(table["dtype"].dropna().unique()) + [None] * bool(table["dtype"].isna().any())
+
+
+def of_dtype(table: pd.DataFrame, dtype: str | None) -> pd.DataFrame:
+    """Return the rows of a dtype; of None those whose source did not say it."""
+    return table[table["dtype"].isna() if dtype is None else table["dtype"] == dtype]
+
+
+def dtype_name(dtype: str | None) -> str:
+    """Return the dtype as the page names it."""
+    return dtype or "dtype not said"
+
+
+def facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str | None], None]) -> None:
+    """Draw a part of the page for each dtype, two in a row where there are several: its name, then its rows."""
+    kinds = dtypes(table)
+    for start in range(0, len(kinds), 2):
+        for column, dtype in zip(st.columns(2 if len(kinds) > 1 else 1), kinds[start : start + 2], strict=False):
+            with column:
+                st.markdown(f"**{dtype_name(dtype)}**")
+                draw(of_dtype(table, dtype), dtype)
 
 
 def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
@@ -97,9 +115,9 @@ def cells_table(table: Sequence[dict], baseline: str | None) -> None:
     cells = pd.DataFrame(table)
     table = cells.assign(
         baseline_ms=cells["latency_ms"] * cells["speedup"],
-        status=[words.status(name) for name in cells["status"]],
+        status=[text.status(name) for name in cells["status"]],
         note=cells["note"].fillna(""),
-        source=[words.sources(text) for text in cells["source"]],
+        source=[text.sources(source) for source in cells["source"]],
     )
     st.dataframe(
         table[[*COLUMNS]].dropna(axis="columns", how="all"),
@@ -116,30 +134,30 @@ def speedups_csv(table: Sequence[dict]) -> pd.DataFrame:
 
 def axis(table: Sequence[dict], name: str) -> list[int | None]:
     """The sizes of an axis in order; a size the source did not say comes last."""
-    sizes = {None if words.missing(row[name]) else int(row[name]) for row in table}
+    sizes = {None if text.missing(row[name]) else int(row[name]) for row in table}
     return sorted(sizes, key=lambda size: (size is None, size))
 
 
 def _all_failed(row: dict) -> str | None:
-    if not words.missing(row["winner"]):
+    if not text.missing(row["winner"]):
         return None
-    return words.status(row["status"])
+    return text.status(row["status"])
 
 
 def _winner_label(row: dict) -> str:
-    text = words.ratio(row["speedup"]) if not words.missing(row["speedup"]) else words.ms(row["latency_ms"])
-    return f"≈ {text}" if row["ties"] else text
+    number = text.ratio(row["speedup"]) if not text.missing(row["speedup"]) else text.ms(row["latency_ms"])
+    return f"≈ {number}" if row["ties"] else number
 
 
 def _winner_hover(row: dict) -> str:
     lines = [_sizes(row)]
-    if not words.missing(row["winner"]):
-        lines.append(f"fastest: {row['winner']}, {words.ms(row['latency_ms'])}")
-        lines += [f"{words.ratio(row['speedup'])} the baseline"] if not words.missing(row["speedup"]) else []
+    if not text.missing(row["winner"]):
+        lines.append(f"fastest: {row['winner']}, {text.ms(row['latency_ms'])}")
+        lines += [f"{text.ratio(row['speedup'])} the baseline"] if not text.missing(row["speedup"]) else []
         lines += [f"no clear difference: {row['ties']}"] if row["ties"] else []
     if hasattr(row["failed"], "__len__") and len(row["failed"]):
-        named = [text.rsplit(" ", 1) for text in row["failed"]]
-        lines += [f"{name}: {words.status(status)}" for name, status in named]
+        named = [failed.rsplit(" ", 1) for failed in row["failed"]]
+        lines += [f"{name}: {text.status(status)}" for name, status in named]
     if row["cases"] > 1:
         lines.append(f"geometric mean of {row['cases']} shapes")
     return "<br>".join(html.escape(line) for line in lines)
@@ -147,31 +165,29 @@ def _winner_hover(row: dict) -> str:
 
 def _sizes(row: dict) -> str:
     return ", ".join(
-        f"{name} {'not said' if words.missing(row[name]) else int(row[name])}" for name in ("seqlen", "head_dim")
+        f"{name} {'not said' if text.missing(row[name]) else int(row[name])}" for name in ("seqlen", "head_dim")
     )
 
 
 def _no_speedup(row: dict) -> str | None:
-    if not words.missing(row["speedup"]):
+    if not text.missing(row["speedup"]):
         return None
     if row["status"] != "ok":
-        return words.status(row["status"])
-    return (
-        "no baseline" if words.missing(row["baseline_status"]) else f"baseline {words.status(row['baseline_status'])}"
-    )
+        return text.status(row["status"])
+    return "no baseline" if text.missing(row["baseline_status"]) else f"baseline {text.status(row['baseline_status'])}"
 
 
 def _speedup_hover(row: dict, baseline: str | None) -> str:
     lines = [_sizes(row)]
-    if not words.missing(row["latency_ms"]):
-        lines.append(f"{row['implementation']}: {words.ms(row['latency_ms'])}")
-    if not words.missing(row["speedup"]):
-        lines.append(f"{words.ratio(row['speedup'])} {baseline} ({words.ms(row['latency_ms'] * row['speedup'])})")
+    if not text.missing(row["latency_ms"]):
+        lines.append(f"{row['implementation']}: {text.ms(row['latency_ms'])}")
+    if not text.missing(row["speedup"]):
+        lines.append(f"{text.ratio(row['speedup'])} {baseline} ({text.ms(row['latency_ms'] * row['speedup'])})")
     elif row["status"] == "ok":
-        lines.append(f"no speedup: {baseline} {words.status(row['baseline_status'])}")
+        lines.append(f"no speedup: {baseline} {text.status(row['baseline_status'])}")
     else:
-        lines.append(f"{words.status(row['status'])}: {words.STATUS_MEANINGS.get(row['status'], '')}")
-    if not words.missing(row["note"]):
+        lines.append(f"{text.status(row['status'])}: {text.STATUS_MEANINGS.get(row['status'], '')}")
+    if not text.missing(row["note"]):
         lines.append(str(row["note"])[:120])
-    lines.append(f"n = {'not said' if words.missing(row['n']) else int(row['n'])}, {words.sources(row['source'])}")
+    lines.append(f"n = {'not said' if text.missing(row['n']) else int(row['n'])}, {text.sources(row['source'])}")
     return "<br>".join(html.escape(line) for line in lines)

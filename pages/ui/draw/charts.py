@@ -1,67 +1,17 @@
-"""The maps of cells as pictures, and the colours and marks all charts share. No figure decides what is compared.
+"""What all charts share: colours and marks of implementations, axes, the camera, and values by seqlen as lines.
 
-A figure is handed to Plotly whole: each later change of one costs as much again as making it.
-
-Cells laid out by seqlen (down) and head_dim (across), and what to say where there is no number.
+No figure decides what is compared. A figure is handed to Plotly whole: each later change of one costs as much again as
+making it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 
 import plotly.graph_objects as go
-from plotly.colors import diverging, sample_colorscale
 
 from pages.ui.draw import text
-from pages.ui.draw import text as words
-
-
-class Grid:
-    """Rows by their place; `shown` is missing of a row that has no number to show."""
-
-    def __init__(self, cells: Iterable[dict], seqlens: list[int | None], head_dims: list[int | None]) -> None:
-        self.seqlens, self.head_dims = seqlens, head_dims
-        self.x, self.y = [text.size(n) if n is None else str(n) for n in head_dims], [text.size(n) for n in seqlens]
-        self.rows = {(_whole(row["seqlen"]), _whole(row["head_dim"])): row for row in cells}
-
-    def values(self, needed: str, value: Callable[[dict], object], otherwise: object) -> list[list]:
-        """`value(row)` of each cell that has the needed column, something else elsewhere."""
-
-        def of(row: dict | None) -> object:
-            return otherwise if row is None or text.missing(row[needed]) else value(row)
-
-        return [[of(row) for row in line] for line in self.lines()]
-
-    @staticmethod
-    def known(row: dict | None) -> bool:
-        """Whether the cell has a number to show."""
-        return row is not None and not text.missing(row.get("shown"))
-
-    def places(self) -> Iterator[tuple[str, str, dict | None]]:
-        """Every cell: its two labels and its row."""
-        for y, line in zip(self.y, self.lines(), strict=True):
-            for x, row in zip(self.x, line, strict=True):
-                yield x, y, row
-
-    def lines(self) -> list[list[dict | None]]:
-        """The rows as they lie on the page."""
-        return [[self.rows.get((s, d)) for d in self.head_dims] for s in self.seqlens]
-
-
-def is_empty(row: dict | None) -> bool:
-    """Whether nothing was measured there, which is not a failure."""
-    return row is None or text.missing(row["status"])
-
-
-def failure(row: dict | None) -> str:
-    """Why there is no number, in a word or two."""
-    return "not measured" if row is None else row.get("failure") or text.status(row.get("status"))
-
-
-def _whole(number: object) -> int | None:
-    return None if text.missing(number) else int(number)
-
 
 # Okabe and Ito's palette, which people with a colour vision deficiency can tell apart, and further tones of it.
 COLOURS = {
@@ -80,120 +30,98 @@ COLOURS = {
 }
 SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon", "hexagon")
-FAILED_COLOUR = "#4a4f57"
-EMPTY_COLOUR = "#8a8f98"
-CLIP = 3  # colours end at 1/8x and 8x; the text shows the real number
-SPEEDUP_SCALE = diverging.PuOr
-_SHADES = sample_colorscale(SPEEDUP_SCALE, [step / 120 for step in range(121)])  # finding one shade takes long
-SPEEDUP_TICKS = {-3: "⅛×", -2: "¼×", -1: "½×", 0: "1×", 1: "2×", 2: "4×", 3: "8×"}  # by log2 of the speedup
-UNCLICKABLE = {"itemclick": False, "itemdoubleclick": False}
+EMPTY_COLOUR = "#8a8f98"  # of what is not measured, and of lines to compare with
 MARGIN = {"l": 0, "r": 0, "t": 8, "b": 0}
+CAMERA_MARGIN = MARGIN | {"t": 32}  # room for the camera
+LEGEND = {"orientation": "h", "y": -0.2}
+BARE = {"displayModeBar": False}  # a chart without buttons
+CAMERA = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]]}
 
 
-def colours(implementations: list[str]) -> dict[str, str]:
-    """A colour for each name: fixed for those of this repository, in order from the spare ones for others."""
+def camera(name: str) -> dict:
+    """Return the configuration of a chart whose only button writes a PNG of that name in the browser."""
+    return CAMERA | {"toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
+
+
+def colours(implementations: Sequence[str]) -> dict[str, str]:
+    """Return a colour for each name: fixed for those of this repository, in order from the spare ones for others."""
     others = sorted(set(implementations) - set(COLOURS))
-    return COLOURS | {name: SPARE_COLOURS[i % len(SPARE_COLOURS)] for i, name in enumerate(others)}
+    return COLOURS | {name: SPARE_COLOURS[at % len(SPARE_COLOURS)] for at, name in enumerate(others)}
 
 
-def speedup_heatmap(cells: list[dict], seqlens: list[int], head_dims: list[int]) -> go.Figure:
-    """Speedup by seqlen and head_dim: log2 colours around 1x, the number in each cell, failures in words."""
-    grid = Grid(cells, seqlens, head_dims)
-    numbers = {
-        "z": grid.values("speedup", lambda row: _clipped(row["speedup"]), None),
-        "text": grid.values("speedup", lambda row: words.ratio(row["speedup"]), ""),
-        "coloraxis": "coloraxis",
-    }
-    ticks = {"tickvals": list(SPEEDUP_TICKS), "ticktext": list(SPEEDUP_TICKS.values())}
-    bar = {"thickness": 10, "outlinewidth": 0, **ticks}
-    axis = {"colorscale": SPEEDUP_SCALE, "cmin": -CLIP, "cmax": CLIP, "colorbar": bar}
-    return _map(grid, numbers, layout={"coloraxis": axis})
+def symbol(palette: dict[str, str], name: str) -> str:
+    """Return the mark of a name, which is the same wherever the palette is used."""
+    return SYMBOLS[list(palette).index(name) % len(SYMBOLS)]
 
 
-def winner_map(
-    cells: list[dict], seqlens: list, head_dims: list, palette: dict[str, str], names: list[str]
-) -> go.Figure:
-    """The fastest implementation as colour, paler where it is a tie, and its speedup as text."""
-    grid = Grid(cells, seqlens, head_dims)
-    keys = [(name, tie) for name in names for tie in (False, True)]
-    scale = [winner_colour(palette, name, tie) for name, tie in keys] or [EMPTY_COLOUR]
-    numbers = {
-        "z": grid.values("winner", lambda row: keys.index((row["winner"], bool(row["ties"]))) + 0.5, None),
-        "text": grid.values("winner", lambda row: row["label"], ""),
-        "colorscale": [(edge / len(scale), colour) for i, colour in enumerate(scale) for edge in (i, i + 1)],
-        "zmin": 0,
-        "zmax": len(scale),
-        "showscale": False,
-    }
-    squares = [{"symbol": "square", "size": 12, "color": palette[name]} for name in names]
-    legend = [
-        {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "name": name, "marker": marker}
-        for name, marker in zip(names, squares, strict=True)
+def lines(
+    rows: Iterable[dict], value: str, palette: dict[str, str], hover: Callable[[dict], str], *, of: str, by: str
+) -> list[dict]:
+    """Return a trace for each name in the field `of`: the field `value` by the field `by`, as a line with marks.
+
+    Rows without the value are left out; a name keeps its trace, so that the legend names it. `hover` says what the
+    pointer shows of a row.
+    """
+    found: dict[str, list[dict]] = {}
+    for row in rows:
+        known = found.setdefault(row[of], [])
+        if not text.missing(row[value]):
+            known.append(row)
+    return [
+        line(name, sorted(known, key=lambda row: row[by]), value, palette, hover, by=by)
+        for name, known in sorted(found.items())
     ]
-    return _map(grid, numbers, legend=legend)
 
 
-def speedup_colour(speedup: float) -> str:
-    """The colour of a speedup: log2 around 1x."""
-    return _SHADES[round(120 * (_clipped(speedup) + CLIP) / (2 * CLIP))]
-
-
-def winner_colour(palette: dict[str, str], name: str, tie: bool) -> str:
-    """The colour of an implementation; of a tie two thirds of the way to white."""
-    if not tie:
-        return palette[name]
-    return "#" + "".join(f"{(int(palette[name][i : i + 2], 16) + 2 * 255) // 3:02x}" for i in (1, 3, 5))
-
-
-def _clipped(speedup: float) -> float:
-    return max(-CLIP, min(CLIP, math.log2(speedup)))
-
-
-def _map(grid: Grid, numbers: dict, *, legend: list[dict] | None = None, layout: dict | None = None) -> go.Figure:
-    """The numbers, failures in words below them, and invisible squares above that say more under the pointer."""
-    marks = [[None if grid.known(row) else 0 if is_empty(row) else 1 for row in line] for line in grid.lines()]
-    texts = [["" if grid.known(row) else _broken(failure(row)) for row in line] for line in grid.lines()]
-    failures = {
-        "z": marks,
-        "text": texts,
-        "colorscale": [(0, EMPTY_COLOUR), (1, FAILED_COLOUR)],
-        "zmin": 0,
-        "zmax": 1,
-        "textfont": {"size": 11},
-        "showscale": False,
-    }
-    common = {"type": "heatmap", "x": grid.x, "y": grid.y, "xgap": 2, "ygap": 2, "hoverinfo": "skip"}
-    common["texttemplate"] = "%{text}"
-    axis = {"type": "category", "showgrid": False, "fixedrange": True}
-    return go.Figure(
-        {
-            "data": [common | numbers, *(legend or ()), common | failures, _squares(grid)],
-            "layout": {
-                "xaxis": axis | {"title": {"text": "head_dim"}, "range": [-0.5, len(grid.x) - 0.5]},
-                "yaxis": axis | {"title": {"text": "seqlen"}, "range": [len(grid.y) - 0.5, -0.5]},
-                "height": 104 + 40 * len(grid.y) + 34 * bool(legend),
-                "margin": MARGIN | {"t": 32},  # room for the camera
-                "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, **UNCLICKABLE},
-                "dragmode": False,
-                **(layout or {}),
-            },
-        }
-    )
-
-
-def _squares(grid: Grid) -> dict:
-    places = list(grid.places())
+def line(
+    name: str, rows: Sequence[dict], value: str, palette: dict[str, str], hover: Callable[[dict], str], *, by: str
+) -> dict:
+    """Return one trace of `lines`, of rows in order."""
     return {
         "type": "scatter",
-        "x": [x for x, _, _ in places],
-        "y": [y for _, y, _ in places],
-        "mode": "markers",
-        "marker": {"size": 34, "symbol": "square", "opacity": 0.001},
-        "customdata": [row["hover"] if row else "not measured" for _, _, row in places],
+        "x": [row[by] for row in rows],
+        "y": [row[value] for row in rows],
+        "name": name,
+        "mode": "lines+markers",
+        "line": {"color": palette[name], "width": 2},
+        "marker": {"symbol": symbol(palette, name), "size": 9, "color": palette[name]},
+        "customdata": [hover(row) for row in rows],
         "hovertemplate": "%{customdata}<extra></extra>",
-        "showlegend": False,
     }
 
 
-def _broken(text: str) -> str:
-    return text.replace(" ", "<br>")
+def by_size(
+    traces: Sequence[dict], label: str, sizes: Iterable[float], y_axis: dict, *, height: int = 440, camera: bool = False
+) -> go.Figure:
+    """Return traces over sizes of the axis `label`, which is logarithmic and has a tick at each of the sizes."""
+    ticks = sorted({int(size) for size in sizes})
+    x_axis = {"type": "log", "tickvals": ticks, "ticktext": [text.size(tick) for tick in ticks]}
+    layout = {
+        "xaxis": x_axis | {"title": {"text": label}},
+        "yaxis": y_axis,
+        "height": height,
+        "margin": CAMERA_MARGIN if camera else MARGIN,
+        "legend": LEGEND,
+        "hovermode": "closest",
+    }
+    return go.Figure({"data": list(traces), "layout": layout})
+
+
+def log_axis(low: float, high: float) -> dict:
+    """Return a logarithmic axis with whole numbers at its ticks: 1, 2 and 5 of each decade, or the decades if many."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(decades) <= 4 else (1,)
+    ticks = [step * 10.0**decade for decade in decades for step in steps]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+
+
+def log_axis_at(low: float, high: float, marks: Sequence[float], write: Callable[[float], str]) -> dict:
+    """Return a logarithmic axis with those of the rising marks that the values reach, and one more on either side.
+
+    Where fewer than two marks lie among the values, the axis itself reaches two.
+    """
+    shown = [*[mark for mark in marks if mark < low][-1:], *[mark for mark in marks if low <= mark <= high]]
+    shown += [mark for mark in marks if mark > high][:1]
+    axis = {"type": "log", "tickvals": shown, "ticktext": [write(mark) for mark in shown]}
+    narrow = len(shown) > 1 and sum(low <= mark <= high for mark in shown) < 2
+    return axis | ({"range": [math.log10(shown[0]), math.log10(shown[-1])]} if narrow else {})

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui.draw import charts, text
-from pages.ui.draw.cells import CHART, NUMBERS
+from pages.ui.draw.cells import NUMBERS
 from pages.ui.shell.data import ask
 from results import derive
 from results.precision import is_tf32, products
@@ -86,10 +86,10 @@ def _samples(rows: pd.DataFrame) -> None:
     if not figure.data:
         st.caption("The source holds no single samples of this cell.")
         return
-    figure.update_layout(
-        height=60 + 40 * len(figure.data), margin={"l": 0, "r": 0, "t": 8, "b": 0}, showlegend=False, xaxis_title="ms"
+    figure.update_layout(height=60 + 40 * len(figure.data), margin=charts.MARGIN, showlegend=False, xaxis_title="ms")
+    st.plotly_chart(
+        figure, config=charts.BARE, key="cell_samples", alt="Every sample of the chosen cell by implementation"
     )
-    st.plotly_chart(figure, config=CHART, key="cell_samples", alt="Every sample of the chosen cell by implementation")
 
 
 def _environment(rows: pd.DataFrame) -> None:

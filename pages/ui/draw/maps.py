@@ -10,9 +10,8 @@ from pathlib import Path
 import streamlit as st
 from plotly.colors import unlabel_rgb
 
-from pages.ui.draw import cell_picker, cells, charts
-from pages.ui.draw import text as words
-from pages.ui.draw.charts import Grid, failure, is_empty
+from pages.ui.draw import cell_picker, cells, charts, heatmaps, text
+from pages.ui.draw.heatmaps import CellGrid, failure, is_empty
 
 _HERE = Path(__file__).parent
 _draw = st.components.v2.component(
@@ -35,14 +34,16 @@ class Look:
 
 def speedups() -> Look:
     """Speedup in log2 colours around 1x."""
-    scale = {"colours": charts.SPEEDUP_SCALE, "ticks": list(charts.SPEEDUP_TICKS.values())}
-    return Look(lambda row: charts.speedup_colour(row["speedup"]), lambda row: words.ratio(row["speedup"]), scale=scale)
+    scale = {"colours": heatmaps.SPEEDUP_SCALE, "ticks": list(heatmaps.SPEEDUP_TICKS.values())}
+    return Look(
+        lambda row: heatmaps.speedup_colour(row["speedup"]), lambda row: text.ratio(row["speedup"]), scale=scale
+    )
 
 
 def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
     """The fastest implementation as colour, paler where it is a tie."""
     return Look(
-        lambda row: charts.winner_colour(palette, row["winner"], bool(row["ties"])),
+        lambda row: heatmaps.winner_colour(palette, row["winner"], bool(row["ties"])),
         lambda row: row["label"],
         legend=[(name, palette[name]) for name in names],
     )
@@ -52,11 +53,11 @@ def show(table: Sequence[dict], look: Look, key: str, alt: str, *, selectable: b
     """The cells as one map a dtype, side by side where there is room; the chosen one is what `picking` says it is."""
     seqlens, head_dims = cells.axis(table, "seqlen"), cells.axis(table, "head_dim")
     facets = [
-        {"title": name, "alt": f"{alt}, {name}", "cells": _cells(Grid(rows, seqlens, head_dims), dtype, look)}
+        {"title": name, "alt": f"{alt}, {name}", "cells": _cells(CellGrid(rows, seqlens, head_dims), dtype, look)}
         for dtype, name, rows in cells.by_dtype(table)
     ]
     chosen = {"on_cell_change": lambda: cell_picker.take(st.session_state[key].get("cell"))} if selectable else {}
-    grid = Grid((), seqlens, head_dims)
+    grid = CellGrid((), seqlens, head_dims)
     data = {
         "facets": facets,
         "rows": grid.y,
@@ -69,13 +70,13 @@ def show(table: Sequence[dict], look: Look, key: str, alt: str, *, selectable: b
     _draw(key=key, data=data, **chosen)
 
 
-def _cells(grid: Grid, dtype: str | None, look: Look) -> list[list[dict]]:
+def _cells(grid: CellGrid, dtype: str | None, look: Look) -> list[list[dict]]:
     return [[_cell(row, dtype, look) for row in line] for line in grid.lines()]
 
 
 def _cell(row: dict | None, dtype: str | None, look: Look) -> dict:
-    known = Grid.known(row)
-    colour = look.colour(row) if known else charts.EMPTY_COLOUR if is_empty(row) else charts.FAILED_COLOUR
+    known = CellGrid.known(row)
+    colour = look.colour(row) if known else charts.EMPTY_COLOUR if is_empty(row) else heatmaps.FAILED_COLOUR
     place = None if row is None else cell_picker.place(dtype, row["seqlen"], row["head_dim"])
     return {
         "text": look.text(row) if known else failure(row),

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import text as words
-from pages.ui.filters import filters
-from pages.ui.shell import frame
+from pages.ui.draw import text
 from pages.ui.shell.data import ask, store
 from results.query import pages
 from results.query.pages import Filters
@@ -20,27 +18,20 @@ RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "trit
 _OFFERED = 4
 
 
-def header(title: str, icon: str, question: str) -> None:
-    """The page's name, which is also its address, and the question it answers."""
-    frame.require(title.lower().replace(" ", "_"))
-    st.title(title, icon=icon)
-    st.caption(question)
-
-
 def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, ...] = ("latency_ms",)) -> None:
     """Say why a view is empty and what to do about it; offer the devices that have something."""
     others = [] if chosen.gpu is None else ask(pages.gpus_with, metrics)["gpu"].tolist()
     if chosen.gpu is None:
-        text = "No results yet. Run a sweep on this machine, or upload results from another one."
+        sentence = "No results yet. Run a sweep on this machine, or upload results from another one."
     elif chosen.gpu not in others:
-        text = f"The results of {words.plain(chosen.gpu)} hold no {what}. Choose another GPU, run or upload some."
+        sentence = f"The results of {text.plain(chosen.gpu)} hold no {what}. Choose another GPU, run or upload some."
     else:
         timing = f"{chosen.timing or 'any'} timing"
-        text = f"No {what} for this slice: {filters.words_of(chosen)}, {timing}. {_what_to_clear(chosen)}."
-    st.info(text, icon=":material/filter_alt_off:")
+        sentence = f"No {what} for this slice: {text.slice_words(chosen)}, {timing}. {_what_to_clear(chosen)}."
+    st.info(sentence, icon=":material/filter_alt_off:")
     with st.container(horizontal=True):
         for name in [name for name in others if name != chosen.gpu][:_OFFERED]:
-            st.button(words.plain(name), key=f"offer_{name}", on_click=_take_gpu, args=(name,))
+            st.button(text.plain(name), key=f"offer_{name}", on_click=_take_gpu, args=(name,))
         st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
         st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
@@ -57,11 +48,11 @@ def slice_caption(
 
     Sources are asked for where the page does not have them.
     """
-    timing = words.TIMING_WORDS.get(chosen.timing or "", "")
-    text = f"{filters.words_of(chosen)} · {timing} · {counted(rows, 'cell')} · {statistic} · speedup within one run"
+    timing = text.TIMING_WORDS.get(chosen.timing or "", "")
+    about = f"{text.slice_words(chosen)} · {timing} · {counted(rows, 'cell')} · {statistic} · speedup within one run"
     found = ask(pages.provenance, chosen)["source"] if sources is None else sources
-    badges = source_badges(sorted({part for text in found if not words.missing(text) for part in text.split(", ")}))
-    st.caption(f"{badges} {text}. {note}")
+    badges = source_badges(sorted({part for names in found if not text.missing(names) for part in names.split(", ")}))
+    st.caption(f"{badges} {about}. {note}")
 
 
 def provenance(chosen: Filters) -> None:
@@ -71,7 +62,7 @@ def provenance(chosen: Filters) -> None:
         if not where.open:
             return
         runs = ask(pages.provenance, chosen)
-        shown = runs.assign(source=[words.SOURCE_WORDS[source] for source in runs["source"]])
+        shown = runs.assign(source=[text.SOURCE_WORDS[source] for source in runs["source"]])
         st.dataframe(
             shown[[*RUN_COLUMNS]],
             hide_index=True,
@@ -86,7 +77,7 @@ def provenance(chosen: Filters) -> None:
 def source_badges(parts: list[str]) -> str:
     """Markdown badges that tell published, uploaded and own numbers apart."""
     colours = {"local": "green", "published": "blue", "upload": "violet", "shipped": "orange"}
-    return " ".join(f":{colours[p]}-badge[{words.SOURCE_ICONS[p]} {words.SOURCE_WORDS[p]}]" for p in parts)
+    return " ".join(f":{colours[p]}-badge[{text.SOURCE_ICONS[p]} {text.SOURCE_WORDS[p]}]" for p in parts)
 
 
 def download(label: str, name: str, table: Callable[[], pd.DataFrame], key: str) -> None:
@@ -123,9 +114,9 @@ def download_latencies(chosen: Filters) -> None:
     )
 
 
-def download_text(label: str, name: str, text: str) -> None:
+def download_text(label: str, name: str, content: str) -> None:
     """A small file as it is."""
-    st.download_button(label, text, file_name=name, mime="text/csv", on_click="ignore", icon=":material/download:")
+    st.download_button(label, content, file_name=name, mime="text/csv", on_click="ignore", icon=":material/download:")
 
 
 def safe_csv(table: pd.DataFrame) -> bytes:
@@ -149,5 +140,5 @@ def _plain(value: object) -> object:
 
 
 def _what_to_clear(chosen: Filters) -> str:
-    narrowed = [name for name in filters.MULTIPLE if getattr(chosen, name)]
+    narrowed = [name for name, value in vars(chosen).items() if isinstance(value, tuple) and value]
     return f"Clear {', '.join(narrowed)}" if narrowed else "Choose another mode or timing"

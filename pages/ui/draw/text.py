@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from results.slice import NOT_SAID, Filters
+
 STATUS_WORDS = {
     "ok": "ok",
     "oom": "OOM",
@@ -91,6 +93,23 @@ def significant(number: float) -> str:
 def status(name: str | None) -> str:
     """What a cell without a number says."""
     return STATUS_WORDS.get(None if missing(name) else name, str(name))
+
+
+def slice_words(filters: Filters) -> str:
+    """Return the slice in words, as Markdown for captions."""
+    parts = [
+        filters.gpu,
+        filters.workload,
+        "mask not said" if filters.mask == NOT_SAID else f"{filters.mask} mask" if filters.mask else None,
+        MODE_WORDS.get(filters.mode or "", filters.mode),
+        filters.shape or "all batch and head counts",
+        ", ".join(filters.dtype),
+        "seqlen " + ", ".join(size(n) for n in filters.seqlen) if filters.seqlen else None,
+        "head_dim " + ", ".join(str(n) for n in filters.head_dim) if filters.head_dim else None,
+        ", ".join(SOURCE_WORDS[source] for source in filters.source),
+        "run " + ", ".join(filters.run) if filters.run else None,
+    ]
+    return " · ".join(plain(part) for part in parts if part)
 
 
 def statistic(names: object) -> str:

@@ -8,27 +8,27 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, messages
-from pages.ui.draw import html as facts
-from pages.ui.draw import html as tables
-from pages.ui.draw import text as words
-from pages.ui.draw.html import Column, Fact
+from pages.ui.draw import cells, messages, plain_html, text
+from pages.ui.draw.plain_html import Fact, TableColumn
+from pages.ui.shell.data import store
 from results.precision import is_other, is_tf32
 from results.query.pages import Filters
 from results.recommend import winners
+from results.render import slice
+from results.render.html import html_page
 from results.store.database import Store
 
 COLUMNS = {
-    "implementation": Column("implementation"),
-    "precision": Column("precision", help="Where it is not that of the inputs' dtype", text=True),
-    "speedup": Column("speedup", words.ratio, "Geometric mean of the cases"),
-    "lowest": Column("lowest", words.ratio),
-    "highest": Column("highest", words.ratio),
-    "compared": Column("compared", help="Cases with a speed of it and of the baseline"),
-    "cases": Column("of cases"),
-    "failures": Column("no number", text=True),
-    "longest": Column("longest", lambda seqlen: f"{seqlen:,.0f}", "Longest seqlen that ran"),
-    "peak_memory_mb": Column("peak memory", words.mib, "Largest of the slice"),
+    "implementation": TableColumn("implementation"),
+    "precision": TableColumn("precision", help="Where it is not that of the inputs' dtype", text=True),
+    "speedup": TableColumn("speedup", text.ratio, "Geometric mean of the cases"),
+    "lowest": TableColumn("lowest", text.ratio),
+    "highest": TableColumn("highest", text.ratio),
+    "compared": TableColumn("compared", help="Cases with a speed of it and of the baseline"),
+    "cases": TableColumn("of cases"),
+    "failures": TableColumn("no number", text=True),
+    "longest": TableColumn("longest", lambda seqlen: f"{seqlen:,.0f}", "Longest seqlen that ran"),
+    "peak_memory_mb": TableColumn("peak memory", text.mib, "Largest of the slice"),
 }
 
 WINNER_COLUMNS = (
@@ -43,12 +43,12 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
     if best is None:
-        st.markdown(f"#### Nothing here can be compared with {words.plain(chosen.baseline)}")
+        st.markdown(f"#### Nothing here can be compared with {text.plain(chosen.baseline)}")
     else:
         verb = "is fastest" if best["speedup"] > 1 else "comes closest"
-        name, baseline = words.plain(best["implementation"]), words.plain(chosen.baseline)
+        name, baseline = text.plain(best["implementation"]), text.plain(chosen.baseline)
         st.markdown(
-            f"#### {name} {verb}: {words.ratio(best['speedup'])} {baseline}, "
+            f"#### {name} {verb}: {text.ratio(best['speedup'])} {baseline}, "
             f"geometric mean of {best['compared']} of {best['cases']} cases"
         )
     wins = 0 if best is None else sum(row["winner"] == best["implementation"] for row in won)
@@ -56,13 +56,13 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     compared, cases, failures = (
         _sum(rows, name) for rows, name in ((rivals, "compared"), (rivals, "cases"), (ranking, "failures"))
     )
-    kinds = failure_words({name: _sum(ranking, name) for name in words.STATUS_WORDS if name in ranking[0]})
-    facts.show_facts(
+    kinds = failure_words({name: _sum(ranking, name) for name in text.STATUS_WORDS if name in ranking[0]})
+    plain_html.show_facts(
         (
             Fact(
                 "Best speedup",
-                "none" if best is None else words.ratio(best["speedup"]),
-                "" if best is None else f"{words.ratio(best['lowest'])} to {words.ratio(best['highest'])}",
+                "none" if best is None else text.ratio(best["speedup"]),
+                "" if best is None else f"{text.ratio(best['lowest'])} to {text.ratio(best['highest'])}",
                 "Highest geometric mean over the baseline, of those compared in nine tenths as many cases as any; TF32 "
                 "and FP8 variants are listed, but are not compared with those that compute in the dtype itself.",
             ),
@@ -82,7 +82,7 @@ def judged(store: Store, chosen: Filters) -> list[dict]:
     """Winners with what the map draws, and in each cell how far behind the others are."""
     won = cells.winner_cells(winners.winners(store, chosen)).to_dict("records")
     for row in won:
-        row["hover"] += "".join(f"<br>{html.escape(text)}" for text in list(row["rivals"])[:_SHOWN])
+        row["hover"] += "".join(f"<br>{html.escape(rival)}" for rival in list(row["rivals"])[:_SHOWN])
     return won
 
 
@@ -114,6 +114,22 @@ def tie_words(won: Sequence[dict]) -> str:
     return f"{judged_by}, or within 2 % where the source prints no spread"
 
 
+def view_downloads(chosen: Filters) -> None:
+    """Offer the slice for reading, as Markdown and as one HTML file, as `python -m results render` writes it."""
+    made = {"Markdown": ("md", "text/markdown", lambda text: text), "HTML": ("html", "text/html", html_page)}
+    for label, (ending, mime, form) in made.items():
+        st.download_button(
+            f"View as {label}",
+            data=lambda form=form: form(slice.render(store(), chosen)),
+            file_name=f"attention.{ending}",
+            mime=mime,
+            on_click="ignore",
+            icon=":material/article:",
+            key=f"view_{ending}",
+            help="For reading: numbers are rounded and samples left out. CSV and JSON of whole runs are on Runs.",
+        )
+
+
 def rivals_of(ranking: Sequence[dict], chosen: Filters) -> list[dict]:
     """All but the baseline, the best first."""
     return [row for row in ranking if row["implementation"] != chosen.baseline]
@@ -140,7 +156,7 @@ def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame) -> None:
         }
         for row in ranking
     ]
-    tables.show_table(rows, COLUMNS, "Every implementation with its speedup, coverage, failures and memory")
+    plain_html.show_table(rows, COLUMNS, "Every implementation with its speedup, coverage, failures and memory")
 
 
 def reduced(implementation: str) -> str | None:
@@ -152,8 +168,8 @@ def reduced(implementation: str) -> str | None:
 
 def failure_words(counts: Mapping[str, object]) -> str:
     """OOM 3, unsupported 2; empty if nothing failed."""
-    names = [name for name in words.STATUS_WORDS if name not in ("ok", None) and name in counts]
-    return ", ".join(f"{words.status(name)} {counts[name]}" for name in names if counts[name] > 0)
+    names = [name for name in text.STATUS_WORDS if name not in ("ok", None) and name in counts]
+    return ", ".join(f"{text.status(name)} {counts[name]}" for name in names if counts[name] > 0)
 
 
 def _sum(rows: Sequence[dict], name: str) -> int:

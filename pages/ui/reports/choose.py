@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.runs import list as records
+from pages.ui.runs import listing
 from pages.ui.shell.data import ask_slowly
 from results import reports
 from results.records import Measurement, Run
@@ -74,7 +74,7 @@ def facts(choice: Choice) -> None:
 
 def own_run(choice: Choice) -> tuple[Run, list[Measurement]] | None:
     """The run beside the report with its measurements; None where the report stands alone."""
-    return side_by_side.read(records.folder(choice.run, choice.source)) if choice.run else None
+    return side_by_side.read(listing.folder(choice.run, choice.source)) if choice.run else None
 
 
 def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:

@@ -1,19 +1,14 @@
-"""A published report beside an own run: its tables, the numbers, the chart, what is wrong.
-
-The chart of a report beside a run.
-"""
+"""A published report beside an own run: its tables, the numbers, the chart, what is wrong."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import messages, text
-from pages.ui.draw.charts import EMPTY_COLOUR, SPARE_COLOURS, SYMBOLS
+from pages.ui.draw import charts, messages, text
 from pages.ui.reports.choose import Choice, own_run
 from results.checks import IMPOSSIBLE, RULES, Finding
 from results.metrics import METRICS, Metric
@@ -22,62 +17,6 @@ from results.reports.notes import shipped_notes
 from results.reports.rendering import quoted
 from results.reports.side_by_side import Section
 from results.store.database import Store
-
-PNG = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]]}
-MARGIN = {"l": 0, "r": 0, "t": 32, "b": 0}  # room for the camera
-
-
-def png(name: str) -> dict:
-    """A chart's only button: its camera, which writes a PNG in the browser."""
-    return PNG | {"toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
-
-
-def own_against_printed(pairs: pd.DataFrame, metric: Metric) -> go.Figure:
-    """Each cell of a report as a point, printed across and own up, both logarithmic; on the line they agree."""
-    figure = go.Figure()
-    names = [name for name in pairs.columns if name not in ("column", "metric", "printed", "own", "own / printed")]
-    for at, (column, rows) in enumerate(pairs.groupby("column", sort=False)):
-        what = [
-            ", ".join(str(row[name]) for name in names if row[name] == row[name]) for row in rows.to_dict("records")
-        ]
-        figure.add_scatter(
-            x=rows["printed"],
-            y=rows["own"],
-            name=column,
-            mode="markers",
-            marker={
-                "symbol": SYMBOLS[at % len(SYMBOLS)],
-                "size": 8,
-                "color": SPARE_COLOURS[at % len(SPARE_COLOURS)],
-                "line": {"width": 0.5, "color": "white"},
-            },
-            customdata=what,
-            hovertemplate="%{customdata}<br>printed %{x:.4g}, own %{y:.4g}<extra>" + column + "</extra>",
-        )
-    low, high = (float(getattr(pairs[["printed", "own"]], end)().agg(end)) for end in ("min", "max"))
-    figure.add_scatter(
-        x=[low, high],
-        y=[low, high],
-        mode="lines",
-        line={"dash": "dash", "width": 1.5, "color": EMPTY_COLOUR},
-        name="the same",
-        hoverinfo="skip",
-    )
-    unit = f" ({metric.unit})" if metric.unit else ""
-    axis = log_axis(low, high)
-    figure.update_xaxes(title=f"{metric.label} as printed{unit}", automargin=True, **axis)
-    figure.update_yaxes(title=f"{metric.label} of the own run{unit}", automargin=True, **axis)
-    figure.update_layout(height=460, margin=MARGIN, legend={"orientation": "h", "y": -0.22})
-    return figure
-
-
-def log_axis(low: float, high: float) -> dict:
-    """A logarithmic axis with whole numbers at its ticks: 1, 2 and 5 of each decade, or the decades alone if many."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 5) if len(decades) <= 4 else (1,)
-    ticks = [step * 10.0**decade for decade in decades for step in steps]
-    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-
 
 _TITLES = {rule.name: rule.title for rule in RULES}
 
@@ -157,7 +96,7 @@ def metrics(table: pd.DataFrame) -> list[str]:
 def figure(table: pd.DataFrame, metric: str) -> go.Figure:
     """Own against printed, of one metric."""
     both = _with_both(table)
-    return own_against_printed(both[both["metric"] == metric], METRICS[metric])
+    return _own_against_printed(both[both["metric"] == metric], METRICS[metric])
 
 
 def chart(table: pd.DataFrame, choice: Choice) -> None:
@@ -178,7 +117,7 @@ def chart(table: pd.DataFrame, choice: Choice) -> None:
             format_func=lambda name: METRICS[name].label,
         )
     alt = f"{METRICS[metric].label} of the own run against the printed one, a point a cell, and where both are the same"
-    st.plotly_chart(figure(table, metric), key="report_chart", config=png(choice.report), alt=alt)
+    st.plotly_chart(figure(table, metric), key="report_chart", config=charts.camera(choice.report), alt=alt)
     st.caption(
         "Each point is a cell of the report: across as printed, up as the run has it; above the line the own "
         "number is larger. The same numbers are under Numbers. The camera saves a PNG."
@@ -228,6 +167,45 @@ def _examples(problems: Sequence[Finding]) -> Iterator[str]:
         found = [finding for finding in problems if finding.rule == rule]
         many = f"{found[0].weight}, {_TITLES[rule]}: {len(found)}"
         yield f"- **{text.plain(many)}.** For example: {text.plain(found[0].sentence)}"
+
+
+def _own_against_printed(pairs: pd.DataFrame, metric: Metric) -> go.Figure:
+    """Each cell of a report as a point, printed across and own up, both logarithmic; on the line they agree."""
+    figure = go.Figure()
+    names = [name for name in pairs.columns if name not in ("column", "metric", "printed", "own", "own / printed")]
+    for at, (column, rows) in enumerate(pairs.groupby("column", sort=False)):
+        what = [
+            ", ".join(str(row[name]) for name in names if row[name] == row[name]) for row in rows.to_dict("records")
+        ]
+        figure.add_scatter(
+            x=rows["printed"],
+            y=rows["own"],
+            name=column,
+            mode="markers",
+            marker={
+                "symbol": charts.SYMBOLS[at % len(charts.SYMBOLS)],
+                "size": 8,
+                "color": charts.SPARE_COLOURS[at % len(charts.SPARE_COLOURS)],
+                "line": {"width": 0.5, "color": "white"},
+            },
+            customdata=what,
+            hovertemplate="%{customdata}<br>printed %{x:.4g}, own %{y:.4g}<extra>" + column + "</extra>",
+        )
+    low, high = (float(getattr(pairs[["printed", "own"]], end)().agg(end)) for end in ("min", "max"))
+    figure.add_scatter(
+        x=[low, high],
+        y=[low, high],
+        mode="lines",
+        line={"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR},
+        name="the same",
+        hoverinfo="skip",
+    )
+    unit = f" ({metric.unit})" if metric.unit else ""
+    axis = charts.log_axis(low, high)
+    figure.update_xaxes(title=f"{metric.label} as printed{unit}", automargin=True, **axis)
+    figure.update_yaxes(title=f"{metric.label} of the own run{unit}", automargin=True, **axis)
+    figure.update_layout(height=460, margin=charts.CAMERA_MARGIN, legend={"orientation": "h", "y": -0.22})
+    return figure
 
 
 def _with_both(table: pd.DataFrame) -> pd.DataFrame:

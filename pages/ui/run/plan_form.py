@@ -8,7 +8,7 @@ import streamlit as st
 from pages.ui.draw import messages, text
 from pages.ui.run import plan_axes
 from pages.ui.run import plan_axes as planning_cell
-from pages.ui.shell import guard
+from pages.ui.shell import access
 from runner import launch, sweeps
 from runner.launch import LaunchError, Request
 
@@ -140,7 +140,7 @@ def plan_and_start(request: Request, found: dict, allowed: bool) -> None:
 def _start(request: Request, found: dict) -> None:
     """Check everything once more, then start."""
     problems = problems_of(request, found)
-    if not guard.allowed(st.session_state.get("run_token")):
+    if not access.allowed(st.session_state.get("run_token")):
         problems.append("Running sweeps is off on this server.")
     if problems:
         st.session_state["start_problem"] = " ".join(problems)

@@ -8,10 +8,9 @@ import uuid
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, charts, maps
-from pages.ui.draw import text as words
-from pages.ui.runs import list as records
-from pages.ui.shell import guard
+from pages.ui.draw import cells, charts, maps, text
+from pages.ui.runs import listing
+from pages.ui.shell import access
 from pages.ui.shell.data import ask, store
 from results.files import journal
 from results.query import pages
@@ -44,8 +43,8 @@ def history(allowed: bool) -> None:
         return
     for status in statuses:
         with st.container(horizontal=True, vertical_alignment="center"):
-            text = f"{records.state_badge(status.state)} `{status.run_id}` {status.done} of {status.total} cells"
-            st.markdown(f"{text}{' · ' + status.message if status.message else ''}", width="stretch")
+            line = f"{listing.state_badge(status.state)} `{status.run_id}` {status.done} of {status.total} cells"
+            st.markdown(f"{line}{' · ' + status.message if status.message else ''}", width="stretch")
             if status.state in ("crashed", "cancelled", "failed"):
                 st.button(
                     "Resume",
@@ -93,17 +92,17 @@ def _progress(run_id: str, allowed: bool) -> None:
     status = launch.status(run_id)
     share = status.done / status.total if status.total else 0.0
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"{records.state_badge(status.state)} **{run_id}**", width="stretch")
+        st.markdown(f"{listing.state_badge(status.state)} **{run_id}**", width="stretch")
         with st.popover("Cancel", icon=":material/stop_circle:", disabled=not allowed):
             st.markdown("Stop after the cell it is at? What was measured is kept, and the sweep can be resumed.")
             st.button("Yes, cancel it", key=f"cancel_{run_id}", type="primary", on_click=_cancel, args=(run_id,))
-    left = f"about {words.seconds(status.eta_s)} left" if status.eta_s is not None else "estimating"
+    left = f"about {text.seconds(status.eta_s)} left" if status.eta_s is not None else "estimating"
     st.progress(min(1.0, share), text=f"{status.done} of {status.total} cells · {left}")
     st.caption(f"Now: {status.current or 'preparing'}{' · ' + status.message if status.message else ''}")
     if journal.RunFolder(journal.home() / "runs" / run_id).cancel_requested():
         st.info("Cancelling: it stops after the cell it is at.", icon=":material/hourglass_top:")
     with st.expander("Log", icon=":material/terminal:", key=f"log_{run_id}"):
-        st.code(records.log_tail(run_id) or "nothing yet", language=None, height=200, wrap_lines=True)
+        st.code(listing.log_tail(run_id) or "nothing yet", language=None, height=200, wrap_lines=True)
 
 
 def _arriving(run_id: str, pace: int) -> None:
@@ -160,7 +159,7 @@ def _resume(run_id: str) -> None:
 
 def _act(action: object, run_id: str) -> None:
     """Do it if this session may; what goes wrong is said at the next drawing."""
-    if not guard.allowed(st.session_state.get("run_token")):
+    if not access.allowed(st.session_state.get("run_token")):
         st.session_state["start_problem"] = "Running sweeps is off on this server."
         return
     try:

@@ -12,8 +12,8 @@ import streamlit as st
 from pages.ui.draw import messages, text
 from pages.ui.run import plan_axes
 from pages.ui.run import plan_axes as planning_cell
-from pages.ui.runs import list as records
-from pages.ui.shell import guard
+from pages.ui.runs import listing
+from pages.ui.shell import access
 from pages.ui.shell.data import store
 from results.compare.compare import FACTS
 from results.files import journal, library
@@ -85,7 +85,7 @@ def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def delete(run: Mapping[str, Any]) -> None:
     """The button that deletes, once it is confirmed; published runs and running ones have none."""
-    if run["source"] in records.WITH_THE_APP:
+    if run["source"] in listing.WITH_THE_APP:
         st.caption("It ships with attnbench and cannot be deleted here.")
         return
     if run["state"] == "running":
@@ -186,7 +186,7 @@ def _remember(work: Any) -> None:
 
 def _may() -> bool:
     """Whoever may run sweeps may delete runs; asked again right before anything is moved."""
-    return guard.allowed(st.session_state.get("run_token"))
+    return access.allowed(st.session_state.get("run_token"))
 
 
 def _said(value: object) -> str:

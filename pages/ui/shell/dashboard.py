@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.filters import filters
-from pages.ui.shell import body, frame
+from pages.ui.filters import sidebar
+from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import store
 
 RESULTS = (  # file, title, icon, what it answers
@@ -76,10 +76,10 @@ def show() -> None:
     notice = store().notice
     if notice:
         st.warning(notice, icon=":material/info:")
-    body.none_yet()
-    with frame.around():
+    page_body.none_yet()
+    with layout.around():
         if page in results:
-            filters.sidebar()
+            sidebar.draw()
         page.run()
 
 

@@ -16,15 +16,15 @@ _MODULES = (
         "pages.ui.draw.cells",
         "pages.ui.draw.charts",
         "pages.ui.draw.detail",
+        "pages.ui.draw.heatmaps",
         "pages.ui.draw.maps",
         "pages.ui.draw.messages",
     ),
     *(
         "pages.ui.overview.ranking",
-        "pages.ui.overview.download",
-        "pages.ui.overview.rule",
-        "pages.ui.overview.rule_advice",
-        "pages.ui.overview.rule_gpus",
+        "pages.ui.overview.my_shape",
+        "pages.ui.overview.use_cases",
+        "pages.ui.overview.every_gpu",
     ),
     *("plotly.graph_objects", "pyarrow"),
 )
@@ -43,12 +43,12 @@ async def before_the_first_visit(_: object) -> AsyncIterator[None]:
 def first_view() -> None:
     """Bring into memory what the first view of the Overview needs."""
     # Imported here, because Streamlit's caches want a running server.
-    from pages.ui.filters import filters
+    from pages.ui.filters import sidebar
     from pages.ui.overview import ranking
     from pages.ui.shell.data import asked_ahead
     from results.query import pages
 
-    chosen = filters.at_first(asked_ahead)
+    chosen = sidebar.at_first(asked_ahead)
     if chosen.gpu is not None:
         for question in (ranking.judged, pages.ranked, pages.fits, pages.provenance):
             asked_ahead(question, chosen)

@@ -1,4 +1,4 @@
-"""That every page is drawn inside dashboard.py, with its navigation and filters."""
+"""The frame of every page: its header, and that it is drawn inside dashboard.py with navigation and filters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ def around() -> Iterator[None]:
         st.session_state[_FRAMED] = False
 
 
-def require(url_path: str) -> None:
+def header(title: str, icon: str, question: str) -> None:
+    """Draw the page's name, which is also its address, and the question that it answers."""
+    _require(title.lower().replace(" ", "_"))
+    st.title(title, icon=icon)
+    st.caption(question)
+
+
+def _require(url_path: str) -> None:
     """Run app.py around this page if it was run alone.
 
     Until the first st.navigation of a server's life Streamlit takes a folder named `pages` for its old way of listing

@@ -8,10 +8,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import cells, charts, messages, text
-from pages.ui.filters import filters
-from pages.ui.filters.filters import TIMINGS
-from pages.ui.reports.tables import png
+from pages.ui.draw import cells, charts, heatmaps, messages, text
+from pages.ui.filters.sidebar import TIMINGS
 from pages.ui.shell.data import ask_slowly
 from results.query.pages import Filters
 from results.recommend import winners
@@ -34,12 +32,14 @@ def show(chosen: Filters) -> None:
     gpus = rows["gpu"].drop_duplicates().tolist()
     palette = charts.colours(rows["winner"].dropna().unique().tolist())
     for dtype in cells.dtypes(rows):
-        own = rows[rows["dtype"].isna() if dtype is None else rows["dtype"] == dtype]
-        st.markdown(f"**{dtype or 'dtype not said'}**")
-        alt = f"Fastest implementation by seqlen and GPU, {dtype or 'dtype not said'}"
-        st.plotly_chart(winners_by_gpu(own, gpus, palette), key=f"gpus_{dtype}", config=png("winners-by-gpu"), alt=alt)
+        own = cells.of_dtype(rows, dtype)
+        st.markdown(f"**{cells.dtype_name(dtype)}**")
+        alt = f"Fastest implementation by seqlen and GPU, {cells.dtype_name(dtype)}"
+        st.plotly_chart(
+            winners_by_gpu(own, gpus, palette), key=f"gpus_{dtype}", config=charts.camera("winners-by-gpu"), alt=alt
+        )
     st.caption(
-        f"{filters.words_of(chosen)} · each GPU in the first of kernel, eager and published time that it has, over its "
+        f"{text.slice_words(chosen)} · each GPU in the first of kernel, eager and published time that it has, over its "
         f"own baseline · paler with ≈: a tie. {_NOTHING}: nobody measured it; other words: everything failed, most "
         "often so."
     )
@@ -56,7 +56,12 @@ def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str])
     lines = [[found.get((seqlen, gpu)) for gpu in gpus] for seqlen in seqlens]
     names = sorted(palette)
     strong = [palette[name] for name in names]
-    colours = [charts.EMPTY_COLOUR, charts.FAILED_COLOUR, *strong, *map(_paler, strong)]
+    colours = [
+        charts.EMPTY_COLOUR,
+        heatmaps.FAILED_COLOUR,
+        *strong,
+        *(heatmaps.winner_colour(palette, name, tie=True) for name in names),
+    ]
     steps = [(edge / len(colours), colour) for at, colour in enumerate(colours) for edge in (at, at + 1)]
 
     def place(row: dict | None) -> float:
@@ -100,9 +105,3 @@ def _text(row: dict | None) -> str:
 
 def _hover(row: dict | None) -> str:
     return _NOTHING if row is None else f"{html.escape(row['gpu'])}<br>{row['hover']}"
-
-
-def _paler(colour: str) -> str:
-    """Two thirds of the way to white, as the winner map has its ties."""
-    parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
-    return "#" + "".join(f"{(part + 2 * 255) // 3:02x}" for part in parts)

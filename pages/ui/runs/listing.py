@@ -8,8 +8,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages
-from pages.ui.draw import text as words
+from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask, store
 from results.files import journal
 from results.query import pages
@@ -28,7 +27,7 @@ COLUMNS = (
 )
 # a coloured chip in a table, as messages.source_badges has them in text
 SOURCE_CHIP = st.column_config.MultiselectColumn(
-    "source", options=list(words.SOURCE_WORDS.values()), color=["green", "blue", "violet", "orange"], width=170
+    "source", options=list(text.SOURCE_WORDS.values()), color=["green", "blue", "violet", "orange"], width=170
 )
 WITH_THE_APP = ("published", "shipped")  # sources whose runs lie beside the code, not in a home
 _LOG_BYTES = 8_000
@@ -57,7 +56,7 @@ def with_states(runs: pd.DataFrame) -> pd.DataFrame:
 
 def show_table(runs: pd.DataFrame) -> None:
     """All runs, newest first."""
-    shown = runs.assign(source=[[words.SOURCE_WORDS[source]] for source in runs["source"]])
+    shown = runs.assign(source=[[text.SOURCE_WORDS[source]] for source in runs["source"]])
     st.dataframe(
         shown[[*COLUMNS]],
         hide_index=True,
@@ -83,19 +82,19 @@ def log_tail(run_id: str, source: str = "local") -> str:
         try:
             with open(path, "rb") as file:
                 file.seek(max(0, path.stat().st_size - _LOG_BYTES))
-                text = file.read().decode("utf-8", errors="replace")
+                end = file.read().decode("utf-8", errors="replace")
         except OSError:
             continue
-        if text.strip():
-            return text
+        if end.strip():
+            return end
     return ""
 
 
 def show_log(run_id: str, source: str) -> None:
     """The end of the log, and lines of the journal that could not be read."""
-    text = log_tail(run_id, source)
-    if text:
-        st.code(text, language=None, height=320, wrap_lines=True)
+    end = log_tail(run_id, source)
+    if end:
+        st.code(end, language=None, height=320, wrap_lines=True)
     else:
         st.caption("This run has no log.")
     for run, line, reason in store().problems:

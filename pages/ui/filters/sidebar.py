@@ -4,8 +4,6 @@ Each widget's key is its name in the URL. Filters of one value are always there,
 new results would change a default; of the others an absent one means all. An unknown value in the URL is ignored.
 GPU, workload and mask say what the others can be set to; a change of one of the others draws that one and the body of
 the page, and leaves the rest as it is.
-
-A select box of exactly one value that always stands in the URL, so that a link keeps its meaning.
 """
 
 from __future__ import annotations
@@ -16,10 +14,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import text
 from pages.ui.filters import presets
 from pages.ui.filters.presets import Choices
-from pages.ui.shell import body
+from pages.ui.filters.select import one_value
+from pages.ui.shell import page_body
 from pages.ui.shell.data import ask
 from results.query import pages
 from results.query.pages import Filters
@@ -37,7 +35,7 @@ _OFFERED = "filters_offered"  # by name the choices of each filter that is drawn
 _SCOPE = "filters_scope"
 
 
-def sidebar() -> Filters:
+def draw() -> Filters:
     """Draw the filters and return the slice; at most six are visible, the rest fold away."""
     _restore()
     st.session_state[_OFFERED] = {}
@@ -177,21 +175,13 @@ def _one(label: str, name: str, found: Choices, order: tuple[str, ...] = (), hel
 def _alone(label: str, name: str, choices: list[str], default: str, help: str | None) -> None:
     """A filter of one value on which no other depends, and which is therefore drawn again by itself."""
     key = f"filter_{name}"
-    st.fragment(_select, key=key)(label, name, choices, default, help, on_change=body.again, args=(key,))
+    st.fragment(_select, key=key)(label, name, choices, default, help, on_change=page_body.again, args=(key,))
 
 
 def _select(label: str, name: str, choices: list[str], default: str, help: str | None = None, **reaction: Any) -> str:
-    """A filter of exactly one value.
-
-    The URL leaves out a widget's own default, so the widget is given another choice as its default: then the value is
-    always in the URL. It is set by code in every run but the first, which also puts it there.
-    """
-    value = st.session_state.get(name, st.query_params.get(name))
-    if name in st.session_state or value not in choices:
-        value = st.session_state[name] = value if value in choices else default
-    other = next((place for place, choice in enumerate(choices) if choice != value), 0)
+    """Draw a filter of exactly one value, and remember what it offers."""
     st.session_state[_OFFERED][name] = choices
-    return st.selectbox(label, choices, index=other, key=name, bind="query-params", help=help, **reaction)
+    return one_value(label, name, choices, default, help, **reaction)
 
 
 def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) -> None:
@@ -203,7 +193,7 @@ def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) ->
         bind="query-params",
         placeholder="All",
         select_all=False,
-        on_change=body.again,
+        on_change=page_body.again,
     )
 
 
@@ -236,33 +226,3 @@ def _restore() -> None:
 def _reset() -> None:
     """Back to the defaults; a single value that is no choice becomes the default when its widget is drawn."""
     st.session_state.update({name: None for name in SINGLE} | {name: [] for name in MULTIPLE})
-
-
-def words_of(filters: Filters) -> str:
-    """The slice in words, as Markdown for captions."""
-    parts = [
-        filters.gpu,
-        filters.workload,
-        "mask not said" if filters.mask == pages.NOT_SAID else f"{filters.mask} mask" if filters.mask else None,
-        text.MODE_WORDS.get(filters.mode or "", filters.mode),
-        filters.shape or "all batch and head counts",
-        ", ".join(filters.dtype),
-        "seqlen " + ", ".join(text.size(n) for n in filters.seqlen) if filters.seqlen else None,
-        "head_dim " + ", ".join(str(n) for n in filters.head_dim) if filters.head_dim else None,
-        ", ".join(text.SOURCE_WORDS[source] for source in filters.source),
-        "run " + ", ".join(filters.run) if filters.run else None,
-    ]
-    return " · ".join(text.plain(part) for part in parts if part)
-
-
-def one(label: str, key: str, choices: list[str], default: str, help: str | None = None) -> str:
-    """The chosen value; an unknown one in the URL becomes the default.
-
-    The URL leaves out a widget's own default, so the widget is given another choice as its default: then the value is
-    always in the URL. It is set by code in every run but the first, which also puts it there.
-    """
-    value = st.session_state.get(key, st.query_params.get(key))
-    if key in st.session_state or value not in choices:
-        value = st.session_state[key] = value if value in choices else default
-    other = next((place for place, choice in enumerate(choices) if choice != value), 0)
-    return st.selectbox(label, choices, index=other, key=key, bind="query-params", help=help)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from pages.ui.draw import text as words
+from pages.ui.draw import text
 
 _FACTS_STYLE = """<style>
 .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1rem; }
@@ -49,7 +49,7 @@ def show_facts(facts: Iterable[Fact]) -> None:
 
 
 def _tile(fact: Fact) -> str:
-    label, value, below, help = (html.escape(text) for text in (fact.label, fact.value, fact.below, fact.help))
+    label, value, below, help = (html.escape(part) for part in (fact.label, fact.value, fact.below, fact.help))
     more = f'<button type="button" aria-label="{help}">?</button><span class="note" aria-hidden="true">{help}</span>'
     shown = f'<dd class="below">{below}</dd>' if below else ""
     return f"<div><dt>{label} {more}</dt><dd>{value}</dd>{shown}</div>"
@@ -67,7 +67,7 @@ _TABLE_STYLE = """<style>
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """What stands above a column, how its values are written, and whether they are words."""
 
     label: str
@@ -76,9 +76,9 @@ class Column:
     text: bool = False
 
 
-def show_table(rows: Sequence[dict], columns: Mapping[str, Column], alt: str) -> None:
+def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: str) -> None:
     """The columns that have a value in any row; the first names the rows."""
-    shown = {name: c for name, c in columns.items() if not all(words.missing(row[name]) for row in rows)}
+    shown = {name: c for name, c in columns.items() if not all(text.missing(row[name]) for row in rows)}
     head = "".join(f'<th scope="col"{_kind(c)} title="{html.escape(c.help)}">{c.label}</th>' for c in shown.values())
     body = "".join(f"<tr>{_line(row, shown)}</tr>" for row in rows)
     name = html.escape(alt)
@@ -87,12 +87,12 @@ def show_table(rows: Sequence[dict], columns: Mapping[str, Column], alt: str) ->
     st.html(f'{_TABLE_STYLE}<div class="plain" role="region" tabindex="0" aria-label="{name}">{whole}</div>')
 
 
-def _line(row: dict, columns: Mapping[str, Column]) -> str:
-    texts = {name: "" if words.missing(row[name]) else html.escape(c.write(row[name])) for name, c in columns.items()}
+def _line(row: dict, columns: Mapping[str, TableColumn]) -> str:
+    texts = {name: "" if text.missing(row[name]) else html.escape(c.write(row[name])) for name, c in columns.items()}
     (first, name), *others = texts.items()
-    cells = "".join(f"<td{_kind(columns[other])}>{text}</td>" for other, text in others)
+    cells = "".join(f"<td{_kind(columns[other])}>{value}</td>" for other, value in others)
     return f'<th scope="row"{_kind(columns[first])}>{name}</th>{cells}'
 
 
-def _kind(column: Column) -> str:
+def _kind(column: TableColumn) -> str:
     return ' class="text"' if column.text else ""

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages
-from pages.ui.draw import text as words
+from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask_slowly
 from results.query.pages import Filters
 from results.recommend import rule
@@ -68,7 +67,7 @@ def _shape(made: Rule, chosen: Filters) -> dict:
             "num_heads": heads.number_input("heads", 1, 1024, 16, key="shape_heads", bind="query-params"),
         }
         labels = {
-            f"{dtype} · {mask} · {words.MODE_WORDS.get(mode, mode)}": (dtype, mask, mode) for dtype, mask, mode in kinds
+            f"{dtype} · {mask} · {text.MODE_WORDS.get(mode, mode)}": (dtype, mask, mode) for dtype, mask, mode in kinds
         }
         dtype, mask, mode = labels[st.selectbox("Measured kinds", list(labels), key="shape_kind", bind="query-params")]
     word, _, window = mask.partition(" window ")
@@ -77,27 +76,27 @@ def _shape(made: Rule, chosen: Filters) -> dict:
 
 def _answer(nearest: tuple, made: Rule) -> None:
     distance, point = nearest
-    place = f"seqlen {words.size(point['seqlen'])}, head_dim {point['head_dim']}"
+    place = f"seqlen {text.size(point['seqlen'])}, head_dim {point['head_dim']}"
     heads = [f"{name} {point[key]}" for name, key in (("batch", "batch"), ("heads", "num_heads")) if point[key]]
     where = ", ".join([place, *heads])
     backend = f"; of PyTorch's own: **{point['backend']}**" if point["backend"] else ""
-    ties = f", no clear difference to {words.plain(', '.join(point['ties']))}" if point["ties"] else ""
-    st.markdown(f"#### Take {words.plain(point['implementation'])}{backend}")
+    ties = f", no clear difference to {text.plain(', '.join(point['ties']))}" if point["ties"] else ""
+    st.markdown(f"#### Take {text.plain(point['implementation'])}{backend}")
     kind = "Measured at that very shape" if not distance else "The nearest measured shape is"
     far = " That is far from yours: measure it before you rely on it." if distance > _NEAR else ""
-    st.markdown(f"{kind}{'' if distance else ':'} {where}: {words.ms(point['latency_ms'])}{ties}.{far}")
+    st.markdown(f"{kind}{'' if distance else ':'} {where}: {text.ms(point['latency_ms'])}{ties}.{far}")
 
 
 def _downloads(made: Rule) -> None:
     name = "".join(mark if mark.isalnum() else "_" for mark in made.gpu)
     with st.container(horizontal=True):
-        for label, ending, text in (("Rule as Python", "py", rule.as_python), ("Rule as JSON", "json", rule.as_json)):
+        for label, ending, write in (("Rule as Python", "py", rule.as_python), ("Rule as JSON", "json", rule.as_json)):
             st.download_button(
                 label,
-                data=lambda text=text: text(made),
+                data=lambda write=write: write(made),
                 file_name=f"attention_rule_{name}.{ending}",
                 on_click="ignore",
                 icon=":material/download:",
                 key=f"rule_{ending}",
             )
-    st.caption(f"{words.plain(made.basis)} The same by `python -m results rule`.")
+    st.caption(f"{text.plain(made.basis)} The same by `python -m results rule`.")

@@ -1,0 +1,233 @@
+"""Memory by seqlen: which metric and shape, the headline, the lines with their formulas, the reductions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from pages.ui.draw import cells, charts, messages, text
+from pages.ui.filters.select import rows_of_one
+from pages.ui.shell.data import ask
+from results import capacity
+from results.metrics import METRICS
+from results.query import pages
+from results.query.pages import Filters
+
+_MARKS = [2.0**power for power in range(-12, 26, 4)]  # MiB
+COLUMNS = ("implementation", "dtype", "head_dim", "seqlen", "value", "reduction", "status", "note", "source", "run_id")
+
+
+def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
+    """The metric to show, and the slice with a mode in which memory was taken (there is none of bwd alone)."""
+    found = ask(pages.memory_choices, chosen)
+    if found.empty:
+        return None, chosen
+    names = [name for name in pages.MEMORY_METRICS if name in set(found.loc[found["numbers"] > 0, "metric"])]
+    if not names:
+        return None, chosen
+    metric = names[0]
+    if len(names) > 1:
+        labels = ", ".join(f"{name}: {METRICS[name].description}" for name in names)
+        metric = st.pills(
+            "Metric", names, default=names[0], required=True, key="metric", bind="query-params", help=labels
+        )
+    modes = found.loc[found["metric"] == metric, "mode"].tolist()
+    wanted = [chosen.mode, *(["fwd_bwd"] if chosen.mode == "bwd" else []), *modes]
+    return metric, replace(chosen, mode=next(mode for mode in wanted if mode in modes))
+
+
+def one_shape(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The rows of one head_dim and one batch and head count, and that choice in words."""
+    table = table.assign(head_dim=[text.size(d) if text.missing(d) else str(int(d)) for d in table["head_dim"]])
+    table, head_dim = rows_of_one(table, "head_dim", "value", "memory_head_dim", "head_dim")
+    table, shape = rows_of_one(table, "shape", "value", "memory_shape", "Batch and heads")
+    return table, f"head_dim {head_dim} · {shape}"
+
+
+def headline(table: pd.DataFrame, chosen: Filters) -> None:
+    """The largest saving at the longest sequence that the baseline still fits, and where it stops fitting."""
+    compared = table[(table["implementation"] != chosen.baseline) & table["reduction"].notna()]
+    parts = []
+    if len(compared):
+        longest = compared[compared["seqlen"] == compared["seqlen"].max()]
+        best = longest.loc[longest["reduction"].idxmax()]
+        parts.append(
+            f"{text.plain(best['implementation'])} takes {text.mib(best['value'])} at seqlen "
+            f"{text.size(best['seqlen'])}, "
+            f"{text.ratio(best['reduction'])} less than {text.plain(chosen.baseline)}"
+        )
+    failed = table[table["status"] == "oom"].groupby(["implementation", "dtype"], dropna=False)["seqlen"].min()
+    parts += [f"{text.plain(n)} is out of memory from {text.size(s)} in {dtype}" for (n, dtype), s in failed.items()]
+    if parts:
+        st.markdown("#### " + "; ".join(parts))
+
+
+def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The same rows by formula where the algorithm is known; only peak memory has a formula."""
+    rows = table.to_dict("records") if metric == "peak_memory_mb" else []
+    predicted = [
+        {
+            "implementation": row["implementation"],
+            "dtype": row["dtype"],
+            "seqlen": row["seqlen"],
+            "value": capacity.predicted_mb(case_of(row), row["implementation"], row["mode"]),
+        }
+        for row in rows
+    ]
+    return pd.DataFrame(predicted, columns=["implementation", "dtype", "seqlen", "value"]).astype({"value": float})
+
+
+def show_lines(
+    table: pd.DataFrame, predicted: pd.DataFrame, palette: dict[str, str], metric: str, capacities: dict[str, float]
+) -> None:
+    """Draw one chart a dtype."""
+
+    def draw(rows: pd.DataFrame, dtype: str | None) -> None:
+        own = cells.of_dtype(predicted, dtype)
+        figure = memory_lines(rows, palette, capacities, own, METRICS[metric].label)
+        alt = f"{METRICS[metric].label} by seqlen, one line an implementation, {cells.dtype_name(dtype)}"
+        st.plotly_chart(figure, key=f"memory_{dtype}", config=charts.BARE, alt=alt)
+
+    cells.facets(table, draw)
+
+
+def caption(chosen: Filters, metric: str, kept: str, table: pd.DataFrame) -> None:
+    """What the lines are: slice, rows, formula, capacity."""
+    known = "The source does not say the device's memory." if text.missing(table["gpu_memory_mb"].max()) else ""
+    shown = text.slice_words(replace(chosen, shape=kept, head_dim=()))
+    rows = f"{METRICS[metric].description} · {messages.counted(len(table), 'row')}, reduction within one run"
+    badges = messages.source_badges(sorted(set(table["source"])))
+    dotted = f"Dotted: by formula, {_formula_words(table, chosen.mode)}. " if metric == "peak_memory_mb" else ""
+    st.caption(f"{badges} {shown} · {rows}. {dotted}{known}")
+
+
+def reduction_table(table: pd.DataFrame, predicted: pd.DataFrame) -> None:
+    """Memory, reduction and formula of every row."""
+    shown = with_formula(table, predicted)
+    shown["status"] = [text.status(name) for name in shown["status"]]
+    shown["note"] = shown["note"].fillna("")
+    shown["source"] = [text.sources(name) for name in shown["source"]]
+    st.dataframe(
+        shown.dropna(axis="columns", how="all"),
+        hide_index=True,
+        alt="Memory and reduction of every row",
+        column_config={
+            "memory_mb": st.column_config.NumberColumn("memory (MiB)", format="%.2f"),
+            "reduction": st.column_config.NumberColumn("reduction", format="%.2f×"),
+            "formula_mb": st.column_config.NumberColumn("formula (MiB)", format="%.2f"),
+            "of_formula": st.column_config.NumberColumn("measured / formula", format="%.2f"),
+            "note": st.column_config.TextColumn("note", width="large"),
+        },
+    )
+
+
+def with_formula(table: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
+    """Measured beside formula, ready for a table or a download."""
+    shown = table[[*COLUMNS]].rename(columns={"value": "memory_mb"}).reset_index(drop=True)
+    formula = predicted["value"].reset_index(drop=True) if len(predicted) else pd.Series(index=shown.index, dtype=float)
+    shown["head_dim"] = pd.to_numeric(shown["head_dim"], errors="coerce").astype("Int64")
+    shown.insert(6, "formula_mb", formula)
+    shown.insert(7, "of_formula", shown["memory_mb"] / formula)
+    return shown
+
+
+def case_of(row: dict) -> dict:
+    """A row as a case for a formula: what the source did not say is None."""
+    known = {name: None if text.missing(value) else value for name, value in row.items()}
+    return known | {"head_dim": int(row["head_dim"]) if row["head_dim"].isdigit() else None}
+
+
+def memory_lines(
+    table: pd.DataFrame,
+    palette: dict[str, str],
+    capacities: dict[str, float],
+    formulas: pd.DataFrame,
+    label: str,
+) -> go.Figure:
+    """Return memory by seqlen, both logarithmic: a line an implementation, formulas dotted, first failures as crosses.
+
+    Capacities (MiB by what is written beside them) are dashed lines; failures stand at the first of them.
+    """
+    rows = table[["implementation", "seqlen", "value", "status"]].to_dict("records")
+    known = formulas[["implementation", "seqlen", "value"]].dropna().to_dict("records")
+    sizes = [*table["seqlen"], *formulas["seqlen"]]
+    measured = [row["value"] for row in rows if not text.missing(row["value"])]
+    top = next(iter(capacities.values()), max(measured, default=math.nan))
+    traces = charts.lines(rows, "value", palette, _hover, of="implementation", by="seqlen")
+    dotted = charts.lines(known, "value", palette, _hover_formula, of="implementation", by="seqlen")
+    traces += [trace | _dotted(trace) for trace in dotted]
+    traces += [mark for name in palette if (mark := _first_oom(rows, name, palette[name], top))]
+    traces += [_capacity(words, value, min(sizes), max(sizes)) for words, value in capacities.items() if sizes]
+    y_axis = _axis(label, measured, [*capacities.values(), *(row["value"] for row in known)])
+    return charts.by_size(traces, "seqlen", sizes, y_axis)
+
+
+def _hover(row: dict) -> str:
+    return f"{row['implementation']}<br>seqlen {row['seqlen']}<br>{text.mib(row['value'])}"
+
+
+def _hover_formula(row: dict) -> str:
+    return f"{row['implementation']} by formula<br>seqlen {row['seqlen']}<br>{text.mib(row['value'])}"
+
+
+def _dotted(trace: dict) -> dict:
+    style = trace["line"] | {"width": 1.5, "dash": "dot"}
+    return {"name": f"{trace['name']} formula", "mode": "lines", "line": style, "showlegend": False}
+
+
+def _first_oom(rows: list[dict], name: str, colour: str, top: float) -> dict | None:
+    failed = [int(row["seqlen"]) for row in rows if row["implementation"] == name and row["status"] == "oom"]
+    if not failed:
+        return None
+    first = min(failed)
+    return {
+        "type": "scatter",
+        "x": [first],
+        "y": [top],
+        "name": f"{name} OOM",
+        "mode": "markers+text",
+        "text": [f"OOM from {text.size(first)}"],
+        "textposition": "bottom left",
+        "marker": {"symbol": "x", "size": 13, "color": colour, "line": {"width": 1}},
+        "showlegend": False,
+        "hovertemplate": f"{name}<br>out of memory from seqlen {first} on<extra></extra>",
+    }
+
+
+def _capacity(words: str, value: float, first: int, last: int) -> dict:
+    return {
+        "type": "scatter",
+        "x": [first, last],
+        "y": [value, value],
+        "mode": "lines+text",
+        "text": [f"{words} {text.mib(value)}", ""],
+        "textposition": "top right",
+        "line": {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR},
+        "showlegend": False,
+        "hoverinfo": "skip",
+    }
+
+
+def _axis(label: str, measured: list[float], others: list[float]) -> dict:
+    """Return an axis from half the least that was measured to four times the most that is drawn."""
+    top = max([*measured, *others, 1e-3])
+    bottom = min([top, *measured])
+    axis = {"type": "log", "title": {"text": label}, "tickvals": _MARKS, "ticktext": [_round_mib(m) for m in _MARKS]}
+    return axis | {"range": [math.log10(bottom) - 0.3, math.log10(top) + 0.6]}
+
+
+def _round_mib(mark: float) -> str:
+    if mark < 1:
+        return f"{mark * 1024:g} KiB"
+    return f"{mark:g} MiB" if mark < 1024 else f"{mark / 1024:g} GiB"
+
+
+def _formula_words(table: pd.DataFrame, mode: str | None) -> str:
+    formulas = {name: capacity.formula(name, mode or "") for name in sorted(set(table["implementation"]))}
+    same = {of: [name for name in formulas if formulas[name] == of] for of in formulas.values() if of}
+    known = [f"{text.plain(', '.join(names))}: {of}" for of, names in same.items()]
+    return "; ".join(known) or "none, because the algorithms are not known"

@@ -1,0 +1,37 @@
+from pages.ui.draw import plain_html
+from pages.ui.draw.plain_html import Fact, TableColumn
+
+
+def test_what_a_number_means_is_there_for_the_keyboard_and_for_screen_readers(drawn):
+    plain_html.show_facts([Fact("Failures", "2", "OOM 2", "Planned cases without a number.")])
+    assert '<button type="button" aria-label="Planned cases without a number.">' in drawn[0]
+    assert '<dd>2</dd><dd class="below">OOM 2</dd>' in drawn[0]
+
+
+def test_a_number_without_a_word_on_it_has_no_empty_mark(drawn):
+    plain_html.show_facts([Fact("Best speedup", "none", "", "Highest mean.")])
+    assert "<dd>none</dd></div>" in drawn[0]
+
+
+def test_a_name_from_a_file_never_becomes_markup(drawn):
+    plain_html.show_facts([Fact("a", "1", "b", 'over <b>"mine"</b>')])
+    assert "<b>" not in drawn[0]
+    assert 'aria-label="over &lt;b&gt;&quot;mine&quot;&lt;/b&gt;"' in drawn[0]
+
+
+def test_text_of_a_file_never_becomes_markup(drawn):
+    plain_html.show_table([{"name": "<script>"}], {"name": TableColumn("name")}, 'a "table"')
+    assert '<th scope="row">&lt;script&gt;</th>' in drawn[0]
+    assert 'aria-label="a &quot;table&quot;"' in drawn[0]
+
+
+def test_a_column_without_any_value_is_left_out_and_a_missing_one_is_empty(drawn):
+    table = [{"name": "a", "speed": 2.0, "none": None}, {"name": "b", "speed": float("nan"), "none": None}]
+    columns = {
+        "name": TableColumn("name"),
+        "speed": TableColumn("speed", lambda x: f"{x:.1f}"),
+        "none": TableColumn("nothing"),
+    }
+    plain_html.show_table(table, columns, "speeds")
+    assert "nothing" not in drawn[0]
+    assert '<tr><th scope="row">a</th><td>2.0</td></tr><tr><th scope="row">b</th><td></td></tr>' in drawn[0]
