@@ -14,8 +14,6 @@ from torch.autograd.function import once_differentiable
 from kernels import routes
 from kernels.routes import Route
 
-_ROUTES: dict[tuple[Any, ...], Route | None] = {}
-_MAX_ROUTES = 4096
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -38,7 +36,7 @@ def attention(
         q, k, v = _autocast(device_type, q, k, v)
     if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
         return _traced(q, k, v, causal, window_size, softmax_scale)
-    found = route_of(q, k, v, causal, window_size, softmax_scale)
+    found = routes.route_of(q, k, v, causal, window_size, softmax_scale)
     if found is None:
         return _without_ours(q, k, v, causal, window_size, softmax_scale)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
@@ -46,24 +44,6 @@ def attention(
     if found.prepare:
         q, k, v = map(found.prepare, (q, k, v))
     return found.output(q, k, v)
-
-
-def route_of(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> Route | None:
-    """The kernels for these tensors, decided at the first call of their shape; None where we have none."""
-    key = (
-        *(q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.shape, k.shape, v.shape),
-        *(q.stride(), k.stride(), v.stride(), q.data_ptr() & 15, k.data_ptr() & 15, v.data_ptr() & 15),
-        *(causal, window_size, softmax_scale),
-    )
-    if key in _ROUTES:
-        return _ROUTES[key]
-    if len(_ROUTES) >= _MAX_ROUTES:
-        _ROUTES.clear()
-    ours = routes.takes(q, k, v) and q.numel() > 0 and k.numel() > 0
-    found = _ROUTES[key] = routes.route(q, k, v, causal, window_size, softmax_scale) if ours else None
-    return found
 
 
 class _Attention(torch.autograd.Function):

@@ -21,6 +21,8 @@ HOPPER = (9, 0)
 TRITON = importlib.util.find_spec("triton") is not None
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+_ROUTES: dict[tuple[Any, ...], Route | None] = {}
+_MAX_ROUTES = 4096
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,24 @@ class Route:
     output: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # out alone
     forward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # out and lse
     backward: Callable[..., Tensors]  # q, k, v, out, lse, dout to dq, dk, dv
+
+
+def route_of(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> Route | None:
+    """Look up the kernels for these tensors, decided at the first call of their shape; None where we have none."""
+    key = (
+        *(q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.shape, k.shape, v.shape),
+        *(q.stride(), k.stride(), v.stride(), q.data_ptr() & 15, k.data_ptr() & 15, v.data_ptr() & 15),
+        *(causal, window_size, softmax_scale),
+    )
+    if key in _ROUTES:
+        return _ROUTES[key]
+    if len(_ROUTES) >= _MAX_ROUTES:
+        _ROUTES.clear()
+    ours = takes(q, k, v) and q.numel() > 0 and k.numel() > 0
+    found = _ROUTES[key] = route(q, k, v, causal, window_size, softmax_scale) if ours else None
+    return found
 
 
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from kernels import routes
+
 
 def _kernels_for(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> tuple[Any, list[torch.Tensor]]:
     """The kernels, and the tensors in a form that they can address."""
-    from kernels import dispatch, routes
-
-    found = dispatch.route_of(q, k, v, *options)
+    found = routes.route_of(q, k, v, *options)
     if found is None:
         found = routes.route(q, k, v, *options)  # on the CPU, in Triton's interpreter
     return found, list(map(found.prepare, (q, k, v))) if found.prepare else [q, k, v]

@@ -11,7 +11,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import kernels
-from kernels import dispatch, reference, registry
+from kernels import reference, registry, routes
 from kernels.attention import torch_naive
 
 ON_GPU = torch.cuda.is_available()
@@ -66,7 +66,7 @@ def test_the_function_keeps_its_name_when_the_package_of_that_name_is_imported()
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"causal": True, "window_size": 17}, {"softmax_scale": 0.3}])
 def test_on_the_cpu_pytorch_computes_it(options: dict) -> None:
     inputs = tensors()
-    assert dispatch.route_of(*inputs[:3], False, 0, None) is None
+    assert routes.route_of(*inputs[:3], False, 0, None) is None
     assert_right(gradients_of(kernels.attention, *inputs, **options), *inputs, **options)
 
 
@@ -195,7 +195,7 @@ class TestOnGpu:
 
     def test_what_ours_cannot_compute_goes_to_pytorch(self) -> None:
         inputs = tensors((1, 2, 64, 320), torch.bfloat16, "cuda")
-        assert dispatch.route_of(*inputs[:3], True, 0, None) is None
+        assert routes.route_of(*inputs[:3], True, 0, None) is None
         assert_right(gradients_of(kernels.attention, *inputs, causal=True), *inputs, causal=True)
 
     def test_tensors_that_do_not_belong_together_are_refused(self) -> None:

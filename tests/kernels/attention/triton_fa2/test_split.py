@@ -5,7 +5,7 @@ import torch
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 plan, shapes, split, tuning = (
-    pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "shape", "split", "tuning")
+    pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "problem", "split", "tuning")
 )
 triton, tl = (pytest.importorskip(name) for name in ("triton", "triton.language"))
 longest_first = split.longest_first

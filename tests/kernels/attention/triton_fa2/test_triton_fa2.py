@@ -6,7 +6,7 @@ import torch
 from kernels import registry
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
-plan, shapes, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "shape", "tuning"))
+plan, shapes, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "problem", "tuning"))
 CUDA = torch.cuda.is_available()
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
 
