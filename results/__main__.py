@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
@@ -25,17 +25,21 @@ from results.files import journal, library
 from results.files.journal import JournalError, RunFolder
 from results.formats import UploadError, import_understanding, left_alone, standing, understand
 from results.formats.upload import Understanding
-from results.recommend import commands as recommending
+from results.recommend import rule
 from results.records import Measurement, Run
-from results.render import export
-from results.render.slice import ViewError
+from results.render import advice, export, slice, svg
+from results.render.html import html_page
 from results.render.terminal import comparison_lines, finding_lines
-from results.reports import ReportError, headline
+from results.reports import ReportError, headline, side_by_side
 from results.reports import get as report_named
 from results.reports import names as report_names
 from results.reports.rendering import Runs
-from results.reports.side_by_side import speedups_beside
+from results.slice import Filters, SliceError
 from results.store.database import Store, StoreError, open_store, rebuild
+
+_ONE = ("gpu", "workload", "mask", "mode", "timing", "baseline", "shape")  # filters of one value
+_MANY = {"dtype": str, "implementation": str, "source": str, "run": str, "seqlen": int, "head_dim": int}
+_RULES = {"python": rule.as_python, "json": rule.as_json}
 
 
 class CommandError(RuntimeError):
@@ -50,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of stdout has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (CommandError, JournalError, ReportError, StoreError, UploadError, ViewError) as error:
+    except (CommandError, JournalError, ReportError, StoreError, UploadError, SliceError) as error:
         return _complain(str(error))
     except OSError as error:
         return _complain(f"{error.filename or 'The output'} cannot be used: {error.strerror}.")
@@ -76,8 +80,13 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("runs", help="list the runs, newest first")
     command.set_defaults(command=_runs)
 
+    command = commands.add_parser("publish", help="copy a run of your own into the results that ship with the project")
+    command.add_argument("run", metavar="RUN")
+    command.add_argument("--git-commit", metavar="HASH", help="where the measuring machine could not know it")
+    command.set_defaults(command=_publish)
+
     _add_judging(commands)
-    recommending.add(commands, _store, _output)
+    _add_recommending(commands)
 
     command = commands.add_parser("rebuild", help="make the database anew from the run folders")
     command.set_defaults(command=_rebuild)
@@ -114,6 +123,32 @@ def _add_judging(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--json", action="store_true", help="as data")
     command.add_argument("--strict", action="store_true", help="exit status 1 if anything impossible is found")
     command.set_defaults(command=_check)
+
+
+def _add_recommending(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser("rule", help="which implementation and SDPA backend to use by shape, as a file")
+    command.add_argument("--format", choices=sorted(_RULES), default="python")
+    _add_filters(command)
+    command.set_defaults(command=_rule)
+
+    command = commands.add_parser("render", help="a slice of the results as a Markdown or HTML report")
+    command.add_argument("--format", choices=("html", "md"), default="md")
+    command.add_argument("--report", help="a published report, beside --run if one is given, instead of a slice")
+    _add_filters(command)
+    command.set_defaults(command=_render)
+
+    command = commands.add_parser("advise", help="what to use when on a GPU, and what ran there, as Markdown or HTML")
+    command.add_argument("--format", choices=("html", "md"), default="md")
+    _add_filters(command)
+    command.set_defaults(command=_advise)
+
+
+def _add_filters(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--output", metavar="FILE", help="instead of stdout")
+    for name in _ONE:
+        command.add_argument(f"--{name}", help="as the pages choose it if left out")
+    for name, kind in _MANY.items():
+        command.add_argument(f"--{name}", type=kind, action="append", default=[], help="may be given several times")
 
 
 def _import(options: argparse.Namespace) -> int:
@@ -188,7 +223,7 @@ def _beside(report: ModuleType, published: Runs, runs: Runs) -> str:
     if len(published) != 1 or len(systems) != 2 or runs is published:
         raise CommandError("--beside needs --run RUN and a report of one GPU that compares one system with a baseline.")
     baseline, implementation = systems.values()
-    return speedups_beside(published[0][1], runs[0][1], baseline=baseline, implementation=implementation)
+    return side_by_side.speedups_beside(published[0][1], runs[0][1], baseline=baseline, implementation=implementation)
 
 
 def _headline(options: argparse.Namespace) -> int:
@@ -237,6 +272,60 @@ def _check(options: argparse.Namespace) -> int:
     else:
         print(*finding_lines(found, chosen, every=options.all), sep="\n")
     return int(options.strict and any(finding.weight == IMPOSSIBLE for finding in found))
+
+
+def _rule(options: argparse.Namespace) -> int:
+    """Write the rule, of every mask and mode where none is chosen."""
+    asked = _filters(options)
+    with _store() as store:
+        whole = slice.complete(store, asked)
+        wanted = replace(whole, mask=asked.mask, mode=asked.mode, shape=asked.shape)
+        text = _RULES[options.format](rule.rule_of(store, wanted))
+    return _write(text, options)
+
+
+def _render(options: argparse.Namespace) -> int:
+    drawn: list[str] = []
+    if options.report:
+        text, drawn = _published_report(options.report, options.run)
+    else:
+        with _store() as store:
+            text = slice.render(store, slice.complete(store, _filters(options)))
+    return _write(html_page(text, drawn) if options.format == "html" else text, options)
+
+
+def _published_report(name: str, runs: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the text of a published report and its figures, as the page Reports gives them."""
+    if len(runs) > 1:
+        raise CommandError("A report stands beside one run; give --run once.")
+    own = side_by_side.read(_folder(runs[0])) if runs else None
+    report_named(name)  # refuses an unknown name
+    printed = side_by_side.published(name)
+    found = side_by_side.sections(name, printed, own[1] if own else ())
+    return side_by_side.render(name, printed, own), svg.own_against_printed(found)
+
+
+def _advise(options: argparse.Namespace) -> int:
+    with _store() as store:
+        text = advice.render(store, slice.complete(store, _filters(options)))
+    return _write(html_page(text) if options.format == "html" else text, options)
+
+
+def _filters(options: argparse.Namespace) -> Filters:
+    one = {name: getattr(options, name) for name in _ONE}
+    return Filters(**one, **{name: tuple(getattr(options, name)) for name in _MANY})
+
+
+def _write(text: str, options: argparse.Namespace) -> int:
+    with _output(options.output) as file:
+        file.write(text.encode())
+    return 0
+
+
+def _publish(options: argparse.Namespace) -> int:
+    shipped = library.publish(RunFolder.open(journal.home(), options.run), git_commit=options.git_commit)
+    _say(f"{shipped.path} ships with the repository once it is committed.")
+    return 0
 
 
 def _runs(_options: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
@@ -257,6 +258,15 @@ class Run:
 def case_to_json(case: Case) -> dict[str, Any]:
     """The case as a flat dict; `dataclasses.asdict` would copy each value, ten times slower."""
     return {name: getattr(case, name) for name in CASE_FIELDS}
+
+
+def compatible(first: Case, second: Case, *, but: Sequence[str] = ()) -> bool:
+    """Tell whether two cases can be the same: every field that both say is equal, except those named in `but`."""
+    for name in CASE_FIELDS:
+        one, other = getattr(first, name), getattr(second, name)
+        if one != other and one is not None and other is not None and name not in but:
+            return False
+    return True
 
 
 def measurement_to_json(measurement: Measurement) -> dict[str, Any]:

@@ -40,6 +40,10 @@ GPU = f"coalesce(gpu_name, '{NOT_SAID}')"
 CASE_KEY = ", ".join("nullif(inputs,'normal')" if name == "inputs" else name for name in CASE_FIELDS)
 
 
+class SliceError(ValueError):
+    """A slice that holds nothing, or that does not exist; the message says what is possible."""
+
+
 @dataclass(frozen=True)
 class Filters:
     """The slice of the results a page shows. An empty tuple means all; None means nothing was chosen yet."""

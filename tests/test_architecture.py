@@ -11,6 +11,10 @@ ROOT = Path(__file__).parents[1]
 OURS = {"app", "kernels", "pages", "results", "runner", "tests"}
 STDLIB = set(sys.stdlib_module_names)
 
+# what every room of results may stand on
+_GROUND = {
+    f"results.{name}" for name in ("records", "metrics", "precision", "paths", "slice", "levels", "derive", "capacity")
+}
 # path prefix -> (packages or modules of ours, third party); the longest matching prefix decides
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels": ({"kernels"}, {"torch", "triton"}),
@@ -23,6 +27,15 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "results/metrics.py": (set(), set()),
     "results/paths.py": (set(), set()),
     "results/levels": ({"results.levels", "results.records"}, set()),
+    "results/store": (_GROUND | {"results.files", "results.store"}, {"duckdb", "pandas"}),
+    "results/query": (_GROUND | {"results.store", "results.compare", "results.query"}, {"pandas"}),
+    "results/compare": (_GROUND | {"results.compare"}, {"pandas"}),
+    "results/checks": (_GROUND | {"results.compare", "results.checks"}, set()),
+    "results/formats": (_GROUND | {"results.files", "results.formats", "results.render.markdown"}, set()),
+    "results/recommend": (
+        _GROUND | {"results.store", "results.query", "results.compare", "results.recommend"},
+        {"pandas"},
+    ),
     "results/files/durable.py": (set(), set()),
     "results/files/journal.py": ({"results.files.durable", "results.paths", "results.records"}, set()),
     "runner": ({"kernels", "results", "runner"}, {"torch", "pynvml"}),

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from results.checks.finding import Numbers, fits, printed_range, what
+from results.checks.finding import Numbers, printed_range, what
 from results.metrics import METRICS
-from results.records import Measurement
+from results.records import Measurement, compatible
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
@@ -44,7 +44,7 @@ def ratio_not_derivable(numbers: Numbers) -> Found:
             for pair in known[claim.metric, claim.implementation, claim.baseline]
             if pair.row.run_id == claim.run_id
             and pair.row.mode == claim.mode
-            and fits(claim.case, pair.row.case)
+            and compatible(claim.case, pair.row.case)
             and pair.row.timing == claim.timing
         ]
         low, high = printed_range(claim)
@@ -72,7 +72,9 @@ def summary_not_derivable(numbers: Numbers) -> Found:
         pairs = [
             pair
             for pair in known[low.metric, low.implementation, low.baseline]
-            if pair.row.mode == low.mode and fits(low.case, pair.row.case) and (pair.row.case.seqlen_q or 0) >= least
+            if pair.row.mode == low.mode
+            and compatible(low.case, pair.row.case)
+            and (pair.row.case.seqlen_q or 0) >= least
         ]
         if not pairs:
             continue
@@ -130,7 +132,7 @@ def _pairs_of(numbers: Numbers, metric: str) -> dict[tuple[str, str], list[_Pair
 def _matched(metric: str, rows: Iterable[Measurement], baselines: Sequence[Measurement]) -> Iterator[_Pair]:
     for row in rows:
         base = next((b for b in baselines if b.case == row.case), None)
-        base = base or next((b for b in baselines if fits(row.case, b.case)), None)
+        base = base or next((b for b in baselines if compatible(row.case, b.case)), None)
         if base and row.value and base.value:
             yield _pair(metric, row, base)
 

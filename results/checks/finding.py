@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from results.derive import attention_flops
-from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
+from results.records import Case, Measurement, Run, Status, case_to_json
 
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
 DOUBTFUL = "doubtful"  # possible, but not what it looks like
@@ -66,15 +66,6 @@ class Numbers:
             if m.status is Status.OK and (m.metric != "latency_ms" or m.value > 0):
                 found.setdefault(m.metric, []).append(m)
         return found
-
-
-def fits(first: Case, second: Case, *, but: Sequence[str] = ()) -> bool:
-    """Whether the cases can be the same: every field that both say is equal, but for those named."""
-    for name in CASE_FIELDS:
-        one, other = getattr(first, name), getattr(second, name)
-        if one != other and one is not None and other is not None and name not in but:
-            return False
-    return True
 
 
 def flops_range(case: Case, mode: str | None) -> tuple[float, float] | None:

@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from results.checks.finding import Numbers, fits, printed_range, what
+from results.checks.finding import Numbers, printed_range, what
 from results.derive import DTYPE_BYTES, MIB, memory_kind
-from results.records import Case, Measurement, Run, Status
+from results.records import Case, Measurement, Run, Status, compatible
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
@@ -149,7 +149,9 @@ def _largest_that_ran(ran: Sequence[Measurement], m: Measurement) -> Measurement
     larger = [
         other
         for other in ran
-        if least and _size(other.case) >= least and fits(m.case, other.case, but=("seqlen_q", "seqlen_k", "dtype"))
+        if least
+        and _size(other.case) >= least
+        and compatible(m.case, other.case, but=("seqlen_q", "seqlen_k", "dtype"))
     ]
     return max(larger, key=lambda other: _size(other.case), default=None)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from results import derive
-from results.checks.finding import Numbers, fits, flops_range, ms, printed_range, what
+from results.checks.finding import Numbers, flops_range, ms, printed_range, what
 from results.precision import products
-from results.records import CASE_FIELDS, Case, Measurement, Run
+from results.records import CASE_FIELDS, Case, Measurement, Run, compatible
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
@@ -89,7 +89,7 @@ def claimed_tflops(numbers: Numbers) -> Found:
             for m in numbers.of("latency_ms")
             if (m.run_id, m.implementation, m.mode) == (claim.run_id, claim.implementation, claim.mode)
             and m.value
-            and fits(claim.case, m.case)
+            and compatible(claim.case, m.case)
             and (flops := flops_range(m.case, m.mode))
         ]
         best = max(reached, default=None, key=lambda pair: pair[0])
@@ -137,7 +137,7 @@ def time_per_token(numbers: Numbers) -> Found:
                 and other.mode in (None, "fwd")
                 and (other.case.batch or 0) >= case.batch
                 and other.case.num_heads == case.num_heads
-                and fits(case, other.case, but=("batch",))
+                and compatible(case, other.case, but=("batch",))
                 and _same_device(numbers.run(m), numbers.run(other))
                 and total > SLOWER_BY * other.value
             ):
@@ -181,7 +181,7 @@ def _completed(numbers: Numbers, time: Measurement) -> tuple[Case, str]:
         m
         for m in numbers.of("latency_ms")
         if (m.implementation, m.mode, m.value) == (time.implementation, time.mode, time.value)
-        and fits(time.case, m.case)
+        and compatible(time.case, m.case)
         and flops_range(m.case, m.mode)
     ]
     if len({twin.case for twin in twins}) != 1:

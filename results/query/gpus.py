@@ -14,9 +14,8 @@ from typing import Any
 import pandas as pd
 
 from results import derive
-from results.checks.finding import fits
 from results.precision import is_tf32, products
-from results.records import CASE_FIELDS, Case, case_to_json
+from results.records import CASE_FIELDS, Case, case_to_json, compatible
 from results.store.database import Store
 
 COLUMNS = (
@@ -105,7 +104,7 @@ def _fitting(row: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str,
         if other["mode"] == row["mode"]
         and (other["timing"] == row["timing"] or None in (other["timing"], row["timing"]))
         and row["case"].seqlen_q == other["case"].seqlen_q is not None
-        and fits(row["case"], other["case"])
+        and compatible(row["case"], other["case"])
     ]
     return min(found, key=lambda other: len(_open(other)), default=None)
 

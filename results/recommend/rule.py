@@ -12,8 +12,7 @@ from typing import Any
 
 from results.recommend import nearest as nearest_module
 from results.recommend.winners import Contest, contests, decide
-from results.render.slice import ViewError
-from results.slice import Filters
+from results.slice import Filters, SliceError
 from results.store.database import Store
 
 # As torch.nn.attention.SDPBackend calls them.
@@ -29,7 +28,7 @@ POINT = (
 )
 
 
-class RuleError(ViewError):
+class RuleError(SliceError):
     """A slice that no rule follows from; the message says why."""
 
 

@@ -9,6 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+# Stands in every slice rendered as Markdown; results/formats/attnbench_report.py knows such a file by it.
+NOT_FOR_IMPORT = (
+    "For reading: numbers are rounded and samples left out. To take the numbers to another attnbench, export the runs "
+    "named below as CSV or JSON."
+)
+
 _SEPARATOR = re.compile(r"^\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
 _PIPE = re.compile(r"(?<!\\)\|")
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from results.formats.for_reading import SENTENCE
 from results.query import pages
 from results.recommend.winners import winners
-from results.render.markdown import markdown_table
-from results.slice import AS_PUBLISHED, BASELINES, Filters
+from results.render.markdown import NOT_FOR_IMPORT, markdown_table
+from results.slice import AS_PUBLISHED, BASELINES, Filters, SliceError
 from results.store.database import Store
 
 # What leads where nothing was chosen, as the pages' filters have it.
@@ -30,12 +29,8 @@ _SOURCES = {
 }
 
 
-class ViewError(ValueError):
-    """A slice that holds nothing, or that does not exist; the message says what is possible."""
-
-
 def complete(store: Store, filters: Filters) -> Filters:
-    """The filters with what the pages choose where nothing is said. Raises ViewError for an unknown value."""
+    """The filters with what the pages choose where nothing is said. Raises SliceError for an unknown value."""
     gpus = pages.gpus(store)["gpu"].tolist()
     filters = replace(filters, gpu=_known("gpu", filters.gpu, gpus))
     scope: dict[str, str | None] = {"gpu": filters.gpu}
@@ -51,12 +46,12 @@ def complete(store: Store, filters: Filters) -> Filters:
 
 
 def render(store: Store, filters: Filters) -> str:
-    """The slice as Markdown. Raises ViewError if it holds no latency."""
+    """The slice as Markdown. Raises SliceError if it holds no latency."""
     ranking = pages.ranking(store, filters)
     if ranking.empty:
-        raise ViewError(f"No latency is in this slice: {slice_words(filters)}.")
+        raise SliceError(f"No latency is in this slice: {slice_words(filters)}.")
     won, grid = winners(store, filters), pages.grid(store, filters)
-    parts = [f"# Attention on {filters.gpu}", slice_words(filters) + ".", SENTENCE, _statistic(ranking)]
+    parts = [f"# Attention on {filters.gpu}", slice_words(filters) + ".", NOT_FOR_IMPORT, _statistic(ranking)]
     parts += ["## Fastest implementation by shape", *_winner_tables(won)]
     parts += [f"## Every implementation against {filters.baseline}", _ranking_table(ranking)]
     parts += [part for name in _rivals(ranking, filters) for part in _speedup_tables(grid, name, filters)]
@@ -91,12 +86,12 @@ def size_words(number: object) -> str:
 
 
 def _known(name: str, value: object, possible: Sequence) -> object:
-    """The value, or the first that is possible. Raises ViewError if it is not possible."""
+    """The value, or the first that is possible. Raises SliceError if it is not possible."""
     if value is None:
         return possible[0] if possible else None
     if value not in possible:
         shown = ", ".join(map(str, possible)) or "none"
-        raise ViewError(f"There is no {name} {value!r} in this slice. Possible: {shown}.")
+        raise SliceError(f"There is no {name} {value!r} in this slice. Possible: {shown}.")
     return value
 
 

@@ -11,7 +11,8 @@ from pages.ui.draw import messages, text
 from pages.ui.run import plan_form
 from pages.ui.shell.data import ask_slowly, store
 from results.query.pages import Filters
-from results.recommend import advice, features, guide
+from results.recommend import advice, features
+from results.render import advice as rendered_advice
 
 MARKS = {
     features.RAN: "✓",
@@ -37,7 +38,7 @@ def show(chosen: Filters) -> None:
     _features(chosen)
     st.download_button(
         "This page as Markdown",
-        data=lambda: guide.render(store(), chosen),
+        data=lambda: rendered_advice.render(store(), chosen),
         file_name="what_to_use_when.md",
         mime="text/markdown",
         on_click="ignore",

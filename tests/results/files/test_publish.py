@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from results.__main__ import main
 from results.files.journal import JournalError, RunFolder, State, published_folders
 from results.files.library import publish
 from results.records import Measurement, Run, Status, attention_case
@@ -54,3 +55,14 @@ def test_of_what_ships_reports_are_published_and_our_own_runs_are_not():
     for folder in published_folders():
         sources[folder.run().report is not None].add(folder.run().source)
     assert sources == {True: {"published"}, False: {"shipped"}}
+
+
+def test_the_command_publishes_a_run_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    _run(tmp_path)
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.setattr(publish, "__kwdefaults__", {**publish.__kwdefaults__, "target": tmp_path / "published"})
+    assert main(["publish", "a-run", "--git-commit", "abc"]) == 0
+    shipped = RunFolder(tmp_path / "published" / "a-run").run()
+    assert (shipped.source, shipped.git_commit) == ("shipped", "abc")
+    assert main(["publish", "a-run"]) == 1
+    assert "exists" in capsys.readouterr().err

@@ -23,7 +23,7 @@ def _rejections(text: str, filename: str = "table.csv") -> list[tuple[int, str, 
 
 def test_every_format_is_found_by_listing_the_folder() -> None:
     assert [format.NAME for format in formats.formats()] == [
-        "for_reading",
+        "attnbench_report",
         "long_table",
         "own_csv",
         "own_json",

@@ -8,9 +8,10 @@ import pytest
 
 from results.files import journal
 from results.files.journal import RunFolder
-from results.recommend import advice, features, guide
+from results.recommend import advice, features
 from results.recommend.winners import Contender
 from results.records import Measurement, Run, Status, attention_case
+from results.render import advice as rendered_advice
 from results.render.markdown import tables
 from results.slice import Filters
 from results.store.database import open_store
@@ -99,8 +100,8 @@ def test_a_feature_that_was_only_refused_says_so(store):
     assert table.loc[("test", "mine"), ["seen", "why"]].tolist() == ["refused", "not at 128"]
 
 
-def test_the_guide_holds_the_advice_and_every_feature_with_its_numbers(store):
-    text = guide.render(store, SLICE)
+def test_rendered_advice_holds_the_advice_and_every_feature_with_its_numbers(store):
+    text = rendered_advice.render(store, SLICE)
     advised, seen = tables(text)
     assert dict(zip(advised.header, advised.rows[0], strict=True)) == {
         "use case": "Training",

@@ -1,4 +1,7 @@
-"""A view that attnbench rendered as Markdown: it is for reading, so the upload says what to take instead."""
+"""A slice that attnbench rendered as Markdown. Its numbers are rounded, so the upload says what to take instead.
+
+Formats are tried in alphabetical order, and this one has to come before `long_table`, which would take its last table.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,17 @@ import re
 from results.formats.errors import UploadError
 from results.formats.tables import decode
 from results.formats.upload import Understanding, Upload
+from results.render.markdown import NOT_FOR_IMPORT
 
-NAME = "for_reading"
-DESCRIPTION = "a view that attnbench rendered as Markdown, which cannot be taken"
-SENTENCE = (
-    "For reading: numbers are rounded and samples left out. To take the numbers to another attnbench, export the runs "
-    "named below as CSV or JSON."
-)
-
+NAME = "attnbench_report"
+DESCRIPTION = "a report that attnbench rendered as Markdown, which cannot be taken"
 _RUN = re.compile(r"^- \*\*(\S+)\*\*, [\d,]+ numbers? of this slice$", re.MULTILINE)
 _SHOWN = 5
 
 
 def misfit(upload: Upload) -> str | None:
-    """None if it is such a view; nothing to say if it is not, for nobody would want it to be."""
-    return None if upload.kind == "text" and SENTENCE.encode() in upload.data[:4096] else ""
+    """Return None for such a report; "" for any other file, because nobody would want it to be one."""
+    return None if upload.kind == "text" and NOT_FOR_IMPORT.encode() in upload.data[:4096] else ""
 
 
 def understand(upload: Upload) -> Understanding:
