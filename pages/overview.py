@@ -51,8 +51,8 @@ def show() -> None:
 def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
     """The winner of each shape, a cell looked at closely, and every implementation in a table."""
     st.subheader("Fastest implementation by shape")
-    palette = charts.colours([row["implementation"] for row in ranking])
     names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
+    palette = charts.colours(names)
     alt = "Fastest implementation by seqlen and head_dim"
     maps.show(won, maps.winners(palette, names), "winner_map", alt)
     messages.slice_caption(

@@ -12,22 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 import plotly.graph_objects as go
 
 from pages.ui.draw import text
+from pages.ui.shell.data import ask
+from results.query.declared import colours as declared_colours
 
-# Okabe and Ito's palette, which people with a colour vision deficiency can tell apart, and further tones of it.
-COLOURS = {
-    "torch_naive": "#7f7f7f",
-    "torch_sdpa_auto": "#56b4e9",
-    "torch_sdpa_flash": "#0072b2",
-    "torch_sdpa_cudnn": "#009e73",
-    "torch_sdpa_efficient": "#cc79a7",
-    "torch_sdpa_math": "#a6761d",
-    "triton_fa2": "#e69f00",
-    "triton_fa2_tf32": "#d55e00",
-    "gluon_hopper": "#6a3d9a",
-    "gluon_fp8": "#c1121f",
-    "flash_attn_4": "#c51b8a",
-    "torch_flex": "#66a61e",
-}
 SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon", "hexagon")
 EMPTY_COLOUR = "#8a8f98"  # of what is not measured, and of lines to compare with
@@ -44,9 +31,11 @@ def camera(name: str) -> dict:
 
 
 def colours(implementations: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each name: fixed for those of this repository, in order from the spare ones for others."""
-    others = sorted(set(implementations) - set(COLOURS))
-    return COLOURS | {name: SPARE_COLOURS[at % len(SPARE_COLOURS)] for at, name in enumerate(others)}
+    """Return a colour for each name in order: the one it declares, or one of the spare ones."""
+    names, declared = sorted(set(implementations)), ask(declared_colours)
+    others = [name for name in names if name not in declared]
+    spare = {name: SPARE_COLOURS[at % len(SPARE_COLOURS)] for at, name in enumerate(others)}
+    return {name: declared.get(name) or spare[name] for name in names}
 
 
 def symbol(palette: dict[str, str], name: str) -> str:

@@ -46,12 +46,13 @@ def first_view() -> None:
     from pages.ui.filters import sidebar
     from pages.ui.overview import ranking
     from pages.ui.shell.data import asked_ahead
-    from results.query import pages
+    from results.query import declared, pages
 
     chosen = sidebar.at_first(asked_ahead)
     if chosen.gpu is not None:
         for question in (ranking.judged, pages.ranked, pages.fits, pages.provenance):
             asked_ahead(question, chosen)
+        asked_ahead(declared.colours)
     for name in _MODULES:
         importlib.import_module(name)
     inspect.stack()  # as Streamlit asks once, at its first element; finding the files of all modules takes it 0.1 s
