@@ -22,9 +22,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.decode.triton_decode import decode
-from kernels.decode.triton_decode.checks import request_of
+from kernels.decode.triton_decode.checks import latent_request_of, request_of
 from kernels.decode.triton_decode.plan import Plan
 from kernels.decode.triton_decode.tuning import Tile
+from kernels.decode.triton_mla import mla_decode
 
 PEERS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -48,12 +49,14 @@ class Shape:
     cache: str = "bfloat16"
     ragged: bool = False
     lengths: bool = False  # whether lengths are given, though they are all the same
+    latent: bool = False  # head_dim 512 + 64, absorbed
 
     @property
     def name(self) -> str:
         """A row's label."""
         more = f" q{self.seqlen_q}" * (self.seqlen_q > 1) + f" page {self.page} {self.layout}" * (self.page > 0)
         more += " e4m3" * (self.cache != "bfloat16") + " ragged" * self.ragged + " lengths" * self.lengths
+        more += " latent" * self.latent
         return f"{self.num_heads}/{self.num_kv_heads} d{self.head_dim} B{self.batch} {self.context}{more}"
 
 
@@ -77,35 +80,64 @@ def grid(name: str) -> list[Shape]:
         "ragged": [replace(s, ragged=r, lengths=not r) for s in base for r in (False, True)],
         "sweep": [
             *(Shape(64, 8, 128, b, n) for b, n in ((1, 8192), (1, 131072), (8, 8192), (32, 8192), (128, 2048))),
-            *(Shape(32, 32, 128, b, n) for b, n in ((1, 2048), (8, 8192))),
             *(Shape(32, 2, 256, b, 8192) for b in (1, 32)),
-            *(Shape(8, 1, 256, b, 8192) for b in (32,)),
             *(Shape(64, 8, 64, b, 8192) for b in (1, 32)),
-        ],
-        "sweep_more": [
             *(Shape(64, 8, 128, b, 8192, cache="float8_e4m3fn") for b in (1, 32)),
-            *(Shape(64, 8, 128, 32, 8192, seqlen_q=t) for t in (2, 4, 8, 16)),
-            *(Shape(h, 1, 128, 32, 8192) for h in (71, 128)),
-            *(Shape(64, 8, 128, 32, 8192, page=p, lengths=True) for p in (64, 16, 1)),
+            Shape(64, 8, 128, 32, 8192, seqlen_q=16),
+            *(Shape(71, 1, 128, b, 8192) for b in (1, 32)),
             Shape(64, 8, 128, 32, 8192, lengths=True),
             Shape(64, 8, 128, 32, 8192, ragged=True),
         ],
+        "mla_sweep": [
+            Shape(h, 1, 512, b, n, latent=True)
+            for h, b, n in ((16, 64, 8192), (64, 64, 8192), (128, 64, 8192), (16, 1, 8192))
+        ],
+        "mla": [
+            Shape(h, 1, 512, b, n, t, latent=True)
+            for h, t in ((16, 1), (32, 1), (64, 1), (128, 1), (64, 2))
+            for b, n in ((1, 8192), (16, 8192), (64, 1024), (64, 8192), (128, 8192), (128, 32768))
+        ],
         "short": [Shape(*heads, 128, 1, 2048) for heads in three],
-        "e4m3": [replace(s, cache=c) for s in base for c in ("bfloat16", "float8_e4m3fn")],
+        "e4m3": [
+            replace(s, cache=c)
+            for s in (*base, *(Shape(64, 8, 128, b, n) for b, n in ((32, 131072), (128, 8192))))
+            for c in ("bfloat16", "float8_e4m3fn")
+        ],
     }
     return grids[name]
 
 
+_STAGES = {  # bytes of a step's keys and values -> warps, stages, programs a multiprocessor
+    16: ((4, 4, 2), (4, 3, 3), (4, 5, 3), (4, 4, 3)),
+    32: ((4, 3, 2), (4, 4, 2), (4, 3, 3), (4, 4, 1), (8, 4, 1), (8, 3, 2)),
+    64: ((4, 2, 2), (4, 3, 1), (8, 3, 1), (4, 2, 3)),
+}
+
+
+_LATENT = (  # rows, most rows of a head, then keys, warps, stages, programs a multiprocessor
+    (64, 4096, (32, 8, 2, 1), (32, 8, 3, 1), (32, 8, 4, 1), (64, 8, 2, 1), (16, 8, 4, 1), (32, 4, 3, 1)),
+    (16, 32, (32, 8, 3, 2), (32, 4, 3, 2), (64, 8, 2, 1), (64, 8, 3, 1), (32, 8, 4, 1), (16, 4, 4, 3)),
+    (32, 64, (32, 8, 3, 1), (32, 8, 2, 2), (64, 8, 2, 1)),
+)
+
+
 def ladder(shape: Shape, least: tuple[int, ...] = (128,)) -> list[Tile]:
-    """Tiles worth a try: stages of 16 to 64 KB, up to what a multiprocessor holds."""
+    """Tiles worth a try."""
+    if shape.latent:
+        rows = shape.num_heads * shape.seqlen_q
+        forms = ((m, n, w, s, p) for m, most, *rest in _LATENT for n, w, s, p in rest if m <= rows <= most)
+        return [Tile(n, w, s, p, 128, m) for m, n, w, s, p in forms]
     bytes_a_key = 2 * shape.head_dim * (1 if shape.cache != "bfloat16" else 2)
+    rows = shape.num_heads // shape.num_kv_heads * shape.seqlen_q
+    few = shape.batch * shape.num_kv_heads < 300
     found = []
-    for kilobytes, warps, stages, per_sm in product((16, 32, 64), (4, 8), (2, 3, 4, 5), (1, 2, 3, 4)):
-        block_n = kilobytes * 1024 // bytes_a_key
-        held = kilobytes * (stages - 1) + 8
-        if block_n >= 16 and held <= 226 // per_sm and held * per_sm >= 100 and block_n // warps >= 8:
-            found += [Tile(block_n, warps, stages + (2 if shape.page else 0), per_sm, keys) for keys in least]
-    return [t for t in found if t.per_sm * t.num_warps <= 16]
+    for kilobytes, forms in _STAGES.items():
+        for (warps, stages, per_sm), m, tickets, keys in product(
+            forms, (64, 128) if rows > 64 else (64,), (True, False) if few else (True,), least
+        ):
+            more = 2 if shape.page else 0
+            found.append(Tile(kilobytes * 1024 // bytes_a_key, warps, stages + more, per_sm, keys, m, tickets))
+    return found
 
 
 class Inputs:
@@ -126,10 +158,14 @@ class Inputs:
             self.table = order.view(s.batch, width).to(torch.int32)
         else:
             sizes = (s.batch, s.num_kv_heads, capacity, s.head_dim)
-        self.k, self.v = (torch.empty(sizes, device=device, dtype=dtype) for _ in range(2))
+        if s.latent:
+            self.q = torch.randn(s.batch, s.num_heads, s.seqlen_q, 576, device=device, dtype=torch.bfloat16)
+            sizes = (s.batch, capacity, 576)
+        self.k = torch.empty(sizes, device=device, dtype=dtype)
+        self.v = self.k if s.latent else torch.empty_like(self.k)
         self.tokens = s.batch * s.context
         if device != "meta":
-            for x in (self.k, self.v):
+            for x in {id(x): x for x in (self.k, self.v)}.values():
                 _fill(x)
         if s.lengths or s.ragged:
             lengths = torch.full((s.batch,), s.context, dtype=torch.int32)
@@ -143,10 +179,16 @@ class Inputs:
     @property
     def bytes(self) -> int:
         """Of the keys and values in use."""
+        if self.shape.latent:
+            return self.tokens * 576 * self.k.element_size()
         return 2 * self.tokens * self.shape.num_kv_heads * self.shape.head_dim * self.k.element_size()
 
     def call(self, tile: Tile | None = None, **more: object) -> object:
         """Our kernel's answer."""
+        if self.shape.latent:
+            return mla_decode(
+                self.q, self.k, softmax_scale=192**-0.5, cache_seqlens=self.lengths, page_table=self.table, tile=tile
+            )
         return decode(
             self.q, self.k, self.v, cache_seqlens=self.lengths, page_table=self.table, kv_layout=self.shape.layout,
             tile=tile, **more,
@@ -154,7 +196,7 @@ class Inputs:
 
     def peers(self) -> Iterator[tuple[str, Callable[[], object]]]:
         """PyTorch's backends, where they take part."""
-        if self.table is None and self.lengths is None and self.shape.cache == "bfloat16":
+        if self.table is None and self.lengths is None and not self.shape.latent and self.shape.cache == "bfloat16":
             gqa = self.shape.num_heads != self.shape.num_kv_heads
             for name, backend in PEERS.items():
 
@@ -198,12 +240,10 @@ def time_us(call: Callable[[], object], flush: torch.Tensor, budget_ms: float = 
         count = min(60, int(8 * budget_ms / spent))
 
 
-def graph_us(shape: Shape, tile: Tile | None, rounds: int = 5) -> float:
-    """Microseconds of a call in a CUDA graph of calls over different caches, 250 MB or more together."""
+def graph_sets(shape: Shape) -> list[Inputs]:
+    """Inputs of 250 MB or more together."""
     one = Inputs(shape)
-    sets = [one, *(Inputs(shape) for _ in range(min(40, 250_000_000 // one.bytes)))]
-    calls = [lambda x=x: x.call(tile) for x in sets]
-    return graph_time_us(calls, rounds)
+    return [one, *(Inputs(shape) for _ in range(min(40, 250_000_000 // one.bytes)))]
 
 
 def graph_time_us(calls: list[Callable[[], object]], rounds: int = 5) -> float:
@@ -228,14 +268,27 @@ def graph_time_us(calls: list[Callable[[], object]], rounds: int = 5) -> float:
     return statistics.median(times[1:])
 
 
+def time_row(
+    rows: list[tuple[str, float]], name: str, calls: list[Callable[[], object]], flush: torch.Tensor | None
+) -> None:
+    """Add a name's microseconds a call to the rows, or say why there are none."""
+    try:
+        rows.append((name, graph_time_us(calls) if flush is None else time_us(calls[0], flush)))
+    except Exception as error:  # noqa: BLE001 - what does not fit, or is not supported, has no time
+        print(f"{name}: {type(error).__name__} {str(error)[:100]}", flush=True)
+
+
 def compile_one(job: tuple[Shape, Tile | None]) -> str | None:
     """Leave a shape's kernels in Triton's cache; what went wrong."""
     shape, tile = job
     x = Inputs(shape, "meta")
     try:
-        request = request_of(
-            x.q, x.k, x.v, x.lengths, x.table, shape.layout, None, True, 0, None, None, check_device=False
-        )
+        if shape.latent:
+            request = latent_request_of(x.q, x.k, 512, x.lengths, x.table, 192**-0.5, True, check_device=False)
+        else:
+            request = request_of(
+                x.q, x.k, x.v, x.lengths, x.table, shape.layout, None, True, 0, None, None, check_device=False
+            )
         plan = Plan(replace(request, device=torch.device("cuda", 0)), tile)
         plan.compile(x.q, x.k, x.v)
     except Exception as error:  # noqa: BLE001 - the timing says it again
@@ -274,20 +327,15 @@ def main(arguments: list[str] | None = None) -> None:
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     out = chosen.out.open("a") if chosen.out else None
     for shape in shapes:
-        inputs = Inputs(shape)
+        sets = graph_sets(shape) if chosen.graph else [Inputs(shape)]
         rows: list[tuple[str, float]] = []
         for tile in ladder(shape, chosen.least) if chosen.sweep else [None]:
-            try:
-                us = graph_us(shape, tile) if chosen.graph else time_us(partial(inputs.call, tile), flush)
-            except Exception as error:  # noqa: BLE001 - a tile that does not fit is a row without a time
-                print(f"{shape.name} {tile}: {type(error).__name__} {str(error)[:120]}", flush=True)
-                continue
-            rows.append(("ours" if tile is None else _tile_name(tile), us))
-        for name, call in () if chosen.no_peers else inputs.peers():
-            try:
-                rows.append((name, time_us(call, flush)))
-            except RuntimeError:
-                continue
+            name = "ours" if tile is None else _tile_name(tile)
+            time_row(rows, name, [partial(x.call, tile) for x in sets], None if chosen.graph else flush)
+        if not chosen.no_peers:
+            for name, *calls in zip(PEERS, *(x.peers() for x in sets), strict=False):
+                time_row(rows, name, [call for _, call in calls], None if chosen.graph else flush)
+        inputs = sets[0]
         for name, us in rows:
             if out:
                 out.write(json.dumps({**asdict(shape), "name": name, "us": us, "tb_s": inputs.bytes / us / 1e6}) + "\n")
@@ -304,7 +352,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _tile_name(tile: Tile) -> str:
-    return f"n{tile.block_n}w{tile.num_warps}s{tile.num_stages}p{tile.per_sm}l{tile.least_keys}"
+    more = "" if tile.tickets is None else "t" if tile.tickets else "c"
+    return f"m{tile.rows}n{tile.block_n}w{tile.num_warps}s{tile.num_stages}p{tile.per_sm}l{tile.least_keys}{more}"
 
 
 if __name__ == "__main__":

@@ -40,12 +40,30 @@ def load_block(
 def widened(x, CACHE: tl.constexpr):
     """A block of the cache as tl.dot takes it: e4m3 as float16, which holds each of its values.
 
-    CACHE "e4m3": converted by the chip. "bytes", where the chip cannot: the bits of e4m3 moved into place are a float16
-    of a 256th of the value, subnormals too (its exponent is biased by 15 instead of 7); NaN becomes 480.
+    CACHE "e4m3", "pairs": converted by the chip. "bytes", where the chip cannot: the bits of e4m3 moved into place are
+    a float16 of a 256th of the value, subnormals too (its exponent is biased by 15 instead of 7); NaN becomes 480.
     """
-    if CACHE == "e4m3":
+    if CACHE == "e4m3" or CACHE == "pairs":
         x = x.to(tl.float16)
     elif CACHE == "bytes":
         bits = x.to(tl.uint16)
         x = (((bits & 0x80) << 8) | ((bits & 0x7F) << 7)).to(tl.float16, bitcast=True)
     return x
+
+
+@triton.jit
+def widened_values(pairs):
+    """The even and the odd columns, as float16, of a block of e4m3 values read as 16-bit pairs of columns.
+
+    The tensor cores take values of two keys in one register. Shared memory gives them so for elements of 16 bits
+    (ldmatrix.trans), not of 8: of two pairs of columns for two keys, PRMT makes two pairs of keys.
+    """
+    even = tl.inline_asm_elementwise(
+        "{ .reg .b32 t; .reg .b16 l, h; prmt.b32 t, $1, 0, 0x4420; mov.b32 {l, h}, t; cvt.rn.f16x2.e4m3x2 $0, l; }",
+        "=r,r", [pairs], dtype=tl.float16, is_pure=True, pack=2,
+    )  # fmt: skip
+    odd = tl.inline_asm_elementwise(
+        "{ .reg .b32 t; .reg .b16 l, h; prmt.b32 t, $1, 0, 0x4431; mov.b32 {l, h}, t; cvt.rn.f16x2.e4m3x2 $0, l; }",
+        "=r,r", [pairs], dtype=tl.float16, is_pure=True, pack=2,
+    )  # fmt: skip
+    return even, odd

@@ -11,6 +11,8 @@ from kernels.decode.triton_decode.plan import Request
 from kernels.registry import UnsupportedCase
 
 _OFFSETS = 1 << 31
+MAX_LATENT_DIM = 512
+ROPE_DIMS = (16, 32, 64, 128)
 
 
 def request_of(
@@ -54,12 +56,8 @@ def request_of(
         capacity < _OFFSETS, f"The cache has room for {capacity} keys a sequence; up to {_OFFSETS - 1} are possible."
     )
     strides = [(*(x.stride(dim) for dim in order),) for x in (k_cache, v_cache)]
-    for name, stride in (("k_cache", strides[0][2]), ("v_cache", strides[1][2])):
-        _check(
-            256 * stride < _OFFSETS,
-            f"The keys of {name} lie {stride} elements apart; up to {_OFFSETS // 256 - 1} are possible.",
-        )
-    _check(q.stride(3) == 1 or head_dim == 1, "The last dimension of q must be contiguous; call q.contiguous().")
+    for name, (_, _, stride, _) in zip(("k_cache", "v_cache"), strides, strict=True):
+        _check_spacing(name, stride, capacity)
     scales = [
         _scale_strides(name, x, k_cache, (batch, num_kv_heads))
         for name, x in (("k_scale", k_scale), ("v_scale", v_scale))
@@ -88,6 +86,80 @@ def request_of(
             *scales[1],
         ),  # fmt: skip
         scaled=(k_scale is not None, v_scale is not None),
+        rope_dim=0,
+        pairs=strides[1][3] == 1 and v_cache.shape[3] % 2 == 0 and not any(x % 2 for x in strides[1][:3]),
+        device=q.device,
+    )
+
+
+def latent_request_of(
+    q: torch.Tensor,
+    kv_cache: torch.Tensor,
+    latent_dim: int,
+    cache_seqlens: torch.Tensor | None,
+    page_table: torch.Tensor | None,
+    softmax_scale: float,
+    causal: bool,
+    *,
+    check_device: bool = True,
+) -> Request:
+    """The request of a call of `mla_decode`. Raises UnsupportedCase with what was given and what is possible."""
+    _check(kv_cache.dim() == 3, f"kv_cache has {kv_cache.dim()} dimensions; mla_decode takes 3: its heads share it.")
+    _check(q.dim() == 4, f"q has {q.dim()} dimensions; mla_decode takes 4, as its docstring names them.")
+    if check_device:
+        _check_device(q)
+    batch, num_heads, seqlen_q, head_dim = q.shape
+    _check_query(q, kv_cache)
+    _check(kv_cache.dtype == q.dtype, f"kv_cache is {kv_cache.dtype}, q {q.dtype}; they must agree.")
+    _check(kv_cache.shape[2] == head_dim, f"q has {head_dim} dimensions a head, kv_cache {kv_cache.shape[2]}.")
+    rope_dim = head_dim - latent_dim
+    _check(
+        0 < latent_dim <= MAX_LATENT_DIM and rope_dim in ROPE_DIMS,
+        f"mla_decode does not support {latent_dim} latent and {rope_dim} rotary dimensions; possible are up to "
+        f"{MAX_LATENT_DIM}, and {', '.join(map(str, ROPE_DIMS))}.",
+    )
+    page = 0
+    capacity = kv_cache.shape[1]
+    if page_table is None:
+        _check(kv_cache.shape[0] == batch, f"The cache holds {kv_cache.shape[0]} sequences, q {batch}.")
+    else:
+        page = kv_cache.shape[1]
+        _check_integers("page_table", page_table, (batch, None), q.device)
+        _check(page > 0, "The pages of kv_cache hold no keys.")
+        capacity = page_table.shape[1] * page
+    if cache_seqlens is not None:
+        _check_integers("cache_seqlens", cache_seqlens, (batch,), q.device)
+    sequence, key, dim = kv_cache.stride()
+    _check_spacing("kv_cache", key, capacity)
+    strides = (sequence, 0, key, dim)
+    return Request(
+        dtype=q.dtype,
+        cache_dtype=kv_cache.dtype,
+        batch=batch,
+        num_heads=num_heads,
+        num_kv_heads=1,
+        seqlen_q=seqlen_q,
+        capacity=capacity,
+        page=page,
+        head_dim=latent_dim,
+        head_dim_v=latent_dim,
+        ragged=cache_seqlens is not None,
+        causal=causal,
+        window_size=0,
+        softmax_scale=softmax_scale,
+        strides=(
+            *q.stride()[:3],
+            *strides,
+            *strides,
+            page_table.stride(0) if page_table is not None else 0,
+            0,
+            0,
+            0,
+            0,
+        ),
+        scaled=(False, False),
+        rope_dim=rope_dim,
+        pairs=False,
         device=q.device,
     )
 
@@ -100,13 +172,8 @@ def _check(holds: bool, sentence: str) -> None:
 def _check_tensors(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor) -> None:
     for name, x in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         _check(x.dim() == 4, f"{name} has {x.dim()} dimensions; decode takes 4, as its docstring names them.")
-        _check(x.device == q.device, f"{name} is on {x.device}, q on {q.device}; they must be on one device.")
-        _check(
-            not (x.requires_grad and torch.is_grad_enabled()),
-            f"{name} requires a gradient, which decode does not have; call it under torch.no_grad().",
-        )
-    names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
-    _check(q.dtype in DTYPES, f"q is {q.dtype}; decode takes {names}.")
+    _check_query(q, k_cache)
+    _check(v_cache.device == q.device, f"v_cache is on {v_cache.device}, q on {q.device}; they must be on one device.")
     _check(k_cache.dtype == v_cache.dtype, f"k_cache is {k_cache.dtype}, v_cache {v_cache.dtype}; they must agree.")
     eight_bit = k_cache.dtype == torch.float8_e4m3fn and q.dtype != torch.float32
     _check(
@@ -121,11 +188,31 @@ def _check_tensors(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor
     _check(k_cache.shape[3] == q.shape[3], f"q has head_dim {q.shape[3]}, k_cache {k_cache.shape[3]}; they must agree.")
     largest = max(q.shape[3], v_cache.shape[3])
     _check(0 < largest <= MAX_HEAD_DIM, f"decode does not support head_dim {largest} (up to {MAX_HEAD_DIM}).")
+
+
+def _check_query(q: torch.Tensor, cache: torch.Tensor) -> None:
+    for name, x in (("q", q), ("the cache", cache)):
+        _check(x.device == q.device, f"{name} is on {x.device}, q on {q.device}; they must be on one device.")
+        _check(
+            not (x.requires_grad and torch.is_grad_enabled()),
+            f"{name} requires a gradient, which decoding does not have; call it under torch.no_grad().",
+        )
+    names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+    _check(q.dtype in DTYPES, f"q is {q.dtype}; decode takes {names}.")
     _check(
         1 <= q.shape[2] <= MAX_SEQLEN_Q,
         f"decode takes 1 to {MAX_SEQLEN_Q} query tokens, not {q.shape[2]}; use kernels.attention for more.",
     )
     _check(q.shape[0] > 0 and q.shape[1] > 0, "q holds no sequence or no head.")
+    _check(q.stride(3) == 1 or q.shape[3] == 1, "The last dimension of q must be contiguous; call q.contiguous().")
+
+
+def _check_spacing(name: str, stride: int, capacity: int) -> None:
+    _check(capacity < _OFFSETS, f"{name} has room for {capacity} keys a sequence; up to {_OFFSETS - 1} are possible.")
+    _check(
+        256 * stride < _OFFSETS,
+        f"The keys of {name} lie {stride} elements apart; up to {_OFFSETS // 256 - 1} are possible.",
+    )
 
 
 def _check_device(q: torch.Tensor) -> None:

@@ -32,10 +32,10 @@ def store_rows(
 
 @triton.jit
 def combined(
-    parts_ptr, stats_offset, first, last, row_tile, row_tiles, rows, in_tile, dims,
+    parts_ptr, stats_offset, first, last, row_tile, row_tiles, real, in_tile, dims,
     BLOCK_M: tl.constexpr, BLOCK_DV: tl.constexpr, AT_ONCE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr,
 ):  # fmt: skip
-    """out (ROWS, DIMS) and base-2 lse (ROWS,) of the parts of programs first to last.
+    """out (ROWS, DIMS) and base-2 lse (ROWS,) of the parts of programs first to last, AT_ONCE of them in flight.
 
     parts_ptr: float32 (slots, 2, row_tiles, BLOCK_M, BLOCK_DV), and from stats_offset on their lse without the last
     dimension. A program's part 1 begins its tile, part 0 goes on with one.
@@ -44,27 +44,28 @@ def combined(
     total = tl.zeros([ROWS], dtype=tl.float32)
     out = tl.zeros([ROWS, DIMS], dtype=tl.float32)
     for begin in tl.range(first, last + 1, AT_ONCE, num_stages=1):
-        slots = begin + tl.arange(0, AT_ONCE)
-        index = tl.cast(slots * 2 + (slots == first).to(tl.int32), tl.int64) * row_tiles + row_tile
-        mask = (slots <= last)[:, None] & rows[None, :]
-        at = index[:, None] * BLOCK_M + in_tile[None, :]
-        lse = tl.load(parts_ptr + stats_offset + at, mask=mask, other=float("-inf"), cache_modifier=".cg")
-        parts = tl.load(
-            parts_ptr + at[:, :, None] * BLOCK_DV + dims[None, None, :],
-            mask=mask[:, :, None], other=0.0, cache_modifier=".cg",
-        )  # fmt: skip
-        new_top = tl.maximum(top, tl.max(lse, 0))
-        base = tl.where(new_top == float("-inf"), 0.0, new_top)
-        weights = tl.exp2(lse - base[None, :])
-        alpha = tl.exp2(top - base)
-        total = total * alpha + tl.sum(weights, 0)
-        out = out * alpha[:, None] + tl.sum(parts * weights[:, :, None], 0)
-        top = new_top
+        for i in tl.static_range(AT_ONCE):
+            slot = begin + i
+            index = tl.cast(slot * 2 + (slot == first).to(tl.int32), tl.int64) * row_tiles + row_tile
+            mask = real & (tl.zeros_like(in_tile) + slot <= last)
+            at = index * BLOCK_M + in_tile
+            lse = tl.load(parts_ptr + stats_offset + at, mask=mask, other=float("-inf"))
+            part = tl.load(parts_ptr + at[:, None] * BLOCK_DV + dims, mask=mask[:, None], other=0.0)
+            new_top = tl.maximum(top, lse)
+            base = tl.where(new_top == float("-inf"), 0.0, new_top)
+            weight = tl.exp2(lse - base)
+            alpha = tl.exp2(top - base)
+            total = total * alpha + weight
+            out = out * alpha[:, None] + part * weight[:, None]
+            top = new_top
     divisor = tl.where(total == 0.0, 1.0, total)
     return out / divisor[:, None], tl.where(total == 0.0, float("-inf"), top + tl.log2(divisor))
 
 
-@triton.jit(do_not_specialize=["batch", "num_kv_heads", "capacity", "left", "slots", "least", "stats_offset"])
+@triton.jit(
+    do_not_specialize=["batch", "num_kv_heads", "group", "seqlen_q", "capacity", "left", "slots", "least"],
+    do_not_specialize_on_alignment=["row_tiles", "stats_offset"],
+)
 def combine_kernel(
     out_ptr, lse_ptr, parts_ptr, lengths_ptr,
     batch, num_kv_heads, group, seqlen_q, capacity, left, slots, least, row_tiles, stats_offset,
@@ -79,16 +80,18 @@ def combine_kernel(
     row_tile = tl.program_id(0) % row_tiles
     seq, head = tile // num_kv_heads, tile % num_kv_heads
     if BATCH > 0:
-        ends, total = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, BATCH, BLOCK_N, HAS_LEFT)
+        ends, total, even = block_ends(
+            lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, BATCH, BLOCK_N, HAS_LEFT
+        )
         end = tl.sum(tl.where(tl.arange(0, BATCH) == seq, ends, 0), 0)
         length = tl.minimum(tl.maximum(tl.load(lengths_ptr + seq), 0), capacity)
         _, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
         tile_start = end - (num_kv_heads - head) * blocks
+        chunk = share_of(total, even, batch * num_kv_heads, slots, least)
     else:
         _, blocks = visible_blocks(capacity, seqlen_q, left, BLOCK_N, HAS_LEFT)
         tile_start = tile * blocks
-        total = blocks * batch * num_kv_heads
-    chunk = share_of(total, slots, least)
+        chunk = least
     first, last = tile_start // chunk, (tile_start + blocks - 1) // chunk
     in_tile = piece * ROWS + tl.arange(0, ROWS)
     rows = row_tile * BLOCK_M + in_tile

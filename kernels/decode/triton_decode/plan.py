@@ -20,10 +20,11 @@ from kernels.decode.triton_decode.tuning import Tile, chip_class, tile
 from kernels.decode.triton_decode.workspace import tickets
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
-_ALONE_BYTES = 192 * 1024  # parts of a tile that one program combines; more are left to a launch of their own
+_TICKETS_BYTES = 32 * 1024  # parts of a tile up to which the program with the last ticket combines them
 _REGISTERS = 65536  # of a multiprocessor
-_COMBINED = 64  # float32 values of parts that a thread holds at once
-_COMBINED_FEW = 16  # where more programs than two share a multiprocessor's registers
+_FLOATS = 64  # of parts that a thread holds at once
+_FLOATS_FEW = 16  # where more programs than two share a multiprocessor's registers
+_SHORT = 8  # steps of a program up to which reading q with the keys pays
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Request:
     softmax_scale: float
     strides: tuple[int, ...]  # q batch, head, token; k sequence or page, head, key, dim; v likewise; table; scales
     scaled: tuple[bool, bool]  # whether keys and values have factors
+    rope_dim: int  # of a latent cache, else 0
+    pairs: bool  # whether e4m3 values can be read two columns at a time
     device: torch.device
 
 
@@ -57,10 +60,11 @@ class Plan:
         chip, self.multiprocessors, self.capability = _device(r.device)
         group = r.num_heads // r.num_kv_heads
         rows = group * r.seqlen_q
-        self.block_m = min(128, max(16, triton.next_power_of_2(rows)))
         self.block_dv = max(16, triton.next_power_of_2(r.head_dim_v))
         block_d = max(16, triton.next_power_of_2(r.head_dim))
-        t = self.tile = chosen or tile(chip, _CACHES[r.cache_dtype], self.block_m, max(block_d, self.block_dv))
+        wanted = max(16, triton.next_power_of_2(rows))
+        t = self.tile = chosen or tile(chip, _CACHES[r.cache_dtype], wanted, max(block_d, self.block_dv))
+        self.block_m = min(t.rows, wanted)
         self.row_tiles = -(-rows // self.block_m)
         tiles = r.batch * r.num_kv_heads
         self.tickets = tiles * self.row_tiles
@@ -69,38 +73,43 @@ class Plan:
         most_blocks = max(1, -(-most_keys // t.block_n))
         least = max(1, t.least_keys // t.block_n)
         slots = max(1, self.multiprocessors * t.per_sm // self.row_tiles)
-        least = least if r.ragged else _aligned_share(tiles, most_blocks, slots, least)
+        share = aligned_share(tiles, most_blocks, slots, least)
+        if not r.ragged:
+            least = share
         self.slots = min(slots, -(-tiles * most_blocks // least))
         rows_held = min(self.block_m, triton.next_power_of_2(rows))
-        splits = min(self.slots, -(-self.slots // tiles), most_blocks)
-        alone = splits * rows_held * self.block_dv * 4 <= _ALONE_BYTES
+        splits = min(most_blocks, -(-most_blocks // share) + (most_blocks % share > 0))
+        alone = splits * rows_held * self.block_dv * 4 <= _TICKETS_BYTES if t.tickets is None else t.tickets
         self.parts = self.slots * 2 * self.row_tiles * self.block_m * self.block_dv
         self.room = self.parts + self.slots * 2 * self.row_tiles * self.block_m
+        self._alone = alone
         shared = {
             "BLOCK_M": self.block_m, "BLOCK_N": t.block_n, "HEAD_DIM_V": r.head_dim_v, "BLOCK_DV": self.block_dv,
             "BATCH": triton.next_power_of_2(r.batch) if r.ragged else 0, "HAS_LEFT": bool(r.window_size),
-        }  # fmt: skip
-        self._shared, self._alone = shared, alone
-        threads = 32 * t.num_warps
-        self.registers = _REGISTERS // (t.per_sm * threads) // 8 * 8
-        held_values = threads * (_COMBINED if self.registers >= 255 else _COMBINED_FEW)
-        cache_form = self._cache_form()
-        self._as_bytes = cache_form == "bytes"
-        self._split_constants = {
-            **shared, "HEAD_DIM": r.head_dim, "BLOCK_D": block_d, "PAGE": r.page, "CACHE": cache_form,
-            "K_SCALED": r.scaled[0], "V_SCALED": r.scaled[1],
-            "CAUSAL": r.causal and r.seqlen_q > 1 or bool(r.window_size and r.causal), "TICKETS": alone,
-            "AT_ONCE": _power_of_2_below(held_values // (rows_held * self.block_dv)), "ROWS": rows_held,
-        }  # fmt: skip
-        self._split_scalars = (
-            *r.strides, r.batch, r.num_kv_heads, group, r.seqlen_q, r.capacity, left, self.slots, least,
-            self.row_tiles, self.parts, r.softmax_scale,
-        )  # fmt: skip
-        held, dims = min(rows_held, 16), min(self.block_dv, 64)
-        self._combine_constants = {
-            **shared, "AT_ONCE": _power_of_2_below(128 * _COMBINED // (held * dims)), "ROWS": held, "DIMS": dims,
             "CHAINED": self.capability >= 90,
         }  # fmt: skip
+        threads = 32 * t.num_warps
+        self.registers = _REGISTERS // (t.per_sm * threads) // 8 * 8
+        floats = (_FLOATS if self.registers >= 255 else _FLOATS_FEW) * threads // (rows_held * self.block_dv)
+        cache_form = self._cache_form()
+        self._as_bytes, self._as_pairs = cache_form == "bytes", cache_form == "pairs"
+        strides = r.strides
+        if self._as_pairs:
+            strides = (*strides[:7], *(stride // 2 for stride in strides[7:10]), *strides[10:])
+        self._split_constants = {
+            **shared, "HEAD_DIM": r.head_dim, "BLOCK_D": block_d, "ROPE_DIM": r.rope_dim, "PAGE": r.page,
+            "CACHE": cache_form, "K_SCALED": r.scaled[0], "V_SCALED": r.scaled[1], "TICKETS": alone,
+            "CAUSAL": r.causal and (r.seqlen_q > 1 or r.window_size > 0),
+            "Q_IN_LOOP": cache_form == "plain" and not r.rope_dim and self.block_m == 16 and share <= _SHORT,
+            "AT_ONCE": min(16, _power_of_2_below(floats)), "ROWS": rows_held,
+        }  # fmt: skip
+        self._split_scalars = (
+            *strides, r.batch, r.num_kv_heads, group, r.seqlen_q, r.capacity, left, self.slots, least,
+            self.row_tiles, self.parts, r.softmax_scale,
+        )  # fmt: skip
+        dims = min(self.block_dv, 128)
+        held = min(rows_held, 512 // dims)
+        self._combine_constants = {**shared, "AT_ONCE": 16, "ROWS": held, "DIMS": dims}
         self._combine_scalars = (
             r.batch, r.num_kv_heads, group, r.seqlen_q, r.capacity, left, self.slots, least, self.row_tiles, self.parts,
         )  # fmt: skip
@@ -154,6 +163,8 @@ class Plan:
         """What the two kernels are given; tensors of the right dtype stand for those that there are not."""
         if self._as_bytes:
             k, v = k.view(torch.uint8), v.view(torch.uint8)
+        elif self._as_pairs:
+            v = v.view(torch.int16)
         lse = self._number if lse is None else lse
         lengths = self._integer if lengths is None else lengths
         table = self._integer if table is None else table
@@ -163,7 +174,7 @@ class Plan:
 
     def _make(self, store_lse: bool, pointers: Any, combine_pointers: Any) -> tuple[Launch, Launch | None]:
         t = self.tile
-        options = {"num_warps": t.num_warps, "num_stages": t.num_stages}
+        options = {"num_warps": t.num_warps, "num_stages": t.num_stages, "launch_pdl": self.capability >= 90}
         if self.registers < 255:
             options["maxnreg"] = self.registers
         constants = {**self._split_constants, "STORE_LSE": store_lse}
@@ -180,16 +191,16 @@ class Plan:
     def _cache_form(self) -> str:
         if _CACHES[self.request.cache_dtype] != "e4m3":
             return "plain"
-        return "e4m3" if self.capability >= 89 and not INTERPRETED else "bytes"
+        if self.capability < 89 or INTERPRETED:
+            return "bytes"
+        return "pairs" if self.request.pairs and self.block_dv >= 64 else "e4m3"
 
 
-def _aligned_share(tiles: int, blocks: int, slots: int, least: int) -> int:
-    """Blocks of a program over uniform lengths: a whole part of a tile's if that leaves few programs without work."""
-    even = max(least, -(-tiles * blocks // slots))
-    if tiles > slots:
-        return even
-    aligned = max(least, -(-blocks // (slots // tiles)))
-    return aligned if aligned * 9 <= even * 10 else even
+def aligned_share(tiles: int, blocks: int, slots: int, least: int) -> int:
+    """Blocks of a program over uniform lengths, as schedule.share_of finds it on the device."""
+    share = max(least, -(-tiles * blocks // slots))
+    aligned = -(-tiles // slots) * blocks if tiles > slots else max(least, -(-blocks // (slots // tiles)))
+    return aligned if aligned * 10 <= share * 11 else share
 
 
 def _power_of_2_below(number: int) -> int:

@@ -29,13 +29,19 @@ def block_ends(
     lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left,
     BATCH: tl.constexpr, BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr,
 ):  # fmt: skip
-    """(BATCH,): where each sequence's blocks of all its key heads end in the row of blocks, and the row's length."""
+    """Where each sequence's blocks of all its key heads end in the row of blocks (BATCH,), and the row's length.
+
+    Last, the blocks of a tile if all have as many, else 0.
+    """
     sequences = tl.arange(0, BATCH)
     lengths = tl.load(lengths_ptr + sequences, mask=sequences < batch, other=0)
     lengths = tl.minimum(tl.maximum(lengths, 0), capacity)
     _, blocks = visible_blocks(lengths, seqlen_q, left, BLOCK_N, HAS_LEFT)
-    blocks = tl.where(sequences < batch, blocks * num_kv_heads, 0)
-    return tl.cumsum(blocks, 0), tl.sum(blocks, 0)
+    blocks = tl.where(sequences < batch, blocks, 0)
+    most = tl.max(blocks, 0)
+    blocks = blocks * num_kv_heads
+    total = tl.sum(blocks, 0)
+    return tl.cumsum(blocks, 0), total, tl.where(total == most * (batch * num_kv_heads), most, 0)
 
 
 @triton.jit
@@ -46,6 +52,17 @@ def sequence_at(unit, ends):
 
 
 @triton.jit
-def share_of(total, slots, least):
-    """The blocks of a program: at least `least`, for the splits of a short cache cost more than they save."""
-    return tl.maximum(tl.cdiv(total, slots), least)
+def share_of(total, even, tiles, slots, least):
+    """The blocks of a program: at least `least`, for the splits of a short cache cost more than they save.
+
+    `even`: blocks of every tile if all have as many, else 0. Shares that begin and end with tiles, or divide them
+    evenly, are worth a tenth of the programs (plan.aligned_share does this for lengths known to the host).
+    """
+    share = tl.maximum(tl.cdiv(total, slots), least)
+    if even > 0:
+        aligned = tl.maximum(tl.cdiv(even, tl.maximum(slots // tiles, 1)), least)
+        if tiles > slots:
+            aligned = tl.cdiv(tiles, slots) * even
+        if aligned * 10 <= share * 11:
+            share = aligned
+    return share

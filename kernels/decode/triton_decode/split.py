@@ -2,13 +2,17 @@
 
 The query heads that share a key head, and the query tokens, are packed into the rows of one tile, so that each key is
 read once for all of them. A tile that one program has alone is stored at once. Of the programs that share a tile, each
-leaves a part in memory and takes a ticket; the one with the last ticket combines them, or a second kernel does.
+leaves a part in memory; a second kernel combines them, or the program that draws the tile's last ticket.
+
+With a latent cache (multi-head latent attention, absorbed: DeepSeek-V2, arXiv:2405.04434, section 2.1) the values are
+the first dimensions of the keys, read once for both, and the rest of a key is its rotary part.
 """
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
-from kernels.decode.triton_decode.cache import load_block, widened
+from kernels.decode.triton_decode.cache import load_block, widened, widened_values
 from kernels.decode.triton_decode.combine import combined, store_rows
 from kernels.decode.triton_decode.schedule import block_ends, sequence_at, share_of, visible_blocks
 
@@ -27,42 +31,49 @@ def in_float16(q):
 
 
 @triton.jit(
-    do_not_specialize=[
-        *("batch", "num_kv_heads", "group", "seqlen_q", "capacity", "left", "slots", "least", "row_tiles"),
-        *("stats_offset", "table_b", "k_scale_b", "k_scale_h", "v_scale_b", "v_scale_h"),
-    ]
+    do_not_specialize=["batch", "num_kv_heads", "group", "seqlen_q", "capacity", "left", "slots", "least", "table_b"],
+    do_not_specialize_on_alignment=["row_tiles", "stats_offset", "k_scale_b", "k_scale_h", "v_scale_b", "v_scale_h"],
 )
 def split_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, parts_ptr, tickets_ptr, lengths_ptr, table_ptr, k_scale_ptr, v_scale_ptr,
     q_b, q_h, q_m, k_b, k_h, k_n, k_d, v_b, v_h, v_n, v_d, table_b, k_scale_b, k_scale_h, v_scale_b, v_scale_h,
     batch, num_kv_heads, group, seqlen_q, capacity, left, slots, least, row_tiles, stats_offset, softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HEAD_DIM_V: tl.constexpr, BLOCK_DV: tl.constexpr, BATCH: tl.constexpr, PAGE: tl.constexpr, CACHE: tl.constexpr,
-    K_SCALED: tl.constexpr, V_SCALED: tl.constexpr, CAUSAL: tl.constexpr, HAS_LEFT: tl.constexpr,
-    STORE_LSE: tl.constexpr, AT_ONCE: tl.constexpr, ROWS: tl.constexpr, TICKETS: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr, BLOCK_DV: tl.constexpr, ROPE_DIM: tl.constexpr, BATCH: tl.constexpr, PAGE: tl.constexpr,
+    CACHE: tl.constexpr, K_SCALED: tl.constexpr, V_SCALED: tl.constexpr, CAUSAL: tl.constexpr, HAS_LEFT: tl.constexpr,
+    STORE_LSE: tl.constexpr, Q_IN_LOOP: tl.constexpr, CHAINED: tl.constexpr,
+    AT_ONCE: tl.constexpr, ROWS: tl.constexpr, TICKETS: tl.constexpr,
 ):  # fmt: skip
     """Attend to the share of program_id(0) // row_tiles, for the BLOCK_M rows of program_id(0) % row_tiles.
 
     capacity: the keys that the cache, or the page table, has room for, and the length where BATCH is 0: else lengths
-    are read. k_b, v_b: strides of a sequence, or of a page. CACHE: "plain", or how e4m3 is read (cache.widened).
+    are read. least: blocks of a share, the least of them if BATCH is not 0. k_b, v_b: strides of a sequence, or of a
+    page. CACHE: "plain", or how e4m3 is read (cache.py; for "pairs" v is given as pairs of columns). ROPE_DIM: of a
+    latent cache, whose keys have as much beyond HEAD_DIM, else 0.
     """
     row_tile = tl.program_id(0) % row_tiles
     slot = tl.program_id(0) // row_tiles
-    if BATCH > 0:
-        ends, total = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, BATCH, BLOCK_N, HAS_LEFT)
-    else:
-        length = capacity
-        first_block, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
-        total = blocks * batch * num_kv_heads
-    chunk = share_of(total, slots, least)
-    unit = slot * chunk
-    end = tl.minimum(unit + chunk, total)
-
     in_tile = tl.arange(0, BLOCK_M)
     rows = row_tile * BLOCK_M + in_tile
     token = rows % seqlen_q
     dims = tl.arange(0, BLOCK_D)
     dims_v = tl.arange(0, BLOCK_DV)
+    PAIRS: tl.constexpr = CACHE == "pairs"
+    ACC_DIMS: tl.constexpr = BLOCK_DV // 2 if PAIRS else BLOCK_DV
+    if CHAINED:
+        gdc_wait()
+    if BATCH > 0:
+        ends, total, even = block_ends(
+            lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, BATCH, BLOCK_N, HAS_LEFT
+        )
+        chunk = share_of(total, even, batch * num_kv_heads, slots, least)
+    else:
+        length = capacity
+        first_block, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
+        total = blocks * batch * num_kv_heads
+        chunk = least
+    unit = slot * chunk
+    end = tl.minimum(unit + chunk, total)
     while unit < end:
         if BATCH > 0:
             seq, begin = sequence_at(unit, ends)
@@ -77,12 +88,12 @@ def split_kernel(
 
         far_seq = tl.cast(seq, tl.int64)
         q_at = far_seq * q_b + tl.cast(head * group + rows // seqlen_q, tl.int64) * q_h + token * q_m
-        q = tl.load(
-            q_ptr + q_at[:, None] + dims,
-            mask=(rows < group * seqlen_q)[:, None] & (dims < HEAD_DIM), other=0.0,
-        )  # fmt: skip
+        q_pointers = q_ptr + q_at[:, None] + dims
+        q_mask = (rows < group * seqlen_q)[:, None] & (dims < HEAD_DIM)
         scale = tl.full([BLOCK_M], 1.0, dtype=tl.float32) * (softmax_scale * LOG2_E)
         v_scale = 1.0
+        if not Q_IN_LOOP:
+            q = tl.load(q_pointers, mask=q_mask, other=0.0)
         if CACHE != "plain":
             q, up = in_float16(q.to(tl.float32))
             scale = scale * up
@@ -93,6 +104,11 @@ def split_kernel(
             if CACHE == "bytes":
                 scale = scale * 256.0
                 v_scale = v_scale * 256.0
+        if ROPE_DIM > 0:
+            dims_r = tl.arange(0, ROPE_DIM)
+            q_rope = tl.load(
+                q_ptr + HEAD_DIM + q_at[:, None] + dims_r, mask=(rows < group * seqlen_q)[:, None], other=0.0
+            )
         position = length - seqlen_q + token
         bound = tl.zeros_like(position) + (length - 1)
         if CAUSAL:
@@ -102,19 +118,29 @@ def split_kernel(
         first_key = tl.maximum(length - seqlen_q - left, 0)
         of_page = far_seq if PAGE == 0 else tl.zeros_like(far_seq)
         k_base = k_ptr + of_page * k_b + tl.cast(head, tl.int64) * k_h
-        v_base = v_ptr + of_page * v_b + tl.cast(head, tl.int64) * v_h
+        v_base = k_base + HEAD_DIM if ROPE_DIM > 0 else v_ptr + of_page * v_b + tl.cast(head, tl.int64) * v_h
         table = table_ptr + far_seq * table_b
 
-        acc = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
+        acc = tl.zeros([BLOCK_M, ACC_DIMS], dtype=tl.float32)
+        acc_odd = acc
         row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
         row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
         start_key = (first_block + block) * BLOCK_N
         for start in tl.range(start_key, start_key + count * BLOCK_N, BLOCK_N):
             start = tl.multiple_of(start, BLOCK_N)
+            if Q_IN_LOOP:  # read before, it is waited for before any key is asked for; the minimum is 0
+                q = tl.load(q_pointers + tl.minimum(start, 0), mask=q_mask, other=0.0)
             k = load_block(
                 k_base, table, start, first_key, length, k_b, k_n, k_d, BLOCK_N, HEAD_DIM, BLOCK_D, PAGE, HAS_LEFT
             )
-            scores = tl.dot(q, tl.trans(widened(k, CACHE)), input_precision="ieee") * scale[:, None]
+            k = widened(k, CACHE)
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+            if ROPE_DIM > 0:
+                k_rope = load_block(
+                    v_base, table, start, first_key, length, v_b, v_n, v_d, BLOCK_N, ROPE_DIM, ROPE_DIM, PAGE, HAS_LEFT
+                )
+                scores = tl.dot(q_rope, tl.trans(k_rope), scores, input_precision="ieee")
+            scores = scores * scale[:, None]
             keys = start + tl.arange(0, BLOCK_N)
             seen = keys[None, :] <= bound[:, None]
             if HAS_LEFT:
@@ -126,14 +152,30 @@ def split_kernel(
             alpha = tl.exp2(row_max - base)
             row_sum = row_sum * alpha + tl.sum(p, 1)
             row_max = new_max
-            v = load_block(
-                v_base, table, start, first_key, length, v_b, v_n, v_d, BLOCK_N, HEAD_DIM_V, BLOCK_DV, PAGE, HAS_LEFT
-            )
-            v = widened(v, CACHE)
-            acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision="ieee")
+            if ROPE_DIM > 0:
+                acc = tl.dot(p.to(k.dtype), k, acc * alpha[:, None], input_precision="ieee")
+            elif PAIRS:
+                v = load_block(
+                    v_base, table, start, first_key, length, v_b, v_n, v_d,
+                    BLOCK_N, HEAD_DIM_V // 2, ACC_DIMS, PAGE, HAS_LEFT,
+                )  # fmt: skip
+                v_even, v_odd = widened_values(v)
+                p = p.to(tl.float16)
+                acc = tl.dot(p, v_even, acc * alpha[:, None])
+                acc_odd = tl.dot(p, v_odd, acc_odd * alpha[:, None])
+            else:
+                v = load_block(
+                    v_base, table, start, first_key, length, v_b, v_n, v_d,
+                    BLOCK_N, HEAD_DIM_V, BLOCK_DV, PAGE, HAS_LEFT,
+                )  # fmt: skip
+                v = widened(v, CACHE)
+                acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision="ieee")
 
         divisor = tl.where(row_sum == 0.0, 1.0, row_sum)
-        out = acc * (v_scale / divisor)[:, None]
+        out = acc
+        if PAIRS:
+            out = tl.reshape(tl.join(acc, acc_odd), [BLOCK_M, BLOCK_DV])
+        out = out * (v_scale / divisor)[:, None]
         lse = tl.where(row_sum == 0.0, float("-inf"), row_max + tl.log2(divisor))
         if count == blocks:
             store_rows(

@@ -16,17 +16,21 @@ CACHES = ("half", "e4m3", "float32")
 
 @dataclass(frozen=True)
 class Tile:
-    """Keys of a step, warps, stages of the pipeline, programs a multiprocessor, least keys of a program's share."""
+    """How a program works, and how many there are."""
 
-    block_n: int
+    block_n: int  # keys of a step
     num_warps: int
     num_stages: int
-    per_sm: int = 2
-    least_keys: int = 128
+    per_sm: int = 2  # programs a multiprocessor
+    least_keys: int = 128  # of a program's share
+    rows: int = 64  # at most; more are several tiles
+    tickets: bool | None = None  # whether programs combine their parts, not a second kernel; by their size if None
 
 
 def tile(chip: str, cache: str, block_m: int, block_d: int) -> Tile:
     """The tile for rows (block_m) of head_dim (block_d, padded) over a cache; chip: "sm_86" (99 KB a block) or more."""
+    if block_d == 512:
+        return Tile(16 if chip == "sm_86" or cache == "float32" else 32, 8, 2, 1)
     if cache == "float32":
         return Tile(32 if block_d <= 64 else 16, 4, 2)
     small = chip == "sm_86"

@@ -1,0 +1,69 @@
+"""Latent attention against float64: the values are the first dimensions of the keys."""
+
+import pytest
+import torch
+
+from kernels.decode.triton_decode.tuning import Tile
+from kernels.decode.triton_mla import mla_decode
+from kernels.registry import UnsupportedCase
+
+SMALL = Tile(16, 4, 2, per_sm=2, least_keys=16)
+LATENT, ROPE = 32, 16
+
+
+def latent(make, heads, lengths, capacity, seqlen_q=1, dtype=torch.float16, latent_dim=LATENT):
+    problem = make(
+        (heads, 1), lengths, capacity, latent_dim + ROPE, seqlen_q=seqlen_q, dtype=dtype, head_dim_v=latent_dim,
+        options={"softmax_scale": 0.2},
+    )  # fmt: skip
+    problem.v = problem.k[..., :latent_dim]
+    return problem
+
+
+def run(problem, cache, latent_dim=LATENT, tile=SMALL, **more):
+    return mla_decode(
+        problem.q, cache, softmax_scale=0.2, latent_dim=latent_dim, cache_seqlens=problem.cache_seqlens,
+        return_lse=True, tile=tile, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("heads", [3, 16, 80])
+@pytest.mark.parametrize("seqlen_q", [1, 2])
+def test_heads_and_tokens(make, heads, seqlen_q):
+    problem = latent(make, heads, [70, 0, 33], 70, seqlen_q)
+    problem.check(run(problem, problem.k[:, 0]))
+
+
+@pytest.mark.parametrize("latent_dim", [48, 64])
+def test_latent_dims_and_float32(make, latent_dim):
+    problem = latent(make, 4, [70, 9], 70, dtype=torch.float32, latent_dim=latent_dim)
+    problem.check(run(problem, problem.k[:, 0], latent_dim), slack=4.0)
+
+
+def test_the_full_size_by_the_table_of_tiles(make):
+    problem = latent(make, 16, [40, 70], 70, 2, latent_dim=512)
+    problem.check(run(problem, problem.k[:, 0], 512, tile=None))
+
+
+@pytest.mark.parametrize("page", [1, 16])
+def test_pages(make, page):
+    problem = latent(make, 4, [70, 0, 33], 70)
+    width = -(-70 // page)
+    order = torch.randperm(3 * width + 2, generator=torch.Generator().manual_seed(0))[: 3 * width].view(3, width)
+    order = order.to(problem.device)
+    pages = problem.k.new_full((3 * width + 2, page, LATENT + ROPE), float("nan"))
+    room = problem.k.new_full((3, width * page, LATENT + ROPE), float("nan"))
+    room[:, :70] = problem.k[:, 0]
+    pages[order] = room.view(3, width, page, -1)
+    table = order.to(torch.int32)
+    for sequence, length in enumerate(problem.lengths):
+        table[sequence, -(-length // page) :] = 2_147_480_000
+    problem.check(run(problem, pages, page_table=table))
+
+
+def test_what_is_not_possible_is_said(make):
+    problem = latent(make, 4, [70], 70)
+    with pytest.raises(UnsupportedCase, match="47 latent and 1 rotary"):
+        run(problem, problem.k[:, 0], 47)
+    with pytest.raises(UnsupportedCase, match="takes 3"):
+        run(problem, problem.k)
