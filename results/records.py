@@ -78,6 +78,8 @@ class Case:
 CASE_FIELDS = tuple(f.name for f in fields(Case))
 # Later than the first journals: not part of a measurement's id where the source did not say, so that old ids hold.
 LATER_CASE_FIELDS = ("inputs",)
+# Later than the first records of runs: left out of what is written where the record does not say.
+LATER_RUN_FIELDS = ("implementations",)
 
 
 def attention_case(
@@ -244,11 +246,16 @@ class Run:
     measured_tflops: dict[str, float] | None = None  # of a large matrix product, by dtype or "tf32", on this machine
     measured_gbs: float | None = None  # of a copy in device memory, 10^9 bytes read or written a second
     sweep: dict[str, Any] = field(default_factory=dict)
+    # By name what each declares: level, family, precision, memory (its law, see results.levels.memory), colour.
+    implementations: dict[str, dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         _one_of("source", self.source, SOURCES)
         if not self.run_id or "/" in self.run_id or self.run_id.startswith("."):
             raise RecordError(f"run_id {self.run_id!r} is not a plain folder name.")
+        for name, facts in (self.implementations or {}).items():
+            if not isinstance(facts, dict):
+                raise RecordError(f"implementations of {name} is {facts!r}; it must be an object.")
         for name, rate in (self.measured_tflops or {}).items():
             _one_of("measured_tflops", name, PEAKS)
             if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
@@ -294,8 +301,8 @@ def measurement_from_json(record: dict[str, Any]) -> Measurement:
 
 
 def run_to_json(run: Run) -> dict[str, Any]:
-    """A dict for run.json; `run_from_json` is its inverse."""
-    return asdict(run)
+    """Return a dict for run.json; `run_from_json` is its inverse."""
+    return {name: value for name, value in asdict(run).items() if value is not None or name not in LATER_RUN_FIELDS}
 
 
 def run_from_json(record: dict[str, Any]) -> Run:

@@ -210,4 +210,5 @@ PARSERS: Parsers = {
     "tuple[int, ...]": values.strict_json,
     "dict[str, Any]": values.strict_json,
     "dict[str, float] | None": values.strict_json,
+    "dict[str, dict[str, Any]] | None": values.strict_json,
 }

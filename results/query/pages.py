@@ -79,7 +79,7 @@ def choices(store: Store, *, gpu: str, workload: str | None = None, mask: str | 
 def provenance(store: Store, filters: Filters) -> pd.DataFrame:
     """The runs the slice is made of: source, title, when, software, and how many numbers each gives."""
     numbers = Counter(row.number.run_id for row in paired(store, filters))
-    runs = store.query(f"SELECT * FROM runs WHERE run_id IN ({_places(numbers)})", [*numbers])
+    runs = store.query(f"SELECT * EXCLUDE (implementations) FROM runs WHERE run_id IN ({_places(numbers)})", [*numbers])
     runs["numbers"] = [numbers[run_id] for run_id in runs["run_id"]]
     return runs.sort_values(["numbers", "run_id"], ascending=[False, True], ignore_index=True)
 
@@ -95,7 +95,7 @@ def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, head_di
         SELECT implementation, status, note, latency_ms, statistic, mean, std, p20, p80, ci_low, ci_high, n, samples,
                speedup, baseline_status, shape, mode, timing, flags, printed, origin, time, {FLOPS_SQL} AS flops,
                batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v, dtype, causal, window_size,
-               run_id, runs.* EXCLUDE (run_id)
+               run_id, runs.* EXCLUDE (run_id, implementations)
         FROM paired JOIN runs USING (run_id)
         WHERE dtype IS NOT DISTINCT FROM ? AND seqlen_q IS NOT DISTINCT FROM ? AND head_dim IS NOT DISTINCT FROM ?
         ORDER BY shape, latency_ms NULLS LAST, implementation""",
@@ -139,7 +139,8 @@ def memory_choices(store: Store, filters: Filters) -> pd.DataFrame:
 def runs(store: Store) -> pd.DataFrame:
     """Every run with what it holds, newest first."""
     return store.query(
-        """SELECT runs.*, coalesce(numbers, 0) AS numbers, coalesce(failures, 0) AS failures, implementations
+        """SELECT runs.* EXCLUDE (implementations), coalesce(numbers, 0) AS numbers, coalesce(failures, 0) AS failures,
+                  counts.implementations
            FROM runs LEFT JOIN counts USING (run_id) ORDER BY created DESC NULLS LAST, run_id"""
     )
 

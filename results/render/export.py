@@ -2,11 +2,12 @@
 
 CSV and Parquet have the columns of `COLUMNS`: the fields of a journal line in its order (`run_id`, `implementation`,
 `metric`, `status` and so on, then those of the case), and after them every field of the run with the prefix `run_`
-(`run_source`, `run_created` and so on, to `run_sweep`). In CSV:
+(`run_source`, `run_created` and so on, to `run_sweep`), and `run_implementations` where a run says it. In CSV:
 
 - nothing is an empty cell; empty text is a lone apostrophe;
 - numbers are written so that they read back equal, booleans are `true` and `false`;
-- `samples`, `flags` and `round_sizes` are JSON arrays, `run_sweep` and `run_measured_tflops` are JSON objects;
+- `samples`, `flags` and `round_sizes` are JSON arrays; `run_sweep`, `run_measured_tflops` and `run_implementations`
+  are JSON objects;
 - a text that starts with one of = + - @ ' or a tab or a carriage return has an apostrophe in front, so that no
   spreadsheet runs it as a formula. `unguard` takes exactly that away: one leading apostrophe of any text cell.
 
@@ -30,6 +31,7 @@ from typing import Any, BinaryIO
 import duckdb
 import pandas as pd
 
+from results.records import LATER_RUN_FIELDS
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
 from results.store.ingest import RUN_COLUMNS, RUN_OBJECTS
@@ -41,7 +43,7 @@ _OBJECTS = tuple(RUN_FIELDS.index(name) for name in RUN_OBJECTS)
 
 _KINDS = {f"run_{name}": "BIGINT" if kind == "INTEGER" else kind for name, kind in RUN_COLUMNS.items()}
 _TYPES = {name: (STORED | _KINDS)[name] for name in COLUMNS}
-_NOT_FOR_READING = ("samples", "round_sizes", "run_sweep")
+_NOT_FOR_READING = ("samples", "round_sizes", "run_sweep", "run_implementations")
 _GUARDED = ("=", "+", "-", "@", "'", "\t", "\r")
 _SELECT = ", ".join("time_text" if name == "time" else name for name in FIELDS)
 _SELECT_RUN = ", ".join("created_text" if name == "created" else name for name in RUN_FIELDS)
@@ -116,19 +118,25 @@ class _Table:
             for at in _OBJECTS:
                 values[at] = None if values[at] is None else json.loads(values[at])
             self.runs[run_id] = tuple(values)
+        unsaid = {
+            name for at, name in enumerate(RUN_FIELDS) if all(values[at] is None for values in self.runs.values())
+        }
+        self.run_fields = tuple(name for name in RUN_FIELDS if name not in unsaid.intersection(LATER_RUN_FIELDS))
+        self.columns = FIELDS + tuple(f"run_{name}" for name in self.run_fields)
 
     def rows(self) -> Iterator[tuple]:
-        """The values of COLUMNS, in the order of the journals."""
+        """Yield the values of `columns`, in the order of the journals."""
         for values, rows in self.by_run():
             for row in rows:
                 yield row + values
 
     def by_run(self) -> Iterator[tuple[tuple, Iterator[tuple]]]:
-        """The values of each run's columns, and its measurements."""
+        """Yield the values of each run's columns, and its measurements."""
         where, params = _where(self._selection, without=_OF_RUNS)
         sql = f"SELECT {_SELECT} FROM measurements WHERE run_id = ? AND {where}"
         for run_id, values in self.runs.items():
-            yield values, self._store.stream(sql, [run_id, *params])
+            said = tuple(value for name, value in zip(RUN_FIELDS, values, strict=True) if name in self.run_fields)
+            yield said, self._store.stream(sql, [run_id, *params])
 
 
 def _where(selection: Selection, *, without: tuple[str, ...] = ()) -> tuple[str, list[list[str]]]:
@@ -139,7 +147,7 @@ def _where(selection: Selection, *, without: tuple[str, ...] = ()) -> tuple[str,
 def _csv(table: _Table, file: BinaryIO) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\r\n")  # it quotes only the line ends that it uses itself
-    writer.writerow(COLUMNS)
+    writer.writerow(table.columns)
     for values, rows in table.by_run():
         of_run = [_cell(value) for value in values]
         writer.writerows([*map(_cell, row), *of_run] for row in rows)
@@ -157,7 +165,11 @@ def _cell(value: Any) -> Any:
 
 
 def _json(table: _Table, file: BinaryIO) -> None:
-    runs = [{"run_id": run_id, **dict(zip(RUN_FIELDS, values, strict=True))} for run_id, values in table.runs.items()]
+    runs = [
+        {"run_id": run_id}
+        | {name: value for name, value in zip(RUN_FIELDS, values, strict=True) if name in table.run_fields}
+        for run_id, values in table.runs.items()
+    ]
     file.write(b'{"runs": ' + json.dumps(runs).encode() + b', "measurements": [')
     for number, row in enumerate(table.rows()):
         file.write(b",\n" if number else b"\n")
@@ -167,9 +179,9 @@ def _json(table: _Table, file: BinaryIO) -> None:
 
 def _markdown(table: _Table, file: BinaryIO) -> None:
     rows = list(table.rows())
-    used = [any(row[index] not in (None, []) for row in rows) for index in range(len(COLUMNS))]
-    shown = [index for index, name in enumerate(COLUMNS) if used[index] and name not in _NOT_FOR_READING]
-    lines = [[COLUMNS[index] for index in shown], ["---"] * len(shown)]
+    used = [any(row[index] not in (None, []) for row in rows) for index in range(len(table.columns))]
+    shown = [index for index, name in enumerate(table.columns) if used[index] and name not in _NOT_FOR_READING]
+    lines = [[table.columns[index] for index in shown], ["---"] * len(shown)]
     lines += [[_words(row[index]) for index in shown] for row in rows]
     file.write("".join(f"| {' | '.join(line)} |\n" for line in lines).encode())
 
@@ -184,8 +196,9 @@ def _words(value: Any) -> str:
 
 def _parquet(table: _Table, file: BinaryIO) -> None:
     """Written by DuckDB, but not on the store's connection: that one may not touch other files."""
-    lines = [json.dumps(dict(zip(COLUMNS, row, strict=True))) for row in table.rows()]
-    structure = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in _TYPES.items()})
+    lines = [json.dumps(dict(zip(table.columns, row, strict=True))) for row in table.rows()]
+    kinds = {name: _TYPES[name] for name in table.columns}
+    structure = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in kinds.items()})
     with tempfile.TemporaryDirectory() as folder, closing(duckdb.connect()) as connection:
         path = Path(folder) / "results.parquet"
         target = str(path).replace("'", "''")

@@ -55,6 +55,7 @@ _SQL_TYPES = {
     "tuple[int, ...]": "INTEGER[]",
     "dict[str, Any]": "VARCHAR",
     "dict[str, float]": "VARCHAR",
+    "dict[str, dict[str, Any]]": "VARCHAR",
 }
 
 

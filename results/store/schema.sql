@@ -32,7 +32,8 @@ CREATE TABLE IF NOT EXISTS runs (
     notes VARCHAR,
     measured_tflops VARCHAR,  -- JSON: dtype to 10^12 operations a second
     measured_gbs DOUBLE,
-    sweep VARCHAR  -- JSON
+    sweep VARCHAR,  -- JSON
+    implementations VARCHAR  -- JSON: by name what each declares
 );
 
 CREATE TABLE IF NOT EXISTS measurements (

@@ -44,6 +44,9 @@ def test_a_run_goes_to_json_and_back() -> None:
     sweep = {"name": "quick", "seqlen": [1, 2]}
     run = Run("r1", "local", gpu_name="H200", tf32=False, seed=7, measured_tflops=peaks, measured_gbs=4e3, sweep=sweep)
     assert run_from_json(json.loads(json.dumps(run_to_json(run)))) == run
+    assert "implementations" not in run_to_json(run)
+    declared = replace(run, implementations={"torch_naive": {"family": "pytorch", "memory": {"growth": "matrix"}}})
+    assert run_from_json(json.loads(json.dumps(run_to_json(declared)))) == declared
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ RUN = Run(
     measured_tflops={"float16": 612.5, "tf32": 1.0},
     measured_gbs=4012.25,
     sweep={"a": [1, "=x"]},
+    implementations={"torch_naive": {"family": "pytorch", "memory": {"growth": "matrix"}}},
 )
 TEXTS = [
     "=1+1",
@@ -107,6 +108,14 @@ def test_what_is_exported_as_csv_is_read_back_equal(opened: Store) -> None:
         assert unguard(row["run_gpu_name"]) == RUN.gpu_name
         assert json.loads(row["run_sweep"]) == RUN.sweep
         assert json.loads(row["run_measured_tflops"]) == RUN.measured_tflops
+        assert json.loads(row["run_implementations"]) == RUN.implementations
+
+
+def test_what_runs_did_not_record_in_earlier_versions_has_no_column(opened: Store) -> None:
+    exported = export.export(opened, "csv", Selection(run=("r2",)))
+    header = next(csv.reader(io.StringIO(exported.decode(), newline="")))
+    assert set(COLUMNS) - set(header) == {"run_implementations"}
+    assert "implementations" not in json.loads(export.export(opened, "json", Selection(run=("r2",))))["runs"][0]
 
 
 def test_the_importers_read_csv_and_json_as_the_same_runs_and_measurements(opened: Store) -> None:
