@@ -13,7 +13,7 @@ from results.query import pages
 
 
 def show() -> None:
-    """One metric of the slice by sequence length, what fits, and every number."""
+    """Draw one metric of the slice by sequence length, what fits, and every number."""
     chosen = sidebar.current()
     metric, taken = by_seqlen.choose_metric(chosen)
     if metric is None:

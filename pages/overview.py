@@ -19,7 +19,7 @@ VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
 
 def show() -> None:
-    """The answer over the slice, and the chosen view of it."""
+    """Draw the answer over the slice, and the chosen view of it."""
     chosen = sidebar.current()
     ranking = ask(pages.ranked, chosen)
     if not ranking:
@@ -49,7 +49,7 @@ def show() -> None:
 
 
 def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
-    """The winner of each shape, a cell looked at closely, and every implementation in a table."""
+    """Draw the winner of each shape, a chosen cell closely, and every implementation in a table."""
     st.subheader("Fastest implementation by shape")
     names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
     palette = charts.colours(names)

@@ -14,7 +14,7 @@ from results.query.pages import Filters
 
 
 def show() -> None:
-    """The speedups of one implementation over the slice, and a cell of them looked at closely."""
+    """Draw the speedups of one implementation over the slice, and a chosen cell of them closely."""
     chosen = sidebar.current()
     rivals = rivals_of(ask(pages.ranked, chosen), chosen)
     if not rivals:
@@ -45,7 +45,7 @@ def show() -> None:
 
 
 def choose(rivals: list[dict], chosen: Filters) -> str:
-    """The implementation to look at, with its mean in words."""
+    """Ask for the implementation to look at, and say its mean in words."""
     names = [row["implementation"] for row in rivals]
     best = best_of(rivals)  # not one that is ahead over a few cases only
     first = names[0] if best is None else best["implementation"]

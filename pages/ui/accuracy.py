@@ -43,7 +43,7 @@ COLUMNS = {
 
 
 def choose() -> tuple[str, str]:
-    """The tensor and the kind of error."""
+    """Ask for the tensor and the kind of error; return both."""
     left, right = st.columns(2)
     with left:
         tensor = st.pills("Error of", accuracy.TENSORS, default="out", required=True, key="tensor", bind="query-params")
@@ -61,12 +61,12 @@ def choose() -> tuple[str, str]:
 
 
 def errors(chosen: Filters, tensor: str, measure: str, *, by_inputs: bool = False) -> pd.DataFrame:
-    """The errors of the slice, computed once for each version of the data."""
+    """Return the errors of the slice, computed once for each version of the data."""
     return _errors(str(store().home), store().version(), chosen, tensor, measure, by_inputs)
 
 
 def nothing(chosen: Filters) -> None:
-    """Why there is no error here, and what would make some."""
+    """Say why there is no error here, and what would make some."""
     st.info(
         f"No error against float64 in this slice of {text.plain(chosen.gpu or 'any GPU')}. Published reports rarely "
         "hold errors; every sweep of this repository does. Choose another GPU, dtype or mask, or run a sweep:",
@@ -77,7 +77,7 @@ def nothing(chosen: Filters) -> None:
 
 
 def headline(table: pd.DataFrame, chosen: Filters) -> None:
-    """For each dtype the closest, and the fastest of those that are on the frontier."""
+    """Name for each dtype the closest, and the fastest of those that are on the frontier."""
     for dtype, rows in table.groupby("dtype", sort=True):
         found = accuracy.summary(rows)
         closest, frontier = found.iloc[0], found[found["frontier"]]
@@ -94,7 +94,7 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
 
 
 def frontier(table: pd.DataFrame, palette: dict[str, str], chosen: Filters, label: str) -> None:
-    """Error against speedup, a mark an implementation, a chart a dtype."""
+    """Draw error against speedup, a mark an implementation, a chart a dtype."""
 
     def draw(rows: pd.DataFrame) -> object:
         return frontier_chart(accuracy.summary(rows), palette, label)
@@ -109,7 +109,7 @@ def frontier(table: pd.DataFrame, palette: dict[str, str], chosen: Filters, labe
 
 
 def caption(chosen: Filters, table: pd.DataFrame, tensor: str) -> None:
-    """What the frontier shows."""
+    """Say what the frontier shows."""
     mode = "forward" if tensor == "out" else "backward"
     timing = text.TIMING_WORDS.get(chosen.timing or "", "time")
     runs = messages.counted(table["run_id"].nunique(), "run")
@@ -123,7 +123,7 @@ def caption(chosen: Filters, table: pd.DataFrame, tensor: str) -> None:
 
 
 def summaries(table: pd.DataFrame) -> None:
-    """The numbers of the frontier charts, a row an implementation and dtype."""
+    """Draw the numbers of the frontier charts, a row an implementation and dtype."""
     found = [accuracy.summary(rows).assign(dtype=dtype) for dtype, rows in table.groupby("dtype", sort=True)]
     whole = pd.concat(found, ignore_index=True)
     whole = whole if whole["compared"].any() else whole.drop(columns=["compared", "frontier"])
@@ -137,12 +137,15 @@ def summaries(table: pd.DataFrame) -> None:
 
 
 def by_seqlen(table: pd.DataFrame, palette: dict[str, str], label: str) -> None:
-    """Whether errors grow with the sequence, a chart a dtype."""
+    """Draw whether errors grow with the sequence, a chart a dtype."""
     _facets(table, lambda rows: by_seqlen_chart(rows, palette, label), "error_by_seqlen", f"{label} by seqlen")
 
 
 def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> tuple[pd.DataFrame, str]:
-    """The errors of the cases whose inputs were varied, and of which masks and shapes; all where the slice has none."""
+    """Return the errors of the cases whose inputs were varied, and of which masks and shapes they are.
+
+    Where the slice has none, they are of all masks and shapes.
+    """
     if not _varied(table).empty:
         found = errors(chosen, tensor, measure, by_inputs=True)
         return _varied(found), f"{chosen.mask or 'every'} mask, {chosen.shape or 'every batch and heads'}"
@@ -151,7 +154,7 @@ def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> t
 
 
 def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], label: str) -> None:
-    """Errors on inputs with outliers or large values beside those on normal ones."""
+    """Draw errors on inputs with outliers or large values beside those on normal ones."""
     if table.empty:
         st.info(
             "No errors on other inputs than unit normal ones here. The sweep `accuracy` takes them: outlier channels, "
@@ -182,7 +185,7 @@ def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], labe
 
 
 def failing(table: pd.DataFrame) -> None:
-    """What is too far from float64 to be given a speed, and why."""
+    """Name what is too far from float64 to be given a speed, and why."""
     wrong = table[table["fails"].notna()]
     for (name, dtype, kind), rows in wrong.groupby(["implementation", "dtype", "inputs"], sort=True):
         cases = "; ".join(f"seqlen {text.size(row.seqlen)} × head_dim {row.head_dim}" for row in rows.itertuples())
@@ -193,14 +196,14 @@ def failing(table: pd.DataFrame) -> None:
 
 
 def every_case(table: pd.DataFrame) -> None:
-    """A row a case and implementation."""
+    """Draw a row a case and implementation."""
     st.dataframe(
         table.dropna(axis="columns", how="all"), hide_index=True, alt="Error of every case", column_config=COLUMNS
     )
 
 
 def _varied(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the cases that were tried on other inputs than normal ones too, so that like stands beside like."""
+    """Return the rows of the cases that were tried on normal inputs and on others, so that like stands beside like."""
     cases = pd.MultiIndex.from_frame(table[["dtype", "seqlen", "head_dim", "shape", "implementation"]])
     return table[cases.isin(cases[table["inputs"] != accuracy.NORMAL])]
 
@@ -216,7 +219,7 @@ def _facets(table: pd.DataFrame, figure_of: Callable[[pd.DataFrame], go.Figure],
 
 
 def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
-    """A mark an implementation: speedup across, error up; the frontier is filled and joined by steps."""
+    """Return a mark an implementation, speedup across and error up; the frontier is filled and joined by steps."""
     figure = go.Figure()
     known = summary[summary["speedup"].notna() & (summary["error"] > 0)]
     front = known[known["frontier"]].sort_values("speedup")
@@ -265,8 +268,10 @@ def by_seqlen_chart(table: pd.DataFrame, palette: dict[str, str], label: str) ->
 
 
 def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
-    """The geometric mean of the errors on each kind of inputs, a mark an implementation, side by side; torch_naive's is
-    open."""
+    """Return the geometric mean of the errors on each kind of inputs, a mark an implementation, side by side.
+
+    The mark of torch_naive is open.
+    """
     figure = go.Figure()
     means = table[table["error"] > 0].groupby(["implementation", "inputs"])["error"].agg(geometric_mean).reset_index()
     kinds = sorted(means["inputs"].unique(), key=lambda kind: (kind != NORMAL, kind))

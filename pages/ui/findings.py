@@ -32,36 +32,36 @@ _ROW = (
 
 
 def everything() -> pd.DataFrame:
-    """All findings, the impossible first; `place` is the report or run that they are about."""
+    """Return all findings, the impossible first; `place` is the report or run that they are about."""
     return _everything(str(store().home), store().version())
 
 
 def about(run_ids: Collection[str], measurement_ids: Collection[str]) -> pd.DataFrame:
-    """The findings that some rows of those runs take part in."""
+    """Return the findings that some rows of those runs take part in."""
     wanted, found = set(measurement_ids), _of_runs(run_ids)
     return found[[not wanted.isdisjoint(ids) for ids in found["measurement_ids"]]]
 
 
 def badge(run_ids: Collection[str]) -> str:
-    """Markdown badges that count the findings of some runs; empty if there are none."""
+    """Return Markdown badges that count the findings of some runs; empty if there are none."""
     counts = _of_runs(run_ids)["weight"].value_counts()
     return badges({weight: int(counts.get(weight, 0)) for weight in WEIGHTS})
 
 
 def badges(counts: dict[str, int]) -> str:
-    """Numbers of findings by weight as Markdown badges."""
+    """Return numbers of findings by weight as Markdown badges."""
     shown = [(*_BADGES[weight], count, weight) for weight, count in counts.items() if count]
     return " ".join(f":{colour}-badge[{icon} {count} {weight}]" for colour, icon, count, weight in shown)
 
 
 def of_upload(found: Understanding) -> list[Finding]:
-    """What the checks say about an upload that is not stored yet."""
+    """Check an upload that is not stored yet."""
     rows = {run.run_id: [m for m in found.measurements if m.run_id == run.run_id] for run in found.runs}
     return check((run, rows[run.run_id]) for run in found.runs)
 
 
 def show(table: pd.DataFrame, *, key: str) -> tuple[str, ...]:
-    """A row a finding; returns the ids of the rows that the selected one is about."""
+    """Draw a row a finding; return the ids of the rows that the selected one is about."""
     event = st.dataframe(
         table[["weight", "sentence", "place", "source", "title", "origin"]],
         hide_index=True,
@@ -84,7 +84,7 @@ def show(table: pd.DataFrame, *, key: str) -> tuple[str, ...]:
 
 
 def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
-    """The rows of a finding as they are stored, the one it is about first."""
+    """Return the rows of a finding as they are stored, the one it is about first."""
     found = store().query(
         f"SELECT measurement_id, {', '.join((*_ROW, *CASE_FIELDS))} FROM measurements WHERE measurement_id IN ?",
         [list(measurement_ids)],
@@ -95,14 +95,14 @@ def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
 
 
 def counts(table: pd.DataFrame) -> pd.DataFrame:
-    """How many findings of each rule each report or run has, a column a place."""
+    """Count the findings of each rule in each report or run, a column a place."""
     named = table.assign(rule=table["title"])
     found = named.pivot_table(index=["weight", "rule"], columns="place", values="title", aggfunc="count", fill_value=0)
     return found.sort_index(ascending=False, level="weight", sort_remaining=False).reset_index()
 
 
 def rules_table() -> None:
-    """What is looked for."""
+    """Draw what is looked for."""
     st.dataframe(
         pd.DataFrame(
             [{"weight": rule.weight, "rule": rule.title, "found where": _first_line(rule.look)} for rule in RULES]
@@ -114,7 +114,7 @@ def rules_table() -> None:
 
 
 def _of_runs(run_ids: Collection[str]) -> pd.DataFrame:
-    """The findings of some runs, without checking the others."""
+    """Return the findings of some runs, without checking the others."""
     wanted = set(run_ids)
     groups = {place: ids for place, ids in _groups(str(store().home), store().version()).items() if wanted & set(ids)}
     found = _table(groups)
@@ -128,7 +128,7 @@ def _everything(home: str, version: str) -> pd.DataFrame:
 
 @st.cache_data(max_entries=4, show_spinner=False)
 def _groups(home: str, version: str) -> dict[str, tuple[str, ...]]:
-    """The runs that are checked together: those of a published report, any other alone."""
+    """Group the runs that are checked together: those of a published report, any other alone."""
     groups: dict[str, list[str]] = {}
     for run in ask(pages.runs).to_dict("records"):
         whole = run["source"] == "published" and isinstance(run["report"], str)
@@ -150,12 +150,12 @@ def _table(groups: dict[str, tuple[str, ...]]) -> pd.DataFrame:
 
 @st.cache_data(max_entries=400, show_spinner=False)
 def _of_group(home: str, run_ids: tuple[str, ...], stamps: tuple) -> list[Finding]:
-    """Computed again only when one of the runs has changed: a running sweep leaves the others as they are."""
+    """Check runs again only when one of them has changed: a running sweep leaves the others as they are."""
     return check(_readable(run_ids))
 
 
 def _readable(run_ids: Sequence[str]) -> Iterator[tuple[Run, list[Measurement]]]:
-    """Without runs that cannot be read any more: the page Runs says why."""
+    """Yield the runs that can be read; the page Runs says why others cannot."""
     for run_id in run_ids:
         with suppress(JournalError):
             yield library.read(library.find(run_id))

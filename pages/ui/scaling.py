@@ -31,7 +31,7 @@ ROOFLINE = "roofline"
 
 
 def choose_quantity(table: pd.DataFrame) -> str:
-    """What is drawn, of what the slice has numbers of; the roofline where there are operations."""
+    """Ask what is drawn, of what the slice has numbers of; the roofline where there are operations."""
     names = [name for name in QUANTITIES if table[name].notna().any()]
     names += [ROOFLINE] * bool(table["tflops"].notna().any() and table["intensity"].notna().any())
     return st.pills(
@@ -47,7 +47,7 @@ def choose_quantity(table: pd.DataFrame) -> str:
 
 
 def one_shape(table: pd.DataFrame, chosen: Filters) -> tuple[pd.DataFrame, str]:
-    """The rows of one head_dim and one batch and head count, and of that choice what the filters do not say."""
+    """Return the rows of one head_dim and one batch and head count, and of that choice what the filters leave open."""
     table = table.assign(width=table["head_dim"].map(text.size))
     table, head_dim = rows_of_one(table, "width", "latency_ms", "scaling_head_dim", "head_dim")
     table, shape = rows_of_one(table, "shape", "latency_ms", "scaling_shape", "Batch and heads")
@@ -55,7 +55,7 @@ def one_shape(table: pd.DataFrame, chosen: Filters) -> tuple[pd.DataFrame, str]:
 
 
 def headline(table: pd.DataFrame) -> None:
-    """The most that anything reaches here, and what that is of the peak."""
+    """Name the highest rate that anything reaches here, and its share of the peak."""
     fair = table[[not is_other(name) for name in table["implementation"]]]  # TF32 and FP8 are bounded by other peaks
     fair = fair if fair["tflops"].notna().any() else table
     if not fair["tflops"].notna().any():
@@ -80,7 +80,7 @@ def show_charts(table: pd.DataFrame, quantity: str, chosen: Filters) -> None:
 
 
 def caption(chosen: Filters, quantity: str, kept: str, table: pd.DataFrame) -> None:
-    """What is drawn, of which slice, by which statistic and formula."""
+    """Say what is drawn, of which slice, by which statistic and formula."""
     about = "operations over least traffic" if quantity == ROOFLINE else QUANTITIES[quantity].about
     badges = messages.source_badges(sorted(set(table["source"])))
     statistic = text.statistic(table["statistic"])
@@ -93,7 +93,7 @@ def caption(chosen: Filters, quantity: str, kept: str, table: pd.DataFrame) -> N
 
 
 def numbers(table: pd.DataFrame) -> pd.DataFrame:
-    """The numbers of every line, with the power of seqlen that the last doubling followed."""
+    """Return the numbers of every line, with the power of seqlen that the last doubling followed."""
     places = ["implementation", "dtype"]
     powers = {
         place: scaling.growth(list(zip(rows["seqlen_q"], rows["latency_ms"], strict=True)))
@@ -106,7 +106,7 @@ def numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def numbers_table(table: pd.DataFrame) -> None:
-    """The same as a table."""
+    """Draw the numbers of every line."""
     shown = table.assign(
         status=[text.status(name) for name in table["status"]],
         note=table["note"].fillna(""),
@@ -143,7 +143,7 @@ def lines(rows: pd.DataFrame, column: str, quantity: Quantity, palette: dict[str
 
 
 def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str]) -> go.Figure:
-    """TFLOP/s by operations a byte, a point a case, under the device's roofs."""
+    """Return TFLOP/s by operations a byte, a point a case, under the device's roofs."""
     figure = go.Figure()
     drawn = rows[(rows["tflops"] > 0) & (rows["intensity"] > 0)]
     low, high = drawn["intensity"].min() / 2, drawn["intensity"].max() * 2
@@ -173,7 +173,7 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
 
 
 def _draw_roofs(figure: go.Figure, roofs: Sequence[Roof], low: float, high: float) -> None:
-    """Each roof as a line over these operations a byte; the legend names a kind once."""
+    """Add each roof as a line over these operations a byte; the legend names a kind once."""
     kinds = [roof.name.partition(",")[0] for roof in roofs]  # of measured ones there can be one a run
     for at, (kind, roof) in enumerate(zip(kinds, roofs, strict=True)):
         ridge = 1000 * roof.tflops / roof.gb_per_s if roof.tflops and roof.gb_per_s else None

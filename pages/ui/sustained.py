@@ -32,7 +32,7 @@ COMMAND = (
 
 
 def named(traces: pd.DataFrame) -> pd.DataFrame:
-    """The traces with a name for each that says its cell, and its run where two are of the same cell."""
+    """Return the traces with a name for each that says its cell, and its run where two are of one cell."""
     names = [_name(row) for row in traces.to_dict("records")]
     runs = traces["run_id"].tolist()
     return traces.assign(
@@ -41,7 +41,7 @@ def named(traces: pd.DataFrame) -> pd.DataFrame:
 
 
 def nothing_here() -> None:
-    """What makes a trace."""
+    """Say what makes a trace."""
     st.info("No trace yet: it is half a minute of back-to-back calls of one cell.", icon=":material/thermostat:")
     run_one()
     st.markdown("On another machine this makes one; carry the run's folder home or upload it.")
@@ -50,7 +50,7 @@ def nothing_here() -> None:
 
 
 def run_one() -> None:
-    """A link to the form that starts a trace."""
+    """Link to the form that starts a trace."""
     st.page_link(
         "pages/run_sweep.py",
         label="Trace a cell on this machine",
@@ -60,7 +60,7 @@ def run_one() -> None:
 
 
 def choose(table: pd.DataFrame) -> pd.DataFrame:
-    """The traces that are drawn: those chosen, or the newest."""
+    """Return the traces that are drawn: those chosen, or the newest."""
     there = table.loc[table["sustained_tflops"].notna(), "trace"].tolist()
     if not there:
         return table.head(0)
@@ -69,7 +69,7 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def headline(chosen: pd.DataFrame) -> None:
-    """What remains of the first second and of a sampled call."""
+    """Say what remains of the first second and of a sampled call."""
     for row in chosen.to_dict("records"):
         lasting = text.significant(row["sustained_tflops"])
         sampled = (
@@ -97,7 +97,7 @@ def headline(chosen: pd.DataFrame) -> None:
 
 
 def show_curves(chosen: pd.DataFrame) -> None:
-    """Each quantity by time, a line a trace."""
+    """Draw each quantity by time, a line a trace."""
     table = slices(chosen)
     if table.empty:
         st.caption("No slices are stored of what is chosen.")
@@ -118,7 +118,7 @@ def show_curves(chosen: pd.DataFrame) -> None:
 
 
 def numbers_table(table: pd.DataFrame) -> None:
-    """Every trace in numbers, and why one is missing."""
+    """Draw every trace in numbers, and why one is missing."""
     shown = table.assign(
         status=[text.status(status) for status in table["status"]],
         note=table["note"].fillna(""),
@@ -149,7 +149,7 @@ def numbers_table(table: pd.DataFrame) -> None:
 
 
 def slices(chosen: pd.DataFrame) -> pd.DataFrame:
-    """The chosen traces slice by slice, one below the other."""
+    """Return the chosen traces slice by slice, one below the other."""
     cells = chosen.astype(object).where(chosen.notna(), None).to_dict("records")
     found = [(row["trace"], ask(sustained.series, {k: row[k] for k in sustained.CELL})) for row in cells]
     tables = [table.assign(trace=name) for name, table in found]
@@ -192,7 +192,7 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> go.Figure:
 
 
 def _level(figure: go.Figure, names: list[str], name: str, value: float, colour: str, dash: str) -> None:
-    """A level to compare a panel's curve with; none where it is not known."""
+    """Add a level to compare a panel's curve with; none where it is not known."""
     if name in names and value == value:
         figure.add_hline(y=value, line={"color": colour, "width": 1.5, "dash": dash}, row=names.index(name) + 1, col=1)
 

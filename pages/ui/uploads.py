@@ -65,7 +65,7 @@ def show(filename: str, data: bytes) -> Understanding | None:
 
 
 def overview(understood: list[Understanding | None]) -> None:
-    """Several files in one table: whose numbers each holds, and what stands against them."""
+    """Draw several files in one table: whose numbers each holds, and what stands against them."""
     rows = [
         {
             "file": found.upload.filename,
@@ -84,12 +84,12 @@ def overview(understood: list[Understanding | None]) -> None:
 
 
 def new_numbers(found: Understanding) -> int:
-    """How many numbers an import would add."""
+    """Count the numbers that an import would add."""
     return sum(run.numbers for run in _standing(found) if not run.here)
 
 
 def ask_gpu(ready: list[Understanding]) -> None:
-    """The GPU of the files that do not name one, if there are such."""
+    """Ask for the GPU of the files that do not name one, if there are such."""
     nameless = [found.upload.filename for found in ready if any(run.gpu_name is None for run in found.runs)]
     if nameless:
         st.text_input(
@@ -116,7 +116,7 @@ def import_all(ready: list[Understanding]) -> None:
 
 
 def show_outcome(outcome: list[Imported]) -> None:
-    """What the import did, file by file."""
+    """Say what the import did, file by file."""
     for done in outcome:
         name = text.plain(done.filename)
         if done.problem:

@@ -32,8 +32,10 @@ GROUP BY implementation ORDER BY count(*) DESC, implementation
 
 
 def two_runs() -> tuple[str, str] | None:
-    """The run before and the run after; without a choice the newest that shares enough cells with an older one, and
-    that."""
+    """Ask for the run before and the run after; return them, or None if there are not two.
+
+    The default is the newest run that shares enough cells with an older one, and that one.
+    """
     table = ask(pages.runs)
     table = table[table["numbers"] > 0]
     names = table["run_id"].tolist()
@@ -54,7 +56,7 @@ def two_runs() -> tuple[str, str] | None:
 
 
 def two_implementations() -> tuple[str, str, str] | None:
-    """A run, and two of its implementations."""
+    """Ask for a run and two of its implementations; return them, or None if no run has two."""
     table = ask(pages.runs)
     table = table[(table["implementations"] > 1) & (table["numbers"] > 0)]
     if table.empty:
@@ -78,12 +80,12 @@ def two_implementations() -> tuple[str, str, str] | None:
 
 
 def judged(first: str, second: str, names: tuple[str | None, str | None] = (None, None)) -> Comparison:
-    """The comparison, made once as long as both runs stay as they are."""
+    """Return the comparison, made once as long as both runs stay as they are."""
     return _judged(first, second, names, tuple(library.stamp(library.find(run_id)) for run_id in (first, second)))
 
 
 def command(first: str, second: str, names: tuple[str | None, str | None] = (None, None)) -> str:
-    """The same in a terminal."""
+    """Return the command that prints the comparison in a terminal."""
     sides = [f"{run}/{name}" if name else run for run, name in zip((first, second), names, strict=True)]
     return f"python -m results compare {' '.join(sides)}"
 

@@ -41,7 +41,7 @@ _DETAILS = ("mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads
 
 
 def section() -> None:
-    """Choose GPUs and an implementation; the mean, a chart of one quantity, then every shared shape."""
+    """Ask for GPUs and an implementation; draw the mean, a chart of one quantity, then every shared shape."""
     pairs = gpus.pairs(store())
     if not pairs:
         st.info(
@@ -88,7 +88,7 @@ def _table(home: str, version: str, chosen: tuple[str, ...], name: str) -> pd.Da
 
 
 def _headline(table: pd.DataFrame, chosen: list[str]) -> None:
-    """How many times as fast each GPU is as the slowest, by timing, over the shared shapes."""
+    """Say how many times as fast as the slowest each GPU is, by timing, over the shared shapes."""
     timing_of = table.groupby("shape")["timing"].first()
     for timing in [timing for timing in sidebar.TIMINGS if timing in set(timing_of)]:
         shapes = timing_of.index[timing_of == timing]
@@ -157,7 +157,7 @@ def _lines(table: pd.DataFrame, column: str, label: str) -> go.Figure:
 
 
 def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
-    """Shapes that can be one line: of one mode, timing, dtype, head_dim and mask, each chosen among what is left."""
+    """Return the shapes of one mode, timing, dtype, head_dim and mask, each chosen among what is left: one line."""
     boxes = st.columns(len(_SERIES))
     for box, (name, order) in zip(boxes, _SERIES.items(), strict=True):
         values = [value for value in shapes[name].unique() if not text.missing(value)]
@@ -170,7 +170,7 @@ def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _every_shape(table: pd.DataFrame) -> None:
-    """A row a shape: for each GPU its time, and what follows from it where it can be known."""
+    """Draw a row a shape: for each GPU its time, and what follows from it where it can be known."""
     first = table.drop_duplicates("shape").set_index("shape")[[*_DETAILS]]
     first = first.sort_values([*_DETAILS], key=_placed)
     wide = [first]
@@ -185,6 +185,6 @@ def _every_shape(table: pd.DataFrame) -> None:
 
 
 def _placed(column: pd.Series) -> pd.Series:
-    """The values in the order of the selection boxes; sizes by their size, words not among them last."""
+    """Rank the values as the selection boxes order them; sizes by their size, unknown words last."""
     order = {"head_dim": ()}.get(str(column.name), _SERIES.get(str(column.name), ()))
     return column.map(lambda value: order.index(value) if value in order else len(order)) if order else column

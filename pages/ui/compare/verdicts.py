@@ -39,7 +39,7 @@ _RATIO = {"format": "%.3f×"}
 
 
 def headline(found: Comparison) -> None:
-    """How many cells got which verdict, and the mean of each timing with its coverage."""
+    """Say how many cells got which verdict, and the mean of each timing with its coverage."""
     counts = {outcome: sum(cell.outcome == outcome for cell in found.cells) for outcome in ORDER}
     parts = [f"{counts[outcome]} {outcome.lower()}" for outcome in ORDER if counts[outcome]]
     st.markdown(f"#### {', '.join(parts) or 'No shared cell'}" + (f", of {len(found.cells)} cells" if parts else ""))
@@ -62,7 +62,7 @@ def headline(found: Comparison) -> None:
 
 
 def what_changed(found: Comparison) -> None:
-    """The facts of the two environments that differ."""
+    """Draw the facts in which the two environments differ."""
     if found.same_run:
         st.caption("One run: one machine, one software, both sampled in the same interleaved rounds.")
         return
@@ -80,7 +80,7 @@ def what_changed(found: Comparison) -> None:
 
 
 def cells_table(found: Comparison) -> pd.DataFrame:
-    """A row a cell, regressions first."""
+    """Return a row a cell, regressions first."""
     rows = []
     for cell in found.cells:
         judgement, case = cell.judgement, case_to_json(cell.case)
@@ -113,7 +113,7 @@ def cells_table(found: Comparison) -> pd.DataFrame:
 
 
 def speedup_chart(table: pd.DataFrame) -> go.Figure:
-    """The speedup of each cell over its latency before, both logarithmic, with its interval, by verdict."""
+    """Return the speedup of each cell over its latency before, both logarithmic, with its interval, by verdict."""
     figure = go.Figure()
     for verdict, (colour, symbol) in _MARKS.items():
         rows = table[(table["verdict"] == verdict) & table["speedup"].notna()]
@@ -146,7 +146,7 @@ def speedup_chart(table: pd.DataFrame) -> go.Figure:
 
 
 def show_cells(table: pd.DataFrame) -> None:
-    """The cells with those verdicts that the reader wants."""
+    """Draw the cells with those verdicts that the reader wants."""
     st.dataframe(
         table.dropna(axis="columns", how="all"),
         hide_index=True,
@@ -170,7 +170,7 @@ def show_cells(table: pd.DataFrame) -> None:
 
 
 def means_table(means: tuple[Mean, ...]) -> None:
-    """The geometric means by timing, implementation and mode, each with its coverage."""
+    """Draw the geometric means by timing, implementation and mode, each with its coverage."""
     rows = [
         {
             "timing": mean.timing or AS_PUBLISHED,
@@ -207,5 +207,5 @@ def _said(value: object) -> str:
 
 
 def _fine(speedup: float) -> str:
-    """Three decimals where they tell two runs apart."""
+    """Write a ratio with three decimals where they tell two runs apart."""
     return f"{speedup:.3f}×" if speedup < 2 else text.ratio(speedup)

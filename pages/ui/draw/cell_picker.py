@@ -13,7 +13,7 @@ _KEY = "cell"
 
 
 def chosen() -> str | None:
-    """The label of the chosen cell, as this run of the script found it."""
+    """Return the label of the chosen cell, as this run of the script found it."""
     return st.session_state.get(_KEY, st.query_params.get(_KEY))
 
 

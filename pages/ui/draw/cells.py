@@ -33,7 +33,7 @@ NUMBERS = {
 
 
 def pictures(table: Sequence[dict], draw: Draw, name: str, alt: str) -> None:
-    """The map as figures that can be saved, one a dtype; drawn only once they are asked for."""
+    """Draw the map as figures that can be saved, one a dtype, once they are asked for."""
     with st.expander("Picture", icon=":material/image:", key=f"picture_{name}", on_change="rerun") as opened:
         if not opened.open:
             return
@@ -46,7 +46,7 @@ def pictures(table: Sequence[dict], draw: Draw, name: str, alt: str) -> None:
 
 
 def by_dtype(table: Sequence[dict]) -> Iterator[tuple[str | None, str, list[dict]]]:
-    """Each dtype in order, its name on the page, and its rows; those whose source did not say come last."""
+    """Yield each dtype in order, its name on the page, and its rows; those whose source did not say come last."""
     found: dict[str | None, list[dict]] = {}
     for row in table:
         found.setdefault(None if text.missing(row["dtype"]) else row["dtype"], []).append(row)
@@ -55,7 +55,7 @@ def by_dtype(table: Sequence[dict]) -> Iterator[tuple[str | None, str, list[dict
 
 
 def dtypes(table: pd.DataFrame) -> list[str | None]:
-    """The dtypes of a table in order; rows whose source did not say come last."""
+    """Return the dtypes of a table in order; None for rows whose source did not say comes last."""
     return sorted(table["dtype"].dropna().unique()) + [None] * bool(table["dtype"].isna().any())
 
 
@@ -80,7 +80,7 @@ def facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str | None], None]
 
 
 def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
-    """Winners with what the map draws: `ties` (names), `label`, `hover`, `shown`, `failure`."""
+    """Return winners with what the map draws: `ties` (names), `label`, `hover`, `shown`, `failure`."""
     tied = [list(names) if isinstance(names, list) or hasattr(names, "tolist") else [] for names in winners["tied"]]
     ties = [", ".join(names[1:]) for names in tied]
     rows = [row | {"ties": names} for row, names in zip(winners.to_dict("records"), ties, strict=True)]
@@ -94,7 +94,10 @@ def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
 
 
 def speedup_cells(grid: Sequence[dict], implementation: str, baseline: str | None) -> list[dict]:
-    """Every cell of the slice as one implementation has it, with what the heatmap draws; a missing baseline says so."""
+    """Return every cell of the slice as one implementation has it, with what the map draws.
+
+    Where the baseline is missing, the cell says so.
+    """
     found: dict[tuple, dict] = {}
     for row in grid:
         place = row["dtype"], row["seqlen"], row["head_dim"]
@@ -111,7 +114,7 @@ def speedup_cells(grid: Sequence[dict], implementation: str, baseline: str | Non
 
 
 def cells_table(table: Sequence[dict], baseline: str | None) -> None:
-    """The numbers behind a speedup heatmap."""
+    """Draw the numbers behind a speedup heatmap."""
     cells = pd.DataFrame(table)
     table = cells.assign(
         baseline_ms=cells["latency_ms"] * cells["speedup"],
@@ -128,12 +131,12 @@ def cells_table(table: Sequence[dict], baseline: str | None) -> None:
 
 
 def speedups_csv(table: Sequence[dict]) -> pd.DataFrame:
-    """The numbers behind a speedup heatmap, as a table."""
+    """Return the numbers behind a speedup heatmap as a table."""
     return pd.DataFrame(table).drop(columns=["shown", "failure", "hover"])
 
 
 def axis(table: Sequence[dict], name: str) -> list[int | None]:
-    """The sizes of an axis in order; a size the source did not say comes last."""
+    """Return the sizes of an axis in order; a size that the source did not say comes last."""
     sizes = {None if text.missing(row[name]) else int(row[name]) for row in table}
     return sorted(sizes, key=lambda size: (size is None, size))
 

@@ -23,7 +23,7 @@ RUN_FACTS = (
 
 
 def cell_detail(chosen: Filters, place: tuple) -> None:
-    """Everything known of one cell: each implementation's numbers, samples, the run and how to repeat it."""
+    """Draw everything known of one cell: each implementation's numbers, samples, the run and how to repeat it."""
     dtype, seqlen, head_dim = place
     rows = ask(pages.cell, chosen, dtype, seqlen, head_dim)
     st.subheader(f"seqlen {seqlen}, head_dim {head_dim}, {dtype}")
@@ -57,7 +57,7 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
 
 
 def run_facts(run: pd.Series) -> None:
-    """Where and when a run was taken, and the command that repeats it."""
+    """Draw where and when a run was taken, and the command that repeats it."""
     known = {name: str(run[name]) for name in RUN_FACTS if name in run and not text.missing(run[name])}
     st.dataframe(
         pd.DataFrame({"fact": known.keys(), "value": known.values()}), hide_index=True, alt="Environment of the run"

@@ -23,7 +23,7 @@ _UNCLICKABLE = {"itemclick": False, "itemdoubleclick": False}
 
 
 def speedup_heatmap(cells: list[dict], seqlens: list[int], head_dims: list[int]) -> go.Figure:
-    """Speedup by seqlen and head_dim: log2 colours around 1x, the number in each cell, failures in words."""
+    """Return a map of speedups: log2 colours around 1x, the number in each cell, failures in words."""
     grid = CellGrid(cells, seqlens, head_dims)
     numbers = {
         "z": grid.values("speedup", lambda row: _clipped(row["speedup"]), None),
@@ -39,7 +39,7 @@ def speedup_heatmap(cells: list[dict], seqlens: list[int], head_dims: list[int])
 def winner_map(
     cells: list[dict], seqlens: list, head_dims: list, palette: dict[str, str], names: list[str]
 ) -> go.Figure:
-    """The fastest implementation as colour, paler where it is a tie, and its speedup as text."""
+    """Return a map of the fastest implementation as colour, paler where it is a tie, and its speedup as text."""
     grid = CellGrid(cells, seqlens, head_dims)
     keys = [(name, tie) for name in names for tie in (False, True)]
     scale = [winner_colour(palette, name, tie) for name, tie in keys] or [EMPTY_COLOUR]
@@ -60,12 +60,12 @@ def winner_map(
 
 
 def speedup_colour(speedup: float) -> str:
-    """The colour of a speedup: log2 around 1x."""
+    """Return the colour of a speedup, by its log2 around 1x."""
     return _SHADES[round(120 * (_clipped(speedup) + CLIP) / (2 * CLIP))]
 
 
 def winner_colour(palette: dict[str, str], name: str, tie: bool) -> str:
-    """The colour of an implementation; of a tie two thirds of the way to white."""
+    """Return the colour of an implementation; of a tie two thirds of the way to white."""
     if not tie:
         return palette[name]
     return "#" + "".join(f"{(int(palette[name][i : i + 2], 16) + 2 * 255) // 3:02x}" for i in (1, 3, 5))
@@ -80,7 +80,7 @@ class CellGrid:
         self.rows = {(_whole(row["seqlen"]), _whole(row["head_dim"])): row for row in cells}
 
     def values(self, needed: str, value: Callable[[dict], object], otherwise: object) -> list[list]:
-        """`value(row)` of each cell that has the needed column, something else elsewhere."""
+        """Return `value(row)` of each cell that has the needed column, something else elsewhere."""
 
         def of(row: dict | None) -> object:
             return otherwise if row is None or text.missing(row[needed]) else value(row)
@@ -89,27 +89,27 @@ class CellGrid:
 
     @staticmethod
     def known(row: dict | None) -> bool:
-        """Whether the cell has a number to show."""
+        """Return whether the cell has a number to show."""
         return row is not None and not text.missing(row.get("shown"))
 
     def places(self) -> Iterator[tuple[str, str, dict | None]]:
-        """Every cell: its two labels and its row."""
+        """Yield of every cell its two labels and its row."""
         for y, line in zip(self.y, self.lines(), strict=True):
             for x, row in zip(self.x, line, strict=True):
                 yield x, y, row
 
     def lines(self) -> list[list[dict | None]]:
-        """The rows as they lie on the page."""
+        """Return the rows as they lie on the page."""
         return [[self.rows.get((s, d)) for d in self.head_dims] for s in self.seqlens]
 
 
 def is_empty(row: dict | None) -> bool:
-    """Whether nothing was measured there, which is not a failure."""
+    """Return whether nothing was measured there, which is not a failure."""
     return row is None or text.missing(row["status"])
 
 
 def failure(row: dict | None) -> str:
-    """Why there is no number, in a word or two."""
+    """Say in a word or two why there is no number."""
     return "not measured" if row is None else row.get("failure") or text.status(row.get("status"))
 
 
@@ -118,7 +118,7 @@ def _clipped(speedup: float) -> float:
 
 
 def _map(grid: CellGrid, numbers: dict, *, legend: list[dict] | None = None, layout: dict | None = None) -> go.Figure:
-    """The numbers, failures in words below them, and invisible squares above that say more under the pointer."""
+    """Return the numbers, failures in words below them, and invisible squares above that say more under the pointer."""
     marks = [[None if grid.known(row) else 0 if is_empty(row) else 1 for row in line] for line in grid.lines()]
     texts = [["" if grid.known(row) else _broken(failure(row)) for row in line] for line in grid.lines()]
     failures = {

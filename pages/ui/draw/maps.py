@@ -33,7 +33,7 @@ class Look:
 
 
 def speedups() -> Look:
-    """Speedup in log2 colours around 1x."""
+    """Colour speedups by their log2 around 1x."""
     scale = {"colours": heatmaps.SPEEDUP_SCALE, "ticks": list(heatmaps.SPEEDUP_TICKS.values())}
     return Look(
         lambda row: heatmaps.speedup_colour(row["speedup"]), lambda row: text.ratio(row["speedup"]), scale=scale
@@ -41,7 +41,7 @@ def speedups() -> Look:
 
 
 def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
-    """The fastest implementation as colour, paler where it is a tie."""
+    """Colour cells by the fastest implementation, paler where it is a tie."""
     return Look(
         lambda row: heatmaps.winner_colour(palette, row["winner"], bool(row["ties"])),
         lambda row: row["label"],
@@ -50,7 +50,7 @@ def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
 
 
 def show(table: Sequence[dict], look: Look, key: str, alt: str, *, selectable: bool = True) -> None:
-    """The cells as one map a dtype, side by side where there is room; the chosen one is what `picking` says it is."""
+    """Draw the cells as one map a dtype, side by side where there is room; `cell_picker` says which is chosen."""
     seqlens, head_dims = cells.axis(table, "seqlen"), cells.axis(table, "head_dim")
     facets = [
         {"title": name, "alt": f"{alt}, {name}", "cells": _cells(CellGrid(rows, seqlens, head_dims), dtype, look)}
@@ -89,7 +89,7 @@ def _cell(row: dict | None, dtype: str | None, look: Look) -> dict:
 
 
 def ink(colour: str) -> str:
-    """Black or white, whichever is easier to read on `#rrggbb` or `rgb(r, g, b)`: never under 4.5:1.
+    """Return black or white, whichever is easier to read on `#rrggbb` or `rgb(r, g, b)`: never under 4.5:1.
 
     The relative luminance is that of WCAG 2.2.
     """

@@ -44,7 +44,7 @@ def _take_gpu(name: str) -> None:
 def slice_caption(
     chosen: Filters, *, rows: int, statistic: str, note: str = "", sources: Iterable[str] | None = None
 ) -> None:
-    """Under every chart of speed: whose numbers, the slice, how many cells, which statistic.
+    """Say under a chart of speed whose numbers it shows: the slice, how many cells, which statistic.
 
     Sources are asked for where the page does not have them.
     """
@@ -56,7 +56,7 @@ def slice_caption(
 
 
 def provenance(chosen: Filters) -> None:
-    """Which runs the numbers come from, told apart by source; asked for when it is opened."""
+    """Draw which runs the numbers come from, told apart by source, once it is opened."""
     label, icon = "Where these numbers come from", ":material/verified:"
     with st.expander(label, icon=icon, key="provenance", on_change="rerun") as where:
         if not where.open:
@@ -75,13 +75,13 @@ def provenance(chosen: Filters) -> None:
 
 
 def source_badges(parts: list[str]) -> str:
-    """Markdown badges that tell published, uploaded and own numbers apart."""
+    """Return Markdown badges that tell published, uploaded and own numbers apart."""
     colours = {"local": "green", "published": "blue", "upload": "violet", "shipped": "orange"}
     return " ".join(f":{colours[p]}-badge[{text.SOURCE_ICONS[p]} {text.SOURCE_WORDS[p]}]" for p in parts)
 
 
 def download(label: str, name: str, table: Callable[[], pd.DataFrame], key: str) -> None:
-    """A CSV of the view, made only when it is asked for."""
+    """Offer a CSV of the view, made only when it is asked for."""
     st.download_button(
         label,
         data=lambda: safe_csv(table()),
@@ -94,7 +94,7 @@ def download(label: str, name: str, table: Callable[[], pd.DataFrame], key: str)
 
 
 def download_latencies(chosen: Filters) -> None:
-    """The latencies of the slice's runs in the CSV that another attnbench takes in as those very runs."""
+    """Offer the latencies of the slice's runs in the CSV that another attnbench takes in as those very runs."""
 
     def made() -> bytes:
         runs = tuple(ask(pages.provenance, chosen)["run_id"])
@@ -115,12 +115,12 @@ def download_latencies(chosen: Filters) -> None:
 
 
 def download_text(label: str, name: str, content: str) -> None:
-    """A small file as it is."""
+    """Offer a small file as it is."""
     st.download_button(label, content, file_name=name, mime="text/csv", on_click="ignore", icon=":material/download:")
 
 
 def safe_csv(table: pd.DataFrame) -> bytes:
-    """CSV whose text cells no spreadsheet takes for a formula."""
+    """Write CSV whose text cells no spreadsheet takes for a formula."""
     safe = table.copy()
     for column in safe.columns:
         if not pd.api.types.is_numeric_dtype(safe[column]) and not pd.api.types.is_datetime64_any_dtype(safe[column]):
@@ -129,7 +129,7 @@ def safe_csv(table: pd.DataFrame) -> bytes:
 
 
 def counted(number: int, noun: str) -> str:
-    """1 run, 2 runs."""
+    """Write a number with its noun: 1 run, 2 runs."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -44,7 +44,7 @@ class Fact:
 
 
 def show_facts(facts: Iterable[Fact]) -> None:
-    """The numbers side by side where there is room; what they mean is there under the pointer and for the Tab key."""
+    """Draw numbers side by side where there is room; the pointer and the Tab key show what they mean."""
     st.html(f'{_FACTS_STYLE}<dl class="facts">{"".join(map(_tile, facts))}</dl>')
 
 
@@ -77,7 +77,7 @@ class TableColumn:
 
 
 def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: str) -> None:
-    """The columns that have a value in any row; the first names the rows."""
+    """Draw the columns that have a value in any row; the first names the rows."""
     shown = {name: c for name, c in columns.items() if not all(text.missing(row[name]) for row in rows)}
     head = "".join(f'<th scope="col"{_kind(c)} title="{html.escape(c.help)}">{c.label}</th>' for c in shown.values())
     body = "".join(f"<tr>{_line(row, shown)}</tr>" for row in rows)

@@ -47,7 +47,7 @@ TIMING_WORDS = {
 
 
 def size(number: float | None) -> str:
-    """128, 1k, 64k: whole multiples of 1024 are shortened; "not said" of nothing."""
+    """Write a size as 128, 1k or 64k: whole multiples of 1024 are shortened; "not said" of nothing."""
     if missing(number):
         return "not said"
     whole = int(number)
@@ -55,26 +55,26 @@ def size(number: float | None) -> str:
 
 
 def ratio(number: float | None) -> str:
-    """1.23×, and fewer decimals above ten; a dash of nothing."""
+    """Write 1.23×, and fewer decimals above ten; a dash of nothing."""
     if missing(number):
         return "–"
     return f"{number:.2f}×" if number < 9.995 else f"{number:.1f}×" if number < 99.95 else f"{number:.0f}×"
 
 
 def ms(number: float | None) -> str:
-    """Milliseconds with three significant digits."""
+    """Write milliseconds with three significant digits."""
     return "–" if missing(number) else f"{significant(number)} ms"
 
 
 def mib(number: float | None) -> str:
-    """Memory in MiB, from 1024 on in GiB."""
+    """Write memory given in MiB, from 1024 on in GiB."""
     if missing(number):
         return "–"
     return f"{number / 1024:.2f} GiB" if number >= 1024 else f"{significant(number)} MiB"
 
 
 def seconds(number: float | None) -> str:
-    """A duration in the unit a person would use."""
+    """Write a duration in the unit a person would use."""
     if missing(number):
         return "unknown"
     if number < 90:
@@ -83,7 +83,7 @@ def seconds(number: float | None) -> str:
 
 
 def significant(number: float) -> str:
-    """Three significant digits without an exponent."""
+    """Write three significant digits without an exponent."""
     if number == 0:
         return "0"
     decimals = max(0, 2 - math.floor(math.log10(abs(number))))
@@ -91,7 +91,7 @@ def significant(number: float) -> str:
 
 
 def status(name: str | None) -> str:
-    """What a cell without a number says."""
+    """Return what a cell without a number says."""
     return STATUS_WORDS.get(None if missing(name) else name, str(name))
 
 
@@ -113,24 +113,24 @@ def slice_words(filters: Filters) -> str:
 
 
 def statistic(names: object) -> str:
-    """What the numbers of a slice are, from the names of their statistics."""
+    """Say what the numbers of a slice are, from the names of their statistics."""
     found = {part for name in names if not missing(name) for part in str(name).split(", ")}
     meanings = {"printed": "values as printed", "single": "single values"}
     return ", ".join(meanings.get(name, f"{name} of n samples") for name in sorted(found)) or "no number"
 
 
 def plain(text: object) -> str:
-    """Text from a file, with nothing in it that Markdown would take for its own."""
+    """Escape text from a file, so that Markdown takes nothing in it for its own."""
     return "".join(f"\\{mark}" if mark in "\\`*_{}[]<>#$~:|!" else mark for mark in str(text))
 
 
 def sources(text: str | None) -> str:
-    """The sources of a row in words."""
+    """Return the sources of a row in words."""
     return "" if missing(text) else ", ".join(SOURCE_WORDS.get(part, part) for part in str(text).split(", "))
 
 
 def missing(value: object) -> bool:
-    """None, NaN or a table's NA."""
+    """Return whether it is None, NaN or a table's NA."""
     if value is None or isinstance(value, str | int):
         return value is None
     return value != value if isinstance(value, float) else str(value) in ("<NA>", "nan", "NaT")

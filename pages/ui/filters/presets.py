@@ -37,7 +37,7 @@ PRESETS = (
 
 
 def offered(masks: Sequence[str], choices_of: Callable[[str], Choices]) -> dict[str, Settings]:
-    """By title, what the presets that have numbers set the filters to.
+    """Return by title what the presets that have numbers set the filters to.
 
     Of the masks, the one that is shown comes first and stays where it serves; `choices_of` a mask are its filters'.
     """

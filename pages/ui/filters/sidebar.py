@@ -65,7 +65,7 @@ def draw() -> Filters:
 
 
 def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
-    """The slice of a first visit: what the sidebar chooses where nothing was chosen yet."""
+    """Return the slice of a first visit: what the sidebar chooses where nothing was chosen yet."""
     gpus = ask(_gpus)
     if not gpus:
         return Filters()
@@ -81,7 +81,7 @@ def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
 
 
 def current() -> Filters:
-    """The slice as the filters stand now, which is remembered for pages to come."""
+    """Return the slice as the filters stand now, and remember it for pages to come."""
     values = {name: st.session_state.get(name) for name in st.session_state[_OFFERED]}
     st.session_state[_KEPT] = values
     chosen = values | {"shape": None if values.get("shape") == ALL_SHAPES else values.get("shape")}
@@ -100,7 +100,7 @@ def _scope(gpu: str) -> dict[str, str | None]:
 
 
 def _follow(scope: dict[str, str | None], found: Choices) -> None:
-    """On another device, workload or mask, leave what has no number there; a link may name it all the same."""
+    """Leave what has no number on another device, workload or mask; a link may name it all the same."""
     before, st.session_state[_SCOPE] = st.session_state.get(_SCOPE, scope), scope
     for name in ("mode", "baseline", "timing") if before != scope else ():
         numbers = dict(found.get(name, ()))
@@ -117,7 +117,7 @@ def _options(store: Store, name: str, **scope: str | None) -> list[str]:
 
 
 def _offered(store: Store, **scope: str | None) -> Choices:
-    """By filter what it can be set to within a device, workload and mask, most numbers first."""
+    """Return by filter what it can be set to within a device, workload and mask, most numbers first."""
     found: dict[str, list[tuple[str, int]]] = {}
     for name, choice, numbers in pages.choices(store, **scope).itertuples(index=False):
         found.setdefault(name, []).append((choice, numbers))
@@ -135,7 +135,7 @@ def _folded(found: Choices) -> None:
 
 
 def _presets_of(ask: Callable[..., Any], scope: dict[str, str | None]) -> dict[str, presets.Settings]:
-    """Those that have numbers on this device, in this mask or another."""
+    """Return the presets that have numbers on this device, in this mask or another."""
     masks = ask(_options, "mask", gpu=scope["gpu"], workload=scope["workload"])
     shown_first = sorted(masks, key=lambda mask: mask != scope["mask"])
     return presets.offered(shown_first, lambda mask: ask(_offered, **scope | {"mask": mask}))
@@ -156,8 +156,10 @@ def _presets(offered: dict[str, presets.Settings]) -> None:
 
 
 def _take(offered: dict[str, presets.Settings]) -> None:
-    """Set what the chosen preset says; the other filters go back to their defaults, but for GPU and workload, and the
-    baseline in the same mask."""
+    """Set what the chosen preset says, and the other filters to their defaults.
+
+    GPU and workload stay, and the baseline within a mask.
+    """
     settings = offered.get(st.session_state["preset"] or "")
     if settings:
         same = st.session_state.get("mask") == settings["mask"]
@@ -173,7 +175,7 @@ def _one(label: str, name: str, found: Choices, order: tuple[str, ...] = (), hel
 
 
 def _alone(label: str, name: str, choices: list[str], default: str, help: str | None) -> None:
-    """A filter of one value on which no other depends, and which is therefore drawn again by itself."""
+    """Draw a filter of one value on which no other depends, and which is therefore drawn again by itself."""
     key = f"filter_{name}"
     st.fragment(_select, key=key)(label, name, choices, default, help, on_change=page_body.again, args=(key,))
 
@@ -198,7 +200,7 @@ def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) ->
 
 
 def _shapes(found: Choices) -> tuple[list[str], str]:
-    """The choices, and the default: one batch and number of heads if most numbers are of it, else all of them."""
+    """Return the shapes and the default: one shape if most numbers are of it, else all of them."""
     shapes = found.get("shape", [])
     choices = [*(shape for shape, _ in shapes), ALL_SHAPES]
     one_leads = bool(shapes) and shapes[0][1] > 0.6 * sum(numbers for _, numbers in shapes)
@@ -206,7 +208,7 @@ def _shapes(found: Choices) -> tuple[list[str], str]:
 
 
 def _choices(name: str, found: Choices, order: tuple[str, ...]) -> list:
-    """What is there, in the given order, then most numbers first; sizes by size. Without a number: last."""
+    """Return what is there in the given order, then most numbers first; sizes by size. Without a number: last."""
     numbers = dict(found.get(name, ()))
     if name in ("seqlen", "head_dim"):
         return sorted(int(choice) for choice in numbers)
@@ -224,5 +226,5 @@ def _restore() -> None:
 
 
 def _reset() -> None:
-    """Back to the defaults; a single value that is no choice becomes the default when its widget is drawn."""
+    """Set the defaults; a single value that is no choice becomes the default when its widget is drawn."""
     st.session_state.update({name: None for name in SINGLE} | {name: [] for name in MULTIPLE})

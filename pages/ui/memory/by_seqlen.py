@@ -22,7 +22,7 @@ COLUMNS = ("implementation", "dtype", "head_dim", "seqlen", "value", "reduction"
 
 
 def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
-    """The metric to show, and the slice with a mode in which memory was taken (there is none of bwd alone)."""
+    """Return the metric to show, and the slice with a mode in which memory was taken (there is none of bwd alone)."""
     found = ask(pages.memory_choices, chosen)
     if found.empty:
         return None, chosen
@@ -41,7 +41,7 @@ def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
 
 
 def one_shape(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The rows of one head_dim and one batch and head count, and that choice in words."""
+    """Return the rows of one head_dim and one batch and head count, and that choice in words."""
     table = table.assign(head_dim=[text.size(d) if text.missing(d) else str(int(d)) for d in table["head_dim"]])
     table, head_dim = rows_of_one(table, "head_dim", "value", "memory_head_dim", "head_dim")
     table, shape = rows_of_one(table, "shape", "value", "memory_shape", "Batch and heads")
@@ -49,7 +49,7 @@ def one_shape(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def headline(table: pd.DataFrame, chosen: Filters) -> None:
-    """The largest saving at the longest sequence that the baseline still fits, and where it stops fitting."""
+    """Name the largest saving at the longest sequence that the baseline still fits, and where it stops fitting."""
     compared = table[(table["implementation"] != chosen.baseline) & table["reduction"].notna()]
     parts = []
     if len(compared):
@@ -67,7 +67,7 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
 
 
 def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The same rows by formula where the algorithm is known; only peak memory has a formula."""
+    """Return the rows by formula where the algorithm is known; only peak memory has a formula."""
     rows = table.to_dict("records") if metric == "peak_memory_mb" else []
     predicted = [
         {
@@ -96,7 +96,7 @@ def show_lines(
 
 
 def caption(chosen: Filters, metric: str, kept: str, table: pd.DataFrame) -> None:
-    """What the lines are: slice, rows, formula, capacity."""
+    """Say what the lines are: slice, rows, formula, capacity."""
     known = "The source does not say the device's memory." if text.missing(table["gpu_memory_mb"].max()) else ""
     shown = text.slice_words(replace(chosen, shape=kept, head_dim=()))
     rows = f"{METRICS[metric].description} · {messages.counted(len(table), 'row')}, reduction within one run"
@@ -106,7 +106,7 @@ def caption(chosen: Filters, metric: str, kept: str, table: pd.DataFrame) -> Non
 
 
 def reduction_table(table: pd.DataFrame, predicted: pd.DataFrame) -> None:
-    """Memory, reduction and formula of every row."""
+    """Draw memory, reduction and formula of every row."""
     shown = with_formula(table, predicted)
     shown["status"] = [text.status(name) for name in shown["status"]]
     shown["note"] = shown["note"].fillna("")
@@ -126,7 +126,7 @@ def reduction_table(table: pd.DataFrame, predicted: pd.DataFrame) -> None:
 
 
 def with_formula(table: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
-    """Measured beside formula, ready for a table or a download."""
+    """Return measured beside formula, ready for a table or a download."""
     shown = table[[*COLUMNS]].rename(columns={"value": "memory_mb"}).reset_index(drop=True)
     formula = predicted["value"].reset_index(drop=True) if len(predicted) else pd.Series(index=shown.index, dtype=float)
     shown["head_dim"] = pd.to_numeric(shown["head_dim"], errors="coerce").astype("Int64")
@@ -136,7 +136,7 @@ def with_formula(table: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
 
 
 def case_of(row: dict) -> dict:
-    """A row as a case for a formula: what the source did not say is None."""
+    """Return a row as a case for a formula: what the source did not say is None."""
     known = {name: None if text.missing(value) else value for name, value in row.items()}
     return known | {"head_dim": int(row["head_dim"]) if row["head_dim"].isdigit() else None}
 

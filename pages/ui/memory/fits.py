@@ -46,7 +46,7 @@ def choose(table: pd.DataFrame) -> dict[str, float]:
 
 
 def longest(table: pd.DataFrame, capacity_mb: float) -> pd.DataFrame:
-    """By implementation and dtype: the longest seqlen measured within the capacity, and by formula."""
+    """Return by implementation and dtype the longest seqlen measured within the capacity, and by formula."""
     groups: dict[tuple[str, str | None], list[dict]] = {}
     for row in table.to_dict("records"):
         groups.setdefault((row["implementation"], None if text.missing(row["dtype"]) else row["dtype"]), []).append(row)
@@ -69,7 +69,7 @@ def longest(table: pd.DataFrame, capacity_mb: float) -> pd.DataFrame:
 
 
 def show(table: pd.DataFrame, capacity_mb: float) -> None:
-    """The answer in a table, and to take away."""
+    """Draw the answer in a table, and offer it as a file."""
     capacity_words, fits = text.mib(capacity_mb), longest(table, capacity_mb)
     st.subheader(f"Longest sequence in {capacity_words}")
     alt = f"Longest sequence that fits in {capacity_words}, by implementation and dtype"
@@ -78,8 +78,11 @@ def show(table: pd.DataFrame, capacity_mb: float) -> None:
 
 
 def _by_formula(row: dict, capacity_mb: float) -> int | None:
-    """The longest that fits by what the implementation keeps; of one that is not ours the largest power of two by what
-    its algorithm must keep. None where there is no formula or nothing fits."""
+    """Return the longest seqlen that fits by what the implementation keeps.
+
+    Of one that is not ours it is the largest power of two by what its algorithm must keep. None where there is no
+    formula or nothing fits.
+    """
     case, kind = case_of(row), derive.memory_kind(row["implementation"])
     if known := capacity.largest_seqlen(case, row["implementation"], row["mode"], capacity_mb):
         return known

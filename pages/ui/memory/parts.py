@@ -24,7 +24,7 @@ _PART_COLUMNS = ("implementation", "dtype", "seqlen_q", *memory.MEASURED, *memor
 
 
 def show(taken: Filters, drawn: pd.DataFrame) -> None:
-    """Every kind of memory of the rows that are drawn above; asked for when it is opened."""
+    """Draw every kind of memory of the rows that are drawn above, once it is opened."""
     label = "What the peak is made of: inputs, saved for backward, workspace, reserved, beside the formula"
     with st.expander(label, icon=":material/stacks:", key="memory_kinds", on_change="rerun") as opened:
         if not opened.open:
@@ -44,7 +44,7 @@ def show(taken: Filters, drawn: pd.DataFrame) -> None:
 
 
 def kinds_of(found: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
-    """The kinds of memory of the rows that are drawn, with measured over formula."""
+    """Return the kinds of memory of the rows that are drawn, with measured over formula."""
     wanted = set(zip(*(drawn[name] for name in ("run_id", "implementation", "seqlen")), drawn["dtype"], strict=True))
     shapes = set(zip(drawn["shape"], drawn["head_dim"], strict=True))
     head_dims = [text.size(d) if text.missing(d) else str(int(d)) for d in found["head_dim"]]

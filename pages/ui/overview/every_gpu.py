@@ -18,7 +18,7 @@ _NOTHING = "no data"
 
 
 def show(chosen: Filters) -> None:
-    """A grid a dtype: shapes down, GPUs across, coloured by who wins there."""
+    """Draw a map a dtype: shapes down, GPUs across, coloured by who wins there."""
     table = ask_slowly(winners.winners_by_gpu, chosen, TIMINGS)
     table = table[table["gpu"].notna() & table["seqlen"].notna()]
     if table.empty:
@@ -50,7 +50,7 @@ def show(chosen: Filters) -> None:
 
 
 def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str]) -> go.Figure:
-    """Names in colour; where nothing won, why."""
+    """Return names in colour; where nothing won, why."""
     seqlens = sorted(rows["seqlen"].astype(int).unique())
     found = {(int(row["seqlen"]), row["gpu"]): row for row in rows.to_dict("records")}
     lines = [[found.get((seqlen, gpu)) for gpu in gpus] for seqlen in seqlens]

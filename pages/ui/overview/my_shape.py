@@ -47,7 +47,7 @@ def show(chosen: Filters) -> None:
 
 
 def rule_of(store: Store, chosen: Filters) -> Rule | None:
-    """The rule of every mode, mask and shape of the GPU; None where nothing has a time. For `ask_slowly`."""
+    """Return the rule of every mode, mask and shape of the GPU; None where nothing has a time."""
     try:
         return rule.rule_of(store, replace(chosen, mode=None, mask=None, shape=None, dtype=(), seqlen=(), head_dim=()))
     except RuleError:
@@ -55,7 +55,7 @@ def rule_of(store: Store, chosen: Filters) -> Rule | None:
 
 
 def _shape(made: Rule, chosen: Filters) -> dict:
-    """The shape as typed, and the dtype, mask and mode among those that were measured, the sidebar's first."""
+    """Ask for a shape, and for dtype, mask and mode among those that were measured, the sidebar's first."""
     kinds = {(p["dtype"], p["mask"], p["mode"]) for p in made.points}
     kinds = sorted(kinds, key=lambda kind: (kind[1] != chosen.mask, kind[2] != chosen.mode, kind))
     with st.container(border=True):

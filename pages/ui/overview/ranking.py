@@ -39,7 +39,7 @@ _SHOWN = 4  # rivals named when the pointer is on a cell
 
 
 def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> None:
-    """The answer in one sentence and four numbers."""
+    """Draw the answer in one sentence and four numbers."""
     rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
     if best is None:
@@ -79,7 +79,7 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
 
 
 def judged(store: Store, chosen: Filters) -> list[dict]:
-    """Winners with what the map draws, and in each cell how far behind the others are."""
+    """Return winners with what the map draws, and in each cell how far behind the others are."""
     won = cells.winner_cells(winners.winners(store, chosen)).to_dict("records")
     for row in won:
         row["hover"] += "".join(f"<br>{html.escape(rival)}" for rival in list(row["rivals"])[:_SHOWN])
@@ -87,13 +87,13 @@ def judged(store: Store, chosen: Filters) -> list[dict]:
 
 
 def winners_csv(won: Sequence[dict]) -> pd.DataFrame:
-    """The winner map as a table: the winner's median with p20 to p80 and n, who ties, how far behind the others are."""
+    """Return the winner map as a table: the winner's median, p20, p80 and n, who ties, how far the others are."""
     listed = ({name: ", ".join(row[name]) for name in ("rivals", "failed")} for row in won)
     return pd.DataFrame([row | texts for row, texts in zip(won, listed, strict=True)])[[*WINNER_COLUMNS]]
 
 
 def winners_table(won: Sequence[dict]) -> None:
-    """The same on the page."""
+    """Draw the winner map as a table."""
     shown = winners_csv(won)
     shown["winner"] = shown["winner"].fillna("none")
     config = {
@@ -107,7 +107,7 @@ def winners_table(won: Sequence[dict]) -> None:
 
 
 def tie_words(won: Sequence[dict]) -> str:
-    """What a tie is in this slice."""
+    """Say what a tie is in this slice."""
     judged_by = "no verdict tells them apart: the 90 % interval of their ratio reaches into ±2 %"
     if all(row["by_spread"] for row in won):
         return judged_by
@@ -131,12 +131,12 @@ def view_downloads(chosen: Filters) -> None:
 
 
 def rivals_of(ranking: Sequence[dict], chosen: Filters) -> list[dict]:
-    """All but the baseline, the best first."""
+    """Return all but the baseline, the best first."""
     return [row for row in ranking if row["implementation"] != chosen.baseline]
 
 
 def best_of(rivals: Sequence[dict]) -> dict | None:
-    """The highest geometric mean of those that cover nearly what any covers, if there is one.
+    """Return the highest geometric mean of those that cover nearly what any covers, if there is one.
 
     Means over different cases are not comparable, and TF32 and FP8 are other precisions than their baseline's.
     """
@@ -145,7 +145,7 @@ def best_of(rivals: Sequence[dict]) -> dict | None:
 
 
 def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame) -> None:
-    """Every implementation in a row: precision, speedup, coverage, failures, how far it goes, what memory that took."""
+    """Draw a row an implementation: precision, speedup, coverage, failures, how far it goes, what memory that took."""
     peaks = dict(zip(fits["implementation"], fits["peak_memory_mb"], strict=True))
     rows = [
         row
@@ -160,14 +160,14 @@ def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame) -> None:
 
 
 def reduced(implementation: str) -> str | None:
-    """Of an implementation that computes in another precision than the dtype it is listed under: which."""
+    """Name the precision that an implementation computes in where that is not the dtype it is listed under."""
     if not is_other(implementation):
         return None
     return f"{'TF32' if is_tf32(implementation) else 'FP8'}, reduced"
 
 
 def failure_words(counts: Mapping[str, object]) -> str:
-    """OOM 3, unsupported 2; empty if nothing failed."""
+    """Write failures by kind, as in OOM 3, unsupported 2; empty if nothing failed."""
     names = [name for name in text.STATUS_WORDS if name not in ("ok", None) and name in counts]
     return ", ".join(f"{text.status(name)} {counts[name]}" for name in names if counts[name] > 0)
 

@@ -24,7 +24,7 @@ MARKS = {
 
 
 def show(chosen: Filters) -> None:
-    """The advice of the GPU, use case by use case, then features by implementation."""
+    """Draw the advice of the GPU, use case by use case, then features by implementation."""
     found = ask_slowly(advice.advise, chosen)
     st.subheader("What to use when")
     if found:
@@ -48,7 +48,7 @@ def show(chosen: Filters) -> None:
 
 
 def advice_table(found: list[advice.Advice]) -> pd.DataFrame:
-    """Advice as rows of numbers."""
+    """Return advice as rows of numbers."""
     table = pd.DataFrame([asdict(one) for one in found])
     return table.assign(runs=[", ".join(runs) for runs in table["runs"]])
 
@@ -139,7 +139,7 @@ def _features(chosen: Filters) -> None:
 
 
 def _declared() -> None:
-    """What the implementations of this checkout say of themselves; asked for, because it takes seconds."""
+    """Draw what the implementations of this checkout declare; asked for, because it takes seconds."""
     label = "What this checkout's implementations declare, and whether they can run here"
     if not st.toggle(label, key="declared", bind="query-params"):
         return
@@ -159,7 +159,7 @@ def _declared() -> None:
 
 
 def _capabilities(entry: dict) -> dict[str, str]:
-    """An implementation's row: what it takes, in words."""
+    """Return an implementation's row: what it takes, in words."""
     able = entry["capabilities"]
     chips = (able["min_compute_capability"], able["max_compute_capability"])
     low, high = (".".join(map(str, chip)) if chip else "" for chip in chips)

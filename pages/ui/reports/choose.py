@@ -28,7 +28,7 @@ class Choice:
 
 
 def choose() -> Choice:
-    """The widgets that choose what is shown; all of it is in the URL."""
+    """Draw the widgets that choose what is shown; all of it is in the URL."""
     names = reports.names()
     report = st.pills(
         "Report",
@@ -57,7 +57,7 @@ def choose() -> Choice:
 
 
 def facts(choice: Choice) -> None:
-    """Where both come from, told apart at a glance."""
+    """Draw where both come from, told apart at a glance."""
     report = reports.get(choice.report)
     st.markdown(f"#### {text.plain(report.TITLE)}")
     st.caption(f"{messages.source_badges(['published'])} {text.plain(report.SOURCE)}")
@@ -73,12 +73,12 @@ def facts(choice: Choice) -> None:
 
 
 def own_run(choice: Choice) -> tuple[Run, list[Measurement]] | None:
-    """The run beside the report with its measurements; None where the report stands alone."""
+    """Return the run beside the report with its measurements; None where the report stands alone."""
     return side_by_side.read(listing.folder(choice.run, choice.source)) if choice.run else None
 
 
 def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
-    """Which implementation of the run stands for which of the report; folded away, as the report's choice fits."""
+    """Ask which implementation of the run stands for which of the report; folded away, as the default usually fits."""
     there = ask_slowly(_implementations, run)
     usual = reports.get(report).IMPLEMENTATIONS
     chosen = []

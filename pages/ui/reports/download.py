@@ -16,7 +16,7 @@ MIME = {"md": "text/markdown", "html": "text/html", "csv": "text/csv", "json": "
 
 
 def as_markdown(choice: Choice) -> str:
-    """The page as one text; without the run where it has nothing of the report."""
+    """Return the page as one text; without the run where it has nothing of the report."""
     printed = side_by_side.published(choice.report)
     try:
         return side_by_side.render(choice.report, printed, own_run(choice), dict(choice.places) or None)
@@ -25,12 +25,12 @@ def as_markdown(choice: Choice) -> str:
 
 
 def as_html(choice: Choice) -> str:
-    """The page as one file that needs no network; the same as `python -m results render --report`."""
+    """Return the page as one file that needs no network, as `python -m results render --report` writes it."""
     return html_page(as_markdown(choice), svg.own_against_printed(tables.sections(store(), choice)))
 
 
 def downloads(choice: Choice) -> None:
-    """The report and its numbers in every form."""
+    """Offer the report and its numbers in every form."""
     name = f"{choice.report}-{choice.run}" if choice.run else choice.report
     made = {
         "Markdown": ("md", lambda: as_markdown(choice)),

@@ -22,7 +22,7 @@ _TITLES = {rule.name: rule.title for rule in RULES}
 
 
 def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choice) -> None:
-    """How much of the report the run has, and how much of the report cannot be."""
+    """Say how much of the report the run has, and how much of the report cannot be."""
     rows, all_rows = side_by_side.covered(found)
     impossible = sum(finding.weight == IMPOSSIBLE for finding in problems)
     with st.grid(3, min_column_width=150):
@@ -49,7 +49,7 @@ def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choi
 
 
 def tables(found: Sequence[Section], choice: Choice) -> None:
-    """Every table in the report's own layout; each cell says printed / own."""
+    """Draw every table in the report's own layout; each cell says printed / own."""
     st.caption("Each cell says printed / own." if choice.run else "Each cell is to the letter.")
     for section in found:
         if section.title:
@@ -66,13 +66,13 @@ def tables(found: Sequence[Section], choice: Choice) -> None:
 
 
 def numbers(found: Sequence[Section]) -> pd.DataFrame:
-    """Both numbers of every cell as data."""
+    """Return both numbers of every cell as data."""
     rows = [{"table": section.title, **pair} for section in found for pair in side_by_side.pairs(section)]
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
 def numbers_table(table: pd.DataFrame) -> None:
-    """The same cells as numbers that sort."""
+    """Draw both numbers of every cell as columns that sort."""
     st.dataframe(
         table,
         hide_index=True,
@@ -87,20 +87,20 @@ def numbers_table(table: pd.DataFrame) -> None:
 
 
 def metrics(table: pd.DataFrame) -> list[str]:
-    """The metrics that have both numbers somewhere, speedups first, then those with most."""
+    """Return the metrics that have both numbers somewhere, speedups first, then those with most."""
     both = _with_both(table)
     names = both["metric"].value_counts().index.tolist() if len(both) else []
     return sorted(names, key=lambda name: name != "speedup")
 
 
 def figure(table: pd.DataFrame, metric: str) -> go.Figure:
-    """Own against printed, of one metric."""
+    """Return own against printed, of one metric."""
     both = _with_both(table)
     return _own_against_printed(both[both["metric"] == metric], METRICS[metric])
 
 
 def chart(table: pd.DataFrame, choice: Choice) -> None:
-    """Own against printed, of a metric that the reader chooses."""
+    """Draw own against printed, of a metric that the reader chooses."""
     names = metrics(table)
     if not names:
         st.info("Nothing here has both numbers; choose another run beside it.", icon=":material/show_chart:")
@@ -125,7 +125,7 @@ def chart(table: pd.DataFrame, choice: Choice) -> None:
 
 
 def findings_table(problems: Sequence[Finding]) -> None:
-    """What arithmetic says against the numbers, the impossible first: an example of each rule, then all."""
+    """Draw what arithmetic says against the numbers, the impossible first: an example of each rule, then all."""
     st.markdown("\n".join(_examples(problems)) or "Nothing was found against these numbers.")
     table = pd.DataFrame(
         [{"weight": f.weight, "rule": _TITLES[f.rule], "finding": f.sentence, "where": f.origin} for f in problems],
@@ -142,14 +142,14 @@ def findings_table(problems: Sequence[Finding]) -> None:
 
 
 def in_words(report: str) -> None:
-    """What the report says besides its numbers."""
+    """Quote what the report says besides its numbers."""
     for note in shipped_notes(report):
         st.markdown(quoted(note))
     st.caption(f"{messages.source_badges(['published'])} Quoted.")
 
 
 def sections(store: Store, choice: Choice) -> list[Section]:
-    """The tables of the choice; for `answer`."""
+    """Return the tables of the choice; a question for `ask`."""
     own = own_run(choice)
     return side_by_side.sections(
         choice.report, side_by_side.published(choice.report), own[1] if own else (), dict(choice.places) or None
@@ -157,12 +157,12 @@ def sections(store: Store, choice: Choice) -> list[Section]:
 
 
 def findings(store: Store, report: str) -> list[Finding]:
-    """The findings of a report; for `answer`."""
+    """Return the findings of a report; a question for `ask`."""
     return side_by_side.findings(side_by_side.published(report))
 
 
 def _examples(problems: Sequence[Finding]) -> Iterator[str]:
-    """A line for each rule that found something: how often, and its first sentence."""
+    """Yield a line for each rule that found something: how often, and its first sentence."""
     for rule in dict.fromkeys(finding.rule for finding in problems):
         found = [finding for finding in problems if finding.rule == rule]
         many = f"{found[0].weight}, {_TITLES[rule]}: {len(found)}"
@@ -170,7 +170,7 @@ def _examples(problems: Sequence[Finding]) -> Iterator[str]:
 
 
 def _own_against_printed(pairs: pd.DataFrame, metric: Metric) -> go.Figure:
-    """Each cell of a report as a point, printed across and own up, both logarithmic; on the line they agree."""
+    """Return each cell of a report as a point, printed across and own up, both logarithmic; on the line they agree."""
     figure = go.Figure()
     names = [name for name in pairs.columns if name not in ("column", "metric", "printed", "own", "own / printed")]
     for at, (column, rows) in enumerate(pairs.groupby("column", sort=False)):
@@ -216,7 +216,7 @@ def _with_both(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cell(row: side_by_side.Row, at: int, choice: Choice) -> str:
-    """Plain text, but what a report prints bold stays bold where it stands alone."""
+    """Write plain text, but what a report prints bold stays bold where it stands alone."""
     if choice.run:
         return text.plain(side_by_side.both(row, at)).replace(" / ", "\u00a0/ ")  # two lines at most
     return "**".join(text.plain(part) for part in row.printed[at].split("**"))

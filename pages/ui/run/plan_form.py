@@ -7,7 +7,6 @@ import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.run import plan_axes
-from pages.ui.run import plan_axes as planning_cell
 from pages.ui.shell import access
 from runner import launch, sweeps
 from runner.launch import LaunchError, Request
@@ -16,7 +15,7 @@ _PLANNED = "planned_request"
 
 
 def what_is_here() -> dict | None:
-    """Devices, implementations and sweeps of this machine; None, and the reason on the page, if they cannot be had."""
+    """Return devices, implementations and sweeps of this machine; None, and the reason on the page, if that fails."""
     try:
         return _listing()
     except LaunchError as error:
@@ -28,7 +27,7 @@ def what_is_here() -> dict | None:
 
 
 def explain() -> None:
-    """What each sweep measures, beside each other."""
+    """Draw what each sweep measures, beside each other."""
     with st.expander("What each sweep measures", icon=":material/help:", key="sweeps_explained"):
         rows = [
             {
@@ -55,7 +54,7 @@ def _range(sizes: tuple[int, ...]) -> str:
 
 
 def ask_for(found: dict) -> Request | None:
-    """The request as it stands in the form; None, and the reason on the page, if it makes no sweep."""
+    """Return the request as it stands in the form; None, and the reason on the page, if it makes no sweep."""
     devices = {device["id"]: device for device in found["devices"]}
     names = [sweep["name"] for sweep in found["sweeps"]]
     with st.container(border=True):
@@ -77,8 +76,8 @@ def ask_for(found: dict) -> Request | None:
             "back-to-back calls, for what remains of the first second.",
         )
         if protocol == "sustained":
-            changes = planning_cell.edited(sweep, device)
-            implementations = (planning_cell.implementation(sweep, found),)
+            changes = plan_axes.edited_cell(sweep, device)
+            implementations = (plan_axes.traced_implementation(sweep, found),)
         else:
             changes = plan_axes.edited_axes(sweep)
             implementations = _implementations(found, sweep, name)
@@ -90,13 +89,13 @@ def ask_for(found: dict) -> Request | None:
 
 
 def link_to_traces() -> None:
-    """The page of the traces, where this machine has made one."""
+    """Link to the page of the traces, where this machine has made one."""
     if any((status.protocol, status.state) == ("sustained", "finished") for status in launch.runs()):
         st.page_link("pages/sustained.py", label="Traces of sustained sweeps", icon=":material/thermostat:")
 
 
 def problems_of(request: Request, found: dict) -> list[str]:
-    """What speaks against a request, in sentences; empty if it can be planned. Nothing from the browser is trusted."""
+    """Return what speaks against a request, in sentences; nothing from the browser is trusted."""
     problems = []
     devices = [device["id"] for device in found["devices"]]
     known = [implementation["name"] for implementation in found["implementations"]]
@@ -113,7 +112,7 @@ def problems_of(request: Request, found: dict) -> list[str]:
 
 
 def plan_and_start(request: Request, found: dict, allowed: bool) -> None:
-    """The button that plans, the plan it made, the button that starts exactly that plan."""
+    """Draw the button that plans, the plan it made, and the button that starts exactly that plan."""
     remember, icon = {_PLANNED: request}, ":material/checklist:"
     st.button("Show plan", icon=icon, key="show_plan", on_click=st.session_state.update, args=(remember,))
     if st.session_state.get(_PLANNED) != request:
@@ -175,7 +174,7 @@ def _implementations(found: dict, sweep: sweeps.Sweep, name: str) -> tuple[str, 
 
 
 def _show(plan: dict) -> None:
-    """Counts, time, what is skipped and why."""
+    """Draw counts, time, what is skipped and why."""
     cells = pd.DataFrame(plan["cells"])
     with st.grid(3, min_column_width=150):
         st.metric("Cells to measure", plan["cell_count"] - plan["skipped_count"], border=True)

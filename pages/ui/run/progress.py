@@ -26,7 +26,7 @@ _HISTORY = 20
 
 
 def follow(allowed: bool) -> None:
-    """The running sweeps, drawn again every few seconds without the rest of the page."""
+    """Draw the running sweeps, again every few seconds without the rest of the page."""
     problem = st.session_state.pop("start_problem", None)
     if problem:
         st.error(problem, icon=":material/error:")
@@ -36,7 +36,7 @@ def follow(allowed: bool) -> None:
 
 
 def history(allowed: bool) -> None:
-    """The latest sweeps and how they ended; those that were cut off can go on."""
+    """Draw the latest sweeps and how they ended; those that were cut off can be resumed."""
     statuses = [status for status in launch.runs() if status.total or status.state != "finished"][:_HISTORY]
     if not statuses:
         st.caption("None yet. A sweep started from the command line shows up here too.")
@@ -62,7 +62,7 @@ def _running() -> tuple[str, ...]:
 
 
 def _pace(running: tuple[str, ...]) -> int:
-    """Seconds between two looks of this tab: more where more tabs look, so that a sweep's host is left alone."""
+    """Return the seconds between two looks of this tab: more where more tabs look, to spare a sweep's host."""
     now, tabs = time.monotonic(), _tabs()
     tabs[st.session_state.setdefault("tab", uuid.uuid4().hex)] = now
     count = sum(now - seen < _SEEN_S for seen in list(tabs.values()))
@@ -72,7 +72,7 @@ def _pace(running: tuple[str, ...]) -> int:
 
 @st.cache_resource(show_spinner=False)
 def _tabs() -> dict[str, float]:
-    """When each tab of this process last looked."""
+    """Return when each tab of this process last looked."""
     return {}
 
 
@@ -106,7 +106,7 @@ def _progress(run_id: str, allowed: bool) -> None:
 
 
 def _arriving(run_id: str, pace: int) -> None:
-    """The fastest implementation of each cell as far as it is known; the rest waits."""
+    """Draw the fastest implementation of each cell as far as it is known; the rest waits."""
     store(not_older_than_s=max(ACTIVE_S, pace / 4))  # tabs that look seldom need not each read the files anew
     arrived = ask(pages.run_progress, run_id)
     if arrived.empty:
@@ -127,7 +127,7 @@ def _arriving(run_id: str, pace: int) -> None:
 
 
 def _no_time_yet(run_id: str) -> str:
-    """Why a sweep has no map yet, or never will."""
+    """Say why a sweep has no map yet, or never will."""
     run = journal.RunFolder(journal.home() / "runs" / run_id).run()
     if (run.protocol or "").startswith("sustained"):
         return "A trace is calls back to back for half a minute; its numbers come at its end."
@@ -137,7 +137,7 @@ def _no_time_yet(run_id: str) -> str:
 
 
 def _with_waiting(won: pd.DataFrame, sweep: dict) -> pd.DataFrame:
-    """The cells of the whole sweep, those that are still to come marked as waiting."""
+    """Return the cells of the whole sweep, those that are still to come marked as waiting."""
     axes = ["dtype", "seqlen", "head_dim"]
     planned = pd.MultiIndex.from_product([sweep.get(axis, ()) for axis in axes], names=axes).to_frame(index=False)
     whole = planned.merge(won, on=axes, how="outer")
@@ -158,7 +158,7 @@ def _resume(run_id: str) -> None:
 
 
 def _act(action: object, run_id: str) -> None:
-    """Do it if this session may; what goes wrong is said at the next drawing."""
+    """Call `action` if this session may run sweeps; what goes wrong is said at the next drawing."""
     if not access.allowed(st.session_state.get("run_token")):
         st.session_state["start_problem"] = "Running sweeps is off on this server."
         return

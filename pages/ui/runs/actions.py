@@ -11,7 +11,6 @@ import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.run import plan_axes
-from pages.ui.run import plan_axes as planning_cell
 from pages.ui.runs import listing
 from pages.ui.shell import access
 from pages.ui.shell.data import store
@@ -32,7 +31,7 @@ _OUTCOME = "runs_outcome"
 
 
 def downloads(run_id: str) -> None:
-    """Every number of the run with its environment, and what each form keeps."""
+    """Offer every number of the run with its environment, and say what each form keeps."""
     with st.container(horizontal=True):
         for label, (form, mime) in FORMS.items():
             st.download_button(
@@ -51,7 +50,7 @@ def downloads(run_id: str) -> None:
 
 
 def again(run: Mapping[str, Any]) -> None:
-    """A link to Run sweep with the sweep filled in as this run had it, where there is such a sweep here."""
+    """Link to Run sweep with the sweep filled in as this run had it, where there is such a sweep here."""
     words_of = rerun_link(run)
     if words_of:
         st.page_link(
@@ -64,7 +63,7 @@ def again(run: Mapping[str, Any]) -> None:
 
 
 def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the address of Run sweep says to have a run's sweep filled in; None if it cannot be started from there."""
+    """Return the parameters that fill in Run sweep with a run's sweep; None if it cannot be started from there."""
     try:
         record = json.loads(run.get("sweep") or "{}")
         usual, wanted = sweeps.get(record["name"]), sweeps.from_json(record)
@@ -75,7 +74,7 @@ def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     link: dict[str, Any] = {"sweep": usual.name, "protocol": protocol}
     if protocol == "sustained":
-        cell = planning_cell.link(usual, wanted)
+        cell = plan_axes.cell_link(usual, wanted)
         return cell and link | cell
     link |= plan_axes.axes_link(usual, wanted)
     if wanted.implementations != usual.implementations:
@@ -84,7 +83,7 @@ def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def delete(run: Mapping[str, Any]) -> None:
-    """The button that deletes, once it is confirmed; published runs and running ones have none."""
+    """Draw the button that deletes, once it is confirmed; published runs and running ones have none."""
     if run["source"] in listing.WITH_THE_APP:
         st.caption("It ships with attnbench and cannot be deleted here.")
         return
@@ -107,7 +106,7 @@ def delete(run: Mapping[str, Any]) -> None:
 
 
 def trash_can() -> None:
-    """What came of the last click, with its undo, and everything that can be brought back."""
+    """Say what came of the last click, with its undo, and draw everything that can be brought back."""
     outcome = st.session_state.pop(_OUTCOME, None)
     if isinstance(outcome, Deleted):
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -136,13 +135,13 @@ def trash_can() -> None:
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> pd.DataFrame:
-    """The facts of two runs that differ, those that can explain a difference of times first."""
+    """Return the facts of two runs that differ, those that can explain a difference of times first."""
     rows = [(fact, _said(first.get(fact)), _said(second.get(fact))) for fact in FACTS]
     return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["fact", "this run", "the other"])
 
 
 def beside(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
-    """What differs between the environments of two runs."""
+    """Draw what differs between the environments of two runs."""
     names = [name for name in runs["run_id"] if name != run["run_id"]]
     if not names:
         return
@@ -173,7 +172,7 @@ def _restore(deleted: Deleted) -> None:
 
 
 def _remember(work: Any) -> None:
-    """Do it, if this session may by now, and keep what came of it for the next drawing."""
+    """Call `work` if this session may delete by now, and keep what came of it for the next drawing."""
     if not _may():
         st.session_state[_OUTCOME] = "Deleting is off on this server, as running sweeps is."
         return
@@ -185,7 +184,7 @@ def _remember(work: Any) -> None:
 
 
 def _may() -> bool:
-    """Whoever may run sweeps may delete runs; asked again right before anything is moved."""
+    """Return whether this session may delete runs, as it may run sweeps; asked again before anything is moved."""
     return access.allowed(st.session_state.get("run_token"))
 
 

@@ -34,19 +34,19 @@ _LOG_BYTES = 8_000
 
 
 def folder(run_id: str, source: str) -> journal.RunFolder:
-    """Where a run lies."""
+    """Return the folder of a run."""
     home = journal.PUBLISHED if source in WITH_THE_APP else journal.home() / "runs"
     return journal.RunFolder(Path(home) / run_id)
 
 
 def badges_of(run_ids: Collection[str]) -> str:
-    """Whose numbers those of some runs are, as badges in Markdown."""
+    """Return badges in Markdown that say whose numbers those of some runs are."""
     runs = ask(pages.runs)
     return messages.source_badges(sorted(set(runs.loc[runs["run_id"].isin(run_ids), "source"])))
 
 
 def with_states(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with what became of each; an upload is finished by nature."""
+    """Return the runs with what became of each; an upload is finished by nature."""
     states = [
         "finished" if row["source"] == "upload" else folder(row["run_id"], row["source"]).condition()
         for row in runs.to_dict("records")
@@ -55,7 +55,7 @@ def with_states(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def show_table(runs: pd.DataFrame) -> None:
-    """All runs, newest first."""
+    """Draw all runs, newest first."""
     shown = runs.assign(source=[[text.SOURCE_WORDS[source]] for source in runs["source"]])
     st.dataframe(
         shown[[*COLUMNS]],
@@ -72,12 +72,12 @@ def show_table(runs: pd.DataFrame) -> None:
 
 
 def state_badge(state: str) -> str:
-    """A badge in Markdown."""
+    """Return a run's state as a badge in Markdown."""
     return f":{STATE_COLOURS.get(state, 'gray')}-badge[{STATE_ICONS.get(state, '')} {state}]"
 
 
 def log_tail(run_id: str, source: str = "local") -> str:
-    """The end of a run's log, or of what its process printed; empty if it has neither."""
+    """Return the end of a run's log, or of what its process printed; empty if it has neither."""
     for path in (folder(run_id, source).log_path, journal.home() / "logs" / f"{run_id}.txt"):
         try:
             with open(path, "rb") as file:
@@ -91,7 +91,7 @@ def log_tail(run_id: str, source: str = "local") -> str:
 
 
 def show_log(run_id: str, source: str) -> None:
-    """The end of the log, and lines of the journal that could not be read."""
+    """Draw the end of the log, and lines of the journal that could not be read."""
     end = log_tail(run_id, source)
     if end:
         st.code(end, language=None, height=320, wrap_lines=True)

@@ -12,7 +12,7 @@ TOKEN = "ATTNBENCH_RUN_TOKEN"
 
 
 def may_run() -> bool:
-    """Whether this session may start and cancel sweeps; draws the question for the token, or why not."""
+    """Return whether this session may start and cancel sweeps; ask for the token, or say why not."""
     if st.get_option("server.address") in LOOPBACK:
         return True
     if not os.environ.get(TOKEN):
@@ -31,7 +31,7 @@ def may_run() -> bool:
 
 
 def allowed(typed: str | None) -> bool:
-    """Whether sweeps may be started with that token typed; asked again right before anything starts."""
+    """Return whether sweeps may be started with that token typed; asked again right before anything starts."""
     if st.get_option("server.address") in LOOPBACK:
         return True
     token = os.environ.get(TOKEN)

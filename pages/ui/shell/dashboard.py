@@ -69,7 +69,7 @@ WORK = (  # file, title, icon, what it answers
 
 
 def show() -> None:
-    """One view: the page that the URL names."""
+    """Draw one view: the page that the URL names."""
     st.set_page_config(page_title="attnbench", page_icon="⚡", layout="wide")
     results, *others = (_pages(group) for group in (RESULTS, EVIDENCE, WORK))
     page = st.navigation([*results, *(page for group in others for page in group)])

@@ -38,7 +38,7 @@ class Answers:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
 
     def get(self, question: Hashable, work: Callable[[], Any]) -> Any:
-        """What `work()` gave the first time, as a copy that may be changed."""
+        """Return what `work()` gave the first time, as a copy that may be changed."""
         with self._lock:
             answer = self._answers.setdefault(question, _Answer())
             self._answers.move_to_end(question)
@@ -55,7 +55,7 @@ def _kept(value: Any) -> Any:
 
 
 def _copied(kept: Any) -> Any:
-    """A table is copied when it is first written to, which is pandas' own doing."""
+    """Return a copy; a table is copied when it is first written to, which is pandas' own doing."""
     return kept.copy(deep=False) if isinstance(kept, pd.DataFrame) else pickle.loads(kept)
 
 
@@ -64,7 +64,7 @@ _KEPT = 300  # answers
 
 
 def store(*, not_older_than_s: float = 0.0) -> Store:
-    """The one store of this process and home, up to date with the files; a page that polls may take it older."""
+    """Return the one store of this process and home, up to date with the files; a page that polls may take it older."""
     home = str(journal.home())
     opened, looked = _open(home), _looked()
     if time.monotonic() - looked.get(home, -math.inf) >= not_older_than_s:
@@ -75,20 +75,20 @@ def store(*, not_older_than_s: float = 0.0) -> Store:
 
 
 def ask(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`question(store, ...)`, computed once for each version of the data; kept, so it must not be large."""
+    """Return `question(store, ...)`, computed once for each version of the data; kept, so it must not be large."""
     if _FOUND not in st.session_state:
         store()
     return _asked(*st.session_state[_FOUND], question, args, kwargs)
 
 
 def asked_ahead(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The same outside any visit, so that the visit finds the answer there."""
+    """Answer a question outside any visit, so that the visit finds the answer there."""
     opened = _open(str(journal.home()))
     return _asked(opened, opened.version(), question, args, kwargs)
 
 
 def ask_slowly(question: Callable[..., Any], *args: Any) -> Any:
-    """The same for what takes seconds: says that it is being worked out."""
+    """Answer a question that takes seconds, and say that it is being worked out."""
     with st.spinner("Working it out"):
         return ask(question, *args)
 
@@ -110,7 +110,7 @@ def _answers() -> Answers:
 
 @st.cache_resource(show_spinner=False)
 def _looked() -> dict[str, float]:
-    """When the files of a home were last looked at, by any tab."""
+    """Return when the files of a home were last looked at, by any tab."""
     return {}
 
 

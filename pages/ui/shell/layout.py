@@ -17,7 +17,7 @@ _CONTRAST = """<style>
 
 @contextmanager
 def around() -> Iterator[None]:
-    """What dashboard.py draws a page in."""
+    """Set what dashboard.py draws a page in."""
     st.session_state[_FRAMED] = True
     st.html(_CONTRAST)
     try:
@@ -47,4 +47,4 @@ def _require(url_path: str) -> None:
 
 
 def _nothing() -> None:
-    """A page that is never drawn."""
+    """Stand for a page that is never drawn."""

@@ -19,12 +19,12 @@ def show(draw: Callable[[], None]) -> None:
 
 
 def none_yet() -> None:
-    """At the start of a view: until `show`, every change draws everything."""
+    """Begin a view: until `show`, every change draws everything."""
     st.session_state[_DRAWN] = False
 
 
 def again(*others: str) -> None:
-    """For the callback of a widget: draw the body again and those other fragments, and nothing else."""
+    """Draw the body and those other fragments again, and nothing else; for the callback of a widget."""
     if st.session_state.get(_DRAWN):
         st.rerun([*others, _KEY])
 

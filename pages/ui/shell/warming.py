@@ -32,7 +32,7 @@ _MODULES = (
 
 @asynccontextmanager
 async def before_the_first_visit(_: object) -> AsyncIterator[None]:
-    """For st.App: the server answers once the first view is ready, or after a few seconds."""
+    """Let the server answer once the first view is ready, or after a few seconds; for st.App."""
     warm = threading.Thread(target=_warm, name="warming", daemon=True)
     warm.start()
     warm.join(PATIENCE_S)
