@@ -45,6 +45,7 @@ METRICS: dict[str, Metric] = {
     "tokens_per_s": Metric("Tokens per second", "1/s", "higher", "throughput of generation"),
     "samples_per_s": Metric("Samples per second", "1/s", "higher", "throughput of training"),
     "tflops": Metric("TFLOP/s", "TFLOP/s", "higher", "as printed; ours is derived from latency"),
+    "gb_per_s": Metric("GB/s", "GB/s", "higher", "10^9 bytes a second, as printed; ours is derived from latency"),
     "peak_percent": Metric("Share of peak", "%", "higher", "of what the device can do, as printed"),
     "utilization_percent": Metric("GPU utilization", "%", "higher", "as printed"),
     "shared_memory_kb": Metric("Shared memory", "KiB", "lower", "of one block, as printed"),

@@ -1,6 +1,7 @@
 """Uploads: what a file from elsewhere means, shown before anything is written, then written whole or not at all.
 
-One importer a file; a new one is a module with NAME, DESCRIPTION, `misfit(upload)` and `understand(upload)`.
+One importer a file; a new one is a module with NAME, DESCRIPTION, `misfit(upload)` and `understand(upload)`. Those of
+other tools stand in `peers` and are asked first: each recognises what only that tool writes.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ __all__ = [
 
 @cache
 def formats() -> tuple[ModuleType, ...]:
-    """The formats, found by listing this folder for modules with a NAME."""
-    stems = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
-    modules = (importlib.import_module(f"{__name__}.{stem}") for stem in stems)
-    return tuple(module for module in modules if hasattr(module, "NAME"))
+    """Return the formats in the order in which they are asked: the modules with a NAME, those of `peers` first."""
+    here = Path(__file__).parent
+    found = [f"{__name__}.peers.{path.stem}" for path in sorted((here / "peers").glob("[!_]*.py"))]
+    found += [f"{__name__}.{path.stem}" for path in sorted(here.glob("[!_]*.py"))]
+    return tuple(module for module in map(importlib.import_module, found) if hasattr(module, "NAME"))
 
 
 def understand(filename: str, data: bytes) -> Understanding:
