@@ -59,3 +59,10 @@ METRICS: dict[str, Metric] = {
     "max_error_dk": Metric("Largest error of dk", "", "lower", "largest absolute difference from float64"),
     "max_error_dv": Metric("Largest error of dv", "", "lower", "largest absolute difference from float64"),
 }
+
+# A printed ratio -> the metrics that it can be a ratio of; the first is what our own runs are compared by.
+RATIO_OF = {
+    "speedup": ("latency_ms", "time_per_token_ms", "samples_per_s", "tokens_per_s"),
+    "memory_reduction": ("peak_memory_mb",),
+    "memory_saved_percent": ("peak_memory_mb",),
+}

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from results import levels
 from results.derive import DTYPE_BYTES, attention_flops, bytes_moved, predicted_memory_mb
 from results.records import CASE_FIELDS, Case, Measurement, Status
 from runner.protocol import Protocol
@@ -40,15 +41,7 @@ class Cell:
     @property
     def words(self) -> str:
         """The cell as a progress line says it."""
-        return f"{self.implementation} {self.mode}, {case_words(self.case)}"
-
-
-def case_words(case: Case) -> str:
-    """The shape in a few words."""
-    mask = ", causal" if case.causal else ""
-    window = f", window {case.window_size}" if case.window_size else ""
-    heads = f"{case.batch}x{case.num_heads}"
-    return f"{heads} heads, seqlen {case.seqlen_q}, head_dim {case.head_dim}, {case.dtype}{mask}{window}"
+        return f"{self.implementation} {self.mode}, {levels.words(self.case)}"
 
 
 def ordered_cells(

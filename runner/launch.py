@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from results.files import journal
 from results.files.journal import JournalError, RunFolder
 from runner import sweeps
+from runner.protocol import PROTOCOLS
 from runner.sweeps import Sweep, SweepError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +32,6 @@ BOUNDS = {
     "num_kv_heads": 1024,
     "window_size": 1_048_576,
 }
-PROTOCOLS = ("quick", "standard", "sustained")
 _DEVICE = re.compile(r"cpu|cuda:\d{1,2}")
 _ANSWER_LIMIT_S = 180.0
 _START_LIMIT_S = 180.0
@@ -97,7 +95,7 @@ def start(request: Request, home: Path | None = None) -> str:
     Raises LaunchError, for example if another sweep holds the device.
     """
     sweep = checked(request)
-    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{sweep.name}-{secrets.token_hex(3)}"
+    run_id = journal.new_run_id(sweep.name)
     _spawn([*_words(request), "--run-id", run_id], run_id, Path(home or journal.home()))
     return run_id
 

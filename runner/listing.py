@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from results import levels
+from results.render.text import duration
 from runner import sweeps
-from runner.cells import Cell, case_words, cell_to_json
+from runner.cells import Cell, cell_to_json
 from runner.locks import holder
 from runner.machine import devices
-from runner.progress import duration
 from runner.protocol import Protocol
 from runner.supervise.job import Refused
 from runner.sweeps import SWEEPS, Sweep
@@ -66,7 +67,7 @@ def show_plan(
     for cell in cells:
         if cell.case != case:
             case = cell.case
-            print(case_words(case))
+            print(levels.words(case))
         print(f"  {cell.implementation:<24}{cell.mode:<9}{_fate(cell, target.type)}")
     print(f"{len(cells)} cells on {target.id}, {skipped} of them skipped; about {duration(seconds)}.")
 

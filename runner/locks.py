@@ -6,11 +6,13 @@ import contextlib
 import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from results.files.durable import take_lock
 from results.files.journal import JournalError
+
+_READERS_LOOK_S = 0.2  # longer than a reader's look at who holds the device
 
 
 class DeviceBusy(RuntimeError):
@@ -29,7 +31,7 @@ def device_lock(home: Path, name: str, run_id: str, *, wait_s: float = 0.0) -> I
             f"Cannot lock the device at {path}: {error.strerror}; set ATTNBENCH_HOME to a folder that can be written."
         ) from error
     try:
-        if not _take(fd, wait_s):
+        if not take_lock(fd, fcntl.LOCK_EX, max(wait_s, _READERS_LOOK_S)):
             other = _holder_of(fd) or "another sweep"
             raise DeviceBusy(f"The device is taken by {other}; wait for it, cancel it, or choose another device.")
         with contextlib.suppress(OSError):  # on a full disk the name is lost, the lock holds
@@ -47,24 +49,9 @@ def holder(home: Path, name: str) -> str | None:
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _holder_of(fd) or "another sweep"
+        return None if take_lock(fd, fcntl.LOCK_SH) else _holder_of(fd) or "another sweep"
     finally:
         os.close(fd)
-    return None
-
-
-def _take(fd: int, wait_s: float) -> bool:
-    deadline = time.monotonic() + max(wait_s, 0.2)  # longer than a reader's look at who holds it
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.02)
 
 
 def _holder_of(fd: int) -> str | None:

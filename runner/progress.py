@@ -7,6 +7,8 @@ import sys
 import time
 from typing import TextIO
 
+from results.render.text import duration
+
 _BAR_WIDTH = 24
 _LINE_EVERY_S = 5.0
 
@@ -45,10 +47,3 @@ class Progress:
             self._stream.flush()
         except (BrokenPipeError, OSError):  # whoever watched is gone; the sweep goes on
             self._bar = False
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words: 45 s, 12 min, 3.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -31,7 +31,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "results/query": (_GROUND | {"results.store", "results.compare", "results.query"}, {"pandas"}),
     "results/compare": (_GROUND | {"results.compare"}, {"pandas"}),
     "results/checks": (_GROUND | {"results.compare", "results.checks"}, set()),
-    "results/formats": (_GROUND | {"results.files", "results.formats", "results.render.markdown"}, set()),
+    "results/formats": (
+        _GROUND | {"results.files", "results.formats", "results.render.markdown", "results.render.text"},
+        set(),
+    ),
     "results/recommend": (
         _GROUND | {"results.store", "results.query", "results.compare", "results.recommend"},
         {"pandas"},
@@ -42,7 +45,14 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "runner/measure/triton_hooks.py": (set(), {"triton"}),
     "runner/sweeps.py": ({"results.levels", "results.records"}, set()),
     "runner/launch.py": (
-        {"results.levels", "results.paths", "results.records", "results.files.journal", "runner.sweeps"},
+        {
+            "results.levels",
+            "results.paths",
+            "results.records",
+            "results.files.journal",
+            "runner.protocol",
+            "runner.sweeps",
+        },
         set(),
     ),
     "runner/supervise/supervisor.py": ({"results", "runner"}, set()),

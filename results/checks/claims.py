@@ -7,17 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from results.checks.finding import Numbers, printed_range, what
-from results.metrics import METRICS
+from results.metrics import METRICS, RATIO_OF
 from results.records import Measurement, compatible
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
-# A ratio's metric -> the metrics it can be a ratio of.
-_RATIO_OF = {
-    "speedup": ("latency_ms", "time_per_token_ms", "samples_per_s", "tokens_per_s"),
-    "memory_reduction": ("peak_memory_mb",),
-    "memory_saved_percent": ("peak_memory_mb",),
-}
 _LOW, _HIGH = "low end of a range", "high end of a range"
 _FROM_SEQLEN = re.compile(r"at seq_?len of (\d+) and more")
 
@@ -36,7 +30,7 @@ class _Pair:
 def ratio_not_derivable(numbers: Numbers) -> Found:
     """A printed speedup or reduction is not that of the printed numbers, whatever their rounding."""
     known = _pairs(numbers)
-    for claim in numbers.of(*_RATIO_OF):
+    for claim in numbers.of(*RATIO_OF):
         if claim.case.seqlen_q is None or not claim.baseline:
             continue
         pairs = [
@@ -61,7 +55,7 @@ def ratio_not_derivable(numbers: Numbers) -> Found:
 
 def summary_not_derivable(numbers: Numbers) -> Found:
     """A range that a summary gives is not the range of its tables."""
-    claims = [m for m in numbers.of(*_RATIO_OF) if m.case.seqlen_q is None and m.mode and m.baseline]
+    claims = [m for m in numbers.of(*RATIO_OF) if m.case.seqlen_q is None and m.mode and m.baseline]
     known = _pairs(numbers) if claims else {}
     ends = {(m.run_id, m.origin): m for m in claims}
     for low in claims:
@@ -109,7 +103,7 @@ def best_is_not_best(numbers: Numbers) -> Found:
 def _pairs(numbers: Numbers) -> dict[tuple[str, str, str], list[_Pair]]:
     """By metric of the ratio, implementation and baseline: every row with its baseline in the same run."""
     found: dict[tuple[str, str, str], list[_Pair]] = {}
-    for metric in _RATIO_OF:
+    for metric in RATIO_OF:
         for (implementation, baseline), pairs in _pairs_of(numbers, metric).items():
             found[metric, implementation, baseline] = pairs
     return found
@@ -118,7 +112,7 @@ def _pairs(numbers: Numbers) -> dict[tuple[str, str, str], list[_Pair]]:
 def _pairs_of(numbers: Numbers, metric: str) -> dict[tuple[str, str], list[_Pair]]:
     wanted = {(m.implementation, m.baseline) for m in numbers.of(metric) if m.baseline}
     rows: dict[tuple, list[Measurement]] = {}
-    for m in numbers.of(*_RATIO_OF[metric]):
+    for m in numbers.of(*RATIO_OF[metric]):
         rows.setdefault((m.implementation, m.run_id, m.metric, m.mode, m.timing, m.case.seqlen_q), []).append(m)
     found: dict[tuple[str, str], list[_Pair]] = {pair: [] for pair in wanted}
     for key, group in rows.items():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from results.derive import attention_flops
+from results.levels import level_of
 from results.records import Case, Measurement, Run, Status, case_to_json
 
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
@@ -97,17 +98,8 @@ def ms(measurement: Measurement) -> str:
 
 
 def what(measurement: Measurement, *, mode: bool = True) -> str:
-    """A row in a few words: implementation, shape as far as it is said, mode."""
-    case = measurement.case
-    shape = (
-        case.subject if case.level != "op" else None,
-        f"batch {case.batch}" if case.batch else None,
-        f"heads {case.num_heads}" if case.num_heads else None,
-        f"seqlen {case.seqlen_q}" if case.seqlen_q else None,
-        f"head_dim {case.head_dim}" if case.head_dim else None,
-        case.dtype,
-        measurement.timing,
-    )
+    """Return a row in a few words: implementation, mode, and the shape as far as it is said."""
+    shape = (level_of(measurement.case).words(measurement.case), measurement.timing)
     words = ", ".join(word for word in shape if word)
     return " ".join(word for word in (measurement.implementation, measurement.mode if mode else None) if word) + (
         f" ({words})" if words else ""

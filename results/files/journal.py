@@ -14,13 +14,16 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from results.files import durable
+from results.paths import PUBLISHED, REPOSITORY
 from results.records import (
     Measurement,
     RecordError,
@@ -57,16 +60,17 @@ def line_of(measurement: Measurement) -> str:
         raise RecordError(f"{what} has a sample that is not finite; give it a status instead.") from error
 
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PUBLISHED = REPOSITORY / "results" / "published"
-
-
 class JournalError(RuntimeError):
     """A run folder cannot be made, read or written; the message says why and what to do."""
 
 
 class RunBusy(JournalError):
     """Another process holds the run's lock."""
+
+
+def new_run_id(sweep: str) -> str:
+    """Return a folder name for a run of that sweep: unique, and sorted by time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{sweep}-{secrets.token_hex(3)}"
 
 
 @dataclass(frozen=True)

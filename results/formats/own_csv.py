@@ -18,6 +18,7 @@ from results.formats.tables import MARKDOWN, Sheet
 from results.formats.untrusted import CASE_TYPES, MEASUREMENT_TYPES, RUN_TYPES, check_metric, fault, run_of
 from results.formats.upload import Column, Rejection, Understanding, Upload, misfit_of, sheet_of
 from results.records import Case, Measurement, RecordError, Run
+from results.render.text import unguard
 
 NAME = "own_csv"
 DESCRIPTION = "the CSV that attnbench exports, with any number of runs"
@@ -123,7 +124,7 @@ class _Reader:
         return tuple(row[at] for at in self.columns.run.values())
 
     def _run(self, line: int, row: Sequence[str]) -> Run:
-        known = self.runs.get(_text(row[self.columns.run["run_id"]]) or "")
+        known = self.runs.get(unguard(row[self.columns.run["run_id"]]) or "")
         cells = self._run_cells(row)
         if known is None:
             return run_of({"source": "upload"} | self._record(row, self.columns.run, RUN_TYPES))
@@ -182,10 +183,6 @@ def _parsed(name: str, value: Any, kind: str) -> Any:
     return value
 
 
-def _text(cell: str) -> str | None:
-    return cell.removeprefix("'") if cell else None
-
-
 def _whole(cell: str) -> int:
     if not _WHOLE.fullmatch(cell):
         raise CellError("is not a whole number")
@@ -199,9 +196,9 @@ def _boolean(cell: str) -> bool:
 
 
 PARSERS: Parsers = {
-    "str": _text,
-    "str | None": _text,
-    "Status": _text,
+    "str": unguard,
+    "str | None": unguard,
+    "Status": unguard,
     "int | None": _whole,
     "float | None": values.number,
     "bool | None": _boolean,

@@ -9,7 +9,8 @@ CSV and Parquet have the columns of `COLUMNS`: the fields of a journal line in i
 - `samples`, `flags` and `round_sizes` are JSON arrays; `run_sweep`, `run_measured_tflops` and `run_implementations`
   are JSON objects;
 - a text that starts with one of = + - @ ' or a tab or a carriage return has an apostrophe in front, so that no
-  spreadsheet runs it as a formula. `unguard` takes exactly that away: one leading apostrophe of any text cell.
+  spreadsheet runs it as a formula. `results.render.text.unguard` takes exactly that away: one leading apostrophe of any
+  text cell.
 
 JSON is `{"runs": [...], "measurements": [...]}`, both as in a run folder. Markdown is for reading: it leaves out
 samples, rounds and empty columns.
@@ -32,6 +33,7 @@ import duckdb
 import pandas as pd
 
 from results.records import LATER_RUN_FIELDS
+from results.render.text import guard
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
 from results.store.ingest import RUN_COLUMNS, RUN_OBJECTS
@@ -44,7 +46,6 @@ _OBJECTS = tuple(RUN_FIELDS.index(name) for name in RUN_OBJECTS)
 _KINDS = {f"run_{name}": "BIGINT" if kind == "INTEGER" else kind for name, kind in RUN_COLUMNS.items()}
 _TYPES = {name: (STORED | _KINDS)[name] for name in COLUMNS}
 _NOT_FOR_READING = ("samples", "round_sizes", "run_sweep", "run_implementations")
-_GUARDED = ("=", "+", "-", "@", "'", "\t", "\r")
 _SELECT = ", ".join("time_text" if name == "time" else name for name in FIELDS)
 _SELECT_RUN = ", ".join("created_text" if name == "created" else name for name in RUN_FIELDS)
 
@@ -92,16 +93,6 @@ def choices(store: Store, name: str) -> list[str]:
     column = _FILTERS[name]
     rows = store.rows(f"SELECT DISTINCT {column} FROM results WHERE {column} IS NOT NULL ORDER BY 1")
     return [value for (value,) in rows]
-
-
-def guard(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    return f"'{text}" if not text or text.startswith(_GUARDED) else text
-
-
-def unguard(cell: str) -> str | None:
-    """The text that `guard` made the cell from; None for an empty cell."""
-    return cell.removeprefix("'") if cell else None
 
 
 class _Table:

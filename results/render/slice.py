@@ -10,6 +10,7 @@ import pandas as pd
 from results.query import pages
 from results.recommend.winners import winners
 from results.render.markdown import NOT_FOR_IMPORT, markdown_table
+from results.render.text import SOURCE_WORDS, missing, size
 from results.slice import AS_PUBLISHED, BASELINES, Filters, SliceError
 from results.store.database import Store
 
@@ -21,12 +22,6 @@ ORDER = {
 }
 _ONE_LEADS = 0.6  # a batch and head count with more than this share of the numbers is shown alone
 _RUN_FACTS = ("source", "created", "gpu_name", "driver", "cuda", "torch", "triton", "git_commit", "protocol")
-_SOURCES = {
-    "local": "measured here",
-    "published": "published",
-    "upload": "uploaded",
-    "shipped": "attnbench's own, shipped",
-}
 
 
 def complete(store: Store, filters: Filters) -> Filters:
@@ -77,14 +72,6 @@ def slice_words(filters: Filters) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def size_words(number: object) -> str:
-    """128, 1k, 64k; "not said" of nothing."""
-    if _missing(number):
-        return "not said"
-    whole = int(number)  # type: ignore[call-overload]
-    return f"{whole // 1024}k" if whole >= 1024 and whole % 1024 == 0 else str(whole)
-
-
 def _known(name: str, value: object, possible: Sequence) -> object:
     """The value, or the first that is possible. Raises SliceError if it is not possible."""
     if value is None:
@@ -120,10 +107,10 @@ def _statistic(ranking: pd.DataFrame) -> str:
 
 def _winner_tables(won: pd.DataFrame) -> Iterator[str]:
     def cell(row: dict) -> str:
-        if _missing(row["winner"]):
-            return str(row["status"]) if not _missing(row["status"]) else "no data"
+        if missing(row["winner"]):
+            return str(row["status"]) if not missing(row["status"]) else "no data"
         tie = f" ≈ {', '.join(row['tied'][1:])}" if len(row["tied"]) > 1 else ""
-        number = f"{row['speedup']:.2f}×" if not _missing(row["speedup"]) else f"{row['latency_ms']:.3g} ms"
+        number = f"{row['speedup']:.2f}×" if not missing(row["speedup"]) else f"{row['latency_ms']:.3g} ms"
         return f"{row['winner']} {number}{tie}"
 
     yield from _by_dtype(won, cell)
@@ -131,11 +118,11 @@ def _winner_tables(won: pd.DataFrame) -> Iterator[str]:
 
 def _speedup_tables(grid: pd.DataFrame, name: str, filters: Filters) -> Iterator[str]:
     def cell(row: dict) -> str:
-        if not _missing(row["speedup"]):
+        if not missing(row["speedup"]):
             return f"{row['speedup']:.2f}×"
         if row["status"] != "ok":
             return str(row["status"])
-        return "no baseline" if _missing(row["baseline_status"]) else f"baseline {row['baseline_status']}"
+        return "no baseline" if missing(row["baseline_status"]) else f"baseline {row['baseline_status']}"
 
     yield f"## Speedup of {name} over {filters.baseline}"
     yield from _by_dtype(grid[grid["implementation"] == name], cell)
@@ -146,13 +133,13 @@ def _by_dtype(table: pd.DataFrame, cell: object) -> Iterator[str]:
     for dtype, rows in table.groupby("dtype", dropna=False):
         seqlens, head_dims = (sorted(rows[axis].dropna().unique()) for axis in ("seqlen", "head_dim"))
         seqlens, head_dims = list(seqlens), list(head_dims) + [None] * bool(rows["head_dim"].isna().any())
-        texts = {(r["seqlen"], None if _missing(r["head_dim"]) else r["head_dim"]): r for r in rows.to_dict("records")}
+        texts = {(r["seqlen"], None if missing(r["head_dim"]) else r["head_dim"]): r for r in rows.to_dict("records")}
         lines = [
-            [size_words(s), *(cell(texts[s, d]) if (s, d) in texts else "no data" for d in head_dims)]  # type: ignore[operator]
+            [size(s), *(cell(texts[s, d]) if (s, d) in texts else "no data" for d in head_dims)]  # type: ignore[operator]
             for s in seqlens
         ]
         header = [
-            f"{'dtype not said' if _missing(dtype) else dtype}, seqlen",
+            f"{'dtype not said' if missing(dtype) else dtype}, seqlen",
             *(f"head_dim {_plain(d)}" for d in head_dims),
         ]
         yield markdown_table(header, lines)
@@ -182,7 +169,7 @@ def _cells_table(grid: pd.DataFrame) -> str:
     rows = [
         [
             *(_plain(row[name]) for name in ("implementation", "dtype", "seqlen", "head_dim")),
-            *("" if _missing(row[name]) else f"{row[name]:.5g}" for name in ("latency_ms", "p20", "p80")),
+            *("" if missing(row[name]) else f"{row[name]:.5g}" for name in ("latency_ms", "p20", "p80")),
             _plain(row["n"]),
             _ratio(row["speedup"]),
             row["status"],
@@ -204,23 +191,19 @@ def _failures(grid: pd.DataFrame) -> Iterator[str]:
 
 def _provenance(runs: pd.DataFrame) -> Iterator[str]:
     for row in runs.to_dict("records"):
-        facts = {name: row[name] for name in _RUN_FACTS if not _missing(row[name])}
-        facts["source"] = _SOURCES[row["source"]]
+        facts = {name: row[name] for name in _RUN_FACTS if not missing(row[name])}
+        facts["source"] = SOURCE_WORDS[row["source"]]
         lines = [f"- **{row['run_id']}**, {row['numbers']} numbers of this slice"]
         lines += [f"  - {name}: {value}" for name, value in facts.items()]
-        lines += [f"  - `{row['command']}`"] if not _missing(row["command"]) else []
+        lines += [f"  - `{row['command']}`"] if not missing(row["command"]) else []
         yield "\n".join(lines)
 
 
 def _ratio(number: object) -> str:
-    return "" if _missing(number) else f"{number:.2f}×"
+    return "" if missing(number) else f"{number:.2f}×"
 
 
 def _plain(value: object) -> str:
-    if _missing(value):
+    if missing(value):
         return "not said"
     return str(int(value)) if isinstance(value, float) else str(value)
-
-
-def _missing(value: object) -> bool:
-    return value is None or str(value) in ("<NA>", "nan", "NaT")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from results.checks import RULES, Finding
 from results.compare.compare import Cell, Comparison, Mean
-from results.records import Case, Run
+from results.levels import level_of
+from results.records import Run
 
 _SHOWN = 3  # findings of one rule, unless all are asked for
-_SHORT = {"num_heads": "H", "num_kv_heads": "KV", "head_dim": "D", "head_dim_v": "DV", "window_size": "window "}
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
@@ -59,22 +59,6 @@ def finding_lines(findings: Sequence[Finding], runs: Sequence[Run], *, every: bo
                 yield f"    - and {len(found) - len(shown)} more; --all lists them"
 
 
-def case_words(case: Case) -> str:
-    """What a case says, short: B1 H8 S1024 D64 float16 causal."""
-    parts = [case.subject] if case.level != "op" and case.subject else []
-    parts += [f"B{case.batch}"] if case.batch else []
-    for name, letter in _SHORT.items():
-        value = getattr(case, name)
-        twin = {"num_kv_heads": case.num_heads, "head_dim_v": case.head_dim}.get(name)
-        parts += [f"{letter}{value}"] if value and value != twin else []
-    if case.seqlen_q:
-        keys = f"/{case.seqlen_k}" if case.seqlen_k and case.seqlen_k != case.seqlen_q else ""
-        parts.append(f"S{case.seqlen_q}{keys}")
-    parts += [case.dtype] if case.dtype else []
-    parts += [] if case.causal is None else ["causal" if case.causal else "full"]
-    return " ".join(parts)
-
-
 def _mean_row(mean: Mean) -> tuple[str, ...]:
     return (
         mean.timing or "not said",
@@ -96,7 +80,9 @@ def _cell_row(cell: Cell) -> tuple[str, ...]:
         _change(found.detectable) if found and found.detectable is not None else "-",
         _time(cell.first.value, str(cell.first.status)),
         _time(cell.second.value, str(cell.second.status)),
-        " ".join(word for word in (cell.implementation, cell.mode, cell.timing, case_words(cell.case)) if word),
+        " ".join(
+            word for word in (cell.implementation, cell.mode, cell.timing, level_of(cell.case).short(cell.case)) if word
+        ),
         cell.reason,
     )
 

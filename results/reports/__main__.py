@@ -13,6 +13,7 @@ from pathlib import Path
 
 from results import reports
 from results.files.journal import line_of
+from results.paths import PUBLISHED
 from results.records import Measurement, Run, run_to_json
 from results.reports.layout import ReportError
 
@@ -65,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 if every report was found and written, 2 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m results.reports", description=__doc__)
     parser.add_argument("texts", type=Path, help="folder with the reports as .txt or .md files")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "published", help="folder to write to")
+    parser.add_argument("--out", type=Path, default=PUBLISHED, help="folder to write to")
     options = parser.parse_args(arguments)
     try:
         folders = ship(options.texts, options.out)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from results.paths import PUBLISHED
 from results.render.markdown import Table, read
 from results.reports.layout import Grid
-
-_PUBLISHED = Path(__file__).parents[1] / "published"
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ def notes_of(text: str, grids: Sequence[Grid]) -> list[Note]:
 
 def shipped_notes(report: str) -> list[Note]:
     """The notes that ship with a report's runs, in order."""
-    paths = sorted(_PUBLISHED.glob(f"published-{report}*/notes.json"))
+    paths = sorted(PUBLISHED.glob(f"published-{report}*/notes.json"))
     records = [record for path in paths for record in json.loads(path.read_text(encoding="utf-8"))]
     return [
         Note(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from results.metrics import RATIO_OF
 from results.records import CASE_FIELDS, Case, Measurement, Status
 from results.reports.layout import MIB, Best, Grid, Labels, Remark, Says, Spread
 
@@ -21,7 +22,6 @@ _FORMATS = {
     "memory_reduction": "{:.1f}x",
     "memory_saved_percent": "{:.0f}%",
 }
-_RATIO_OF = {"speedup": "latency_ms", "memory_reduction": "peak_memory_mb", "memory_saved_percent": "peak_memory_mb"}
 
 
 class OwnNumbers:
@@ -98,7 +98,7 @@ class OwnNumbers:
 
     def _text(self, says: Says, rest: Mapping[str, Any]) -> str:
         metric = says["metric"]
-        if metric in _RATIO_OF and "baseline" in says:
+        if metric in RATIO_OF and "baseline" in says:
             ratio = self._ratio(says, rest, says["implementation"])
             percent = metric == "memory_saved_percent"
             return "—" if ratio is None else _format(metric, 100 * (1 - 1 / ratio) if percent else ratio, says)
@@ -116,7 +116,7 @@ class OwnNumbers:
 
     def _ratio(self, says: Says, rest: Mapping[str, Any], implementation: str) -> float | None:
         """Baseline over implementation; None unless both are there."""
-        metric = _RATIO_OF[says["metric"]]
+        metric = RATIO_OF[says["metric"]][0]
         ours = self._measured(says, rest, implementation, metric)
         base = self._measured(says, rest, says["baseline"], metric)
         return base.value / ours.value if base and ours and base.value and ours.value else None

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from results.files.journal import JournalError, RunFolder, State
+from results import levels
+from results.files.journal import JournalError, RunFolder, State, new_run_id
 from results.records import Measurement, Run, Status, measurement_from_json
-from runner.cells import Cell, case_words, cell_from_json, cell_to_json, utc_now, without_number
+from runner.cells import Cell, cell_from_json, cell_to_json, utc_now, without_number
 from runner.locks import device_lock
 from runner.overhead import COMPILING, STARTS, TOTAL
 from runner.progress import Progress
@@ -132,7 +131,7 @@ class Sweeping:
     def _finish_case(self, cells: list[Cell]) -> None:
         losses = 0
         done = len(self._cells) - len(self._left)
-        self._crew.log.note(f"{utc_now()} {done}/{len(self._cells)} cells, next {case_words(cells[0].case)}")
+        self._crew.log.note(f"{utc_now()} {done}/{len(self._cells)} cells, next {levels.words(cells[0].case)}")
         while todo := self._without_hopeless([cell for cell in cells if cell in self._left]):
             before = len(self._left)
             self._work(todo)
@@ -277,11 +276,6 @@ _LOCK_WAIT_RESUMED_S = 5.0  # the worker of a killed supervisor may need a momen
 
 # What must be the same when a run is resumed, or its numbers would not be comparable.
 _SAME = ("gpu_uuid", "gpu_name", "torch", "triton", "kernel_hash", "protocol")
-
-
-def new_run_id(sweep: str) -> str:
-    """A folder name that sorts by time."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{sweep}-{secrets.token_hex(3)}"
 
 
 def supervise(

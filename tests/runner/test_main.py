@@ -10,9 +10,10 @@ import pytest
 
 from results.files.journal import RunFolder, run_folders
 from results.records import Run
+from results.render.text import duration
 from runner import sweeps
 from runner.__main__ import main
-from runner.progress import Progress, duration
+from runner.progress import Progress
 from runner.sweeps import SWEEPS
 from tests.runner.conftest import ROOT
 from tests.runner.small_sweeps import TINY
@@ -131,7 +132,7 @@ def test_the_plan_counts_its_cells_and_gives_the_reason_of_each_skip(runner) -> 
     assert found["seconds"] == pytest.approx(sum(cell["seconds"] for cell in found["cells"]))
     assert {cell["seqlen_q"] for cell in found["cells"]} == {64}
     text = runner(*words).stdout
-    assert "1x1 heads, seqlen 64, head_dim 64, float32, causal" in text
+    assert "batch 1, heads 1, seqlen 64, head_dim 64, float32, causal" in text
     assert text.count("skipped: torch_sdpa_cudnn runs on cuda, not on cpu.") == 3
     assert "6 cells on cpu, 3 of them skipped; about " in text
 

@@ -1,9 +1,11 @@
-"""How values read on the page: sizes, times, ratios, statuses, sources. Pure functions, the same everywhere."""
+"""How values read on the page: sizes, times, ratios, statuses, sources."""
 
 from __future__ import annotations
 
 import math
 
+from results.render.text import SOURCE_WORDS, missing, size
+from results.render.text import duration as duration
 from results.slice import NOT_SAID, Filters
 
 STATUS_WORDS = {
@@ -26,12 +28,6 @@ STATUS_MEANINGS = {
     "error": "ended with an error",
     "skipped": "not tried, with a reason",
 }
-SOURCE_WORDS = {
-    "local": "measured here",
-    "published": "published",
-    "upload": "uploaded",
-    "shipped": "attnbench's own, shipped",
-}
 SOURCE_ICONS = {
     "local": ":material/computer:",
     "published": ":material/menu_book:",
@@ -44,14 +40,6 @@ TIMING_WORDS = {
     "eager": "eager time (a plain call, host overhead included)",
     "as published": "time as published (the source does not say how it was taken)",
 }
-
-
-def size(number: float | None) -> str:
-    """Write a size as 128, 1k or 64k: whole multiples of 1024 are shortened; "not said" of nothing."""
-    if missing(number):
-        return "not said"
-    whole = int(number)
-    return f"{whole // 1024}k" if whole >= 1024 and whole % 1024 == 0 else str(whole)
 
 
 def ratio(number: float | None) -> str:
@@ -71,15 +59,6 @@ def mib(number: float | None) -> str:
     if missing(number):
         return "–"
     return f"{number / 1024:.2f} GiB" if number >= 1024 else f"{significant(number)} MiB"
-
-
-def seconds(number: float | None) -> str:
-    """Write a duration in the unit a person would use."""
-    if missing(number):
-        return "unknown"
-    if number < 90:
-        return f"{max(1, round(number))} s"
-    return f"{number / 60:.0f} min" if number < 5400 else f"{number / 3600:.1f} h"
 
 
 def significant(number: float) -> str:
@@ -127,10 +106,3 @@ def plain(text: object) -> str:
 def sources(text: str | None) -> str:
     """Return the sources of a row in words."""
     return "" if missing(text) else ", ".join(SOURCE_WORDS.get(part, part) for part in str(text).split(", "))
-
-
-def missing(value: object) -> bool:
-    """Return whether it is None, NaN or a table's NA."""
-    if value is None or isinstance(value, str | int):
-        return value is None
-    return value != value if isinstance(value, float) else str(value) in ("<NA>", "nan", "NaT")

@@ -66,7 +66,7 @@ def ask_for(found: dict) -> Request | None:
         middle.caption(sweep.description)
         protocol = right.segmented_control(
             "Protocol",
-            launch.PROTOCOLS,
+            list(launch.PROTOCOLS),
             default="quick",
             required=True,
             key="protocol",
@@ -179,7 +179,7 @@ def _show(plan: dict) -> None:
     with st.grid(3, min_column_width=150):
         st.metric("Cells to measure", plan["cell_count"] - plan["skipped_count"], border=True)
         st.metric("Skipped", plan["skipped_count"], border=True)
-        st.metric("Estimated time", text.seconds(plan["seconds"]), border=True)
+        st.metric("Estimated time", text.duration(plan["seconds"]), border=True)
     skipped = cells.dropna(subset=["reason"])
     if len(skipped):
         reasons = skipped.groupby("reason").agg(cells=("reason", "size")).reset_index()

@@ -96,7 +96,7 @@ def _progress(run_id: str, allowed: bool) -> None:
         with st.popover("Cancel", icon=":material/stop_circle:", disabled=not allowed):
             st.markdown("Stop after the cell it is at? What was measured is kept, and the sweep can be resumed.")
             st.button("Yes, cancel it", key=f"cancel_{run_id}", type="primary", on_click=_cancel, args=(run_id,))
-    left = f"about {text.seconds(status.eta_s)} left" if status.eta_s is not None else "estimating"
+    left = f"about {text.duration(status.eta_s)} left" if status.eta_s is not None else "estimating"
     st.progress(min(1.0, share), text=f"{status.done} of {status.total} cells · {left}")
     st.caption(f"Now: {status.current or 'preparing'}{' · ' + status.message if status.message else ''}")
     if journal.RunFolder(journal.home() / "runs" / run_id).cancel_requested():

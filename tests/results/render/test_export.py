@@ -24,7 +24,8 @@ from results.records import (
     run_from_json,
 )
 from results.render import export
-from results.render.export import COLUMNS, FIELDS, RUN_FIELDS, Selection, guard, unguard
+from results.render.export import COLUMNS, FIELDS, RUN_FIELDS, Selection
+from results.render.text import guard, unguard
 from results.store.database import Store, open_store
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True, inputs="outliers")

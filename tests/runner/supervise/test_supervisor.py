@@ -94,7 +94,7 @@ def test_kill_9_of_the_worker_costs_the_cell_it_was_at(runner, wait_for) -> None
     pids = runner.home.parent / "pids"
     runner.use("fast_worker", stuck_at=["triton_fa2", "bwd", 256], pids=str(pids))
     process = runner.start("run", *FEW)
-    state = wait_for(lambda: stuck(runner, "triton_fa2 bwd, 1x1 heads, seqlen 256"), "the cell that hangs")
+    state = wait_for(lambda: stuck(runner, "triton_fa2 bwd, batch 1, heads 1, seqlen 256"), "the cell that hangs")
     assert state.total == 12
     os.kill(int(pids.read_text().split()[-1]), signal.SIGKILL)
     assert process.wait(timeout=60) == 0
