@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernels.attention.gluon_hopper import tuning
@@ -23,15 +23,15 @@ from kernels.tools.compile import Pointer, compiled_needs, descriptor
 
 SHARED_MEMORY = 232448  # bytes of a block on compute capability 9.0, CUDA C++ Programming Guide, table of capabilities
 CUTS = ("cut", "assisted cut")  # the backward's kernels for pieces of tiles
-FORWARDS = ("forward", "short", "long", "anew", "shared", "padded")
+FORWARDS = ("forward", "short", "long", "recompute", "split", "padded")
 MASKS = {"full": (False, False), "causal": (True, False), "window": (True, True)}  # name -> CAUSAL, WINDOW
 _COMPILED = {  # kernel -> head_dims, masks
     "forward": (tuning.HEAD_DIMS, MASKS),
     "padded": ((64,), MASKS),
     "short": ((128,), ("causal",)),
     "long": ((64,), ("full", "causal")),
-    "anew": ((64,), ("full", "causal")),
-    "shared": ((256,), ("full",)),
+    "recompute": ((64,), ("full", "causal")),
+    "split": ((256,), ("full",)),
     "backward": ((64, 128), MASKS),
     "cut": ((128,), ("full",)),
     "assisted": ((128,), ("full", "causal")),
@@ -82,18 +82,23 @@ def compile_all(wanted: Iterable[Variant], processes: int = 2) -> Iterator[Repor
 
 def _forward(variant: Variant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
-    head_dim, anew = variant.head_dim, variant.kernel == "anew"
-    seqlen = {"short": 512, "long": 16384, "anew": 16384, "shared": 8192}.get(variant.kernel, 1024)
+    head_dim, recompute = variant.head_dim, variant.kernel == "recompute"
+    seqlen = {"short": 512, "long": 16384, "recompute": 16384, "split": 8192}.get(variant.kernel, 1024)
     unpadded = head_dim - 8 * (variant.kernel == "padded")
     tiles = tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
     q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tuning.ROWS, tiles.block_n))
-    constants = [tuning.ROWS, tiles.block_n, head_dim, tiles.consumers, tiles.q_slots, tiles.kv_slots]
-    constants += [causal, window, tiles.turns, causal or window, tiles.registers, tiles.direct]
-    constants += [tiles.hold, tiles.by_lane, tiles.by_sum, tiles.unseen and not anew, tiles.by_warp, tiles.dealt]
-    constants += [variant.kernel == "shared", anew]
-    out = Pointer("bf16") if tiles.direct else q
+    config = tuning.ForwardConfig(
+        **vars(replace(tiles, flag_overflow=tiles.flag_overflow and not recompute)),
+        head_dim=head_dim,
+        causal=causal,
+        has_window=window,
+        masked=causal or window,
+        split_kv=variant.kernel == "split",
+        recompute=recompute,
+    )
+    out = Pointer("bf16") if tiles.store_from_registers else q
     pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32"), Pointer("i32")]
-    return forward_kernel, [q, kv, kv, *pointers, *[9] * 10, 0.125, 9, 9, 9, *constants]
+    return forward_kernel, [q, kv, kv, *pointers, *[9] * 10, 0.125, 9, 9, 9, config]
 
 
 def _backward(variant: Variant) -> tuple[Any, list[Any]]:

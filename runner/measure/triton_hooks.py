@@ -8,6 +8,7 @@ seen. Without Triton there is nothing to see.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import time
 from collections.abc import Callable, Iterator
@@ -143,15 +144,23 @@ def prepare() -> None:
     triton_key()
 
 
+def _fields(name: str | None, constant: Any) -> list[tuple[str | None, Any]]:
+    """Return a constant by its name, or the fields of one that is a dataclass, in capitals."""
+    if dataclasses.is_dataclass(constant) and not isinstance(constant, type):
+        return [(field.upper(), value) for field, value in vars(constant).items()]
+    return [(name, constant)]
+
+
 def _configuration(function: Any, kernel: Any) -> str | None:
     """Its constants in numbers or words, warps and stages; None if this Triton keeps them elsewhere."""
     constants, metadata = getattr(getattr(kernel, "src", None), "constants", None), getattr(kernel, "metadata", None)
     if constants is None or metadata is None:
         return None
     words = []
-    for path, value in constants.items():
+    for path, constant in constants.items():
         name = function.arg_names[path[0]] if isinstance(path, tuple) and len(path) == 1 else None
-        if name and name.isupper() and name not in _SHAPE and type(value) in (int, str):
-            words.append(f"{name}={value}")
+        for key, value in _fields(name, constant):
+            if key and key.isupper() and key not in _SHAPE and type(value) in (int, str):
+                words.append(f"{key}={value}")
     words += [f"{name}={getattr(metadata, name)}" for name in ("num_warps", "num_stages") if hasattr(metadata, name)]
     return " ".join(words)

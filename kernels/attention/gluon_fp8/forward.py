@@ -16,8 +16,8 @@ from kernels.attention.gluon_fp8.memory import by_row, full_and_empty, load_quer
 from kernels.attention.gluon_fp8.order import hide_keys, tile
 from kernels.attention.gluon_fp8.softmax import first_softmax, softmax
 from kernels.attention.gluon_fp8.weights import begin_scores, begin_values, unpack
-from kernels.attention.gluon_hopper.compat import hold_before_wait, tma_load
-from kernels.attention.gluon_hopper.forward_tiles import rounds
+from kernels.attention.gluon_hopper.compat import keep_before_wait, tma_load
+from kernels.attention.gluon_hopper.forward_tiles import num_static_tiles
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(240)  # of a consumer's thread
@@ -29,7 +29,7 @@ def _producer(q_desc, k_desc, v_desc, memory, sizes,
     q_s, k_s, v_s, out_s, q_full, q_empty, k_full, k_empty, v_full, v_empty = memory
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
     count = 0
-    for turn in range(rounds(n_tiles)):
+    for turn in range(num_static_tiles(n_tiles)):
         head, row, right, high = tile(turn, sizes, BLOCK_N, CAUSAL)
         batch = head // num_heads
         h = head - batch * num_heads
@@ -93,7 +93,7 @@ def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, tables, tile
         s = hide_keys(s, j * BLOCK_N, diagonal, seqlen_k, CAUSAL)
     p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, tile_scale * k_scale, MASKED)
     alpha *= gl.exp2(v_scale - next_v)
-    l_i = hold_before_wait(l_i)
+    l_i = keep_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
     mbarrier.arrive(v_empty.index(last), count=1)
     out = out * by_row(alpha, out)
@@ -111,7 +111,7 @@ def _consumer(consumer: gl.constexpr, out_desc, scales, memory, sizes, scale,
     out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 32])
     row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
     count = gl.to_tensor(0)
-    for turn in range(rounds(n_tiles)):
+    for turn in range(num_static_tiles(n_tiles)):
         head, row, right, high = tile(turn, sizes, BLOCK_N, CAUSAL)
         row += consumer * ROWS
         tables, q_scale, k_scale, next_k, v_scale, next_v = _scales_of(head, row, high, sizes, scales, BLOCK_N)

@@ -16,8 +16,8 @@ from kernels.attention.gluon_fp8.softmax import first_softmax_by_lane, softmax_b
 from kernels.attention.gluon_fp8.weights import begin_scores, begin_values, put
 from kernels.attention.gluon_hopper.compat import tma_load
 from kernels.attention.gluon_hopper.forward_overflow import rescale
-from kernels.attention.gluon_hopper.forward_softmax import by_lanes, of_lanes
-from kernels.attention.gluon_hopper.forward_tiles import rounds
+from kernels.attention.gluon_hopper.forward_softmax import by_lane, of_lanes
+from kernels.attention.gluon_hopper.forward_tiles import num_static_tiles
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(160)  # of a consumer's thread
@@ -29,7 +29,7 @@ def _producer(q_desc, k_desc, v_desc, memory, sizes, threes,
     q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty = memory
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
     count = 0
-    for turn in range(rounds(n_tiles)):
+    for turn in range(num_static_tiles(n_tiles)):
         head, row, end = tile_of_three(turn, sizes, threes, CAUSAL)
         right, high = key_blocks(row, sizes, LONG_TILE, BLOCK_N, CAUSAL)
         batch = head // num_heads
@@ -72,7 +72,7 @@ def _block(j, count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, memory, d
         s = hide_keys(s, j * BLOCK_N, diagonal, seqlen_k, CAUSAL)
     p_new, m_i, l_i, alpha = softmax_by_lane(s, m_i, l_i, tile_scale * k_scale, MASKED)
     put(p_new, p)
-    lanes = by_lanes(out)
+    lanes = by_lane(out)
     out = rescale(lanes, of_lanes(alpha * gl.exp2(v_scale - next_v), lanes)).reshape(out.shape)
     out = gl.convert_layout(out, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 32]), assert_trivial=True)
     return count, out, m_i, l_i, next_v
@@ -132,7 +132,7 @@ def _consumer(consumer: gl.constexpr, out_desc, scales, memory, sizes, threes, s
     q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty = memory
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
     count = gl.to_tensor(0)
-    for turn in range(rounds(n_tiles)):
+    for turn in range(num_static_tiles(n_tiles)):
         head, row, end = tile_of_three(turn, sizes, threes, CAUSAL)
         right, loaded = key_blocks(row, sizes, LONG_TILE, BLOCK_N, CAUSAL)
         row += consumer * ROWS

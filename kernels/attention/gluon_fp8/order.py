@@ -6,7 +6,7 @@ Tiles come in the order of gluon_hopper; the rest is as in its masks.py, without
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.attention.gluon_hopper.forward_tiles import tile as tile_of
+from kernels.attention.gluon_hopper.forward_tiles import static_tile
 
 TILE = gl.constexpr(128)  # query rows of two consumers
 LONG_TILE = gl.constexpr(192)  # of three
@@ -42,7 +42,7 @@ def key_blocks(row, sizes, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl
 def tile(turn, sizes, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
     """Head and first row of this program's turn-th tile, and its key blocks; those below `right` need no mask."""
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
-    m, head = tile_of(turn, n_m, n_heads, heads_together, CAUSAL)
+    m, head = static_tile(turn, n_m, n_heads, heads_together, CAUSAL)
     row = m * TILE
     right, high = key_blocks(row, sizes, TILE, BLOCK_N, CAUSAL)
     return head, row, right, high
@@ -57,7 +57,7 @@ def tile_of_three(turn, sizes, threes, CAUSAL: gl.constexpr):
     n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
     index = _index(turn)
     if CAUSAL:
-        m, head = tile_of(turn, n_m, n_heads, heads_together, True)
+        m, head = static_tile(turn, n_m, n_heads, heads_together, True)
         row = m * LONG_TILE
         rows = gl.to_tensor(LONG_TILE)
     elif index < n_heads * threes:

@@ -12,7 +12,7 @@ from triton.experimental.gluon import language as gl
 
 from kernels.attention.gluon_fp8.weights import pack, weights
 from kernels.attention.gluon_hopper.forward_overflow import rise_of_rows
-from kernels.attention.gluon_hopper.forward_softmax import by_lanes, of_lanes, row_maxima
+from kernels.attention.gluon_hopper.forward_softmax import by_lane, of_lanes, row_maxima
 
 # Weights are at most 2^8: the top of e4m3 (448) is used, and a weight stays a normal number down to 2^-14 of the
 # largest.
@@ -58,14 +58,14 @@ SLACK = gl.constexpr(3.75)
 
 @gluon.jit
 def _weights(s, m_used, scale):
-    x = by_lanes(s)
+    x = by_lane(s)
     return weights((x * scale - of_lanes(m_used - WEIGHT_BITS_BY_LANE, x)).reshape(s.shape))
 
 
 @gluon.jit
 def first_softmax_by_lane(s, scale, MASKED: gl.constexpr):
     """Weights, maxima and sums of a tile's first block."""
-    m_i = row_maxima(s, gl.sum(gl.sum(by_lanes(s), 3), 1)) * scale
+    m_i = row_maxima(s, gl.sum(gl.sum(by_lane(s), 3), 1)) * scale
     m_used = m_i
     if MASKED:
         m_used = gl.where(m_i == -float("inf"), 0.0, m_i)
@@ -82,7 +82,7 @@ def softmax_by_lane(s, m_i, l_i, scale, MASKED: gl.constexpr):
         m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
         alpha = gl.exp2(m_i - m_used)
     else:
-        top = gl.convert_layout(gl.max(gl.max(by_lanes(s), 1), 2), m_i.type.layout, assert_trivial=True)
+        top = gl.convert_layout(gl.max(gl.max(by_lane(s), 1), 2), m_i.type.layout, assert_trivial=True)
         rise, alpha = rise_of_rows(top * scale - m_i, SLACK)
         m_new = m_i + rise
         m_used = m_new

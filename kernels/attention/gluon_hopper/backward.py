@@ -2,7 +2,7 @@
 
 FlashAttention-3's structure (arXiv 2407.08608): scores and their gradient are computed transposed, so that P^T and
 dS^T are register operands of dV += P^T dO and dK += dS^T Q. The two consumers own 64 keys each; dQ = dS K needs both,
-so dS goes through shared memory, each consumer computes one 64 x 64 fragment of dQ, and the copy engine adds it to
+so dS goes through shared memory, each consumer computes one 64 x 64 fragment of dQ, and TMA adds it to
 a float32 buffer. The order of these additions is not fixed: dQ may differ in its last bits from run to run.
 
 dQ of a block is computed a step later, beside dV of the next block: the consumers then need not wait for each other's
@@ -31,14 +31,14 @@ from kernels.attention.gluon_hopper.backward_schedule import place_of_program, s
 from kernels.attention.gluon_hopper.barriers import (
     DO_EMPTY,
     Q_EMPTY,
-    await_the_kernel_before,
-    give_half,
-    give_slot,
-    let_the_next_begin,
-    wait_for_half,
-    wait_for_slot,
+    acquire_ds_half,
+    arrive_at,
+    pdl_launch_dependents,
+    pdl_wait,
+    release_ds_half,
+    wait_at,
 )
-from kernels.attention.gluon_hopper.compat import hold_weights, opaque_zero, pair_sync, tma_load, tma_store
+from kernels.attention.gluon_hopper.compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
 from kernels.attention.gluon_hopper.masks import hide_queries
 
 
@@ -55,8 +55,8 @@ def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr,
     tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
     tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
     if not CUT:
-        await_the_kernel_before()  # lse, delta and the zeros of dQ are its
-    let_the_next_begin()
+        pdl_wait()  # lse, delta and the zeros of dQ are its
+    pdl_launch_dependents()
     count = 0
     for member in range(group_size):
         h = h_kv * group_size + member
@@ -64,21 +64,21 @@ def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr,
             slot = count % SLOTS
             row = (batch * num_heads + h) * padded_q + m * BLOCK_M
             if count >= SLOTS:
-                wait_for_slot(Q_EMPTY + slot)
+                wait_at(Q_EMPTY + slot)
             mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes + BLOCK_M * 4)
             tma_load(q_desc, [batch, h, m * BLOCK_M, 0], q_full.index(slot), q_s.index(slot))
             tma_load(lse_desc, [row], q_full.index(slot), lse_s.index(slot))
             if count >= SLOTS:
-                wait_for_slot(DO_EMPTY + slot)
+                wait_at(DO_EMPTY + slot)
             mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 4)
             tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
             tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
             count += 1
     for last in range(gl.maximum(count - SLOTS, 0), count):  # nobody loads into these again
-        wait_for_slot(Q_EMPTY + last % SLOTS)
-        wait_for_slot(DO_EMPTY + last % SLOTS)
+        wait_at(Q_EMPTY + last % SLOTS)
+        wait_at(DO_EMPTY + last % SLOTS)
     if CUT:
-        await_the_kernel_before()  # what comes next waits for this kernel only
+        pdl_wait()  # what comes next waits for this kernel only
 
 
 @gluon.jit
@@ -86,7 +86,7 @@ def _begin_dq(consumer: gl.constexpr, tile, k, ds_s):
     """Begin this consumer's fragment of the dQ that a tile of dS belongs to: half of the columns."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
     zero = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, layout)
-    wait_for_half(consumer, tile)
+    acquire_ds_half(consumer, tile)
     columns = k.slice(consumer * FRAGMENT, FRAGMENT, 1)
     return warpgroup_mma(ds_s.index(tile), columns, zero, use_acc=False, is_async=True)
 
@@ -127,7 +127,7 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, tiles
         first = m * BLOCK_M + seqlen_k - seqlen_q
         # opaque: else the choice is made of 16-bit halves, one instruction a half
         p = opaque(hide_queries(p, first, n0 + consumer * HALF, seqlen_k, window, CAUSAL, WINDOW))
-    p16 = hold_weights(p.to(dtype))
+    p16 = keep_p_before_wait(p.to(dtype))
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
     dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
     dq_token = _begin_dq(consumer, (count + 1) % 2, k, ds_s)
@@ -138,14 +138,14 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, tiles
     ds_s.index(count % 2).slice(consumer * HALF, HALF, 1).permute((1, 0)).store(ds16)
     fence_async_shared()
     dv, p_operand = warpgroup_mma_wait(1, deps=(dv_token, p_operand))
-    give_slot(DO_EMPTY + slot)
+    arrive_at(DO_EMPTY + slot)
     dk_token = warpgroup_mma(ds_operand, q, dk, is_async=True)
     dq = warpgroup_mma_wait(1, deps=(dq_token,))
-    give_half(consumer, count % 2)
+    release_ds_half(consumer, count % 2)
     if count > 0:
         add_fragment(dq, before, dq_desc, dq_s)
     dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
-    give_slot(Q_EMPTY + slot)
+    arrive_at(Q_EMPTY + slot)
     return count + 1, (head * n_m + m) * 2 + consumer, dk, dv
 
 
@@ -159,7 +159,7 @@ def _gradients(consumer: gl.constexpr, dk, dv, dq_desc, tiles, ds_s, dq_s, barri
     num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     count = 0
     before = gl.to_tensor(0)
-    give_half(consumer, 1)  # for the first step
+    release_ds_half(consumer, 1)  # for the first step
     for member in range(group_size):
         head = batch * num_heads + h_kv * group_size + member
         if MASKED:
@@ -205,7 +205,7 @@ def _consumer(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq
         store_sums(consumer, dk, dv, sums, room, BLOCK_N, HEAD_DIM)
         tma.store_wait(0)
     else:
-        pair_sync()  # the other consumer has read all keys: their tiles take the gradients to the copy engine
+        pair_sync()  # the other consumer has read all keys: their tiles take the gradients to TMA
         k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
         v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
         fence_async_shared()

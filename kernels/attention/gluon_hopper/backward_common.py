@@ -165,7 +165,7 @@ def fragment_buffers():
 
 @gluon.jit
 def add_fragment(dq, number, dq_desc, dq_s):
-    """Have the copy engine add a fragment to global memory."""
+    """Have TMA add a fragment to global memory."""
     tma.store_wait(0)  # the fragment before has left its buffer
     dq_s.store(dq)
     fence_async_shared()
@@ -175,12 +175,12 @@ def add_fragment(dq, number, dq_desc, dq_s):
 @triton.jit(do_not_specialize=["first_tile", "tiles", "heads", "seqlen_k"])
 def merge_kernel(sums, firsts, dk, dv, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, first_tile, tiles, heads, seqlen_k,
                  softmax_scale, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr,
-                 BLOCK_D: tl.constexpr, CHAINED: tl.constexpr = False):  # fmt: skip
+                 BLOCK_D: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
     """Some rows of dK and dV of one tile; the sums of cut tile i are those from `firsts[i]` to `firsts[i + 1]`.
 
-    A head has `tiles` tiles. CHAINED: the kernel before this one may not have ended, the next may begin.
+    A head has `tiles` tiles. PDL: the kernel before this one may not have ended, the next may begin.
     """
-    if CHAINED:
+    if PDL:
         gdc_launch_dependents()
         gdc_wait()
     cut = tl.program_id(0)
@@ -210,14 +210,14 @@ _COPIED = tl.constexpr(256)  # rows of lse that a program copies at a time
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "padded_q", "n_rows"])
 def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, out_h, out_m, do_b, do_h, do_m,
                    num_heads, seqlen_q, padded_q, n_rows, n_zeros, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr,
-                   BLOCK_D: tl.constexpr, ZEROS: tl.constexpr, CHAINED: tl.constexpr = False):  # fmt: skip
+                   BLOCK_D: tl.constexpr, ZEROS: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
     """delta and a copy of lse, padded to whole tiles by rows that weigh nothing (lse = +inf, delta = 0).
 
     delta of as many heads as there are programs for, lse of all, which have `n_rows` padded rows. And zeros in the
-    first `n_zeros` numbers of dQ's fragments, of which each program has ZEROS. CHAINED: the next kernel may begin
+    first `n_zeros` numbers of dQ's fragments, of which each program has ZEROS. PDL: the next kernel may begin
     before this one has ended.
     """
-    if CHAINED:
+    if PDL:
         gdc_launch_dependents()
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     n_tiles = padded_q // ROWS
@@ -247,10 +247,10 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, o
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m", "first_head", "ring_heads"])
 def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, softmax_scale, first_head, ring_heads,
                   BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr,
-                  CHAINED: tl.constexpr = False):  # fmt: skip
+                  PDL: tl.constexpr = False):  # fmt: skip
     """One 64 x 64 fragment of dQ, from the order of the registers that held it to rows and columns.
 
-    Of the heads from `first_head` on; `ring_heads` heads have room among the fragments. CHAINED: the kernel before
+    Of the heads from `first_head` on; `ring_heads` heads have room among the fragments. PDL: the kernel before
     this one may not have ended.
     """
     number = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -258,7 +258,7 @@ def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, sof
     fragment = number % (n_m * FRAGMENTS)
     batch = head // num_heads
     h = head - batch * num_heads
-    if CHAINED:
+    if PDL:
         gdc_wait()
     values = tl.load(fragments + (head % ring_heads * n_m * FRAGMENTS + fragment) * 4096 + tl.arange(0, 4096))
     # bits of the offset, highest first: c5 c4 c3 | r5 r4 | r2 r1 r0 | c2 c1 | r3 | c0

@@ -42,10 +42,10 @@ from kernels.attention.gluon_hopper.backward_schedule import place_of_program, s
 from kernels.attention.gluon_hopper.barriers import (
     DO_EMPTY,
     Q_EMPTY,
-    await_the_kernel_before,
-    give_slot,
-    let_the_next_begin,
-    wait_for_slot,
+    arrive_at,
+    pdl_launch_dependents,
+    pdl_wait,
+    wait_at,
 )
 from kernels.attention.gluon_hopper.compat import opaque_zero, pair_sync, reinterpret, tma_add, tma_load, tma_store
 
@@ -102,7 +102,7 @@ def _fragment(part: gl.constexpr, ds_tile, k_s, BLOCK_N: gl.constexpr, HEAD_DIM:
 
 @gluon.jit
 def _add(dq, number, fragments_desc, dq_s):
-    """Have the copy engine add a fragment to global memory; two buffers take turns."""
+    """Have TMA add a fragment to global memory; two buffers take turns."""
     tma.store_wait(1)  # what left this buffer before has left it
     dq_s.store(dq)
     fence_async_shared()
@@ -140,8 +140,8 @@ def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full
     tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
     tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
     if not CUT:
-        await_the_kernel_before()  # lse, delta (AHEAD of the first units only) and the zeros of the ring are its
-    let_the_next_begin()
+        pdl_wait()  # lse, delta (AHEAD of the first units only) and the zeros of the ring are its
+    pdl_launch_dependents()
     total = group_size * (high - low)
     h = h_kv * group_size
     m = low
@@ -170,10 +170,10 @@ def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full
     for count in range(total):
         stage = count % STAGES
         slot = count % SLOTS
-        wait_for_slot(DS_FULL + stage)
+        wait_at(DS_FULL + stage)
         token = _fragment(0, ds_s.index(stage), k_s, BLOCK_N, HEAD_DIM)
-        wait_for_slot(Q_EMPTY + slot)
-        wait_for_slot(DO_EMPTY + slot)
+        wait_at(Q_EMPTY + slot)
+        wait_at(DO_EMPTY + slot)
         if count + SLOTS < total:
             row = (batch * num_heads + h) * padded_q + m * BLOCK_M
             _load(count + SLOTS, row, m, descriptors, tiles, barriers, batch, h, BLOCK_M, SLOTS, True)
@@ -192,12 +192,12 @@ def load_and_add(descriptors, ring, tiles, ds_s, dq_0, dq_1, barriers, part_full
         if line == high:
             line = low
             fragment += (n_m - (high - low)) * 2
-    give_slot(ALL_READ)
+    arrive_at(ALL_READ)
     if AHEAD:
         mbarrier.wait(delta_written, 0)
     if CUT:  # of the last units, whose counters nobody reads
         tma.store_wait(0)
-        await_the_kernel_before()  # what comes next waits for this kernel only
+        pdl_wait()  # what comes next waits for this kernel only
     else:
         count_in(counter_of(unit, fragments, places, of_unit))
 
@@ -305,7 +305,7 @@ def _products(consumer: gl.constexpr, count, m, s_t, lse, dk, dv, tiles, ds_s, b
     _hand_over(consumer, count, ds16, ds_s, ds_empty, HALF)
     dk_token = warpgroup_mma(ds_operand, q_s.index(slot).reshape([BLOCK_M, HEAD_DIM]), dk, is_async=True)
     dv, p_operand = warpgroup_mma_wait(1, deps=(dv_token, p_operand))
-    give_slot(DO_EMPTY + slot)
+    arrive_at(DO_EMPTY + slot)
     return dv, dk_token, ds_operand
 
 
@@ -316,7 +316,7 @@ def _hand_over(consumer: gl.constexpr, count, ds16, ds_s, ds_empty, HALF: gl.con
     mbarrier.wait(ds_empty.index(stage), ((count // STAGES) & 1) ^ 1)
     ds_s.index(stage).slice(consumer * HALF, HALF, 1).permute((1, 0)).store(ds16)
     fence_async_shared()
-    give_slot(DS_FULL + stage)
+    arrive_at(DS_FULL + stage)
 
 
 @gluon.jit
@@ -333,7 +333,7 @@ def _step(consumer: gl.constexpr, count, m, s_t, lse, dk, dv, tiles, ds_s, barri
     if HEAD_DIM > 64:
         lse = lse_s.index((count + 1) % SLOTS).load(gl.SliceLayout(0, s_t.type.layout))
     dk, ds_operand = warpgroup_mma_wait(1, deps=(dk_token, ds_operand))
-    give_slot(Q_EMPTY + count % SLOTS)
+    arrive_at(Q_EMPTY + count % SLOTS)
     s_t = warpgroup_mma_wait(0, deps=(s_token,))
     return count + 1, s_t, lse, dk, dv
 
@@ -377,7 +377,7 @@ def _gradients(
         consumer, count, high - 1, s_t, lse, dk, dv, tiles, ds_s, barriers, n0, sizes, scale, BLOCK_M, BLOCK_N,
         HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
     dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
-    give_slot(Q_EMPTY + count % SLOTS)
+    arrive_at(Q_EMPTY + count % SLOTS)
     return dk, dv
 
 
@@ -404,7 +404,7 @@ def _consumer(consumer: gl.constexpr, dk_desc, dv_desc, later, tiles, ds_s, barr
                             BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, AHEAD, WIDTH)  # fmt: skip
     elif AHEAD:
         write_delta(consumer, o, do, later, unit, sizes, HEAD_DIM, WIDTH)
-    wait_for_slot(ALL_READ)  # the others have read all keys: their tiles take the gradients to the copy engine
+    wait_at(ALL_READ)  # the others have read all keys: their tiles take the gradients to TMA
     if CUT:
         store_sums(consumer, dk, dv, sums, room, BLOCK_N, HEAD_DIM)
     else:

@@ -79,7 +79,7 @@ class Pieces:
             *(*dk.stride()[:3], *dv.stride()[:3], self._tiles.start, -(-plan.seqlen_k // block_n)),
             *(plan.num_kv_heads, plan.seqlen_k, plan.softmax_scale, ROWS, block_n, plan.head_dim, plan.size, True),
         )
-        return Launch(merge_kernel, (len(self._tiles), block_n // ROWS, 1), plan.device, [None] * 4, rest, early=True)
+        return Launch(merge_kernel, (len(self._tiles), block_n // ROWS, 1), plan.device, [None] * 4, rest, pdl=True)
 
 
 DK, DV = 5, 6  # where these stand among a kernel's tensors
@@ -115,7 +115,7 @@ class TileLaunches:
             *(*backward.scales, *backward.constants, *constants, left_over > 0),
         )
         makers = (*makers, None, None)
-        launch = lambda grid, cut: Launch(kernel, grid, plan.device, makers, (*arguments, cut), early=True)  # noqa: E731
+        launch = lambda grid, cut: Launch(kernel, grid, plan.device, makers, (*arguments, cut), pdl=True)  # noqa: E731
         self._pieces: Pieces | None = None
         if left_over:
             self._whole = launch((n_tiles - left_over, 1, 1), False)
@@ -210,11 +210,11 @@ class Tiled:
         return like.new_empty(self.n_rows + more, dtype=torch.float32)
 
     def over_keys(
-        self, kernel: Any, makers: tuple[Descriptor | None, ...], rest: tuple[Any, ...], *, early: bool = False
+        self, kernel: Any, makers: tuple[Descriptor | None, ...], rest: tuple[Any, ...], *, pdl: bool = False
     ) -> Launch:
         """A launch with a program for each tile of keys."""
         grid = (-(-self.plan.seqlen_k // self.tiles.block_n), self.plan.num_kv_heads, self.plan.batch)
-        return Launch(kernel, grid, self.plan.device, makers, rest, early=early)
+        return Launch(kernel, grid, self.plan.device, makers, rest, pdl=pdl)
 
 
 class Backward(Tiled):
@@ -256,7 +256,7 @@ class NarrowBackward(Backward):
             *(self.tiles.block_m, self.tiles.fragments, plan.head_dim, True),
         )
         grid = (plan.n_heads * self.n_m * self.tiles.fragments, 1, 1)
-        self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, early=True)
+        self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
 
     def steps(self, given: Given, gradients: Tensors) -> Iterator[Step]:
         (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
@@ -293,7 +293,7 @@ class WideBackward(Tiled):
             *(plan.window_size, *self.scales, *self.constants_of(tiles), plan.head_dim),
         )
         grid = self._grid(self._query_tiles, plan.num_heads)
-        return Launch(wide_dq_kernel, grid, plan.device, makers, rest, early=True)
+        return Launch(wide_dq_kernel, grid, plan.device, makers, rest, pdl=True)
 
     def _launch_keys(self) -> Launch:
         plan = self.plan
@@ -303,7 +303,7 @@ class WideBackward(Tiled):
             *(plan.window_size, *self.scales, *self.constants),
         )
         grid = self._grid(self._key_tiles, plan.num_kv_heads)
-        return Launch(wide_dkv_kernel, grid, plan.device, makers, rest, early=True)
+        return Launch(wide_dkv_kernel, grid, plan.device, makers, rest, pdl=True)
 
     def _grid(self, tiles: int, heads: int) -> tuple[int, int, int]:
         """As longest_first has it."""
@@ -351,7 +351,7 @@ class AssistedBackward(Backward):
             *(tiles.block_m, tiles.fragments, plan.head_dim, True),
         )
         grid = (min(self._units, lag) * plan.group_size * self.n_m * tiles.fragments, 1, 1)
-        self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, early=True)
+        self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
 
     def zeros(self) -> int:
         """The fragments of all places of the ring, and a counter for each unit."""

@@ -25,11 +25,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from kernels.attention.gluon_hopper.backward_common import delta_of, load_out, store_rows, tiles_of_keys_and_queries
 from kernels.attention.gluon_hopper.barriers import (
     await_programs,
-    await_the_kernel_before,
-    count_in,
-    let_the_next_begin,
+    count_program,
+    pdl_launch_dependents,
+    pdl_wait,
 )
-from kernels.attention.gluon_hopper.compat import hold_weights, opaque_zero, pair_sync, tma_load, tma_store
+from kernels.attention.gluon_hopper.compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
 from kernels.attention.gluon_hopper.masks import hide_keys, hide_queries, key_blocks, query_blocks
 
 
@@ -93,7 +93,7 @@ def _dkv_producer(descriptors, tiles, barriers, place, sizes, counter, programs,
     if count == 0:
         _load_kv(v_desc, place, v_full, v_s)
     if is_last():
-        await_the_kernel_before()  # who comes next may need both: one that waits is enough
+        pdl_wait()  # who comes next may need both: one that waits is enough
 
 
 @gluon.jit
@@ -132,7 +132,7 @@ def _dkv_weights(s_token, dp_token, lse, scale, dtype: gl.constexpr):
     """P^T in 16 bits, unmasked, computed while dP^T runs; and dP^T."""
     s_t = warpgroup_mma_wait(1, deps=(s_token,))
     p = gl.exp2(s_t * scale - lse[None, :])  # rows beyond the end hold lse = +inf
-    p = hold_weights(p.to(dtype))
+    p = keep_p_before_wait(p.to(dtype))
     return p, warpgroup_mma_wait(0, deps=(dp_token,))
 
 
@@ -214,7 +214,7 @@ def _dkv_consumer(dk_desc, dv_desc, tiles, p_s, ds_s, barriers, place, sizes, sc
         dv_token, dk_token = _dkv_add(count, m, p, dp, delta, dk, dv, tiles, p_s, ds_s, n0, sizes, BLOCK_M, HEAD_DIM,
                                       SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
         dv, dk = warpgroup_mma_wait(0, deps=(dv_token, dk_token))
-    pair_sync()  # keys and values have been read: their tiles take the gradients to the copy engine
+    pair_sync()  # keys and values have been read: their tiles take the gradients to TMA
     k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).store((dk * softmax_scale).to(dtype))
     v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).store(dv.to(dtype))
     fence_async_shared()
@@ -279,8 +279,8 @@ def _load_rows(consumer: gl.constexpr, desc, place, full, tiles, ROWS: gl.conste
 def _tell(stored, counter):
     """Both consumers' delta and lse are stored."""
     mbarrier.wait(stored, 0)
-    await_the_kernel_before()  # which sets the counters to zero
-    count_in(counter)
+    pdl_wait()  # which sets the counters to zero
+    count_program(counter)
 
 
 @gluon.jit
@@ -288,7 +288,7 @@ def _dq_producer(q_desc, k_desc, v_desc, do_desc, counter, memory, place, BLOCK_
               K_SLOTS: gl.constexpr):  # fmt: skip
     q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored = memory
     batch, h, h_kv, m, low, left, right, high = place
-    let_the_next_begin()
+    pdl_launch_dependents()
     # what the first product needs comes first
     _load_rows(0, q_desc, place, q_full, q_s, ROWS)
     mbarrier.expect(k_full.index(0), k_desc.block_type.nbytes)
@@ -350,7 +350,7 @@ def _dq_weights(s, j, lse, scale, diagonal, seqlen_k, window, dtype: gl.constexp
     p = gl.exp2(s * scale - lse[:, None]).to(dtype)
     if MASKED:
         p = hide_keys(p, 0.0, j * BLOCK_N, diagonal, seqlen_k, window, CAUSAL, WINDOW)
-    return hold_weights(p)
+    return keep_p_before_wait(p)
 
 
 @gluon.jit
@@ -395,7 +395,7 @@ def _dq_consumer(consumer: gl.constexpr, dq_desc, rows_of, memory, place, sizes,
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     first = (m * 2 + consumer) * ROWS
-    out_tile = load_out(out, first, seqlen_q, out_m, ROWS, HEAD_DIM, WIDTH)  # on its way beside the copy engine's
+    out_tile = load_out(out, first, seqlen_q, out_m, ROWS, HEAD_DIM, WIDTH)  # on its way beside TMA's
     diagonal = first + seqlen_k - seqlen_q
     rows = first + gl.arange(0, ROWS, gl.SliceLayout(1, s_layout))
     lse = gl.load(lse_rows + head * seqlen_q + rows, mask=rows < seqlen_q, other=float("inf"))

@@ -19,55 +19,55 @@ else:
 
     @builtin
     def tma_add(tensor_desc, coord, src, _semantic=None):
-        """Add a tile of shared memory to global memory by the copy engine (bound in 3.6, named from 3.8 on)."""
+        """Add a tile of shared memory to global memory by TMA (bound in 3.6, named from 3.8 on)."""
         coord = _semantic._convert_to_ir_values(coord, require_i64=False)
         _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, tensor_desc.handle, coord, src.handle)
 
 
 @builtin
 def reinterpret(memory, dtype, shape, layout, _semantic=None):
-    """The same shared memory seen with another shape and layout."""
+    """View shared memory with another dtype, shape and layout."""
     method = getattr(memory, "reinterpret", None) or memory._reinterpret
     return method(dtype, shape, layout, _semantic=_semantic)
 
 
 @gluon.jit
 def execute(instruction: gl.constexpr):
-    """An instruction that takes and gives nothing; it must set $0."""
+    """Execute an instruction that takes and gives nothing; it must set $0."""
     gl.inline_asm_elementwise(instruction, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.constexpr_function
-def _turn(instruction, consumer):
+def _pingpong(instruction, consumer):
     return f"{instruction} {13 + consumer}, 256; mov.b32 $0, 0;"
 
 
 @gluon.jit
-def turn_wait(consumer: gl.constexpr):
+def pingpong_wait(consumer: gl.constexpr):
     """Wait until the consumer before this one has handed over the tensor cores."""
-    execute(_turn("bar.sync", consumer))
+    execute(_pingpong("bar.sync", consumer))
 
 
 @gluon.jit
-def turn_give(consumer: gl.constexpr):
-    """Let that consumer issue its products."""
-    execute(_turn("bar.arrive", consumer))
+def pingpong_signal(consumer: gl.constexpr):
+    """Let this consumer issue its products."""
+    execute(_pingpong("bar.arrive", consumer))
 
 
 @gluon.jit
 def pair_sync():
-    """A barrier of both consumer warpgroups."""
+    """Synchronise both consumer warpgroups."""
     execute("bar.sync 8, 256; mov.b32 $0, 0;")
 
 
 @gluon.jit
 def opaque_zero():
-    """A zero that is not hoisted: keeps shared memory descriptors out of the registers that live across a loop."""
+    """Return a zero that is not hoisted: it keeps shared memory descriptors out of registers across a loop."""
     return gl.inline_asm_elementwise("mov.u32 $0, 0;", "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
-def hold_before_wait(row_sum):
+def keep_before_wait(row_sum):
     """Keep the exponentials that lead to this non-negative row sum in front of the next wait for a product.
 
     ptxas otherwise sinks them below the wait, and softmax no longer overlaps with the product.
@@ -83,8 +83,11 @@ def hold_before_wait(row_sum):
 
 
 @gluon.jit
-def hold_pairs_before_wait(row_sums):
-    """The same where a thread has the sums of two rows."""
+def keep_pairs_before_wait(row_sums):
+    """Keep the exponentials that lead to non-negative sums, of two rows a thread, in front of the next wait.
+
+    ptxas otherwise sinks them below the wait, and softmax no longer overlaps with the product.
+    """
     return gl.inline_asm_elementwise(
         "{ .reg .pred p; setp.lt.f32 p, $2, 0f00000000; setp.lt.or.f32 p, $3, 0f00000000, p; @p nanosleep.u32 0;"
         " mov.b32 $0, $2; mov.b32 $1, $3; }",
@@ -97,8 +100,8 @@ def hold_pairs_before_wait(row_sums):
 
 
 @gluon.jit
-def hold_weights(p):
-    """The same for a tile of 16-bit weights, none of them negative."""
+def keep_p_before_wait(p):
+    """Keep the exponentials that lead to a tile of P, 16 bits and non-negative, in front of the next wait."""
     return gl.inline_asm_elementwise(
         "{ .reg .pred p; .reg .b32 t; or.b32 t, $4, $5; or.b32 t, t, $6; or.b32 t, t, $7;"
         " setp.lt.s32 p, t, 0; @p nanosleep.u32 0;"

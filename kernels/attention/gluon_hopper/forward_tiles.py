@@ -1,23 +1,77 @@
-"""A program's tiles, and which key blocks a consumer computes for its part of one.
+"""The tile scheduler of the forward on the device: a program's query tiles, and which key blocks a consumer computes.
 
-With `DEALT` a program reads its tiles from the agenda that forward_schedule.py makes on the host, else it works them
-out (forward_tiles.py). A consumer does so while others have the tensor cores.
-
-Which query tiles a program takes, in what order, where it works that out for itself.
-
-tuning.heads_together says how many heads are worked on at a time.
+With `host_schedule` a program reads its tiles from the schedule that forward_schedule.py makes on the host; else it
+works them out. A consumer does so while others have the tensor cores.
 """
+
+from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from kernels.attention.gluon_hopper.masks import key_blocks
-from kernels.attention.gluon_hopper.tuning import ENTRY
+from kernels.attention.gluon_hopper.tuning import SCHEDULE_FIELDS
+
+_FIELDS = gl.constexpr(SCHEDULE_FIELDS)
+
+
+class ForwardShape(NamedTuple):
+    """Sizes that the forward's partitions need, and this program's part of the schedule."""
+
+    schedule: Any  # int32: the number of tiles, then the entries of each (forward_schedule.py)
+    n_tiles: Any  # of all heads
+    n_m: Any  # tiles of a head
+    num_heads: Any
+    n_heads: Any  # batch x num_heads
+    group_size: Any  # query heads of a key head
+    heads_in_l2: Any  # heads that are worked on at a time
+    seqlen_q: Any
+    seqlen_k: Any
+    window: Any
+
+
+class ConsumerTile(NamedTuple):
+    """Where a consumer's part of a tile is."""
+
+    head: Any  # counted over all sequences
+    row: Any  # the first of 64
+    split: Any  # number of the split of its keys, or -1
 
 
 @gluon.jit
-def rounds(n_tiles):
-    """How many tiles this program takes: the direction turns every round, so the last one may start from its end."""
+def num_program_tiles(shape, CONFIG: gl.constexpr):
+    """Return how many tiles this program takes."""
+    if CONFIG.host_schedule:
+        return gl.load(shape.schedule)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return num_static_tiles(shape.n_tiles)
+
+
+@gluon.jit
+def program_tile(i_tile, shape, CONFIG: gl.constexpr):
+    """Return the query tile and head, counted over all sequences, of this program's tile number `i_tile`."""
+    if CONFIG.host_schedule:
+        entry = shape.schedule + _FIELDS * (i_tile + 1)
+        return gl.load(entry), gl.load(entry + 1)
+    else:  # noqa: RET505
+        by_length: gl.constexpr = CONFIG.causal and not CONFIG.has_window
+        return static_tile(i_tile, shape.n_m, shape.n_heads, shape.heads_in_l2, by_length)
+
+
+@gluon.jit
+def prefetch_schedule(schedule, length):
+    """Prefetch a program's entries, or the first 256, into the L2: they are read one by one."""
+    lines = gl.minimum(8 * gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])), length * _FIELDS - 1)
+    fetch: gl.constexpr = "prefetch.global.L2 [$1]; mov.b32 $0, 0;"
+    gl.inline_asm_elementwise(fetch, "=r,l", [(schedule + lines).to(gl.int64)], gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def num_static_tiles(n_tiles):
+    """Return how many tiles this program takes without a schedule.
+
+    The direction turns every round, so the last round may start from its end.
+    """
     programs = gl.num_programs(0)
     full = n_tiles // programs
     place = gl.program_id(0)
@@ -27,24 +81,24 @@ def rounds(n_tiles):
 
 
 @gluon.jit
-def tile(turn, n_m, n_heads, heads_together, BY_LENGTH: gl.constexpr):
-    """The query tile and head of this program's turn-th tile.
+def static_tile(i_tile, n_m, n_heads, heads_in_l2, BY_LENGTH: gl.constexpr):
+    """Return the query tile and head of this program's tile number `i_tile` without a schedule.
 
     With `BY_LENGTH` (causal) the tiles of a group of heads come by length, falling and rising from group to group
     and falling in the last, so that every round deals nearly equal tiles; a group's keys and values stay in the L2.
     """
     programs = gl.num_programs(0)
     place = gl.program_id(0)
-    place += (turn % 2) * (programs - 1 - 2 * place)
-    index = turn * programs + place
+    place += (i_tile % 2) * (programs - 1 - 2 * place)
+    index = i_tile * programs + place
     if BY_LENGTH:
-        group = index // (heads_together * n_m)
-        first = group * heads_together
+        group = index // (heads_in_l2 * n_m)
+        first = group * heads_in_l2
         index -= first * n_m
-        width = gl.minimum(heads_together, n_heads - first)
+        width = gl.minimum(heads_in_l2, n_heads - first)
         m = index // width
         head = first + index - m * width
-        groups_after = (n_heads - 1) // heads_together - group
+        groups_after = (n_heads - 1) // heads_in_l2 - group
         m += (1 - groups_after % 2) * (n_m - 1 - 2 * m)
     else:
         head = index // n_m
@@ -52,84 +106,49 @@ def tile(turn, n_m, n_heads, heads_together, BY_LENGTH: gl.constexpr):
     return m, head
 
 
-_ENTRY = gl.constexpr(ENTRY)
-
-
 @gluon.jit
-def fetch_agenda(agenda, entries):
-    """Bring a program's entries, or the first 256, into the L2: they are read one by one."""
-    lines = gl.minimum(8 * gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])), entries * _ENTRY - 1)
-    fetch: gl.constexpr = "prefetch.global.L2 [$1]; mov.b32 $0, 0;"
-    gl.inline_asm_elementwise(fetch, "=r,l", [(agenda + lines).to(gl.int64)], gl.int32, is_pure=False, pack=1)
-
-
-@gluon.jit
-def own_rounds(sizes, DEALT: gl.constexpr):
-    """How many tiles this program takes."""
-    agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
-    if DEALT:
-        return gl.load(agenda)
-    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
-        return rounds(n_tiles)
-
-
-@gluon.jit
-def own_tile(turn, sizes, DEALT: gl.constexpr, BY_LENGTH: gl.constexpr):
-    """The query tile and head, counted over all sequences, of this program's turn-th tile."""
-    agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
-    if DEALT:
-        entry = agenda + _ENTRY * (turn + 1)
-        return gl.load(entry), gl.load(entry + 1)
-    else:  # noqa: RET505
-        return tile(turn, n_m, n_heads, heads_together, BY_LENGTH)
-
-
-@gluon.jit
-def shared_blocks(turn, sizes, BLOCK_N: gl.constexpr):
-    """The key blocks of a tile that are this program's, as `key_blocks` has them, and its part's number or -1."""
-    agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
-    entry = agenda + _ENTRY * (turn + 1)
-    part = gl.load(entry + 2)
+def split_key_blocks(i_tile, shape, CONFIG: gl.constexpr):
+    """Return the number of this program's split of a tile's keys, or -1, and its blocks as `key_blocks` does."""
+    entry = shape.schedule + _FIELDS * (i_tile + 1)
+    split = gl.load(entry + 2)
     blocks = gl.load(entry + 3)
     low = blocks & 0xFFFF
     high = (blocks >> 16) & 0xFFFF
-    if part < 0:
-        high = gl.cdiv(seqlen_k, BLOCK_N)
-    return part, low, low, gl.maximum(gl.minimum(seqlen_k // BLOCK_N, high - 1), low), high
+    if split < 0:
+        high = gl.cdiv(shape.seqlen_k, CONFIG.block_n)
+    return split, low, low, gl.maximum(gl.minimum(shape.seqlen_k // CONFIG.block_n, high - 1), low), high
 
 
 @gluon.jit
-def rows_of(consumer, turn, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr):
-    """Which of a tile's rows a consumer takes.
+def consumer_slice(consumer, i_tile, CONFIG: gl.constexpr):
+    """Return which 64 of a tile's rows a consumer takes.
 
-    Where those further down see more blocks, it is from the other end in every second turn: consumers then have equally
+    Where rows further down see more blocks, it is from the other end in every second tile: consumers then have equally
     much to do, as those that are ahead go on to the next tile.
     """
-    if CAUSAL and not WINDOW and not TURNS:
-        return consumer + (turn % 2) * (CONSUMERS - 1 - 2 * consumer)
+    if CONFIG.causal and not CONFIG.has_window and not CONFIG.pingpong:
+        return consumer + (i_tile % 2) * (CONFIG.consumers - 1 - 2 * consumer)
     else:  # noqa: RET505
         return consumer
 
 
 @gluon.jit
-def work(consumer: gl.constexpr, turn, sizes, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, CONSUMERS: gl.constexpr,
-          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, TURNS: gl.constexpr, DEALT: gl.constexpr,
-          SHARED: gl.constexpr):  # fmt: skip
-    """Where this consumer's part of a tile is: (head, first row, part of the keys or -1).
-
-    And the key blocks it computes, as `key_blocks` has them, and how many it lets pass before them.
-    """
-    agenda, n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k, window = sizes
-    m, head = own_tile(turn, sizes, DEALT, CAUSAL and not WINDOW)
-    low, left, right, high = key_blocks(m, seqlen_q, seqlen_k, window, ROWS * CONSUMERS, BLOCK_N, CAUSAL, WINDOW)
-    shared = gl.to_tensor(-1)
-    if SHARED:
-        shared, low, left, right, high = shared_blocks(turn, sizes, BLOCK_N)
+def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
+    """Return where this consumer's part of a tile is, the key blocks it computes, and how many it skips before them."""
+    m, head = program_tile(i_tile, shape, CONFIG)
+    low, left, right, high = key_blocks(
+        m, shape.seqlen_q, shape.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n, CONFIG.causal,
+        CONFIG.has_window)  # fmt: skip
+    split = gl.to_tensor(-1)
+    if CONFIG.split_kv:
+        split, low, left, right, high = split_key_blocks(i_tile, shape, CONFIG)
     skipped = gl.to_tensor(0)
-    place = rows_of(consumer, turn, CONSUMERS, CAUSAL, WINDOW, TURNS)
-    if CAUSAL and not WINDOW and not TURNS:
+    place = consumer_slice(consumer, i_tile, CONFIG)
+    if CONFIG.causal and not CONFIG.has_window and not CONFIG.pingpong:
         last = high
         low, left, right, high = key_blocks(
-            m * CONSUMERS + place, seqlen_q, seqlen_k, window, ROWS, BLOCK_N, CAUSAL, WINDOW)  # fmt: skip
+            m * CONFIG.consumers + place, shape.seqlen_q, shape.seqlen_k, shape.window, CONFIG.rows, CONFIG.block_n,
+            CONFIG.causal, CONFIG.has_window)  # fmt: skip
         skipped = last - high
-    return (head, (m * CONSUMERS + place) * ROWS, shared), low, left, right, high, skipped
+    tile = ConsumerTile(head=head, row=(m * CONFIG.consumers + place) * CONFIG.rows, split=split)
+    return tile, low, left, right, high, skipped

@@ -46,7 +46,7 @@ class Launch:
     """A kernel on a fixed grid, for tensors that differ only in their addresses.
 
     `makers`: a tensor's Descriptor, or None where the kernel takes its address; `rest`: the arguments after them;
-    `early`: the kernel may begin while the one before it still runs, and waits by itself for what it reads.
+    `pdl`: the kernel may begin while the one before it still runs, and waits by itself for what it reads.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Launch:
         makers: Sequence[Descriptor | None],
         rest: tuple[Any, ...],
         *,
-        early: bool = False,
+        pdl: bool = False,
     ) -> None:
-        self._options = {"num_warps": 4, **({"launch_pdl": True} if early else {})}
+        self._options = {"num_warps": 4, **({"launch_pdl": True} if pdl else {})}
         self._kernel, self._grid, self._device = kernel, grid, device.index
         self._makers, self._rest = tuple(makers), rest
         self._run: Any = None
@@ -135,14 +135,14 @@ def _encode(descriptor: TensorDescriptor, description: Any) -> list[Any]:
 
 
 def is_addressable(x: torch.Tensor) -> bool:
-    """Whether the copy engine can address a (batch, heads, rows, columns) tensor."""
+    """Return whether TMA can address a (batch, heads, rows, columns) tensor."""
     strides = [stride for stride, size in zip(x.stride()[:3], x.shape, strict=False) if size > 1]
     aligned = x.data_ptr() % 16 == 0 and all(stride > 0 and stride % 8 == 0 for stride in strides)
     return aligned and (x.stride(3) == 1 or x.shape[3] == 1)
 
 
 def addressable(x: torch.Tensor) -> torch.Tensor:
-    """The tensor itself if the copy engine can address it, else a copy that it can."""
+    """Return the tensor itself if TMA can address it, else a copy that it can."""
     return x if is_addressable(x) else empty_addressable(x).copy_(x)
 
 

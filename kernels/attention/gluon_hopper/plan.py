@@ -1,25 +1,24 @@
 """What is decided once per shape: tiles, grids, descriptors and launches; and the autograd function that uses it.
 
-The forward's launches for one shape: the kernel, and what may have to follow it.
-
-Where programs share the keys of tiles, these are joined; where sums of weights may outgrow float32, a kernel that looks
-at every maximum computes all anew if one did.
+The forward is one launch, and what may have to follow it: where programs split the keys of tiles, `combine_kernel`;
+where sums of probabilities may outgrow float32, a launch that looks at every maximum and computes everything again if
+one did.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward_launch import AssistedBackward, Given, NarrowBackward, WideBackward
-from kernels.attention.gluon_hopper.forward import forward_kernel
-from kernels.attention.gluon_hopper.forward_combine import join_kernel
-from kernels.attention.gluon_hopper.forward_overflow import MARKS
-from kernels.attention.gluon_hopper.forward_schedule import Agenda, Tiling, agenda
+from kernels.attention.gluon_hopper.forward import combine_kernel, forward_kernel
+from kernels.attention.gluon_hopper.forward_overflow import MAX_FLAGS
+from kernels.attention.gluon_hopper.forward_schedule import TileSchedule, Tiling, tile_schedule
 from kernels.attention.gluon_hopper.launch import (
     Descriptor,
     Launch,
@@ -28,9 +27,6 @@ from kernels.attention.gluon_hopper.launch import (
     is_addressable,
     run_in_order,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _PLANS: dict[tuple[Any, ...], Plan] = {}
 _MAX_PLANS = 4096
@@ -66,7 +62,7 @@ def known_plan(
 def plan_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
 ) -> Plan | None:
-    """The plan of these shapes and strides, or None if the copy engine cannot address them."""
+    """The plan of these shapes and strides, or None if TMA cannot address them."""
     plan = known_plan(q, k, v, causal, window_size, softmax_scale)
     if plan is None and all(map(is_addressable, (q, k, v))):
         if len(_PLANS) >= _MAX_PLANS:
@@ -102,7 +98,7 @@ class _Attention(torch.autograd.Function):
 
 
 class Plan:
-    """The launches for one shape and set of strides, all addressable by the copy engine."""
+    """The launches for one shape and set of strides, all addressable by TMA."""
 
     def __init__(
         self,
@@ -188,7 +184,7 @@ def _device_guard(device: torch.device) -> Any:
 
 
 LOG2_E = math.log2(math.e)
-JOINED_ROWS = 16  # of a program that joins parts
+_COMBINED_ROWS = 16  # of a program of combine_kernel
 
 
 class Forward:
@@ -199,69 +195,77 @@ class Forward:
         shape = (plan.size, plan.head_dim, plan.seqlen_q)
         tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, q.dtype == torch.bfloat16)
         tile_rows = tuning.ROWS * tiles.consumers
-        programs, tiling, dealt = _dealt(plan, tiles, tile_rows, q.device)
-        shared = dealt.joins is not None
-        self._parts_shape = (1, 1, dealt.n_parts * tile_rows, plan.size) if shared else None
+        programs, tiling, schedule = _schedule(plan, tiles, tile_rows, q.device)
+        split_kv = schedule.combines is not None
+        self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
         rows, keys = [1, 1, tuning.ROWS, plan.size], [1, 1, tiles.block_n, plan.size]
         out = plan.new(q)
         stored = [None, None]
-        if not tiles.direct:
-            stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._parts_shape) if shared else out)]
+        if not tiles.store_from_registers:
+            stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._partial_shape) if split_kv else out)]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), stored[0], None, stored[1], None, None)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest = (
-            *(dealt.entries, dealt.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
-            *(plan.group_size, tiling.together, plan.seqlen_q, plan.seqlen_k, plan.window_size),
+            *(schedule.entries, schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
+            *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window_size),
             *(plan.softmax_scale * LOG2_E, *strides),
-            *(tuning.ROWS, tiles.block_n, plan.size, tiles.consumers, tiles.q_slots, tiles.kv_slots),
-            *(plan.causal, plan.window_size > 0, tiles.turns, plan.masked(tiles.block_n), tiles.registers),
-            *(tiles.direct, tiles.hold, tiles.by_lane, tiles.by_sum),
         )
-        ways = (tiles.by_warp, tiles.dealt, shared)
+        config = tuning.ForwardConfig(
+            **vars(tiles),
+            head_dim=plan.size,
+            causal=plan.causal,
+            has_window=plan.window_size > 0,
+            masked=plan.masked(tiles.block_n),
+            split_kv=split_kv,
+        )
         grid = (programs, 1, 1)
-        self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, tiles.unseen, *ways, False))
-        self._anew = None
-        if tiles.unseen:
-            self._anew = Launch(forward_kernel, grid, plan.device, makers, (*rest, False, *ways, True), early=True)
-        if shared:
-            rest = (dealt.joins, plan.num_heads, plan.seqlen_q, *strides)
-            rest += (tile_rows, plan.size, tuning.ENTRY, JOINED_ROWS)
-            grid = (dealt.joins.shape[0], tile_rows // JOINED_ROWS, 1)
-            self._join = Launch(join_kernel, grid, plan.device, (None,) * 4, rest)
+        self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
+        self._recompute = None
+        if tiles.flag_overflow:
+            config = replace(config, flag_overflow=False, recompute=True)
+            self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
+        if split_kv:
+            rest = (schedule.combines, plan.num_heads, plan.seqlen_q, *strides)
+            rest += (tile_rows, plan.size, tuning.SCHEDULE_FIELDS, _COMBINED_ROWS)
+            grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
+            self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 4, rest)
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The output and its logsumexp; the caller has made the tensors' device the current one."""
+        """Return the output and its logsumexp; the caller has made the tensors' device the current one."""
         out = self._plan.new(q)
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-        if self._anew is not None:
-            marks = q.new_empty(MARKS, dtype=torch.int32)
-            tensors = (q, k, v, out, lse, out, lse, marks)
-            run_in_order([(self._launch, tensors), (self._anew, tensors)])
+        if self._recompute is not None:
+            overflow = q.new_empty(MAX_FLAGS, dtype=torch.int32)
+            tensors = (q, k, v, out, lse, out, lse, overflow)
+            run_in_order([(self._launch, tensors), (self._recompute, tensors)])
             return out, lse
-        if self._parts_shape is None:
+        if self._partial_shape is None:
             self._launch(q, k, v, out, lse, out, lse, lse)
             return out, lse
-        parts = q.new_empty(self._parts_shape)
-        part_log_sums = q.new_empty(self._parts_shape[2], dtype=torch.float32)
-        computed = (self._launch, (q, k, v, out, lse, parts, part_log_sums, lse))
-        run_in_order([computed, (self._join, (parts, part_log_sums, out, lse))])
+        partial_out = q.new_empty(self._partial_shape)
+        partial_lse = q.new_empty(self._partial_shape[2], dtype=torch.float32)
+        computed = (self._launch, (q, k, v, out, lse, partial_out, partial_lse, lse))
+        run_in_order([computed, (self._combine, (partial_out, partial_lse, out, lse))])
         return out, lse
 
 
-def _dealt(plan: Plan, tiles: tuning.ForwardTiles, tile_rows: int, device: torch.device) -> tuple[int, Tiling, Agenda]:
-    """How many programs there are, the tiles, and who takes which; a single number if programs work that out."""
+def _schedule(
+    plan: Plan, tiles: tuning.ForwardTiles, tile_rows: int, device: torch.device
+) -> tuple[int, Tiling, TileSchedule]:
+    """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
     n_m = -(-plan.seqlen_q // tile_rows)
     n_tiles = n_m * plan.n_heads
     programs = min(n_tiles, torch.cuda.get_device_properties(device).multi_processor_count)
-    together = tuning.heads_together(
-        *(plan.seqlen_k, plan.size, plan.group_size, plan.n_heads, n_m, programs), rounds=1 if tiles.dealt else 2
+    heads_in_l2 = tuning.heads_in_l2(
+        *(plan.seqlen_k, plan.size, plan.group_size, plan.n_heads, n_m, programs),
+        rounds=1 if tiles.host_schedule else 2,
     )
     tiling = Tiling(
         *(plan.batch, plan.num_heads, plan.seqlen_q, plan.seqlen_k, tile_rows, tiles.block_n),
-        *(plan.causal, plan.window_size, together),
+        *(plan.causal, plan.window_size, heads_in_l2),
     )
-    if not tiles.dealt:
-        return programs, tiling, Agenda(torch.zeros(1, 1, dtype=torch.int32, device=device), None, 0)
+    if not tiles.host_schedule:
+        return programs, tiling, TileSchedule(torch.zeros(1, 1, dtype=torch.int32, device=device), None, 0)
     every_key = not plan.causal and not plan.window_size and plan.head_dim == plan.size
-    in_parts = every_key and tuning.shares_keys(plan.size, n_tiles, programs, tiling.n_blocks)
-    return programs, tiling, agenda(tiling, programs, in_parts, device)
+    split_kv = every_key and tuning.splits_keys(plan.size, n_tiles, programs, tiling.n_blocks)
+    return programs, tiling, tile_schedule(tiling, programs, split_kv, device)

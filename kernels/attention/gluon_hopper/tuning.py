@@ -1,34 +1,47 @@
-"""Which tiles a shape gets, and in what order: the choices are NOTES.md's measurements."""
+"""Which tiles a shape gets, and in what order, from measurements in NOTES.md; and what kernels are compiled for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
-ENTRY = 4  # numbers of an entry of the forward's agenda
+SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
 PREPARED_ROWS = 16  # of a program that computes delta in front
-HEAD_DIMS = (64, 128, 256)  # those between are padded: the copy engine fills the columns with zeros
+HEAD_DIMS = (64, 128, 256)  # those between are padded: TMA fills the columns with zeros
 
 
 @dataclass(frozen=True)
 class ForwardTiles:
-    """The constants of the forward kernel."""
+    """What the tables choose of the forward kernel's constants."""
 
-    block_n: int
-    consumers: int
-    q_slots: int
-    kv_slots: int
-    turns: bool  # two consumers take turns on the tensor cores
+    block_n: int  # keys of a step
+    consumers: int  # warpgroups of 64 query rows
+    q_slots: int  # tiles of queries in shared memory, for each consumer
+    kv_slots: int  # blocks of keys, and of values, in shared memory
     registers: int  # of a consumer's thread
-    direct: bool  # lanes store the output, so that the next queries need not wait for their slot
-    hold: bool  # exponentials stay in front of the wait for the product that runs beside them
-    by_lane: bool  # lanes tell each other their maxima only where one is outgrown
-    by_sum: bool = False  # a lane's sum of weights tells where a maximum is outgrown; nothing else is looked at
-    unseen: bool = False  # nor are scores kept to mend it: where a sum outgrows float32, all is computed anew
-    by_warp: bool = False  # warps hand slots of keys and values back, each for itself
-    dealt: bool = True  # tiles are dealt on the host
+    pingpong: bool = False  # two consumers alternate on the tensor cores (FlashAttention-3)
+    store_from_registers: bool = False  # not by TMA, so that the next queries need not wait for their slot
+    exp_before_wait: bool = False  # exponentials stay in front of the wait for the product that runs beside them
+    per_lane_max: bool = False  # lanes exchange their maxima only where one is exceeded
+    rescale_by_sum: bool = False  # a lane's sum of P tells where a maximum is exceeded; no maximum is computed
+    flag_overflow: bool = False  # nor are scores kept: where a sum outgrows float32, everything is computed again
+    release_per_warp: bool = False  # warps release slots of keys and values, each for itself
+    host_schedule: bool = True  # tiles are dealt on the host
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardConfig(ForwardTiles):
+    """What the forward kernel is compiled for."""
+
+    head_dim: int  # padded
+    causal: bool
+    has_window: bool
+    masked: bool  # any block of keys may need a mask
+    split_kv: bool = False  # programs split the keys of the last round's tiles
+    recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
+    rows: int = ROWS  # of a consumer
 
 
 @dataclass(frozen=True)
@@ -41,30 +54,33 @@ class BackwardTiles:
 
 
 FORWARD = {
-    64: ForwardTiles(64, 4, q_slots=2, kv_slots=6, turns=False, registers=112, direct=True, hold=False, by_lane=False),
-    128: ForwardTiles(128, 2, q_slots=2, kv_slots=2, turns=True, registers=240, direct=False, hold=False, by_lane=True),
-    256: ForwardTiles(64, 2, q_slots=1, kv_slots=2, turns=True, registers=240, direct=True, hold=True, by_lane=True),
+    64: ForwardTiles(64, consumers=4, q_slots=2, kv_slots=6, registers=112, store_from_registers=True),
+    128: ForwardTiles(128, consumers=2, q_slots=2, kv_slots=2, registers=240, pingpong=True, per_lane_max=True),
+    256: ForwardTiles(
+        64,
+        consumers=2,
+        q_slots=1,
+        kv_slots=2,
+        registers=240,
+        pingpong=True,
+        store_from_registers=True,
+        exp_before_wait=True,
+        per_lane_max=True,
+    ),
 }
 LONG_64 = ForwardTiles(
-    block_n=128,
+    128,
     consumers=3,
     q_slots=2,
     kv_slots=4,
-    turns=False,
     registers=160,
-    direct=True,
-    hold=False,
-    by_lane=False,
-    unseen=True,
-    by_warp=True,
-    dealt=False,
+    store_from_registers=True,
+    flag_overflow=True,
+    release_per_warp=True,
+    host_schedule=False,
 )
-SHORT_128 = ForwardTiles(
-    64, 2, q_slots=2, kv_slots=4, turns=False, registers=240, direct=False, hold=False, by_lane=True
-)
-WINDOW_64 = ForwardTiles(
-    128, 2, q_slots=2, kv_slots=3, turns=True, registers=240, direct=False, hold=True, by_lane=False
-)
+SHORT_128 = ForwardTiles(64, consumers=2, q_slots=2, kv_slots=4, registers=240, per_lane_max=True)
+WINDOW_64 = ForwardTiles(128, consumers=2, q_slots=2, kv_slots=3, registers=240, pingpong=True, exp_before_wait=True)
 BACKWARD = {
     64: BackwardTiles(block_m=128, block_n=128, fragments=2),
     128: BackwardTiles(block_m=64, block_n=128, fragments=2),
@@ -156,7 +172,7 @@ def forward_tiles(
 ) -> ForwardTiles:
     """Tiles for a head_dim that is padded to `size`; lanes store whole rows only.
 
-    Weights of scores that nobody looks at need bfloat16: the exponents of float32.
+    Overflow flags need bfloat16, which has the exponents of float32.
     """
     tiles = FORWARD[size]
     if size == 64 and window:
@@ -164,21 +180,23 @@ def forward_tiles(
     elif size == 64:
         tiles = _tiles_64(seqlen_q, causal, bfloat16)
     elif size == 128 and causal and not window and seqlen_q <= 512:
-        tiles = replace(SHORT_128, by_sum=True)
+        tiles = replace(SHORT_128, rescale_by_sum=True)
     elif size == 128 and not window:
-        tiles = replace(tiles, by_sum=True, hold=not causal)
-    return replace(tiles, direct=tiles.direct and head_dim == size)
+        tiles = replace(tiles, rescale_by_sum=True, exp_before_wait=not causal)
+    return replace(tiles, store_from_registers=tiles.store_from_registers and head_dim == size)
 
 
 def _tiles_64(seqlen_q: int, causal: bool, bfloat16: bool) -> ForwardTiles:
     long = (16384 if causal else 8192) // (1 if bfloat16 else 2)
     if seqlen_q >= long:
-        return replace(LONG_64, unseen=bfloat16)
-    unseen = bfloat16 and seqlen_q >= 1024
-    return replace(FORWARD[64], by_sum=not causal, unseen=unseen, hold=unseen and not causal)
+        return replace(LONG_64, flag_overflow=bfloat16)
+    flagged = bfloat16 and seqlen_q >= 1024
+    return replace(
+        FORWARD[64], rescale_by_sum=not causal, flag_overflow=flagged, exp_before_wait=flagged and not causal
+    )
 
 
-def heads_together(
+def heads_in_l2(
     seqlen_k: int, head_dim: int, group_size: int, n_heads: int, n_m: int, programs: int, rounds: int = 2
 ) -> int:
     """How many query heads are worked on at a time: as many as that many rounds of tiles take.
@@ -191,7 +209,7 @@ def heads_together(
     return -(-n_heads // groups)
 
 
-def shares_keys(head_dim: int, n_tiles: int, programs: int, n_blocks: int) -> bool:
-    """Whether programs share the keys of the last round's tiles: where it leaves many programs without a tile."""
+def splits_keys(head_dim: int, n_tiles: int, programs: int, n_blocks: int) -> bool:
+    """Return whether programs split the keys of the last round's tiles, as it leaves many without a tile."""
     idle = -n_tiles % programs / programs
     return head_dim == 256 and 64 <= n_blocks < 2**15 and idle > 0.015 * -(-n_tiles // programs)

@@ -1,5 +1,6 @@
 """What is seen of Triton: each kernel's configuration as last launched, and whether it was compiled or loaded."""
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -32,6 +33,18 @@ def test_the_configuration_last_launched_counts_and_says_how_not_what() -> None:
         launch("forward", {"BLOCK_M": 128, "HEAD_DIM": 64, "CAUSAL": True}, 8)
         launch("dq", {"BLOCK_M": 32, "HEAD_DIM": 64}, 4)
     assert seen.config == "dq BLOCK_M=32 num_warps=4 num_stages=3; forward BLOCK_M=128 num_warps=8 num_stages=3"
+
+
+def test_a_constant_that_is_a_dataclass_counts_as_its_fields() -> None:
+    @dataclass(frozen=True)
+    class Config:
+        block_n: int
+        head_dim: int
+        causal: bool
+
+    with triton_hooks.watch() as seen:
+        launch("forward", {"CAUSAL": Config(64, 128, True)}, 4)
+    assert seen.config == "forward BLOCK_N=64 num_warps=4 num_stages=3"
 
 
 def test_nothing_launched_is_no_configuration() -> None:

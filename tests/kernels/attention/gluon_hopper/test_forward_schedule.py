@@ -11,15 +11,15 @@ import torch
 
 from kernels import reference
 from kernels.attention.gluon_hopper import tuning
-from kernels.attention.gluon_hopper.forward_schedule import OVERHEAD, Tiling, agenda
+from kernels.attention.gluon_hopper.forward_schedule import OVERHEAD, Tiling, tile_schedule
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 CPU = torch.device("cpu")
-PLAIN = Tiling(2, 8, 1000, 1000, 128, 64, causal=False, window=0, together=4)
+PLAIN = Tiling(2, 8, 1000, 1000, 128, 64, causal=False, window=0, heads_in_l2=4)
 TILINGS = [
     PLAIN,
     replace(PLAIN, causal=True),
-    replace(PLAIN, causal=True, together=3),
+    replace(PLAIN, causal=True, heads_in_l2=3),
     replace(PLAIN, causal=True, window=100),
     replace(PLAIN, window=100),
     replace(PLAIN, seqlen_q=200, causal=True),
@@ -28,17 +28,17 @@ TILINGS = [
 ]
 
 
-def taken(tiling: Tiling, programs: int, in_parts: bool) -> list[list[list[int]]]:
+def taken(tiling: Tiling, programs: int, split_kv: bool) -> list[list[list[int]]]:
     """Each program's entries, without their count and their padding."""
-    rows = agenda(tiling, programs, in_parts, CPU).entries.tolist()
+    rows = tile_schedule(tiling, programs, split_kv, CPU).entries.tolist()
     return [row[1 : 1 + row[0][0]] for row in rows]
 
 
 @pytest.mark.parametrize("tiling", TILINGS)
 @pytest.mark.parametrize("programs", [1, 13, 132])
 def test_every_tile_is_taken_once(tiling: Tiling, programs: int) -> None:
-    entries = [tuple(entry[:3]) for own in taken(tiling, programs, in_parts=False) for entry in own]
-    tiles = [(m, head) for m, head, part in entries if part < 0]
+    entries = [tuple(entry[:3]) for own in taken(tiling, programs, split_kv=False) for entry in own]
+    tiles = [(m, head) for m, head, split in entries if split < 0]
     wanted = {(m, head) for m in range(tiling.n_m) for head in range(tiling.n_heads)}
     assert len(tiles) == len(wanted)
     assert set(tiles) == wanted
@@ -46,49 +46,49 @@ def test_every_tile_is_taken_once(tiling: Tiling, programs: int) -> None:
 
 @pytest.mark.parametrize("tiling", TILINGS)
 def test_a_program_finds_an_entry_behind_its_last_tile(tiling: Tiling) -> None:
-    entries = agenda(tiling, 13, False, CPU).entries
+    entries = tile_schedule(tiling, 13, False, CPU).entries
     assert entries[:, 0, 0].max() + 2 == entries.shape[1]
 
 
 @pytest.mark.parametrize("programs", [7, 13, 60, 127])
 @pytest.mark.parametrize("seqlen_k", [1000, 4096])
-def test_the_parts_of_a_tile_are_all_of_its_keys(programs: int, seqlen_k: int) -> None:
+def test_the_splits_of_a_tile_are_all_of_its_keys(programs: int, seqlen_k: int) -> None:
     tiling = replace(PLAIN, seqlen_k=seqlen_k)
     stretches = defaultdict(list)
-    for own in taken(tiling, programs, in_parts=True):
-        for m, head, part, blocks in own:
-            low, high = (blocks & 0xFFFF, blocks >> 16) if part >= 0 else (0, tiling.n_blocks)
-            stretches[m, head].append((low, high, part))
-    joins = agenda(tiling, programs, True, CPU).joins
-    joined = {tuple(row[:2]): list(range(row[2], row[2] + row[3])) for row in joins.tolist()}
+    for own in taken(tiling, programs, split_kv=True):
+        for m, head, split, blocks in own:
+            low, high = (blocks & 0xFFFF, blocks >> 16) if split >= 0 else (0, tiling.n_blocks)
+            stretches[m, head].append((low, high, split))
+    combines = tile_schedule(tiling, programs, True, CPU).combines
+    combined = {tuple(row[:2]): list(range(row[2], row[2] + row[3])) for row in combines.tolist()}
     assert len(stretches) == tiling.n_m * tiling.n_heads
-    assert len(joined) == tiling.n_m * tiling.n_heads % programs
-    for tile, parts in stretches.items():
-        parts.sort()
-        assert [low for low, _, _ in parts] == [0, *(high for _, high, _ in parts[:-1])]
-        assert parts[-1][1] == tiling.n_blocks
-        assert [part for _, _, part in parts] == joined.get(tile, [-1])
+    assert len(combined) == tiling.n_m * tiling.n_heads % programs
+    for tile, splits in stretches.items():
+        splits.sort()
+        assert [low for low, _, _ in splits] == [0, *(high for _, high, _ in splits[:-1])]
+        assert splits[-1][1] == tiling.n_blocks
+        assert [split for _, _, split in splits] == combined.get(tile, [-1])
 
 
-def test_programs_that_share_keys_all_have_the_same_number_of_blocks() -> None:
-    tiling = Tiling(1, 16, 16384, 16384, 128, 128, causal=False, window=0, together=16)
-    own_entries = taken(tiling, 132, in_parts=True)
+def test_programs_that_split_keys_all_have_the_same_number_of_blocks() -> None:
+    tiling = Tiling(1, 16, 16384, 16384, 128, 128, causal=False, window=0, heads_in_l2=16)
+    own_entries = taken(tiling, 132, split_kv=True)
     blocks = [sum((b >> 16) - (b & 0xFFFF) if p >= 0 else 128 for _, _, p, b in own) for own in own_entries]
     assert max(blocks) - min(blocks) <= 1
 
 
 @pytest.mark.parametrize(
-    ("seqlen", "rows", "block_n", "together", "excess"),
+    ("seqlen", "rows", "block_n", "heads_in_l2", "excess"),
     [(512, 128, 64, 64, 0.02), (1024, 128, 64, 32, 0.02), (2048, 128, 128, 16, 0.01), (16384, 128, 128, 2, 0.01)],
 )
-def test_causal_tiles_are_dealt_evenly(seqlen: int, rows: int, block_n: int, together: int, excess: float) -> None:
-    tiling = Tiling(16384 // seqlen, 16, seqlen, seqlen, rows, block_n, causal=True, window=0, together=together)
-    times = [sum(tiling.blocks(entry[0]) + OVERHEAD for entry in own) for own in taken(tiling, 132, in_parts=False)]
+def test_causal_tiles_are_dealt_evenly(seqlen: int, rows: int, block_n: int, heads_in_l2: int, excess: float) -> None:
+    tiling = Tiling(16384 // seqlen, 16, seqlen, seqlen, rows, block_n, causal=True, window=0, heads_in_l2=heads_in_l2)
+    times = [sum(tiling.blocks(entry[0]) + OVERHEAD for entry in own) for own in taken(tiling, 132, split_kv=False)]
     assert max(times) < (1 + excess) * sum(times) / len(times)
 
 
 def test_a_tile_counts_the_blocks_that_it_sees() -> None:
-    causal = Tiling(1, 1, 300, 500, 128, 64, causal=True, window=0, together=1)
+    causal = Tiling(1, 1, 300, 500, 128, 64, causal=True, window=0, heads_in_l2=1)
     assert [causal.blocks(m) for m in range(causal.n_m)] == [6, 8, 8]  # keys up to 328, 456 and 500
     window = replace(causal, window=65)
     assert [window.blocks(m) for m in range(window.n_m)] == [4, 4, 2]  # from 136, 264 and 392 on
@@ -96,10 +96,10 @@ def test_a_tile_counts_the_blocks_that_it_sees() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "n_tiles", "n_blocks", "shared"),
+    ("head_dim", "n_tiles", "n_blocks", "split"),
     [
         (256, 1024, 64, True),  # 100 of 132 programs would have an eighth tile
-        (256, 1024, 32, False),  # short tiles: joining takes as long as it saves
+        (256, 1024, 32, False),  # short tiles: combining takes as long as it saves
         (256, 2752, 128, False),  # 20 programs of 132 would have no 21st tile
         (256, 132, 128, False),
         (256, 100, 128, False),  # as many programs as tiles
@@ -107,26 +107,26 @@ def test_a_tile_counts_the_blocks_that_it_sees() -> None:
         (64, 1024, 64, False),
     ],
 )
-def test_keys_are_shared_where_many_programs_would_idle_for_long(
-    head_dim: int, n_tiles: int, n_blocks: int, shared: bool
+def test_keys_are_split_where_many_programs_would_idle_for_long(
+    head_dim: int, n_tiles: int, n_blocks: int, split: bool
 ) -> None:
-    assert tuning.shares_keys(head_dim, n_tiles, min(132, n_tiles), n_blocks) == shared
+    assert tuning.splits_keys(head_dim, n_tiles, min(132, n_tiles), n_blocks) == split
 
 
 @pytest.mark.parametrize(
-    ("seqlen", "head_dim", "n_heads", "rows", "together"),
+    ("seqlen", "head_dim", "n_heads", "rows", "heads_in_l2"),
     [(512, 128, 512, 128, 32), (1024, 64, 512, 256, 32), (2048, 256, 64, 128, 8), (16384, 128, 16, 128, 1)],
 )
 def test_dealt_tiles_have_one_round_of_heads_in_use(
-    seqlen: int, head_dim: int, n_heads: int, rows: int, together: int
+    seqlen: int, head_dim: int, n_heads: int, rows: int, heads_in_l2: int
 ) -> None:
-    assert tuning.heads_together(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == together
+    assert tuning.heads_in_l2(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == heads_in_l2
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_tiles_whose_keys_programs_share_are_right(dtype: torch.dtype) -> None:
+def test_tiles_whose_keys_are_split_are_right(dtype: torch.dtype) -> None:
     from kernels.attention.gluon_hopper.plan import plan_of
 
     generator = torch.Generator("cuda").manual_seed(0)
@@ -135,26 +135,28 @@ def test_tiles_whose_keys_programs_share_are_right(dtype: torch.dtype) -> None:
     k, v = (torch.randn(1, 3, 4100, head_dim, device="cuda", generator=generator).to(dtype) for _ in range(2))
     n_tiles = 6 * -(-4000 // 128)
     programs = torch.cuda.get_device_properties(q.device).multi_processor_count
-    assert tuning.shares_keys(head_dim, n_tiles, programs, 65)
+    assert tuning.splits_keys(head_dim, n_tiles, programs, 65)
     wanted = reference.attention(q, k, v)
     out, lse = plan_of(q, k, v, False, 0, head_dim**-0.5).forward(q, k, v)
     assert (out.double() - wanted.out).norm() < 4e-3 * wanted.out.norm()
     torch.testing.assert_close(lse.double(), wanted.lse / math.log(2), atol=1e-4, rtol=1e-4)
 
 
-def test_joined_parts_are_what_all_keys_give(device: str) -> None:
-    joining = pytest.importorskip("kernels.attention.gluon_hopper.forward_combine", exc_type=ImportError)
+def test_combined_splits_are_what_all_keys_give(device: str) -> None:
+    forward = pytest.importorskip("kernels.attention.gluon_hopper.forward", exc_type=ImportError)
     scores, values = torch.randn(64, 96) * 3, torch.randn(96, 16)
     stretches = (slice(0, 10), slice(10, 70), slice(70, 96))
-    parts = torch.full((4, 64, 16), math.nan)  # the first is another tile's
-    log_sums = torch.full((4, 64), math.nan)
-    for part, keys in enumerate(stretches, start=1):
-        parts[part] = scores[:, keys].softmax(1) @ values[keys]
-        log_sums[part] = scores[:, keys].logsumexp(1) / math.log(2)
-    joins = torch.tensor([[1, 4, 1, 3]], dtype=torch.int32, device=device)  # tile 1 of head 1 of sequence 1
+    partial_out = torch.full((4, 64, 16), math.nan)  # the first is another tile's
+    partial_lse = torch.full((4, 64), math.nan)
+    for split, keys in enumerate(stretches, start=1):
+        partial_out[split] = scores[:, keys].softmax(1) @ values[keys]
+        partial_lse[split] = scores[:, keys].logsumexp(1) / math.log(2)
+    combines = torch.tensor([[1, 4, 1, 3]], dtype=torch.int32, device=device)  # tile 1 of head 1 of sequence 1
     out, lse = torch.full((2, 3, 100, 16), math.nan, device=device), torch.full((2, 3, 100), math.nan, device=device)
     strides = tuple(stride // 8 for stride in out.stride()[:3])
-    joining.join_kernel[(1, 4)](parts.to(device), log_sums.to(device), out, lse, joins, 3, 100, *strides, 64, 16, 4, 16)
+    forward.combine_kernel[(1, 4)](
+        partial_out.to(device), partial_lse.to(device), out, lse, combines, 3, 100, *strides, 64, 16, 4, 16
+    )
     torch.testing.assert_close(out[1, 1, 64:].cpu(), (scores.softmax(1) @ values)[:36], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(lse[1, 1, 64:].cpu(), scores[:36].logsumexp(1) / math.log(2), atol=1e-5, rtol=1e-5)
     assert out.isnan().sum() == out.numel() - 36 * 16  # rows beyond the end, and others, are left alone

@@ -229,13 +229,13 @@ def test_as_many_heads_are_worked_on_at_a_time_as_two_rounds_of_tiles_take(
 ) -> None:
     n_m = -(-seqlen // rows)
     programs = min(132, n_m * n_heads)
-    assert tuning.heads_together(seqlen, head_dim, group_size, n_heads, n_m, programs) == together
+    assert tuning.heads_in_l2(seqlen, head_dim, group_size, n_heads, n_m, programs) == together
 
 
-@pytest.mark.parametrize(("head_dim", "direct"), [(64, True), (40, False), (256, True), (192, False)])
-def test_lanes_store_the_output_only_of_whole_rows(head_dim: int, direct: bool) -> None:
+@pytest.mark.parametrize(("head_dim", "stored"), [(64, True), (40, False), (256, True), (192, False)])
+def test_lanes_store_the_output_only_of_whole_rows(head_dim: int, stored: bool) -> None:
     size = tuning.padded_head_dim(head_dim)
-    assert tuning.forward_tiles(size, head_dim, 4096, True, False).direct == direct
+    assert tuning.forward_tiles(size, head_dim, 4096, True, False).store_from_registers == stored
 
 
 def hopper(**changes: object) -> registry.Device:

@@ -12,7 +12,6 @@ import torch
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels.attention.gluon_hopper import forward, forward_softmax, plan, tuning
-from kernels.attention.gluon_hopper import forward as loading
 from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.plan import Plan
 from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
@@ -46,9 +45,9 @@ def launches_of(
     return made
 
 
-def launch_of(*case: Any, anew: bool = False) -> list[Any]:
+def launch_of(*case: Any, recompute: bool = False) -> list[Any]:
     """The arguments of the forward kernel behind its tensors, and whose tiles a program has."""
-    kernel, grid, _, makers, rest = launches_of(*case)[anew]
+    kernel, grid, _, makers, rest = launches_of(*case)[recompute]
     assert kernel is forward_kernel
     return [grid[0], len(makers), *rest]
 
@@ -108,18 +107,18 @@ def test_products_read_the_tiles_that_are_theirs_in_the_order_of_their_loads(cas
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_all_is_computed_anew_where_a_program_left_a_mark(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = launch_of("odd", 64, causal, 0, 8192, anew=True)
-    monkeypatch.setattr(forward, "any_mark", lambda marks: True)
+def test_everything_is_recomputed_where_a_program_flagged_an_overflow(
+    causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = launch_of("odd", 64, causal, 0, 8192, recompute=True)
+    monkeypatch.setattr(forward, "any_overflow", lambda flags: True)
     assert run(arguments, 0, 0).read
-    monkeypatch.setattr(forward, "any_mark", lambda marks: False)
+    monkeypatch.setattr(forward, "any_overflow", lambda flags: False)
     assert not run(arguments, 0, 0).read
 
 
 @pytest.mark.parametrize(("dtype", "launches"), [(torch.bfloat16, 2), (torch.float16, 1)])
-def test_only_where_weights_have_the_exponents_of_float32_nobody_looks_at_scores(
-    dtype: torch.dtype, launches: int
-) -> None:
+def test_overflow_is_flagged_only_where_p_has_the_exponents_of_float32(dtype: torch.dtype, launches: int) -> None:
     assert len(launches_of("odd", 64, False, 0, 8192, dtype)) == launches
 
 
@@ -134,10 +133,10 @@ def nothing(*arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("module", "left_out", "what"),
     [
-        (loading, "await_keys_slot", ANYTHING_BUT_WAITING),
-        (loading, "await_values_slot", ANYTHING_BUT_WAITING),
-        (forward_softmax, "free_keys", "^all wait"),
-        (forward_softmax, "free_values", "^all wait"),
+        (forward, "acquire_keys_slot", ANYTHING_BUT_WAITING),
+        (forward, "acquire_values_slot", ANYTHING_BUT_WAITING),
+        (forward_softmax, "release_keys", "^all wait"),
+        (forward_softmax, "release_values", "^all wait"),
     ],
 )
 def test_a_wait_or_an_arrival_that_is_left_out_is_found(

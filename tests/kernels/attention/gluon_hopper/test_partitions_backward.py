@@ -123,9 +123,9 @@ def nothing(*arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "head_dim", "module", "left_out"),
     [
-        (AssistedBackward, 64, backward_dq_warpgroup, "wait_for_slot"),
-        (NarrowBackward, 128, backward, "wait_for_slot"),
-        (NarrowBackward, 128, backward, "give_slot"),
+        (AssistedBackward, 64, backward_dq_warpgroup, "wait_at"),
+        (NarrowBackward, 128, backward, "wait_at"),
+        (NarrowBackward, 128, backward, "arrive_at"),
     ],
 )
 def test_a_wait_or_an_arrival_that_is_left_out_is_found(
@@ -148,7 +148,7 @@ def test_keys_await_as_many_programs_as_count_themselves_when_both_halves_of_the
     events: list[str] = []
     awaited: set[int] = set()
     monkeypatch.setattr(backward_two_kernels, "store_rows", lambda *_: events.append("stored"))
-    monkeypatch.setattr(backward_two_kernels, "count_in", lambda counter: events.append("counted"))
+    monkeypatch.setattr(backward_two_kernels, "count_program", lambda counter: events.append("counted"))
     monkeypatch.setattr(backward_wide, "await_programs", lambda counter, programs: awaited.add(programs))
     for number, head in itertools.product(*map(range, queries[1][:2])):
         for seed in range(3):
