@@ -1,10 +1,11 @@
-"""Compile a Triton or Gluon kernel for an NVIDIA chip with no GPU. Needs only Triton's wheel.
+"""Compile one Triton or Gluon kernel for an NVIDIA chip with no GPU, and read what it needs.
 
-Compile a kernel for Hopper with no GPU, and read what ptxas says of it. Needs only Triton's wheel.
+Needs only Triton's wheel.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import triton
+from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.compiler import compile as triton_compile
@@ -21,44 +23,91 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import create_function_from_signature
 
-BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"  # ptxas and cuobjdump
-_BYTES = {"fp8e4nv": 1, "bf16": 2, "fp32": 4}  # of an element
+_BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"  # ptxas and cuobjdump
+_ELEMENT_BYTES = {"fp8e4nv": 1, "bf16": 2, "fp32": 4}
+_GLUON_TYPES = {"fp8e4nv": gl.float8e4nv, "bf16": gl.bfloat16, "fp32": gl.float32}
+
+Arguments = Sequence[Any] | Mapping[str, Any]
 
 
-def compiled_for(
-    capability: int, kernel: Any, arguments: Sequence[Any] | Mapping[str, Any], options: Mapping[str, Any]
-) -> Any:
-    """What Triton makes of a kernel; 90 for compute capability 9.0.
+@dataclass(frozen=True)
+class Resources:
+    """What a block of a compiled kernel needs."""
 
-    arguments: numbers, constants, stand-ins for tensors; options: num_warps and the like.
+    shared_bytes: int
+    registers: int  # of a thread
+    spilled_bytes: int  # of a thread
+    warnings: tuple[str, ...] = ()  # wgmma products that ptxas serialised (C75xx); read for Gluon kernels only
+
+
+def compile_offline(capability: int, kernel: Any, arguments: Arguments, options: Mapping[str, Any]) -> Any:
+    """Compile a kernel for a compute capability (90 for 9.0) and return Triton's CompiledKernel.
+
+    arguments: numbers, constants, Pointers and descriptors, by place or by name; options: num_warps and the like.
     """
-    target = GPUTarget("cuda", capability, 32)
-    backend = make_backend(target)
-    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
-    every = {"enable_fp_fusion": True, "debug": False, **options}
-    by_place, by_name = ((), arguments) if isinstance(arguments, Mapping) else (arguments, {})
-    bound, specialization, parsed = binder(*by_place, **by_name, **every)
-    parsed, *described = kernel._pack_args(backend, dict(every), bound, specialization, parsed)
-    return triton_compile(_source_of(kernel)(kernel, *described), target=target, options=parsed.__dict__)
+    backend, source, parsed = _described(capability, kernel, arguments, options)
+    return triton_compile(source, target=backend.target, options=parsed)
 
 
-def _source_of(kernel: Any) -> Any:
-    if not kernel.is_gluon():
-        return ASTSource
-    from triton.experimental.gluon._runtime import GluonASTSource  # experimental: names that move
+def fingerprint(capability: int, kernel: Any, arguments: Arguments, options: Mapping[str, Any]) -> str:
+    """Return a hash of all that decides the compiled code: chip, options, Triton's version and the inlined first IR.
 
-    return GluonASTSource
+    Takes about a tenth of a compilation. Names, comments and line numbers do not change it.
+    """
+    backend, source, parsed = _described(capability, kernel, arguments, options)
+    parsed = backend.parse_options({**parsed, **source.parse_options()})
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    generators = backend.get_codegen_implementation(parsed), backend.get_module_map()
+    module = source.make_ir(backend.target, parsed, *generators, context)
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, parsed, source.language)
+    inlined = "ttgir" if kernel.is_gluon() else "ttir"
+    module = stages[inlined](module, {})
+    text = module.str_nodebug().replace(f"@{kernel.__name__}", "@kernel")
+    parts = (triton.__version__, str(capability), repr(sorted(options.items())), text)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def read_resources(capability: int, kernel: Any, compiled: Any) -> Resources:
+    """Read what a block of a compiled kernel needs: from its binary, or for a Gluon kernel from ptxas's log.
+
+    Only the log tells which wgmma products ptxas serialised, and Triton keeps none, so ptxas runs once more.
+    """
+    shared_bytes = compiled.metadata.shared
+    if kernel.is_gluon():
+        log = _ptxas_log(capability, compiled.asm["ptx"])
+        registers, spilled = (int(re.search(p, log)[1]) for p in (r"Used (\d+) registers", r"(\d+) bytes spill stores"))
+        return Resources(shared_bytes, registers, spilled, tuple(re.findall(r"\(C75\d\d\)[^\n]*", log)))
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        command = [_BINARIES / "cuobjdump", "-res-usage", file.name]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
+    return Resources(shared_bytes, registers, stack)
 
 
 class Pointer:
-    """Stands in for a tensor: an aligned address of some dtype, by Triton's short name."""
+    """Stands in for a tensor: an aligned address of a dtype, by Triton's short name ("bf16")."""
 
     def __init__(self, dtype: str) -> None:
         self.dtype = _Dtype(dtype)
 
     def data_ptr(self) -> int:
-        """Aligned."""
+        """Return an address that is a multiple of 16 bytes."""
         return 0
+
+
+def descriptor(dtype: str, block: list[int]) -> TensorDescriptor:
+    """Return a TMA descriptor of tiles of a large tensor: those of four dimensions swizzled, those of fewer plain."""
+    if len(block) == 4:
+        layout = gl.NVMMASharedLayout.get_default_for(block, _GLUON_TYPES[dtype])
+    else:
+        layout = gl.NVMMASharedLayout(0, 32, len(block))
+    shape = [4096] * len(block)
+    return TensorDescriptor(Pointer(dtype), shape, [4096] * (len(block) - 1) + [1], block, layout)
 
 
 class _Dtype(str):
@@ -68,45 +117,37 @@ class _Dtype(str):
 
     @property
     def itemsize(self) -> int:
-        return _BYTES[self]
+        return _ELEMENT_BYTES[self]
 
 
-_TYPES = {"fp8e4nv": gl.float8e4nv, "bf16": gl.bfloat16}
+def _described(
+    capability: int, kernel: Any, arguments: Arguments, options: Mapping[str, Any]
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Return Triton's backend, the kernel as its source with these arguments, and all options."""
+    backend = make_backend(GPUTarget("cuda", capability, 32))
+    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
+    every = {"enable_fp_fusion": True, "debug": False, **options}
+    by_place, by_name = ((), arguments) if isinstance(arguments, Mapping) else (arguments, {})
+    bound, specialization, parsed = binder(*by_place, **by_name, **every)
+    parsed, *described = kernel._pack_args(backend, dict(every), bound, specialization, parsed)
+    return backend, _source_class(kernel)(kernel, *described), parsed.__dict__
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What a block of a compiled kernel needs."""
+def _source_class(kernel: Any) -> Any:
+    if not kernel.is_gluon():
+        return ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource  # experimental: names that move
 
-    shared_bytes: int
-    spilled_bytes: int  # stored to a thread's stack
-    warnings: tuple[str, ...]  # asynchronous products that ptxas serialised (C75xx)
-
-
-def compiled_needs(kernel: Any, arguments: list[Any], num_warps: int = 4) -> Needs:
-    """Of a Gluon or Triton kernel for sm_90a; `arguments` are numbers, constants, pointers and descriptors."""
-    compiled = compiled_for(90, kernel, arguments, {"num_warps": num_warps})
-    log = _assemble(compiled.asm["ptx"])
-    spilled = int(re.search(r"(\d+) bytes spill stores", log)[1])
-    return Needs(compiled.metadata.shared, spilled, tuple(re.findall(r"\(C75\d\d\)[^\n]*", log)))
+    return GluonASTSource
 
 
-def _assemble(ptx: str) -> str:
-    """What ptxas says of it, run as Triton runs it."""
+def _ptxas_log(capability: int, ptx: str) -> str:
+    """Run ptxas as Triton runs it and return what it prints."""
     recent = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(ptx)
-        command = [BINARIES / ("ptxas-blackwell" if recent else "ptxas"), "-v", "--gpu-name=sm_90a", path]
+        ptxas = _BINARIES / ("ptxas-blackwell" if recent else "ptxas")
+        command = [ptxas, "-v", f"--gpu-name=sm_{capability}{'a' if capability >= 90 else ''}", path]
         command += ["-o", f"{path}.cubin", *(["--regAllocOptLevel=2"] if recent else [])]
         return subprocess.run(command, capture_output=True, text=True, check=True).stderr
-
-
-def descriptor(dtype: str, block: list[int]) -> TensorDescriptor:
-    """Of tiles of a large tensor: those of four dimensions swizzled, those of fewer plain."""
-    if len(block) == 4:
-        layout = gl.NVMMASharedLayout.get_default_for(block, _TYPES[dtype])
-    else:
-        layout = gl.NVMMASharedLayout(0, 32, len(block))
-    shape = [4096] * len(block)
-    return TensorDescriptor(Pointer(dtype), shape, [4096] * (len(block) - 1) + [1], block, layout)

@@ -1,23 +1,32 @@
-"""Compile every kernel variant of the tuning tables for any NVIDIA chip, with no GPU: `python -m
-kernels.tools.offline`.
+"""Compile every kernel variant that the tuning tables can ask for, with no GPU: `python -m kernels.tools.offline`.
 
 Prints for each variant what a block needs (shared memory, registers, spilled bytes) and what the chip has. The test
-suite uses it as a gate: a tile that no longer fits, or spills, fails there and not on somebody's GPU. Needs only what
-Triton's wheel ships (its ptxas and cuobjdump).
+suite uses it as a gate: a tile that no longer fits, or spills, fails there and not on somebody's GPU. For Gluon kernels
+it also prints the wgmma products that ptxas serialised, each of which would cost speed without being seen. Needs only
+what Triton's wheel ships (its ptxas and cuobjdump).
+
+PACKAGES is the table: a package adds its variants, and how one of them is called.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-import subprocess
+import json
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from kernels.attention.gluon_fp8 import tuning as fp8_tuning
+from kernels.attention.gluon_fp8.forward import forward_kernel as fp8_forward_kernel
+from kernels.attention.gluon_fp8.forward_three import forward_three_kernel
+from kernels.attention.gluon_fp8.quantising import quantise_kernel
+from kernels.attention.gluon_hopper import tuning as hopper_tuning
+from kernels.attention.gluon_hopper.backward import backward_kernel
+from kernels.attention.gluon_hopper.backward_dq_warpgroup import assisted_kernel
+from kernels.attention.gluon_hopper.backward_two_kernels import wide_dkv_kernel, wide_dq_kernel
+from kernels.attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
 from kernels.attention.triton_fa2.chain import CHAINING
@@ -25,11 +34,80 @@ from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.fused import fused_kernel
 from kernels.attention.triton_fa2.narrow import narrow_kernel
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
-from kernels.tools.compile import BINARIES, Pointer, compiled_for
+from kernels.tools.compile import Pointer, Resources, compile_offline, descriptor, fingerprint, read_resources
 
 CHIPS = (80, 86, 89, 90, 100, 120)
-MASKS = {"causal": (False, True), "full": (False, False), "window": (True, True)}  # name -> HAS_LEFT, HAS_RIGHT
-_KERNELS = {
+MASKS = {"causal": (True, False), "full": (False, False), "window": (True, True)}  # name -> causal, window
+Call = tuple[Any, Any, dict[str, Any]]  # a kernel, its arguments, its options
+
+
+@dataclass(frozen=True)
+class KernelVariant:
+    """One thing to compile."""
+
+    package: str  # a name of PACKAGES
+    kernel: str
+    chip: int  # 90 for compute capability 9.0
+    precision: str  # one of tuning.PRECISIONS; "half" for all kernels but triton_fa2's
+    head_dim: int
+    mask: str  # one of MASKS
+    tile: Tile | None = None  # None where the package's own table knows it
+
+    def call(self) -> Call:
+        """Return the kernel with arguments and options that make Triton compile this variant."""
+        return PACKAGES[self.package][1](self)
+
+    def compile(self) -> Any:
+        """Compile this variant and return Triton's CompiledKernel."""
+        return compile_offline(self.chip, *self.call())
+
+    def resources(self) -> Resources:
+        """Compile this variant and return what a block of it needs."""
+        kernel, arguments, options = self.call()
+        return read_resources(self.chip, kernel, compile_offline(self.chip, kernel, arguments, options))
+
+    def fingerprint(self) -> str:
+        """Return a hash that is the same as long as compiling this variant gives the same code."""
+        return fingerprint(self.chip, *self.call())
+
+    def fits(self, resources: Resources) -> bool:
+        """Return whether the chip has that much shared memory for a block."""
+        return resources.shared_bytes <= SHARED_MEMORY[self.chip]
+
+    def __str__(self) -> str:
+        tile = ""
+        if self.tile is not None:
+            tile = f"{self.tile.block_m}x{self.tile.block_n} w{self.tile.num_warps} s{self.tile.num_stages}"
+            tile += " split" if self.tile.programs else ""
+        name = f"{self.package:12} {self.kernel:12} sm_{self.chip:<3} {self.precision:6} {self.head_dim:3}"
+        return f"{name} {self.mask:6} {tile:19}"
+
+
+def variants(packages: Iterable[str] | None = None) -> Iterator[KernelVariant]:
+    """Yield every variant of the packages (all if None), each once."""
+    for package in PACKAGES if packages is None else packages:
+        yield from PACKAGES[package][0]()
+
+
+def largest(wanted: Iterable[KernelVariant]) -> list[KernelVariant]:
+    """Return, of the variants that differ in the tile alone, the one that holds most: if it fits, the others do."""
+    found: dict[tuple[Any, ...], KernelVariant] = {}
+    for v in wanted:
+        key = (v.package, v.kernel, v.chip, v.precision, v.head_dim, v.mask)
+        if key not in found or _holds(v.tile) > _holds(found[key].tile):
+            found[key] = v
+    return list(found.values())
+
+
+def _holds(tile: Tile | None) -> tuple[int, int]:
+    """Return the rows in shared memory, streamed ones once a stage, and as a tie-break a thread's share of scores."""
+    if tile is None:
+        return 0, 0
+    own, streamed = max(tile.block_m, tile.block_n), min(tile.block_m, tile.block_n)
+    return own + streamed * tile.num_stages, tile.block_m * tile.block_n // tile.num_warps
+
+
+_TRITON_FA2 = {
     "narrow": narrow_kernel,
     "forward": forward_kernel,
     "fused": fused_kernel,
@@ -39,115 +117,38 @@ _KERNELS = {
 }
 
 
-@dataclass(frozen=True)
-class Variant:
-    """One thing to compile."""
-
-    kernel: str
-    chip: int  # 90 for compute capability 9.0
-    precision: str
-    head_dim: int
-    tile: Tile
-    mask: str = "causal"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a block of a compiled variant needs."""
-
-    variant: Variant
-    shared_bytes: int
-    registers: int
-    spilled_bytes: int  # of a thread's stack
-
-    @property
-    def fits(self) -> bool:
-        """Whether the chip has that much shared memory for a block."""
-        return self.shared_bytes <= SHARED_MEMORY[self.variant.chip]
-
-
-def variants(chips: Iterable[int] = CHIPS, masks: Iterable[str] = ("causal",)) -> Iterator[Variant]:
-    """Everything the tables can ask for on these chips, each once."""
-    for chip in chips:
+def _triton_fa2() -> Iterator[KernelVariant]:
+    for chip in CHIPS:
         for kernel, precision, head_dim, tile in tuning.every_tile(tuning.chip_class(chip, SHARED_MEMORY[chip])):
-            for mask in masks:
-                yield Variant(kernel, chip, precision, head_dim, tile, mask)
+            for mask in MASKS:
+                yield KernelVariant("triton_fa2", kernel, chip, precision, head_dim, mask, tile)
 
 
-def largest(wanted: Iterable[Variant]) -> list[Variant]:
-    """Of the variants that differ in the tile alone, the one that holds most: if it fits, the others do."""
-    found: dict[tuple[str, int, str, int, str], Variant] = {}
-    for variant in wanted:
-        key = (variant.kernel, variant.chip, variant.precision, variant.head_dim, variant.mask)
-        if key not in found or _holds(variant.tile) > _holds(found[key].tile):
-            found[key] = variant
-    return list(found.values())
-
-
-def _holds(tile: Tile) -> tuple[int, int]:
-    """Rows in shared memory, streamed ones once a stage, and as a tie-break what a thread has in registers."""
-    own, streamed = max(tile.block_m, tile.block_n), min(tile.block_m, tile.block_n)
-    return own + streamed * tile.num_stages, tile.block_m * tile.block_n // tile.num_warps
-
-
-def compiled(variant: Variant) -> Any:
-    """What Triton makes of a variant for its chip."""
-    kernel, tile = _KERNELS[variant.kernel], variant.tile
+def _call_triton_fa2(variant: KernelVariant) -> Call:
+    kernel, tile = _TRITON_FA2[variant.kernel], variant.tile
     options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
-    return compiled_for(variant.chip, kernel, {name: _argument(name, variant) for name in kernel.arg_names}, options)
+    return kernel, {name: _triton_fa2_argument(name, variant) for name in kernel.arg_names}, options
 
 
-def compile_variant(variant: Variant) -> Report:
-    """Compile for the variant's chip and read what the result needs."""
-    kernel = compiled(variant)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(kernel.asm["cubin"])
-        file.flush()
-        usage = subprocess.run(
-            [BINARIES / "cuobjdump", "-res-usage", file.name], capture_output=True, text=True, check=True
-        ).stdout
-    registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
-    return Report(variant, kernel.metadata.shared, registers, stack)
-
-
-def compile_all(wanted: Iterable[Variant], processes: int = 2) -> Iterator[Report]:
-    """Reports in the order of the variants."""
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(compile_variant, wanted, chunksize=4)
-
-
-def table(reports: Iterable[Report]) -> Iterator[str]:
-    """One line a report."""
-    head = f"{'kernel':8} {'chip':6} {'mask':7} {'precision':9} {'dim':>4} {'tile':>18} {'shared KB':>10} {'limit':>6}"
-    yield f"{head} {'regs':>5} {'spilled':>8}"
-    for report in reports:
-        v = report.variant
-        tile = f"{v.tile.block_m}x{v.tile.block_n} w{v.tile.num_warps} s{v.tile.num_stages}"
-        limit = SHARED_MEMORY[v.chip] / 1024
-        name = f"{v.kernel:8} sm_{v.chip:<3} {v.mask:7} {v.precision:9} {v.head_dim:4} {tile:>18}"
-        needs = f"{report.shared_bytes / 1024:10.1f} {limit:6.0f} {report.registers:5} {report.spilled_bytes:8}"
-        yield f"{name} {needs}" if report.fits else f"{name} {needs}  DOES NOT FIT"
-
-
-def _argument(name: str, variant: Variant) -> Any:
+def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
     if name == "lse_ptr" and variant.precision != "half":
         return Pointer("fp64")
     if name in ("lse_ptr", "delta_ptr"):
         return Pointer("fp32")
     if name.endswith("_ptr"):
-        pieces = variant.precision == "pieces" and name in ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
-        return Pointer("bf16" if variant.precision == "half" or pieces else "fp32")
+        parts = variant.precision == "pieces" and name in ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
+        return Pointer("bf16" if variant.precision == "half" or parts else "fp32")
     if name in ("scale", "softmax_scale"):
         return 0.125
-    has_left, has_right = MASKS[variant.mask]
+    causal, window = MASKS[variant.mask]
     constants = {
         "BLOCK_M": variant.tile.block_m,
         "BLOCK_N": variant.tile.block_n,
         "SHARES": variant.tile.num_warps,
         "HEAD_DIM": variant.head_dim,
         "BLOCK_D": variant.head_dim,
-        "HAS_LEFT": has_left,
-        "HAS_RIGHT": has_right,
+        "HAS_LEFT": window,
+        "HAS_RIGHT": causal or window,
         "SCALE_FIRST": False,
         "STORE_LSE": True,
         "SPLIT": variant.tile.programs > 0,
@@ -160,33 +161,171 @@ def _argument(name: str, variant: Variant) -> Any:
     return constants.get(name, 4096)  # else a stride or a length: a multiple of 16, as those of usual shapes are
 
 
+_HOPPER = {  # kernel -> head_dims, masks
+    "forward": (hopper_tuning.HEAD_DIMS, MASKS),
+    "padded": ((64,), MASKS),
+    "short": ((128,), ("causal",)),
+    "long": ((64,), ("full", "causal")),
+    "recompute": ((64,), ("full", "causal")),
+    "split": ((256,), ("full",)),
+    "backward": ((64, 128), MASKS),
+    "cut": ((128,), ("full",)),
+    "assisted": ((128,), ("full", "causal")),
+    "assisted cut": ((128,), ("full",)),
+    "keys": (hopper_tuning.HEAD_DIMS, MASKS),
+    "queries": (hopper_tuning.HEAD_DIMS, MASKS),
+}
+_HOPPER_FORWARDS = ("forward", "short", "long", "recompute", "split", "padded")
+_HOPPER_CUTS = ("cut", "assisted cut")  # the backward's kernels for pieces of tiles
+
+
+def _gluon_hopper() -> Iterator[KernelVariant]:
+    for mask in MASKS:
+        for kernel, (head_dims, masks) in _HOPPER.items():
+            for head_dim in head_dims if mask in masks else ():
+                yield KernelVariant("gluon_hopper", kernel, 90, "half", head_dim, mask)
+
+
+def _call_gluon_hopper(variant: KernelVariant) -> Call:
+    make = _hopper_forward if variant.kernel in _HOPPER_FORWARDS else _hopper_backward
+    return *make(variant), {"num_warps": 4}
+
+
+def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
+    causal, window = MASKS[variant.mask]
+    head_dim, recompute = variant.head_dim, variant.kernel == "recompute"
+    seqlen = {"short": 512, "long": 16384, "recompute": 16384, "split": 8192}.get(variant.kernel, 1024)
+    unpadded = head_dim - 8 * (variant.kernel == "padded")
+    tiles = hopper_tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
+    q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (hopper_tuning.ROWS, tiles.block_n))
+    config = hopper_tuning.ForwardConfig(
+        **vars(replace(tiles, flag_overflow=tiles.flag_overflow and not recompute)),
+        head_dim=head_dim,
+        causal=causal,
+        has_window=window,
+        masked=causal or window,
+        split_kv=variant.kernel == "split",
+        recompute=recompute,
+    )
+    out = Pointer("bf16") if tiles.store_from_registers else q
+    pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32"), Pointer("i32")]
+    return hopper_forward_kernel, [q, kv, kv, *pointers, *[9] * 10, 0.125, 9, 9, 9, config]
+
+
+def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
+    causal, window = MASKS[variant.mask]
+    head_dim = variant.head_dim
+    assisted = variant.kernel in ("assisted", "assisted cut")
+    if assisted or variant.kernel in ("backward", "cut"):
+        tiles = hopper_tuning.BACKWARD[head_dim]
+    else:
+        tiles = hopper_tuning.BACKWARD_APART[head_dim][variant.kernel == "queries"]
+    q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tiles.block_m, tiles.block_n))
+    fragments, rows = descriptor("fp32", [16, 256]), descriptor("fp32", [tiles.block_m])
+    counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]
+    constants = [tiles.block_m, tiles.block_n, head_dim, 2, causal, window, causal or window]
+    if assisted or variant.kernel in ("backward", "cut"):
+        both = [q, kv, kv, q, fragments, kv, kv, rows, rows]
+        pieces, constants = [Pointer("i32"), Pointer("fp32")], [*constants, *[variant.kernel in _HOPPER_CUTS] * 2]
+        if assisted or head_dim == 64:
+            ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]
+            later = [Pointer("bf16"), Pointer("bf16"), Pointer("fp32")]
+            ahead = hopper_tuning.delta_ahead(head_dim, 4096, 4096, causal, window)
+            counts += [9, 9, *[4096] * 6, 9, 9]
+            constants[-2:-2] = [ahead, head_dim]
+            return assisted_kernel, [*both, *ring, *later, *pieces, *counts, *scales, *constants]
+        return backward_kernel, [*both, *pieces, *counts, 9, 9, *scales, *constants]
+    if variant.kernel == "keys":
+        tensors = [q, kv, kv, q, kv, kv, rows, rows, Pointer("fp32")]
+        return wide_dkv_kernel, [*tensors, 9, 9, 9, *counts, *scales, *constants]
+    tensors = [q, kv, kv, q, q, Pointer("bf16"), *[Pointer("fp32")] * 3]
+    return wide_dq_kernel, [*tensors, *[9] * 5, *counts[1:], *scales, *constants, head_dim]
+
+
+def _gluon_fp8() -> Iterator[KernelVariant]:
+    """Yield the causal variants, of which the form without a mask is a part."""
+    for head_dim in fp8_tuning.HEAD_DIMS:
+        forwards = ("forward" if tiles.consumers == 2 else "three" for tiles in fp8_tuning.forms(head_dim))
+        for kernel in ("quantise", *forwards):
+            yield KernelVariant("gluon_fp8", kernel, 90, "half", head_dim, "causal")
+
+
+def _call_gluon_fp8(variant: KernelVariant) -> Call:
+    head_dim = variant.head_dim
+    if variant.kernel == "quantise":
+        tensors = [Pointer(dtype) for dtype in ("bf16", "fp8e4nv", "fp32") for _ in range(3)]
+        numbers = [*[4096, 4096, 4096, 1] * 3, *[9] * 8, head_dim, head_dim]
+        return quantise_kernel, [*tensors, *numbers], {"num_warps": fp8_tuning.quantising_warps(head_dim)}
+    consumers = 3 if variant.kernel == "three" else 2
+    tiles = next(tiles for tiles in fp8_tuning.forms(head_dim) if tiles.consumers == consumers)
+    blocks = (fp8_tuning.ROWS, head_dim), (tiles.block_n, head_dim), (head_dim, tiles.block_n)
+    tensors = [descriptor("fp8e4nv", [1, 1, *block]) for block in blocks]
+    tensors += [descriptor("bf16", [1, 1, fp8_tuning.ROWS, head_dim]), *[Pointer("fp32")] * 3]
+    constants = [fp8_tuning.ROWS, tiles.block_n, head_dim, tiles.kv_slots, True, True]
+    kernel = fp8_forward_kernel if consumers == 2 else forward_three_kernel
+    return kernel, [*tensors, *[9] * (8 + consumers - 2), 0.125, *constants], {"num_warps": 4}
+
+
+# package -> its variants, and from one of them to a kernel with arguments and options
+PACKAGES: dict[str, tuple[Callable[[], Iterator[KernelVariant]], Callable[[KernelVariant], Call]]] = {
+    "triton_fa2": (_triton_fa2, _call_triton_fa2),
+    "gluon_hopper": (_gluon_hopper, _call_gluon_hopper),
+    "gluon_fp8": (_gluon_fp8, _call_gluon_fp8),
+}
+
+
+def compile_all(wanted: Iterable[KernelVariant], processes: int = 2) -> Iterator[tuple[KernelVariant, Resources]]:
+    """Yield each variant with what a block of it needs, in order."""
+    wanted = list(wanted)
+    with ProcessPoolExecutor(processes) as pool:
+        yield from zip(wanted, pool.map(KernelVariant.resources, wanted), strict=True)
+
+
+def line(variant: KernelVariant, resources: Resources) -> str:
+    """Return a line of the printed table."""
+    shared, limit = resources.shared_bytes / 1024, SHARED_MEMORY[variant.chip] / 1024
+    needs = (
+        f"shared {shared:5.1f} of {limit:.0f} KB, {resources.registers:3} registers, {resources.spilled_bytes} spilled"
+    )
+    return "  ".join((f"{variant} {needs}", *(["DOES NOT FIT"] * (not variant.fits(resources))), *resources.warnings))
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; 1 if anything does not fit or spills too much."""
+    """Print the table; 1 if anything does not fit, is serialised or spills too much."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.offline", description=__doc__.splitlines()[0])
+    parser.add_argument("--kernels", nargs="+", metavar="NAME", help=f"packages ({', '.join(PACKAGES)}) or kernels")
     parser.add_argument("--chips", type=int, nargs="+", default=CHIPS, choices=CHIPS)
     parser.add_argument("--masks", nargs="+", default=["causal"], choices=MASKS)
     parser.add_argument("--precisions", nargs="+", default=tuning.PRECISIONS, choices=tuning.PRECISIONS)
     parser.add_argument("--head-dims", type=int, nargs="+", default=tuning.BLOCK_DIMS, choices=tuning.BLOCK_DIMS)
     parser.add_argument("--largest", action="store_true", help="only the largest tile of each table row")
     parser.add_argument("--max-spilled", type=int, help="bytes a thread may spill; more counts as a failure")
+    parser.add_argument("--json", action="store_true", help="a JSON object a line")
     parser.add_argument("--processes", type=int, default=2)
     chosen = parser.parse_args(arguments)
-    every = variants(chosen.chips, chosen.masks)
-    wanted = [v for v in every if v.precision in chosen.precisions and v.head_dim in chosen.head_dims]
-    wanted = largest(wanted) if chosen.largest else wanted
-    reports: list[Report] = []
-    for line in table(_collect(compile_all(wanted, chosen.processes), reports)):
-        print(line, flush=True)
-    most = chosen.max_spilled
-    bad = [r for r in reports if not r.fits or (most is not None and r.spilled_bytes > most)]
-    print(f"{len(reports)} variants, {len(bad)} of them too large" + (f" or over {most} bytes" if most else ""))
-    return int(bool(bad))
+    wanted = [v for v in variants() if _is_chosen(v, chosen)]
+    total = failed = 0
+    for variant, resources in compile_all(largest(wanted) if chosen.largest else wanted, chosen.processes):
+        print(
+            json.dumps({**asdict(variant), **asdict(resources)}) if chosen.json else line(variant, resources),
+            flush=True,
+        )
+        spills = chosen.max_spilled is not None and resources.spilled_bytes > chosen.max_spilled
+        failed += not variant.fits(resources) or bool(resources.warnings) or spills
+        total += 1
+    print(f"{total} variants, {failed} too large, serialised or spilling too much", file=sys.stderr)
+    return int(failed > 0)
 
 
-def _collect(reports: Iterable[Report], into: list[Report]) -> Iterator[Report]:
-    for report in reports:
-        into.append(report)
-        yield report
+def _is_chosen(variant: KernelVariant, chosen: argparse.Namespace) -> bool:
+    named = not chosen.kernels or variant.package in chosen.kernels or variant.kernel in chosen.kernels
+    return (
+        named
+        and variant.chip in chosen.chips
+        and variant.mask in chosen.masks
+        and variant.precision in chosen.precisions
+        and variant.head_dim in chosen.head_dims
+    )
 
 
 if __name__ == "__main__":

@@ -1,65 +1,120 @@
-"""The pieces of the compile gate, each a list of variants: `python -m tests.kernels.tools.gate PIECE` compiles one.
+"""The compile gate: what must fit its chip and hardly spill, and what compiling it gave.
 
-A process of its own, since the tests' processes interpret the kernels.
+`python -m tests.kernels.tools.gate [PACKAGE ...]` checks it, in a process of its own, since the tests' processes
+interpret the kernels. Compiling all of it takes about ten minutes of a core, so compiled.json keeps what compiling
+gave, by a fingerprint of all that decides the code (kernels.tools.compile.fingerprint) and by Triton's version. What
+has no entry there is compiled. `--record` writes the entries of this version of Triton.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+import triton
 
 from kernels.tools import offline
-from kernels.tools.offline import Variant
+from kernels.tools.compile import Resources
+from kernels.tools.offline import KernelVariant
 
+RECORD = Path(__file__).with_name("compiled.json")
 COMMON_DIMS = (64, 128)
-SMALL_DIMS = (16, 32)
 ALL_DIMS = (16, 32, 64, 128, 256)
-# head_dim 64 and 128 tiles on an H200 are faster with a few spilled values than the next smaller tile without
-SPILLED_BYTES = 512
-# of float32 in pieces: addresses for the most part, kept over a loop of 5 to 10 thousand cycles
-PIECES_SPILLED_BYTES = 896
-# with a window, the 16-bit backward at head_dim 64 spills more: 784 (both) and 608 (dkdv) on sm_90, not yet mended
-WINDOW_SPILLED_BYTES = 784
+# triton_fa2: precision, chips, head_dims, masks
+ROWS = (
+    ("ieee", (90,), (16, 32, *COMMON_DIMS), ("causal",)),
+    ("ieee", (86,), COMMON_DIMS, ("causal",)),
+    ("pieces", (90,), (32, *COMMON_DIMS), ("causal",)),
+    ("half", (86, 90), ALL_DIMS, ("causal",)),
+    ("half", (80, 100, 120), COMMON_DIMS, ("causal",)),
+    ("half", (90,), COMMON_DIMS, ("window", "full")),
+    ("tf32", (80, 86, 90, 100, 120), COMMON_DIMS, ("causal",)),
+)
 
 
-def wanted(precision: str, chips: tuple[int, ...], dims: tuple[int, ...], masks: tuple[str, ...]) -> list[Variant]:
-    """The largest tile that cuts its walk (split.py) and the largest that does not, of every row of the tables."""
-    every = [v for v in offline.variants(chips, masks) if v.precision == precision and v.head_dim in dims]
-    cut, whole = ([v for v in every if (v.tile.programs > 0) == is_cut] for is_cut in (True, False))
-    return offline.largest(cut) + offline.largest(whole)
+def wanted(package: str) -> list[KernelVariant]:
+    """Return the variants of a package that the gate compiles."""
+    every = list(offline.variants([package]))
+    if package != "triton_fa2":
+        return [v for v in every if v.mask == "causal"]
+    chosen = [v for row in ROWS for v in every if _is_of(v, *row)]
+    whole, split = ([v for v in chosen if (v.tile.programs > 0) == is_split] for is_split in (False, True))
+    return offline.largest(split) + offline.largest(whole)
 
 
-# name -> precision, chips, head_dims, masks; each about a minute of one core
-PIECES = {
-    "IEEE float32 on sm_90, head_dim 128": ("ieee", (90,), (128,), ("causal",)),
-    "IEEE float32 in pieces on sm_90": ("pieces", (90,), (32, *COMMON_DIMS), ("causal",)),
-    "IEEE float32 on sm_86, head_dim 128": ("ieee", (86,), (128,), ("causal",)),
-    "IEEE float32 on sm_90, head_dim 64": ("ieee", (90,), (64,), ("causal",)),
-    "IEEE float32 on sm_86, head_dim 64": ("ieee", (86,), (64,), ("causal",)),
-    "IEEE float32 on sm_90, head_dim 16 and 32": ("ieee", (90,), SMALL_DIMS, ("causal",)),
-    "16-bit on sm_90": ("half", (90,), ALL_DIMS, ("causal",)),
-    "16-bit on sm_86": ("half", (86,), ALL_DIMS, ("causal",)),
-    "16-bit on sm_80, sm_100 and sm_120": ("half", (80, 100, 120), COMMON_DIMS, ("causal",)),
-    "16-bit with a window and without a mask": ("half", (90,), COMMON_DIMS, ("window", "full")),
-    "TF32 on sm_90 and sm_100": ("tf32", (90, 100), COMMON_DIMS, ("causal",)),
-    "TF32 on sm_80, sm_86 and sm_120": ("tf32", (80, 86, 120), COMMON_DIMS, ("causal",)),
-}
+def _is_of(v: KernelVariant, precision: str, chips: tuple[int, ...], dims: tuple[int, ...], masks: tuple) -> bool:
+    return v.precision == precision and v.chip in chips and v.head_dim in dims and v.mask in masks
 
 
-def _most(variant: Variant) -> int:
-    """The bytes that a variant may spill."""
-    if variant.precision == "pieces":
-        return PIECES_SPILLED_BYTES
-    return WINDOW_SPILLED_BYTES if variant.mask == "window" else SPILLED_BYTES
+def most_spilled(v: KernelVariant) -> int:
+    """Return the bytes that a thread of a variant may spill."""
+    if v.package != "triton_fa2":
+        return {"gluon_fp8": 64}.get(v.package, 256)
+    if v.precision == "pieces":
+        return 896  # addresses for the most part, kept over a loop of 5 to 10 thousand cycles
+    if v.mask == "window":
+        return 784  # the 16-bit backward at head_dim 64: 784 (both) and 608 (dkdv) on sm_90, not yet mended
+    return 512  # head_dim 64 and 128 tiles on an H200 are faster with a few spilled values than the next smaller tile
 
 
-def main(piece: str) -> int:
-    """Print the table of a piece; 1 if anything does not fit its chip or spills too much."""
-    reports = list(map(offline.compile_variant, wanted(*PIECES[piece])))
-    print("\n".join(offline.table(reports)))
-    bad = [r for r in reports if not r.fits or r.spilled_bytes > _most(r.variant)]
-    print(f"{len(reports)} variants, {len(bad)} of them too large or spilling too much")
-    return int(bool(bad))
+@cache
+def recorded() -> dict[str, dict]:
+    """Return what compiling gave under this version of Triton, by fingerprint."""
+    return json.loads(RECORD.read_text()).get(triton.__version__, {}) if RECORD.exists() else {}
+
+
+def resources(v: KernelVariant) -> tuple[str, Resources]:
+    """Return a variant's fingerprint and what it needs, from the record or else by compiling it."""
+    print_ = v.fingerprint()
+    if found := recorded().get(print_):
+        needs = {**found, "warnings": tuple(found["warnings"])}
+        return print_, Resources(**{name: value for name, value in needs.items() if name != "variant"})
+    return print_, v.resources()
+
+
+def gate(variants: list[KernelVariant]) -> Iterator[tuple[KernelVariant, str, Resources]]:
+    """Yield each variant with its fingerprint and what it needs."""
+    with ProcessPoolExecutor(2) as pool:
+        for v, (print_, needs) in zip(variants, pool.map(resources, variants), strict=True):
+            yield v, print_, needs
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print a line a variant; 1 if anything does not fit its chip, is serialised or spills too much."""
+    parser = argparse.ArgumentParser(prog="python -m tests.kernels.tools.gate")
+    parser.add_argument("packages", nargs="*", default=list(offline.PACKAGES), help="all if none is named")
+    parser.add_argument("--record", action="store_true", help="write what the variants need to compiled.json")
+    chosen = parser.parse_args(arguments)
+    variants = [v for package in chosen.packages for v in wanted(package)]
+    entries, bad = {}, 0
+    for v, print_, needs in gate(variants):
+        is_bad = not v.fits(needs) or bool(needs.warnings) or needs.spilled_bytes > most_spilled(v)
+        print(offline.line(v, needs), "" if print_ in recorded() else "(compiled)", "BAD" if is_bad else "", flush=True)
+        entries[print_] = {"variant": " ".join(str(v).split()), **asdict(needs)}
+        bad += is_bad
+    print(f"{len(variants)} variants, {bad} too large, serialised or spilling too much")
+    if chosen.record:
+        known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+        kept = {} if len(chosen.packages) == len(offline.PACKAGES) else known.get(triton.__version__, {})
+        _write({**known, triton.__version__: {**kept, **entries}})
+    return int(bad > 0)
+
+
+def _write(record: dict[str, dict[str, dict]]) -> None:
+    """Write a line an entry, sorted by variant, so that a change shows as one."""
+    versions = []
+    for version, entries in sorted(record.items()):
+        ordered = sorted(entries.items(), key=lambda entry: (entry[1]["variant"], entry[0]))
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in ordered)
+        versions.append(f"{json.dumps(version)}: {{\n{lines}\n}}")
+    RECORD.write_text("{\n" + ",\n".join(versions) + "\n}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())
