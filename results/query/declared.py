@@ -28,9 +28,9 @@ _BEFORE = {
 def colours(store: Store) -> dict[str, str]:
     """Return the colour of each implementation that declares one, as #rrggbb; of several runs the newest counts."""
     found = dict(_BEFORE)
-    for (sweep,) in store.rows("""SELECT sweep FROM runs WHERE sweep LIKE '%"facts"%' ORDER BY created NULLS FIRST"""):
-        facts = json.loads(sweep).get("facts") or {}
-        found |= {name: colour for name, fact in facts.items() if _is_colour(colour := fact.get("colour"))}
+    recorded = "SELECT implementations FROM runs WHERE implementations IS NOT NULL ORDER BY created NULLS FIRST"
+    for (text,) in store.rows(recorded):
+        found |= {name: colour for name, facts in json.loads(text).items() if _is_colour(colour := facts.get("colour"))}
     return found
 
 

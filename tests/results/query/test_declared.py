@@ -13,7 +13,7 @@ RUN = Run("old", "local", created="2026-01-01T00:00:00")
 
 def found(home, *sweeps) -> dict[str, str]:
     for day, facts in enumerate(sweeps, start=1):
-        run = replace(RUN, run_id=f"run-{day}", created=f"2026-01-{day:02}T00:00:00", sweep={"facts": facts})
+        run = replace(RUN, run_id=f"run-{day}", created=f"2026-01-{day:02}T00:00:00", implementations=facts)
         RunFolder.create(home, run, [])
     with closing(open_store(home)) as store:
         return colours(store)
