@@ -14,6 +14,7 @@ from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask, ask_slowly
 from results.query import pages
 from results.query.pages import Filters
+from results.slice import level_in
 
 VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
@@ -53,8 +54,9 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
     st.subheader("Fastest implementation by shape")
     names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
     palette = charts.colours(names)
-    alt = "Fastest implementation by seqlen and head_dim"
-    maps.show(won, maps.winners(palette, names), "winner_map", alt)
+    level = level_in(chosen)
+    alt = f"Fastest implementation by {level.columns.label} and {level.rows.label}"
+    maps.show(level, won, maps.winners(palette, names), "winner_map", alt)
     messages.slice_caption(
         chosen,
         rows=len(won),
@@ -62,17 +64,17 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
         note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
         f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
     )
-    if place := cell_picker.pick(won):
+    if place := cell_picker.pick(level, won):
         detail.cell_detail(chosen, place)
     st.subheader("Every implementation")
     ranked.ranking_table(ranking, ask(pages.fits, chosen))
     with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
         if every_cell.open:
-            ranked.winners_table(won)
-    cells.pictures(won, partial(heatmaps.winner_map, palette=palette, names=names), "winners", alt)
+            ranked.winners_table(level, won)
+    cells.pictures(level, won, partial(heatmaps.winner_map, palette=palette, names=names), "winners", alt)
     with st.popover("Download", icon=":material/download:"):  # the browser makes the buttons once it is opened
         messages.download("Ranking as CSV", "ranking", lambda: ask(pages.ranking, chosen), "ranking_csv")
-        messages.download("Winners as CSV", "winners", lambda: ranked.winners_csv(won), "winners_csv")
+        messages.download("Winners as CSV", "winners", lambda: ranked.winners_csv(level, won), "winners_csv")
         ranked.view_downloads(chosen)
     messages.provenance(chosen)
 

@@ -11,6 +11,7 @@ from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
 from results.query import pages
 from results.query.pages import Filters
+from results.slice import level_in
 
 
 def show() -> None:
@@ -21,9 +22,10 @@ def show() -> None:
         messages.nothing_here(chosen, "speedups")
         return
     shown = choose(rivals, chosen)
-    table = cells.speedup_cells(ask(pages.cells, chosen), shown, chosen.baseline)
-    alt = f"Speedup of {shown} over {chosen.baseline} by seqlen and head_dim"
-    maps.show(table, maps.speedups(), "speedup_map", alt)
+    level = level_in(chosen)
+    table = cells.speedup_cells(level, ask(pages.cells, chosen), shown, chosen.baseline)
+    alt = f"Speedup of {shown} over {chosen.baseline} by {level.columns.label} and {level.rows.label}"
+    maps.show(level, table, maps.speedups(), "speedup_map", alt)
     messages.slice_caption(
         chosen,
         rows=sum(cell["speedup"] is not None for cell in table),
@@ -32,12 +34,12 @@ def show() -> None:
         note="Purple is faster than the baseline, orange slower; colours end at ⅛× and 8×. Select a cell for its "
         "details.",
     )
-    if place := cell_picker.pick(table):
+    if place := cell_picker.pick(level, table):
         detail.cell_detail(chosen, place)
     with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
         if every_cell.open:
-            cells.cells_table(table, chosen.baseline)
-    cells.pictures(table, heatmaps.speedup_heatmap, f"speedup-{shown}", alt)
+            cells.cells_table(level, table, chosen.baseline)
+    cells.pictures(level, table, heatmaps.speedup_heatmap, f"speedup-{shown}", alt)
     with st.container(horizontal=True):
         messages.download("Download cells", f"speedup_{shown}", lambda: cells.speedups_csv(table), "speedup_csv")
         messages.download_latencies(chosen)

@@ -16,7 +16,7 @@ WINDOW = CHOICES | {"seqlen": [("4096", 2)], "mode": [("fwd", 2)], "shape": [("B
 
 def here(choices):
     """What is offered where the causal mask alone has numbers."""
-    return offered(["causal"], {"causal": choices}.__getitem__)
+    return offered("op", ["causal"], {"causal": choices}.__getitem__)
 
 
 def test_a_preset_of_a_shape_sets_that_shape_and_is_left_out_where_it_is_not():
@@ -47,7 +47,7 @@ def test_a_dtype_or_timing_without_numbers_offers_nothing():
 def test_a_preset_of_windows_sets_the_mask_and_one_of_whole_attention_leaves_the_window():
     by_mask = {"causal window 1024": WINDOW, "causal": CHOICES, "full": CHOICES}
     for shown in (["causal", "full", "causal window 1024"], ["causal window 1024", "causal", "full"]):
-        found = offered(shown, by_mask.__getitem__)
+        found = offered("op", shown, by_mask.__getitem__)
         window = {"mask": "causal window 1024", "mode": "fwd", "dtype": ["bfloat16"], "seqlen": []}
         assert found["bf16 forward, sliding window"] == window
         assert "bf16 training, sliding window" not in found
@@ -56,5 +56,5 @@ def test_a_preset_of_windows_sets_the_mask_and_one_of_whole_attention_leaves_the
 
 def test_a_mask_that_serves_stays():
     by_mask = {"full": CHOICES, "causal": CHOICES}
-    assert offered(["full", "causal"], by_mask.__getitem__)["bf16 training, long context"]["mask"] == "full"
-    assert not any("window" in title for title in offered(["full", "causal"], by_mask.__getitem__))
+    assert offered("op", ["full", "causal"], by_mask.__getitem__)["bf16 training, long context"]["mask"] == "full"
+    assert not any("window" in title for title in offered("op", ["full", "causal"], by_mask.__getitem__))

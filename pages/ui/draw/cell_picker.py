@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import streamlit as st
 
 from pages.ui.draw import text
+from results.levels import Level
 
-Place = tuple[str | None, int, int | None]  # dtype, seqlen, head_dim
+Place = tuple[str | None, int, int | None]  # dtype, and where it stands on the two axes of its level
 _KEY = "cell"
 
 
@@ -23,10 +24,10 @@ def take(found: str | None) -> None:
         st.session_state[_KEY] = found
 
 
-def pick(cells: Iterable[dict]) -> Place | None:
-    """The chosen one of these cells, from the list of them all."""
-    found = (place(cell["dtype"], cell["seqlen"], cell["head_dim"]) for cell in cells)
-    places = {label(one): one for one in found if one}
+def pick(level: Level, cells: Iterable[dict]) -> Place | None:
+    """Ask for one of these cells, from the list of them all; None until one is chosen."""
+    found = (place(cell["dtype"], *level.place(cell)) for cell in cells)
+    places = {label(level, one): one for one in found if one}
     if st.session_state.get(_KEY) not in places and _KEY in st.session_state:
         st.session_state[_KEY] = None
     return places.get(
@@ -42,14 +43,15 @@ def pick(cells: Iterable[dict]) -> Place | None:
     )
 
 
-def place(dtype: object, seqlen: object, head_dim: object) -> Place | None:
-    """A cell by its sizes; a sequence length that the source did not say is no place."""
-    if text.missing(seqlen):
+def place(dtype: object, length: object, other: object) -> Place | None:
+    """Return a cell by its sizes; None if the source did not say the length."""
+    if text.missing(length):
         return None
-    return None if text.missing(dtype) else str(dtype), int(seqlen), None if text.missing(head_dim) else int(head_dim)
+    return None if text.missing(dtype) else str(dtype), int(length), None if text.missing(other) else int(other)
 
 
-def label(place: Place) -> str:
-    """A cell in words, as the list and the link have it."""
-    dtype, seqlen, head_dim = place
-    return f"{dtype or 'dtype not said'}, seqlen {seqlen}, head_dim {'not said' if head_dim is None else head_dim}"
+def label(level: Level, place: Place) -> str:
+    """Return a cell in words, as the list and the link have it."""
+    dtype, length, other = place
+    sizes = f"{level.columns.label} {length}, {level.rows.label} {'not said' if other is None else other}"
+    return f"{dtype or 'dtype not said'}, {sizes}"

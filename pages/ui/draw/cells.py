@@ -1,4 +1,4 @@
-"""Cells by dtype, seqlen and head_dim: what the maps say of them, and the maps as pictures."""
+"""Cells by dtype and the axes of a level: what the maps say of them, and the maps as pictures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui.draw import charts, text
+from pages.ui.draw.heatmaps import CellGrid
+from results.levels import Level
 
-Draw = Callable[[list[dict], list, list], go.Figure]
-COLUMNS = (
-    *("dtype", "seqlen", "head_dim", "speedup", "latency_ms", "baseline_ms", "p20", "p80", "n", "status", "note"),
-    *("source", "run_id"),
-)
-
+Draw = Callable[[CellGrid], go.Figure]
+COLUMNS = ("speedup", "latency_ms", "baseline_ms", "p20", "p80", "n", "status", "note", "source", "run_id")
 
 NUMBERS = {
     "latency_ms": st.column_config.NumberColumn(
@@ -32,17 +30,27 @@ NUMBERS = {
 }
 
 
-def pictures(table: Sequence[dict], draw: Draw, name: str, alt: str) -> None:
+def pictures(level: Level, table: Sequence[dict], draw: Draw, name: str, alt: str) -> None:
     """Draw the map as figures that can be saved, one a dtype, once they are asked for."""
     with st.expander("Picture", icon=":material/image:", key=f"picture_{name}", on_change="rerun") as opened:
         if not opened.open:
             return
         for dtype, title, rows in by_dtype(table):
-            figure = draw(rows, axis(table, "seqlen"), axis(table, "head_dim"))
+            figure = draw(CellGrid(level, rows, table))
             st.markdown(f"**{title}**")
             key = f"picture_{name}_{dtype}"
             st.plotly_chart(figure, key=key, config=charts.camera(f"{name}-{title}"), alt=f"{alt}, {title}")
         st.caption("The same map as a figure. The camera saves a PNG.")
+
+
+def place_columns(level: Level) -> tuple[str, str, str]:
+    """Return the columns that name a cell."""
+    return "dtype", level.columns.column, level.rows.column
+
+
+def axis_columns(level: Level) -> dict[str, object]:
+    """Return the configuration of a table's columns of sizes, under the names of their axes."""
+    return {axis.column: st.column_config.NumberColumn(axis.label) for axis in (level.columns, level.rows)}
 
 
 def by_dtype(table: Sequence[dict]) -> Iterator[tuple[str | None, str, list[dict]]]:
@@ -79,7 +87,7 @@ def facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str | None], None]
                 draw(of_dtype(table, dtype), dtype)
 
 
-def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
+def winner_cells(level: Level, winners: pd.DataFrame) -> pd.DataFrame:
     """Return winners with what the map draws: `ties` (names), `label`, `hover`, `shown`, `failure`."""
     tied = [list(names) if isinstance(names, list) or hasattr(names, "tolist") else [] for names in winners["tied"]]
     ties = [", ".join(names[1:]) for names in tied]
@@ -89,31 +97,31 @@ def winner_cells(winners: pd.DataFrame) -> pd.DataFrame:
         shown=winners["winner"],
         failure=[_all_failed(row) for row in rows],
         label=[_winner_label(row) for row in rows],
-        hover=[_winner_hover(row) for row in rows],
+        hover=[_winner_hover(level, row) for row in rows],
     )
 
 
-def speedup_cells(grid: Sequence[dict], implementation: str, baseline: str | None) -> list[dict]:
+def speedup_cells(level: Level, grid: Sequence[dict], implementation: str, baseline: str | None) -> list[dict]:
     """Return every cell of the slice as one implementation has it, with what the map draws.
 
     Where the baseline is missing, the cell says so.
     """
     found: dict[tuple, dict] = {}
     for row in grid:
-        place = row["dtype"], row["seqlen"], row["head_dim"]
+        place = row["dtype"], *level.place(row)
         if row["implementation"] == implementation:
             found[place] = row
         elif place not in found:
-            here = {"dtype": place[0], "seqlen": place[1], "head_dim": place[2], "implementation": implementation}
-            found[place] = dict.fromkeys(row) | here
+            here = dict(zip(place_columns(level), place, strict=True))
+            found[place] = dict.fromkeys(row) | here | {"implementation": implementation}
     drawn = (
-        {"shown": row["speedup"], "failure": _no_speedup(row), "hover": _speedup_hover(row, baseline)}
+        {"shown": row["speedup"], "failure": _no_speedup(row), "hover": _speedup_hover(level, row, baseline)}
         for row in found.values()
     )
     return [row | more for row, more in zip(found.values(), drawn, strict=True)]
 
 
-def cells_table(table: Sequence[dict], baseline: str | None) -> None:
+def cells_table(level: Level, table: Sequence[dict], baseline: str | None) -> None:
     """Draw the numbers behind a speedup heatmap."""
     cells = pd.DataFrame(table)
     table = cells.assign(
@@ -123,22 +131,18 @@ def cells_table(table: Sequence[dict], baseline: str | None) -> None:
         source=[text.sources(source) for source in cells["source"]],
     )
     st.dataframe(
-        table[[*COLUMNS]].dropna(axis="columns", how="all"),
+        table[[*place_columns(level), *COLUMNS]].dropna(axis="columns", how="all"),
         hide_index=True,
         alt="Numbers of every cell",
-        column_config=NUMBERS | {"baseline_ms": st.column_config.NumberColumn(f"{baseline} (ms)", format="%.4g")},
+        column_config=NUMBERS
+        | axis_columns(level)
+        | {"baseline_ms": st.column_config.NumberColumn(f"{baseline} (ms)", format="%.4g")},
     )
 
 
 def speedups_csv(table: Sequence[dict]) -> pd.DataFrame:
     """Return the numbers behind a speedup heatmap as a table."""
     return pd.DataFrame(table).drop(columns=["shown", "failure", "hover"])
-
-
-def axis(table: Sequence[dict], name: str) -> list[int | None]:
-    """Return the sizes of an axis in order; a size that the source did not say comes last."""
-    sizes = {None if text.missing(row[name]) else int(row[name]) for row in table}
-    return sorted(sizes, key=lambda size: (size is None, size))
 
 
 def _all_failed(row: dict) -> str | None:
@@ -152,8 +156,8 @@ def _winner_label(row: dict) -> str:
     return f"≈ {number}" if row["ties"] else number
 
 
-def _winner_hover(row: dict) -> str:
-    lines = [_sizes(row)]
+def _winner_hover(level: Level, row: dict) -> str:
+    lines = [_sizes(level, row)]
     if not text.missing(row["winner"]):
         lines.append(f"fastest: {row['winner']}, {text.ms(row['latency_ms'])}")
         lines += [f"{text.ratio(row['speedup'])} the baseline"] if not text.missing(row["speedup"]) else []
@@ -166,9 +170,10 @@ def _winner_hover(row: dict) -> str:
     return "<br>".join(html.escape(line) for line in lines)
 
 
-def _sizes(row: dict) -> str:
+def _sizes(level: Level, row: dict) -> str:
     return ", ".join(
-        f"{name} {'not said' if text.missing(row[name]) else int(row[name])}" for name in ("seqlen", "head_dim")
+        f"{axis.label} {'not said' if text.missing(row[axis.column]) else int(row[axis.column])}"
+        for axis in (level.columns, level.rows)
     )
 
 
@@ -180,8 +185,8 @@ def _no_speedup(row: dict) -> str | None:
     return "no baseline" if text.missing(row["baseline_status"]) else f"baseline {text.status(row['baseline_status'])}"
 
 
-def _speedup_hover(row: dict, baseline: str | None) -> str:
-    lines = [_sizes(row)]
+def _speedup_hover(level: Level, row: dict, baseline: str | None) -> str:
+    lines = [_sizes(level, row)]
     if not text.missing(row["latency_ms"]):
         lines.append(f"{row['implementation']}: {text.ms(row['latency_ms'])}")
     if not text.missing(row["speedup"]):

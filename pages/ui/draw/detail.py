@@ -13,6 +13,7 @@ from results import derive
 from results.precision import is_tf32, products
 from results.query import pages
 from results.query.pages import Filters
+from results.slice import level_in
 
 COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup", "tflops", "percent_of_peak", "note")
 RUN_FACTS = (
@@ -24,9 +25,10 @@ RUN_FACTS = (
 
 def cell_detail(chosen: Filters, place: tuple) -> None:
     """Draw everything known of one cell: each implementation's numbers, samples, the run and how to repeat it."""
-    dtype, seqlen, head_dim = place
-    rows = ask(pages.cell, chosen, dtype, seqlen, head_dim)
-    st.subheader(f"seqlen {seqlen}, head_dim {head_dim}, {dtype}")
+    dtype, length, other = place
+    level = level_in(chosen)
+    rows = ask(pages.cell, chosen, dtype, length, other)
+    st.subheader(f"{level.columns.label} {length}, {level.rows.label} {other}, {dtype}")
     if rows.empty:
         st.caption("Nothing was measured here in this slice.")
         return

@@ -1,4 +1,4 @@
-"""Maps of cells as figures that can be saved: seqlen down, head_dim across, and what to say where there is no number.
+"""Maps of cells as figures that can be saved: a level's lengths down, its rows across, failures in words.
 
 A figure is handed to Plotly whole: each later change of one costs as much again as making it.
 """
@@ -6,13 +6,14 @@ A figure is handed to Plotly whole: each later change of one costs as much again
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import plotly.graph_objects as go
 from plotly.colors import diverging, sample_colorscale
 
 from pages.ui.draw import text
 from pages.ui.draw.charts import CAMERA_MARGIN, EMPTY_COLOUR
+from results.levels import Level
 
 FAILED_COLOUR = "#4a4f57"
 CLIP = 3  # colours end at 1/8x and 8x; the text shows the real number
@@ -22,9 +23,8 @@ _SHADES = sample_colorscale(SPEEDUP_SCALE, [step / 120 for step in range(121)]) 
 _UNCLICKABLE = {"itemclick": False, "itemdoubleclick": False}
 
 
-def speedup_heatmap(cells: list[dict], seqlens: list[int], head_dims: list[int]) -> go.Figure:
+def speedup_heatmap(grid: CellGrid) -> go.Figure:
     """Return a map of speedups: log2 colours around 1x, the number in each cell, failures in words."""
-    grid = CellGrid(cells, seqlens, head_dims)
     numbers = {
         "z": grid.values("speedup", lambda row: _clipped(row["speedup"]), None),
         "text": grid.values("speedup", lambda row: text.ratio(row["speedup"]), ""),
@@ -36,11 +36,8 @@ def speedup_heatmap(cells: list[dict], seqlens: list[int], head_dims: list[int])
     return _map(grid, numbers, layout={"coloraxis": axis})
 
 
-def winner_map(
-    cells: list[dict], seqlens: list, head_dims: list, palette: dict[str, str], names: list[str]
-) -> go.Figure:
+def winner_map(grid: CellGrid, palette: dict[str, str], names: list[str]) -> go.Figure:
     """Return a map of the fastest implementation as colour, paler where it is a tie, and its speedup as text."""
-    grid = CellGrid(cells, seqlens, head_dims)
     keys = [(name, tie) for name in names for tie in (False, True)]
     scale = [winner_colour(palette, name, tie) for name, tie in keys] or [EMPTY_COLOUR]
     numbers = {
@@ -72,12 +69,18 @@ def winner_colour(palette: dict[str, str], name: str, tie: bool) -> str:
 
 
 class CellGrid:
-    """Rows by their place; `shown` is missing of a row that has no number to show."""
+    """Rows by their place on the axes of a level; `shown` is missing of a row that has no number to show.
 
-    def __init__(self, cells: Iterable[dict], seqlens: list[int | None], head_dims: list[int | None]) -> None:
-        self.seqlens, self.head_dims = seqlens, head_dims
-        self.x, self.y = [text.size(n) if n is None else str(n) for n in head_dims], [text.size(n) for n in seqlens]
-        self.rows = {(_whole(row["seqlen"]), _whole(row["head_dim"])): row for row in cells}
+    The axes reach as far as the rows `table` do, of which `cells` are some, such as those of one dtype.
+    """
+
+    def __init__(self, level: Level, cells: Iterable[dict], table: Sequence[dict]) -> None:
+        self.level = level
+        down, across = level.columns.column, level.rows.column
+        self.down, self.across = _sizes(table, down), _sizes(table, across)
+        self.y = [text.size(size) for size in self.down]
+        self.x = [text.size(size) if size is None else str(size) for size in self.across]
+        self.rows = {(_whole(row[down]), _whole(row[across])): row for row in cells}
 
     def values(self, needed: str, value: Callable[[dict], object], otherwise: object) -> list[list]:
         """Return `value(row)` of each cell that has the needed column, something else elsewhere."""
@@ -100,7 +103,7 @@ class CellGrid:
 
     def lines(self) -> list[list[dict | None]]:
         """Return the rows as they lie on the page."""
-        return [[self.rows.get((s, d)) for d in self.head_dims] for s in self.seqlens]
+        return [[self.rows.get((y, x)) for x in self.across] for y in self.down]
 
 
 def is_empty(row: dict | None) -> bool:
@@ -137,8 +140,8 @@ def _map(grid: CellGrid, numbers: dict, *, legend: list[dict] | None = None, lay
         {
             "data": [common | numbers, *(legend or ()), common | failures, _squares(grid)],
             "layout": {
-                "xaxis": axis | {"title": {"text": "head_dim"}, "range": [-0.5, len(grid.x) - 0.5]},
-                "yaxis": axis | {"title": {"text": "seqlen"}, "range": [len(grid.y) - 0.5, -0.5]},
+                "xaxis": axis | {"title": {"text": grid.level.rows.label}, "range": [-0.5, len(grid.x) - 0.5]},
+                "yaxis": axis | {"title": {"text": grid.level.columns.label}, "range": [len(grid.y) - 0.5, -0.5]},
                 "height": 104 + 40 * len(grid.y) + 34 * bool(legend),
                 "margin": CAMERA_MARGIN,
                 "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, **_UNCLICKABLE},
@@ -165,6 +168,11 @@ def _squares(grid: CellGrid) -> dict:
 
 def _broken(words: str) -> str:
     return words.replace(" ", "<br>")
+
+
+def _sizes(table: Sequence[dict], name: str) -> list[int | None]:
+    """Return the sizes of an axis in order; a size that the source did not say comes last."""
+    return sorted({_whole(row[name]) for row in table}, key=lambda size: (size is None, size))
 
 
 def _whole(number: object) -> int | None:

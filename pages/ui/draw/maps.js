@@ -1,4 +1,4 @@
-// Draws maps of cells as tables (the data: pages/ui/maps.py). Mouse, arrow keys and screen readers reach every cell.
+// Draws maps of cells as tables (the data: pages/ui/draw/maps.py). Mouse, arrow keys and screen readers reach every cell.
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 export default function ({ data, parentElement, setTriggerValue }) {
@@ -32,8 +32,8 @@ function make(name, properties = {}, children = []) {
   return element;
 }
 
-function table(facet, { rows, columns, selectable, selected }) {
-  const top = [make("th", { className: "corner", scope: "col", textContent: "seqlen \\ head_dim" })];
+function table(facet, { corner, rows, columns, selectable, selected }) {
+  const top = [make("th", { className: "corner", scope: "col", textContent: corner })];
   top.push(...columns.map(name => make("th", { scope: "col", textContent: name })));
   const body = facet.cells.map((line, y) => {
     const first = make("th", { scope: "row", textContent: rows[y] });

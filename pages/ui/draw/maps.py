@@ -12,6 +12,7 @@ from plotly.colors import unlabel_rgb
 
 from pages.ui.draw import cell_picker, cells, charts, heatmaps, text
 from pages.ui.draw.heatmaps import CellGrid, failure, is_empty
+from results.levels import Level
 
 _HERE = Path(__file__).parent
 _draw = st.components.v2.component(
@@ -49,17 +50,17 @@ def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
     )
 
 
-def show(table: Sequence[dict], look: Look, key: str, alt: str, *, selectable: bool = True) -> None:
+def show(level: Level, table: Sequence[dict], look: Look, key: str, alt: str, *, selectable: bool = True) -> None:
     """Draw the cells as one map a dtype, side by side where there is room; `cell_picker` says which is chosen."""
-    seqlens, head_dims = cells.axis(table, "seqlen"), cells.axis(table, "head_dim")
     facets = [
-        {"title": name, "alt": f"{alt}, {name}", "cells": _cells(CellGrid(rows, seqlens, head_dims), dtype, look)}
+        {"title": name, "alt": f"{alt}, {name}", "cells": _cells(CellGrid(level, rows, table), dtype, look)}
         for dtype, name, rows in cells.by_dtype(table)
     ]
     chosen = {"on_cell_change": lambda: cell_picker.take(st.session_state[key].get("cell"))} if selectable else {}
-    grid = CellGrid((), seqlens, head_dims)
+    grid = CellGrid(level, (), table)
     data = {
         "facets": facets,
+        "corner": f"{level.columns.label} \\ {level.rows.label}",
         "rows": grid.y,
         "columns": grid.x,
         "legend": list(look.legend),
@@ -71,20 +72,20 @@ def show(table: Sequence[dict], look: Look, key: str, alt: str, *, selectable: b
 
 
 def _cells(grid: CellGrid, dtype: str | None, look: Look) -> list[list[dict]]:
-    return [[_cell(row, dtype, look) for row in line] for line in grid.lines()]
+    return [[_cell(grid.level, row, dtype, look) for row in line] for line in grid.lines()]
 
 
-def _cell(row: dict | None, dtype: str | None, look: Look) -> dict:
+def _cell(level: Level, row: dict | None, dtype: str | None, look: Look) -> dict:
     known = CellGrid.known(row)
     colour = look.colour(row) if known else charts.EMPTY_COLOUR if is_empty(row) else heatmaps.FAILED_COLOUR
-    place = None if row is None else cell_picker.place(dtype, row["seqlen"], row["head_dim"])
+    place = None if row is None else cell_picker.place(dtype, *level.place(row))
     return {
         "text": look.text(row) if known else failure(row),
         "known": known,
         "colour": colour,
         "ink": ink(colour),
         "note": _NOTHING if row is None else [html.unescape(line) for line in row["hover"].split("<br>")],
-        "place": cell_picker.label(place) if place else None,
+        "place": cell_picker.label(level, place) if place else None,
     }
 
 

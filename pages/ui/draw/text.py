@@ -6,7 +6,7 @@ import math
 
 from results.render.text import SOURCE_WORDS, missing, size
 from results.render.text import duration as duration
-from results.slice import NOT_SAID, Filters
+from results.slice import NOT_SAID, Filters, level_in
 
 STATUS_WORDS = {
     "ok": "ok",
@@ -76,15 +76,17 @@ def status(name: str | None) -> str:
 
 def slice_words(filters: Filters) -> str:
     """Return the slice in words, as Markdown for captions."""
+    level = level_in(filters)
     parts = [
         filters.gpu,
         filters.workload,
         "mask not said" if filters.mask == NOT_SAID else f"{filters.mask} mask" if filters.mask else None,
-        MODE_WORDS.get(filters.mode or "", filters.mode),
-        filters.shape or "all batch and head counts",
+        MODE_WORDS.get(filters.mode or "", filters.mode) if len(level.modes) > 1 else None,
+        filters.shape or ("all batch and head counts" if level.rows.column != "batch" else "all head counts"),
         ", ".join(filters.dtype),
-        "seqlen " + ", ".join(size(n) for n in filters.seqlen) if filters.seqlen else None,
+        f"{level.columns.label} " + ", ".join(size(n) for n in filters.seqlen) if filters.seqlen else None,
         "head_dim " + ", ".join(str(n) for n in filters.head_dim) if filters.head_dim else None,
+        "batch " + ", ".join(str(n) for n in filters.batch) if filters.batch else None,
         ", ".join(SOURCE_WORDS[source] for source in filters.source),
         "run " + ", ".join(filters.run) if filters.run else None,
     ]

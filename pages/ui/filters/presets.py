@@ -16,10 +16,12 @@ class Preset:
     title: str
     mode: str
     dtype: str
-    seqlens: tuple[int, int] = (1, 2**31)  # shortest and longest
+    seqlens: tuple[int, int] = (1, 2**31)  # shortest and longest, of decode the context
+    batches: tuple[int, int] = (1, 2**31)
     timing: str | None = None
     shape: str | None = None  # how the name of batch and heads ends
     window: bool = False  # whether a query sees the last keys alone
+    level: str = "op"
 
 
 PRESETS = (
@@ -33,16 +35,19 @@ PRESETS = (
     Preset("bf16 training, sliding window", "fwd_bwd", "bfloat16", window=True),
     Preset("fp16 forward", "fwd", "float16"),
     Preset("fp32 forward", "fwd", "float32"),
+    Preset("bf16 decode, one sequence", "decode", "bfloat16", batches=(1, 1), level="decode"),
+    Preset("bf16 decode, many sequences", "decode", "bfloat16", batches=(32, 2**31), level="decode"),
+    Preset("bf16 decode, long context", "decode", "bfloat16", (32768, 2**31), level="decode"),
 )
 
 
-def offered(masks: Sequence[str], choices_of: Callable[[str], Choices]) -> dict[str, Settings]:
+def offered(level: str, masks: Sequence[str], choices_of: Callable[[str], Choices]) -> dict[str, Settings]:
     """Return by title what the presets that have numbers set the filters to.
 
     Of the masks, the one that is shown comes first and stays where it serves; `choices_of` a mask are its filters'.
     """
     found: dict[str, Settings] = {}
-    for preset in PRESETS:
+    for preset in (preset for preset in PRESETS if preset.level == level):
         mask = next((mask for mask in masks if ("window" in mask) == preset.window), None)
         settings = _settings(preset, choices_of(mask)) if mask else None
         if settings:
@@ -52,13 +57,20 @@ def offered(masks: Sequence[str], choices_of: Callable[[str], Choices]) -> dict[
 
 def _settings(preset: Preset, choices: Choices) -> Settings | None:
     there = {name: [choice for choice, numbers in found if numbers] for name, found in choices.items()}
-    shortest, longest = preset.seqlens
-    lengths = sorted(int(text) for text in there.get("seqlen", ()))
-    seqlens = [str(length) for length in lengths if shortest <= length <= longest]
+    sizes = {"seqlen": _within(preset.seqlens, there.get("seqlen", ()))}
+    if preset.level == "decode":
+        sizes["batch"] = _within(preset.batches, there.get("batch", ()))
     wanted = {"mode": preset.mode, "dtype": preset.dtype} | ({"timing": preset.timing} if preset.timing else {})
     if preset.shape:
         shapes = [name for name in there.get("shape", ()) if name.endswith(preset.shape)]
         wanted |= {"shape": shapes[0] if shapes else preset.shape}
-    if not seqlens or any(value not in there.get(name, ()) for name, value in wanted.items()):
+    if not all(sizes.values()) or any(value not in there.get(name, ()) for name, value in wanted.items()):
         return None
-    return wanted | {"dtype": [preset.dtype], "seqlen": [] if len(seqlens) == len(lengths) else seqlens}
+    chosen = {name: [] if len(found) == len(there[name]) else found for name, found in sizes.items()}
+    return wanted | {"dtype": [preset.dtype]} | chosen
+
+
+def _within(bounds: tuple[int, int], sizes: Sequence[str]) -> list[str]:
+    """Return the sizes within both bounds, in order."""
+    low, high = bounds
+    return [str(size) for size in sorted(map(int, sizes)) if low <= size <= high]

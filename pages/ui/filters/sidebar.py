@@ -3,7 +3,8 @@
 Each widget's key is its name in the URL. Filters of one value are always there, so that a link keeps its meaning when
 new results would change a default; of the others an absent one means all. An unknown value in the URL is ignored.
 GPU, workload and mask say what the others can be set to; a change of one of the others draws that one and the body of
-the page, and leaves the rest as it is.
+the page, and leaves the rest as it is. A page shows one kind of map: its level says which workloads, sizes and modes
+are offered, and each level keeps its own choices.
 """
 
 from __future__ import annotations
@@ -19,80 +20,94 @@ from pages.ui.filters.presets import Choices
 from pages.ui.filters.select import one_value
 from pages.ui.shell import page_body
 from pages.ui.shell.data import ask
+from results.levels import Level, level_of
 from results.query import pages
 from results.query.pages import Filters
-from results.slice import BASELINES
+from results.slice import BASELINES, level_in
 from results.store.database import Store
 
 ALL_SHAPES = "all"
+SHAPE_LABELS = {"decode": "Heads and cache"}  # by level, where it is not batch and heads
 MODES = ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train")
 TIMINGS = ("kernel", "eager", pages.AS_PUBLISHED)
 DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
-MULTIPLE = ("dtype", "seqlen", "head_dim", "implementation", "source", "run")
-_KEPT = "filters_kept"
+SIZES = ("seqlen", "head_dim", "batch")
+MULTIPLE = ("dtype", *SIZES, "implementation", "source", "run")
+_KEPT = "filters_kept"  # by level, and by name
+_LEVEL = "filters_level"
 _OFFERED = "filters_offered"  # by name the choices of each filter that is drawn
 _SCOPE = "filters_scope"
 
 
-def draw() -> Filters:
-    """Draw the filters and return the slice; at most six are visible, the rest fold away."""
-    _restore()
+def draw(level_name: str = "op") -> Filters:
+    """Draw the filters of a level and return the slice; at most six are visible, the rest fold away."""
+    level = level_of(level_name)
+    _enter(level_name)
     st.session_state[_OFFERED] = {}
     with st.sidebar:
-        gpus = ask(_gpus)
+        gpus = ask(_gpus, level_name)
         if not gpus:
             return current()
         gpu = _select("GPU", "gpu", gpus, gpus[0], help="The name the driver reports.")
         # The browser makes what is in a popover once it is opened; the filters in it count, and are in the URL, before.
         visible, more = st.container(), st.popover("More filters", icon=":material/tune:", key="more_filters")
         with more:
-            scope = _scope(gpu)
+            scope = _scope(gpu, level_name)
         found = ask(_offered, **scope)
         _follow(scope, found)
         with visible:
-            _one("Mode", "mode", found, MODES)
+            if len(level.modes) > 1:
+                _one("Mode", "mode", found, MODES)
             _many("dtype", "dtype", found, DTYPES)
-            _many("seqlen", "seqlen", found)
-            _many("head_dim", "head_dim", found)
+            for axis in (level.columns, level.rows):
+                _many(axis.label, axis.column, found)
             _one("Baseline", "baseline", found, BASELINES, help="Speedup is baseline over implementation.")
         with more:
-            _folded(found)
+            _folded(found, level)
         with st.container(horizontal=True):
-            _presets(_presets_of(ask, scope))
+            _presets(_presets_of(ask, scope, level_name))
             st.button("Reset filters", icon=":material/restart_alt:", on_click=_reset, key="reset_filters")
     return current()
 
 
 def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
     """Return the slice of a first visit: what the sidebar chooses where nothing was chosen yet."""
-    gpus = ask(_gpus)
+    gpus = ask(_gpus, "op")
     if not gpus:
         return Filters()
     scope: dict[str, str | None] = {"gpu": gpus[0]}
-    for name in ("workload", "mask"):
-        scope[name] = next(iter(ask(_options, name, **scope)), None)
+    scope["workload"] = next(iter(ask(_workloads, gpus[0], "op")), None)
+    scope["mask"] = next(iter(ask(_options, "mask", **scope)), None)
     found = ask(_offered, **scope)
-    _presets_of(ask, scope)  # so that their answers are there too
+    _presets_of(ask, scope, "op")  # so that their answers are there too
     orders = {"mode": MODES, "baseline": BASELINES, "timing": TIMINGS}
     first = {name: next(iter(_choices(name, found, order)), None) for name, order in orders.items()}
-    _, shape = _shapes(found)
+    _, shape = _shapes(found, level_of("op"))
     return Filters(**scope, **first, shape=None if shape == ALL_SHAPES else shape)
 
 
 def current() -> Filters:
     """Return the slice as the filters stand now, and remember it for pages to come."""
     values = {name: st.session_state.get(name) for name in st.session_state[_OFFERED]}
-    st.session_state[_KEPT] = values
+    level = level_of(st.session_state[_LEVEL])
+    st.session_state[_KEPT][level.name] = values
     chosen = values | {"shape": None if values.get("shape") == ALL_SHAPES else values.get("shape")}
     for name in MULTIPLE:
         picked = values.get(name) or ()
         chosen[name] = tuple(c for c in st.session_state[_OFFERED].get(name, ()) if str(c) in picked)
-    return Filters(**chosen)
+    if len(level.modes) == 1:
+        chosen["mode"] = level.modes[0]
+    return Filters(**chosen, level=None if _draws_as_op(level) else level.name)
 
 
-def _scope(gpu: str) -> dict[str, str | None]:
-    workloads = ask(_options, "workload", gpu=gpu)
+def _draws_as_op(level: Level) -> bool:
+    """Return whether a level has the operator's map, so that its workloads stand on the operator's pages."""
+    return level.rows == level_of("op").rows
+
+
+def _scope(gpu: str, level_name: str) -> dict[str, str | None]:
+    workloads = ask(_workloads, gpu, level_name)
     help = "The operator alone, or a layer or model around it."
     workload = _select("Workload", "workload", workloads, workloads[0], help=help) if workloads else None
     masks = ask(_options, "mask", gpu=gpu, workload=workload)
@@ -108,8 +123,20 @@ def _follow(scope: dict[str, str | None], found: Choices) -> None:
             st.session_state[name] = None
 
 
-def _gpus(store: Store) -> list[str]:
-    return pages.gpus(store)["gpu"].tolist()
+def _gpus(store: Store, level_name: str) -> list[str]:
+    """Return the devices that have a number of the level's map, most numbers of the operator first."""
+    pairs = store.rows("SELECT DISTINCT gpu, workload FROM choices")
+    there = {gpu for gpu, workload in pairs if _is_on_map(workload, level_name)}
+    return [gpu for gpu in pages.gpus(store)["gpu"] if gpu in there]
+
+
+def _workloads(store: Store, gpu: str, level_name: str) -> list[str]:
+    """Return the workloads of a device that have the level's map, most numbers first."""
+    return [workload for workload in _options(store, "workload", gpu=gpu) if _is_on_map(workload, level_name)]
+
+
+def _is_on_map(workload: str, level_name: str) -> bool:
+    return level_in(Filters(workload=workload)).rows == level_of(level_name).rows
 
 
 def _options(store: Store, name: str, **scope: str | None) -> list[str]:
@@ -124,21 +151,21 @@ def _offered(store: Store, **scope: str | None) -> Choices:
     return found | {"baseline": found.get("implementation", [])}
 
 
-def _folded(found: Choices) -> None:
+def _folded(found: Choices, level: Level) -> None:
     _one("Timing", "timing", found, TIMINGS, help="Kernel and eager times are never compared with each other.")
-    choices, default = _shapes(found)
-    help = "Batch and heads. With several in a cell, the cell shows their geometric mean."
-    _alone("Batch and heads", "shape", choices, default, help)
+    choices, default = _shapes(found, level)
+    label = SHAPE_LABELS.get(level.name, "Batch and heads")
+    _alone(label, "shape", choices, default, "With several in a cell, the cell shows their geometric mean.")
     _many("Implementations", "implementation", found)
     _many("Source", "source", found)
     _many("Run", "run", found)
 
 
-def _presets_of(ask: Callable[..., Any], scope: dict[str, str | None]) -> dict[str, presets.Settings]:
+def _presets_of(ask: Callable[..., Any], scope: dict[str, str | None], level_name: str) -> dict[str, presets.Settings]:
     """Return the presets that have numbers on this device, in this mask or another."""
     masks = ask(_options, "mask", gpu=scope["gpu"], workload=scope["workload"])
     shown_first = sorted(masks, key=lambda mask: mask != scope["mask"])
-    return presets.offered(shown_first, lambda mask: ask(_offered, **scope | {"mask": mask}))
+    return presets.offered(level_name, shown_first, lambda mask: ask(_offered, **scope | {"mask": mask}))
 
 
 def _presets(offered: dict[str, presets.Settings]) -> None:
@@ -199,18 +226,22 @@ def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) ->
     )
 
 
-def _shapes(found: Choices) -> tuple[list[str], str]:
-    """Return the shapes and the default: one shape if most numbers are of it, else all of them."""
+def _shapes(found: Choices, level: Level) -> tuple[list[str], str]:
+    """Return the shapes and the default: the first if most numbers are of it, else all of them.
+
+    Where a map has an axis for the batch, a shape is one model's heads, and the first is the default.
+    """
     shapes = found.get("shape", [])
     choices = [*(shape for shape, _ in shapes), ALL_SHAPES]
-    one_leads = bool(shapes) and shapes[0][1] > 0.6 * sum(numbers for _, numbers in shapes)
+    least = 0.6 if _draws_as_op(level) else 0.0
+    one_leads = bool(shapes) and shapes[0][1] > least * sum(numbers for _, numbers in shapes)
     return choices, choices[0] if one_leads else ALL_SHAPES
 
 
 def _choices(name: str, found: Choices, order: tuple[str, ...]) -> list:
     """Return what is there in the given order, then most numbers first; sizes by size. Without a number: last."""
     numbers = dict(found.get(name, ()))
-    if name in ("seqlen", "head_dim"):
+    if name in SIZES:
         return sorted(int(choice) for choice in numbers)
     if name in ("implementation", "run"):
         return sorted(numbers, reverse=name == "run")
@@ -218,9 +249,15 @@ def _choices(name: str, found: Choices, order: tuple[str, ...]) -> list:
     return sorted(numbers, key=lambda choice: (not numbers[choice], rank.get(choice, len(rank))))
 
 
-def _restore() -> None:
-    """Bring the filters back after a page that does not show them."""
-    for name, value in st.session_state.get(_KEPT, {}).items():
+def _enter(level_name: str) -> None:
+    """Bring the filters back after a page that does not show them, or that shows those of another level."""
+    kept = st.session_state.setdefault(_KEPT, {}).get(level_name, {})
+    before, st.session_state[_LEVEL] = st.session_state.get(_LEVEL, level_name), level_name
+    if before != level_name:
+        gpu = st.session_state.get("gpu")
+        _reset()
+        st.session_state.update(kept | {"gpu": gpu})
+    for name, value in kept.items():
         if name not in st.session_state and name not in st.query_params:
             st.session_state[name] = value
 

@@ -13,6 +13,7 @@ from pages.ui.filters.sidebar import TIMINGS
 from pages.ui.shell.data import ask_slowly
 from results.query.pages import Filters
 from results.recommend import winners
+from results.slice import level_in
 
 _NOTHING = "no data"
 
@@ -28,7 +29,7 @@ def show(chosen: Filters) -> None:
     counts = table["head_dim"].value_counts()
     default = str(int(counts.index[0])) if len(counts) else None
     head_dim = st.pills("head_dim", widths, default=default, required=True, key="gpus_head_dim", bind="query-params")
-    rows = cells.winner_cells(table[table["head_dim"] == int(head_dim)].reset_index(drop=True))
+    rows = cells.winner_cells(level_in(chosen), table[table["head_dim"] == int(head_dim)].reset_index(drop=True))
     gpus = rows["gpu"].drop_duplicates().tolist()
     palette = charts.colours(rows["winner"].dropna().unique().tolist())
     for dtype in cells.dtypes(rows):

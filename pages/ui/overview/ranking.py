@@ -11,11 +11,13 @@ import streamlit as st
 from pages.ui.draw import cells, messages, plain_html, text
 from pages.ui.draw.plain_html import Fact, TableColumn
 from pages.ui.shell.data import store
+from results.levels import Level
 from results.precision import is_other, is_tf32
 from results.query.pages import Filters
 from results.recommend import winners
 from results.render import slice
 from results.render.html import html_page
+from results.slice import level_in
 from results.store.database import Store
 
 COLUMNS = {
@@ -32,7 +34,7 @@ COLUMNS = {
 }
 
 WINNER_COLUMNS = (
-    *("dtype", "seqlen", "head_dim", "winner", "latency_ms", "p20", "p80", "n", "speedup", "ties", "rivals", "failed"),
+    *("winner", "latency_ms", "p20", "p80", "n", "speedup", "ties", "rivals", "failed"),
     "cases",
 )
 _SHOWN = 4  # rivals named when the pointer is on a cell
@@ -80,21 +82,23 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
 
 def judged(store: Store, chosen: Filters) -> list[dict]:
     """Return winners with what the map draws, and in each cell how far behind the others are."""
-    won = cells.winner_cells(winners.winners(store, chosen)).to_dict("records")
+    won = cells.winner_cells(level_in(chosen), winners.winners(store, chosen)).to_dict("records")
     for row in won:
         row["hover"] += "".join(f"<br>{html.escape(rival)}" for rival in list(row["rivals"])[:_SHOWN])
     return won
 
 
-def winners_csv(won: Sequence[dict]) -> pd.DataFrame:
+def winners_csv(level: Level, won: Sequence[dict]) -> pd.DataFrame:
     """Return the winner map as a table: the winner's median, p20, p80 and n, who ties, how far the others are."""
     listed = ({name: ", ".join(row[name]) for name in ("rivals", "failed")} for row in won)
-    return pd.DataFrame([row | texts for row, texts in zip(won, listed, strict=True)])[[*WINNER_COLUMNS]]
+    return pd.DataFrame([row | texts for row, texts in zip(won, listed, strict=True)])[
+        [*cells.place_columns(level), *WINNER_COLUMNS]
+    ]
 
 
-def winners_table(won: Sequence[dict]) -> None:
+def winners_table(level: Level, won: Sequence[dict]) -> None:
     """Draw the winner map as a table."""
-    shown = winners_csv(won)
+    shown = winners_csv(level, won)
     shown["winner"] = shown["winner"].fillna("none")
     config = {
         "ties": st.column_config.TextColumn("no clear difference", width="medium"),
@@ -102,7 +106,10 @@ def winners_table(won: Sequence[dict]) -> None:
         "failed": st.column_config.TextColumn("no number", width="medium"),
     }
     st.dataframe(
-        shown, hide_index=True, alt="Fastest implementation of every cell", column_config=cells.NUMBERS | config
+        shown,
+        hide_index=True,
+        alt="Fastest implementation of every cell",
+        column_config=cells.NUMBERS | cells.axis_columns(level) | config,
     )
 
 

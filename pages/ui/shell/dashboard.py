@@ -24,7 +24,14 @@ RESULTS = (  # file, title, icon, what it answers
         "target",
         "Errors against float64 beside those of a plain implementation, and what speed costs in accuracy.",
     ),
+    (
+        "decode",
+        "Decode",
+        "text_rotation_none",
+        "Which decode kernel is fastest by context and batch, and its share of the copy bandwidth.",
+    ),
 )
+LEVELS = {"decode": "decode"}  # by file, where it is not the operator's
 EVIDENCE = (  # file, title, icon, what it answers
     (
         "compare",
@@ -79,7 +86,7 @@ def show() -> None:
     page_body.none_yet()
     with layout.around():
         if page in results:
-            sidebar.draw()
+            sidebar.draw(LEVELS.get(page.url_path, "op"))
         page.run()
 
 

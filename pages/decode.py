@@ -1,0 +1,67 @@
+"""Which decode kernel is fastest at my context and batch, and how near is it to the memory's bandwidth?"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+from pages.ui import decode
+from pages.ui.draw import cell_picker, cells, charts, detail, heatmaps, maps, messages, text
+from pages.ui.filters import sidebar
+from pages.ui.overview import ranking as ranked
+from pages.ui.shell import layout, page_body
+from pages.ui.shell.data import ask, ask_slowly
+from results.query import bandwidth, pages
+from results.query.pages import Filters
+
+QUESTION = "Which decode kernel is fastest at my context and batch, and how near is it to the memory's bandwidth?"
+
+
+def show() -> None:
+    """Draw the winner of each cell, the bandwidth, latency by context, and every number."""
+    chosen = sidebar.current()
+    if chosen.gpu is None:
+        decode.nothing_here()
+        return
+    ranking = ask(pages.ranked, chosen)
+    if not ranking:
+        messages.nothing_here(chosen, "decode latencies")
+        return
+    won, table = ask_slowly(ranked.judged, chosen), ask_slowly(bandwidth.rows, chosen)
+    ranked.headline(ranking, won, chosen)
+    decode.bandwidth_headline(table)
+    fastest(chosen, ranking, won)
+    st.subheader("Achieved bandwidth")
+    decode.bandwidth_map(decode.LEVEL, table, chosen)
+    st.subheader("Latency by context")
+    decode.latency_chart(table)
+    st.subheader("Every implementation")
+    ranked.ranking_table(ranking, ask(pages.fits, chosen))
+    with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
+        if numbers.open:
+            decode.numbers_table(table)
+    messages.provenance(chosen)
+
+
+def fastest(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
+    """Draw the map of winners, and a chosen cell closely."""
+    st.subheader("Fastest implementation by context and batch")
+    names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
+    palette = charts.colours(names)
+    alt = "Fastest implementation by context and batch"
+    maps.show(decode.LEVEL, won, maps.winners(palette, names), "winner_map", alt)
+    messages.slice_caption(
+        chosen,
+        rows=len(won),
+        statistic=text.statistic(row["statistic"] for row in ranking),
+        note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
+        f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
+    )
+    if place := cell_picker.pick(decode.LEVEL, won):
+        detail.cell_detail(chosen, place)
+    cells.pictures(decode.LEVEL, won, partial(heatmaps.winner_map, palette=palette, names=names), "decode", alt)
+
+
+layout.header("Decode", ":material/text_rotation_none:", QUESTION)
+page_body.show(show)

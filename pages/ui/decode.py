@@ -1,0 +1,166 @@
+"""Decoding: which kernel is fastest by context and batch, what it reads a second, and its latency by context."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+from plotly.colors import sample_colorscale, sequential
+
+from pages.ui.draw import cells, charts, maps, messages, text
+from pages.ui.filters.select import rows_of_one
+from results.derive import geometric_mean
+from results.levels import Level, level_of
+from results.query.pages import Filters
+
+LEVEL = level_of("decode")
+COMMAND = "python -m runner run decode"
+COLUMNS = (
+    *("dtype", "seqlen", "batch", "shape", "implementation", "latency_ms", "p20", "p80", "n", "tb_per_s"),
+    *("percent_of_copy", "status", "note", "source", "run_id"),
+)
+NUMBERS = cells.axis_columns(LEVEL) | {
+    "tb_per_s": st.column_config.NumberColumn("TB/s", format="%.2f", help="Least traffic over the latency"),
+    "percent_of_copy": st.column_config.NumberColumn("% of copy bandwidth", format="%.0f"),
+}
+_SHADES = sample_colorscale(sequential.Blues, [step / 100 for step in range(101)])
+_TICKS = ("0 %", "25 %", "50 %", "75 %", "100 %")
+_AT_COPY = "at copy bandwidth"
+
+
+def nothing_here() -> None:
+    """Say what measures decoding, where no GPU has a number of it."""
+    st.info(
+        "No decode results yet. A sweep times one query token of each sequence against its KV cache.",
+        icon=":material/text_rotation_none:",
+    )
+    st.code(COMMAND, language=None)
+    with st.container(horizontal=True):
+        link = {"sweep": "decode"}
+        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:", query_params=link)
+        st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
+
+
+def bandwidth_headline(table: pd.DataFrame) -> None:
+    """Name the highest bandwidth of the slice and where it is reached."""
+    known = table[table["tb_per_s"].notna()]
+    if known.empty:
+        return
+    best = known.loc[known["tb_per_s"].idxmax()]
+    share = "" if text.missing(best["percent_of_copy"]) else f", {best['percent_of_copy']:.0f} % of the copy bandwidth"
+    st.markdown(
+        f"{text.plain(best['implementation'])} reads most: **{best['tb_per_s']:.2f} TB/s**{share}, at context "
+        f"{text.size(best['seqlen'])} and batch {best['batch']}."
+    )
+
+
+def bandwidth_map(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
+    """Ask for an implementation and draw the TB/s of its cells, coloured by their share of the copy bandwidth."""
+    known = table[table["tb_per_s"].notna()]
+    names = sorted(known["implementation"].unique())
+    if not names:
+        st.caption("No bandwidth here: the source does not say the whole shape, or nothing has a time.")
+        return
+    means = known.groupby("implementation")["tb_per_s"].agg(geometric_mean)
+    name = st.pills(
+        "Implementation", names, default=means.idxmax(), required=True, key="show", bind="query-params", wrap=True
+    )
+    own = table[table["implementation"] == name]
+    drawn = [_bandwidth_cell(level, place, rows) for place, rows in _cells_of(level, own)]
+    scale = {"colours": [_SHADES[at] for at in range(0, 101, 5)], "ticks": list(_TICKS)}
+    look = maps.Look(lambda row: _SHADES[row["shade"]], lambda row: f"{row['shown']:.2f}", scale=scale)
+    alt = f"TB/s of {name} by {level.columns.label} and {level.rows.label}"
+    maps.show(level, drawn, look, "bandwidth_map", alt, selectable=False)
+    copy = sorted({f"{rate:,.0f} GB/s" for rate in own["measured_gbs"].dropna()})
+    rates = f"Of a copy on the machine: {', '.join(copy)}" if copy else "The runs did not measure a copy"
+    st.caption(
+        f"{text.slice_words(chosen)} · TB/s by the least traffic of a call; darker is nearer to the bandwidth of a "
+        f"large copy. {rates}. A cache that fits in the L2 can read faster. {level.bytes_source}"
+    )
+
+
+def latency_chart(table: pd.DataFrame) -> None:
+    """Ask for a batch and shape; draw latency by context, a line an implementation, a chart a dtype."""
+    timed = table.assign(batch=table["batch"].map(str))
+    timed, batch = rows_of_one(timed, "batch", "latency_ms", "decode_batch", "Batch")
+    timed, shape = rows_of_one(timed, "shape", "latency_ms", "decode_shape", "Heads and cache")
+    palette = charts.colours(timed["implementation"].unique().tolist())
+
+    def draw(rows: pd.DataFrame, dtype: str | None) -> None:
+        if not rows["latency_ms"].notna().any():
+            st.caption("No time here: every implementation failed.")
+            return
+        alt = f"Latency by context at batch {batch}, one line an implementation, {cells.dtype_name(dtype)}"
+        name = f"decode-latency-{cells.dtype_name(dtype)}"
+        figure = latency_figure(rows, palette)
+        st.plotly_chart(figure, key=f"decode_latency_{dtype}", config=charts.camera(name), alt=alt)
+
+    cells.facets(timed, draw)
+    st.caption(
+        f"Batch {batch} · {text.plain(shape)}. Dashed: the time that the least traffic takes at the bandwidth of a "
+        "large copy on that machine. The camera saves a PNG."
+    )
+
+
+def latency_figure(rows: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
+    """Return latency by context, both logarithmic, and the time of a copy of as many bytes, dashed."""
+    found = rows.to_dict("records")
+    traces = charts.lines(found, "latency_ms", palette, _hover, of="implementation", by="seqlen")
+    copies = rows.dropna(subset=["copy_ms"]).drop_duplicates("seqlen").sort_values("seqlen")
+    if len(copies):
+        traces.append(
+            {
+                "type": "scatter",
+                "x": copies["seqlen"].tolist(),
+                "y": copies["copy_ms"].tolist(),
+                "name": _AT_COPY,
+                "mode": "lines",
+                "line": {"color": charts.EMPTY_COLOUR, "width": 1.5, "dash": "dash"},
+                "hovertemplate": f"{_AT_COPY}: %{{y:.3g}} ms<extra></extra>",
+            }
+        )
+    drawn = [value for trace in traces for value in trace["y"]]
+    axis = charts.log_axis(min(drawn), max(drawn)) | {"title": {"text": "latency (ms)"}}
+    return charts.by_size(traces, LEVEL.columns.label, rows["seqlen"], axis, camera=True)
+
+
+def numbers_table(table: pd.DataFrame) -> None:
+    """Draw every number of the slice."""
+    shown = table.assign(
+        status=[text.status(name) for name in table["status"]],
+        note=table["note"].fillna(""),
+        source=[text.sources(name) for name in table["source"]],
+    )
+    st.dataframe(
+        shown[[*COLUMNS]].dropna(axis="columns", how="all"),
+        hide_index=True,
+        alt="Latency and bandwidth of every case",
+        column_config=cells.NUMBERS | NUMBERS,
+    )
+    messages.download("Download numbers", "decode", lambda: table[[*COLUMNS]], "decode_csv")
+
+
+def _cells_of(level: Level, table: pd.DataFrame) -> list[tuple[tuple, pd.DataFrame]]:
+    """Return the rows of each cell, with its dtype and place."""
+    return list(table.groupby([*cells.place_columns(level)], dropna=False, sort=True))
+
+
+def _bandwidth_cell(level: Level, place: tuple, rows: pd.DataFrame) -> dict:
+    """Return a cell of the map: the geometric mean of its shapes, or why it has no number."""
+    rate, share = geometric_mean(rows["tb_per_s"].dropna()), geometric_mean(rows["percent_of_copy"].dropna())
+    latency = geometric_mean(rows["latency_ms"].dropna())
+    cell = dict(zip(cells.place_columns(level), place, strict=True))
+    status = rows["status"].iloc[0] if rate is None else "ok"
+    sizes = f"{level.columns.label} {cell['seqlen']}, {level.rows.label} {cell['batch']}"
+    lines = [sizes, text.ms(latency)] if rate else [sizes, text.status(status)]
+    lines += [f"{rate:.3g} TB/s"] if rate else []
+    lines += [f"{share:.0f} % of the copy bandwidth"] if share else []
+    lines += [f"geometric mean of {len(rows)} shapes"] if len(rows) > 1 else []
+    shade = round(min(100.0, share)) if share else 0
+    return cell | {"shown": rate, "status": status, "failure": None, "hover": "<br>".join(lines), "shade": shade}
+
+
+def _hover(row: dict) -> str:
+    rate = "" if text.missing(row["tb_per_s"]) else f"<br>{row['tb_per_s']:.3g} TB/s"
+    share = "" if text.missing(row["percent_of_copy"]) else f", {row['percent_of_copy']:.0f} % of copy"
+    return f"{row['implementation']}<br>context {text.size(row['seqlen'])}: {text.ms(row['latency_ms'])}{rate}{share}"

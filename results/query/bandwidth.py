@@ -1,0 +1,59 @@
+"""Bytes a second of every case of a slice: the least that a call must move over its time, beside a copy's bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from results import derive, levels
+from results.query.pages import to_its_runs
+from results.records import CASE_FIELDS
+from results.slice import Filters, cells, level_in
+from results.store.database import Store
+
+_OF_CALL = ("mode", "shape", "implementation", "latency_ms", "p20", "p80", "n", "statistic", "status", "note")
+DERIVED = ("tb_per_s", "percent_of_copy", "copy_ms")
+
+
+def rows(store: Store, filters: Filters) -> pd.DataFrame:
+    """Return every case and implementation of the slice, in order of its level's axes.
+
+    `tb_per_s` counts the level's least traffic, `percent_of_copy` is its share of what a large copy moved on that
+    machine, and `copy_ms` the time that the traffic takes at that rate. They are missing where the case, the time or
+    the machine's rate is not known.
+    """
+    level = level_in(filters)
+    length, other = level.columns, level.rows
+    ctes, params = cells(to_its_runs(store, filters) or filters)
+    fields = ", ".join(f"paired.{name}" for name in (*CASE_FIELDS, *_OF_CALL, "source", "run_id"))
+    table = store.query(
+        f"""{ctes}
+        SELECT {fields}, runs.measured_gbs, paired.{length.field} AS {_placed(length.column)},
+               paired.{other.field} AS {_placed(other.column)}
+        FROM paired JOIN runs USING (run_id)
+        WHERE paired.{length.field} IS NOT NULL
+        ORDER BY paired.dtype, paired.shape, paired.{other.field}, paired.{length.field}, implementation""",
+        params,
+    )
+    derived = [_derived(row) for row in table.to_dict("records")]
+    axes = {axis.column: table[_placed(axis.column)] for axis in (length, other)}
+    found = pd.DataFrame(derived, index=table.index, columns=[*DERIVED], dtype=float)
+    return table.drop(columns=[_placed(name) for name in axes]).assign(**axes).join(found)
+
+
+def _placed(column: str) -> str:
+    """Return a name that no field of a case has."""
+    return f"placed_{column}"
+
+
+def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
+    latency, copy = (levels.tensors.known(row[name]) for name in ("latency_ms", "measured_gbs"))
+    moved = levels.bytes_moved(row, row["mode"])
+    rate = derive.gb_per_s(moved, latency)
+    return {
+        "tb_per_s": rate and rate / 1000,
+        "percent_of_copy": 100 * rate / copy if rate and copy else None,
+        "copy_ms": moved / copy / 1e6 if moved and copy else None,
+    }
