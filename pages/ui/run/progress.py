@@ -13,6 +13,7 @@ from pages.ui.runs import listing
 from pages.ui.shell import access
 from pages.ui.shell.data import ask, store
 from results.files import journal
+from results.levels import Level, level_of
 from results.query import pages
 from results.query.pages import Filters
 from results.recommend import winners
@@ -113,15 +114,16 @@ def _arriving(run_id: str, pace: int) -> None:
         st.caption(_no_time_yet(run_id))
         return
     timing = "kernel" if "kernel" in set(arrived["timing"]) else str(arrived["timing"].iloc[0])
-    modes = [mode for mode in ("fwd", "bwd", "fwd_bwd") if mode in set(arrived["mode"])]
-    mode = st.segmented_control("Mode", modes, default=modes[0], required=True, key=f"live_mode_{run_id}")
     sweep = journal.RunFolder(journal.home() / "runs" / run_id).run().sweep
-    chosen = Filters(run=(run_id,), mode=mode, timing=timing, baseline=sweep.get("baseline"))
-    won = _with_waiting(cells.winner_cells(ask(winners.winners, chosen)), sweep)
+    level = level_of(sweep.get("level"))
+    modes = [mode for mode in level.modes if mode in set(arrived["mode"])]
+    mode = st.segmented_control("Mode", modes, default=modes[0], required=True, key=f"live_mode_{run_id}")
+    chosen = Filters(run=(run_id,), level=level.name, mode=mode, timing=timing, baseline=sweep.get("baseline"))
+    won = _with_waiting(level, cells.winner_cells(level, ask(winners.winners, chosen)), sweep)
     names = sorted(won["winner"].dropna().unique())
     look = maps.winners(charts.colours(names), names)
-    alt = "Fastest implementation so far by seqlen and head_dim"
-    maps.show(won.to_dict("records"), look, f"live_{run_id}", alt, selectable=False)
+    alt = f"Fastest implementation so far by {level.columns.label} and {level.rows.label}"
+    maps.show(level, won.to_dict("records"), look, f"live_{run_id}", alt, selectable=False)
     count = f"{arrived['numbers'].sum()} latencies so far"
     st.caption(f"{count} · {timing} time · {mode} · numbers are the speedup over {chosen.baseline}.")
 
@@ -136,10 +138,11 @@ def _no_time_yet(run_id: str) -> str:
     return "No time yet. The first ones come after compiling and the check against the oracle."
 
 
-def _with_waiting(won: pd.DataFrame, sweep: dict) -> pd.DataFrame:
+def _with_waiting(level: Level, won: pd.DataFrame, sweep: dict) -> pd.DataFrame:
     """Return the cells of the whole sweep, those that are still to come marked as waiting."""
-    axes = ["dtype", "seqlen", "head_dim"]
-    planned = pd.MultiIndex.from_product([sweep.get(axis, ()) for axis in axes], names=axes).to_frame(index=False)
+    axes = [*cells.place_columns(level)]
+    sizes = [sweep.get(name, ()) for name in ("dtype", level.columns.label, level.rows.label)]  # as a sweep names them
+    planned = pd.MultiIndex.from_product(sizes, names=axes).to_frame(index=False)
     whole = planned.merge(won, on=axes, how="outer")
     arrived = whole["contenders"].fillna(0) + [len(f) if hasattr(f, "__len__") else 0 for f in whole["failed"]]
     waiting = whole["winner"].isna() & (arrived < len(sweep.get("implementations", ())))

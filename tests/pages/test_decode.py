@@ -1,0 +1,131 @@
+"""The page Decode over a home with a small run of known numbers."""
+
+import json
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from results.files.journal import RunFolder
+from results.records import Measurement, Run, Status, decode_case
+from tests.pages.conftest import GPU, ROOT, shown
+
+RUN = Run("decode-a", "local", created="2026-03-01T00:00:00", gpu_name=GPU, measured_gbs=4000.0, title="Decoding")
+# by implementation: milliseconds of a thousand cached tokens of one sequence
+SPEEDS = {"torch_naive": 0.4, "torch_sdpa_auto": 0.1, "triton_split_kv": 0.05}
+
+
+def decode_run(home: Path, run: Run = RUN, contexts=(1024, 8192), batches=(1, 8)) -> RunFolder:
+    """A run in which time grows with context and batch; torch_naive is out of memory at the largest of both."""
+    rows = []
+    for context in contexts:
+        for batch in batches:
+            case = decode_case(
+                batch=batch, num_heads=32, num_kv_heads=8, context=context, head_dim=128, dtype="bfloat16"
+            )
+            for name, ms in SPEEDS.items():
+                given = {"mode": "decode", "timing": "kernel"}
+                if name == "torch_naive" and (context, batch) == (max(contexts), max(batches)):
+                    rows.append(
+                        Measurement(run.run_id, case, name, "latency_ms", Status.OOM, note="too large", **given)
+                    )
+                    continue
+                value = ms * context * batch / 1024
+                spread = {"statistic": "median", "p20": 0.99 * value, "p80": 1.01 * value, "n": 5}
+                rows.append(
+                    Measurement(run.run_id, case, name, "latency_ms", Status.OK, value=value, **given, **spread)
+                )
+    return RunFolder.create(home, run, rows)
+
+
+@pytest.fixture
+def page(home, app):
+    decode_run(home)
+    return app.switch_page("pages/decode.py").run()
+
+
+def _map(page, index=0):
+    return json.loads(page.get("bidi_component")[index].proto.json)
+
+
+def test_the_answer_names_the_fastest_kernel_and_what_it_reads(page):
+    text = shown(page)
+    assert "triton_split_kv is fastest: 8.00× torch_naive, geometric mean of 3 of 4 cases" in text
+    moved = 2 * 8192 * 8 * 8 * 128 * 2 + 2 * 8 * 32 * 128 * 2
+    best = moved / (0.05 * 8 * 8) / 1e9
+    assert f"triton_split_kv reads most: **{best:.2f} TB/s**" in text
+
+
+def test_the_map_has_context_down_and_batch_across(page):
+    drawn = _map(page)
+    assert drawn["corner"] == "context \\ batch"
+    assert (drawn["rows"], drawn["columns"]) == (["1k", "8k"], ["1", "8"])
+    assert drawn["facets"][0]["cells"][1][1]["known"], "the fastest ran where the baseline was out of memory"
+
+
+def test_the_bandwidth_of_each_cell_is_its_least_traffic_over_its_time(page):
+    cell = _map(page, 1)["facets"][0]["cells"][0][0]
+    moved = 2 * 1024 * 8 * 128 * 2 + 2 * 32 * 128 * 2
+    rate = moved / 0.05 / 1e9
+    assert cell["text"] == f"{rate:.2f}"
+    assert f"{100 * rate / 4:.0f} % of the copy bandwidth" in cell["note"]
+    page.pills(key="show").set_value("torch_naive").run()
+    assert _map(page, 1)["facets"][0]["cells"][1][1]["text"] == "OOM"
+
+
+def test_latency_is_drawn_by_context_beside_the_time_of_a_copy(page):
+    traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
+    assert set(traces) == {*SPEEDS, "at copy bandwidth"}
+    assert traces["triton_split_kv"]["x"] == [1024, 8192]
+    moved = 2 * 1024 * 8 * 128 * 2 + 2 * 32 * 128 * 2
+    assert traces["at copy bandwidth"]["y"][0] == pytest.approx(moved / 4000 / 1e6)
+
+
+def test_a_cell_shows_its_numbers_and_run(page):
+    page.selectbox(key="cell").select("bfloat16, context 8192, batch 1").run()
+    assert "context 8192, batch 1, bfloat16" in [element.value for element in page.subheader]
+    table = next(table.value for table in page.dataframe if "latency_ms" in table.value)
+    assert table.set_index("implementation")["latency_ms"].to_dict() == pytest.approx(
+        {"torch_naive": 3.2, "torch_sdpa_auto": 0.8, "triton_split_kv": 0.4}
+    )
+
+
+def test_filters_are_those_of_decoding(page):
+    assert [box.label for box in page.sidebar.multiselect][:3] == ["dtype", "context", "batch"]
+    assert not [box for box in page.sidebar.selectbox if box.label == "Mode"]
+    page.multiselect(key="batch").set_value(["8"]).run()
+    assert _map(page)["columns"] == ["8"]
+    assert "batch 8" in shown(page)
+
+
+def test_the_operators_pages_never_show_decode_rows(page):
+    overview = page.switch_page("pages/overview.py").run()
+    assert overview.selectbox(key="workload").options == ["attention"]
+    assert "triton_split_kv" not in shown(overview)
+    assert overview.selectbox(key="mode").value == "fwd"
+    again = overview.switch_page("pages/decode.py").run()
+    assert "triton_split_kv is fastest" in shown(again)
+
+
+def test_each_level_keeps_its_own_choices(page):
+    page.multiselect(key="batch").set_value(["8"])
+    page.selectbox(key="baseline").select("torch_sdpa_auto").run()
+    overview = page.switch_page("pages/overview.py").run()
+    assert overview.selectbox(key="baseline").value == "torch_naive"
+    again = overview.switch_page("pages/decode.py").run()
+    assert again.selectbox(key="baseline").value == "torch_sdpa_auto"
+    assert again.multiselect(key="batch").value == ["8"]
+
+
+def test_without_any_result_it_says_what_measures_decoding(app):
+    page = app.switch_page("pages/decode.py").run()
+    assert "No decode results yet" in shown(page)
+    assert [code.value for code in page.code] == ["python -m runner run decode"]
+
+
+def test_an_old_link_to_another_gpu_still_opens(home):
+    decode_run(home)
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    test.query_params["gpu"] = "RTX 4060 Laptop"
+    page = test.run().switch_page("pages/decode.py").run()
+    assert page.selectbox(key="gpu").value == GPU
