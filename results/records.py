@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from results.schema import LISTS, REQUIRED, Field, rule, schema_of
 
 DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
 LEVELS = ("op", "decode", "layer", "model")
@@ -45,41 +47,34 @@ class RecordError(ValueError):
 class Case:
     """What is computed. Flat and hashable; each field is a column."""
 
-    level: str | None = "op"
+    level: str | None = rule("op", choices=LEVELS)
     subject: str | None = "attention"
-    batch: int | None = None
-    num_heads: int | None = None
-    num_kv_heads: int | None = None
-    seqlen_q: int | None = None
-    seqlen_k: int | None = None
-    head_dim: int | None = None
-    head_dim_v: int | None = None
-    dtype: str | None = None
+    batch: int | None = rule(minimum=1)
+    num_heads: int | None = rule(minimum=1)
+    num_kv_heads: int | None = rule(minimum=1)
+    seqlen_q: int | None = rule(minimum=1)
+    seqlen_k: int | None = rule(minimum=1)
+    head_dim: int | None = rule(minimum=1)
+    head_dim_v: int | None = rule(minimum=1)
+    dtype: str | None = rule(choices=DTYPES)
     causal: bool | None = None
-    window_size: int | None = None
-    page_size: int | None = None
-    latent_dim: int | None = None
-    inputs: str | None = None  # the data it is computed on, one of INPUTS
+    window_size: int | None = rule(minimum=0)
+    page_size: int | None = rule(minimum=0)
+    latent_dim: int | None = rule(minimum=0)
+    inputs: str | None = rule(choices=INPUTS, later=True)  # the data it is computed on
 
     def __post_init__(self) -> None:
-        _one_of("level", self.level, LEVELS)
-        _one_of("dtype", self.dtype, DTYPES)
-        _one_of("inputs", self.inputs, INPUTS)
-        for name in ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v"):
-            _whole_number(name, getattr(self, name), minimum=1)
-        for name in ("window_size", "page_size", "latent_dim"):
-            _whole_number(name, getattr(self, name), minimum=0)
+        _check(self, CASE_SCHEMA)
         if self.causal is not None and not isinstance(self.causal, bool):
             raise RecordError(f"causal is {self.causal!r}; possible are true and false.")
         if self.num_heads and self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise RecordError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}.")
 
 
-CASE_FIELDS = tuple(f.name for f in fields(Case))
-# Later than the first journals: not part of a measurement's id where the source did not say, so that old ids hold.
-LATER_CASE_FIELDS = ("inputs",)
-# Later than the first records of runs: left out of what is written where the record does not say.
-LATER_RUN_FIELDS = ("implementations",)
+CASE_SCHEMA = schema_of(Case)
+CASE_FIELDS = tuple(CASE_SCHEMA)
+# Not part of a measurement's id where the source did not say, so that the ids of the first journals hold.
+LATER_CASE_FIELDS = tuple(name for name, rules in CASE_SCHEMA.items() if rules.later)
 
 
 def attention_case(
@@ -161,17 +156,17 @@ class Measurement:
     implementation: str
     metric: str  # a key of results.metrics.METRICS
     status: Status
-    mode: str | None = None
-    timing: str | None = None  # for latencies; None elsewhere or when the source did not say
+    mode: str | None = rule(choices=MODES)
+    timing: str | None = rule(choices=TIMINGS)  # for latencies; None elsewhere or when the source did not say
     baseline: str | None = None  # for printed ratios: what the implementation is compared with
-    value: float | None = None  # in the metric's unit
-    statistic: str | None = None  # what `value` is: median, mean, max, single, printed
-    mean: float | None = None
-    std: float | None = None
-    p20: float | None = None
-    p80: float | None = None
-    ci_low: float | None = None  # 95 % interval of the median
-    ci_high: float | None = None
+    value: float | None = rule(only_if_ok=True)  # in the metric's unit
+    statistic: str | None = rule(choices=STATISTICS)  # what `value` is
+    mean: float | None = rule(only_if_ok=True)
+    std: float | None = rule(only_if_ok=True)
+    p20: float | None = rule(only_if_ok=True)
+    p80: float | None = rule(only_if_ok=True)
+    ci_low: float | None = rule(only_if_ok=True)  # 95 % interval of the median
+    ci_high: float | None = rule(only_if_ok=True)
     n: int | None = None
     samples: tuple[float, ...] = ()
     note: str | None = None  # why there is no number, or what to know about it
@@ -179,16 +174,14 @@ class Measurement:
     printed: str | None = None  # the published cell to the letter
     origin: str | None = None  # where in the source: section, row and column
     time: str | None = None  # UTC, ISO 8601
-    round_sizes: tuple[int, ...] = ()  # how many of the samples each round took, in their order; () if not said
-    sm_clock_mhz: float | None = None  # median SM clock while it was taken
-    config: str | None = None  # what the implementation chose: tiles, warps, stages; None if it has no choice
+    round_sizes: tuple[int, ...] = rule((), later=True)  # samples of each round, in their order; () if not said
+    sm_clock_mhz: float | None = rule(later=True)  # median SM clock while it was taken
+    config: str | None = rule(later=True)  # what the implementation chose: tiles, warps, stages; None without a choice
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status(self.status))
-        _one_of("mode", self.mode, MODES)
-        _one_of("timing", self.timing, TIMINGS)
-        _one_of("statistic", self.statistic, STATISTICS)
-        for name in ("value", "mean", "std", "p20", "p80", "ci_low", "ci_high"):
+        _check(self, MEASUREMENT_SCHEMA)
+        for name in NUMBERS:
             number = getattr(self, name)
             if number is None:
                 continue
@@ -201,7 +194,7 @@ class Measurement:
 
     @property
     def measurement_id(self) -> str:
-        """The same number of the same run always has the same id, so a repeat adds nothing."""
+        """Twenty hex digits made from what names the number within its run, so that a repeated line adds nothing."""
         case = case_to_json(self.case)
         case = {name: value for name, value in case.items() if value is not None or name not in LATER_CASE_FIELDS}
         key = (self.run_id, case, self.implementation, self.mode, self.timing, self.metric, self.baseline)
@@ -209,12 +202,17 @@ class Measurement:
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
+MEASUREMENT_SCHEMA = schema_of(Measurement, leave_out="case")
+NUMBERS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.only_if_ok)
+_LISTS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.kind in LISTS)
+
+
 @dataclass(frozen=True)
 class Run:
     """Where and when numbers were taken, and how to repeat it."""
 
     run_id: str
-    source: str  # local, published (by others), upload, shipped (our own, with the repository)
+    source: str = rule(REQUIRED, choices=SOURCES)  # published: by others; shipped: our own, with the repository
     created: str | None = None  # UTC, ISO 8601
     title: str | None = None
     report: str | None = None  # the published report's name under results/reports
@@ -240,17 +238,17 @@ class Run:
     kernel_hash: str | None = None  # of the kernel sources
     tf32: bool | None = None
     protocol: str | None = None
-    seed: int | None = None
+    seed: int | None = rule(largest=2**63 - 1)
     command: str | None = None  # repeats the run
     notes: str | None = None
     measured_tflops: dict[str, float] | None = None  # of a large matrix product, by dtype or "tf32", on this machine
     measured_gbs: float | None = None  # of a copy in device memory, 10^9 bytes read or written a second
     sweep: dict[str, Any] = field(default_factory=dict)
     # By name what each declares: level, family, precision, memory (its law, see results.levels.memory), colour.
-    implementations: dict[str, dict[str, Any]] | None = None
+    implementations: dict[str, dict[str, Any]] | None = rule(later=True)
 
     def __post_init__(self) -> None:
-        _one_of("source", self.source, SOURCES)
+        _check(self, RUN_SCHEMA)
         if not self.run_id or "/" in self.run_id or self.run_id.startswith("."):
             raise RecordError(f"run_id {self.run_id!r} is not a plain folder name.")
         for name, facts in (self.implementations or {}).items():
@@ -262,8 +260,13 @@ class Run:
                 raise RecordError(f"measured_tflops of {name} is {rate!r}; it must be a number above 0.")
 
 
+RUN_SCHEMA = schema_of(Run)
+# Left out of what is written where the record does not say.
+LATER_RUN_FIELDS = tuple(name for name, rules in RUN_SCHEMA.items() if rules.later)
+
+
 def case_to_json(case: Case) -> dict[str, Any]:
-    """The case as a flat dict; `dataclasses.asdict` would copy each value, ten times slower."""
+    """Return the case as a flat dict; `dataclasses.asdict` would copy each value, ten times slower."""
     return {name: getattr(case, name) for name in CASE_FIELDS}
 
 
@@ -277,23 +280,22 @@ def compatible(first: Case, second: Case, *, but: Sequence[str] = ()) -> bool:
 
 
 def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
-    """A flat dict, ready for one journal line; `measurement_from_json` is its inverse."""
-    record = {f.name: getattr(measurement, f.name) for f in fields(Measurement) if f.name != "case"}
+    """Return a flat dict, ready for one journal line; `measurement_from_json` is its inverse."""
+    record = {name: getattr(measurement, name) for name in MEASUREMENT_SCHEMA}
     record |= case_to_json(measurement.case)
     record["measurement_id"] = measurement.measurement_id
     return record
 
 
 def measurement_from_json(record: dict[str, Any]) -> Measurement:
-    """The measurement of a journal line. Raises RecordError if a field is missing, unknown or breaks a rule."""
-    names = {f.name for f in fields(Measurement)} - {"case"}
-    unknown = set(record) - names - set(CASE_FIELDS) - {"measurement_id"}
+    """Return the measurement of a journal line. Raises RecordError if a field is missing, unknown or breaks a rule."""
+    unknown = set(record) - set(MEASUREMENT_SCHEMA) - set(CASE_FIELDS) - {"measurement_id"}
     if unknown:
         raise RecordError(f"Unknown fields {sorted(unknown)}.")
     try:
         case = Case(**{name: record.get(name) for name in CASE_FIELDS})
-        values = {name: record[name] for name in names if name in record}
-        for name in ("samples", "flags", "round_sizes"):
+        values = {name: record[name] for name in MEASUREMENT_SCHEMA if name in record}
+        for name in _LISTS:
             values[name] = tuple(values.get(name) or ())
         return Measurement(case=case, **values)
     except (TypeError, ValueError) as error:
@@ -306,11 +308,20 @@ def run_to_json(run: Run) -> dict[str, Any]:
 
 
 def run_from_json(record: dict[str, Any]) -> Run:
-    """The run of a run.json. Raises RecordError if a field is missing, unknown or breaks a rule."""
+    """Return the run of a run.json. Raises RecordError if a field is missing, unknown or breaks a rule."""
     try:
         return Run(**record)
     except (TypeError, AttributeError) as error:
         raise RecordError(str(error)) from error
+
+
+def _check(record: Case | Measurement | Run, schema: Mapping[str, Field]) -> None:
+    """Raise RecordError if a field is none of its choices, or below its minimum."""
+    for name, rules in schema.items():
+        if rules.choices:
+            _one_of(name, getattr(record, name), rules.choices)
+        elif rules.minimum is not None:
+            _whole_number(name, getattr(record, name), minimum=rules.minimum)
 
 
 def _one_of(name: str, value: str | None, possible: tuple[str, ...]) -> None:

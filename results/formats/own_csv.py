@@ -15,18 +15,20 @@ from typing import Any
 from results.formats import values
 from results.formats.errors import CellError, UploadError
 from results.formats.tables import MARKDOWN, Sheet
-from results.formats.untrusted import CASE_TYPES, MEASUREMENT_TYPES, RUN_TYPES, check_metric, fault, run_of
 from results.formats.upload import Column, Rejection, Understanding, Upload, misfit_of, sheet_of
-from results.records import Case, Measurement, RecordError, Run
+from results.formats.validation import check_metric, fault, run_of
+from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, RUN_SCHEMA, Case, Measurement, RecordError, Run
 from results.render.text import unguard
+from results.schema import LISTS, Field
 
 NAME = "own_csv"
 DESCRIPTION = "the CSV that attnbench exports, with any number of runs"
 REQUIRED = ("run_id", "implementation", "metric", "status", "value")
 
-Parsers = Mapping[str, Callable[[str], Any]]  # by type, as results/records.py writes it
+Parsers = Mapping[str, Callable[[str], Any]]  # by kind of field, see results/schema.py
 
 _PREFIX = "run_"
+_LISTS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.kind in LISTS)
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
@@ -43,7 +45,7 @@ def understand(upload: Upload) -> Understanding:
 def understand_own(
     upload: Upload, sheet: Sheet, *, format: str, parsers: Parsers, assumptions: tuple[str, ...] = ()
 ) -> Understanding:
-    """The rows of a table with the columns of an export; `parsers` reads a cell by the type of its field."""
+    """The rows of a table with the columns of an export; `parsers` reads a cell by the kind of its field."""
     reader = _Reader(_Columns(sheet.header), parsers)
     for line, row in sheet.rows:
         reader.read(line, row)
@@ -79,9 +81,9 @@ class _Columns:
     def __init__(self, header: Sequence[str]) -> None:
         self.header = tuple(header)
         place = {name: at for at, name in enumerate(header)}
-        self.case = {name: place[name] for name in CASE_TYPES if name in place}
-        self.measurement = {name: place[name] for name in MEASUREMENT_TYPES if name in place}
-        self.run = {name: place[_PREFIX + name] for name in RUN_TYPES if _PREFIX + name in place and name != "run_id"}
+        self.case = {name: place[name] for name in CASE_SCHEMA if name in place}
+        self.measurement = {name: place[name] for name in MEASUREMENT_SCHEMA if name in place}
+        self.run = {name: place[_PREFIX + name] for name in RUN_SCHEMA if _PREFIX + name in place and name != "run_id"}
         self.run["run_id"] = place["run_id"]
         self.known = {header[at] for at in (*self.case.values(), *self.measurement.values(), *self.run.values())}
 
@@ -127,18 +129,17 @@ class _Reader:
         known = self.runs.get(unguard(row[self.columns.run["run_id"]]) or "")
         cells = self._run_cells(row)
         if known is None:
-            return run_of({"source": "upload"} | self._record(row, self.columns.run, RUN_TYPES))
+            return run_of({"source": "upload"} | self._record(row, self.columns.run, RUN_SCHEMA))
         if known[1] != cells:
             raise CellError(f"says other things of run {known[0].run_id} than the rows before")
         return known[0]
 
     def _measurement(self, row: Sequence[str]) -> Measurement:
-        record = self._record(row, self.columns.measurement, MEASUREMENT_TYPES)
+        record = self._record(row, self.columns.measurement, MEASUREMENT_SCHEMA)
         check_metric(record.get("metric"))
         if empty := [name for name in ("run_id", "implementation", "status") if name not in record]:
             raise CellError(f"{empty[0]} is empty")
-        for name in ("samples", "flags", "round_sizes"):
-            record[name] = tuple(record.get(name) or ())
+        record |= {name: tuple(record.get(name) or ()) for name in _LISTS}
         try:
             return Measurement(case=self._case(row), **record)
         except RecordError as error:
@@ -147,11 +148,11 @@ class _Reader:
     def _case(self, row: Sequence[str]) -> Case:
         key = tuple(row[at] for at in self.columns.case.values())
         if key not in self.cases:
-            nothing = dict.fromkeys(CASE_TYPES)
-            self.cases[key] = Case(**nothing | self._record(row, self.columns.case, CASE_TYPES))
+            nothing = dict.fromkeys(CASE_SCHEMA)
+            self.cases[key] = Case(**nothing | self._record(row, self.columns.case, CASE_SCHEMA))
         return self.cases[key]
 
-    def _record(self, row: Sequence[str], places: Mapping[str, int], types: Mapping[str, str]) -> dict[str, Any]:
+    def _record(self, row: Sequence[str], places: Mapping[str, int], schema: Mapping[str, Field]) -> dict[str, Any]:
         """The fields whose cells are not empty, in their types."""
         record: dict[str, Any] = {}
         for name, at in places.items():
@@ -159,7 +160,7 @@ class _Reader:
             if not cell:
                 continue
             try:
-                record[name] = _parsed(name, self.parsers[types[name]](cell), types[name])
+                record[name] = _parsed(schema[name], self.parsers[schema[name].kind](cell))
             except CellError as error:
                 raise _BadCell(name, cell, str(error)) from error
         return record
@@ -177,8 +178,8 @@ def _key(measurement: Measurement) -> tuple[Any, ...]:
     return (m.run_id, case, m.implementation, m.mode, m.timing, m.metric, m.baseline, m.origin)
 
 
-def _parsed(name: str, value: Any, kind: str) -> Any:
-    if kind != "float | None" and (reason := fault(name, value, kind)):
+def _parsed(rules: Field, value: Any) -> Any:
+    if rules.kind != "number" and (reason := fault(rules, value)):  # `values.number` has checked numbers
         raise CellError(reason)
     return value
 
@@ -196,16 +197,10 @@ def _boolean(cell: str) -> bool:
 
 
 PARSERS: Parsers = {
-    "str": unguard,
-    "str | None": unguard,
-    "Status": unguard,
-    "int | None": _whole,
-    "float | None": values.number,
-    "bool | None": _boolean,
-    "tuple[float, ...]": values.strict_json,
-    "tuple[str, ...]": values.strict_json,
-    "tuple[int, ...]": values.strict_json,
-    "dict[str, Any]": values.strict_json,
-    "dict[str, float] | None": values.strict_json,
-    "dict[str, dict[str, Any]] | None": values.strict_json,
+    "text": unguard,
+    "status": unguard,
+    "whole": _whole,
+    "number": values.number,
+    "boolean": _boolean,
+    **dict.fromkeys((*LISTS, "object"), values.strict_json),
 }

@@ -7,8 +7,8 @@ from typing import Any
 
 from results.formats.errors import CellError, UploadError
 from results.formats.tables import MAX_ROWS, check_size, decode
-from results.formats.untrusted import measurement_of, run_of
 from results.formats.upload import Rejection, Understanding, Upload
+from results.formats.validation import measurement_of, run_of
 from results.formats.values import strict_json
 from results.records import Measurement, Run
 

@@ -13,8 +13,8 @@ LEFT_OUT = (
     "by their intervals and cannot be run again from Runs. CSV and JSON keep them."
 )
 
-_TEXT = {name: lambda cell: cell.replace("\\\\", "\\") for name in ("str", "str | None", "Status")}
-_PARSERS = {**PARSERS, **_TEXT, "tuple[str, ...]": lambda cell: cell.split(", ")}
+_TEXT = {kind: lambda cell: cell.replace("\\\\", "\\") for kind in ("text", "status")}
+_PARSERS = {**PARSERS, **_TEXT, "texts": lambda cell: cell.split(", ")}
 
 
 def misfit(upload: Upload) -> str | None:

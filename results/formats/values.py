@@ -11,6 +11,7 @@ from typing import Any
 
 from results.formats.errors import CellError
 from results.records import DTYPES, Status
+from results.schema import LARGEST, LARGEST_WHOLE, SMALLEST, magnitude_fits
 
 DTYPE_ALIASES = {
     "bf16": "bfloat16",
@@ -43,8 +44,6 @@ MISSING = {
     "incorrect": Status.INCORRECT,
 }
 MAX_TEXT = 200
-LARGEST_WHOLE = 999_999_999  # what the store takes
-LARGEST, SMALLEST = 1e99, 1e-99  # likewise
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"(\d+|\d{1,3}(?:,\d{3})+)(?:\.0+)?", re.ASCII)
@@ -66,18 +65,13 @@ def number(text: str, *, minimum: float = -math.inf, above: float = -math.inf) -
     if not _NUMBER.fullmatch(text):
         raise CellError("is not a number")
     value = float(text)
-    if not fits(value):
+    if not magnitude_fits(value):
         raise CellError(f"is neither 0 nor between {SMALLEST:g} and {LARGEST:g}")
     if value <= above:
         raise CellError(f"must be above {above:g}")
     if value < minimum:
         raise CellError(f"must be at least {minimum:g}")
     return value
-
-
-def fits(value: float) -> bool:
-    """Whether the number is one that the store takes."""
-    return value == 0 or SMALLEST <= abs(value) <= LARGEST
 
 
 def milliseconds(text: str) -> float:

@@ -1,6 +1,6 @@
 """Journal lines into the measurements table, fast and each one once.
 
-DuckDB parses the JSON. A line that is exactly as our own writer writes it (a regular expression made from the fields of
+DuckDB parses the JSON. A line that is exactly as our own writer writes it (a regular expression made from
 `results.records` says so) goes straight in; any other line is judged by `results.records` itself, and either written
 anew and taken, or kept as a problem. So the fast way never takes what the slow way would refuse.
 """
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import duckdb
@@ -19,19 +17,16 @@ import pandas as pd
 from results.files.journal import line_of, parse_line
 from results.records import (
     CASE_FIELDS,
-    DTYPES,
-    INPUTS,
+    CASE_SCHEMA,
     LATER_CASE_FIELDS,
-    LEVELS,
-    MODES,
-    STATISTICS,
-    TIMINGS,
-    Case,
-    Measurement,
+    MEASUREMENT_SCHEMA,
+    NUMBERS,
+    RUN_SCHEMA,
     RecordError,
     Run,
     Status,
 )
+from results.schema import LARGEST_WHOLE, Field
 
 Problem = tuple[str, int, str]  # run_id, line (0 is run.json), reason
 
@@ -45,44 +40,35 @@ class Line(NamedTuple):
 
 
 _SQL_TYPES = {
-    "str": "VARCHAR",
-    "Status": "VARCHAR",
-    "int": "INTEGER",
-    "float": "DOUBLE",
-    "bool": "BOOLEAN",
-    "tuple[float, ...]": "DOUBLE[]",
-    "tuple[str, ...]": "VARCHAR[]",
-    "tuple[int, ...]": "INTEGER[]",
-    "dict[str, Any]": "VARCHAR",
-    "dict[str, float]": "VARCHAR",
-    "dict[str, dict[str, Any]]": "VARCHAR",
+    "text": "VARCHAR",
+    "status": "VARCHAR",
+    "whole": "INTEGER",
+    "number": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "numbers": "DOUBLE[]",
+    "texts": "VARCHAR[]",
+    "wholes": "INTEGER[]",
+    "object": "VARCHAR",
 }
-
-
-def _types(record: type, leave_out: str) -> dict[str, str]:
-    names = {f.name: str(f.type).removesuffix(" | None") for f in fields(record) if f.name != leave_out}
-    return {name: _SQL_TYPES[python] for name, python in names.items()}
-
-
-# in the order of a journal line
-COLUMNS = _types(Measurement, "case") | _types(Case, "") | {"measurement_id": "VARCHAR"}
-RUN_COLUMNS = _types(Run, "")
-RUN_OBJECTS = tuple(f.name for f in fields(Run) if str(f.type).startswith("dict"))  # stored as JSON
-# Fields that journals have only since they were added; a line without them is as good.
-_LATER = ("round_sizes", "sm_clock_mhz", "config", *LATER_CASE_FIELDS)
-NUMBERS = ("value", "mean", "std", "p20", "p80", "ci_low", "ci_high")
+_SCHEMA = {**MEASUREMENT_SCHEMA, **CASE_SCHEMA}  # in the order of a journal line
+COLUMNS = {name: _SQL_TYPES[rules.kind] for name, rules in _SCHEMA.items()} | {"measurement_id": "VARCHAR"}
+RUN_COLUMNS = {name: _SQL_TYPES[rules.kind] for name, rules in RUN_SCHEMA.items()}
+RUN_OBJECTS = tuple(name for name, rules in RUN_SCHEMA.items() if rules.kind == "object")  # stored as JSON
 
 _ESCAPE = r'["\\/bfnrt]|u[0-9a-ce-f][0-9a-f]{3}|ud[0-7][0-9a-f]{2}|ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}'
 _TEXT = rf'"(?:[^"\\\x00-\x1f]|\\(?:{_ESCAPE}))*"'
 _FLOAT = r"-?\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?"
+_DIGITS = len(str(LARGEST_WHOLE))  # so many nines are the largest
+_WHOLE = rf"\d{{1,{_DIGITS}}}"
+_ABOVE_0 = rf"[1-9]\d{{0,{_DIGITS - 1}}}"
 _SHAPES = {
     "VARCHAR": rf"(?:null|{_TEXT})",
-    "INTEGER": r"(?:null|\d{1,9})",
+    "INTEGER": rf"(?:null|{_WHOLE})",
     "DOUBLE": rf"(?:null|{_FLOAT})",
     "BOOLEAN": r"(?:null|true|false)",
     "DOUBLE[]": rf"\[(?:{_FLOAT}(?:,{_FLOAT})*)?\]",
     "VARCHAR[]": rf"\[(?:{_TEXT}(?:,{_TEXT})*)?\]",
-    "INTEGER[]": r"\[(?:\d{1,9}(?:,\d{1,9})*)?\]",
+    "INTEGER[]": rf"\[(?:{_WHOLE}(?:,{_WHOLE})*)?\]",
 }
 _MEANINGS = {
     "VARCHAR": "text that UTF-8 can hold",
@@ -95,22 +81,23 @@ _MEANINGS = {
 }
 
 
-def _one_of(possible: Iterable[str]) -> str:
-    return rf'(?:null|"(?:{"|".join(possible)})")'
+def _pattern(rules: Field) -> str:
+    """Return what a field's value looks like in a line of our own writer."""
+    if rules.choices:
+        return rf'(?:null|"(?:{"|".join(rules.choices)})")'
+    if rules.minimum == 1:
+        return rf"(?:null|{_ABOVE_0})"
+    return _TEXT if rules.kind == "text" and not rules.nullable else _SHAPES[_SQL_TYPES[rules.kind]]
 
 
-_PATTERNS = {name: _SHAPES[kind] for name, kind in COLUMNS.items()}
-_PATTERNS |= {name: _TEXT for name in ("run_id", "implementation", "metric")}
-_PATTERNS |= {"level": _one_of(LEVELS), "dtype": _one_of(DTYPES), "mode": _one_of(MODES)}
-_PATTERNS |= {"inputs": _one_of(INPUTS)}
-_PATTERNS |= {"timing": _one_of(TIMINGS), "statistic": _one_of(STATISTICS), "measurement_id": '"[0-9a-f]{20}"'}
-_POSITIVE = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")
-_PATTERNS |= {name: r"(?:null|[1-9]\d{0,8})" for name in _POSITIVE}
+_PATTERNS = {name: _pattern(rules) for name, rules in _SCHEMA.items()} | {"measurement_id": '"[0-9a-f]{20}"'}
 
 
 def _line_pattern(special: dict[str, str]) -> str:
+    """Return what a line looks like; journals from before a later field was added lack it, and are as good."""
     first, *others = ((name, f'"{name}":{(_PATTERNS | special)[name]}') for name in COLUMNS)
-    return r"\{" + first[1] + "".join(f"(?:,{p})?" if name in _LATER else f",{p}" for name, p in others) + r"\}"
+    later = {name for name, rules in _SCHEMA.items() if rules.later}
+    return r"\{" + first[1] + "".join(f"(?:,{p})?" if name in later else f",{p}" for name, p in others) + r"\}"
 
 
 _WITH_NUMBERS = _line_pattern({"status": '"ok"', "value": _FLOAT})

@@ -20,6 +20,7 @@ from results.formats.upload import Column, Rejection, Understanding, Upload
 from results.levels import bytes_moved, flops
 from results.metrics import METRICS
 from results.records import Case, Measurement, RecordError, Run, Status
+from results.schema import magnitude_fits
 
 MAX_RUNS = 100
 MAX_NOTE = 500
@@ -246,6 +247,6 @@ def checked(value: Any, name: str) -> float:
     """Return a number of a JSON document that is above 0 and that the store takes. Raises CellFault."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise CellFault(name, repr(value)[:_SHOWN], "is not a number")
-    if not (value > 0 and values.fits(value)):
+    if not (value > 0 and magnitude_fits(value)):
         raise CellFault(name, repr(value)[:_SHOWN], "is not a number above 0 that can be stored")
     return float(value)
