@@ -7,8 +7,10 @@ apart; where the source did not say, they say so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from results.levels import Level, level_of, names
 from results.records import CASE_FIELDS
 
 NOT_SAID = "not said"
@@ -26,13 +28,19 @@ MASK = (
     f"CASE WHEN causal IS NULL THEN '{NOT_SAID}' WHEN causal THEN 'causal' ELSE 'full' END "
     "|| CASE WHEN window_size > 0 THEN ' window ' || window_size ELSE '' END"
 )
-# A sweep that derives batch and heads from a budget is one shape: its rule.
-SHAPE = (
-    "CASE WHEN sweep ->> 'tokens' IS NOT NULL AND sweep ->> 'hidden' IS NOT NULL "
-    "THEN (sweep ->> 'tokens') || ' tokens, hidden ' || (sweep ->> 'hidden') "
-    "ELSE 'B' || coalesce(batch::VARCHAR, '?') || ' H' || coalesce(num_heads::VARCHAR, '?') "
-    "|| CASE WHEN num_kv_heads <> num_heads THEN ' KV' || num_kv_heads ELSE '' END END"
-)
+
+
+def _by_level(sql_of: Callable[[Level], str]) -> str:
+    """Return what each level answers for its rows, as one expression."""
+    op = sql_of(level_of("op"))
+    others = {name: sql for name in names() if (sql := sql_of(level_of(name))) != op}
+    cases = " ".join(f"WHEN '{name}' THEN {sql}" for name, sql in others.items())
+    return f"(CASE level {cases} ELSE {op} END)"
+
+
+LEVEL = "coalesce(level, 'op')"
+SEQLEN = _by_level(lambda level: level.columns.field)  # the length that a level's map has on one axis
+SHAPE = _by_level(lambda level: level.shape_sql)
 TIMING = f"coalesce(timing, '{AS_PUBLISHED}')"
 MODE = f"coalesce(mode, '{NOT_SAID}')"
 GPU = f"coalesce(gpu_name, '{NOT_SAID}')"
@@ -49,6 +57,7 @@ class Filters:
     """The slice of the results a page shows. An empty tuple means all; None means nothing was chosen yet."""
 
     gpu: str | None = None
+    level: str | None = None  # None: that of the workload, or all
     workload: str | None = None
     mask: str | None = None
     mode: str | None = None
@@ -57,7 +66,8 @@ class Filters:
     implementation: tuple[str, ...] = ()
     dtype: tuple[str, ...] = ()
     head_dim: tuple[int, ...] = ()
-    seqlen: tuple[int, ...] = ()
+    batch: tuple[int, ...] = ()
+    seqlen: tuple[int, ...] = ()  # on the axis that the level calls so: of decode the context
     shape: str | None = None  # None: all shapes
     source: tuple[str, ...] = ()
     run: tuple[str, ...] = ()
@@ -65,17 +75,25 @@ class Filters:
 
 COLUMNS = {
     "gpu": GPU,
+    "level": LEVEL,
     "workload": WORKLOAD,
     "mask": MASK,
     "mode": MODE,
     "timing": TIMING,
     "dtype": "dtype",
     "head_dim": "head_dim",
-    "seqlen": "seqlen_q",
+    "batch": "batch",
+    "seqlen": SEQLEN,
     "shape": SHAPE,
     "source": "source",
     "run": "run_id",
 }
+
+
+def level_in(filters: Filters) -> Level:
+    """Return the level of a slice: the one that is chosen, or that of its workload; op where neither says."""
+    word, _, subject = (filters.workload or "").partition(" ")
+    return level_of(filters.level or (word if subject and word in names() else None))
 
 
 def of_mask(mask: str | None) -> dict[str, bool | int | None]:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from results.compare.verdicts import BAND
 from results.derive import geometric_mean
-from results.slice import CASE_KEY, RESULTS, SHAPE, TIMING, WORKLOAD, Filters, where
+from results.slice import CASE_KEY, RESULTS, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, where
 from results.store.database import Store
 
 NAIVE = "torch_naive"
@@ -58,7 +58,7 @@ def errors(
                 PARTITION BY cell ORDER BY naive_error IS NOT NULL DESC, {"varied" if by_inputs else "timed"} DESC,
                 created DESC NULLS LAST, run_id)
         )
-        SELECT implementation, dtype, seqlen_q AS seqlen, head_dim, shape, kind AS inputs, value AS error, naive_error,
+        SELECT implementation, dtype, {SEQLEN} AS seqlen, head_dim, shape, kind AS inputs, value AS error, naive_error,
                CASE WHEN naive_error > 0 THEN value / naive_error END AS over_naive, latency_ms, speedup, outcome,
                CASE WHEN list_contains(flags, '{FAILED}') THEN note END AS fails, source, run_id
         FROM one_run ORDER BY dtype, seqlen, head_dim, shape, inputs, implementation""",

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import pandas as pd
 
 from results import capacity
+from results.records import CASE_FIELDS
 from results.slice import RESULTS, SHAPE, Filters, where
 from results.store.database import Store
 
@@ -20,6 +21,7 @@ MEASURED = (
 )
 PREDICTED = ("given", "returned", "matrices", "workspace", "peak", "kv_cache")  # by formula
 _CASE = ("dtype", "seqlen_q", "seqlen_k", "batch", "num_heads", "num_kv_heads", "head_dim", "head_dim_v", "latent_dim")
+_KEY = (*_CASE, *(name for name in CASE_FIELDS if name not in _CASE))
 COLUMNS = ("implementation", *_CASE, "shape", "mode", "run_id", *MEASURED, *PREDICTED)
 
 
@@ -29,10 +31,10 @@ def parts(store: Store, filters: Filters, runs: Sequence[str]) -> pd.DataFrame:
     of_mode = "(mode IS NOT DISTINCT FROM ? OR metric = 'activation_memory_mb')"
     values = ", ".join(f"max(value) FILTER (metric = '{name}') AS {name}" for name in MEASURED)
     table = store.query(
-        f"""SELECT implementation, {", ".join(_CASE)}, {SHAPE} AS shape, run_id, {values}
+        f"""SELECT implementation, {", ".join(_KEY)}, {SHAPE} AS shape, run_id, {values}
             FROM {RESULTS} WHERE list_contains(?, metric) AND status = 'ok' AND {of_mode} AND {condition}
             GROUP BY ALL HAVING peak_memory_mb IS NOT NULL
-            ORDER BY dtype, head_dim, shape, implementation, seqlen_q""",
+            ORDER BY dtype, head_dim, shape, implementation, seqlen_q, seqlen_k, run_id""",
         [list(MEASURED), filters.mode, *params],
     ).assign(mode=filters.mode)
     rows = table.astype(object).where(table.notna(), None).to_dict("records")

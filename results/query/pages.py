@@ -11,18 +11,24 @@ from dataclasses import replace
 
 import pandas as pd
 
-from results.derive import FLOPS_SQL
+from results import levels
 from results.query.pairing import frame, grouped, numbers, paired, same_run
 from results.query.speedups import cells, grid, ranked, ranking
-from results.slice import AS_PUBLISHED, NOT_SAID, Filters, of_mask
+from results.slice import AS_PUBLISHED, NOT_SAID, Filters, level_in, of_mask
 from results.slice import cells as _whole_cells
 from results.store.database import Store
 from results.store.summary import MEMORY_METRICS
 
 __all__ = ["AS_PUBLISHED", "MEMORY_METRICS", "NOT_SAID", "Filters", "cells", "grid", "ranked", "ranking"]
 
-_COLUMN_OF = {"run": "run_id", "source": "source", "workload": "workload", "mask": "mask"}  # those of every number
-_SIZES = ("seqlen", "head_dim")
+_COLUMN_OF = {
+    "run": "run_id",
+    "source": "source",
+    "level": "level",
+    "workload": "workload",
+    "mask": "mask",
+}  # those of every number
+_SIZES = ("seqlen", "head_dim", "batch")
 _OF_MEMORY = (
     *("implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode"),
     *("dtype", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v"),
@@ -37,7 +43,7 @@ def gpus(store: Store) -> pd.DataFrame:
                   string_agg(DISTINCT source, ', ' ORDER BY source) AS sources, any_value(device_type) AS device_type
            FROM choices JOIN runs USING (run_id) WHERE name = 'implementation' GROUP BY gpu
            ORDER BY any_value(device_type) IS NOT DISTINCT FROM 'cpu',
-                    coalesce(sum(numbers) FILTER (operator), 0) DESC, gpu"""
+                    coalesce(sum(numbers) FILTER (level = 'op'), 0) DESC, gpu"""
     )
 
 
@@ -51,10 +57,18 @@ def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
     )
 
 
-def options(store: Store, name: str, *, gpu: str, workload: str | None = None, mask: str | None = None) -> pd.DataFrame:
-    """What a filter can be set to within a device, workload and mask: `choice` and `numbers`, most numbers first."""
+def options(
+    store: Store,
+    name: str,
+    *,
+    gpu: str,
+    level: str | None = None,
+    workload: str | None = None,
+    mask: str | None = None,
+) -> pd.DataFrame:
+    """Return what a filter can be set to in a scope: `choice` and `numbers`, most numbers first."""
     column = _COLUMN_OF.get(name, "choice::INTEGER" if name in _SIZES else "choice")
-    where, params = _scope(gpu, workload, mask)
+    where, params = _scope(gpu=gpu, level=level, workload=workload, mask=mask)
     return store.query(
         f"""SELECT {column} AS choice, sum(choices.numbers)::BIGINT AS numbers FROM choices JOIN runs USING (run_id)
             WHERE name = ? AND {where} GROUP BY ALL ORDER BY numbers DESC, choice""",
@@ -62,9 +76,11 @@ def options(store: Store, name: str, *, gpu: str, workload: str | None = None, m
     )
 
 
-def choices(store: Store, *, gpu: str, workload: str | None = None, mask: str | None = None) -> pd.DataFrame:
-    """The same of every filter at once: `name`, `choice` as text and `numbers`."""
-    where, params = _scope(gpu, workload, mask)
+def choices(
+    store: Store, *, gpu: str, level: str | None = None, workload: str | None = None, mask: str | None = None
+) -> pd.DataFrame:
+    """Return what every filter can be set to in a scope: `name`, `choice` as text and `numbers`."""
+    where, params = _scope(gpu=gpu, level=level, workload=workload, mask=mask)
     return store.query(
         f"""WITH here AS (SELECT name, choice, numbers, run_id FROM choices WHERE {where})
             SELECT name, choice, sum(numbers)::BIGINT AS numbers FROM (
@@ -84,23 +100,32 @@ def provenance(store: Store, filters: Filters) -> pd.DataFrame:
     return runs.sort_values(["numbers", "run_id"], ascending=[False, True], ignore_index=True)
 
 
-def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, head_dim: int | None) -> pd.DataFrame:
-    """Every latency of one cell with its samples, derived FLOPs and the facts of its run."""
-    place = {"dtype": dtype, "seqlen": seqlen, "head_dim": head_dim}
+def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, row: int | None) -> pd.DataFrame:
+    """Return every latency of one cell with its samples, derived FLOPs and the facts of its run.
+
+    `seqlen` and `row` are where the cell stands on the axes of the slice's level: `row` is a head_dim, of decode a
+    batch.
+    """
+    level = level_in(filters)
+    place = {"dtype": dtype, level.columns.column: seqlen, level.rows.column: row}
     known = replace(filters, **{name: (value,) for name, value in place.items() if value is not None})
     runs = {row.number.run_id for row in paired(store, known)}
     ctes, params = _whole_cells(replace(known, run=tuple(sorted(runs))))
-    return store.query(
+    table = store.query(
         f"""{ctes}
         SELECT implementation, status, note, latency_ms, statistic, mean, std, p20, p80, ci_low, ci_high, n, samples,
-               speedup, baseline_status, shape, mode, timing, flags, printed, origin, time, {FLOPS_SQL} AS flops,
+               speedup, baseline_status, shape, mode, timing, flags, printed, origin, time,
                batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v, dtype, causal, window_size,
-               run_id, runs.* EXCLUDE (run_id, implementations)
+               level, page_size, latent_dim, run_id, runs.* EXCLUDE (run_id, implementations)
         FROM paired JOIN runs USING (run_id)
-        WHERE dtype IS NOT DISTINCT FROM ? AND seqlen_q IS NOT DISTINCT FROM ? AND head_dim IS NOT DISTINCT FROM ?
+        WHERE dtype IS NOT DISTINCT FROM ? AND {level.columns.field} IS NOT DISTINCT FROM ?
+              AND {level.rows.field} IS NOT DISTINCT FROM ?
         ORDER BY shape, latency_ms NULLS LAST, implementation""",
-        [*params, dtype, seqlen, head_dim],
+        [*params, dtype, seqlen, row],
     )
+    flops = [levels.flops(each, each["mode"]) for each in table.to_dict("records")]
+    table.insert(table.columns.get_loc("batch"), "flops", pd.Series(flops, dtype=float))
+    return table
 
 
 def memory(store: Store, filters: Filters, metric: str) -> pd.DataFrame:
@@ -154,8 +179,8 @@ def run_progress(store: Store, run_id: str) -> pd.DataFrame:
     )
 
 
-def _scope(gpu: str, workload: str | None, mask: str | None) -> tuple[str, list[object]]:
-    known = {"gpu": gpu} | {k: v for k, v in {"workload": workload, "mask": mask}.items() if v is not None}
+def _scope(**chosen: str | None) -> tuple[str, list[object]]:
+    known = {name: value for name, value in chosen.items() if value is not None}
     return " AND ".join(f"{name} = ?" for name in known), list(known.values())
 
 

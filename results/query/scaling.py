@@ -10,16 +10,17 @@ from typing import Any
 
 import pandas as pd
 
-from results import derive
-from results.derive import FLOPS_SQL
+from results import derive, levels
 from results.precision import FP8, FP8_SQL, TF32_SQL, is_tf32, products
 from results.query.pages import to_its_runs
-from results.slice import RESULTS, Filters, cells
+from results.records import CASE_FIELDS
+from results.slice import RESULTS, SEQLEN, Filters, cells
 from results.slice import where as filtered
 from results.store.database import Store
 
 _CASE = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal")
-_KEY = (*_CASE, "window_size", "implementation", "run_id")
+_REST = tuple(name for name in CASE_FIELDS if name not in (*_CASE, "window_size"))
+_KEY = (*_CASE, "window_size", *_REST, "implementation", "run_id")
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,20 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     energy, energy_params = _beside(filters, "energy_j", filters.mode)
     table = store.query(
         f"""{ctes}, memory AS ({memory}), energy AS ({energy}), timed AS (
-            SELECT {", ".join(_KEY)}, mode, shape, latency_ms, p20, p80, n, statistic, status, note, source, gpu_name,
-                   {FLOPS_SQL} AS flops
-            FROM paired WHERE seqlen_q IS NOT NULL)
+            SELECT {", ".join(_KEY)}, mode, shape, latency_ms, p20, p80, n, statistic, status, note, source, gpu_name
+            FROM paired WHERE {SEQLEN} IS NOT NULL)
         SELECT timed.*, memory.value AS peak_memory_mb, energy.value AS energy_j, runs.tf32, runs.measured_tflops,
                runs.measured_gbs
         FROM timed JOIN runs ON runs.run_id = timed.run_id
         LEFT JOIN memory ON {_same("memory")} LEFT JOIN energy ON {_same("energy")}
-        ORDER BY timed.dtype, timed.head_dim, shape, timed.implementation, timed.seqlen_q""",
+        ORDER BY timed.dtype, timed.head_dim, shape, timed.implementation, timed.seqlen_q, timed.seqlen_k""",
         [*params, *memory_params, *energy_params],
     )
+    flops = [levels.flops(row, row["mode"]) for row in table.to_dict("records")]
+    table.insert(table.columns.get_loc("gpu_name") + 1, "flops", pd.Series(flops, dtype=float))
     records = table.to_dict("records")
     derived = pd.DataFrame([_derived(row) for row in records], index=table.index, columns=_DERIVED, dtype=float)
-    return table.drop(columns=["measured_tflops", "measured_gbs"]).join(derived)
+    return table.drop(columns=["measured_tflops", "measured_gbs", *_REST]).join(derived)
 
 
 _DERIVED = [*(name for name in QUANTITIES if name != "latency_ms"), "intensity", "gb_per_s"]
@@ -146,7 +148,7 @@ def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
     nominal = derive.peak_tflops(row["gpu_name"], dtype, tf32=tf32)
     measured = derive.measured_peak_tflops(_rates(row["measured_tflops"]), dtype, tf32=tf32)
     tokens, energy = derive.tokens(row), _known(row["energy_j"])
-    moved = derive.bytes_moved(row, row["mode"])
+    moved = levels.bytes_moved(row, row["mode"])
     memory = _known(row["peak_memory_mb"])
     return {
         "tflops": rate,

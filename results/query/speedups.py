@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from results.derive import geometric_mean
+from results.levels import level_of
 from results.precision import is_other
 from results.query.pairing import Paired, Store, frame, grouped, paired
-from results.slice import Filters
+from results.slice import Filters, level_in
 
 FAILURES = ("oom", "out_of_resources", "unsupported", "incorrect", "timeout", "error")
 _P80_OF_NORMAL = 0.8416  # standard deviations; where only that is known, the same interval of a normal distribution
-_PLACE = ("dtype", "seqlen", "head_dim")
 _CELL = (
-    *(*_PLACE, "implementation", "cases", "measured", "compared", "status", "note", "baseline_status", "latency_ms"),
+    *("implementation", "cases", "measured", "compared", "status", "note", "baseline_status", "latency_ms"),
     *("speedup", "p20", "p80", "n", "statistic", "source", "run_id"),
 )
 _RANKED = (
@@ -26,22 +26,28 @@ _RANKED = (
 
 
 def cells(store: Store, filters: Filters) -> list[dict[str, object]]:
-    """Every cell (dtype, seqlen, head_dim) and implementation, in order: latency, speedup, status.
+    """Return every cell and implementation, in order: latency, speedup, status.
 
-    A cell that holds several shapes (batch and heads) carries geometric means over them, `cases` says how many. What a
-    source did not say comes last.
+    A cell is a dtype and a place on the axes of the slice's level (`cell_columns`). One that holds several shapes
+    carries geometric means over them, `cases` says how many. What a source did not say comes last.
     """
-    groups = grouped(
-        paired(store, filters),
-        lambda row: (row.number.dtype, row.number.seqlen, row.number.head_dim, row.number.implementation),
-    )
+    level = level_in(filters)
+    names = (*cell_columns(filters), "implementation")
+    rows = [row for row in paired(store, filters) if level_of(row.number.level).rows == level.rows]
+    groups = grouped(rows, lambda row: tuple(getattr(row.number, name) for name in names))
     order = sorted(groups, key=lambda key: [(part is None, part) for part in key])
-    return [_cell(key, groups[key]) for key in order]
+    return [dict(zip(names, key, strict=True)) | _cell(groups[key]) for key in order]
+
+
+def cell_columns(filters: Filters) -> tuple[str, str, str]:
+    """Return the columns that name a cell of the slice: dtype and the axes of its level."""
+    level = level_in(filters)
+    return "dtype", level.columns.column, level.rows.column
 
 
 def grid(store: Store, filters: Filters) -> pd.DataFrame:
-    """The same as a table."""
-    return frame(cells(store, filters), _CELL)
+    """Return the cells as a table."""
+    return frame(cells(store, filters), (*cell_columns(filters), *_CELL))
 
 
 def ranked(store: Store, filters: Filters) -> list[dict[str, object]]:
@@ -55,7 +61,7 @@ def ranked(store: Store, filters: Filters) -> list[dict[str, object]]:
 
 
 def ranking(store: Store, filters: Filters) -> pd.DataFrame:
-    """The same as a table."""
+    """Return the ranked implementations as a table."""
     return frame(ranked(store, filters), _RANKED)
 
 
@@ -79,13 +85,12 @@ def _ranked(name: str, rows: Sequence[Paired], cases: int) -> dict[str, object]:
     }
 
 
-def _cell(key: tuple, rows: Sequence[Paired]) -> dict[str, object]:
+def _cell(rows: Sequence[Paired]) -> dict[str, object]:
     numbers = [row.number for row in rows]
     latencies = [number.value for number in numbers if number.value is not None]
     failed = Counter(number.status for number in numbers).most_common(1)[0][0]
     speedups = [row.speedup for row in rows if row.speedup is not None]
     return {
-        **dict(zip((*_PLACE, "implementation"), key, strict=True)),
         "cases": len(rows),
         "measured": len(latencies),
         "compared": len(speedups),

@@ -16,10 +16,12 @@ import pandas as pd
 
 from results.compare.verdicts import BAND, Judgement, Verdict, judge, sampled_in_rounds
 from results.derive import geometric_mean
+from results.levels import Level, level_of
 from results.precision import is_other
 from results.query.pages import gpus, options, to_its_runs
+from results.query.speedups import cell_columns
 from results.records import CASE_FIELDS, MODES, Case, Measurement, Status
-from results.slice import BASELINES, MASK, Filters, cells
+from results.slice import BASELINES, MASK, Filters, cells, level_in
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
 
@@ -111,26 +113,30 @@ def decide(cases: Sequence[Contest]) -> ContestResult:
 
 
 def winners(store: Store, filters: Filters) -> pd.DataFrame:
-    """Return the winner of every cell (dtype, seqlen, head_dim), those that tie with it, and what failed.
+    """Return the winner of every cell (its dtype and place on the axes of the level), who ties with it, what failed.
 
     `status` is missing where nothing has a number and not every implementation has been tried yet.
     """
     by_cell: dict[tuple, list[Contest]] = {}
+    level, columns = level_in(filters), cell_columns(filters)
     for contest in contests(store, filters):
-        by_cell.setdefault(_cell_of(contest), []).append(contest)
+        if (cell := _cell_of(contest, level)) is not None:
+            by_cell.setdefault(cell, []).append(contest)
     tried = {cell: len({name for contest in cases for name in contest}) for cell, cases in by_cell.items()}
     most_tried: dict[str | None, int] = {}
     for cell, number in tried.items():
         most_tried[cell[0]] = max(number, most_tried.get(cell[0], 0))
-    rows = [_row(cell, decide(cases), tried[cell] == most_tried[cell[0]]) for cell, cases in by_cell.items()]
-    rows.sort(key=lambda row: tuple((row[name] is None, row[name]) for name in ("dtype", "seqlen", "head_dim")))
-    return pd.DataFrame(rows, columns=[*WINNER_COLUMNS]).astype(
+    rows = [
+        dict(zip(columns, cell, strict=True)) | _row(decide(cases), tried[cell] == most_tried[cell[0]])
+        for cell, cases in sorted(by_cell.items(), key=lambda item: [(part is None, part) for part in item[0]])
+    ]
+    return pd.DataFrame(rows, columns=[*columns, *WINNER_COLUMNS]).astype(
         dict.fromkeys(("latency_ms", "p20", "p80", "speedup"), float) | {"n": "Int64"}
     )
 
 
 WINNER_COLUMNS = (
-    *("dtype", "seqlen", "head_dim", "winner", "latency_ms", "p20", "p80", "n", "speedup", "tied", "rivals", "failed"),
+    *("winner", "latency_ms", "p20", "p80", "n", "speedup", "tied", "rivals", "failed"),
     *("status", "contenders", "cases", "by_spread"),
 )
 
@@ -152,7 +158,11 @@ def winners_by_gpu(store: Store, filters: Filters, timings: Sequence[str]) -> pd
         of_gpu = next((table for one in slices if len(table := winners(store, one))), None)
         if of_gpu is not None:
             tables.append(of_gpu.assign(gpu=gpu))
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=[*WINNER_COLUMNS, "gpu"])
+    return (
+        pd.concat(tables, ignore_index=True)
+        if tables
+        else pd.DataFrame(columns=[*cell_columns(filters), *WINNER_COLUMNS, "gpu"])
+    )
 
 
 def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
@@ -196,9 +206,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return geometric_mean(values) if all(values) else None
 
 
-def _cell_of(contest: Contest) -> tuple:
+def _cell_of(contest: Contest, level: Level) -> tuple | None:
+    """Return where a contest stands on the map of a level; None if it is of a level with another map."""
     case = next(iter(contest.values())).measurement.case
-    return case.dtype, case.seqlen_q, case.head_dim
+    if level_of(case).rows != level.rows:
+        return None
+    return case.dtype, getattr(case, level.columns.field), getattr(case, level.rows.field)
 
 
 def _has_number(contender: Contender | None) -> bool:
@@ -228,10 +241,9 @@ def _judged(winner: Contender, other: Contender) -> Judgement:
     return judge(winner.measurement, other.measurement, protocol=protocol, paired=sampled_in_rounds(protocol))
 
 
-def _row(cell: tuple, result: ContestResult, all_tried: bool) -> dict[str, Any]:
+def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
     known = result.winner or all_tried
     return {
-        **dict(zip(("dtype", "seqlen", "head_dim"), cell, strict=True)),
         "winner": result.winner,
         "latency_ms": result.latency_ms,
         "p20": result.spread[0],

@@ -20,9 +20,10 @@ from collections.abc import Collection, Sequence
 
 import duckdb
 
-from results.slice import CASE_KEY, GPU, MASK, MODE, SHAPE, TIMING, WORKLOAD, Filters
+from results.levels import level_of, names
+from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters
 
-OF_SLICE = ("gpu", "workload", "mask", "shape", "mode", "timing", "metric", "run_id")
+OF_SLICE = ("gpu", "level", "workload", "mask", "shape", "mode", "timing", "metric", "run_id")
 OF_NUMBER = (
     *("case_id", "seqlen", "head_dim", "dtype", "implementation", "status", "value", "std", "p20", "p80", "n"),
     *("statistic", "note", "time", "origin", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k"),
@@ -93,7 +94,7 @@ _NUMBER = (
     "seqlen, head_dim, dtype, implementation, status, value, std, p20, p80, n, statistic, note, time, origin, "
     "batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim_v"
 )
-_SLICE = "run_id, gpu, workload, mask, shape, mode, timing, metric"
+_SLICE = "run_id, gpu, level, workload, mask, shape, mode, timing, metric"
 # 64 bits of a digest: among a million cases the odds of two that look the same are one in ten million.
 _TEXTS = ", ".join(f"coalesce({name}::VARCHAR, '')" for name in CASE_KEY.split(", "))
 _CASE = f"md5_number_lower(concat_ws('|', {_TEXTS}))"
@@ -104,6 +105,7 @@ CREATE TABLE slices (
     slice_id INTEGER NOT NULL,
     run_id VARCHAR NOT NULL,
     gpu VARCHAR NOT NULL,
+    level VARCHAR NOT NULL,
     workload VARCHAR NOT NULL,
     mask VARCHAR NOT NULL,
     shape VARCHAR NOT NULL,
@@ -138,8 +140,8 @@ CREATE TABLE numbers (
 CREATE TABLE choices (
     run_id VARCHAR NOT NULL,
     gpu VARCHAR NOT NULL,
+    level VARCHAR NOT NULL,
     workload VARCHAR NOT NULL,
-    operator BOOLEAN NOT NULL,
     mask VARCHAR NOT NULL,
     name VARCHAR NOT NULL,
     choice VARCHAR NOT NULL,
@@ -155,25 +157,29 @@ CREATE TABLE counts (
     + TABLE
 )
 
+# Levels whose map has a batch on an axis; of the others it is part of the shape.
+_WITH_BATCH = ", ".join(f"'{name}'" for name in names() if level_of(name).rows.field == "batch")
 _GATHER = f"""
     CREATE OR REPLACE TEMP TABLE gathered AS
     SELECT (SELECT coalesce(max(slice_id), 0) FROM slices) + dense_rank() OVER (ORDER BY {_SLICE}) AS slice_id, *
     FROM (
-        SELECT run_id, {GPU} AS gpu, {WORKLOAD} AS workload, coalesce(level, 'op') = 'op' AS operator, {MASK} AS mask,
-               {SHAPE} AS shape, {MODE} AS mode, {TIMING} AS timing, metric, {_CASE} AS case_id, seqlen_q AS seqlen,
+        SELECT run_id, {GPU} AS gpu, {LEVEL} AS level, {WORKLOAD} AS workload, {MASK} AS mask,
+               {SHAPE} AS shape, {MODE} AS mode, {TIMING} AS timing, metric, {_CASE} AS case_id, {SEQLEN} AS seqlen,
                head_dim, dtype, implementation, status, value, std, p20, p80, n, statistic, note, time, origin,
                batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim_v
         FROM measurements JOIN runs USING (run_id) WHERE run_id = ANY(?) AND metric IN ({_METRICS})
     )
 """
-_CHOICES = """
+_CHOICES = f"""
     INSERT INTO choices
-    SELECT run_id, gpu, workload, operator, mask, name, choice, count(*) FILTER (status = 'ok')
+    SELECT run_id, gpu, level, workload, mask, name, choice, count(*) FILTER (status = 'ok')
     FROM (UNPIVOT (
-        SELECT run_id, gpu, workload, operator, mask, status, mode, CASE WHEN metric = 'latency_ms' THEN timing END
-               AS timing, dtype, head_dim::VARCHAR AS head_dim, seqlen::VARCHAR AS seqlen, shape, implementation, metric
+        SELECT run_id, gpu, level, workload, mask, status, mode,
+               CASE WHEN metric = 'latency_ms' THEN timing END AS timing, dtype, head_dim::VARCHAR AS head_dim,
+               CASE WHEN level IN ({_WITH_BATCH}) THEN batch::VARCHAR END AS batch, seqlen::VARCHAR AS seqlen, shape,
+               implementation, metric
         FROM gathered
-    ) ON mode, timing, dtype, head_dim, seqlen, shape, implementation, metric INTO NAME name VALUE choice)
+    ) ON mode, timing, dtype, head_dim, batch, seqlen, shape, implementation, metric INTO NAME name VALUE choice)
     GROUP BY ALL
 """
 _STEPS = (
@@ -191,7 +197,7 @@ _COUNTS = """
     FROM measurements WHERE run_id = ANY(?) GROUP BY run_id
 """
 LAYOUT = "".join((TABLES, _GATHER, *_STEPS, _COUNTS, NEWEST_LAYOUT))  # another text, other rows
-ANSWERED = ("run_id", "metric", "mode", "timing", "shape", *OF_NUMBER, *OF_RUN)
+ANSWERED = ("run_id", "level", "metric", "mode", "timing", "shape", *OF_NUMBER, *OF_RUN)
 _AT_ONCE = 25  # runs: what is sorted at a time stays small beside the memory limit
 
 
@@ -221,7 +227,7 @@ def numbers(filters: Filters, metrics: Sequence[str], *, without: tuple[str, ...
     The other filters, which choose among cases and implementations, are left to whoever asks.
     """
     conditions, params = [f"metric IN ({', '.join('?' * len(metrics))})"], [*metrics]
-    for name in ("gpu", "workload", "mask", "mode", "timing", "shape"):
+    for name in ("gpu", "level", "workload", "mask", "mode", "timing", "shape"):
         if name not in without and getattr(filters, name) is not None:
             conditions.append(f"{name} = ?")
             params.append(getattr(filters, name))

@@ -1,0 +1,127 @@
+"""The operator and decoding in one store: each level has its own map, and no case of one meets one of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from results.files import journal
+from results.files.journal import RunFolder
+from results.query import accuracy, memory, pages, scaling
+from results.recommend.winners import winners
+from results.records import Case, Measurement, Run, Status, attention_case, decode_case
+from results.slice import Filters, level_in
+from results.store.database import Store, open_store
+
+# The decode cases differ from the operator's in nothing but the level, or among themselves in one field.
+OP = attention_case(batch=4, num_heads=8, seqlen=1, seqlen_k=1024, head_dim=64, dtype="bfloat16", causal=True)
+DECODE = decode_case(batch=4, num_heads=8, num_kv_heads=8, context=1024, head_dim=64, dtype="bfloat16")
+PAGED = replace(DECODE, page_size=16)
+SLICE = Filters(
+    gpu="A GPU", workload="decode attention", mask="causal", mode="decode", timing="kernel", baseline="slow"
+)
+
+
+def _rows(case: Case, mode: str, **values: float) -> Iterator[Measurement]:
+    for name, value in values.items():
+        yield Measurement("one", case, name, "latency_ms", Status.OK, mode=mode, timing="kernel", value=value, n=3)
+        yield Measurement("one", case, name, "peak_memory_mb", Status.OK, mode=mode, value=100 * value)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    rows = [
+        *_rows(OP, "fwd", slow=8.0, fast=2.0),
+        *_rows(DECODE, "decode", slow=1.0, fast=0.5),
+        *_rows(PAGED, "decode", slow=3.0, fast=1.0),
+        *_rows(replace(DECODE, batch=8), "decode", slow=2.0, fast=2.5),
+        *_rows(replace(DECODE, seqlen_k=2048), "decode", slow=4.0, fast=1.0),
+    ]
+    RunFolder.create(tmp_path, Run("one", "local", gpu_name="A GPU", created="2026-11-22"), rows)
+    opened = open_store(tmp_path)
+    assert opened.problems == []
+    yield opened
+    opened.close()
+
+
+def test_a_workload_says_its_level(store: Store) -> None:
+    assert pages.options(store, "workload", gpu="A GPU")["choice"].tolist() == ["decode attention", "attention"]
+    assert pages.options(store, "workload", gpu="A GPU", level="op")["choice"].tolist() == ["attention"]
+    assert pages.options(store, "level", gpu="A GPU")["choice"].tolist() == ["decode", "op"]
+    assert [level_in(Filters(workload=name)).name for name in ("decode attention", "attention", None)] == [
+        *("decode", "op", "op")
+    ]
+
+
+def test_a_map_of_decode_has_context_and_batch(store: Store) -> None:
+    grid = pages.grid(store, SLICE)
+    assert grid.columns[:4].tolist() == ["dtype", "seqlen", "batch", "implementation"]
+    fast = grid[grid["implementation"] == "fast"]
+    assert [*zip(fast["seqlen"], fast["batch"], strict=True)] == [(1024, 4), (1024, 8), (2048, 4)]
+
+
+def test_a_map_of_the_operator_has_nothing_of_decode(store: Store) -> None:
+    grid = pages.grid(store, Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow"))
+    assert grid.columns[:4].tolist() == ["dtype", "seqlen", "head_dim", "implementation"]
+    assert grid["speedup"].tolist() == [4.0, 1.0]
+    anything = pages.grid(store, Filters(gpu="A GPU", timing="kernel", baseline="slow"))
+    assert anything["seqlen"].tolist() == [1, 1]
+
+
+def test_cases_that_differ_in_the_page_size_alone_are_two_shapes(store: Store) -> None:
+    shapes = pages.options(store, "shape", gpu="A GPU", level="decode")["choice"].tolist()
+    assert shapes == ["H8 D64", "H8 D64 page 16"]
+    (contiguous,), (paged,) = (
+        pages.grid(store, replace(SLICE, shape=shape, batch=(4,), seqlen=(1024,), implementation=("fast",)))
+        .query("implementation == 'fast'")["speedup"]
+        .tolist()
+        for shape in shapes
+    )
+    assert (contiguous, paged) == (2.0, pytest.approx(3.0))
+
+
+def test_every_case_is_one_case(store: Store) -> None:
+    assert len({row.number.case_id for row in pages.paired(store, Filters(gpu="A GPU", baseline="slow"))}) == 5
+
+
+def test_the_winners_stand_where_the_map_has_them(store: Store) -> None:
+    won = winners(store, replace(SLICE, shape="H8 D64"))
+    assert won.columns[:3].tolist() == ["dtype", "seqlen", "batch"]
+    assert [*zip(won["seqlen"], won["batch"], won["winner"], strict=True)] == [
+        *((1024, 4, "fast"), (1024, 8, "slow"), (2048, 4, "fast"))
+    ]
+
+
+def test_a_cell_of_decode_has_the_operations_of_decode(store: Store) -> None:
+    cell = pages.cell(store, replace(SLICE, shape="H8 D64"), "bfloat16", 2048, 4)
+    assert cell["implementation"].tolist() == ["fast", "slow"]
+    assert cell["flops"].tolist() == [2.0 * 4 * 8 * 2048 * 128] * 2
+
+
+def test_scaling_reads_memory_of_the_same_case(store: Store) -> None:
+    rows = scaling.rows(store, SLICE).query("implementation == 'fast'").sort_values(["seqlen_k", "shape", "batch"])
+    assert [*zip(rows["seqlen_k"], rows["batch"], rows["shape"], rows["peak_memory_mb"], strict=True)] == [
+        *((1024, 4, "H8 D64", 50.0), (1024, 8, "H8 D64", 250.0), (1024, 4, "H8 D64 page 16", 100.0)),
+        (2048, 4, "H8 D64", 100.0),
+    ]
+    assert rows["gb_per_s"].notna().all()
+
+
+def test_kinds_of_memory_of_two_page_sizes_are_two_rows(store: Store) -> None:
+    found = memory.parts(store, replace(SLICE, seqlen=(1024,), batch=(4,), timing=None), ["one"])
+    assert found["shape"].tolist() == ["H8 D64"] * 2 + ["H8 D64 page 16"] * 2
+    assert found["peak_memory_mb"].tolist() == [50.0, 100.0, 100.0, 300.0]
+
+
+def test_errors_of_decode_stand_at_their_context(store: Store) -> None:
+    assert accuracy.errors(store, SLICE, "out").empty
+
+
+def test_a_filter_chooses_batches(store: Store) -> None:
+    assert pages.options(store, "batch", gpu="A GPU", level="decode")["choice"].tolist() == [4, 8]
+    assert pages.options(store, "batch", gpu="A GPU", level="op")["choice"].tolist() == []
+    assert pages.grid(store, replace(SLICE, batch=(8,)))["batch"].tolist() == [8, 8]
