@@ -6,6 +6,7 @@ A fault of a row is a CellError inside `Collected.row`; it becomes a Rejection w
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError, UploadError
-from results.formats.tables import Sheet
+from results.formats.tables import MAX_BYTES, MAX_ROWS, Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload
 from results.levels import bytes_moved, flops
 from results.metrics import METRICS
@@ -80,6 +81,7 @@ class Collected:
 
     upload: Upload
     format: str
+    unit: str = "line"  # what a row's number counts; in a JSON document, entries
     runs: dict[Hashable, Run] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)
@@ -118,7 +120,7 @@ class Collected:
             case=case,
             implementation=values.words(implementation),
             metric=metric,
-            origin=f"line {line}, {column}"[: values.MAX_TEXT],
+            origin=f"{self.unit} {line}, {column}"[: values.MAX_TEXT],
             **rest,
         )
         m = measurement
@@ -187,6 +189,70 @@ def sheet_with(upload: Upload, required: Sequence[str]) -> Sheet | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
+def document(upload: Upload, *markers: str) -> Any:
+    """Return what a JSON file says if all markers are in its text; None otherwise. NaN and Infinity become floats."""
+    data = upload.data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if data[:1] not in (b"{", b"[") or len(data) > MAX_BYTES or not all(mark.encode() in data for mark in markers):
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def json_lines(upload: Upload, *markers: str) -> list[tuple[int, Any]] | None:
+    """Return the objects of a file with one JSON object a line, with their lines; None if it is no such file.
+
+    A line that is no object stands there as None.
+    """
+    data = upload.data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if data[:1] != b"{" or len(data) > MAX_BYTES or not all(mark.encode() in data for mark in markers):
+        return None
+    lines = data.splitlines()
+    if len(lines) > MAX_ROWS or _object(lines[0]) is None:
+        return None
+    return [(number, _object(line)) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def mapping(value: Any, name: str) -> dict[str, Any]:
+    """Return an object of a JSON document. Raises CellFault."""
+    if not isinstance(value, dict):
+        raise CellFault(name, _repr(value), "is not an object")
+    return value
+
+
+def whole(value: Any, name: str, minimum: int = 1) -> int:
+    """Return a whole number of a JSON document. Raises CellFault."""
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= values.LARGEST_WHOLE:
+        raise CellFault(name, _repr(value), f"is not a whole number from {minimum} to {values.LARGEST_WHOLE}")
+    return value
+
+
+def text(value: Any, name: str) -> str:
+    """Return a name of a JSON document. Raises CellFault."""
+    if not isinstance(value, str) or not value.strip():
+        raise CellFault(name, _repr(value), "is not a name")
+    try:
+        return values.words(value.strip())
+    except CellError as error:
+        raise CellFault(name, value, str(error)) from error
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)[:_SHOWN]
+    except ValueError:  # a whole number of more digits than Python prints
+        return "a very large number"
+
+
 def places_of(header: Sequence[str]) -> dict[str, int]:
     """Return where each column stands; of columns of one name, the first."""
     places: dict[str, int] = {}
@@ -246,7 +312,7 @@ def positive(text: str) -> float:
 def checked(value: Any, name: str) -> float:
     """Return a number of a JSON document that is above 0 and that the store takes. Raises CellFault."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CellFault(name, repr(value)[:_SHOWN], "is not a number")
+        raise CellFault(name, _repr(value), "is not a number")
     if not (value > 0 and magnitude_fits(value)):
-        raise CellFault(name, repr(value)[:_SHOWN], "is not a number above 0 that can be stored")
+        raise CellFault(name, _repr(value), "is not a number above 0 that can be stored")
     return float(value)
