@@ -1,10 +1,14 @@
-"""Attention kernels. `kernels.attention(q, k, v)` is the front door; the package of that name holds what it picks."""
+"""Attention kernels. `kernels.attention(q, k, v)` is the front door; the package of that name holds what it picks.
+
+`kernels.decode` and `kernels.mla_decode` attend with few query tokens to a cache.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import kernels.attention  # noqa: F401 - loaded first, or its later import would take the name from the function below
+import kernels.attention  # loaded first, or its later import would take the name from the function below
+import kernels.decode  # noqa: F401
 
 if TYPE_CHECKING:
     import torch
@@ -23,3 +27,17 @@ def attention(
     from kernels import dispatch  # with torch, which importing this package must not bring
 
     return dispatch.attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
+
+
+def decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Any:
+    """Attend with 1 to 16 query tokens to a cache of keys and values; see `kernels.decode.triton_decode.decode`."""
+    from kernels.decode import triton_decode
+
+    return triton_decode.decode(q, k_cache, v_cache, **options)
+
+
+def mla_decode(q: torch.Tensor, kv_cache: torch.Tensor, **options: Any) -> Any:
+    """Attend with absorbed query tokens to a cache of latents; see `kernels.decode.triton_mla.mla_decode`."""
+    from kernels.decode import triton_mla
+
+    return triton_mla.mla_decode(q, kv_cache, **options)

@@ -48,12 +48,21 @@ def decode(
     entries beyond its pages are never read. Nothing waits for the device: capture CUDA graphs after a first call.
     Raises UnsupportedCase for tensors that do not belong together.
     """
+    if torch.compiler.is_compiling():
+        from kernels.decode.triton_decode.operators import decode_op
+
+        scales = (k_scale, v_scale)
+        answer = decode_op(
+            q, k_cache, v_cache, cache_seqlens, page_table, kv_layout, softmax_scale, causal, window_size, *scales
+        )
+        return answer if return_lse else answer[0]
     key = (
         *(q.dtype, q.shape, q.stride(), q.device, q.data_ptr() & 15),
         *(k_cache.dtype, k_cache.shape, k_cache.stride(), k_cache.device, k_cache.data_ptr() & 15),
         *(v_cache.dtype, v_cache.shape, v_cache.stride(), v_cache.device, v_cache.data_ptr() & 15),
         *(_form(cache_seqlens), _form(page_table), _form(k_scale), _form(v_scale)),
         *(kv_layout, softmax_scale, causal, window_size, tile),
+        torch.is_grad_enabled() and (q.requires_grad or k_cache.requires_grad or v_cache.requires_grad),
     )
     plan = _PLANS.get(key)
     if plan is None:

@@ -74,12 +74,12 @@ def combine_kernel(
     AT_ONCE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """A launch of its own where one program for each tile would be too few: ROWS x DIMS of a tile a program."""
-    if CHAINED:
-        gdc_wait()
     tile, piece, slice_d = tl.program_id(0) // row_tiles, tl.program_id(1), tl.program_id(2)
     row_tile = tl.program_id(0) % row_tiles
     seq, head = tile // num_kv_heads, tile % num_kv_heads
     if BATCH > 0:
+        if CHAINED:
+            gdc_wait()
         ends, total, even = block_ends(
             lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, BATCH, BLOCK_N, HAS_LEFT
         )
@@ -96,6 +96,8 @@ def combine_kernel(
     in_tile = piece * ROWS + tl.arange(0, ROWS)
     rows = row_tile * BLOCK_M + in_tile
     dims = slice_d * DIMS + tl.arange(0, DIMS)
+    if CHAINED and BATCH == 0:
+        gdc_wait()
     if first != last:
         out, lse = combined(
             parts_ptr, stats_offset, first, last, row_tile, row_tiles, rows < group * seqlen_q, in_tile, dims,

@@ -27,6 +27,9 @@ _FLOATS_FEW = 16  # where more programs than two share a multiprocessor's regist
 _SHORT = 8  # steps of a program up to which reading q with the keys pays
 
 
+Machine = tuple[str, int, int]  # the chip's table, multiprocessors, compute capability: 90 for 9.0
+
+
 @dataclass(frozen=True)
 class Request:
     """What a plan depends on."""
@@ -55,15 +58,18 @@ class Request:
 class Plan:
     """The launches of a request."""
 
-    def __init__(self, request: Request, chosen: Tile | None = None) -> None:
+    def __init__(self, request: Request, chosen: Tile | None = None, machine: Machine | None = None) -> None:
         self.request = r = request
-        chip, self.multiprocessors, self.capability = _device(r.device)
+        chip, self.multiprocessors, self.capability = machine or _machine(r.device)
         group = r.num_heads // r.num_kv_heads
         rows = group * r.seqlen_q
         self.block_dv = max(16, triton.next_power_of_2(r.head_dim_v))
         block_d = max(16, triton.next_power_of_2(r.head_dim))
         wanted = max(16, triton.next_power_of_2(rows))
-        t = self.tile = chosen or tile(chip, _CACHES[r.cache_dtype], wanted, max(block_d, self.block_dv))
+        few = r.batch * r.num_kv_heads * 8 <= self.multiprocessors
+        paged = 0 < r.page < 64
+        widest = max(block_d, self.block_dv)
+        t = self.tile = chosen or tile(chip, _CACHES[r.cache_dtype], min(128, wanted), widest, few=few, paged=paged)
         self.block_m = min(t.rows, wanted)
         self.row_tiles = -(-rows // self.block_m)
         tiles = r.batch * r.num_kv_heads
@@ -173,20 +179,27 @@ class Plan:
         return (q, k, v, out, lse, parts, counters, lengths, table, k_scale, v_scale), (out, lse, parts, lengths)
 
     def _make(self, store_lse: bool, pointers: Any, combine_pointers: Any) -> tuple[Launch, Launch | None]:
+        (kernel, grid, scalars, constants, options), *second = self.kernels(store_lse)
+        split = Launch(kernel, grid, pointers, scalars, constants, options)
+        if not second:
+            return split, None
+        kernel, grid, scalars, constants, options = second[0]
+        return split, Launch(kernel, grid, combine_pointers, scalars, constants, options)
+
+    def kernels(self, store_lse: bool) -> list[tuple[Any, tuple[int, int, int], tuple[Any, ...], dict, dict]]:
+        """What is launched: kernel, grid, scalars, constants and compiler options."""
         t = self.tile
         options = {"num_warps": t.num_warps, "num_stages": t.num_stages, "launch_pdl": self.capability >= 90}
         if self.registers < 255:
             options["maxnreg"] = self.registers
         constants = {**self._split_constants, "STORE_LSE": store_lse}
         grid = (self.slots * self.row_tiles, 1, 1)
-        split = Launch(split_kernel, grid, pointers, self._split_scalars, constants, options)
-        if self._alone:
-            return split, None
-        options = {"num_warps": 4, "num_stages": 1, "launch_pdl": self.capability >= 90}
-        constants = {**self._combine_constants, "STORE_LSE": store_lse}
-        return split, Launch(
-            combine_kernel, self._combine_grid, combine_pointers, self._combine_scalars, constants, options
-        )
+        found = [(split_kernel, grid, self._split_scalars, constants, options)]
+        if not self._alone:
+            options = {"num_warps": 4, "num_stages": 1, "launch_pdl": self.capability >= 90}
+            constants = {**self._combine_constants, "STORE_LSE": store_lse}
+            found.append((combine_kernel, self._combine_grid, self._combine_scalars, constants, options))
+        return found
 
     def _cache_form(self) -> str:
         if _CACHES[self.request.cache_dtype] != "e4m3":
@@ -208,8 +221,8 @@ def _power_of_2_below(number: int) -> int:
 
 
 @cache
-def _device(device: torch.device) -> tuple[str, int, int]:
-    """The chip's table, multiprocessors and compute capability; of a small imagined one on the CPU."""
+def _machine(device: torch.device) -> Machine:
+    """The machine of a device; a small imagined one on the CPU."""
     if device.type != "cuda":
         return "sm_90", 4, 0
     properties = torch.cuda.get_device_properties(device)

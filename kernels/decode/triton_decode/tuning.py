@@ -1,6 +1,7 @@
 """Which tile the split-KV kernel uses, as data: by chip, what the cache holds, rows of a tile and head_dim.
 
-Rows marked "measured" were swept on the chip named (NOTES.md); the others fit in shared memory without spills.
+The rows of "sm_90" were swept on an H200 but where a comment says otherwise (NOTES.md). The others are expected: they
+fit in shared memory without spills.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 
 # A block's opt-in shared memory by compute capability (CUDA C++ Programming Guide, table of technical specifications).
 SHARED_MEMORY = {80: 166912, 86: 101376, 87: 166912, 89: 101376, 90: 232448, 100: 232448, 120: 101376}
-BLOCK_MS = (16, 32, 64, 128)
-BLOCK_DS = (16, 32, 64, 128, 256)
+CHIPS = ("sm_80", "sm_86", "sm_90")
 CACHES = ("half", "e4m3", "float32")
+BLOCK_DIMS = (16, 32, 64, 128, 256, 512)  # 512: a latent cache
+ROWS = (16, 32, 64, 128)  # 128: more than one tile of 64, or one of 128
 
 
 @dataclass(frozen=True)
@@ -27,21 +29,87 @@ class Tile:
     tickets: bool | None = None  # whether programs combine their parts, not a second kernel; by their size if None
 
 
-def tile(chip: str, cache: str, block_m: int, block_d: int) -> Tile:
-    """The tile for rows (block_m) of head_dim (block_d, padded) over a cache; chip: "sm_86" (99 KB a block) or more."""
-    if block_d == 512:
-        return Tile(16 if chip == "sm_86" or cache == "float32" else 32, 8, 2, 1)
+_Row = dict[int, Tile]  # by rows of a tile, at most
+
+_HALF: dict[str, dict[int, _Row]] = {
+    "sm_90": {
+        16: {16: Tile(128, 4, 3), 128: Tile(64, 4, 3)},  # head_dim 16 and 32: not swept
+        32: {16: Tile(128, 4, 3), 128: Tile(64, 4, 3)},
+        64: {16: Tile(128, 4, 3), 128: Tile(64, 4, 3)},
+        128: {16: Tile(128, 4, 2), 32: Tile(64, 4, 3), 64: Tile(32, 4, 4), 128: Tile(64, 4, 3)},
+        256: {64: Tile(64, 8, 3, 1), 128: Tile(32, 8, 3, 1)},  # more than 16 rows: not swept
+        512: {16: Tile(32, 4, 3), 32: Tile(32, 8, 3, 1, rows=32), 128: Tile(64, 8, 2, 1)},
+    },
+    "sm_80": {
+        16: {128: Tile(64, 4, 3)},
+        32: {128: Tile(64, 4, 3)},
+        64: {128: Tile(64, 4, 3)},
+        128: {16: Tile(64, 4, 3), 128: Tile(32, 4, 3)},
+        256: {128: Tile(32, 8, 2, 1)},
+        512: {16: Tile(32, 8, 2, 1), 128: Tile(16, 8, 3, 1, rows=32)},
+    },
+    "sm_86": {
+        16: {128: Tile(64, 4, 3)},
+        32: {128: Tile(64, 4, 3)},
+        64: {128: Tile(64, 4, 2)},
+        128: {16: Tile(64, 4, 2), 128: Tile(32, 4, 2)},
+        256: {128: Tile(16, 8, 2, 1)},
+        512: {128: Tile(16, 8, 2, 1, rows=16)},
+    },
+}
+# Few tiles, each shared by many programs: what counts is how soon the first keys arrive and the parts are combined.
+_HALF_FEW: dict[int, _Row] = {
+    64: {16: Tile(128, 4, 4, 1)},
+    128: {16: Tile(64, 8, 4, 1), 128: Tile(64, 8, 4, 1, rows=128)},
+}
+_HALF_PAGED: _Row = {16: Tile(64, 4, 5)}  # head_dim 128; the table is read two stages ahead
+_E4M3: dict[str, dict[int, _Row]] = {
+    "sm_90": {
+        16: {128: Tile(128, 4, 3)},
+        32: {128: Tile(128, 4, 3)},
+        64: {16: Tile(128, 4, 3, tickets=False), 128: Tile(64, 4, 3)},
+        128: {16: Tile(128, 4, 3, tickets=False), 128: Tile(64, 8, 3, 1)},
+        256: {16: Tile(64, 8, 3, tickets=False), 128: Tile(32, 8, 3, 1)},
+    },
+    "sm_80": {dim: {128: Tile(64 if dim < 256 else 32, 4 if dim < 256 else 8, 2, 1)} for dim in (16, 32, 64, 128, 256)},
+    "sm_86": {dim: {128: Tile(64 if dim < 256 else 16, 4 if dim < 256 else 8, 2, 1)} for dim in (16, 32, 64, 128, 256)},
+}
+_E4M3_FEW: dict[int, _Row] = {128: {16: Tile(128, 8, 4, 1)}}
+
+
+def tile(chip: str, cache: str, rows: int, block_d: int, *, few: bool = False, paged: bool = False) -> Tile:
+    """The tile for `rows` rows (padded) of head_dim (block_d, padded) over a cache.
+
+    few: there are not an eighth as many tiles as multiprocessors; paged: pages are smaller than a step.
+    """
     if cache == "float32":
-        return Tile(32 if block_d <= 64 else 16, 4, 2)
-    small = chip == "sm_86"
-    warps = 8 if block_m == 128 else 4
-    size = 1 if cache == "e4m3" else 2
-    block_n = {16: 128, 32: 128, 64: 128, 128: 64, 256: 32}[block_d]
-    if size == 1 and block_d > 64:
-        block_n *= 2
-    if small:
-        return Tile(block_n // 2, warps, 2, 2)
-    return Tile(block_n, warps, 3, 2)
+        return Tile(16, 4, 2, 2 if block_d <= 64 else 1, rows=16 if block_d > 64 else 32)
+    by_dim = (_HALF if cache == "half" else _E4M3)[chip]
+    row = by_dim[block_d]
+    if chip == "sm_90":
+        special = _HALF_PAGED if paged and cache == "half" and block_d == 128 else None
+        if few and not special:
+            special = (_HALF_FEW if cache == "half" else _E4M3_FEW).get(block_d)
+        if special and _pick(special, rows):
+            return _pick(special, rows)
+    return _pick(row, rows)
+
+
+def every_tile(chip: str) -> list[tuple[str, int, int, bool, Tile]]:
+    """Cache, rows, block_d, whether paged, and tile, of everything that tile() answers for a chip."""
+    found = []
+    for cache in CACHES:
+        for block_d in BLOCK_DIMS:
+            if block_d == 512 and cache == "e4m3":
+                continue
+            for rows in ROWS:
+                usual = tile(chip, cache, rows, block_d)
+                found.append((cache, rows, block_d, False, usual))
+                for few, paged in ((True, False), (False, True)):
+                    special = tile(chip, cache, rows, block_d, few=few, paged=paged)
+                    if special != usual:
+                        found.append((cache, rows, block_d, paged, special))
+    return found
 
 
 def chip_class(capability: int, shared_memory_bytes: int) -> str:
@@ -49,3 +117,7 @@ def chip_class(capability: int, shared_memory_bytes: int) -> str:
     if shared_memory_bytes < SHARED_MEMORY[80]:
         return "sm_86"
     return "sm_90" if capability >= 90 else "sm_80"
+
+
+def _pick(row: _Row, rows: int) -> Tile | None:
+    return next((tile for most, tile in row.items() if rows <= most), None)

@@ -42,10 +42,16 @@ def mla_decode(
     table entries beyond its pages are never read; CUDA graphs capture a call after a first one.
     Raises UnsupportedCase for tensors that do not belong together.
     """
+    if torch.compiler.is_compiling():
+        from kernels.decode.triton_decode.operators import mla_decode_op
+
+        answer = mla_decode_op(q, kv_cache, softmax_scale, latent_dim, cache_seqlens, page_table, causal)
+        return answer if return_lse else answer[0]
     key = (
         *(q.dtype, q.shape, q.stride(), q.device, q.data_ptr() & 15),
         *(kv_cache.dtype, kv_cache.shape, kv_cache.stride(), kv_cache.device, kv_cache.data_ptr() & 15),
         *(_form(cache_seqlens), _form(page_table), latent_dim, softmax_scale, causal, tile),
+        torch.is_grad_enabled() and (q.requires_grad or kv_cache.requires_grad),
     )
     plan = _PLANS.get(key)
     if plan is None:

@@ -1,0 +1,104 @@
+"""The functions of `kernels`, what they refuse, and torch.compile."""
+
+import pytest
+import torch
+
+import kernels
+from kernels.registry import UnsupportedCase
+
+
+def tensors(batch=2, heads=4, kv_heads=2, seqlen_q=1, capacity=40, head_dim=32, dtype=torch.float16, device="cpu"):
+    q = torch.randn(batch, heads, seqlen_q, head_dim, dtype=dtype, device=device)
+    k, v = (torch.randn(batch, kv_heads, capacity, head_dim, dtype=dtype, device=device) for _ in range(2))
+    return q, k, v
+
+
+def test_one_call_is_attention(device):
+    q, k, v = tensors(device=device)
+    expected = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), enable_gqa=True)
+    assert torch.allclose(kernels.decode(q, k, v).double(), expected, atol=2e-3)
+
+
+def test_latent_attention_has_a_name_of_its_own(device):
+    q = torch.randn(2, 4, 1, 48, dtype=torch.float16, device=device)
+    cache = torch.randn(2, 40, 48, dtype=torch.float16, device=device)
+    out = kernels.mla_decode(q, cache, softmax_scale=0.1, latent_dim=32)
+    k = cache[:, None].double()
+    expected = torch.nn.functional.scaled_dot_product_attention(q.double(), k, k[..., :32], scale=0.1, enable_gqa=True)
+    assert torch.allclose(out.double(), expected, atol=2e-3)
+
+
+def test_torch_compile_keeps_the_operators_whole(device):
+    q, k, v = tensors(device=device)
+    lengths = torch.tensor([7, 40], dtype=torch.int32, device=device)
+
+    def attend(q, k, v):
+        return kernels.decode(q, k, v, cache_seqlens=lengths, return_lse=True)
+
+    compiled = torch.compile(attend, backend="eager", fullgraph=True)
+    assert all(map(torch.equal, compiled(q, k, v), attend(q, k, v)))
+    cache = k[:, 0].contiguous()
+    latent = torch.compile(
+        lambda q, c: kernels.mla_decode(q, c, softmax_scale=0.2, latent_dim=16), backend="eager", fullgraph=True
+    )
+    assert torch.equal(latent(q, cache), kernels.mla_decode(q, cache, softmax_scale=0.2, latent_dim=16))
+
+
+@pytest.mark.parametrize("name", ["decode", "mla_decode"])
+def test_operators_promise_what_they_give(name, device):
+    q, k, v = tensors(device=device)
+    rest = (None, None, "NHD", None, True, 0, None, None)
+    arguments = (q, k, v, *rest) if name == "decode" else (q, k[:, 0].contiguous(), 0.2, 16, None, None, True)
+    kernels.decode(q, k, v)
+    from kernels.decode.triton_decode import operators  # noqa: F401
+
+    torch.library.opcheck(getattr(torch.ops.attnbench, name).default, arguments, test_utils=("test_faketensor",))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"q": (2, 4, 17, 32)}, "1 to 16 query tokens, not 17"),
+        ({"q": (2, 3, 1, 32)}, "3 query heads cannot share 2 key heads"),
+        ({"q": (3, 4, 1, 32)}, "The cache holds 2 sequences, q 3"),
+        ({"q": (2, 4, 1, 48)}, "q has head_dim 48, k_cache 32"),
+        ({"q": (2, 4, 32)}, "q has 3 dimensions"),
+        ({"k": (2, 2, 41, 32)}, "may differ in the last dimension alone"),
+        ({"q": (2, 4, 1, 320), "k": (2, 2, 40, 320), "v": (2, 2, 40, 320)}, "head_dim 320 .up to 256."),
+    ],
+)
+def test_shapes_that_do_not_belong_together_are_refused(change, sentence, device):
+    q, k, v = tensors(device=device)
+    given = {"q": q, "k": k, "v": v}
+    given |= {name: torch.zeros(shape, dtype=q.dtype, device=device) for name, shape in change.items()}
+    with pytest.raises(UnsupportedCase, match=sentence):
+        kernels.decode(given["q"], given["k"], given["v"])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"cache_seqlens": torch.zeros(2, dtype=torch.int64)}, "cache_seqlens is torch.int64"),
+        ({"cache_seqlens": torch.zeros(3, dtype=torch.int32)}, r"cache_seqlens has shape .3,.; decode needs .2."),
+        ({"page_table": torch.zeros(2, dtype=torch.int32)}, "page_table has shape"),
+        ({"page_table": torch.zeros(2, 2, dtype=torch.int32), "kv_layout": "DHN"}, "Available: NHD, HND"),
+        ({"k_scale": torch.ones(())}, "k_scale is for caches of torch.float8_e4m3fn"),
+    ],
+)
+def test_options_that_do_not_belong_together_are_refused(options, sentence, device):
+    q, k, v = tensors(device=device)
+    options = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    with pytest.raises(UnsupportedCase, match=sentence):
+        kernels.decode(q, k, v, **options)
+
+
+def test_dtypes_and_gradients_are_refused(device):
+    q, k, v = tensors(device=device)
+    with pytest.raises(UnsupportedCase, match=r"A cache of torch.float32 does not go with q of torch.float16"):
+        kernels.decode(q, k.float(), v.float())
+    with pytest.raises(UnsupportedCase, match="float64; decode takes bfloat16, float16, float32"):
+        kernels.decode(q.double(), k.double(), v.double())
+    with pytest.raises(UnsupportedCase, match=r"call it under torch.no_grad"):
+        kernels.decode(q.requires_grad_(), k, v)
+    with torch.no_grad():
+        kernels.decode(q, k, v)
