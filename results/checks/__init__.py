@@ -10,32 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from results.checks import claims, memory, speed, times
-from results.checks.finding import DOUBTFUL, IMPOSSIBLE, Finding, Numbers, Rule
+from results.checks.finding import DOUBTFUL, IMPOSSIBLE, Check, Finding, Numbers
 from results.records import Measurement, Run
 
-__all__ = ["DOUBTFUL", "IMPOSSIBLE", "RULES", "Finding", "Rule", "check"]
+__all__ = ["DOUBTFUL", "IMPOSSIBLE", "RULES", "Finding", "Check", "check"]
 
 RULES = (
-    Rule("above_peak", "faster than the device can be", IMPOSSIBLE, speed.above_peak),
-    Rule("time_and_tflops", "time and TFLOP/s disagree", IMPOSSIBLE, speed.time_and_tflops),
-    Rule("claimed_tflops", "TFLOP/s that no row reaches", IMPOSSIBLE, speed.claimed_tflops),
-    Rule("share_of_peak", "share of a peak that no such device has", IMPOSSIBLE, speed.share_of_peak),
-    Rule("time_per_token", "time per token against time", IMPOSSIBLE, speed.time_per_token),
-    Rule("whole_below_part", "fwd_bwd below fwd or bwd", IMPOSSIBLE, times.whole_below_part),
-    Rule("below_floor", "memory below its tensors", IMPOSSIBLE, memory.below_floor),
-    Rule("below_weights", "memory below the model's weights", IMPOSSIBLE, memory.below_weights),
-    Rule("above_device", "more memory than the device has", IMPOSSIBLE, memory.above_device),
-    Rule("above_shared_memory", "more shared memory than a block has", IMPOSSIBLE, memory.above_shared_memory),
-    Rule("not_out_of_memory", "out of memory where more bytes ran", IMPOSSIBLE, memory.not_out_of_memory),
-    Rule("ratio", "printed ratio not that of the printed numbers", IMPOSSIBLE, claims.ratio_not_derivable),
-    Rule("summary", "summary not that of the tables", IMPOSSIBLE, claims.summary_not_derivable),
-    Rule("best", "best of a row is not the fastest", IMPOSSIBLE, claims.best_is_not_best),
-    Rule("above_measured", "faster than a matrix product was there", DOUBTFUL, speed.above_measured_peak),
-    Rule("backward_over_forward", "backward over forward outside 1 to 6", DOUBTFUL, times.backward_over_forward),
-    Rule("not_the_sum", "fwd_bwd far from fwd + bwd", DOUBTFUL, times.whole_is_not_the_sum),
-    Rule("flat", "flat over seqlen", DOUBTFUL, times.flat_over_seqlen),
-    Rule("within_spread", "difference within the spread", DOUBTFUL, times.win_within_spread),
-    Rule("noisy", "known only roughly", DOUBTFUL, times.noisy),
+    Check("above_peak", "faster than the device can be", IMPOSSIBLE, speed.above_peak),
+    Check("time_and_tflops", "time and TFLOP/s disagree", IMPOSSIBLE, speed.time_and_tflops),
+    Check("claimed_tflops", "TFLOP/s that no row reaches", IMPOSSIBLE, speed.claimed_tflops),
+    Check("share_of_peak", "share of a peak that no such device has", IMPOSSIBLE, speed.share_of_peak),
+    Check("time_per_token", "time per token against time", IMPOSSIBLE, speed.time_per_token),
+    Check("whole_below_part", "fwd_bwd below fwd or bwd", IMPOSSIBLE, times.whole_below_part),
+    Check("below_floor", "memory below its tensors", IMPOSSIBLE, memory.below_floor),
+    Check("below_weights", "memory below the model's weights", IMPOSSIBLE, memory.below_weights),
+    Check("above_device", "more memory than the device has", IMPOSSIBLE, memory.above_device),
+    Check("above_shared_memory", "more shared memory than a block has", IMPOSSIBLE, memory.above_shared_memory),
+    Check("not_out_of_memory", "out of memory where more bytes ran", IMPOSSIBLE, memory.not_out_of_memory),
+    Check("ratio", "printed ratio not that of the printed numbers", IMPOSSIBLE, claims.ratio_not_derivable),
+    Check("summary", "summary not that of the tables", IMPOSSIBLE, claims.summary_not_derivable),
+    Check("best", "best of a row is not the fastest", IMPOSSIBLE, claims.best_is_not_best),
+    Check("above_measured", "faster than a matrix product was there", DOUBTFUL, speed.above_measured_peak),
+    Check("backward_over_forward", "backward over forward outside 1 to 6", DOUBTFUL, times.backward_over_forward),
+    Check("not_the_sum", "fwd_bwd far from fwd + bwd", DOUBTFUL, times.whole_is_not_the_sum),
+    Check("flat", "flat over seqlen", DOUBTFUL, times.flat_over_seqlen),
+    Check("within_spread", "difference within the spread", DOUBTFUL, times.win_within_spread),
+    Check("noisy", "known only roughly", DOUBTFUL, times.noisy),
 )
 
 

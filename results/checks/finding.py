@@ -28,7 +28,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Check:
     """One check: it yields the rows that it is about and a sentence."""
 
     name: str

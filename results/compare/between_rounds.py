@@ -24,7 +24,7 @@ _NORMAL = statistics.NormalDist().inv_cdf
 
 
 @dataclass(frozen=True)
-class Rounds:
+class RoundMedians:
     """The logarithms of the medians of a measurement's rounds."""
 
     logs: tuple[float, ...]
@@ -32,7 +32,7 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Spread:
+class RoundSpread:
     """The variance of the logarithm of a round, and its degrees of freedom."""
 
     variance: float
@@ -44,14 +44,14 @@ class Usual:
     """What is usual: a spread for each stretch of latencies, shortest first."""
 
     upto: tuple[float, ...] = ()  # milliseconds; the last stretch has no end
-    spreads: tuple[Spread | None, ...] = (None,)
+    spreads: tuple[RoundSpread | None, ...] = (None,)
 
-    def near(self, latency_ms: float) -> Spread | None:
+    def near(self, latency_ms: float) -> RoundSpread | None:
         """The spread of cells of about that length; None where too few were seen."""
         return self.spreads[bisect_right(self.upto, latency_ms)]
 
 
-def rounds(measurement: Measurement) -> Rounds | None:
+def rounds(measurement: Measurement) -> RoundMedians | None:
     """The rounds of a measurement; None where it keeps too few samples. One round alone is cut into thirds too."""
     samples, sizes = measurement.samples, measurement.round_sizes
     if len(samples) < LEAST_SAMPLES or min(samples) <= 0:
@@ -59,10 +59,12 @@ def rounds(measurement: Measurement) -> Rounds | None:
     said = len(sizes) > 1 and sum(sizes) == len(samples) and min(sizes) > 0
     cuts = [sum(sizes[:i]) for i in range(len(sizes) + 1)] if said else _thirds(len(samples))
     parts = (samples[cuts[i] : cuts[i + 1]] for i in range(len(cuts) - 1))
-    return Rounds(tuple(math.log(statistics.median(part)) for part in parts), said)
+    return RoundMedians(tuple(math.log(statistics.median(part)) for part in parts), said)
 
 
-def half_interval(first: Rounds, second: Rounds, usual: Spread | None, *, paired: bool, certainty: float) -> float:
+def half_interval(
+    first: RoundMedians, second: RoundMedians, usual: RoundSpread | None, *, paired: bool, certainty: float
+) -> float:
     """How far the mean difference of the rounds can be off to either side, with that certainty for each side."""
     own = spread(first, second, paired=paired)
     whole = own if usual is None else _moderated(own, usual)
@@ -70,18 +72,18 @@ def half_interval(first: Rounds, second: Rounds, usual: Spread | None, *, paired
     return student(certainty, whole.freedom) * math.sqrt(whole.variance * parts)
 
 
-def spread(first: Rounds, second: Rounds, *, paired: bool) -> Spread:
+def spread(first: RoundMedians, second: RoundMedians, *, paired: bool) -> RoundSpread:
     """Of a round on either side, pooled; of paired rounds, that of their differences."""
     if paired:
-        return Spread(
+        return RoundSpread(
             statistics.variance(a - b for a, b in zip(first.logs, second.logs, strict=True)), len(first.logs) - 1
         )
     freedoms = [len(side.logs) - 1 for side in (first, second)]
     sums = [statistics.variance(side.logs) * n for side, n in zip((first, second), freedoms, strict=True)]
-    return Spread(sum(sums) / sum(freedoms), sum(freedoms))
+    return RoundSpread(sum(sums) / sum(freedoms), sum(freedoms))
 
 
-def usual(cells: Iterable[tuple[float, Spread]]) -> Usual:
+def usual(cells: Iterable[tuple[float, RoundSpread]]) -> Usual:
     """What is usual among cells, each given by its latency and spread; nothing where they are too few."""
     ordered = sorted(cells, key=lambda cell: cell[0])
     groups = max(1, len(ordered) // _LIKE)
@@ -110,12 +112,12 @@ def _thirds(count: int) -> list[int]:
     return [round(count * part / _THIRDS) for part in range(_THIRDS + 1)]
 
 
-def _moderated(own: Spread, usual: Spread) -> Spread:
+def _moderated(own: RoundSpread, usual: RoundSpread) -> RoundSpread:
     freedom = own.freedom + usual.freedom
-    return Spread((own.variance * own.freedom + usual.variance * usual.freedom) / freedom, freedom)
+    return RoundSpread((own.variance * own.freedom + usual.variance * usual.freedom) / freedom, freedom)
 
 
-def _of_group(spreads: Sequence[Spread]) -> Spread | None:
+def _of_group(spreads: Sequence[RoundSpread]) -> RoundSpread | None:
     """By the mean and the variance of the logarithms, as Smyth does in section 6.2."""
     known = [spread for spread in spreads if spread.variance > 0]
     if len(known) < _LIKE // 2:
@@ -123,7 +125,7 @@ def _of_group(spreads: Sequence[Spread]) -> Spread | None:
     shifted = [math.log(s.variance) - _digamma(s.freedom / 2) + math.log(s.freedom / 2) for s in known]
     beyond = statistics.variance(shifted) - statistics.fmean(_trigamma(s.freedom / 2) for s in known)
     half = _inverse_trigamma(beyond) if beyond > 0 else _CERTAIN / 2
-    return Spread(math.exp(statistics.fmean(shifted) + _digamma(half) - math.log(half)), 2 * half)
+    return RoundSpread(math.exp(statistics.fmean(shifted) + _digamma(half) - math.log(half)), 2 * half)
 
 
 def _digamma(x: float) -> float:

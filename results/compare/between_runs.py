@@ -3,21 +3,19 @@
 Eager times: the rounds of a cell are over within a second or so, but a host is busy for longer: all implementations of
 a case move together, in every round of it. Of the comparison's own cells, taken a stretch at a time in the order they
 were taken, this is what their speedups scatter by beyond their standard errors, about the median of the same
-implementation and mode, so that an implementation that changed everywhere is no noise; of controls
-(results.compare.between_runs), which did not change, about no change at all: a host that became slower moves everything
-alike. The scatter is read off a quantile, so that a few cells which truly changed are none either; it comes in bursts,
-hence few degrees of freedom. As the empirical null of Efron (Journal of the American Statistical Association 99, 2004,
-96), but for each stretch.
+implementation and mode, so that an implementation that changed everywhere is no noise; of controls, which did not
+change, about no change at all: a host that became slower moves everything alike. The scatter is read off a quantile, so
+that a few cells which truly changed are none either; it comes in bursts, hence few degrees of freedom. As the empirical
+null of Efron (Journal of the American Statistical Association 99, 2004, 96), but for each stretch.
 
 Device times: a process keeps what it was given, such as where its commands lie in the host's memory, to its end, and
-all rounds of an implementation move together. Only what did not change can tell (results.compare.between_runs): this is
-what the controls scatter by about their common median, a stretch of like length at a time. Without controls nothing is
-known. Standard library only.
+all rounds of an implementation move together. Only what did not change can tell: this is what the controls scatter by
+about their common median, a stretch of like length at a time. Without controls nothing is known.
 
-PyTorch's own kernels as a control: where two runs have the same PyTorch on the same GPU, they did not change.
-
-What their times differ by is then the machine. Of the device times of one H200 in two processes, minutes apart and at
-the same clock, calls of many short kernels moved by 4 % and of one kernel by 1 % (2026-11), in every round alike.
+Controls are PyTorch's own kernels: where two runs have the same PyTorch on the same GPU, they did not change, and what
+their times differ by is the machine. Of the device times of one H200 in two processes, minutes apart and at the same
+clock, calls of many short kernels moved by 4 % and of one kernel by 1 % (2026-11), in every round alike. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from results.compare.between_rounds import Spread
+from results.compare.between_rounds import RoundSpread
 from results.records import Run
 
 STRETCH = 24  # cells that follow each other
@@ -38,6 +36,7 @@ SHARE = 0.85  # of a stretch that is taken to be unchanged
 FREEDOM = 4.0
 # where cells are too few: as much again as the rounds show, the two shipped runs with 504 cells in common say so
 AS_ROUNDS = 1.0
+CONTROLS = "torch_"  # begins the names of controls
 _DEVIATIONS = statistics.NormalDist().inv_cdf((1 + SHARE) / 2)  # that the share is within
 
 
@@ -51,22 +50,22 @@ class Shift:
     latency_ms: float = 0.0
 
 
-def beyond_rounds(cells: Sequence[Shift], controls: Sequence[Shift] = ()) -> list[Spread]:
-    """What to add to the variance of each cell, given in the order they were measured; controls are among them."""
+def beyond_rounds(cells: Sequence[Shift], controls: Sequence[Shift] = ()) -> list[RoundSpread]:
+    """Return what to add to the variance of each cell, in the order they were measured; controls are among them."""
     if len(cells) < LEAST:
-        return [Spread((AS_ROUNDS * cell.error) ** 2, FREEDOM) for cell in cells]
+        return [RoundSpread((AS_ROUNDS * cell.error) ** 2, FREEDOM) for cell in cells]
     usual = _medians(cells) | dict.fromkeys((control.kind for control in controls), 0.0)
     count = max(1, len(cells) // STRETCH)
     cuts = [round(len(cells) * i / count) for i in range(count + 1)]
-    found: list[Spread] = []
+    found: list[RoundSpread] = []
     for i in range(count):
         stretch = cells[cuts[i] : cuts[i + 1]]
         found += [_beyond(stretch, usual)] * len(stretch)
     return found
 
 
-def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[Spread | None]:
-    """The same for device times, by controls alone; None where they are too few."""
+def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[RoundSpread | None]:
+    """Return what to add to the variance of each device time, by controls alone; None where they are too few."""
     if len(controls) < LEAST:
         return [None] * len(cells)
     usual = defaultdict(lambda: statistics.median(control.speedup for control in controls))
@@ -78,10 +77,20 @@ def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[S
     return [spreads[bisect_right(ends, cell.latency_ms)] for cell in cells]
 
 
-def _beyond(stretch: Sequence[Shift], usual: Mapping[Hashable, float]) -> Spread:
-    """Each cell by its own error: one that its rounds show to be sharp tells more than one that they show to be not."""
+def speak_for_the_machine(first: Run, second: Run) -> bool:
+    """Tell whether both runs have the same kernels of PyTorch, so that a difference between those is not the code's."""
+    return bool(first.torch) and (first.torch, first.gpu_name) == (second.torch, second.gpu_name)
+
+
+def is_control(implementation: str) -> bool:
+    """Tell whether an implementation is PyTorch's own, and not a pair of two."""
+    return implementation.startswith(CONTROLS) and " -> " not in implementation
+
+
+def _beyond(stretch: Sequence[Shift], usual: Mapping[Hashable, float]) -> RoundSpread:
+    """Take each cell by its own error: one that its rounds show to be sharp tells more than a blurred one."""
     beyond = _quantile([((c.speedup - usual[c.kind]) / _DEVIATIONS) ** 2 - c.error**2 for c in stretch])
-    return Spread(max(0.0, beyond), FREEDOM)
+    return RoundSpread(max(0.0, beyond), FREEDOM)
 
 
 def _medians(cells: Sequence[Shift]) -> dict[Hashable, float]:
@@ -97,16 +106,3 @@ def _quantile(values: Sequence[float]) -> float:
     place = SHARE * (len(ordered) - 1)
     low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
     return low + (high - low) * (place - math.floor(place))
-
-
-PREFIX = "torch_"
-
-
-def speak_for_the_machine(first: Run, second: Run) -> bool:
-    """Whether PyTorch's kernels are the same in both runs, so that a difference between them is none of the code."""
-    return bool(first.torch) and (first.torch, first.gpu_name) == (second.torch, second.gpu_name)
-
-
-def is_control(implementation: str) -> bool:
-    """Whether an implementation is PyTorch's own, and not a pair of two."""
-    return implementation.startswith(PREFIX) and " -> " not in implementation

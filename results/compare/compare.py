@@ -2,8 +2,7 @@
 
 A cell is a case, mode, timing and implementation. Cells are compared only where both sides say the same case to the
 last field, and kernel time never with eager time. Regressions come first: numbers that are gone, then slower ones.
-
-What to know of a comparison as a whole: its clocks, the machine as it shows in what did not change.
+Remarks say what to know of the comparison as a whole: its clocks, and the machine as it shows in what did not change.
 """
 
 from __future__ import annotations
@@ -13,16 +12,13 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from results.compare.between_rounds import Spread
+from results.compare.between_rounds import RoundSpread
 from results.compare.between_runs import Shift, beyond_controls, beyond_rounds, is_control, speak_for_the_machine
 from results.compare.verdicts import BAND, Judgement, judge, sampled_in_rounds, standard_error, usual_spread
 from results.derive import geometric_mean
 from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
-
-if TYPE_CHECKING:
-    pass
 
 LOST, GAINED = "LOST", "GAINED"  # a number that only the first, or only the second, has; both were tried
 HOST_TIMING = "eager"  # moves with the host, and so between two processes
@@ -33,6 +29,9 @@ FACTS = (
     *("driver", "cuda", "cudnn", "torch", "triton", "python", "os"),
     *("kernel_hash", "git_commit", "git_dirty", "tf32", "protocol", "seed"),
 )
+Key = tuple[Case, str | None, str | None, str | None]  # case, mode, timing, implementation
+_CONTROLS = 3  # cells that can speak for the machine
+_BY_CHANCE = 0.02  # of the cells; twice what two runs of the same thing should give
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangedFact:
     """A fact of the runs that differs, or that one of them does not say."""
 
     fact: str
@@ -59,7 +58,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ComparedCell:
     """A cell that both sides have tried."""
 
     case: Case
@@ -94,10 +93,10 @@ class Comparison:
     first: str
     second: str
     same_run: bool
-    changes: tuple[Change, ...]
+    changes: tuple[ChangedFact, ...]
     not_said: tuple[str, ...]  # facts that neither run says
     means: tuple[Mean, ...]  # for each timing over all, then by implementation and mode
-    cells: tuple[Cell, ...]  # regressions first
+    cells: tuple[ComparedCell, ...]  # regressions first
     only_first: int  # cells that the other side has not tried
     only_second: int
     remarks: tuple[str, ...]
@@ -124,7 +123,7 @@ def compare(first: Side, second: Side) -> Comparison:
         cells=tuple(cells),
         only_first=len(before.keys() - after.keys()),
         only_second=len(after.keys() - before.keys()),
-        remarks=tuple(remarks(cells, before, after, first.run, second.run)),
+        remarks=tuple(_remarks(cells, before, after, first.run, second.run)),
     )
 
 
@@ -159,7 +158,7 @@ def _judged(
     *,
     one_process: bool,
     controls: bool,
-) -> Iterable[Cell | None]:
+) -> Iterable[ComparedCell | None]:
     """Each cell beside what is usual among those of its timing: a few rounds say little about their own spread."""
     paired = one_process and sampled_in_rounds(protocol)
     for timing in dict.fromkeys(first.timing for first, _ in shared):
@@ -180,7 +179,7 @@ def _judged(
 
 def _apart(
     known: Sequence[tuple[Measurement, Measurement]], found: Sequence[Judgement], *, by_host: bool, controls: bool
-) -> list[Spread | None]:
+) -> list[RoundSpread | None]:
     """What the processes differ by in each cell beyond its rounds; None where a cell has no interval, or none can tell:
     `controls` says whether PyTorch's own kernels can."""
     errors = [standard_error(judgement) for judgement in found]
@@ -194,7 +193,7 @@ def _apart(
     return [None if error is None else next(spreads) for error in errors]
 
 
-def _cell(first: Measurement, second: Measurement, pair: str | None, found: Judgement | None) -> Cell | None:
+def _cell(first: Measurement, second: Measurement, pair: str | None, found: Judgement | None) -> ComparedCell | None:
     """None where neither side has a number."""
     if found:
         outcome, reason = str(found.verdict), found.reason
@@ -205,30 +204,30 @@ def _cell(first: Measurement, second: Measurement, pair: str | None, found: Judg
     else:
         return None
     named = pair or first.implementation
-    return Cell(first.case, named, first.mode, first.timing, outcome, first, second, found, reason)
+    return ComparedCell(first.case, named, first.mode, first.timing, outcome, first, second, found, reason)
 
 
 def _why(measurement: Measurement) -> str:
     return f"{measurement.status}: {measurement.note}" if measurement.note else str(measurement.status)
 
 
-def _urgency(cell: Cell) -> tuple:
+def _urgency(cell: ComparedCell) -> tuple:
     speedup = cell.judgement.speedup if cell.judgement else None
     case = tuple(str(value).rjust(12) for value in case_to_json(cell.case).values())
     return ORDER.index(cell.outcome), speedup or 0.0, cell.timing or "", cell.implementation, case, cell.mode or ""
 
 
-def _changes(first: Side, second: Side) -> Iterable[Change]:
+def _changes(first: Side, second: Side) -> Iterable[ChangedFact]:
     """What the records say, then what was measured of the machine and differs by more than the band."""
     for fact in FACTS:
         before, after = getattr(first.run, fact), getattr(second.run, fact)
         if before != after:
-            yield Change(fact, before, after)
+            yield ChangedFact(fact, before, after)
     machines = _machine(first), _machine(second)
     for fact in machines[0] if first.run.run_id != second.run.run_id else ():
         before, after = (machine.get(fact) for machine in machines)
         if before and after and abs(math.log(before / after)) > math.log1p(BAND):
-            yield Change(fact, round(before, 1), round(after, 1))
+            yield ChangedFact(fact, round(before, 1), round(after, 1))
 
 
 def _machine(side: Side) -> dict[str, float | None]:
@@ -239,7 +238,7 @@ def _machine(side: Side) -> dict[str, float | None]:
     return {"sm_clock_mhz, median": clock, **peaks, "measured_gbs": side.run.measured_gbs}
 
 
-def _means(cells: Sequence[Cell], tried: Counter) -> Iterable[Mean]:
+def _means(cells: Sequence[ComparedCell], tried: Counter) -> Iterable[Mean]:
     """Device time leads; an implementation and mode that the sides do not share has no mean of its own."""
     keys = sorted(tried, key=lambda key: (key[0] == HOST_TIMING, *(part or "" for part in key)))
     for timing in dict.fromkeys(key[0] for key in keys):
@@ -251,7 +250,7 @@ def _means(cells: Sequence[Cell], tried: Counter) -> Iterable[Mean]:
                 yield _mean(*key, chosen, tried[key])
 
 
-def _mean(timing: str | None, name: str | None, mode: str | None, cells: Sequence[Cell], tried: int) -> Mean:
+def _mean(timing: str | None, name: str | None, mode: str | None, cells: Sequence[ComparedCell], tried: int) -> Mean:
     speedups = [c.judgement.speedup for c in cells if c.judgement and c.judgement.speedup]
     seen = [c.judgement.detectable for c in cells if c.judgement and c.judgement.detectable is not None]
     outcomes = Counter(cell.outcome for cell in cells)
@@ -267,7 +266,7 @@ def _mean(timing: str | None, name: str | None, mode: str | None, cells: Sequenc
     )
 
 
-def _cell_json(cell: Cell) -> dict[str, Any]:
+def _cell_json(cell: ComparedCell) -> dict[str, Any]:
     record = {**case_to_json(cell.case), "implementation": cell.implementation, "mode": cell.mode}
     record |= {"timing": cell.timing, "outcome": cell.outcome}
     for name, side in (("first", cell.first), ("second", cell.second)):
@@ -280,14 +279,12 @@ def _cell_json(cell: Cell) -> dict[str, Any]:
     return record | {"reason": cell.reason}
 
 
-Key = tuple[Case, str | None, str | None, str | None]  # case, mode, timing, implementation
-
-_CONTROLS = 3  # cells that can speak for the machine
-_BY_CHANCE = 0.02  # of the cells; twice what two runs of the same thing should give
-
-
-def remarks(
-    cells: Sequence[Cell], before: dict[Key, Measurement], after: dict[Key, Measurement], first: Run, second: Run
+def _remarks(
+    cells: Sequence[ComparedCell],
+    before: dict[Key, Measurement],
+    after: dict[Key, Measurement],
+    first: Run,
+    second: Run,
 ) -> Iterable[str]:
     """Sentences, the most general first."""
     judged = [cell.judgement for cell in cells if cell.judgement]
@@ -332,7 +329,7 @@ def _apart_in_words(timing: str | None, judged: Sequence[Judgement]) -> str:
     return f"Kernel times move from process to process: PyTorch's own, which did not change, {spread}"
 
 
-def _control(cells: Sequence[Cell], first: Run, second: Run) -> Iterable[str]:
+def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable[str]:
     """PyTorch's own kernels as a control: the same version on the same GPU should be as fast as before, within the band
     and two standard errors of their mean, and be called different as seldom as chance allows."""
     if not speak_for_the_machine(first, second):
@@ -353,7 +350,7 @@ def _control(cells: Sequence[Cell], first: Run, second: Run) -> Iterable[str]:
             )
 
 
-def _is_control(cell: Cell) -> bool:
+def _is_control(cell: ComparedCell) -> bool:
     return bool(is_control(cell.implementation) and cell.judgement and cell.judgement.speedup is not None)
 
 

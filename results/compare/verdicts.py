@@ -27,27 +27,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from results.compare.between_rounds import Rounds, Spread, Usual, half_interval, rounds, spread, student, usual
+from results.compare.between_rounds import (
+    RoundMedians,
+    RoundSpread,
+    Usual,
+    half_interval,
+    rounds,
+    spread,
+    student,
+    usual,
+)
 from results.records import Measurement
-
-_CLOCK = re.compile(r"SM clock of (\d+) MHz")  # as journals noted it that have no clock of their own
-_WAITING = re.compile(r"Up to ([\d.]+) % of it is waiting for a core")  # as runner.machine.schedstat notes it
-_MOST_WAITING = 0.999
-
-
-def sm_clock_mhz(measurement: Measurement) -> int | None:
-    """The SM clock of a measurement; journals from before it was a field only noted a clock that was held back."""
-    if measurement.sm_clock_mhz:
-        return round(measurement.sm_clock_mhz)
-    noted = _CLOCK.search(measurement.note or "")
-    return int(noted[1]) if noted else None
-
-
-def waiting(measurement: Measurement) -> float:
-    """How much of a latency may be waiting for a core; 0 where nothing was noted."""
-    noted = _WAITING.search(measurement.note or "")
-    return min(_MOST_WAITING, float(noted[1]) / 100) if noted else 0.0
-
 
 BAND = 0.02  # a difference below it is none
 CERTAINTY = 0.95  # of each end of the interval: both together hold 90 %
@@ -58,6 +48,9 @@ INTERLEAVED, SINGLE = ("standard",), ("quick", "sustained")
 _LOG_BAND = math.log1p(BAND)
 _NORMAL = statistics.NormalDist().inv_cdf
 _SAME_CLOCK = 0.01
+_CLOCK = re.compile(r"SM clock of (\d+) MHz")  # as journals noted it that have no clock of their own
+_WAITING = re.compile(r"Up to ([\d.]+) % of it is waiting for a core")  # as runner.machine.schedstat notes it
+_MOST_WAITING = 0.999
 
 
 class Verdict(StrEnum):
@@ -100,8 +93,8 @@ def judge(
     *,
     protocol: str | None = None,
     paired: bool = False,
-    like: Spread | None = None,
-    apart: Spread | None = None,
+    like: RoundSpread | None = None,
+    apart: RoundSpread | None = None,
 ) -> Judgement:
     """The verdict of the second latency against the first; both have a value.
 
@@ -159,6 +152,20 @@ def standard_error(found: Judgement) -> float | None:
     return math.log(found.high / found.low) / 2 / _NORMAL(CERTAINTY)
 
 
+def sm_clock_mhz(measurement: Measurement) -> int | None:
+    """The SM clock of a measurement; journals from before it was a field only noted a clock that was held back."""
+    if measurement.sm_clock_mhz:
+        return round(measurement.sm_clock_mhz)
+    noted = _CLOCK.search(measurement.note or "")
+    return int(noted[1]) if noted else None
+
+
+def waiting(measurement: Measurement) -> float:
+    """How much of a latency may be waiting for a core; 0 where nothing was noted."""
+    noted = _WAITING.search(measurement.note or "")
+    return min(_MOST_WAITING, float(noted[1]) / 100) if noted else 0.0
+
+
 def _preset(protocol: str | None) -> str:
     return (protocol or "").split("/")[0]
 
@@ -188,7 +195,7 @@ def _judgement(interval: _Interval, certain: _Interval, remarks: Sequence[str]) 
 
 
 def _interval(
-    first: Measurement, second: Measurement, certainty: float, *, paired: bool, like: Spread | None
+    first: Measurement, second: Measurement, certainty: float, *, paired: bool, like: RoundSpread | None
 ) -> _Interval | None:
     if _has_interval(first) and _has_interval(second):
         return _of_medians(first, second, certainty, paired=paired, like=like)
@@ -197,7 +204,7 @@ def _interval(
     return None
 
 
-def _widened(found: _Interval, apart: Spread, certainty: float) -> _Interval:
+def _widened(found: _Interval, apart: RoundSpread, certainty: float) -> _Interval:
     """The interval with what two processes differ by in it."""
     half = student(certainty, apart.freedom) * math.sqrt(apart.variance)
     basis = f"{found.basis}, and what the processes differ by"
@@ -215,7 +222,7 @@ def _without_waiting(found: _Interval, first: Measurement, second: Measurement) 
 
 
 def _of_medians(
-    first: Measurement, second: Measurement, certainty: float, *, paired: bool, like: Spread | None
+    first: Measurement, second: Measurement, certainty: float, *, paired: bool, like: RoundSpread | None
 ) -> _Interval:
     middle = math.log(first.value / second.value)
     share = _NORMAL(certainty) / _NORMAL(0.975)  # the intervals at hand are of 95 %
@@ -232,7 +239,9 @@ def _of_medians(
     return _Interval(middle, max(below, half), max(above, half), basis)
 
 
-def _rounds_of(first: Measurement, second: Measurement, *, paired: bool) -> tuple[Rounds | None, Rounds | None, bool]:
+def _rounds_of(
+    first: Measurement, second: Measurement, *, paired: bool
+) -> tuple[RoundMedians | None, RoundMedians | None, bool]:
     """The rounds of both, and whether they are pairs: as many on either side, told in the same way."""
     before, after = rounds(first), rounds(second)
     alike = before and after and (len(before.logs), before.said) == (len(after.logs), after.said)

@@ -46,7 +46,7 @@ def understand_own(
     upload: Upload, sheet: Sheet, *, format: str, parsers: Parsers, assumptions: tuple[str, ...] = ()
 ) -> Understanding:
     """The rows of a table with the columns of an export; `parsers` reads a cell by the kind of its field."""
-    reader = _Reader(_Columns(sheet.header), parsers)
+    reader = _TableReader(_Columns(sheet.header), parsers)
     for line, row in sheet.rows:
         reader.read(line, row)
     if not reader.measurements and not reader.rejected:
@@ -89,7 +89,7 @@ class _Columns:
 
 
 @dataclass
-class _Reader:
+class _TableReader:
     columns: _Columns
     parsers: Parsers
     runs: dict[str, tuple[Run, tuple[str, ...]]] = field(default_factory=dict)  # with the cells it was read from

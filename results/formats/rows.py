@@ -25,7 +25,7 @@ _ASKED = {
 
 
 @dataclass
-class Reading:
+class ReadRows:
     """What the rows of one sheet came to."""
 
     measurements: list[Measurement] = field(default_factory=list)
@@ -50,7 +50,7 @@ def understand_rows(
 ) -> Understanding:
     """A table whose columns are known, as runs (one for each GPU it names) and measurements."""
     runs = _runs(upload, sheet, fields.get("gpu_name"))
-    reading = Reading()
+    reading = ReadRows()
     cases: dict[tuple[str, ...], Case] = {}
     for line, row in sheet.rows:
         if len(row) != len(sheet.header):
@@ -82,7 +82,7 @@ def _run(upload: Upload, run_id: str, gpu_name: str | None) -> Run:
 
 
 def _fields(
-    reading: Reading, sheet: Sheet, line: int, row: Sequence[str], fields: Mapping[str, int]
+    reading: ReadRows, sheet: Sheet, line: int, row: Sequence[str], fields: Mapping[str, int]
 ) -> dict[str, Any] | None:
     """What the row says besides its numbers; None if a cell of it is not taken."""
     said: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def _fields(
 
 
 def _case(
-    reading: Reading,
+    reading: ReadRows,
     cases: dict[tuple[str, ...], Case],
     line: int,
     row: Sequence[str],
@@ -126,7 +126,7 @@ def _case(
 
 
 def _numbers(
-    reading: Reading,
+    reading: ReadRows,
     runs: Mapping[str, Run],
     numbers: Sequence[Number],
     line: int,
@@ -181,7 +181,7 @@ def _read(number: Number, text: str, spread: str) -> tuple[Status, float | None,
         raise CellError(f"has the standard deviation {spread!r}, which {error}") from error
 
 
-def _seen(reading: Reading, measurement: Measurement, line: int) -> int | None:
+def _seen(reading: ReadRows, measurement: Measurement, line: int) -> int | None:
     """The line that has the same number already; remembers this one otherwise."""
     m = measurement
     key = (m.run_id, m.case, m.implementation, m.mode, m.timing, m.metric, m.baseline)
@@ -197,7 +197,7 @@ def _understanding(
     fields: Mapping[str, int],
     numbers: Sequence[Number],
     runs: Mapping[str, Run],
-    reading: Reading,
+    reading: ReadRows,
     assumptions: Sequence[str],
 ) -> Understanding:
     if not reading.measurements and not reading.rejected:
@@ -218,7 +218,7 @@ def _understanding(
     )
 
 
-def _assumptions(sheet: Sheet, fields: Mapping[str, int], reading: Reading) -> Iterator[str]:
+def _assumptions(sheet: Sheet, fields: Mapping[str, int], reading: ReadRows) -> Iterator[str]:
     yield "Every row is attention alone (level op), unless a column says otherwise."
     yield "A file says neither device time nor plain calls unless it has a column timing, so times have none."
     if "seqlen" in fields and "seqlen_k" not in fields:

@@ -33,7 +33,7 @@ def understand(upload: Upload) -> Understanding:
     """The runs and measurements of the folders in the file."""
     check_size(upload.data)
     files = {_JOURNAL: upload.data} if _is_journal(upload) else members(upload.data, {_RUN, _JOURNAL})
-    reader = _Reader()
+    reader = _FolderReader()
     for path in sorted(files):
         if PurePosixPath(path).name == _JOURNAL:
             reader.folder(path, files)
@@ -55,7 +55,7 @@ def _is_journal(upload: Upload) -> bool:
     return upload.kind == "JSON" and upload.filename.lower().endswith(".jsonl")
 
 
-class _Reader:
+class _FolderReader:
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
         self.measurements: list[Measurement] = []

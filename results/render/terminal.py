@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from results.checks import RULES, Finding
-from results.compare.compare import Cell, Comparison, Mean
+from results.compare.compare import ComparedCell, Comparison, Mean
 from results.levels import level_of
 from results.records import Run
 
@@ -71,7 +71,7 @@ def _mean_row(mean: Mean) -> tuple[str, ...]:
     )
 
 
-def _cell_row(cell: Cell) -> tuple[str, ...]:
+def _cell_row(cell: ComparedCell) -> tuple[str, ...]:
     found = cell.judgement
     return (
         cell.outcome,

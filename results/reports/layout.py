@@ -35,7 +35,7 @@ class ReportError(ValueError):
 
 
 @dataclass(frozen=True)
-class Cell:
+class PrintedCell:
     """The status of a printed cell, its number if there is one, and what stands beside it in brackets."""
 
     status: Status
@@ -43,25 +43,25 @@ class Cell:
     remark: str | None = None
 
 
-def read_cell(text: str, unit: str = "") -> Cell:
+def read_cell(text: str, unit: str = "") -> PrintedCell:
     """The meaning of a cell; `unit` is its unit where the cell itself names none. Memory comes in MiB.
 
     Raises ReportError if the cell is neither a number nor a known word for a missing one.
     """
     cell, remark = _split(plain(text))
     if cell == "OOM":
-        return Cell(Status.OOM, remark=remark)
+        return PrintedCell(Status.OOM, remark=remark)
     if cell == "N/A":
-        return Cell(Status.UNSUPPORTED, remark=remark)
+        return PrintedCell(Status.UNSUPPORTED, remark=remark)
     if cell in ("—", "-", "Enabled", "Fits!"):
-        return Cell(Status.SKIPPED, remark=remark)
+        return PrintedCell(Status.SKIPPED, remark=remark)
     match = _CELL.match(cell)
     if not match:
         raise ReportError(f"Cell {text!r} is neither a number nor one of OOM, N/A, —.")
     if remark == "OOM":  # the number is what would be needed
-        return Cell(Status.OOM, remark=f"{cell} needed")
+        return PrintedCell(Status.OOM, remark=f"{cell} needed")
     value = float(match["number"].replace(",", ""))
-    return Cell(Status.OK, _scale(value, match["unit"] or unit), remark)
+    return PrintedCell(Status.OK, _scale(value, match["unit"] or unit), remark)
 
 
 def read_seqlen(text: str) -> int:
@@ -101,7 +101,7 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Spread:
+class SpreadColumn:
     """A column with the standard deviations of another, which names it as `std`."""
 
 
@@ -120,7 +120,7 @@ class Grid:
     section: str  # begins the origin of its cells
     header: Labels
     row: Callable[[Labels], Says]  # what the labels of a row say
-    columns: Mapping[str, Says | Remark | Spread | Best]  # header -> what it says
+    columns: Mapping[str, Says | Remark | SpreadColumn | Best]  # header -> what it says
     name: Callable[[Measurement], Labels] | None = None  # labels of a row; the inverse of `row`
     rows: tuple[Labels, ...] = ()  # the only rows there are, where `name` is None
     says: Says = field(default_factory=dict)  # of every cell
@@ -190,7 +190,7 @@ def origin_of(grid: Grid, labels: Labels, column: str) -> str:
 
 def origins(grid: Grid, labels: Labels) -> dict[str, str]:
     """Where the numbers of a row stand, by column."""
-    says = {name: column for name, column in grid.columns.items() if not isinstance(column, Remark | Spread)}
+    says = {name: column for name, column in grid.columns.items() if not isinstance(column, Remark | SpreadColumn)}
     return {
         name: origin_of(grid, labels, " | ".join(_cells_of(name, column if isinstance(column, Mapping) else {})))
         for name, column in says.items()
@@ -202,7 +202,7 @@ def _row(grid: Grid, row: dict[str, str], run_id: str) -> list[Measurement]:
     remarks = [f"{column}: {row[column]}" for column, says in grid.columns.items() if isinstance(says, Remark)]
     measurements = []
     for column, says in grid.columns.items():
-        if isinstance(says, Remark | Spread):
+        if isinstance(says, Remark | SpreadColumn):
             continue
         if isinstance(says, Best):
             says = _best(says, row[column])

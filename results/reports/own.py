@@ -7,7 +7,7 @@ from typing import Any
 
 from results.metrics import RATIO_OF
 from results.records import CASE_FIELDS, Case, Measurement, Status
-from results.reports.layout import MIB, Best, Grid, Labels, Remark, Says, Spread
+from results.reports.layout import MIB, Best, Grid, Labels, Remark, Says, SpreadColumn
 
 WORDS = {
     Status.OOM: "OOM",
@@ -85,9 +85,9 @@ class OwnNumbers:
                 yield ""
             elif isinstance(column, Best):
                 yield self._best({**said, **column.says}, column, rest)
-            elif not isinstance(column, Spread):
+            elif not isinstance(column, SpreadColumn):
                 yield self._text({**said, **column}, rest)
-                if isinstance(grid.columns.get(column.get("std", "")), Spread):
+                if isinstance(grid.columns.get(column.get("std", "")), SpreadColumn):
                     yield self._spread({**said, **column}, rest)
 
     def _measured(self, says: Says, rest: Mapping[str, Any], implementation: str, metric: str) -> Measurement | None:

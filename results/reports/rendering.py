@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from results.records import Measurement, Run
 from results.render.markdown import markdown_table
-from results.reports.layout import Grid, Labels, Remark, ReportError, Spread, origins
+from results.reports.layout import Grid, Labels, Remark, ReportError, SpreadColumn, origins
 from results.reports.notes import Note, shipped_notes
 from results.reports.own import OwnNumbers
 
@@ -82,7 +82,7 @@ def _printed_row(grid: Grid, found: Mapping[str, Measurement]) -> list[str]:
         if isinstance(says, Remark):
             note = next(iter(found.values())).note or ""
             cells.append(note.rpartition(f"{name}: ")[2])
-        elif isinstance(says, Spread):
+        elif isinstance(says, SpreadColumn):
             cells.append(spread)
         else:
             cell, _, spread = (found[name].printed or "" if name in found else "").partition(" | ")

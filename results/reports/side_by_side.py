@@ -17,7 +17,7 @@ from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
-from results.reports.layout import Best, Grid, Labels, Remark, ReportError, Spread, read_cell
+from results.reports.layout import Best, Grid, Labels, Remark, ReportError, SpreadColumn, read_cell
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, environment, printed_rows, quoted
@@ -176,7 +176,7 @@ def _sections(grid: Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[Section]:
 
 
 def _metric(grid: Grid, column: object) -> str | None:
-    if isinstance(column, Remark | Spread):
+    if isinstance(column, Remark | SpreadColumn):
         return None
     says = column.says if isinstance(column, Best) else column
     return {**grid.says, **says}.get("metric")

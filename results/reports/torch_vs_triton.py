@@ -6,7 +6,7 @@ from typing import Any
 
 from results.records import Measurement, Run
 from results.render.markdown import tables
-from results.reports.layout import Grid, Labels, ReportError, Says, Spread, parse_grid, read_count
+from results.reports.layout import Grid, Labels, ReportError, Says, SpreadColumn, parse_grid, read_count
 from results.reports.notes import Note, notes_of
 from results.reports.rendering import Runs, render_report
 
@@ -76,7 +76,7 @@ def _columns() -> dict[str, Any]:
     for word, mode in (("forward", "fwd"), ("backward", "bwd"), ("e2e", "fwd_bwd")):
         std = f"{word}_ms_std"
         columns[f"{word}_ms_mean"] = {"metric": "latency_ms", "mode": mode, "unit": "ms", "std": std}
-        columns[std] = Spread()
+        columns[std] = SpreadColumn()
     return columns
 
 

@@ -27,7 +27,7 @@ import pandas as pd
 from results.files import journal
 from results.store import summary
 from results.store.ingest import Problem
-from results.store.sync import Ledger
+from results.store.sync import FolderSync
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 LAYOUT = f"{zlib.crc32((SCHEMA + summary.LAYOUT).encode()):08x}"  # a file with another layout is made anew
@@ -63,7 +63,7 @@ class Store:
         self.notice = notice  # what a reader should know about where the results come from
         self._connection = connection
         self._closed = False
-        self._ledger = Ledger(home)
+        self._folder_sync = FolderSync(home)
         self._lock = _locks.setdefault(path, threading.RLock()) if path else threading.RLock()
         self._kept = lru_cache(_KEPT)(lambda version, sql, params: tuple(self.rows(sql, params)))
 
@@ -94,7 +94,7 @@ class Store:
     def refresh(self) -> int:
         """Take in what the run folders have that the store has not; returns how many measurements are new."""
         with self._lock:
-            return self._on_cursor(lambda cursor: self._ledger.refresh(cursor))
+            return self._on_cursor(lambda cursor: self._folder_sync.refresh(cursor))
 
     def version(self) -> str:
         """A text that changes exactly when the data changed; a key for caches."""
@@ -131,11 +131,11 @@ class Store:
 
     def _go_on_in_memory(self, notice: str) -> None:
         """Leave the file for a copy in memory; readers that are under way end on the old connection."""
-        connection, ledger = _connect(None), Ledger(self.home)
+        connection, folder_sync = _connect(None), FolderSync(self.home)
         with closing(connection.cursor()) as cursor:
-            ledger.refresh(cursor)
+            folder_sync.refresh(cursor)
         left, self._connection = self._connection, connection
-        self.notice, self._ledger = notice, ledger
+        self.notice, self._folder_sync = notice, folder_sync
         self._release(left)
 
     def _release(self, connection: duckdb.DuckDBPyConnection) -> None:

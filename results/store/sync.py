@@ -20,7 +20,7 @@ _NO_FILE = "0 0 0"
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReadUpTo:
     """How far a run folder has been read: one row of `ingested`."""
 
     run_id: str
@@ -33,22 +33,22 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Change:
+class FolderChange:
     """A run folder that differs from what the store has of it."""
 
     folder: RunFolder
-    entry: Entry  # where to go on reading
+    entry: ReadUpTo  # where to go on reading
     anew: bool  # forget what was read of its journal
     record_changed: bool
 
 
-class Ledger:
+class FolderSync:
     """What has been read, remembered between refreshes so that a look costs two stats a run."""
 
     def __init__(self, home: Path) -> None:
         self._runs = Path(home) / "runs"
         self._version: tuple | None = None
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, ReadUpTo] = {}
 
     def refresh(self, cursor: duckdb.DuckDBPyConnection) -> int:
         """Take in every difference, all of it in one transaction; returns how many measurements are new."""
@@ -74,35 +74,35 @@ class Ledger:
         version = cursor.execute("SELECT store_id, data_version FROM store").fetchone()
         if version != self._version:
             rows = cursor.execute("SELECT * FROM ingested").fetchall()
-            self._entries = {row[0]: Entry(*row) for row in rows}
+            self._entries = {row[0]: ReadUpTo(*row) for row in rows}
             self._version = version
 
     def _knows(self, run_id: str, path: str, stamp: str) -> bool:
         known = self._entries.get(run_id)
         return known is not None and known.stamp == stamp and known.path == path
 
-    def _examine(self, folder: RunFolder, stamp: str) -> Change | None:
+    def _examine(self, folder: RunFolder, stamp: str) -> FolderChange | None:
         """What there is to do about a folder that looks different; None if nothing."""
         path = str(folder.path)
         known = self._entries.get(folder.run_id)
         record_crc = _crc_of_record(folder)
         anew = bool(known) and not self._begins_as_known(folder, known, stamp)
-        entry = replace(known, path=path) if known and not anew else Entry(folder.run_id, path)
+        entry = replace(known, path=path) if known and not anew else ReadUpTo(folder.run_id, path)
         if known and not anew and record_crc == known.record_crc and not _has_more(folder, entry.byte_offset):
             self._entries[folder.run_id] = replace(entry, stamp=stamp)
             return None
         entry = replace(entry, record_crc=record_crc, stamp=stamp)
-        return Change(folder, entry, anew, known is None or record_crc != known.record_crc)
+        return FolderChange(folder, entry, anew, known is None or record_crc != known.record_crc)
 
     @staticmethod
-    def _begins_as_known(folder: RunFolder, known: Entry, stamp: str) -> bool:
+    def _begins_as_known(folder: RunFolder, known: ReadUpTo, stamp: str) -> bool:
         """Whether what was read is still there. A journal of ours that only grew is taken at its word."""
         size, inode = _size_and_inode(stamp)
         known_size, known_inode = _size_and_inode(known.stamp)
         grew = size > known_size and inode == known_inode and folder.path.parent != journal.PUBLISHED
         return grew or _crc_of_journal(folder, known.byte_offset) == known.journal_crc
 
-    def _take_in(self, cursor: duckdb.DuckDBPyConnection, changes: list[Change], gone: list[str]) -> int:
+    def _take_in(self, cursor: duckdb.DuckDBPyConnection, changes: list[FolderChange], gone: list[str]) -> int:
         """Bring the tables to what the folders say, within the caller's transaction."""
         changed = gone + [change.entry.run_id for change in changes]
         forget = gone + [change.entry.run_id for change in changes if change.anew]
@@ -115,7 +115,7 @@ class Ledger:
         if forget:
             cursor.execute("DELETE FROM measurements WHERE run_id = ANY(?)", [forget])
             cursor.execute("DELETE FROM problems WHERE run_id = ANY(?)", [forget])
-        reading = _Reading(cursor)
+        reading = _Intake(cursor)
         entries = [reading.read(change) for change in changes]
         reading.flush()
         if reading.problems:
@@ -133,7 +133,7 @@ class Ledger:
         return reading.new
 
 
-class _Reading:
+class _Intake:
     """Journals on their way into the table, gathered until a piece is worth a query."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -144,7 +144,7 @@ class _Reading:
         self._lines: list[Line] = []
         self._size = 0
 
-    def read(self, change: Change) -> Entry:
+    def read(self, change: FolderChange) -> ReadUpTo:
         """Take a run's record and its new lines; returns how far that is."""
         entry, data = change.entry, b""
         try:
@@ -168,7 +168,7 @@ class _Reading:
             self.problems += problems
         self._lines, self._size = [], 0
 
-    def _gather(self, entry: Entry, data: bytes) -> int:
+    def _gather(self, entry: ReadUpTo, data: bytes) -> int:
         try:
             texts: list[str | None] = [*data.decode().split("\n")[:-1]]
         except UnicodeDecodeError:

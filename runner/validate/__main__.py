@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.compare.compare import Cell, Side, compare
+from results.compare.compare import ComparedCell, Side, compare
 from results.files.journal import JournalError, RunFolder, home
 from results.records import Measurement, Status
 from runner import sweeps
@@ -177,7 +177,7 @@ def _delays(measurements: Sequence[Measurement]) -> Iterator[None]:
             del os.environ[VARIABLE]
 
 
-def _ratio(cell: Cell) -> float:
+def _ratio(cell: ComparedCell) -> float:
     return cell.second.value / cell.first.value
 
 
