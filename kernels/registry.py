@@ -170,7 +170,6 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
 FOLDERS = {"op": "attention", "decode": "decode"}  # of each level, within `kernels`
 
 
-@cache
 def implementations(level: str = "op") -> dict[str, Implementation]:
     """Return all implementations of a level by name, in the order of their files.
 
@@ -179,6 +178,11 @@ def implementations(level: str = "op") -> dict[str, Implementation]:
     """
     if level not in FOLDERS:
         raise KeyError(f"No implementations of level {level!r}. Levels: {', '.join(FOLDERS)}.")
+    return _found(level)
+
+
+@cache
+def _found(level: str) -> dict[str, Implementation]:
     package = f"kernels.{FOLDERS[level]}"
     folder = importlib.import_module(package)  # `kernels.attention` as an attribute is the dispatching function
     found: dict[str, Implementation] = {}

@@ -7,14 +7,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
+from typing import Protocol as Interface
 
 from results import levels
-from results.derive import DTYPE_BYTES, attention_flops, bytes_moved, predicted_memory_mb
+from results.derive import DTYPE_BYTES, PEAKS
+from results.levels.memory import law_from_json
 from results.records import CASE_FIELDS, Case, Measurement, Status
 from runner.protocol import Protocol
 
-MODES_WITH_MEMORY = ("fwd", "fwd_bwd")
-_ERRORS = {"fwd": ("error_out",), "bwd": ("error_dq", "error_dk", "error_dv")}  # of a pass, where nothing is timed
+MODES_WITH_MEMORY = ("fwd", "fwd_bwd", "decode")
+BACKWARD_MODES = ("bwd", "fwd_bwd")
+_ERRORS = {  # of a pass, where nothing is timed
+    "fwd": ("error_out",),
+    "decode": ("error_out",),
+    "bwd": ("error_dq", "error_dk", "error_dv"),
+}
 
 # Sustained rates assumed for estimates only, on purpose low: (10^12 operations/s, 10^9 bytes/s, seconds a cell).
 _RATES = {
@@ -24,7 +31,8 @@ _RATES = {
     ("cpu", "float32"): (0.05, 5.0, 0.02),
 }
 _RATES_ELSE = {"cuda": (0.5, 500.0, 0.15), "cpu": (0.01, 2.0, 0.02)}
-_MATRIX_PASSES = {"fwd": 6, "bwd": 8, "fwd_bwd": 14}  # reads and writes of a score matrix kept in memory
+_BANDWIDTH_SHARE = 0.4  # of the datasheet's, where the device has one
+_MATRIX_PASSES = {"fwd": 6, "decode": 6, "bwd": 8, "fwd_bwd": 14}  # reads and writes of a score matrix kept in memory
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,7 @@ class Cell:
     implementation: str
     mode: str
     reason: str | None = None  # why it cannot run here
+    reason_status: str = Status.UNSUPPORTED
     seconds: float = 0.0  # estimate of the whole cell
     memory_mb: float | None = None  # estimate of the peak
 
@@ -56,22 +65,29 @@ def ordered_cells(
     return cells
 
 
-def estimated_seconds(case: Case, mode: str, protocol: Protocol, timings: int, device_type: str, matrix: bool) -> float:
-    """About how long a cell takes, its check and sampling included; `matrix`: it keeps the score matrix in memory."""
-    rate, bandwidth, floor = _RATES.get((device_type, case.dtype or ""), _RATES_ELSE[device_type])
-    record = asdict(case)
-    traffic = (bytes_moved(record, mode) or 0.0) + (_matrix_bytes(case) * _MATRIX_PASSES[mode] if matrix else 0)
-    call = max((attention_flops(record, mode) or 0.0) / rate / 1e12, traffic / bandwidth / 1e9)
+class Target(Interface):
+    """Where a cell would run, as far as its time depends on it."""
+
+    type: str  # cuda or cpu
+    name: str
+
+
+def estimated_seconds(case: Case, mode: str, protocol: Protocol, timings: int, target: Target, matrix: bool) -> float:
+    """Return about how long a cell takes, its check and sampling included; `matrix`: it keeps the score matrix."""
+    rate, bandwidth, floor = _RATES.get((target.type, case.dtype or ""), _RATES_ELSE[target.type])
+    if peak := PEAKS.get(target.name):
+        bandwidth = _BANDWIDTH_SHARE * peak.bandwidth_gb_per_s
+    traffic = (levels.bytes_moved(case, mode) or 0.0) + (_matrix_bytes(case) * _MATRIX_PASSES[mode] if matrix else 0)
+    call = max((levels.flops(case, mode) or 0.0) / rate / 1e12, traffic / bandwidth / 1e9)
     least = protocol.least_of_round(call * 1e3) * protocol.rounds
     calls = max(least, min(protocol.most, protocol.cap_ms / 1e3 / max(call, 1e-5)))
     extra = protocol.trace_s if timings else 0.0
     return floor + call * (4 + calls * timings) + extra
 
 
-def estimated_memory_mb(case: Case, mode: str, matrix: bool) -> float | None:
-    """About the peak in MiB, by the formulas of results.derive."""
-    forward_only = "fwd" if mode == "fwd" else "fwd_bwd"
-    return predicted_memory_mb(asdict(case), "matrix" if matrix else "linear", forward_only)
+def estimated_memory_mb(case: Case, mode: str, memory_law: Mapping[str, Any] | None) -> float | None:
+    """Return about the peak in MiB by what an implementation declares; None if it declares nothing."""
+    return levels.memory_mb(case, law_from_json(memory_law), "fwd_bwd" if mode == "bwd" else mode)
 
 
 def without_number(run_id: str, cell: Cell, timings: Iterable[str], status: Status, note: str) -> list[Measurement]:
@@ -97,10 +113,13 @@ def without_number(run_id: str, cell: Cell, timings: Iterable[str], status: Stat
     ]
 
 
+_REST = ("implementation", "mode", "reason", "reason_status", "seconds", "memory_mb")
+
+
 def cell_to_json(cell: Cell) -> dict[str, Any]:
     """A flat dict; `cell_from_json` is its inverse."""
     record = asdict(cell.case)
-    return record | {name: getattr(cell, name) for name in ("implementation", "mode", "reason", "seconds", "memory_mb")}
+    return record | {name: getattr(cell, name) for name in _REST}
 
 
 def cell_from_json(record: Mapping[str, Any]) -> Cell:

@@ -31,6 +31,8 @@ BOUNDS = {
     "num_heads": 1024,
     "num_kv_heads": 1024,
     "window_size": 1_048_576,
+    "context": 1_048_576,
+    "query_tokens": 16,
 }
 _DEVICE = re.compile(r"cpu|cuda:\d{1,2}")
 _ANSWER_LIMIT_S = 180.0

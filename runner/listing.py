@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +41,10 @@ def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
     print("Devices")
     for entry in found["devices"]:
         print(f"  {entry['id']:<10}{entry['name']}{', taken by ' + entry['busy'] if entry['busy'] else ''}")
-    print(f"Implementations on {target.id}")
-    for entry in found["implementations"]:
-        print(f"  {entry['name']:<24}{entry['reason'] or entry['description']}")
+    for level, entries in groupby(found["implementations"], key=lambda entry: entry["level"]):
+        print(f"Implementations of level {level} on {target.id}")
+        for entry in entries:
+            print(f"  {entry['name']:<24}{entry['reason'] or entry['description']}")
     print("Sweeps")
     for entry in found["sweeps"]:
         print(f"  {entry['name']:<24}{entry['description']} ({entry['case_count']} cases)")
@@ -78,7 +81,7 @@ def _fate(cell: Cell, device_type: str) -> str:
 
     if cell.reason:
         return f"skipped: {cell.reason}"
-    if plan.is_interpreted(registry.get(cell.implementation), device_type):
+    if plan.is_interpreted(registry.get(cell.implementation, str(cell.case.level)), device_type):
         return plan.interpreter_reason(cell) or plan.NOT_TIMED
     memory = "" if cell.memory_mb is None else f", {cell.memory_mb:.0f} MiB"
     return f"about {cell.seconds:.1f} s{memory}"
@@ -100,22 +103,21 @@ def _implementations(target: devices.DeviceInfo) -> list[dict[str, Any]]:
     return [
         {
             "name": i.name,
+            "level": i.level,
+            "family": i.family,
             "description": i.description,
             "reason": _reason(i, described),
             "capabilities": {name: getattr(i, name) for name in CAPABILITIES},
         }
-        for i in registry.implementations().values()
+        for level in registry.FOLDERS
+        for i in registry.implementations(level).values()
     ]
 
 
 def _reason(implementation: Any, device: Any) -> str | None:
-    """Against the implementation itself: what speaks against a plain small case in the first dtype it takes."""
-    from results.records import attention_case
-
-    reasons = []
-    for dtype in implementation.dtypes:
-        case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype=dtype, causal=False)
-        reasons.append(implementation.reason_against(case, device))
+    """Return what speaks against a small case in every dtype that an implementation takes; None if one can run."""
+    small_case = importlib.import_module(f"runner.levels.{implementation.level}").small_case
+    reasons = [implementation.reason_against(small_case(dtype, 64), device) for dtype in implementation.dtypes]
     return None if None in reasons else reasons[0]
 
 

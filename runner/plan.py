@@ -6,9 +6,10 @@ import dataclasses
 from typing import Any
 
 from kernels import registry
-from results.derive import attention_flops
-from results.records import Case, case_to_json
-from runner.cells import Cell, estimated_memory_mb, estimated_seconds, ordered_cells
+from results import levels
+from results.derive import MIB
+from results.records import Case, Status
+from runner.cells import BACKWARD_MODES, Cell, estimated_memory_mb, estimated_seconds, ordered_cells
 from runner.machine.devices import DeviceInfo, current
 from runner.protocol import Protocol
 from runner.sweeps import Sweep
@@ -42,7 +43,7 @@ def chosen(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
 
     Raises UnknownImplementation naming those that exist.
     """
-    existing = registry.implementations()
+    existing = registry.implementations(sweep.level)
     if not named:
         missing = {i.name for i in existing.values() if i.family == "peer" and i.unavailable}
         kept = tuple(name for name in sweep.implementations if name not in missing)
@@ -55,13 +56,13 @@ def chosen(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
 
 def facts(sweep: Sweep) -> dict[str, dict[str, Any]]:
     """Return what the sweep's implementations declare of themselves, by name, for the run's record."""
-    existing = registry.implementations()
+    existing = registry.implementations(sweep.level)
     return {name: existing[name].facts for name in sweep.implementations if name in existing}
 
 
 def compiled_ahead(sweep: Sweep) -> list[str]:
     """Return those of the sweep's implementations whose kernels can be compiled before the first call."""
-    existing = registry.implementations()
+    existing = registry.implementations(sweep.level)
     return [name for name in sweep.implementations if name in existing and existing[name].compiled == "ahead"]
 
 
@@ -80,13 +81,13 @@ def interpreter_reason(cell: Cell) -> str | None:
 
 def too_long_for_cpu(case: Case) -> str | None:
     """Why a CPU does not take the errors of this case, or None if it does."""
-    if (attention_flops(case_to_json(case), "fwd_bwd") or 0.0) <= _MOST_FLOPS_ON_CPU:
+    if max(levels.flops(case, mode) or 0.0 for mode in levels.level_of(case).modes) <= _MOST_FLOPS_ON_CPU:
         return None
     return "Errors against float64 would take minutes here; a GPU does this case, a CPU shorter ones."
 
 
 def _reason_against(case: Case, name: str, target: registry.Device) -> str | None:
-    implementation = registry.implementations().get(name)
+    implementation = registry.implementations(str(case.level)).get(name)
     if implementation is None:
         return f"{name} is not part of this checkout."
     return implementation.reason_against(case, target)
@@ -100,23 +101,34 @@ def _judged(
     timings: int,
 ) -> Cell:
     reason = reasons[cell.case, cell.implementation]
-    implementation = registry.implementations().get(cell.implementation)
+    implementation = registry.implementations(str(cell.case.level)).get(cell.implementation)
     if implementation is None:
         return dataclasses.replace(cell, reason=reason)
-    if reason is None and cell.mode != "fwd" and not implementation.backward:
+    if reason is None and cell.mode in BACKWARD_MODES and not implementation.backward:
         reason = f"{cell.implementation} has no backward pass."
     if reason is None and protocol.trace_s and is_interpreted(implementation, target.type):
         reason = _NOT_TRACED
     matrix = implementation.materialises_scores
-    memory = estimated_memory_mb(cell.case, cell.mode, matrix)
+    memory = estimated_memory_mb(cell.case, cell.mode, implementation.memory)
+    if reason is None and (reason := _too_large(cell, target)):
+        return dataclasses.replace(cell, reason=reason, reason_status=Status.OOM, memory_mb=memory)
     if reason:
         return dataclasses.replace(cell, reason=reason, memory_mb=memory)
-    seconds = estimated_seconds(cell.case, cell.mode, protocol, timings, target.type, matrix)
+    seconds = estimated_seconds(cell.case, cell.mode, protocol, timings, target, matrix)
     if is_interpreted(implementation, target.type):
         seconds = 0.0 if interpreter_reason(cell) else INTERPRETER_LIMIT_S / 3
     if target.type == "cpu" and not timings and too_long_for_cpu(cell.case):
         seconds = 0.0
     return dataclasses.replace(cell, seconds=seconds, memory_mb=memory)
+
+
+def _too_large(cell: Cell, target: registry.Device) -> str | None:
+    """Return why what the call reads and writes does not fit the device's memory, None if it does or nobody knows."""
+    moved = levels.bytes_moved(cell.case, cell.mode)
+    if moved is None or target.memory_bytes is None or cell.mode in BACKWARD_MODES or moved <= target.memory_bytes:
+        return None
+    needed, there = (f"{size / 1024 / MIB:.1f} GiB" for size in (moved, target.memory_bytes))
+    return f"Out of device memory: inputs and results need {needed}, the device has {there}."
 
 
 def is_interpreted(implementation: registry.Implementation, device_type: str) -> bool:

@@ -1,14 +1,14 @@
-"""Sweeps as data: a grid of cases and what to measure of them. A new sweep is one entry of SWEEPS."""
+"""Sweeps as data: a grid of cases of one level and what to measure of them. A new sweep is one entry of SWEEPS."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from results.records import DTYPES, INPUTS, MODES, TIMINGS, Case, attention_case
+from results.records import DTYPES, INPUTS, TIMINGS, Case, attention_case, decode_case
 
 TORCH = (
     "torch_naive",
@@ -20,6 +20,7 @@ TORCH = (
 )
 OURS = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper")
 FP8 = ("gluon_fp8",)
+DECODE = ("triton_split_kv",)  # ours, at level decode
 PEERS = ("flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")  # take part where they are installed
 
 
@@ -29,12 +30,15 @@ class SweepError(ValueError):
 
 @dataclass(frozen=True)
 class Sweep:
-    """A grid of attention cases. `tokens` makes the batch tokens / seqlen, `hidden` the heads hidden / head_dim."""
+    """A grid of cases; the axes of its level say which fields count (AXES).
+
+    At level op `tokens` makes the batch tokens / seqlen, `hidden` the heads hidden / head_dim.
+    """
 
     name: str
     description: str
-    seqlen: tuple[int, ...]
-    head_dim: tuple[int, ...]
+    seqlen: tuple[int, ...] = ()
+    head_dim: tuple[int, ...] = (64,)
     dtype: tuple[str, ...] = ("bfloat16", "float32")
     causal: tuple[bool, ...] = (True,)
     batch: tuple[int, ...] = (1,)
@@ -50,33 +54,57 @@ class Sweep:
     timings: tuple[str, ...] = TIMINGS  # none: only the errors against float64 are taken
     energy: bool = False  # whether standard measures joules too: a tenth of a second for each forward and fwd_bwd
     protocol: str = "standard"  # the sampling preset when none is chosen
+    level: str = "op"
+    context: tuple[int, ...] = ()  # tokens in each sequence's cache
+    query_tokens: tuple[int, ...] = (1,)
+    heads: tuple[str, ...] = ()  # num_heads/num_kv_heads
 
     def cases(self) -> tuple[Case, ...]:
-        """Every case of the grid, short sequences first. Raises SweepError if a combination is impossible."""
-        return tuple(case for shape in product(self.seqlen, self.head_dim) for case in self._cases_of(*shape))
+        """Return every case of the grid, short sequences first. Raises SweepError if a combination is impossible."""
+        try:
+            if self.level == "decode":
+                return tuple(self._decode_cases())
+            return tuple(case for shape in product(self.seqlen, self.head_dim) for case in self._cases_of(*shape))
+        except SweepError:
+            raise
+        except ValueError as error:
+            raise SweepError(f"Sweep {self.name!r}: {error}") from error
+
+    def _decode_cases(self) -> Iterator[Case]:
+        shapes = product(self.context, self.batch, self.heads, self.head_dim, self.dtype, self.query_tokens)
+        for context, batch, heads, head_dim, dtype, query_tokens in shapes:
+            num_heads, num_kv_heads = split_heads(heads)
+            for window_size in self.window_size:
+                yield decode_case(
+                    batch=batch,
+                    num_heads=num_heads,
+                    num_kv_heads=num_kv_heads,
+                    context=context,
+                    head_dim=head_dim,
+                    dtype=dtype,
+                    query_tokens=query_tokens,
+                    window_size=window_size,
+                )
 
     def _cases_of(self, seqlen: int, head_dim: int) -> list[Case]:
         batches = (_divide("tokens", self.tokens, "seqlen", seqlen),) if self.tokens else self.batch
         heads = (_divide("hidden", self.hidden, "head_dim", head_dim),) if self.hidden else self.num_heads
         kv_heads = self.num_kv_heads or (None,)
         grid = product(self.dtype, self.causal, batches, heads, kv_heads, self.window_size, self.inputs)
-        try:
-            return [
-                attention_case(
-                    batch=batch,
-                    num_heads=num_heads,
-                    num_kv_heads=num_kv_heads,
-                    seqlen=seqlen,
-                    head_dim=head_dim,
-                    dtype=dtype,
-                    causal=causal,
-                    window_size=window_size,
-                    inputs=inputs,
-                )
-                for dtype, causal, batch, num_heads, num_kv_heads, window_size, inputs in grid
-            ]
-        except ValueError as error:
-            raise SweepError(f"Sweep {self.name!r}: {error}") from error
+        return [
+            attention_case(
+                batch=batch,
+                num_heads=num_heads,
+                num_kv_heads=num_kv_heads,
+                seqlen=seqlen,
+                head_dim=head_dim,
+                dtype=dtype,
+                causal=causal,
+                window_size=window_size,
+                inputs=inputs,
+            )
+            for dtype, causal, batch, num_heads, num_kv_heads, window_size, inputs in grid
+        ]
 
 
 SWEEPS: dict[str, Sweep] = {
@@ -156,6 +184,31 @@ SWEEPS: dict[str, Sweep] = {
             timings=(),
             implementations=TORCH + OURS + FP8 + PEERS,
         ),
+        Sweep(
+            name="decode",
+            description="One query token against contiguous KV caches: context by batch, 64 heads on 8, 32 on 8, 32",
+            level="decode",
+            context=(2048, 8192, 32768, 131072),
+            batch=(1, 8, 32, 128),
+            heads=("64/8", "32/8", "32/32"),
+            head_dim=(128,),
+            dtype=("bfloat16",),
+            implementations=TORCH + DECODE,
+            modes=("decode",),
+        ),
+        Sweep(
+            name="decode_quick",
+            description="A first look at decoding in seconds, on any GPU or CPU",
+            level="decode",
+            context=(128, 1024),
+            batch=(1, 4),
+            heads=("8/2",),
+            head_dim=(64,),
+            dtype=("float16", "float32"),
+            implementations=TORCH + DECODE,
+            modes=("decode",),
+            protocol="quick",
+        ),
     )
 }
 
@@ -171,10 +224,25 @@ _PARSERS: dict[str, Any] = {
     "causal": {"true": True, "false": False}.__getitem__,
     "modes": str,
     "timings": str,
+    "context": int,
+    "heads": str,
+    "query_tokens": int,
 }
-_FIELDS = tuple(field.name for field in dataclasses.fields(Sweep))
+AXES: dict[str, tuple[str, ...]] = {  # that a sweep of each level can be given
+    "op": (
+        *("seqlen", "head_dim", "batch", "num_heads", "num_kv_heads", "window_size", "inputs", "dtype", "causal"),
+        *("modes", "timings"),
+    ),
+    "decode": ("context", "batch", "heads", "head_dim", "dtype", "query_tokens", "window_size", "timings"),
+}
+_MOST_HEADS = 1024
 _LARGEST = 999_999_999  # that the database takes
-_POSSIBLE: dict[str, tuple[str, ...]] = {"dtype": DTYPES, "inputs": INPUTS, "modes": MODES[:3], "timings": TIMINGS}
+_POSSIBLE: dict[str, tuple[str, ...]] = {
+    "dtype": DTYPES,
+    "inputs": INPUTS,
+    "modes": ("fwd", "bwd", "fwd_bwd"),
+    "timings": TIMINGS,
+}
 
 
 def get(name: str) -> Sweep:
@@ -207,8 +275,8 @@ def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:
     """
     values: dict[str, Any] = {}
     for axis, text in changes.items():
-        if axis not in _PARSERS:
-            raise SweepError(f"Unknown axis {axis!r}. Possible: {', '.join(_PARSERS)}.")
+        if axis not in AXES[sweep.level]:
+            raise SweepError(f"Unknown axis {axis!r}. Possible: {', '.join(AXES[sweep.level])}.")
         values[axis] = tuple(dict.fromkeys(_parse(axis, part.strip()) for part in text.split(",")))
     if "batch" in values:
         values["tokens"] = None
@@ -219,15 +287,23 @@ def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:
     return changed
 
 
+def split_heads(text: str) -> tuple[int, int]:
+    """Return query heads and key heads of "64/8", or of "32" for as many. Raises SweepError for any other text."""
+    first, slash, second = text.partition("/")
+    counts = [part.strip() for part in ((first, second) if slash else (first, first))]
+    if not all(part.isdecimal() and 0 < int(part) <= _MOST_HEADS for part in counts):
+        raise SweepError(f"heads {text!r} is not query heads over key heads of at most {_MOST_HEADS}, such as 64/8.")
+    return int(counts[0]), int(counts[1])
+
+
 def to_json(sweep: Sweep) -> dict[str, Any]:
     """The sweep as plain data, for the run's record; `from_json` is its inverse."""
     return dataclasses.asdict(sweep)
 
 
 def from_json(record: dict[str, Any]) -> Sweep:
-    """Return the sweep of a run's record, which may hold more than the sweep's own fields."""
-    own = {name: record[name] for name in _FIELDS if name in record}
-    return Sweep(**{name: tuple(value) if isinstance(value, list) else value for name, value in own.items()})
+    """Return the sweep of a run's record; fields that came later have their defaults."""
+    return Sweep(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
 
 
 def _parse(axis: str, text: str) -> Any:
@@ -237,6 +313,8 @@ def _parse(axis: str, text: str) -> Any:
         raise SweepError(
             f"{axis} {text!r} is not {'true or false' if axis == 'causal' else 'a whole number'}."
         ) from None
+    if axis == "heads":
+        split_heads(value)
     if isinstance(value, int) and value > _LARGEST:
         raise SweepError(f"{axis} {value} is too large; at most {_LARGEST} is possible.")
     if axis in _POSSIBLE and value not in _POSSIBLE[axis]:

@@ -80,7 +80,8 @@ class Worker:
             {
                 "event": "opened",
                 "device": {"id": self._device.id, "lock": self._device.lock, "type": self._device.type},
-                "sweep": sweeps.to_json(sweep) | {"facts": plan.facts(sweep)},
+                "sweep": sweeps.to_json(sweep),
+                "implementations": plan.facts(sweep),
                 "compiled_ahead": plan.compiled_ahead(sweep),
                 "environment": environment.describe(self._device),
                 "cells": [cell_to_json(cell) for cell in self._cells],
@@ -130,7 +131,8 @@ class Worker:
 
         from runner.machine import peaks
         from runner.machine.telemetry import Telemetry
-        from runner.measure import case, stopwatch
+        from runner.measure import stopwatch
+        from runner.measure.case import Bench
         from runner.measure.energy import EnergyMeter, mark_on_gpu
 
         self._dismiss_helper()
@@ -146,7 +148,7 @@ class Worker:
             }
         protocol = PROTOCOLS[self._message["protocol"]]
         wanted = telemetry.gpu is not None and (self._message["sweep"]["energy"] or protocol.trace_s > 0)
-        self._bench = case.Bench(
+        self._bench = Bench(
             run_id=message["run_id"],
             device=self._device.id,
             protocol=protocol,
@@ -161,12 +163,13 @@ class Worker:
         self._channel.send({"event": "started", "tflops": measured.tflops, "gbs": measured.gbs})
 
     def _case(self, message: dict[str, Any]) -> None:
-        from runner.measure import case
+        from runner.measure.case import ContextBroken
+        from runner.measure.passes import run_case
 
         cells = [cell_from_json(record) for record in message["cells"]]
         try:
-            case.run_case(self._bench, cells[0].case, cells)
-        except case.ContextBroken as error:
+            run_case(self._bench, cells[0].case, cells)
+        except ContextBroken as error:
             print(f"The CUDA context is broken, a new worker goes on: {error}", file=sys.stderr)
             sys.exit(EXIT_CONTEXT_BROKEN)
         self._channel.send({"event": "case_done", "costs": self._bench.costs.take()})

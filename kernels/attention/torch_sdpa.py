@@ -110,23 +110,31 @@ def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
         return f"{name} has no kernel for a seqlen of 1 (seen with cuDNN 9.19); torch_sdpa_auto chooses another."
     if variant in ("auto", "flash", "cudnn") and (case.num_heads or 0) > MAX_HEADS:
         return f"{name} launches a grid row a head and supports {MAX_HEADS} heads at most, not {case.num_heads}."
-    if variant not in _CAN_USE or not torch.cuda.is_available():
-        return None
     num_heads = case.num_heads or 1
-    answer = _pytorch_refuses(
+    answer = pytorch_refuses(
         variant, case.dtype, case.head_dim, num_heads, case.num_kv_heads or num_heads, bool(case.causal)
     )
     return f"{name}: {answer}" if answer else None
 
 
 @cache
-def _pytorch_refuses(
-    variant: str, dtype: str | None, head_dim: int | None, num_heads: int, num_kv_heads: int, causal: bool
+def pytorch_refuses(
+    variant: str,
+    dtype: str | None,
+    head_dim: int | None,
+    num_heads: int,
+    num_kv_heads: int,
+    causal: bool,
+    *,
+    seqlen_q: int = 128,
+    training: bool = True,
 ) -> str | None:
-    """What PyTorch says against small tensors of this kind on the current device, None if it takes them."""
-    seqlen, like = 128, {"dtype": getattr(torch, dtype or "bfloat16"), "device": "cuda", "requires_grad": True}
-    q = torch.empty(1, num_heads, seqlen, head_dim or 64, **like)
-    k, v = (torch.empty(1, num_kv_heads, seqlen, head_dim or 64, **like) for _ in range(2))
+    """Return what PyTorch says against small tensors of this kind on the current device, None if it takes them."""
+    if variant not in _CAN_USE or not torch.cuda.is_available():
+        return None
+    like = {"dtype": getattr(torch, dtype or "bfloat16"), "device": "cuda", "requires_grad": training}
+    q = torch.empty(1, num_heads, seqlen_q, head_dim or 64, **like)
+    k, v = (torch.empty(1, num_kv_heads, 128, head_dim or 64, **like) for _ in range(2))
     with sdpa_kernel(BACKENDS[variant]), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         params = torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, causal, num_heads != num_kv_heads)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import torch
 
-from runner.measure.inputs import Inputs, Subject
+from runner.levels import Call
 
 MIB = 1024 * 1024
 NO_MEMORY_ON_CPU = "torch counts allocations on GPUs only, so memory is not measured on a CPU."
 
 
 @dataclass(frozen=True)
-class Memory:
+class CallMemory:
     """In MiB, as torch's allocator counts: its blocks are multiples of 512 bytes."""
 
     inputs: float  # what the call is given
@@ -24,9 +24,11 @@ class Memory:
     saved: float | None  # what lies between forward and backward, out included; None without a backward
 
 
-def memory_of_call(subject: Subject, inputs: Inputs, mode: str) -> Memory:
-    """The largest allocation during a warm call on a GPU; workspaces that libraries keep are there before it."""
-    call = subject.call(mode)
+def memory_of_call(call: Call, given: int, kept_for_backward: Call | None = None) -> CallMemory:
+    """Return the largest allocation during a warm call on a GPU; workspaces that libraries keep are there before it.
+
+    `given` are the bytes of its inputs; `kept_for_backward` is a forward that keeps what a backward needs.
+    """
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -35,16 +37,15 @@ def memory_of_call(subject: Subject, inputs: Inputs, mode: str) -> Memory:
     result = call()
     torch.cuda.synchronize()
     extra = torch.cuda.max_memory_allocated() - before
-    given = inputs.bytes_of(mode)
     reserved = given + torch.cuda.max_memory_reserved() - before
     del result
-    saved = _saved(subject) if mode == "fwd_bwd" else None
-    return Memory(given / MIB, (given + extra) / MIB, extra / MIB, reserved / MIB, saved)
+    saved = _saved(kept_for_backward) if kept_for_backward else None
+    return CallMemory(given / MIB, (given + extra) / MIB, extra / MIB, reserved / MIB, saved)
 
 
-def _saved(subject: Subject) -> float:
+def _saved(forward: Call) -> float:
     before = torch.cuda.memory_allocated()
-    out = subject.forward()
+    out = forward()
     kept = torch.cuda.memory_allocated() - before
     del out
     return kept / MIB

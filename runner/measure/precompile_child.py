@@ -19,7 +19,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.records import attention_case
 from runner.cells import Cell, cell_from_json
 from runner.ipc import Channel, die_with
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 _NICENESS = 10  # another sweep may be timing on another GPU
 _SPARED_CORES = 2  # for this process and the worker
-_SMALL_SEQLEN = 64
 _PROCESS_BYTES = 1 << 30  # about what a process that compiles needs
 # What a call may raise here: it does not fit, is not supported, or does with a kernel what a stand-in cannot answer.
 _FAULTS = (RuntimeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -86,7 +84,7 @@ def rehearse(cells: Iterable[Cell], device: str) -> None:
     """Make the calls of all cells once, those first whose kernels take longest to compile; of a call that fails, the
     rest is left out."""
     from kernels import registry
-    from runner.measure.inputs import Subject, empty_inputs
+    from runner.levels import level_of
 
     ordered = sorted(cells, key=lambda cell: (-(cell.case.head_dim or 0), cell.case.dtype != "float32"))
     for case, of_case in groupby(ordered, key=lambda cell: cell.case):
@@ -94,27 +92,26 @@ def rehearse(cells: Iterable[Cell], device: str) -> None:
         for cell in of_case:
             wanted.setdefault(cell.implementation, set()).add(cell.mode)
         with contextlib.suppress(*_FAULTS):
-            inputs = empty_inputs(case, device)
+            inputs = level_of(case).empty_inputs(case, device)
             for name, modes in wanted.items():
                 with contextlib.suppress(*_FAULTS):
-                    _call(Subject(registry.get(name).attention, inputs, case), modes)
+                    _call(registry.get(name, str(case.level)).attention, inputs, modes)
 
 
 def small_cells(cells: Iterable[Cell]) -> list[Cell]:
     """Return a small problem for each of PyTorch's compiled implementations, dtypes and head dims among the cells: what
     the first call of a library waits for is done once it has solved that."""
     from kernels import registry
+    from runner.levels import level_of
 
-    libraries = {i.name for i in registry.implementations().values() if i.family == "pytorch" and not i.compiled}
-    wanted = dict.fromkeys(
-        (cell.implementation, cell.case.dtype, cell.case.head_dim)
-        for cell in cells
-        if cell.implementation in libraries and not cell.reason
-    )
-    one = {"batch": 1, "num_heads": 1, "seqlen": _SMALL_SEQLEN, "causal": True}
-    return [
-        Cell(attention_case(**one, dtype=dtype, head_dim=head_dim), name, "fwd_bwd") for name, dtype, head_dim in wanted
-    ]
+    found: dict[Cell, None] = {}
+    for cell in cells:
+        known = registry.implementations(str(cell.case.level)).get(cell.implementation)
+        if known and known.family == "pytorch" and not known.compiled and not cell.reason:
+            level = level_of(cell.case)
+            case = level.small_case(str(cell.case.dtype), cell.case.head_dim)
+            found |= {Cell(case, cell.implementation, mode): None for mode in level.PASSES[-1].modes[-1:]}
+    return list(found)
 
 
 def processes(cores: int, gpus: int, free_bytes: int) -> int:
@@ -122,11 +119,16 @@ def processes(cores: int, gpus: int, free_bytes: int) -> int:
     return max(1, min(cores // max(1, gpus) - _SPARED_CORES, free_bytes // _PROCESS_BYTES))
 
 
-def _call(subject: Any, modes: set[str]) -> None:
-    if "fwd" in modes:
-        subject.call("fwd")()
-    if modes - {"fwd"}:
-        subject.backward(subject.forward())
+def _call(attention: Any, inputs: Any, modes: set[str]) -> None:
+    """Make each call once that the checks and timings of these modes will make."""
+    from runner.levels import level_of
+
+    level = level_of(inputs.case)
+    for each in level.PASSES:
+        if modes & set(each.modes):
+            trial = level.trial(attention, inputs, each.mode)
+            trial.prepare()
+            trial.run()
 
 
 def _serve(channel: Channel, pool: ProcessPoolExecutor) -> None:

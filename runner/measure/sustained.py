@@ -20,18 +20,15 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
-from results.derive import attention_flops
-from results.records import Status, case_to_json
+from results import levels
+from results.records import Status
 from runner.cells import Cell
 from runner.machine.nvml import Reading
+from runner.measure.case import CaseRun
 from runner.overhead import SAMPLING
-
-if TYPE_CHECKING:
-    from runner.measure.case import CaseRun
 
 SLICE_S = 0.25
 BURST_S = 1.0
@@ -50,13 +47,13 @@ class Slice:
 
 def record_trace(run: CaseRun, cell: Cell) -> None:
     """Run a cell for the protocol's time and emit burst, sustained and what the GPU did meanwhile."""
-    flops = attention_flops(case_to_json(cell.case), cell.mode)
+    flops = levels.flops(cell.case, cell.mode)
     bench = run.bench
     if not flops:
         note = "A trace needs a case with a known number of operations."
         run.emit(cell, "sustained_tflops", status=Status.SKIPPED, note=note)
         return
-    call = run.subject(cell).call(cell.mode)
+    call = run.call(cell)
     timer, whole = device_ms if bench.device_type == "cuda" else wall_ms, bench.protocol.trace_s
     with bench.costs.of(SAMPLING):
         slices = trace(call, flops, whole, timer, tell=lambda so_far: bench.begin(cell, _step(so_far, whole)))

@@ -7,24 +7,21 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from results.records import Status
-from runner.cells import Cell
+from runner.cells import MODES_WITH_MEMORY, Cell
 from runner.machine import schedstat
 from runner.machine.telemetry import Findings
 from runner.measure import energy
-from runner.measure import stopwatch as latency
-from runner.measure.stopwatch import spread
+from runner.measure.case import CaseRun
+from runner.measure.stopwatch import sample_round, spread
 from runner.measure.sustained import record_trace
 from runner.overhead import ENERGY, SAMPLING
 
-if TYPE_CHECKING:
-    from runner.measure.case import CaseRun
-
 NO_KERNEL_TIME = "A CPU has no device time apart from the call's own; see the eager timing."
 RETRIED = "retried"
-MODES_WITH_ENERGY = ("fwd", "fwd_bwd")
+MODES_WITH_ENERGY = MODES_WITH_MEMORY  # those in which an implementation is used
 _RETRIES = 2  # of a throttled cell
 
 
@@ -89,7 +86,7 @@ class Rounds:
                 self._attempt(item, step, lambda item=item: self._sample(item))
 
     def _sample(self, item: Timed) -> None:
-        call = self.run.subject(item.cell).call(item.cell.mode)
+        call = self.run.call(item.cell)
         start = time.monotonic()
         for timing in self.bench.timings:
             stopwatch = self.bench.stopwatches.get(timing)
@@ -97,7 +94,7 @@ class Rounds:
                 continue
             series = item.samples.setdefault(timing, [])
             with self.bench.costs.of(SAMPLING):
-                new = latency.sample_round(stopwatch, call, series, self.bench.protocol)
+                new = sample_round(stopwatch, call, series, self.bench.protocol)
             if timing == "kernel":
                 self.bench.telemetry.look()
             series += new
@@ -120,7 +117,7 @@ class Rounds:
             self.run.emit(item.cell, "energy_j", status=failed[0], note=failed[1])
 
     def _energy(self, item: Timed) -> None:
-        call = self.run.subject(item.cell).call(item.cell.mode)
+        call = self.run.call(item.cell)
         call_ms = statistics.median(item.samples["kernel"])
         with self.bench.costs.of(ENERGY), self.bench.telemetry.paused():
             found = self.bench.energy.measure(call, call_ms, self.bench.protocol.energy_s)

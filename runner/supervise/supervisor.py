@@ -81,7 +81,7 @@ class Sweeping:
             self._write_state("running", force=True)
             for cell in self._cells:
                 if cell.reason:
-                    self._give_status([cell], Status.UNSUPPORTED, cell.reason)
+                    self._give_status([cell], Status(cell.reason_status), cell.reason)
             self._compile_ahead(compiled_ahead)
             for _, cells in groupby(self._cells, key=lambda cell: cell.case):
                 self._finish_case(list(cells))
@@ -347,6 +347,7 @@ def _folder(job: Job, home: Path, run_id: str, opened: dict[str, Any]) -> RunFol
         seed=job.seed,
         command=job.command(opened["device"]["id"]),
         sweep=opened["sweep"],
+        implementations=opened["implementations"],
         **opened["environment"],
     )
     if not job.resume:

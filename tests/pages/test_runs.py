@@ -127,7 +127,7 @@ def test_a_trace_of_one_cell_is_linked_with_its_cell():
     }
 
 
-@pytest.mark.parametrize("name", sweeps.SWEEPS)
+@pytest.mark.parametrize("name", [name for name, sweep in sweeps.SWEEPS.items() if sweep.level == "op"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -138,6 +138,14 @@ def test_a_trace_of_one_cell_is_linked_with_its_cell():
     ],
 )
 def test_the_form_that_is_linked_asks_for_the_very_sweep_of_the_run(name, changes):
+    asks_for_the_very_sweep(name, changes)
+
+
+def test_the_form_of_a_decode_sweep_is_linked_by_its_own_axes():
+    asks_for_the_very_sweep("decode", {"context": "4096", "batch": "2,4", "heads": "16/2", "timings": "kernel"})
+
+
+def asks_for_the_very_sweep(name, changes):
     usual = sweeps.get(name)
     wanted = sweeps.override(usual, changes)
     link = actions.rerun_link({"sweep": json.dumps(sweeps.to_json(wanted)), "protocol": "quick/1"})

@@ -20,6 +20,7 @@ from runner.machine.devices import DeviceInfo, UnknownDevice, resolve
 from runner.protocol import PROTOCOLS
 
 CPU = DeviceInfo("cpu", "cpu", "a processor", "cpu")
+GPU = registry.Device(type="cuda", name="a GPU", compute_capability=(9, 0))
 STANDARD = PROTOCOLS["standard"]
 CASES = tuple(
     attention_case(batch=1, num_heads=1, seqlen=n, head_dim=64, dtype="float32", causal=True) for n in (128, 256, 512)
@@ -59,7 +60,7 @@ def test_a_plan_names_the_reason_against_each_cell_that_cannot_run() -> None:
 
 def test_an_implementation_without_backward_says_so(monkeypatch) -> None:
     forward_only = dataclasses.replace(registry.get("torch_naive"), name="forward_only", backward=False)
-    monkeypatch.setattr(registry, "implementations", lambda: {"forward_only": forward_only})
+    monkeypatch.setattr(registry, "implementations", lambda level: {"forward_only": forward_only})
     sweep = dataclasses.replace(sweeps.get("quick"), seqlen=(128,), implementations=("forward_only", "gone"))
     reasons = {(c.implementation, c.mode): c.reason for c in plan.plan(sweep, CPU, STANDARD, seed=0)}
     assert reasons["forward_only", "fwd"] is None
@@ -86,16 +87,34 @@ def test_the_interpreter_checks_small_cases_only() -> None:
 @pytest.mark.parametrize("mode", ["fwd", "bwd", "fwd_bwd"])
 def test_larger_cases_are_expected_to_take_longer_and_more_memory(mode: str) -> None:
     cases = [case(seqlen=n) for n in (1024, 8192, 65536)]
-    for device in ("cuda", "cpu"):
-        seconds = [estimated_seconds(c, mode, STANDARD, 2, device, matrix=True) for c in cases]
+    for target in (GPU, registry.describe_device("cpu")):
+        seconds = [estimated_seconds(c, mode, STANDARD, 2, target, matrix=True) for c in cases]
         assert seconds == sorted(seconds) and seconds[2] > 10 * seconds[0]
-    linear, matrix = ([estimated_memory_mb(c, mode, m) for c in cases] for m in (False, True))
+    linear, matrix = ([estimated_memory_mb(c, mode, {"growth": g}) for c in cases] for g in ("linear", "matrix"))
     assert matrix[2] / matrix[1] == pytest.approx(64, rel=0.1)
     assert linear[2] / linear[1] == pytest.approx(8, rel=0.1)
 
 
 def test_a_short_case_is_expected_to_cost_its_overhead() -> None:
-    assert 0.1 < estimated_seconds(case(seqlen=128, dtype="bfloat16"), "fwd", STANDARD, 2, "cuda", matrix=False) < 1.0
+    assert 0.1 < estimated_seconds(case(seqlen=128, dtype="bfloat16"), "fwd", STANDARD, 2, GPU, matrix=False) < 1.0
+
+
+def test_a_cache_larger_than_the_device_is_out_of_memory_before_it_is_made(monkeypatch) -> None:
+    small = registry.Device(type="cpu", name="CPU", memory_bytes=2**20)
+    monkeypatch.setattr(registry, "describe_device", lambda device: small)
+    sweep = dataclasses.replace(sweeps.get("decode_quick"), dtype=("float32",), implementations=("torch_naive",))
+    fates = {(cell.case.seqlen_k, cell.case.batch): cell for cell in plan.plan(sweep, CPU, STANDARD, 0)}
+    assert fates[128, 1].reason is None
+    refused = fates[1024, 4]
+    assert (refused.reason_status, refused.seconds) == (Status.OOM, 0.0)
+    assert refused.reason.startswith("Out of device memory: inputs and results need ")
+
+
+def test_a_faster_memory_is_expected_to_decode_faster() -> None:
+    long = sweeps.get("decode").cases()[-1]
+    unknown, known = (dataclasses.replace(GPU, name=name) for name in ("a GPU", "NVIDIA H200"))
+    slow, fast = (estimated_seconds(long, "decode", STANDARD, 2, target, matrix=False) for target in (unknown, known))
+    assert fast < slow / 2
 
 
 def test_a_cell_survives_the_way_through_json() -> None:
@@ -115,10 +134,10 @@ def test_a_cell_without_a_number_has_a_row_for_each_timing() -> None:
 
 def test_another_projects_package_takes_part_where_it_is_installed_or_named(monkeypatch) -> None:
     sweep = dataclasses.replace(sweeps.get("quick"), implementations=("torch_naive", "flash_attn_4"))
-    peer = registry.get("flash_attn_4")
+    peer, existing = registry.get("flash_attn_4"), registry.implementations()
     for unavailable, expected in ((None, ("torch_naive", "flash_attn_4")), ("not installed", ("torch_naive",))):
-        known = {**registry.implementations(), peer.name: dataclasses.replace(peer, unavailable=unavailable)}
-        monkeypatch.setattr(registry, "implementations", lambda known=known: known)
+        known = {**existing, peer.name: dataclasses.replace(peer, unavailable=unavailable)}
+        monkeypatch.setattr(registry, "implementations", lambda level, known=known: known)
         assert plan.chosen(sweep, None).implementations == expected
         assert plan.chosen(sweep, ("flash_attn_4",)).implementations == ("flash_attn_4",)
 

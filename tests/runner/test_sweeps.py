@@ -15,6 +15,8 @@ from runner.sweeps import SWEEPS, Sweep, SweepError
         ("long_context", 24),
         ("fa_paper", 36),
         ("accuracy", 54),
+        ("decode", 48),
+        ("decode_quick", 8),
     ],
 )
 def test_a_sweep_has_as_many_cases_as_its_description_says(name: str, count: int) -> None:
@@ -32,6 +34,28 @@ def test_every_case_says_every_feature() -> None:
     for sweep in SWEEPS.values():
         for case in sweep.cases():
             assert None not in (case.num_kv_heads, case.head_dim_v, case.window_size, case.causal, case.seqlen_k)
+
+
+def test_a_decode_sweep_is_of_contexts_and_batches_and_pairs_of_heads() -> None:
+    changed = sweeps.override(sweeps.get("decode"), {"context": "4096", "batch": "2,4", "heads": "16/2, 8"})
+    assert [(c.level, c.seqlen_q, c.seqlen_k, c.batch, c.num_heads, c.num_kv_heads) for c in changed.cases()] == [
+        ("decode", 1, 4096, 2, 16, 2),
+        ("decode", 1, 4096, 2, 8, 8),
+        ("decode", 1, 4096, 4, 16, 2),
+        ("decode", 1, 4096, 4, 8, 8),
+    ]
+    assert sweeps.from_json(sweeps.to_json(changed)) == changed
+
+
+@pytest.mark.parametrize("heads", ["64/", "64/8/2", "-8", "0", "2048/8", "many", "7/2"])
+def test_heads_that_are_no_pair_are_refused_in_words(heads: str) -> None:
+    with pytest.raises(SweepError, match="heads"):
+        sweeps.override(sweeps.get("decode"), {"heads": heads})
+
+
+def test_an_axis_of_another_level_is_refused_with_those_of_this_one() -> None:
+    with pytest.raises(SweepError, match="Unknown axis 'seqlen'. Possible: context, batch, heads"):
+        sweeps.override(sweeps.get("decode"), {"seqlen": "64"})
 
 
 def test_an_axis_can_be_changed() -> None:

@@ -166,6 +166,7 @@ def _capabilities(entry: dict) -> dict[str, str]:
     features = ("causal", "window", "gqa", "backward")
     return {
         "name": entry["name"],
+        "level": entry.get("level", "op"),
         "dtypes": ", ".join(able["dtypes"]),
         "head_dim": f"up to {able['max_head_dim']}" if able["max_head_dim"] else "any",
         "features": ", ".join(name for name in features if able[name]),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from results.records import DTYPES, INPUTS, MODES, TIMINGS
-from runner.sweeps import Sweep
+from runner.sweeps import AXES, Sweep
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "dtype": DTYPES,
@@ -20,14 +20,21 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "inputs": INPUTS,
 }
 SHAPE = ("batch", "num_heads", "num_kv_heads", "window_size")
-SIZES = ("seqlen", "head_dim", *SHAPE)
-OF_A_CELL = ("seqlen", "head_dim", "dtype", "causal", "modes")
+SIZES = ("seqlen", "head_dim", *SHAPE, "context", "heads", "query_tokens")
+FIRST = {"op": ("seqlen", "head_dim", "dtype"), "decode": ("context", "batch", "heads")}  # the rest is folded away
+OF_A_CELL = {
+    "op": ("seqlen", "head_dim", "dtype", "causal", "modes"),
+    "decode": ("context", "batch", "heads", "head_dim", "dtype"),
+}
+SHAPE_OF_A_CELL = {"op": SHAPE, "decode": ("query_tokens", "window_size")}
 _RULES = {"batch": "tokens", "num_heads": "hidden"}  # what a sweep can have in place of the axis
 _LABELS = {"modes": "mode"}
 _HELP = {
     "batch": "Empty: as many as the sweep's number of tokens allows at that seqlen.",
     "num_heads": "Empty: as many as the sweep's hidden size allows at that head_dim.",
     "num_kv_heads": "Empty: as many as num_heads.",
+    "context": "Tokens in each sequence's cache.",
+    "heads": "Query heads over key heads, such as 64/8.",
     "window_size": "Keys that a query sees to its left; 0: all of them.",
     "causal": "true: a query sees no later key.",
     "timings": "kernel: on the device alone; eager: a plain call. None: only errors are taken.",
@@ -39,24 +46,31 @@ _BIND = "query-params"
 def edited_axes(sweep: Sweep) -> dict[str, str]:
     """Draw every axis, and return what differs from the sweep's own, as text by axis."""
     columns = st.columns([2, 1, 2])
-    found = {
-        axis: _values(box, sweep, axis) for box, axis in zip(columns, ("seqlen", "head_dim", "dtype"), strict=True)
-    }
-    more = [axis for axis in (*SIZES, *CHOICES) if axis not in found]
-    return _changes(sweep, found | _folded("Mask, heads, modes, timings and inputs", sweep, more))
+    found = {axis: _values(box, sweep, axis) for box, axis in zip(columns, FIRST[sweep.level], strict=True)}
+    more = [axis for axis in axes_of(sweep) if axis not in found]
+    label = "Mask, heads, modes, timings and inputs" if sweep.level == "op" else "Head_dim, dtype, mask and timings"
+    return _changes(sweep, found | _folded(label, sweep, more))
+
+
+def axes_of(sweep: Sweep) -> tuple[str, ...]:
+    """Return the axes that a sweep of its level has, in the form's order."""
+    return tuple(axis for axis in (*SIZES, *CHOICES) if axis in AXES[sweep.level])
 
 
 def edited_cell(sweep: Sweep, device: str) -> dict[str, str]:
     """Draw the axes of one cell, and return a value of each and what differs in batch, heads and window."""
-    columns = st.columns(len(OF_A_CELL))
-    found = {axis: _one_value(box, sweep, axis) for box, axis in zip(columns, OF_A_CELL, strict=True)}
-    shape = _changes(sweep, _folded("Batch, heads and window", sweep, SHAPE))
-    return {**found, **shape, "inputs": "normal", "timings": "eager" if device == "cpu" else "kernel"}
+    axes = OF_A_CELL[sweep.level]
+    columns = st.columns(len(axes))
+    found = {axis: _one_value(box, sweep, axis) for box, axis in zip(columns, axes, strict=True)}
+    label = "Batch, heads and window" if sweep.level == "op" else "Query tokens and window"
+    shape = _changes(sweep, _folded(label, sweep, SHAPE_OF_A_CELL[sweep.level]))
+    inputs = {"inputs": "normal"} if "inputs" in AXES[sweep.level] else {}
+    return {**found, **shape, **inputs, "timings": "eager" if device == "cpu" else "kernel"}
 
 
 def traced_implementation(sweep: Sweep, found: dict) -> str:
     """Ask for the implementation that is traced; the default is the first that runs here beside the baseline."""
-    reasons = {known["name"]: known["reason"] for known in found["implementations"]}
+    reasons = {known["name"]: known["reason"] for known in of_level(found, sweep)}
     ready = [name for name in sweep.implementations if name in reasons and not reasons[name]]
     usual = next((name for name in ready if name != sweep.baseline), next(iter(reasons)))
     names, key = list(reasons), _cell_key(sweep, "implementation")
@@ -66,9 +80,14 @@ def traced_implementation(sweep: Sweep, found: dict) -> str:
     return name
 
 
-def axes_link(usual: Sweep, wanted: Sweep, axes: Sequence[str] = (*SIZES, *CHOICES)) -> dict[str, str | list[str]]:
+def of_level(found: dict, sweep: Sweep) -> list[dict]:
+    """Return the listed implementations of a sweep's level."""
+    return [known for known in found["implementations"] if known.get("level", "op") == sweep.level]
+
+
+def axes_link(usual: Sweep, wanted: Sweep, axes: Sequence[str] | None = None) -> dict[str, str | list[str]]:
     """Return the form's parameters for the axes in which `wanted` differs from the sweep of its name."""
-    texts = _changes(usual, {axis: as_text(wanted, axis) for axis in axes})
+    texts = _changes(usual, {axis: as_text(wanted, axis) for axis in axes or axes_of(usual)})
     return {
         _key(usual, axis): words.split(",") * bool(words) if axis in CHOICES else words for axis, words in texts.items()
     }
@@ -78,8 +97,10 @@ def cell_link(usual: Sweep, wanted: Sweep) -> dict[str, str | list[str]] | None:
     """Return the form's parameters for a sweep of one cell; None if it has more."""
     if len(wanted.cases()) * len(wanted.implementations) * len(wanted.modes) != 1:
         return None
-    cell = {axis: as_text(wanted, axis) for axis in OF_A_CELL} | {"implementation": wanted.implementations[0]}
-    return {_cell_key(usual, axis): words for axis, words in cell.items()} | axes_link(usual, wanted, SHAPE)
+    cell = {axis: as_text(wanted, axis) for axis in OF_A_CELL[usual.level]}
+    cell |= {"implementation": wanted.implementations[0]}
+    shape = axes_link(usual, wanted, SHAPE_OF_A_CELL[usual.level])
+    return {_cell_key(usual, axis): words for axis, words in cell.items()} | shape
 
 
 def as_text(sweep: Sweep, axis: str) -> str:

@@ -34,7 +34,7 @@ def explain() -> None:
                 "sweep": sweep.name,
                 "what": sweep.description,
                 "cases": len(sweep.cases()),
-                "seqlen": _range(sweep.seqlen),
+                "seqlen": _range(sweep.seqlen or sweep.context),
                 "head_dim": _range(sweep.head_dim),
                 "dtype": ", ".join(sweep.dtype),
                 "implementations": len(sweep.implementations),
@@ -98,7 +98,8 @@ def problems_of(request: Request, found: dict) -> list[str]:
     """Return what speaks against a request, in sentences; nothing from the browser is trusted."""
     problems = []
     devices = [device["id"] for device in found["devices"]]
-    known = [implementation["name"] for implementation in found["implementations"]]
+    level = next((sweep.level for sweep in sweeps.SWEEPS.values() if sweep.name == request.sweep), "op")
+    known = [i["name"] for i in found["implementations"] if i.get("level", "op") == level]
     if request.device not in devices:
         problems.append(f"Device {request.device!r} is not here. Available: {', '.join(devices)}.")
     unknown = sorted(set(request.implementations or ()) - set(known))
@@ -162,11 +163,12 @@ def _plan(request: Request) -> dict:
 
 
 def _implementations(found: dict, sweep: sweeps.Sweep, name: str) -> tuple[str, ...] | None:
-    known = [implementation["name"] for implementation in found["implementations"]]
+    listed = plan_axes.of_level(found, sweep)
+    known = [implementation["name"] for implementation in listed]
     default = [implementation for implementation in sweep.implementations if implementation in known]
     key = f"edit_implementations_{name}"
     chosen = st.multiselect("Implementations", known, default=default, key=key, bind="query-params", select_all=False)
-    reasons = {i["name"]: i["reason"] for i in found["implementations"] if i.get("reason")}
+    reasons = {i["name"]: i["reason"] for i in listed if i.get("reason")}
     against = sorted({reasons[implementation] for implementation in chosen if implementation in reasons})
     if against:
         st.caption(f":material/info: Will be skipped: {' '.join(against)}")
@@ -193,5 +195,10 @@ def _show(plan: dict) -> None:
             },
         )
     with st.expander(f"Every cell of the plan: {messages.counted(len(cells), 'cell')}", icon=":material/table_rows:"):
-        columns = ["implementation", "mode", "dtype", "seqlen_q", "head_dim", "seconds", "memory_mb", "reason"]
+        sizes = (
+            ["seqlen_q", "head_dim"]
+            if set(cells.get("level", ["op"])) <= {"op"}
+            else ["batch", "num_heads", "seqlen_k"]
+        )
+        columns = ["implementation", "mode", "dtype", *sizes, "seconds", "memory_mb", "reason"]
         st.dataframe(cells[columns], hide_index=True, alt="Every cell of the plan")

@@ -10,31 +10,31 @@ import torch
 from kernels import reference, registry
 from kernels.attention.torch_naive import attention as naive
 from results.records import Case, attention_case
+from runner.levels import make_inputs, op
+from runner.levels.op import rounded_to_fp8
 from runner.measure.check import (
     ALONE,
     FLOORS,
-    NAMES,
     Oracle,
-    check_backward,
-    check_forward,
+    check,
     error_of,
     make_oracle,
     poison,
-    rounded_to_fp8,
 )
-from runner.measure.inputs import Subject, make_inputs
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=63, head_dim=16, dtype="float32", causal=True)
 
 
+FORWARD, BACKWARD = op.PASSES
+
+
 def oracle_of(case: Case = CASE) -> Oracle:
-    return make_oracle(make_inputs(case, "cpu", seed=3), case, seed=3)
+    return make_oracle(make_inputs(case, "cpu", seed=3), seed=3)
 
 
 def verdicts(attention, case: Case = CASE):
     oracle = oracle_of(case)
-    subject = Subject(attention, oracle.inputs, case)
-    return check_forward(subject, oracle), check_backward(subject, oracle)
+    return check(attention, FORWARD, oracle), check(attention, BACKWARD, oracle)
 
 
 @pytest.mark.parametrize("name", ["torch_naive", "torch_sdpa_auto", "torch_sdpa_math", "torch_sdpa_flash"])
@@ -108,7 +108,7 @@ def remembering():
 )
 def test_a_cheat_does_not_pass_the_forward(cheat) -> None:
     oracle = oracle_of()
-    verdict = check_forward(Subject(cheat, oracle.inputs, CASE), oracle)
+    verdict = check(cheat, FORWARD, oracle)
     assert verdict.reason.startswith("out is wrong: relative error ")
 
 
@@ -141,8 +141,8 @@ def elsewhere(*, waits_before: bool, waits_after: bool):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("before", "after"), [(False, True), (True, False), (False, False), (True, True)])
 def test_work_on_another_stream_passes_only_if_it_is_waited_for(before: bool, after: bool) -> None:
-    oracle = make_oracle(make_inputs(ON_GPU, "cuda", seed=3), ON_GPU, seed=3)
-    verdict = check_forward(Subject(elsewhere(waits_before=before, waits_after=after), oracle.inputs, ON_GPU), oracle)
+    oracle = make_oracle(make_inputs(ON_GPU, "cuda", seed=3), seed=3)
+    verdict = check(elsewhere(waits_before=before, waits_after=after), FORWARD, oracle)
     assert (verdict.reason is None) == (before and after)
 
 
@@ -151,7 +151,7 @@ def test_work_on_another_stream_passes_only_if_it_is_waited_for(before: bool, af
 def test_a_cheat_does_not_pass_in_16_bits_either(cheat, dtype: str) -> None:
     case = replace(CASE, dtype=dtype)
     oracle = oracle_of(case)
-    assert check_forward(Subject(cheat, oracle.inputs, case), oracle).reason
+    assert check(cheat, FORWARD, oracle).reason
 
 
 def scaled_gradient(q, k, v, **options):
@@ -178,9 +178,9 @@ def test_an_output_that_is_wrong_only_with_gradients_does_not_pass_the_backward(
         return out + 0.01 if torch.is_grad_enabled() and q.requires_grad else out
 
     oracle = oracle_of()
-    assert check_forward(Subject(two_faced, oracle.inputs, CASE), oracle).reason is None
+    assert check(two_faced, FORWARD, oracle).reason is None
     # make_oracle has measured the real torch_naive, so only the subject is two-faced
-    assert check_backward(Subject(two_faced, oracle.inputs, CASE), oracle).reason.startswith("out is wrong")
+    assert check(two_faced, BACKWARD, oracle).reason.startswith("out is wrong")
 
 
 def test_the_budget_is_twice_the_naive_error_plus_a_floor() -> None:
@@ -192,11 +192,11 @@ def test_the_budget_is_twice_the_naive_error_plus_a_floor() -> None:
 
 def test_an_oracle_of_forwards_alone_allows_the_same_and_knows_no_gradient() -> None:
     inputs = make_inputs(CASE, "cpu", seed=3)
-    oracle, both = make_oracle(inputs, CASE, seed=3, backward=False), oracle_of()
+    oracle, both = make_oracle(inputs, seed=3, modes={"fwd"}), oracle_of()
     assert set(oracle.exact) == set(oracle.naive[None]) == {"out"}
     assert oracle.budget("out") == both.budget("out")
-    assert check_forward(Subject(naive, inputs, CASE), oracle).reason is None
-    assert check_forward(Subject(zeros, inputs, CASE), oracle).reason
+    assert check(naive, FORWARD, oracle).reason is None
+    assert check(zeros, FORWARD, oracle).reason
 
 
 def test_the_budget_falls_back_to_the_floor_where_naive_does_not_fit() -> None:
@@ -204,8 +204,7 @@ def test_the_budget_falls_back_to_the_floor_where_naive_does_not_fit() -> None:
     budget, source = oracle.budget("out")
     assert budget.relative == ALONE * FLOORS["float32"]
     assert "does not fit" in source
-    subject = Subject(registry.get("torch_sdpa_math").attention, oracle.inputs, CASE)
-    assert check_forward(subject, oracle).reason is None
+    assert check(registry.get("torch_sdpa_math").attention, FORWARD, oracle).reason is None
 
 
 def test_naive_running_out_of_memory_is_no_fault_of_the_case(monkeypatch) -> None:
@@ -213,7 +212,7 @@ def test_naive_running_out_of_memory_is_no_fault_of_the_case(monkeypatch) -> Non
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     plain = registry.get("torch_naive")
-    monkeypatch.setattr(registry, "get", lambda name: replace(plain, attention=too_large))
+    monkeypatch.setattr(registry, "get", lambda name, level: replace(plain, attention=too_large))
     assert oracle_of().naive == {None: None}
 
 
@@ -228,7 +227,7 @@ def test_the_same_seed_gives_the_same_inputs_and_another_gives_others() -> None:
 def test_the_check_leaves_the_inputs_as_they_were() -> None:
     oracle = oracle_of()
     before = oracle.inputs.q.detach().clone()
-    check_forward(Subject(naive, oracle.inputs, CASE), oracle)
+    check(naive, FORWARD, oracle)
     assert torch.equal(oracle.inputs.q, before)
 
 
@@ -256,7 +255,6 @@ def test_grouped_heads_windows_and_unequal_lengths_are_checked_too() -> None:
     )
     forward, backward = verdicts(naive, case)
     assert (forward.reason, backward.reason) == (None, None)
-    assert set(NAMES) == {"out", "dq", "dk", "dv"}
 
 
 def test_poison_touches_no_input() -> None:
@@ -272,8 +270,8 @@ class TestFp8:
 
     def verdict(self, attention):
         inputs = make_inputs(self.CASE, "cpu", seed=3)
-        oracle = make_oracle(inputs, self.CASE, seed=3, precisions={"fp8"}, backward=False)
-        return check_forward(Subject(attention, inputs, self.CASE), oracle, "fp8")
+        oracle = make_oracle(inputs, seed=3, precisions={"fp8"}, modes={"fwd"})
+        return check(attention, FORWARD, oracle, "fp8")
 
     @staticmethod
     def attention(q, k, v, *, of_values=rounded_to_fp8, **mask):

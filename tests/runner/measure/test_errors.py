@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from kernels.registry import UnsupportedCase
-from results.records import Status, attention_case
+from results.records import Status
 from runner.measure import memory
 from runner.measure.errors import context_is_broken, describe, is_out_of_memory
-from runner.measure.inputs import make_inputs
 
 
 class OutOfResources(Exception):
@@ -57,11 +56,5 @@ def test_without_a_gpu_no_context_is_broken() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_memory_of_a_call_is_what_it_allocates() -> None:
-    class Twice:
-        def call(self, mode: str):
-            return lambda: torch.empty(4 << 20, dtype=torch.int8, device="cuda")
-
-    case = attention_case(batch=1, num_heads=1, seqlen=1024, head_dim=64, dtype="float16", causal=True)
-    found = memory.memory_of_call(Twice(), make_inputs(case, "cuda", 0), "fwd")
-    assert found.extra == 4.0
-    assert found.peak == 4.0 + 3 * 1024 * 64 * 2 / 2**20
+    found = memory.memory_of_call(lambda: torch.empty(4 << 20, dtype=torch.int8, device="cuda"), given=3 << 20)
+    assert (found.inputs, found.extra, found.peak, found.saved) == (3.0, 4.0, 7.0, None)

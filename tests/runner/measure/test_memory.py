@@ -5,8 +5,8 @@ import torch
 
 from kernels.attention.torch_naive import attention as naive
 from results.records import attention_case
+from runner.levels import make_inputs, op
 from runner.machine import peaks
-from runner.measure.inputs import Subject, make_inputs
 from runner.measure.memory import MIB, memory_of_call
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -15,11 +15,16 @@ TENSOR = 2 * 4 * 1024 * 64 * 2 / MIB  # of q, k, v, out and each gradient
 MATRIX = 2 * 4 * 1024 * 1024 * 2 / MIB
 
 
+def memory_of(attention, inputs, mode: str):
+    kept = op.kept_for_backward(attention, inputs, mode)
+    return memory_of_call(op.call(attention, inputs, mode), inputs.bytes_of(mode), kept)
+
+
 @pytest.mark.gpu
 @needs_gpu
 def test_the_peak_is_the_inputs_and_what_the_call_adds() -> None:
     inputs = make_inputs(CASE, "cuda", 0)
-    forward, both = (memory_of_call(Subject(naive, inputs, CASE), inputs, mode) for mode in ("fwd", "fwd_bwd"))
+    forward, both = (memory_of(naive, inputs, mode) for mode in ("fwd", "fwd_bwd"))
     assert (forward.inputs, both.inputs) == (3 * TENSOR, 4 * TENSOR)
     for found in (forward, both):
         assert found.peak == found.inputs + found.extra
@@ -32,14 +37,14 @@ def test_the_peak_is_the_inputs_and_what_the_call_adds() -> None:
 @needs_gpu
 def test_what_is_saved_for_the_backward_is_the_output_and_the_probabilities() -> None:
     inputs = make_inputs(CASE, "cuda", 0)
-    forward, both = (memory_of_call(Subject(naive, inputs, CASE), inputs, mode) for mode in ("fwd", "fwd_bwd"))
+    forward, both = (memory_of(naive, inputs, mode) for mode in ("fwd", "fwd_bwd"))
     assert forward.saved is None
     assert both.saved >= TENSOR + MATRIX
 
     def lean(q, k, v, **options):
         return q * 0.0 + k * 0.0 + v
 
-    assert memory_of_call(Subject(lean, inputs, CASE), inputs, "fwd_bwd").saved == TENSOR
+    assert memory_of(lean, inputs, "fwd_bwd").saved == TENSOR
 
 
 @pytest.mark.gpu

@@ -38,7 +38,7 @@ def cells(*wanted: tuple[str, str]) -> list[Cell]:
 def test_each_pass_that_is_wanted_is_called_once_a_case_and_a_fault_stops_nothing_else(monkeypatch) -> None:
     calls = []
 
-    def attention(name: str):
+    def attention(name: str, level: str):
         def call(q, k, v, **mask):
             calls.append((name, q.shape[2], torch.is_grad_enabled()))
             if name == "broken":
@@ -174,7 +174,7 @@ from runner.measure import precompile_child
 from runner.ipc import Channel
 from results.records import attention_case
 
-registry.get = lambda name: SimpleNamespace(attention=attention)
+registry.get = lambda name, level: SimpleNamespace(attention=attention)
 torch.cuda.set_device = lambda device: None
 one = dict(batch=1, num_heads=1, seqlen=48, dtype="float32", causal=True)
 planned = [

@@ -88,8 +88,8 @@ class Traced:
         monkeypatch.setattr(sustained, "device_ms", busy)
         self.readings = 0
 
-    def subject(self, cell: Cell) -> SimpleNamespace:
-        return SimpleNamespace(call=lambda mode: lambda: None)
+    def call(self, cell: Cell):
+        return lambda: None
 
     def emit(self, cell: Cell, metric: str, **fields) -> None:
         row = Measurement("r", cell.case, cell.implementation, metric, Status.OK, mode=cell.mode, **fields)

@@ -8,8 +8,9 @@ import pytest
 from results.records import Measurement, Status, attention_case
 from runner.cells import Cell
 from runner.machine.telemetry import Findings
-from runner.measure.case import Bench, run_case
+from runner.measure.case import Bench
 from runner.measure.energy import Energy
+from runner.measure.passes import run_case
 from runner.measure.stopwatch import EagerStopwatch
 from runner.overhead import SAMPLING
 from runner.protocol import Protocol

@@ -1,0 +1,76 @@
+"""Decoding by PyTorch's scaled_dot_product_attention over the used part of a contiguous cache, each backend by itself.
+
+The slice of the cache is a view: batch and head strides keep the room beyond the context. PyTorch's causal mask is
+aligned top-left, so a single query token takes none; several take an aligned one where the backend has it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from kernels.attention import torch_sdpa
+from kernels.registry import AttentionCase, Device, Implementation
+
+
+def decode(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    *,
+    context: int,
+    cache_seqlens: torch.Tensor | None = None,
+    causal: bool = True,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+    variant: str = "auto",
+) -> torch.Tensor:
+    """Attend to the first `context` keys by one backend; see `kernels.registry.DecodeAttention`.
+
+    Raises UnsupportedCase when PyTorch has no such kernel for these tensors.
+    """
+    mask = {"causal": causal and q.shape[2] > 1, "window_size": window_size, "softmax_scale": softmax_scale}
+    return torch_sdpa.attention(q, k_cache[:, :, :context], v_cache[:, :, :context], variant=variant, **mask)
+
+
+def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
+    """Return what PyTorch says against the case where this machine can ask it, None if nothing."""
+    name = f"torch_sdpa_{variant}"
+    if (case.seqlen_q or 1) > 1 and (variant == "cudnn" or (variant == "flash" and device.type == "cpu")):
+        return f"{name} has no bottom-right causal mask for {case.seqlen_q} query tokens; torch_sdpa_math has."
+    if device.type != "cuda":
+        return None
+    if variant == "flash" and case.dtype == "float32":
+        return f"{name} supports bfloat16 and float16 on CUDA, not float32."
+    num_heads = case.num_heads or 1
+    heads = num_heads, case.num_kv_heads or num_heads
+    answer = torch_sdpa.pytorch_refuses(
+        variant, case.dtype, case.head_dim, *heads, causal=False, seqlen_q=case.seqlen_q or 1, training=False
+    )
+    return f"{name}: {answer}" if answer else None
+
+
+def _implementation(of_op: Implementation) -> Implementation:
+    """Return a backend at this level; it declares what it does at level op, but for masks and memory."""
+    variant = of_op.name.removeprefix("torch_sdpa_")
+    return Implementation(
+        name=of_op.name,
+        description=f"{of_op.description}, over a contiguous cache",
+        attention=partial(decode, variant=variant),
+        level="decode",
+        family=of_op.family,
+        dtypes=of_op.dtypes,
+        devices=of_op.devices,
+        max_head_dim=of_op.max_head_dim,
+        window=of_op.window,
+        gqa=of_op.gqa,
+        backward=False,
+        min_compute_capability=of_op.min_compute_capability,
+        memory={"growth": "matrix" if of_op.materialises_scores else "linear"},
+        colour=of_op.colour,
+        refuses=partial(_refuses, variant),
+    )
+
+
+IMPLEMENTATIONS = tuple(_implementation(of_op) for of_op in torch_sdpa.IMPLEMENTATIONS)

@@ -1,0 +1,140 @@
+"""Level op: one attention call on q, k and v, forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from kernels import reference
+from kernels.registry import Attention
+from results.records import Case, attention_case
+from runner.levels import Call, Pass, Trial, fill_normal, generator_of
+
+PASSES = (
+    Pass("fwd", "forward", ("fwd", "bwd", "fwd_bwd"), ("out",)),
+    Pass("bwd", "backward", ("bwd", "fwd_bwd"), ("dq", "dk", "dv")),
+)
+_OUTLIERS, _OUTLIER_SIZE = 3, 30.0  # channels, and how much larger they are
+_LARGE = 8.0
+_FP8_ROWS, _FP8_LARGEST = 128, 448.0  # that share a scale; the largest number of e4m3
+_SMALL_SEQLEN = 64
+
+
+@dataclass(frozen=True)
+class OpInputs:
+    """q, k, v and the gradient that arrives at out.
+
+    `normal`: all of them standard normal. `outliers`: as in trained models, a few channels of k, the same for all
+    tokens, are 30 times as large as the others (KIVI, arXiv 2402.02750, section 3.2, figure 2). `large`: q, k and v are
+    8 times as large, so that every softmax has one winner.
+    """
+
+    case: Case
+    q: torch.Tensor  # (batch, num_heads, seqlen_q, head_dim)
+    k: torch.Tensor  # (batch, num_kv_heads, seqlen_k, head_dim)
+    v: torch.Tensor  # (batch, num_kv_heads, seqlen_k, head_dim_v)
+    dout: torch.Tensor  # (batch, num_heads, seqlen_q, head_dim_v)
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the tensors are."""
+        return self.q.device
+
+    def fill(self, seed: int) -> None:
+        """Write the data of a seed into the tensors; on one kind of device the same seed gives the same data."""
+        fill_normal((self.q, self.k, self.v, self.dout), generator_of(self.case, self.device, seed))
+        with torch.no_grad():
+            if self.case.inputs == "outliers":
+                self.k[..., :: max(1, self.case.head_dim // _OUTLIERS)] *= _OUTLIER_SIZE
+            elif self.case.inputs == "large":
+                for tensor in (self.q, self.k, self.v):
+                    tensor *= _LARGE
+
+    def bytes_of(self, mode: str) -> int:
+        """Return the bytes that the call of a mode is given."""
+        given = (self.q, self.k, self.v) if mode == "fwd" else (self.q, self.k, self.v, self.dout)
+        return sum(tensor.numel() * tensor.element_size() for tensor in given)
+
+    def result_shapes(self) -> list[torch.Size]:
+        """Return the shapes of out and of the gradients, each twice."""
+        return [tensor.shape for tensor in (self.q, self.k, self.v, self.dout)] * 2
+
+
+def empty_inputs(case: Case, device: str) -> OpInputs:
+    """Return the tensors of a case, with whatever their memory held."""
+    dtype = getattr(torch, case.dtype)
+    queries, keys = (case.batch, case.num_heads, case.seqlen_q), (case.batch, case.num_kv_heads, case.seqlen_k)
+    width = case.head_dim_v or case.head_dim
+    shapes = ((*queries, case.head_dim), (*keys, case.head_dim), (*keys, width), (*queries, width))
+    q, k, v, dout = (torch.empty(shape, dtype=dtype, device=device) for shape in shapes)
+    return OpInputs(case, *(tensor.requires_grad_() for tensor in (q, k, v)), dout)
+
+
+def forward(attention: Attention, inputs: OpInputs) -> torch.Tensor:
+    """Return out, with whatever autograd keeps if gradients are on."""
+    case = inputs.case
+    return attention(inputs.q, inputs.k, inputs.v, causal=bool(case.causal), window_size=case.window_size or 0)
+
+
+def backward(inputs: OpInputs, out: torch.Tensor, *, keep: bool = False) -> tuple[torch.Tensor, ...]:
+    """Return dq, dk and dv of an out; with `keep` the graph stays for another time."""
+    return torch.autograd.grad(out, (inputs.q, inputs.k, inputs.v), inputs.dout, retain_graph=keep)
+
+
+def trial(attention: Attention, inputs: OpInputs, mode: str) -> Trial:
+    """Return the forward without gradients, or the backward of an out that is made, and checked, beside it."""
+    if mode == "fwd":
+        return Trial(call(attention, inputs, "fwd"))
+    outs: list[torch.Tensor] = []
+
+    def prepare() -> None:
+        outs[:] = [forward(attention, inputs)]
+
+    return Trial(lambda: backward(inputs, outs[0]), prepare, lambda: {"out": outs[0].detach()})
+
+
+def call(attention: Attention, inputs: OpInputs, mode: str) -> Call:
+    """Return what is timed: fwd without gradients, bwd on one kept graph, or both as in training."""
+    if mode == "bwd":
+        out = forward(attention, inputs)
+        return lambda: backward(inputs, out, keep=True)
+    if mode == "fwd_bwd":
+        return lambda: backward(inputs, forward(attention, inputs))
+
+    def inference() -> torch.Tensor:
+        with torch.no_grad():
+            return forward(attention, inputs)
+
+    return inference
+
+
+def kept_for_backward(attention: Attention, inputs: OpInputs, mode: str) -> Call | None:
+    """Return a forward whose out keeps what its backward needs; None for a mode that does not keep it."""
+    return (lambda: forward(attention, inputs)) if mode == "fwd_bwd" else None
+
+
+def oracle(inputs: OpInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
+    """Return out, and with the mode bwd dq, dk and dv, in float64; with `fp8` of q, k and v rounded to e4m3."""
+    q, k, v = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
+    if fp8:
+        q, k, v = map(rounded_to_fp8, (q, k, v))
+    mask = {"causal": bool(inputs.case.causal), "window_size": inputs.case.window_size or 0}
+    if "bwd" not in modes:
+        return {"out": reference.attention(q, k, v, **mask).out}
+    found = reference.gradients(q, k, v, inputs.dout, **mask)
+    return {name: getattr(found, name) for name in ("out", "dq", "dk", "dv")}
+
+
+def rounded_to_fp8(x: torch.Tensor) -> torch.Tensor:
+    """Return x: (batch, heads, rows, columns) as e4m3 holds it when 128 rows share the least power of two as scale."""
+    blocks = [block.double() for block in x.split(_FP8_ROWS, dim=2)]
+    scales = [(block.abs().amax((2, 3), keepdim=True) / _FP8_LARGEST).log2().ceil().exp2() for block in blocks]
+    scales = [torch.where(scale > 0, scale, 1.0) for scale in scales]
+    rounded = [(b / s).float().to(torch.float8_e4m3fn).double() * s for b, s in zip(blocks, scales, strict=True)]
+    return torch.cat(rounded, dim=2)
+
+
+def small_case(dtype: str, head_dim: int) -> Case:
+    """Return one causal head of 64 tokens."""
+    return attention_case(batch=1, num_heads=1, seqlen=_SMALL_SEQLEN, head_dim=head_dim, dtype=dtype, causal=True)

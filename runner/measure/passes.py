@@ -1,0 +1,142 @@
+"""The order in which a case is measured: reference, checks, memory, then interleaved rounds of timing."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from results.records import Case, Status
+from runner.cells import MODES_WITH_MEMORY, Cell
+from runner.levels import Pass
+from runner.measure import memory, triton_hooks
+from runner.measure.case import Bench, CaseRun
+from runner.measure.check import CheckedPass, Oracle, check, make_oracle
+from runner.measure.timing import Rounds
+from runner.overhead import COMPILING
+from runner.plan import NOT_TIMED, interpreter_reason, is_interpreted, too_long_for_cpu
+
+CACHED = "cached"  # of a compile time: the kernels were on disk already
+FAILS_THE_CHECK = "incorrect"  # of the errors of a pass that is too far off to be timed; the note says which tensor
+
+
+def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
+    """Measure the given cells of a case and emit every number and status. Raises ContextBroken."""
+    run = CaseRun(bench, case, list(cells))
+    if bench.device_type == "cuda":
+        with bench.costs.of("memory"):  # whose passes would otherwise look for garbage in all that is loaded by now
+            gc.collect()
+            gc.freeze()
+    _skip_what_takes_too_long(run)
+    _Checks(run).take()
+    if not bench.timings:
+        run.live.clear()  # their errors are what was wanted
+    with bench.costs.of("memory"):
+        for cell in list(run.live):
+            if cell.mode in MODES_WITH_MEMORY:
+                run.attempt(cell, [cell], "memory", lambda cell=cell: _measure_memory(run, cell))
+    if run.live:
+        with bench.costs.of("timing"):
+            Rounds(run).take()
+
+
+def _skip_what_takes_too_long(run: CaseRun) -> None:
+    if run.bench.device_type != "cpu":
+        return
+    if not run.bench.timings and (note := too_long_for_cpu(run.case)):
+        run.fail(list(run.live), Status.SKIPPED, note)
+    for cell in list(run.live):
+        interpreted = is_interpreted(run.implementation(cell.implementation), "cpu")
+        if interpreted and (reason := interpreter_reason(cell)):
+            run.fail([cell], Status.SKIPPED, reason)
+
+
+class _Checks:
+    """The passes of a case's implementations, compared with one oracle."""
+
+    def __init__(self, run: CaseRun) -> None:
+        self._run, self._bench = run, run.bench
+        self._oracle: Oracle | None = None
+
+    def take(self) -> None:
+        """Check every implementation; cells that contain a wrong pass leave the case."""
+        run, costs = self._run, self._bench.costs
+        if run.live:
+            with costs.of("reference"):
+                run.attempt(None, run.live, "float64 reference", self._prepare)
+        with costs.of("checks"):
+            for name in dict.fromkeys(cell.implementation for cell in run.live):
+                self._check(name)
+
+    def _prepare(self) -> None:
+        live = self._run.live
+        precisions = {self._run.implementation(cell.implementation).precision for cell in live}
+        modes = {cell.mode for cell in live}
+        self._oracle = make_oracle(self._run.inputs, self._bench.seed, precisions, modes=modes)
+
+    def _check(self, name: str) -> None:
+        run = self._run
+        for each in run.level.PASSES:
+            cells = [cell for cell in run.live if cell.implementation == name and cell.mode in each.modes]
+            if not cells:
+                continue
+            at = next((cell for cell in cells if cell.mode == each.mode), cells[0])
+            run.attempt(at, cells, f"check of the {each.words}", lambda each=each: self._check_pass(name, each))
+        if self._bench.timings and is_interpreted(run.implementation(name), self._bench.device_type):
+            run.fail([cell for cell in run.live if cell.implementation == name], Status.SKIPPED, NOT_TIMED)
+
+    def _check_pass(self, name: str, each: Pass) -> None:
+        run, implementation = self._run, self._run.implementation(name)
+        warm = not is_interpreted(implementation, self._bench.device_type)
+        on_gpu = self._bench.device_type == "cuda"
+        with triton_hooks.watch() if on_gpu else contextlib.nullcontext(triton_hooks.Seen()) as seen:
+            found = check(implementation.attention, each, self._oracle, implementation.precision, warm=warm)
+        if seen.config:
+            run.note_config(name, each.mode, seen.config)
+        self._emit_errors(name, each.mode, found)
+        self._emit_compile_time(name, each.mode, found, seen)
+        if found.reason and self._bench.timings:
+            wrong = [cell for cell in run.live if cell.implementation == name and cell.mode in each.modes]
+            run.fail(wrong, Status.INCORRECT, found.reason)
+
+    def _emit_errors(self, name: str, mode: str, found: CheckedPass) -> None:
+        flags = (FAILS_THE_CHECK,) if found.reason else ()
+        for tensor, error in found.errors.items():
+            for metric, value in ((f"error_{tensor}", error.relative), (f"max_error_{tensor}", error.largest)):
+                if math.isfinite(value):
+                    fields = {"statistic": "single", "n": 1, "note": found.reason, "flags": flags}
+                    self._run.emit_pass(name, mode, metric, value=value, **fields)
+                else:
+                    self._run.emit_pass(name, mode, metric, status=Status.INCORRECT, note=found.reason)
+
+    def _emit_compile_time(self, name: str, mode: str, found: CheckedPass, seen: triton_hooks.Seen) -> None:
+        if found.first_ms is None or found.reason:
+            return
+        cost = max(0.0, found.first_ms - found.warm_ms)
+        self._bench.costs.move(cost / 1e3, "checks", COMPILING)
+        fields: dict[str, Any] = {}
+        if seen.loaded:
+            fields["flags"] = (CACHED,)
+            fields["note"] = f"{seen.loaded} of {seen.loaded + seen.compiled} kernels came from Triton's cache on disk."
+        self._run.emit_pass(name, mode, "compile_ms", value=cost, statistic="single", n=1, **fields)
+
+
+def _measure_memory(run: CaseRun, cell: Cell) -> None:
+    if run.bench.device_type != "cuda":
+        for metric in ("peak_memory_mb", "extra_memory_mb"):
+            run.emit(cell, metric, status=Status.SKIPPED, note=memory.NO_MEMORY_ON_CPU)
+        return
+    attention = run.implementation(cell.implementation).attention
+    kept = run.level.kept_for_backward(attention, run.inputs, cell.mode)
+    found = memory.memory_of_call(run.call(cell), run.inputs.bytes_of(cell.mode), kept)
+    for metric, value in (
+        ("inputs_memory_mb", found.inputs),
+        ("peak_memory_mb", found.peak),
+        ("extra_memory_mb", found.extra),
+        ("reserved_memory_mb", found.reserved),
+        ("activation_memory_mb", found.saved),
+    ):
+        if value is not None:
+            run.emit(cell, metric, value=value, statistic="single", n=1)
