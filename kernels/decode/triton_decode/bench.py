@@ -26,6 +26,7 @@ from kernels.decode.triton_decode.checks import latent_request_of, request_of
 from kernels.decode.triton_decode.plan import Plan
 from kernels.decode.triton_decode.tuning import Tile
 from kernels.decode.triton_mla import mla_decode
+from kernels.decode.triton_mla import plan_of as plan_of_latents
 
 PEERS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -92,6 +93,11 @@ def grid(name: str) -> list[Shape]:
             Shape(h, 1, 512, b, n, latent=True)
             for h, b, n in ((16, 64, 8192), (64, 64, 8192), (128, 64, 8192), (16, 1, 8192))
         ],
+        "least_sweep": [
+            Shape(71, 1, 128, 1, 8192),
+            Shape(32, 2, 256, 1, 8192),
+            Shape(64, 8, 128, 1, 8192, lengths=True),
+        ],
         "mla": [
             Shape(h, 1, 512, b, n, t, latent=True)
             for h, t in ((16, 1), (32, 1), (64, 1), (128, 1), (64, 2))
@@ -126,7 +132,8 @@ def ladder(shape: Shape, least: tuple[int, ...] = (128,)) -> list[Tile]:
     if shape.latent:
         rows = shape.num_heads * shape.seqlen_q
         forms = ((m, n, w, s, p) for m, most, *rest in _LATENT for n, w, s, p in rest if m <= rows <= most)
-        return [Tile(n, w, s, p, 128, m) for m, n, w, s, p in forms]
+        hopper = [Tile(64, 4, 1, 1, form=form) for form in ("gluon", "gluon_deep")]
+        return [*hopper, *(Tile(n, w, s, p, 128, m) for m, n, w, s, p in forms)]
     bytes_a_key = 2 * shape.head_dim * (1 if shape.cache != "bfloat16" else 2)
     rows = shape.num_heads // shape.num_kv_heads * shape.seqlen_q
     few = shape.batch * shape.num_kv_heads < 300
@@ -289,7 +296,8 @@ def compile_one(job: tuple[Shape, Tile | None]) -> str | None:
             request = request_of(
                 x.q, x.k, x.v, x.lengths, x.table, shape.layout, None, True, 0, None, None, check_device=False
             )
-        plan = Plan(replace(request, device=torch.device("cuda", 0)), tile)
+        request = replace(request, device=torch.device("cuda", 0))
+        plan = plan_of_latents(request, tile) if shape.latent else Plan(request, tile)
         plan.compile(x.q, x.k, x.v)
     except Exception as error:  # noqa: BLE001 - the timing says it again
         return f"{shape.name} {tile}: {type(error).__name__} {str(error)[:200]}"
@@ -352,6 +360,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _tile_name(tile: Tile) -> str:
+    if tile.form != "triton":
+        return tile.form
     more = "" if tile.tickets is None else "t" if tile.tickets else "c"
     return f"m{tile.rows}n{tile.block_n}w{tile.num_warps}s{tile.num_stages}p{tile.per_sm}l{tile.least_keys}{more}"
 

@@ -60,7 +60,7 @@ class Plan:
 
     def __init__(self, request: Request, chosen: Tile | None = None, machine: Machine | None = None) -> None:
         self.request = r = request
-        chip, self.multiprocessors, self.capability = machine or _machine(r.device)
+        chip, self.multiprocessors, self.capability = machine or machine_of(r.device)
         group = r.num_heads // r.num_kv_heads
         rows = group * r.seqlen_q
         self.block_dv = max(16, triton.next_power_of_2(r.head_dim_v))
@@ -70,7 +70,7 @@ class Plan:
         paged = 0 < r.page < 64
         widest = max(block_d, self.block_dv)
         t = self.tile = chosen or tile(chip, _CACHES[r.cache_dtype], min(128, wanted), widest, few=few, paged=paged)
-        self.block_m = min(t.rows, wanted)
+        self.block_m = max(t.least_rows, min(t.rows, wanted))
         self.row_tiles = -(-rows // self.block_m)
         tiles = r.batch * r.num_kv_heads
         self.tickets = tiles * self.row_tiles
@@ -88,8 +88,8 @@ class Plan:
         alone = splits * rows_held * self.block_dv * 4 <= _TICKETS_BYTES if t.tickets is None else t.tickets
         self.parts = self.slots * 2 * self.row_tiles * self.block_m * self.block_dv
         self.room = self.parts + self.slots * 2 * self.row_tiles * self.block_m
-        self._alone = alone
-        shared = {
+        self._alone, self.least = alone, least
+        self._shared = shared = {
             "BLOCK_M": self.block_m, "BLOCK_N": t.block_n, "HEAD_DIM_V": r.head_dim_v, "BLOCK_DV": self.block_dv,
             "BATCH": triton.next_power_of_2(r.batch) if r.ragged else 0, "HAS_LEFT": bool(r.window_size),
             "CHAINED": self.capability >= 90,
@@ -221,7 +221,7 @@ def _power_of_2_below(number: int) -> int:
 
 
 @cache
-def _machine(device: torch.device) -> Machine:
+def machine_of(device: torch.device) -> Machine:
     """The machine of a device; a small imagined one on the CPU."""
     if device.type != "cuda":
         return "sm_90", 4, 0

@@ -26,7 +26,9 @@ class Tile:
     per_sm: int = 2  # programs a multiprocessor
     least_keys: int = 128  # of a program's share
     rows: int = 64  # at most; more are several tiles
+    least_rows: int = 16
     tickets: bool | None = None  # whether programs combine their parts, not a second kernel; by their size if None
+    form: str = "triton"  # or "gluon", "gluon_deep": of latent attention on Hopper
 
 
 _Row = dict[int, Tile]  # by rows of a tile, at most

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from kernels.decode.triton_decode.plan import Plan
+    from kernels.decode.triton_decode.plan import Plan, Request
     from kernels.decode.triton_decode.tuning import Tile
 
 _PLANS: dict[tuple[Any, ...], Plan] = {}
@@ -56,18 +56,29 @@ def mla_decode(
     plan = _PLANS.get(key)
     if plan is None:
         from kernels.decode.triton_decode.checks import latent_request_of  # with triton, which may not be there
-        from kernels.decode.triton_decode.plan import Plan
 
         request = latent_request_of(q, kv_cache, latent_dim, cache_seqlens, page_table, softmax_scale, causal)
         if len(_PLANS) >= _MAX_PLANS:
             _PLANS.clear()
-        plan = _PLANS[key] = Plan(request, tile)
+        plan = _PLANS[key] = plan_of(request, tile)
     if q.is_cuda and q.device.index != torch.cuda.current_device():
         with torch.cuda.device(q.device):  # Triton launches on the current device
             out, lse = plan(q, kv_cache, kv_cache, cache_seqlens, page_table, None, None, return_lse)
     else:
         out, lse = plan(q, kv_cache, kv_cache, cache_seqlens, page_table, None, None, return_lse)
     return (out, lse) if return_lse else out
+
+
+def plan_of(request: Request, tile: Tile | None) -> Plan:
+    """The plan of the faster kernel, or of the one that `tile` is for."""
+    from kernels.decode.triton_decode.plan import Plan
+
+    if tile is None or tile.form != "triton":
+        from kernels.decode.gluon_mla.plan import HopperPlan, suits
+
+        if suits(request):
+            return HopperPlan(request, deep=tile is not None and tile.form == "gluon_deep")
+    return Plan(request, tile)
 
 
 def _form(x: torch.Tensor | None) -> Any:

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from kernels.decode.triton_decode import tuning
 from kernels.decode.triton_decode.tuning import Tile
 from kernels.decode.triton_mla import mla_decode
 from kernels.registry import UnsupportedCase
+from tests.kernels.decode.conftest import Problem, paged
 
 SMALL = Tile(16, 4, 2, per_sm=2, least_keys=16)
 LATENT, ROPE = 32, 16
@@ -67,3 +69,33 @@ def test_what_is_not_possible_is_said(make):
         run(problem, problem.k[:, 0], 47)
     with pytest.raises(UnsupportedCase, match="takes 3"):
         run(problem, problem.k)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("form", ["gluon", "gluon_deep", "triton"])
+@pytest.mark.parametrize("page", [0, 1, 64])
+@pytest.mark.parametrize(("heads", "seqlen_q"), [(20, 1), (64, 2), (128, 1)])
+def test_the_full_size_on_a_gpu(heads, seqlen_q, page, form):
+    problem = Problem(
+        (heads, 1), [700, 0, 1, 64, 4096, 2049], 4096, 576, seqlen_q=seqlen_q, head_dim_v=512, device="cuda",
+        dtype=torch.bfloat16, options={"softmax_scale": 192**-0.5},
+    )  # fmt: skip
+    problem.v = problem.k[..., :512]
+    cache, more = problem.k[:, 0], {}
+    if page:
+        pages, _, table = paged(problem, page, "NHD")
+        cache, more = pages[:, :, 0], {"page_table": table}
+    tile = None if form == "triton" else Tile(64, 4, 1, 1, form=form)
+    if form == "triton":
+        tile = tuning.tile("sm_90", "half", min(128, heads * seqlen_q), 512)
+    options = {"softmax_scale": 192**-0.5, "cache_seqlens": problem.cache_seqlens, "return_lse": True, "tile": tile}
+    expected = problem.expected()
+    for _ in range(3):
+        problem.check(mla_decode(problem.q, cache, **options, **more), expected)
+    if not page:
+        full = cache[4:5].expand(6, -1, -1)
+        lengths = torch.full_like(problem.cache_seqlens, 4096)
+        without, given = (mla_decode(problem.q, full, **options | {"cache_seqlens": x}) for x in (None, lengths))
+        assert torch.equal(without[0], given[0])
+        assert without[0].isfinite().all()

@@ -1,0 +1,67 @@
+"""The plan of a call that the Hopper kernel of latent attention serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.decode.gluon_mla.kernel import mla_kernel
+from kernels.decode.triton_decode.combine import combine_kernel
+from kernels.decode.triton_decode.launch import INTERPRETED
+from kernels.decode.triton_decode.plan import Machine, Plan, Request, machine_of
+from kernels.decode.triton_decode.split import LOG2_E
+from kernels.decode.triton_decode.tuning import Tile
+
+_TILE = Tile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)
+_MAX_BATCH = 1024  # lengths that a program sums up in registers
+_FEW_ROWS = 16  # of a tile, up to which the portable kernel is as fast
+
+
+def suits(request: Request, machine: Machine | None = None) -> bool:
+    """Whether the kernel can serve a request, and is the faster one."""
+    r = request
+    aligned = not any(stride % 16 for stride in (*r.strides[:4], r.strides[5]))
+    return (
+        (machine or machine_of(r.device))[2] == 90
+        and not INTERPRETED
+        and r.dtype in (torch.bfloat16, torch.float16)
+        and (r.head_dim, r.rope_dim) == (512, 64)
+        and r.num_heads * r.seqlen_q > _FEW_ROWS
+        and r.batch <= _MAX_BATCH
+        and r.strides[6] == 1
+        and aligned
+    )
+
+
+class HopperPlan(Plan):
+    """Launches the Gluon kernel in the place of the portable one; `deep`: its tuning (kernel.mla_kernel)."""
+
+    def __init__(self, request: Request, *, deep: bool = False, machine: Machine | None = None) -> None:
+        super().__init__(request, _TILE, machine)
+        self._deep = deep
+
+    def kernels(self, store_lse: bool) -> list[tuple[Any, tuple[int, int, int], tuple[Any, ...], dict, dict]]:
+        """The Gluon kernel, and the one that combines parts."""
+        r = self.request
+        q_b, q_h, q_m, kv_b, _, kv_n, *_ = r.strides
+        scalars = (
+            *(q_b, q_h, q_m, kv_b, kv_n, r.strides[11], r.batch, r.num_heads * r.seqlen_q, r.seqlen_q, r.capacity),
+            *(self.slots, self.least, self.row_tiles, self.parts, r.softmax_scale * LOG2_E.value),
+        )
+        constants = {
+            "BATCH": self._shared["BATCH"], "PAGE": r.page, "CAUSAL": r.causal and r.seqlen_q > 1,
+            "STORE_LSE": store_lse, "DEEP": self._deep, "CHAINED": True,
+        }  # fmt: skip
+        options = {"num_warps": 4, "launch_pdl": True}
+        first = (mla_kernel, (self.slots * self.row_tiles, 1, 1), scalars, constants, options)
+        second = next(found for found in super().kernels(store_lse) if found[0] is combine_kernel)
+        return [first, second]
+
+    def _pointers(
+        self, q: Any, k: Any, v: Any, out: Any, lse: Any, parts: Any, counters: Any, lengths: Any, table: Any, *_: Any
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        (q, k, _, out, lse, parts, _, lengths, table, *_), combine = super()._pointers(
+            q, k, v, out, lse, parts, counters, lengths, table, None, None
+        )
+        return (q, k, out, lse, parts, lengths, table), combine
