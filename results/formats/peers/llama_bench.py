@@ -29,7 +29,7 @@ from results.formats.peers.collected import (
     rows_of,
     sheet_with,
 )
-from results.formats.tables import MARKDOWN, Sheet
+from results.formats.tables import MARKDOWN, Sheet, decode
 from results.formats.upload import Understanding, Upload
 from results.records import Case
 
@@ -58,7 +58,8 @@ MAX_SAMPLES = 1000
 
 _TEST = re.compile(r"^(?:pp ?(?P<pp>\d{1,9}))?\+?(?:tg ?(?P<tg>\d{1,9}))?(?: @ d ?(?P<d>\d{1,9}))?$", re.ASCII)
 _RATE = re.compile(r"^(?P<mean>[\d.]{1,20})(?: ± (?P<std>[\d.]{1,20}))?$", re.ASCII)
-_DEVICE = re.compile(rb"Device \d+: ([^,\n]{1,120}), compute capability")
+_DEVICE = re.compile(r"(?:Device \d+: ([^,]{1,120}), compute capability|^ggml_vulkan: \d+ = (.{1,120}?) \([^()]*\) \|)")
+_BUILD = re.compile(r"^build: (?P<commit>[0-9a-f]{6,40}) \((?P<number>\d{1,9})\)", re.ASCII)
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 _MEANINGS = {
@@ -150,8 +151,7 @@ def _text(value: Any) -> str:
 
 def _printed(collected: Collected, sheet: Sheet) -> Iterator[tuple[int, Cells]]:
     """Yield the rows of a Markdown table under the names that the other outputs have."""
-    devices = {name.decode(errors="replace") for name in _DEVICE.findall(collected.upload.data)}
-    gpu = devices.pop() if len(devices) == 1 else ""
+    around = _around(collected.upload, sheet)
     for line, cells in rows_of(collected, sheet):
         with collected.row(line, ", ".join(cells.row)):
             test, rate = _TEST.match(cells.text("test")), _RATE.match(cells.text("t/s"))
@@ -163,14 +163,34 @@ def _printed(collected: Collected, sheet: Sheet) -> Iterator[tuple[int, Cells]]:
                 "model_type": cells.text("model"),
                 "backends": cells.text("backend"),
                 "flash_attn": cells.text("fa"),
-                "gpu_info": gpu,
                 "n_prompt": test["pp"] or "0",
                 "n_gen": test["tg"] or "0",
                 "n_depth": test["d"] or "0",
                 "avg_ts": rate["mean"],
                 "stddev_ts": rate["std"] or "",
+                **around,
             }
             yield line, Cells(list(said.values()), places_of(list(said)))
+
+
+def _around(upload: Upload, sheet: Sheet) -> dict[str, str]:
+    """Return what llama-bench prints around a table: the devices before it, the build after it, and its line."""
+    lines = decode(upload.data).split("\n")
+    first = min((line for line, _ in sheet.rows), default=1)
+    last = max((line for line, _ in sheet.rows), default=1)
+    before = first - 3
+    while before > 0 and not lines[before - 1].lstrip().startswith("|"):
+        before -= 1
+    devices = [found for line in lines[before : first - 1] for found in _DEVICE.findall(line[:1000])]
+    after = lines[last : last + 10]
+    following = next((at for at, line in enumerate(after) if line.lstrip().startswith("|")), len(after))
+    build = next((found for line in after[:following] if (found := _BUILD.match(line.strip()))), None)
+    return {
+        "gpu_info": ", ".join(dict.fromkeys(nvidia or vulkan for nvidia, vulkan in devices)),
+        "build_commit": build["commit"] if build else "",
+        "build_number": build["number"] if build else "",
+        "table": str(first - 2),
+    }
 
 
 def _differing(rows: Sequence[Cells]) -> list[tuple[str, str]]:
@@ -227,8 +247,8 @@ def _run(collected: Collected, cells: Cells) -> str:
     device = "cpu" if backends in ("CPU", "BLAS") else "cuda" if "CUDA" in backends else None
     build = cells.read("build_commit", values.words)
     return collected.run(
-        (gpu, cpu, backends, build),
-        title=f"llama.cpp {build}" if build else "",
+        (gpu, cpu, backends, build, table := cells.text("table")),
+        title=" ".join(part for part in (build and f"llama.cpp {build}", table and f"table of line {table}") if part),
         gpu_name=(cpu if device == "cpu" else gpu) or None,
         cpu=cpu,
         device_type=device,
