@@ -42,6 +42,8 @@ METRICS: dict[str, Metric] = {
     "sustained_power_w": Metric("Power, sustained", "W", "lower", "beside sustained_tflops"),
     "sustained_temperature_c": Metric("Temperature, sustained", "C", "lower", "beside sustained_tflops"),
     "time_per_token_ms": Metric("Time per token", "ms", "lower", "latency over tokens"),
+    "time_to_first_token_ms": Metric("Time to first token", "ms", "lower", "of one request, queueing included"),
+    "requests_per_s": Metric("Requests per second", "1/s", "higher", "completed by a server or a batch run"),
     "tokens_per_s": Metric("Tokens per second", "1/s", "higher", "throughput of generation"),
     "samples_per_s": Metric("Samples per second", "1/s", "higher", "throughput of training"),
     "tflops": Metric("TFLOP/s", "TFLOP/s", "higher", "as printed; ours is derived from latency"),
