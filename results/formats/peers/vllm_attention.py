@@ -50,8 +50,8 @@ _MEANINGS = {
 }
 _ASSUMED = (
     "Times are seconds of one layer in the file and become milliseconds.",
-    f"Requests of up to {MOST_TOKENS} query tokens against a longer cache are decoding, the others a forward pass; both "
-    "are causal, aligned bottom-right.",
+    f"Requests of up to {MOST_TOKENS} query tokens against a longer cache are decoding, the others a forward pass. "
+    "Both are causal, aligned bottom-right.",
 )
 
 
