@@ -105,7 +105,7 @@ def _line(collected: Collected, number: int, line: str, block: dict[str, str], r
     if found is None:
         raise CellError("has TFLOP/s, but no method before a colon")
     name = values.words(found["name"].strip(" -*`|"))
-    if not name:
+    if not name or name in MODES:
         raise CellError("names no method")
     case = _case(block)
     varlen = " varlen" if block.get("varlen") == "True" else ""

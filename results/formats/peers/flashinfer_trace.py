@@ -34,8 +34,8 @@ _ATTENTION = re.compile(
 )
 _SIZE = re.compile(r"_(ckv|kpe|kv|ps|h|d)(\d{1,6})(?![a-z0-9])")
 _ASSUMED = (
-    "Sequences of a workload differ in length, so its id is part of the subject and keeps workloads apart. Decoding has "
-    "the mean context where pages hold one token; a batch of prompts has no length.",
+    "Sequences of a workload differ in length, so its id is part of the subject and keeps workloads apart.",
+    "Decoding has the mean context where pages hold one token; a batch of prompts has no length.",
     "Latency is flashinfer-bench's mean; the speedup is over the definition's reference.",
 )
 

@@ -1,0 +1,77 @@
+"""llama-bench: CSV, JSON, JSON lines and Markdown."""
+
+import json
+
+import pytest
+
+from tests.results.formats.peers.peer_files import excerpt, numbers, understood
+
+
+def test_a_prompt_is_prefill_with_its_time_and_a_generation_decode() -> None:
+    found = understood("llama_bench.csv")
+    assert (found.format, found.rejected) == ("llama_bench", ())
+    prompt, generation = numbers(found, "tokens_per_s")
+    assert (prompt.mode, prompt.case.seqlen_q, prompt.case.seqlen_k, prompt.value) == ("prefill", 512, 512, 7285.676949)
+    assert (generation.mode, generation.case.seqlen_q, generation.case.seqlen_k) == ("decode", 1, 128)
+    (time,) = numbers(found, "latency_ms")
+    assert time.value == pytest.approx(70.28566) and time.std == pytest.approx(0.98204)
+
+
+def test_the_run_names_gpu_and_processor_and_the_implementation_its_build() -> None:
+    found = understood("llama_bench.csv")
+    (run,) = found.runs
+    assert (run.gpu_name, run.cpu) == ("NVIDIA GeForce RTX 4080", "AMD Ryzen 7 7800X3D 8-Core Processor")
+    assert {m.implementation for m in found.measurements} == {"llama.cpp b5163 CUDA flash_attn 0 (llama-bench)"}
+
+
+def test_json_keeps_the_samples_and_lines_of_json_say_as_much() -> None:
+    array = understood("llama_bench.json")
+    lines = understood("", b"\n".join(json.dumps(row).encode() for row in json.loads(excerpt("llama_bench.json"))))
+    for found in (array, lines):
+        rate, time = found.measurements
+        assert rate.samples == (6863.1, 7147.55, 7136.37, 7115.79, 7237.21) and rate.n == 5
+        assert time.samples[0] == pytest.approx(74.6019)
+
+
+def test_settings_that_differ_between_rows_stand_in_the_name() -> None:
+    data = excerpt("llama_bench.csv").decode().replace('"f16","f16","99"', '"q8_0","f16","99"', 1)
+    names = {m.implementation for m in understood("", data.encode()).measurements}
+    assert names == {
+        "llama.cpp b5163 CUDA flash_attn 0 k q8_0 (llama-bench)",
+        "llama.cpp b5163 CUDA flash_attn 0 k f16 (llama-bench)",
+    }
+
+
+def test_each_markdown_table_is_a_run_with_the_devices_and_the_build_around_it() -> None:
+    found = understood("llama_bench_vulkan.txt")
+    assert (found.rejected, len(found.measurements)) == ((), 4)
+    assert [run.gpu_name for run in found.runs] == ["AMD Radeon RX 7900 XTX (RADV NAVI31)"] * 2
+    assert {m.implementation for m in found.measurements} == {"llama.cpp b7361 Vulkan flash_attn 1 (llama-bench)"}
+    assert [(m.mode, m.value, m.std) for m in found.measurements[:2]] == [
+        ("prefill", 3229.07, 53.81),
+        ("decode", 150.97, 0.05),
+    ]
+
+
+def test_depth_lengthens_the_context_and_prompt_with_generation_is_left_out() -> None:
+    data = excerpt("llama_bench_vulkan.txt").decode()
+    data = data.replace("          tg128 |        150", "tg128 @ d512 |        150", 1).replace(
+        "          pp512 |", "pp512+tg128 |", 1
+    )
+    found = understood("", data.encode())
+    assert found.measurements[0].case.seqlen_k == 640
+    assert "1 tests of a prompt and a generation together (pg) are left out." in found.assumptions
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "column"),
+    [
+        ('"7285.676949"', '"0.000000"', "avg_ts"),
+        ('"7285.676949"', '"728.5"', "avg_ts"),
+        ('"512","0","0"', '"-512","0","0"', "n_prompt"),
+        ('"512","0","0"', '"0","0","0"', ""),
+    ],
+)
+def test_a_test_that_cannot_be_is_refused(old: str, new: str, column: str) -> None:
+    found = understood("", excerpt("llama_bench.csv").decode().replace(old, new, 1).encode())
+    assert [(r.line, r.column) for r in found.rejected] == [(2, column)]
