@@ -7,7 +7,7 @@ import pytest
 from results.checks import RULES, check
 from results.checks.finding import printed_range
 from results.records import Case, Measurement, Status
-from tests.results.checked_rows import CASE, H200, at, found, ms_for, noisy, printed, row
+from tests.builders import H200, LARGE, at, found, ms_for, noisy, printed, row
 
 UNKNOWN = replace(H200, gpu_name="Some GPU", gpu_memory_mb=None)
 LLAMA = Case(level="model", subject="llama2-7b", batch=1, seqlen_q=2048, seqlen_k=2048, dtype="float16")
@@ -19,9 +19,9 @@ A_TOKEN = at(512, batch=1, dtype=None)
 EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
     "above_measured": (
         [row(ms_for(800))],
-        [row(ms_for(760)), row(ms_for(430), case=replace(CASE, dtype="float32")), row(1e-3, case=VAGUE)],
+        [row(ms_for(760)), row(ms_for(430), case=replace(LARGE, dtype="float32")), row(1e-3, case=VAGUE)],
     ),
-    "above_peak": ([row(ms_for(1200))], [row(ms_for(980)), row(ms_for(2.0), case=replace(CASE, causal=True))]),
+    "above_peak": ([row(ms_for(1200))], [row(ms_for(980)), row(ms_for(2.0), case=replace(LARGE, causal=True))]),
     "time_and_tflops": (
         [row(ms_for(400)), row(700.0, "tflops")],
         [row(ms_for(400)), row(405.0, "tflops")],
@@ -131,11 +131,11 @@ def test_a_device_that_is_not_known_by_its_name_has_no_peak():
     [("float32", 600, True), ("float32", 400, False), ("float8_e4m3fn", 1900, False), ("float8_e4m3fn", 2300, True)],
 )
 def test_the_peak_is_the_highest_that_the_dtype_can_use(dtype, tflops, impossible):
-    assert bool(found("above_peak", row(ms_for(tflops), case=replace(CASE, dtype=dtype)))) == impossible
+    assert bool(found("above_peak", row(ms_for(tflops), case=replace(LARGE, dtype=dtype)))) == impossible
 
 
 def test_an_open_mask_counts_as_the_one_that_excuses_most():
-    unsaid = replace(CASE, causal=None, window_size=None)
+    unsaid = replace(LARGE, causal=None, window_size=None)
     assert found("above_peak", row(ms_for(1500), case=unsaid)) == []
     (finding,) = found("above_peak", row(ms_for(3000), case=unsaid))
     assert "even if causal" in finding.sentence
@@ -143,19 +143,19 @@ def test_an_open_mask_counts_as_the_one_that_excuses_most():
 
 
 def test_a_case_is_completed_from_another_table_of_the_report_only_if_it_has_the_very_number():
-    short = replace(CASE, num_heads=None, num_kv_heads=None, head_dim=None, head_dim_v=None)
+    short = replace(LARGE, num_heads=None, num_kv_heads=None, head_dim=None, head_dim_v=None)
     here = row(ms_for(400), case=short), row(700.0, "tflops", case=short)
     (finding,) = found("time_and_tflops", *here, row(ms_for(400)))
     assert "num_heads 16" in finding.sentence
     assert found("time_and_tflops", *here, row(ms_for(401))) == []
-    assert found("time_and_tflops", *here, row(ms_for(400)), row(ms_for(400), case=replace(CASE, num_heads=32))) == []
+    assert found("time_and_tflops", *here, row(ms_for(400)), row(ms_for(400), case=replace(LARGE, num_heads=32))) == []
 
 
 def test_a_window_or_few_heads_of_keys_do_not_make_memory_impossible():
-    few = replace(CASE, num_heads=None, num_kv_heads=None)
+    few = replace(LARGE, num_heads=None, num_kv_heads=None)
     assert found("below_floor", row(1.0, "peak_memory_mb", "torch_naive", case=few)) == []
     assert found("below_floor", row(1.0, "peak_memory_mb", "somebodys_own")) == []
-    kept = replace(CASE, num_kv_heads=1)
+    kept = replace(LARGE, num_kv_heads=1)
     assert found("below_floor", row(8.0, "kv_cache_mb", case=kept)) == []
     assert found("below_floor", row(7.0, "kv_cache_mb", case=kept)) != []
 

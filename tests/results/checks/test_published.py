@@ -11,7 +11,7 @@ from results.__main__ import main
 from results.checks import IMPOSSIBLE, check
 from results.files import journal
 from results.files.journal import RunFolder
-from tests.results.checked_rows import H200, at, ms_for, row
+from tests.builders import H200, at, ms_for, row
 
 PUBLISHED = [
     (folder.run(), folder.read()[0])

@@ -11,15 +11,15 @@ from results.compare.compare import Side, as_json, compare
 from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status
-from tests.results.latencies import CASE, STANDARD, row, sampled
+from tests.builders import STANDARD, sampled, small_case, timed
 
-LONG = replace(CASE, seqlen_q=256, seqlen_k=256)
-FULL = replace(CASE, causal=False)
+LONG = replace(small_case(), seqlen_q=256, seqlen_k=256)
+FULL = replace(small_case(), causal=False)
 RUN = Run("r1", "local", gpu_name="NVIDIA H200", driver="570", kernel_hash="aaa", protocol=STANDARD)
 
 
 def failed(status: Status, **fields) -> Measurement:
-    given = {"mode": "fwd", "timing": "kernel", "case": CASE, "implementation": "x"} | fields
+    given = {"mode": "fwd", "timing": "kernel", "case": small_case(), "implementation": "x"} | fields
     return Measurement("r1", metric="latency_ms", status=status, note="24 GB needed", **given)
 
 
@@ -94,7 +94,7 @@ def test_two_implementations_of_one_run_are_compared_in_paired_rounds():
 
 
 def test_sides_without_a_common_cell_say_which_field_keeps_them_apart():
-    published = [row(1.0, case=replace(CASE, window_size=None, num_heads=None, num_kv_heads=None))]
+    published = [timed(1.0, case=replace(small_case(), window_size=None, num_heads=None, num_kv_heads=None))]
     found = compare(Side(RUN, published), Side(RUN, [sampled(1.0)]))
     assert found.cells == ()
     assert found.remarks == (
@@ -106,7 +106,7 @@ def test_sides_without_a_common_cell_say_which_field_keeps_them_apart():
 @pytest.mark.parametrize("factor,remarked", [(1.0, False), (0.7, True)])
 def test_a_machine_that_was_slower_shows_in_what_did_not_change(factor, remarked):
     run = replace(RUN, torch="2.13.0")
-    cases = [replace(CASE, head_dim=d, head_dim_v=d) for d in (16, 32, 64)]
+    cases = [replace(small_case(), head_dim=d, head_dim_v=d) for d in (16, 32, 64)]
     before = [sampled(1.0, implementation="torch_naive", case=case) for case in cases]
     after = [sampled(1.0 / factor, implementation="torch_naive", case=case) for case in cases]
     remarks = compare(Side(run, before), Side(replace(run, run_id="r2", kernel_hash="bbb"), after)).remarks
@@ -120,7 +120,9 @@ def test_a_machine_that_was_slower_shows_in_what_did_not_change(factor, remarked
 
 def test_a_machine_that_moved_some_of_what_did_not_change_says_so_though_their_mean_hardly_moved():
     run = replace(RUN, torch="2.13.0")
-    cases = [replace(CASE, head_dim=d, head_dim_v=d, seqlen_q=n) for d in (16, 32, 64) for n in (128, 256, 512, 1024)]
+    cases = [
+        replace(small_case(), head_dim=d, head_dim_v=d, seqlen_q=n) for d in (16, 32, 64) for n in (128, 256, 512, 1024)
+    ]
     before = [sampled(1.0, implementation="torch_naive", case=case, seed=at) for at, case in enumerate(cases)]
     after = [
         sampled(0.95 if at < 4 else 1.0, implementation="torch_naive", case=case, seed=99 + at)

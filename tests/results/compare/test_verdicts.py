@@ -10,7 +10,7 @@ from results.compare.verdicts import BAND, INTERLEAVED, SINGLE, Verdict, judge, 
 from results.records import Measurement
 from runner.measure.stopwatch import spread
 from runner.protocol import PROTOCOLS
-from tests.results.latencies import STANDARD, row, sampled, verdict
+from tests.builders import STANDARD, sampled, timed, verdict
 
 
 def scaled(measurement: Measurement, factor: float) -> Measurement:
@@ -84,30 +84,30 @@ def test_the_smallest_change_that_could_have_been_seen_is_where_the_verdict_turn
 
 
 def test_a_printed_number_alone_is_never_a_verdict():
-    found = judge(row(3.0, printed="3.0"), row(1.0, printed="1.0"))
+    found = judge(timed(3.0, printed="3.0"), timed(1.0, printed="1.0"))
     assert (found.verdict, found.speedup, found.low, found.detectable) == (Verdict.UNCLEAR, 3.0, None, None)
     assert "one printed number" in found.reason
-    assert "samples are too few" in judge(row(1.0, samples=(1.0, 1.0), n=2), row(2.0)).reason
+    assert "samples are too few" in judge(timed(1.0, samples=(1.0, 1.0), n=2), timed(2.0)).reason
 
 
 def test_means_without_a_number_of_samples_are_taken_as_one_sample():
-    first, second = row(1.0, mean=1.0, std=0.02), row(0.9, mean=0.9, std=0.02)
+    first, second = timed(1.0, mean=1.0, std=0.02), timed(0.9, mean=0.9, std=0.02)
     unsaid = judge(first, second)
     said = judge(replace(first, n=100), replace(second, n=100))
     assert (unsaid.verdict, said.verdict) == (Verdict.FASTER, Verdict.FASTER)
     assert unsaid.high / unsaid.low > said.high / said.low
     assert "n not said" in unsaid.basis
-    assert verdict(row(1.0, std=0.2), row(0.9, std=0.2)) == "UNCLEAR"
-    assert verdict(row(1.0, std=0.2, n=10_000), row(0.9, std=0.2, n=10_000)) == "FASTER"
+    assert verdict(timed(1.0, std=0.2), timed(0.9, std=0.2)) == "UNCLEAR"
+    assert verdict(timed(1.0, std=0.2, n=10_000), timed(0.9, std=0.2, n=10_000)) == "FASTER"
 
 
 def test_an_interval_beside_a_bare_number_is_no_interval():
-    assert verdict(sampled(1.0), row(2.0)) == "UNCLEAR"
-    assert "the other a standard deviation" in judge(replace(sampled(1.0), std=None), row(2.0, std=0.1)).reason
+    assert verdict(sampled(1.0), timed(2.0)) == "UNCLEAR"
+    assert "the other a standard deviation" in judge(replace(sampled(1.0), std=None), timed(2.0, std=0.1)).reason
 
 
 def test_zero_is_not_compared_and_a_sample_of_zero_does_not_break_it():
-    assert judge(row(0.0), row(1.0)).speedup is None
+    assert judge(timed(0.0), timed(1.0)).speedup is None
     odd = sampled(1.0)
     assert verdict(replace(odd, samples=(0.0, *odd.samples[1:])), sampled(1.0, seed=2)) == "SAME"
 
@@ -127,7 +127,7 @@ def test_the_presets_are_those_of_the_runner():
 def in_rounds(parts: list[list[float]], **fields) -> Measurement:
     """A latency whose journal says which samples each round took."""
     found = spread([sample for part in parts for sample in part])
-    return replace(row(found["value"], **fields), **found, round_sizes=tuple(len(part) for part in parts))
+    return replace(timed(found["value"], **fields), **found, round_sizes=tuple(len(part) for part in parts))
 
 
 def test_the_rounds_of_the_journal_count_and_not_the_thirds_of_the_samples():

@@ -8,7 +8,7 @@ from results.formats import UploadError, understand
 from results.formats.headers import ALIASES, fields_of, normalise
 from results.formats.tables import MAX_ROWS
 from results.records import Measurement, Status
-from tests.results.uploaded_tables import LONG, ROW, WIDE
+from tests.builders import LONG, ROW, WIDE
 
 
 def _only(understanding: formats.Understanding) -> Measurement:

@@ -9,7 +9,7 @@ import pytest
 from results.files import durable
 from results.files.journal import RunFolder
 from results.formats import UploadError, import_understanding, left_alone, standing, understand
-from tests.results.uploaded_tables import LONG, ROW
+from tests.builders import LONG, ROW
 
 
 def test_an_import_writes_a_run_with_the_original_file_beside(tmp_path: Path) -> None:

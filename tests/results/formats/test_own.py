@@ -13,7 +13,7 @@ from results.formats import UploadError, import_understanding, left_alone, stand
 from results.records import Measurement
 from results.render import export
 from results.store.database import open_store
-from tests.results.random_runs import fill, ids_of, ordered, random_runs
+from tests.builders import fill, ids_of, ordered, random_runs
 
 
 @pytest.fixture

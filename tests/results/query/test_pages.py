@@ -2,66 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
-from results.files import journal
-from results.files.journal import RunFolder
 from results.query import pages
 from results.query.pages import Filters
-from results.records import Case, Measurement, Run, Status, attention_case
-from results.store.database import Store, open_store
+from results.records import Case, Measurement, Status
+from tests.builders import add_run, latency, small_case
 
 SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow")
 
 
-def _case(seqlen: int = 128, **changes: object) -> Case:
-    values = {"batch": 1, "num_heads": 2, "head_dim": 64, "dtype": "float16", "causal": True}
-    return attention_case(seqlen=seqlen, **(values | changes))
-
-
-def _latency(name: str, value: float | Status, case: Case, **facts: object) -> Measurement:
-    numbers = {"status": value} if isinstance(value, Status) else {"status": Status.OK, "value": value, "n": 3}
-    defaults = {"run_id": "", "metric": "latency_ms", "mode": "fwd", "timing": "kernel"}
-    return Measurement(case=case, implementation=name, **(defaults | numbers | facts))
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
-    return tmp_path
-
-
-def _run(home: Path, run_id: str, *rows: Measurement, **facts: object) -> None:
-    run = Run(**({"run_id": run_id, "source": "local", "gpu_name": "A GPU", "created": "2026-01-01"} | facts))
-    RunFolder.create(home, run, [replace(row, run_id=run_id) for row in rows])
-
-
-@pytest.fixture
-def opened(home: Path) -> Iterator[Callable[[], Store]]:
-    stores: list[Store] = []
-
-    def now() -> Store:
-        stores.append(open_store(home))
-        return stores[-1]
-
-    yield now
-    for store in stores:
-        store.close()
-
-
 def test_speedup_is_baseline_over_implementation(home, opened):
-    _run(home, "a", _latency("slow", 3.0, _case()), _latency("fast", 1.5, _case()))
+    add_run(home, "a", latency("slow", 3.0, small_case()), latency("fast", 1.5, small_case()))
     grid = pages.grid(opened(), SLICE).set_index("implementation")
     assert grid.loc["fast", "speedup"] == 2.0
     assert grid.loc["slow", "speedup"] == 1.0
 
 
 def test_speedup_is_missing_when_the_baseline_ran_out_of_memory(home, opened):
-    _run(home, "a", _latency("slow", Status.OOM, _case()), _latency("fast", 1.5, _case()))
+    add_run(home, "a", latency("slow", Status.OOM, small_case()), latency("fast", 1.5, small_case()))
     grid = pages.grid(opened(), SLICE).set_index("implementation")
     assert grid.loc["fast", "latency_ms"] == 1.5
     assert grid["speedup"].isna().all()
@@ -69,37 +28,38 @@ def test_speedup_is_missing_when_the_baseline_ran_out_of_memory(home, opened):
 
 
 def test_two_runs_are_never_compared_with_each_other(home, opened):
-    _run(home, "only_slow", _latency("slow", 100.0, _case()), created="2026-03-01")
-    _run(home, "only_fast", _latency("fast", 1.0, _case()), created="2026-02-01")
+    add_run(home, "only_slow", latency("slow", 100.0, small_case()), created="2026-03-01")
+    add_run(home, "only_fast", latency("fast", 1.0, small_case()), created="2026-02-01")
     grid = pages.grid(opened(), SLICE)
     assert grid["implementation"].tolist() == ["slow"]
     assert grid["run_id"].tolist() == ["only_slow"]
 
 
 def test_of_two_runs_with_the_baseline_the_later_one_counts_whole(home, opened):
-    _run(home, "old", _latency("slow", 4.0, _case()), _latency("fast", 1.0, _case()), created="2026-01-01")
-    _run(home, "new", _latency("slow", 6.0, _case()), _latency("fast", 3.0, _case()), created="2026-02-01")
+    add_run(home, "old", latency("slow", 4.0, small_case()), latency("fast", 1.0, small_case()), created="2026-01-01")
+    add_run(home, "new", latency("slow", 6.0, small_case()), latency("fast", 3.0, small_case()), created="2026-02-01")
     grid = pages.grid(opened(), SLICE).set_index("implementation")
     assert (grid.loc["fast", "speedup"], grid.loc["fast", "run_id"]) == (2.0, "new")
 
 
 def test_a_later_run_without_the_baseline_does_not_hide_one_with_it(home, opened):
-    _run(home, "whole", _latency("slow", 4.0, _case()), _latency("fast", 1.0, _case()), created="2026-01-01")
-    _run(home, "part", _latency("fast", 9.0, _case()), created="2026-02-01")
+    add_run(home, "whole", latency("slow", 4.0, small_case()), latency("fast", 1.0, small_case()), created="2026-01-01")
+    add_run(home, "part", latency("fast", 9.0, small_case()), created="2026-02-01")
     grid = pages.grid(opened(), SLICE).set_index("implementation")
     assert grid.loc["fast", "speedup"] == 4.0
 
 
 def test_kernel_and_eager_times_are_never_in_one_slice(home, opened):
     rows = [
-        _latency(name, value, _case(), timing=t) for name, value, t in [("slow", 8.0, "eager"), ("fast", 1.0, "kernel")]
+        latency(name, value, small_case(), timing=t)
+        for name, value, t in [("slow", 8.0, "eager"), ("fast", 1.0, "kernel")]
     ]
-    _run(home, "a", *rows)
+    add_run(home, "a", *rows)
     assert pages.grid(opened(), SLICE)["implementation"].tolist() == ["fast"]
 
 
 def test_a_timing_the_source_did_not_say_is_a_choice_of_its_own(home, opened):
-    _run(home, "a", _latency("slow", 2.0, _case(), timing=None), _latency("slow", 1.0, _case()))
+    add_run(home, "a", latency("slow", 2.0, small_case(), timing=None), latency("slow", 1.0, small_case()))
     store = opened()
     assert set(pages.options(store, "timing", gpu="A GPU")["choice"]) == {"kernel", "as published"}
     published = pages.grid(store, Filters(gpu="A GPU", mode="fwd", timing="as published", baseline="slow"))
@@ -108,7 +68,7 @@ def test_a_timing_the_source_did_not_say_is_a_choice_of_its_own(home, opened):
 
 def test_what_a_source_left_open_joins_with_the_same_left_open(home, opened):
     case = Case(batch=1, seqlen_q=128, seqlen_k=128, head_dim=64, dtype="float16", causal=True)
-    _run(home, "a", _latency("slow", 3.0, case), _latency("fast", 1.0, case), _latency("fast", 7.0, _case()))
+    add_run(home, "a", latency("slow", 3.0, case), latency("fast", 1.0, case), latency("fast", 7.0, small_case()))
     ranking = pages.ranking(opened(), SLICE).set_index("implementation")
     assert ranking.loc["fast", "speedup"] == pytest.approx(3.0)
     assert ranking.loc["fast", "compared"] == 1
@@ -116,8 +76,8 @@ def test_what_a_source_left_open_joins_with_the_same_left_open(home, opened):
 
 @pytest.mark.parametrize("other,dtype", [("fast_tf32", "float32"), ("fast_fp8", "bfloat16")])
 def test_another_precision_is_ranked_and_marked(home, opened, other, dtype):
-    case = _case(dtype=dtype)
-    _run(home, "a", _latency("slow", 3.0, case), _latency("fast", 1.5, case), _latency(other, 0.5, case))
+    case = small_case(dtype=dtype)
+    add_run(home, "a", latency("slow", 3.0, case), latency("fast", 1.5, case), latency(other, 0.5, case))
     store = opened()
     assert pages.ranking(store, SLICE).set_index("implementation")["other_precision"].to_dict() == {
         "fast": False,
@@ -127,41 +87,41 @@ def test_another_precision_is_ranked_and_marked(home, opened, other, dtype):
 
 
 def test_ranking_counts_coverage_and_each_kind_of_failure(home, opened):
-    rows = [_latency("slow", 2.0, _case(n)) for n in (128, 256, 512)]
-    rows += [_latency("fast", 1.0, _case(128)), _latency("fast", Status.OOM, _case(256))]
-    rows += [_latency("fast", Status.SKIPPED, _case(512))]
-    _run(home, "a", *rows)
+    rows = [latency("slow", 2.0, small_case(n)) for n in (128, 256, 512)]
+    rows += [latency("fast", 1.0, small_case(128)), latency("fast", Status.OOM, small_case(256))]
+    rows += [latency("fast", Status.SKIPPED, small_case(512))]
+    add_run(home, "a", *rows)
     fast = pages.ranking(opened(), SLICE).set_index("implementation").loc["fast"]
     assert (fast["compared"], fast["cases"], fast["failures"], fast["oom"], fast["skipped"]) == (1, 3, 1, 1, 1)
     assert (fast["longest"], fast["first_oom"]) == (128, 256)
 
 
 def test_a_sweep_that_divides_a_budget_is_one_shape(home, opened):
-    rows = [_latency("slow", 1.0, _case(128, batch=8)), _latency("slow", 1.0, _case(256, batch=4))]
-    _run(home, "a", *rows, sweep={"tokens": 1024, "hidden": 128})
+    rows = [latency("slow", 1.0, small_case(128, batch=8)), latency("slow", 1.0, small_case(256, batch=4))]
+    add_run(home, "a", *rows, sweep={"tokens": 1024, "hidden": 128})
     assert pages.options(opened(), "shape", gpu="A GPU")["choice"].tolist() == ["1024 tokens, hidden 128"]
 
 
 def test_memory_reduction_is_within_one_run(home, opened):
     def memory(name: str, value: float) -> Measurement:
-        return _latency(name, value, _case(), metric="peak_memory_mb", timing=None)
+        return latency(name, value, small_case(), metric="peak_memory_mb", timing=None)
 
-    _run(home, "a", memory("slow", 800.0), memory("fast", 100.0), created="2026-01-01")
-    _run(home, "b", memory("fast", 1.0), created="2026-02-01")
+    add_run(home, "a", memory("slow", 800.0), memory("fast", 100.0), created="2026-01-01")
+    add_run(home, "b", memory("fast", 1.0), created="2026-02-01")
     table = pages.memory(opened(), SLICE, "peak_memory_mb").set_index("implementation")
     assert table.loc["fast", "reduction"] == 8.0
 
 
 def test_the_device_with_most_numbers_comes_first_and_a_processor_last(home, opened):
-    many = [_latency("slow", 1.0, _case(n)) for n in (128, 256, 512)]
-    _run(home, "cpu", *many, gpu_name="A processor", device_type="cpu")
-    _run(home, "small", *many[:1], gpu_name="B GPU", device_type="cuda")
-    _run(home, "large", *many[:2], gpu_name="C GPU", device_type="cuda")
+    many = [latency("slow", 1.0, small_case(n)) for n in (128, 256, 512)]
+    add_run(home, "cpu", *many, gpu_name="A processor", device_type="cpu")
+    add_run(home, "small", *many[:1], gpu_name="B GPU", device_type="cuda")
+    add_run(home, "large", *many[:2], gpu_name="C GPU", device_type="cuda")
     assert pages.gpus(opened())["gpu"].tolist() == ["C GPU", "B GPU", "A processor"]
 
 
 def test_values_of_filters_never_become_sql(home, opened):
-    _run(home, "a", _latency("slow", 1.0, _case()))
+    add_run(home, "a", latency("slow", 1.0, small_case()))
     nasty = "'); DROP TABLE runs; --"
     store = opened()
     assert pages.grid(store, Filters(gpu=nasty, run=(nasty,), baseline=nasty, implementation=(nasty,))).empty
@@ -169,8 +129,8 @@ def test_values_of_filters_never_become_sql(home, opened):
 
 
 def test_the_detail_of_a_cell_holds_samples_flops_and_the_run(home, opened):
-    row = _latency("slow", 1.0, _case(), samples=(1.0, 2.0), flags=("throttled",))
-    _run(home, "a", row, command="python -m runner run quick")
+    row = latency("slow", 1.0, small_case(), samples=(1.0, 2.0), flags=("throttled",))
+    add_run(home, "a", row, command="python -m runner run quick")
     found = pages.cell(opened(), SLICE, "float16", 128, 64).iloc[0]
     assert list(found["samples"]) == [1.0, 2.0]
     assert found["flops"] == 4 * 2 * 64 * (128 * 129 / 2)

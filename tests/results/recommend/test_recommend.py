@@ -5,62 +5,19 @@ from __future__ import annotations
 import ast
 import json
 import random
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from results.__main__ import main
-from results.files import journal
-from results.files.journal import RunFolder
 from results.recommend import rule, winners
 from results.recommend.nearest import nearest
-from results.records import Case, Measurement, Run, Status, attention_case
+from results.records import Status
 from results.slice import Filters
-from results.store.database import Store, open_store
+from tests.builders import add_run, latency, small_case
 
 SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow")
-
-
-def _case(seqlen: int = 128, **changes: object) -> Case:
-    values = {"batch": 1, "num_heads": 2, "head_dim": 64, "dtype": "float16", "causal": True}
-    return attention_case(seqlen=seqlen, **(values | changes))
-
-
-def _latency(name: str, value: float | Status, case: Case, *, within: float = 0.0, **facts: object) -> Measurement:
-    """`within` is half the 95 % interval of the median, as a share of it; without it there is no spread."""
-    numbers: dict[str, object] = {"status": value}
-    if not isinstance(value, Status):
-        numbers = {"status": Status.OK, "value": value}
-        numbers |= {"ci_low": value * (1 - within), "ci_high": value * (1 + within)} if within else {}
-    defaults = {"run_id": "", "metric": "latency_ms", "mode": "fwd", "timing": "kernel"}
-    return Measurement(case=case, implementation=name, **(defaults | numbers | facts))
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    return tmp_path
-
-
-@pytest.fixture
-def opened(home: Path) -> Iterator[Callable[[], Store]]:
-    stores: list[Store] = []
-
-    def now() -> Store:
-        stores.append(open_store(home))
-        return stores[-1]
-
-    yield now
-    for store in stores:
-        store.close()
-
-
-def _run(home: Path, run_id: str, *rows: Measurement, **facts: object) -> None:
-    run = Run(**({"run_id": run_id, "source": "local", "gpu_name": "A GPU", "created": "2026-01-01"} | facts))
-    RunFolder.create(home, run, [replace(row, run_id=run_id) for row in rows])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +32,7 @@ def _run(home: Path, run_id: str, *rows: Measurement, **facts: object) -> None:
     ],
 )
 def test_a_tie_is_what_no_verdict_tells_apart(home, opened, rival, within, tied):
-    _run(home, "a", _latency("a", 1.0, _case(), within=within), _latency("b", rival, _case(), within=within))
+    add_run(home, "a", latency("a", 1.0, small_case(), within=within), latency("b", rival, small_case(), within=within))
     won = winners.winners(opened(), SLICE).iloc[0]
     assert won["winner"] == "a"
     assert (won["tied"] == ["a", "b"]) is tied
@@ -83,53 +40,53 @@ def test_a_tie_is_what_no_verdict_tells_apart(home, opened, rival, within, tied)
 
 
 def test_several_cases_of_a_cell_are_decided_together_by_their_geometric_mean(home, opened):
-    shapes = [_case(), _case(num_heads=8)]
+    shapes = [small_case(), small_case(num_heads=8)]
     times = {"a": (1.0, 4.0), "b": (1.4, 2.8)}  # means 2.0 and 1.98
-    rows = [_latency(n, t, c, within=0.001) for n, ts in times.items() for t, c in zip(ts, shapes, strict=True)]
-    _run(home, "a", *rows)
+    rows = [latency(n, t, c, within=0.001) for n, ts in times.items() for t, c in zip(ts, shapes, strict=True)]
+    add_run(home, "a", *rows)
     won = winners.winners(opened(), SLICE).iloc[0]
     assert (won["winner"], won["cases"]) == ("b", 2)
     assert won["tied"] == ["b", "a"]
 
 
 def test_the_winner_carries_its_spread_and_its_fewest_samples(home, opened):
-    shapes = [_case(), _case(num_heads=8)]
-    rows = [_latency("a", t, c, p20=t / 2, p80=t * 2, n=n) for t, c, n in zip((1.0, 4.0), shapes, (9, 7), strict=True)]
-    _run(home, "a", *rows)
+    shapes = [small_case(), small_case(num_heads=8)]
+    rows = [latency("a", t, c, p20=t / 2, p80=t * 2, n=n) for t, c, n in zip((1.0, 4.0), shapes, (9, 7), strict=True)]
+    add_run(home, "a", *rows)
     won = winners.winners(opened(), SLICE).iloc[0]
     assert won[["latency_ms", "p20", "p80", "n"]].tolist() == [2.0, 1.0, 4.0, 7]
 
 
 def test_failures_and_partial_results_never_win_and_other_precisions_take_no_part(home, opened):
-    shapes = [_case(dtype="float32"), _case(num_heads=8, dtype="float32")]
+    shapes = [small_case(dtype="float32"), small_case(num_heads=8, dtype="float32")]
     rows = [
-        _latency(name, value, case)
+        latency(name, value, case)
         for name, value in (("slow", 4.0), ("x_tf32", 0.1), ("x_fp8", 0.1))
         for case in shapes
     ]
-    rows += [_latency("half", 1.0, shapes[0]), _latency("half", Status.OOM, shapes[1])]
-    rows += [_latency("bad", Status.INCORRECT, case) for case in shapes]
-    _run(home, "a", *rows)
+    rows += [latency("half", 1.0, shapes[0]), latency("half", Status.OOM, shapes[1])]
+    rows += [latency("bad", Status.INCORRECT, case) for case in shapes]
+    add_run(home, "a", *rows)
     won = winners.winners(opened(), SLICE).iloc[0]
     assert won["winner"] == "slow"
     assert won["failed"] == ["bad incorrect"]
 
 
 def test_cannot_run_is_told_from_not_tried_yet(home, opened):
-    whole, begun, lost = _case(128), _case(256), _case(512)
-    rows = [_latency("slow", 3.0, whole), _latency("never", Status.UNSUPPORTED, whole)]
-    rows += [_latency("never", Status.UNSUPPORTED, begun)]
-    rows += [_latency("slow", Status.OOM, lost), _latency("never", Status.OOM, lost)]
-    _run(home, "a", *rows)
+    whole, begun, lost = small_case(128), small_case(256), small_case(512)
+    rows = [latency("slow", 3.0, whole), latency("never", Status.UNSUPPORTED, whole)]
+    rows += [latency("never", Status.UNSUPPORTED, begun)]
+    rows += [latency("slow", Status.OOM, lost), latency("never", Status.OOM, lost)]
+    add_run(home, "a", *rows)
     won = winners.winners(opened(), SLICE).set_index("seqlen")
     assert won.loc[[256, 512], "winner"].isna().all()
     assert won["status"].fillna("not tried").to_dict() == {128: "unsupported", 256: "not tried", 512: "oom"}
 
 
 def test_every_gpu_is_shown_in_the_first_timing_that_it_has(home, opened):
-    _run(home, "a", _latency("slow", 2.0, _case()), _latency("fast", 1.0, _case()))
-    _run(home, "b", _latency("slow", 1.0, _case(), timing=None), gpu_name="B GPU")
-    _run(home, "c", _latency("slow", 1.0, _case(causal=False)), gpu_name="C GPU")
+    add_run(home, "a", latency("slow", 2.0, small_case()), latency("fast", 1.0, small_case()))
+    add_run(home, "b", latency("slow", 1.0, small_case(), timing=None), gpu_name="B GPU")
+    add_run(home, "c", latency("slow", 1.0, small_case(causal=False)), gpu_name="C GPU")
     found = winners.winners_by_gpu(opened(), replace(SLICE, mask="causal"), ("kernel", "as published"))
     assert found.set_index("gpu")["winner"].to_dict() == {"A GPU": "fast", "B GPU": "slow"}
 
@@ -139,10 +96,13 @@ def _measured_grid(home: Path) -> None:
     names = ("slow", "torch_sdpa_flash", "torch_sdpa_cudnn", "triton_fa2")
     for mode in ("fwd", "bwd"):
         cases = [
-            _case(s, head_dim=d, dtype=t) for s in (128, 512, 4096) for d in (64, 128) for t in ("float16", "float32")
+            small_case(s, head_dim=d, dtype=t)
+            for s in (128, 512, 4096)
+            for d in (64, 128)
+            for t in ("float16", "float32")
         ]
-        rows = [_latency(name, dice.uniform(1, 9), case, within=0.01, mode=mode) for case in cases for name in names]
-        _run(home, mode, *rows)
+        rows = [latency(name, dice.uniform(1, 9), case, within=0.01, mode=mode) for case in cases for name in names]
+        add_run(home, mode, *rows)
 
 
 def test_the_exported_python_stands_alone_and_says_what_the_map_says(home, opened):
@@ -166,8 +126,10 @@ def test_the_exported_python_stands_alone_and_says_what_the_map_says(home, opene
 
 
 def test_the_backend_is_the_fastest_of_pytorchs_own_whoever_wins(home, opened):
-    rows = [_latency(name, ms, _case()) for name, ms in (("slow", 9.0), ("triton_fa2", 1.0), ("torch_sdpa_math", 3.0))]
-    _run(home, "a", *rows, _latency("torch_sdpa_flash", 2.0, _case()))
+    rows = [
+        latency(name, ms, small_case()) for name, ms in (("slow", 9.0), ("triton_fa2", 1.0), ("torch_sdpa_math", 3.0))
+    ]
+    add_run(home, "a", *rows, latency("torch_sdpa_flash", 2.0, small_case()))
     (point,) = rule.rule_of(opened(), SLICE).points
     assert (point["implementation"], point["backend"], point["backend_ms"]) == ("triton_fa2", "FLASH_ATTENTION", 2.0)
 
@@ -209,14 +171,14 @@ def test_the_command_writes_a_rule_of_every_mode(home, capsys):
 
 
 def test_a_rule_of_nothing_says_so(home, capsys):
-    _run(home, "a", _latency("slow", Status.OOM, _case()))
+    add_run(home, "a", latency("slow", Status.OOM, small_case()))
     assert main(["rule"]) == 1
     assert "Nothing has a time on A GPU" in capsys.readouterr().err
 
 
 def test_a_name_from_an_upload_cannot_become_code(home, opened):
     name = 'x""" + exit(7) + r"""\\N{bad} {gpu}'
-    _run(home, "a", _latency("slow", 2.0, _case()), _latency('a\'b"""', 1.0, _case()), gpu_name=name)
+    add_run(home, "a", latency("slow", 2.0, small_case()), latency('a\'b"""', 1.0, small_case()), gpu_name=name)
     code = rule.as_python(rule.rule_of(opened(), replace(SLICE, gpu=name)))
     tree = ast.parse(code)
     assert not [

@@ -9,7 +9,7 @@ from results.records import Measurement, Run, Status
 from results.render.markdown import tables
 from results.reports import ReportError, fa2_rtx4060, performance_guide, torch_vs_triton
 from runner.sweeps import SWEEPS
-from tests.results.shipped_runs import shipped
+from tests.builders import shipped
 
 
 def _own_run(speedup: float, *, sweep: str = "fa2_speedup", num_heads: int = 1) -> tuple[Run, list[Measurement]]:

@@ -11,7 +11,7 @@ from results.metrics import METRICS
 from results.records import Measurement, Run, Status, run_from_json
 from results.reports import ReportError, fa2_rtx4060
 from results.reports.__main__ import main, ship
-from tests.results.shipped_runs import COUNTS, PUBLISHED, shipped
+from tests.builders import COUNTS, PUBLISHED, shipped
 
 FA2 = """# FlashAttention-2 Benchmark Results
 

@@ -1,0 +1,31 @@
+"""A home with nothing published, and stores over it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from results.files import journal
+from results.store.database import Store, open_store
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home, which the commands take too."""
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def opened(home: Path) -> Iterator[Callable[[], Store]]:
+    """Opens a store over the home as it is then."""
+    stores: list[Store] = []
+
+    def now() -> Store:
+        stores.append(open_store(home))
+        return stores[-1]
+
+    yield now
+    for store in stores:
+        store.close()
