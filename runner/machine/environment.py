@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import os
 import platform
@@ -14,6 +13,7 @@ import torch
 
 from runner.machine import nvml
 from runner.machine.devices import DeviceInfo, cpu_name, hashed
+from runner.machine.kernel_hash import kernel_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1024 * 1024
@@ -22,14 +22,6 @@ MIB = 1024 * 1024
 def describe(device: DeviceInfo) -> dict[str, Any]:
     """The fields of results.records.Run that depend on the machine and the checkout, not on the sweep."""
     return {**_software(), **_checkout(), **(_gpu(device) if device.type == "cuda" else _cpu(device))}
-
-
-def kernel_hash(folder: Path = ROOT / "kernels") -> str:
-    """A hash of every kernel source, so that two runs of the same code are known as such."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
 
 
 def _software() -> dict[str, Any]:

@@ -96,6 +96,7 @@ def rehearse(cells: Iterable[Cell], device: str) -> None:
             for name, modes in wanted.items():
                 with contextlib.suppress(*_FAULTS):
                     _call(registry.get(name, str(case.level)).attention, inputs, modes)
+        inputs = None  # a cache can fill half the device: the next one comes when it is gone
 
 
 def small_cells(cells: Iterable[Cell]) -> list[Cell]:

@@ -8,7 +8,7 @@ import pytest
 from results.records import Run
 from runner.machine import environment, nvml
 from runner.machine.devices import DeviceInfo, hashed
-from runner.machine.environment import describe, kernel_hash
+from runner.machine.environment import describe
 
 CPU = DeviceInfo("cpu", "cpu", "a processor", "cpu")
 
@@ -39,17 +39,6 @@ def test_a_dirty_checkout_is_called_dirty(monkeypatch, tmp_path: Path) -> None:
     assert describe(CPU)["git_dirty"] is False
     (tmp_path / "file").write_text("two")
     assert describe(CPU)["git_dirty"] is True
-
-
-def test_the_kernel_hash_changes_with_any_source_and_with_its_name(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("x = 1")
-    first = kernel_hash(tmp_path)
-    (tmp_path / "notes.txt").write_text("not code")
-    assert kernel_hash(tmp_path) == first
-    (tmp_path / "a.py").write_text("x = 2")
-    second = kernel_hash(tmp_path)
-    (tmp_path / "a.py").rename(tmp_path / "b.py")
-    assert len({first, second, kernel_hash(tmp_path)}) == 3
 
 
 def test_without_nvml_nothing_is_known_and_nothing_breaks(monkeypatch) -> None:

@@ -1,0 +1,95 @@
+"""A hash of what decides the kernels' code, so that two runs of unchanged kernels are known as such.
+
+It covers the modules of implementations and whatever they import from `kernels`, as syntax trees: comments, docstrings,
+layout, developer tools and what implementations declare of themselves (the registry, IMPLEMENTATIONS) do not count.
+Runs from before this hashed the bytes of every file; their hashes equal none of these, as if the kernels had changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+_ROOTS = ("attention", "decode")  # folders with a module or package for each implementation
+_DECLARATIONS = "registry"
+_DECLARED = "IMPLEMENTATIONS"
+_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def kernel_hash(folder: Path = KERNELS) -> str:
+    """Return 16 hexadecimal digits that change with the code of any kernel under `folder`, a package."""
+    digest = hashlib.sha256()
+    for path, tree in sorted(modules(folder).items()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        for part in _parts(_without_words(tree)):
+            digest.update(f"{part}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def modules(folder: Path = KERNELS) -> dict[Path, ast.Module]:
+    """Return the implementations' files and, transitively, what they import from the package, with syntax trees."""
+    found: dict[Path, ast.Module] = {}
+    left = [path for root in _ROOTS for path in (*(folder / root).glob("*.py"), *(folder / root).glob("*/__init__.py"))]
+    while left:
+        path = left.pop()
+        if path not in found:
+            found[path] = ast.parse(path.read_bytes())
+            left += (file for name in _imports(found[path]) if (file := _file(folder, name)))
+    return found
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Yield dotted names that a module imports, within functions and by a name in a string too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    """Return the file of a module of the package by its dotted name; None for anything else and for declarations."""
+    first, *rest = name.split(".")
+    if first != folder.name or not rest or rest == [_DECLARATIONS] or not all(part.isidentifier() for part in rest):
+        return None
+    place = folder.joinpath(*rest)
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
+
+
+def _without_words(tree: ast.Module) -> ast.Module:
+    """Take docstrings, and what the module declares of its implementations, out of a syntax tree."""
+    tree.body = [node for node in tree.body if not _declares(node)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                node.body = node.body[1:]
+    return tree
+
+
+def _declares(node: ast.stmt) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return any(isinstance(target, ast.Name) and target.id == _DECLARED for target in targets)
+
+
+def _parts(node: ast.AST) -> Iterator[str]:
+    """Yield a syntax tree in order, fields that are empty left out: `ast.dump` differs between versions of Python."""
+    yield type(node).__name__
+    for name, value in ast.iter_fields(node):
+        for each in value if isinstance(value, list) else [] if value is None else [value]:
+            yield name
+            if isinstance(each, ast.AST):
+                yield from _parts(each)
+            else:
+                yield repr(each)
+    yield ")"

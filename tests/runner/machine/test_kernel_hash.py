@@ -1,0 +1,84 @@
+"""The hash of the kernels changes with code that decides a kernel, and with nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.machine.kernel_hash import KERNELS, kernel_hash, modules
+
+FILES = {
+    "attention/__init__.py": '"""One implementation a file."""',
+    "attention/plain.py": "from kernels import shared\nIMPLEMENTATIONS = (1,)\n",
+    "attention/ours/__init__.py": "def attention(q):\n    from kernels.attention.ours.plan import Plan\n",
+    "attention/ours/plan.py": '"""Plans."""\nPlan = import_module("kernels.attention.ours.kernel")\n',
+    "attention/ours/kernel.py": "def kernel(x):\n    '''Doubles.'''\n    return 2 * x  # twice\n",
+    "attention/ours/bench.py": "print('a tool')\n",
+    "decode/step.py": "from kernels.registry import Implementation\n",
+    "registry.py": "class Implementation: ...\n",
+    "shared.py": "BLOCK = 64\n",
+    "tools/offline.py": "import kernels.attention.ours\n",
+}
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / "kernels" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "kernels"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("attention/ours/kernel.py", "# twice", "# two times"),
+        ("attention/ours/kernel.py", "Doubles", "Doubles x"),
+        ("attention/ours/kernel.py", "2 * x", "(2\n            * x)"),
+        ("attention/ours/plan.py", '"""Plans."""\n', ""),
+        ("attention/plain.py", "(1,)", "(1, 2)"),
+        ("attention/ours/bench.py", "a tool", "another tool"),
+        ("tools/offline.py", "import", "import os\nimport"),
+        ("registry.py", "...", "level = 'op'"),
+    ],
+)
+def test_words_declarations_and_tools_do_not_count(kernels: Path, name: str, old: str, new: str) -> None:
+    before = kernel_hash(kernels)
+    text = (kernels / name).read_text()
+    assert old in text
+    (kernels / name).write_text(text.replace(old, new))
+    assert kernel_hash(kernels) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("attention/ours/kernel.py", "2 * x", "3 * x"),
+        ("attention/ours/kernel.py", "2 * x", "2.0 * x"),
+        ("attention/ours/plan.py", "Plan =", "plan ="),
+        ("shared.py", "64", "128"),
+        ("decode/step.py", "Implementation\n", "Implementation\nBLOCK = 1\n"),
+    ],
+)
+def test_code_counts_wherever_an_implementation_imports_it(kernels: Path, name: str, old: str, new: str) -> None:
+    before = kernel_hash(kernels)
+    text = (kernels / name).read_text()
+    assert old in text
+    (kernels / name).write_text(text.replace(old, new))
+    assert kernel_hash(kernels) != before
+
+
+def test_the_name_of_a_module_counts(kernels: Path) -> None:
+    before = kernel_hash(kernels)
+    (kernels / "attention/plain.py").rename(kernels / "attention/simple.py")
+    assert kernel_hash(kernels) != before
+
+
+def test_every_kernel_of_this_checkout_is_covered_and_no_tool() -> None:
+    covered = {path.relative_to(KERNELS).as_posix() for path in modules()}
+    for package in (path for root in ("attention", "decode") for path in (KERNELS / root).iterdir() if path.is_dir()):
+        for path in package.glob("*.py"):
+            if "jit" in path.read_text() and path.stem not in ("bench", "offline"):
+                assert path.relative_to(KERNELS).as_posix() in covered
+    assert not {name for name in covered if name.startswith("tools/") or name.endswith(("bench.py", "offline.py"))}
+    assert "registry.py" not in covered
