@@ -7,16 +7,25 @@ apart; where the source did not say, they say so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from results.levels import Level, level_of, names
 from results.records import CASE_FIELDS
 
+Choice = TypeVar("Choice")
 NOT_SAID = "not said"
 # The first that is there is what others are compared with.
 BASELINES = ("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math", "torch_flex")
 AS_PUBLISHED = "as published"  # the timing of rows whose source did not say how time was taken
+ORDER = {  # by filter what leads where nothing was chosen
+    "mode": ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train"),
+    "timing": ("kernel", "eager", AS_PUBLISHED),
+    "baseline": BASELINES,
+    "dtype": ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn"),
+}
+_ONE_LEADS = 0.6  # a shape with more than this share of the numbers is shown alone
 RESULTS = "(SELECT results.*, runs.sweep FROM results JOIN runs USING (run_id))"
 
 WORKLOAD = (
@@ -94,6 +103,31 @@ def level_in(filters: Filters) -> Level:
     """Return the level of a slice: the one that is chosen, or that of its workload; op where neither says."""
     word, _, subject = (filters.workload or "").partition(" ")
     return level_of(filters.level or (word if subject and word in names() else None))
+
+
+def in_order(name: str, numbers: Mapping[Choice, int]) -> list[Choice]:
+    """Return what a filter can be set to, the default first; what has no number comes last.
+
+    `numbers` counts the numbers of each choice, and says their order where the filter's own does not.
+    """
+    rank = {choice: place for place, choice in enumerate(ORDER.get(name, ()))}
+    return sorted(numbers, key=lambda choice: (not numbers[choice], rank.get(choice, len(rank))))
+
+
+def leading_shape(level: Level, shapes: Sequence[tuple[str, int]]) -> str | None:
+    """Return the shape that is shown where none was chosen, of shapes with their numbers, most first; None: all.
+
+    Where the map has an axis for the batch, a shape is one model's heads, and the first is shown alone.
+    """
+    if not shapes:
+        return None
+    (first, most), total = shapes[0], sum(numbers for _, numbers in shapes)
+    return first if level.rows.column == "batch" or most > _ONE_LEADS * total else None
+
+
+def is_on_map(workload: str, level_name: str) -> bool:
+    """Return whether a workload has the map of a level, so that a page of that level shows it."""
+    return level_in(Filters(workload=workload)).rows == level_of(level_name).rows
 
 
 def of_mask(mask: str | None) -> dict[str, bool | int | None]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
+from results.levels import Level
 from results.query import pages
 from results.recommend.winners import winners
 from results.render.markdown import NOT_FOR_IMPORT, markdown_table
 from results.render.text import SOURCE_WORDS, missing, size
-from results.slice import AS_PUBLISHED, BASELINES, Filters, SliceError
+from results.slice import Filters, SliceError, in_order, is_on_map, leading_shape, level_in
 from results.store.database import Store
 
-# What leads where nothing was chosen, as the pages' filters have it.
-ORDER = {
-    "mode": ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train"),
-    "timing": ("kernel", "eager", AS_PUBLISHED),
-    "baseline": BASELINES,
-}
-_ONE_LEADS = 0.6  # a batch and head count with more than this share of the numbers is shown alone
+_SINGLE = ("mode", "timing", "baseline")  # that a slice has one value of
+_SEVERAL = ("dtype", "seqlen", "head_dim", "batch", "implementation", "source", "run")
 _RUN_FACTS = ("source", "created", "gpu_name", "driver", "cuda", "torch", "triton", "git_commit", "protocol")
 
 
@@ -31,9 +27,11 @@ def complete(store: Store, filters: Filters) -> Filters:
     scope: dict[str, str | None] = {"gpu": filters.gpu}
     for name in ("workload", "mask"):
         found = _choices(store, name, scope)
+        if name == "workload" and filters.workload is None:
+            found = [workload for workload in found if is_on_map(workload, filters.level or "op")]
         scope[name] = _known(name, getattr(filters, name), found)
-    chosen = {name: _known(name, getattr(filters, name), _choices(store, name, scope)) for name in ORDER}
-    for name in ("dtype", "seqlen", "head_dim", "implementation", "source", "run"):
+    chosen = {name: _known(name, getattr(filters, name), _choices(store, name, scope)) for name in _SINGLE}
+    for name in _SEVERAL:
         possible = _choices(store, name, scope) if getattr(filters, name) else []
         for value in getattr(filters, name):
             _known(name, value, possible)
@@ -45,22 +43,19 @@ def render(store: Store, filters: Filters) -> str:
     ranking = pages.ranking(store, filters)
     if ranking.empty:
         raise SliceError(f"No latency is in this slice: {slice_words(filters)}.")
-    won, grid = winners(store, filters), pages.grid(store, filters)
+    won, grid, level = winners(store, filters), pages.grid(store, filters), level_in(filters)
     parts = [f"# Attention on {filters.gpu}", slice_words(filters) + ".", NOT_FOR_IMPORT, _statistic(ranking)]
-    parts += ["## Fastest implementation by shape", *_winner_tables(won)]
-    parts += [f"## Every implementation against {filters.baseline}", _ranking_table(ranking)]
+    parts += ["## Fastest implementation by shape", *_winner_tables(won, level)]
+    parts += [f"## Every implementation against {filters.baseline}", _ranking_table(ranking, level)]
     parts += [part for name in _rivals(ranking, filters) for part in _speedup_tables(grid, name, filters)]
-    parts += ["## Every number", _cells_table(grid), *_failures(grid)]
+    parts += ["## Every number", _cells_table(grid, level), *_failures(grid)]
     parts += ["## Where the numbers come from", *_provenance(pages.provenance(store, filters))]
     return "\n\n".join(parts) + "\n"
 
 
 def slice_words(filters: Filters) -> str:
     """The slice in one line."""
-    several = {
-        name: ", ".join(map(str, getattr(filters, name)))
-        for name in ("dtype", "seqlen", "head_dim", "implementation", "source", "run")
-    }
+    several = {name: ", ".join(map(str, getattr(filters, name))) for name in _SEVERAL}
     parts = [
         filters.workload,
         f"{filters.mask} mask",
@@ -84,16 +79,13 @@ def _known(name: str, value: object, possible: Sequence) -> object:
 
 def _choices(store: Store, name: str, scope: dict) -> list:
     found = pages.options(store, name, **scope)
-    empty = set(found.loc[found["numbers"] == 0, "choice"])
-    rank = {choice: place for place, choice in enumerate(ORDER.get(name, ()))}
-    return sorted(found["choice"].tolist(), key=lambda choice: (choice in empty, rank.get(choice, len(rank))))
+    return in_order(name, dict(found[["choice", "numbers"]].itertuples(index=False)))
 
 
 def _shape(store: Store, scope: dict) -> str | None:
     found = pages.options(store, "shape", **scope)
-    if found.empty or found["numbers"].iloc[0] <= _ONE_LEADS * found["numbers"].sum():
-        return None
-    return found["choice"].iloc[0]
+    level = level_in(Filters(workload=scope["workload"]))
+    return leading_shape(level, list(found[["choice", "numbers"]].itertuples(index=False)))
 
 
 def _statistic(ranking: pd.DataFrame) -> str:
@@ -105,7 +97,7 @@ def _statistic(ranking: pd.DataFrame) -> str:
     )
 
 
-def _winner_tables(won: pd.DataFrame) -> Iterator[str]:
+def _winner_tables(won: pd.DataFrame, level: Level) -> Iterator[str]:
     def cell(row: dict) -> str:
         if missing(row["winner"]):
             return str(row["status"]) if not missing(row["status"]) else "no data"
@@ -113,7 +105,7 @@ def _winner_tables(won: pd.DataFrame) -> Iterator[str]:
         number = f"{row['speedup']:.2f}×" if not missing(row["speedup"]) else f"{row['latency_ms']:.3g} ms"
         return f"{row['winner']} {number}{tie}"
 
-    yield from _by_dtype(won, cell)
+    yield from _by_dtype(won, cell, level)
 
 
 def _speedup_tables(grid: pd.DataFrame, name: str, filters: Filters) -> Iterator[str]:
@@ -125,22 +117,24 @@ def _speedup_tables(grid: pd.DataFrame, name: str, filters: Filters) -> Iterator
         return "no baseline" if missing(row["baseline_status"]) else f"baseline {row['baseline_status']}"
 
     yield f"## Speedup of {name} over {filters.baseline}"
-    yield from _by_dtype(grid[grid["implementation"] == name], cell)
+    yield from _by_dtype(grid[grid["implementation"] == name], cell, level_in(filters))
 
 
-def _by_dtype(table: pd.DataFrame, cell: object) -> Iterator[str]:
-    """A table a dtype: seqlen down, head_dim across."""
+def _by_dtype(table: pd.DataFrame, cell: Callable[[dict], str], level: Level) -> Iterator[str]:
+    """Yield a table a dtype: the level's lengths down, its rows across."""
+    down, across = level.columns, level.rows
     for dtype, rows in table.groupby("dtype", dropna=False):
-        seqlens, head_dims = (sorted(rows[axis].dropna().unique()) for axis in ("seqlen", "head_dim"))
-        seqlens, head_dims = list(seqlens), list(head_dims) + [None] * bool(rows["head_dim"].isna().any())
-        texts = {(r["seqlen"], None if missing(r["head_dim"]) else r["head_dim"]): r for r in rows.to_dict("records")}
-        lines = [
-            [size(s), *(cell(texts[s, d]) if (s, d) in texts else "no data" for d in head_dims)]  # type: ignore[operator]
-            for s in seqlens
-        ]
+        lengths, others = (sorted(rows[axis.column].dropna().unique()) for axis in (down, across))
+        lengths, others = list(lengths), list(others) + [None] * bool(rows[across.column].isna().any())
+        places = (level.place(row) for row in rows.to_dict("records"))
+        texts = {
+            (length, None if missing(other) else other): row
+            for (length, other), row in zip(places, rows.to_dict("records"), strict=True)
+        }
+        lines = [[size(s), *(cell(texts[s, d]) if (s, d) in texts else "no data" for d in others)] for s in lengths]
         header = [
-            f"{'dtype not said' if missing(dtype) else dtype}, seqlen",
-            *(f"head_dim {_plain(d)}" for d in head_dims),
+            f"{'dtype not said' if missing(dtype) else dtype}, {down.label}",
+            *(f"{across.label} {_plain(d)}" for d in others),
         ]
         yield markdown_table(header, lines)
 
@@ -149,8 +143,9 @@ def _rivals(ranking: pd.DataFrame, filters: Filters) -> list[str]:
     return [name for name in ranking["implementation"] if name != filters.baseline]
 
 
-def _ranking_table(ranking: pd.DataFrame) -> str:
-    header = ["implementation", "speedup", "lowest", "highest", "compared", "failures", "longest seqlen"]
+def _ranking_table(ranking: pd.DataFrame, level: Level) -> str:
+    header = ["implementation", "speedup", "lowest", "highest", "compared", "failures"]
+    header.append(f"longest {level.columns.label}")
     rows = [
         [
             row["implementation"],
@@ -164,11 +159,13 @@ def _ranking_table(ranking: pd.DataFrame) -> str:
     return markdown_table(header, rows)
 
 
-def _cells_table(grid: pd.DataFrame) -> str:
-    header = ["implementation", "dtype", "seqlen", "head_dim", "latency_ms", "p20", "p80", "n", "speedup", "status"]
+def _cells_table(grid: pd.DataFrame, level: Level) -> str:
+    axes = (level.columns, level.rows)
+    header = ["implementation", "dtype", *(axis.label for axis in axes)]
+    header += ["latency_ms", "p20", "p80", "n", "speedup", "status"]
     rows = [
         [
-            *(_plain(row[name]) for name in ("implementation", "dtype", "seqlen", "head_dim")),
+            *(_plain(row[name]) for name in ("implementation", "dtype", *(axis.column for axis in axes))),
             *("" if missing(row[name]) else f"{row[name]:.5g}" for name in ("latency_ms", "p20", "p80")),
             _plain(row["n"]),
             _ratio(row["speedup"]),

@@ -23,14 +23,12 @@ from pages.ui.shell.data import ask
 from results.levels import Level, level_of
 from results.query import pages
 from results.query.pages import Filters
-from results.slice import BASELINES, level_in
+from results.slice import ORDER, in_order, is_on_map, leading_shape
 from results.store.database import Store
 
 ALL_SHAPES = "all"
 SHAPE_LABELS = {"decode": "Heads and cache"}  # by level, where it is not batch and heads
-MODES = ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train")
-TIMINGS = ("kernel", "eager", pages.AS_PUBLISHED)
-DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
+MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
 SIZES = ("seqlen", "head_dim", "batch")
 MULTIPLE = ("dtype", *SIZES, "implementation", "source", "run")
@@ -58,11 +56,11 @@ def draw(level_name: str = "op") -> Filters:
         _follow(scope, found)
         with visible:
             if len(level.modes) > 1:
-                _one("Mode", "mode", found, MODES)
-            _many("dtype", "dtype", found, DTYPES)
+                _one("Mode", "mode", found)
+            _many("dtype", "dtype", found)
             for axis in (level.columns, level.rows):
                 _many(axis.label, axis.column, found)
-            _one("Baseline", "baseline", found, BASELINES, help="Speedup is baseline over implementation.")
+            _one("Baseline", "baseline", found, help="Speedup is baseline over implementation.")
         with more:
             _folded(found, level)
         with st.container(horizontal=True):
@@ -81,8 +79,7 @@ def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
     scope["mask"] = next(iter(ask(_options, "mask", **scope)), None)
     found = ask(_offered, **scope)
     _presets_of(ask, scope, "op")  # so that their answers are there too
-    orders = {"mode": MODES, "baseline": BASELINES, "timing": TIMINGS}
-    first = {name: next(iter(_choices(name, found, order)), None) for name, order in orders.items()}
+    first = {name: next(iter(_choices(name, found)), None) for name in ("mode", "baseline", "timing")}
     _, shape = _shapes(found, level_of("op"))
     return Filters(**scope, **first, shape=None if shape == ALL_SHAPES else shape)
 
@@ -126,17 +123,13 @@ def _follow(scope: dict[str, str | None], found: Choices) -> None:
 def _gpus(store: Store, level_name: str) -> list[str]:
     """Return the devices that have a number of the level's map, most numbers of the operator first."""
     pairs = store.rows("SELECT DISTINCT gpu, workload FROM choices")
-    there = {gpu for gpu, workload in pairs if _is_on_map(workload, level_name)}
+    there = {gpu for gpu, workload in pairs if is_on_map(workload, level_name)}
     return [gpu for gpu in pages.gpus(store)["gpu"] if gpu in there]
 
 
 def _workloads(store: Store, gpu: str, level_name: str) -> list[str]:
     """Return the workloads of a device that have the level's map, most numbers first."""
-    return [workload for workload in _options(store, "workload", gpu=gpu) if _is_on_map(workload, level_name)]
-
-
-def _is_on_map(workload: str, level_name: str) -> bool:
-    return level_in(Filters(workload=workload)).rows == level_of(level_name).rows
+    return [workload for workload in _options(store, "workload", gpu=gpu) if is_on_map(workload, level_name)]
 
 
 def _options(store: Store, name: str, **scope: str | None) -> list[str]:
@@ -152,7 +145,7 @@ def _offered(store: Store, **scope: str | None) -> Choices:
 
 
 def _folded(found: Choices, level: Level) -> None:
-    _one("Timing", "timing", found, TIMINGS, help="Kernel and eager times are never compared with each other.")
+    _one("Timing", "timing", found, help="Kernel and eager times are never compared with each other.")
     choices, default = _shapes(found, level)
     label = SHAPE_LABELS.get(level.name, "Batch and heads")
     _alone(label, "shape", choices, default, "With several in a cell, the cell shows their geometric mean.")
@@ -195,8 +188,8 @@ def _take(offered: dict[str, presets.Settings]) -> None:
         st.session_state.update(kept | settings)
 
 
-def _one(label: str, name: str, found: Choices, order: tuple[str, ...] = (), help: str | None = None) -> None:
-    choices = _choices(name, found, order)
+def _one(label: str, name: str, found: Choices, help: str | None = None) -> None:
+    choices = _choices(name, found)
     if choices:
         _alone(label, name, choices, choices[0], help)
 
@@ -213,8 +206,8 @@ def _select(label: str, name: str, choices: list[str], default: str, help: str |
     return one_value(label, name, choices, default, help, **reaction)
 
 
-def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) -> None:
-    choices = st.session_state[_OFFERED][name] = _choices(name, found, order)
+def _many(label: str, name: str, found: Choices) -> None:
+    choices = st.session_state[_OFFERED][name] = _choices(name, found)
     st.multiselect(
         label,
         [str(choice) for choice in choices],
@@ -227,26 +220,19 @@ def _many(label: str, name: str, found: Choices, order: tuple[str, ...] = ()) ->
 
 
 def _shapes(found: Choices, level: Level) -> tuple[list[str], str]:
-    """Return the shapes and the default: the first if most numbers are of it, else all of them.
-
-    Where a map has an axis for the batch, a shape is one model's heads, and the first is the default.
-    """
+    """Return the shapes, all of them together being the last choice, and the default."""
     shapes = found.get("shape", [])
-    choices = [*(shape for shape, _ in shapes), ALL_SHAPES]
-    least = 0.6 if _draws_as_op(level) else 0.0
-    one_leads = bool(shapes) and shapes[0][1] > least * sum(numbers for _, numbers in shapes)
-    return choices, choices[0] if one_leads else ALL_SHAPES
+    return [*(shape for shape, _ in shapes), ALL_SHAPES], leading_shape(level, shapes) or ALL_SHAPES
 
 
-def _choices(name: str, found: Choices, order: tuple[str, ...]) -> list:
+def _choices(name: str, found: Choices) -> list:
     """Return what is there in the given order, then most numbers first; sizes by size. Without a number: last."""
     numbers = dict(found.get(name, ()))
     if name in SIZES:
         return sorted(int(choice) for choice in numbers)
     if name in ("implementation", "run"):
         return sorted(numbers, reverse=name == "run")
-    rank = {choice: place for place, choice in enumerate(order)}
-    return sorted(numbers, key=lambda choice: (not numbers[choice], rank.get(choice, len(rank))))
+    return in_order(name, numbers)
 
 
 def _enter(level_name: str) -> None:
