@@ -38,7 +38,7 @@ from results.slice import Filters, SliceError
 from results.store.database import Store, StoreError, open_store, rebuild
 
 _ONE = ("gpu", "workload", "mask", "mode", "timing", "baseline", "shape")  # filters of one value
-_MANY = {"dtype": str, "implementation": str, "source": str, "run": str, "seqlen": int, "head_dim": int}
+_MANY = {"dtype": str, "implementation": str, "source": str, "run": str, "seqlen": int, "head_dim": int, "batch": int}
 _RULES = {"python": rule.as_python, "json": rule.as_json}
 
 
