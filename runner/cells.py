@@ -49,14 +49,14 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """The cell as a progress line says it."""
+        """Return the cell as a progress line says it."""
         return f"{self.implementation} {self.mode}, {levels.words(self.case)}"
 
 
 def ordered_cells(
     cases: Iterable[Case], implementations: tuple[str, ...], modes: tuple[str, ...], seed: int
 ) -> list[Cell]:
-    """Every combination: cases in the sweep's order, implementations shuffled anew within each by the seed."""
+    """Return every combination: cases in the sweep's order, implementations shuffled anew within each by the seed."""
     cells = []
     for number, case in enumerate(cases):
         names = list(implementations)
@@ -91,8 +91,8 @@ def estimated_memory_mb(case: Case, mode: str, memory_law: Mapping[str, Any] | N
 
 
 def without_number(run_id: str, cell: Cell, timings: Iterable[str], status: Status, note: str) -> list[Measurement]:
-    """The rows that a cell must have, without a number: the status and the reason, once for each timing; or once for
-    each error where nothing is timed."""
+    """Return the rows that a cell must have, without a number: the status and the reason, once for each timing; or once
+    for each error where nothing is timed."""
     if timings := tuple(timings):
         rows = [("latency_ms", timing) for timing in timings]
     else:
@@ -117,19 +117,19 @@ _REST = ("implementation", "mode", "reason", "reason_status", "seconds", "memory
 
 
 def cell_to_json(cell: Cell) -> dict[str, Any]:
-    """A flat dict; `cell_from_json` is its inverse."""
+    """Return a flat dict; `cell_from_json` is its inverse."""
     record = asdict(cell.case)
     return record | {name: getattr(cell, name) for name in _REST}
 
 
 def cell_from_json(record: Mapping[str, Any]) -> Cell:
-    """The cell of a plan's line."""
+    """Return the cell of a plan's line."""
     rest = {name: value for name, value in record.items() if name not in CASE_FIELDS}
     return Cell(case=Case(**{name: record[name] for name in CASE_FIELDS}), **rest)
 
 
 def utc_now() -> str:
-    """The time, UTC, ISO 8601."""
+    """Return the time, UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

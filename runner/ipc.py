@@ -23,13 +23,13 @@ class Channel:
         self._buffer = b""
 
     def send(self, message: dict[str, Any]) -> None:
-        """Raises BrokenPipeError if the other end is gone."""
+        """Write a message. Raises BrokenPipeError if the other end is gone."""
         data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         while data:
             data = data[os.write(self._write_fd, data) :]
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """The next message, or None if none came in that time. Raises EOFError if the other end is gone."""
+        """Return the next message, or None if none came in that time. Raises EOFError if the other end is gone."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

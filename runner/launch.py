@@ -76,17 +76,17 @@ class RunStatus:
 
 
 def devices() -> list[dict[str, Any]]:
-    """Every device here with id, name, type, and the run that holds it (`busy`). Raises LaunchError."""
+    """Return every device here with id, name, type, and the run that holds it (`busy`). Raises LaunchError."""
     return listing()["devices"]
 
 
 def listing(device: str | None = None) -> dict[str, Any]:
-    """Devices, implementations with what speaks against them on a device, and sweeps. Raises LaunchError."""
+    """Return devices, implementations with what speaks against them on a device, and sweeps. Raises LaunchError."""
     return _ask(["list", "--json", *(["--device", device] if device else [])])
 
 
 def plan(request: Request) -> dict[str, Any]:
-    """What a request would measure: cells with reasons and estimates, and totals. Raises LaunchError."""
+    """Return what a request would measure: cells with reasons and estimates, and totals. Raises LaunchError."""
     checked(request)
     return _ask(["plan", *_words(request), "--json"])
 
@@ -111,13 +111,13 @@ def resume(run_id: str, home: Path | None = None) -> None:
 
 
 def runs(home: Path | None = None) -> list[RunStatus]:
-    """Every run of the home, newest first."""
+    """Return every run of the home, newest first."""
     _reap()
     return [_status(folder) for folder in journal.run_folders(Path(home or journal.home()))]
 
 
 def status(run_id: str, home: Path | None = None) -> RunStatus:
-    """How a run stands. Raises LaunchError if there is none of that name."""
+    """Return how a run stands. Raises LaunchError if there is none of that name."""
     _reap()
     return _status(_folder(run_id, home))
 
@@ -136,7 +136,7 @@ def cancel(run_id: str, home: Path | None = None) -> None:
 
 
 def checked(request: Request) -> Sweep:
-    """The sweep of a request, once everything in it is within bounds. Raises LaunchError saying what is not."""
+    """Return the sweep of a request, once everything in it is within bounds. Raises LaunchError saying what is not."""
     if not _DEVICE.fullmatch(request.device):
         raise LaunchError(f"Unknown device {request.device!r}. Possible: cpu, cuda:0, cuda:1, ...")
     if request.protocol not in PROTOCOLS:
@@ -161,7 +161,7 @@ def checked(request: Request) -> Sweep:
 
 
 def _check_one_cell(count: int, sweep: Sweep) -> None:
-    """More traces than one are for the command line, where nobody waits for them."""
+    """Refuse more than one trace, which are for the command line, where nobody waits for them."""
     if count != 1:
         raise LaunchError(f"A trace takes half a minute a cell and this makes {count}; choose a single one.")
     if not sweep.timings:

@@ -43,7 +43,7 @@ def device_lock(home: Path, name: str, run_id: str, *, wait_s: float = 0.0) -> I
 
 
 def holder(home: Path, name: str) -> str | None:
-    """The run that holds a device now, or None."""
+    """Return the run that holds a device now, or None."""
     try:
         fd = os.open(_path(home, name), os.O_RDONLY)
     except OSError:

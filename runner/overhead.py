@@ -40,7 +40,7 @@ class Costs:
         self._seconds[target] += seconds
 
     def take(self) -> dict[str, float]:
-        """The seconds since the last time this was asked."""
+        """Return the seconds since the last time this was asked."""
         self._charge()
         taken, self._seconds = dict(self._seconds), Counter()
         return taken
@@ -53,13 +53,13 @@ class Costs:
 
 
 def beyond_sampling(costs: Mapping[str, float]) -> float | None:
-    """Seconds spent on anything but samples over those spent on samples; None if there were none."""
+    """Return seconds spent on anything but samples over those spent on samples; None if there were none."""
     sampling = costs.get(SAMPLING, 0.0) + costs.get(ENERGY, 0.0)
     return (costs.get(TOTAL, 0.0) - sampling) / sampling if sampling else None
 
 
 def sentence(costs: Mapping[str, float]) -> str:
-    """What a sweep cost beyond its sampling, for a reader."""
+    """Return what a sweep cost beyond its sampling, for a reader."""
     total_s, sampling = costs.get(TOTAL, 0.0), costs.get(SAMPLING, 0.0) + costs.get(ENERGY, 0.0)
     rest = {kind: seconds for kind, seconds in costs.items() if kind not in (SAMPLING, ENERGY, TOTAL)}
     rest["else"] = max(0.0, total_s - sampling - sum(rest.values()))

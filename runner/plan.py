@@ -29,7 +29,7 @@ class UnknownImplementation(ValueError):
 
 
 def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> list[Cell]:
-    """Every cell in the order it will be measured."""
+    """Return every cell in the order it will be measured."""
     target = registry.describe_device(device.id)
     cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed)
     pairs = dict.fromkeys((cell.case, cell.implementation) for cell in cells)
@@ -39,7 +39,7 @@ def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> lis
 
 
 def chosen(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
-    """The sweep with the implementations named, or its own without peers that are not installed here.
+    """Return the sweep with the implementations named, or its own without peers that are not installed here.
 
     Raises UnknownImplementation naming those that exist.
     """
@@ -67,7 +67,7 @@ def compiled_ahead(sweep: Sweep) -> list[str]:
 
 
 def interpreter_reason(cell: Cell) -> str | None:
-    """Why the interpreter does not check this case, or None if it is small enough."""
+    """Return why the interpreter does not check this case, or None if it is small enough."""
     case = cell.case
     share = case.batch * case.num_heads * case.seqlen_q * case.seqlen_k * max(case.head_dim, 16) / (1024 * 1024 * 64)
     seconds = share * _INTERPRETER_FORWARD_S * _INTERPRETER_BOTH
@@ -80,7 +80,7 @@ def interpreter_reason(cell: Cell) -> str | None:
 
 
 def too_long_for_cpu(case: Case) -> str | None:
-    """Why a CPU does not take the errors of this case, or None if it does."""
+    """Return why a CPU does not take the errors of this case, or None if it does."""
     if max(levels.flops(case, mode) or 0.0 for mode in levels.level_of(case).modes) <= _MOST_FLOPS_ON_CPU:
         return None
     return "Errors against float64 would take minutes here; a GPU does this case, a CPU shorter ones."
@@ -132,5 +132,5 @@ def _too_large(cell: Cell, target: registry.Device) -> str | None:
 
 
 def is_interpreted(implementation: registry.Implementation, device_type: str) -> bool:
-    """Whether it runs there only to be checked."""
+    """Return whether it runs there only to be checked."""
     return device_type == "cpu" and implementation.interpreted_on_cpu

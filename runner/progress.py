@@ -22,11 +22,11 @@ class Progress:
         self._last_line = 0.0
 
     def say(self, text: str) -> None:
-        """A sentence on its own line."""
+        """Print a sentence on its own line."""
         self._write(f"\r\x1b[K{text}\n" if self._bar else f"{text}\n")
 
     def show(self, done: int, total: int, current: str, eta_s: float | None) -> None:
-        """How many cells are done, what is measured now, and how long it may still take."""
+        """Show how many cells are done, what is measured now, and how long it may still take."""
         left = "" if eta_s is None else f", about {duration(eta_s)} left"
         if self._bar:
             filled = _BAR_WIDTH * done // max(total, 1)

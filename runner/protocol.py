@@ -24,11 +24,11 @@ class Protocol:
 
     @property
     def label(self) -> str:
-        """What is recorded with a run: the preset and the version of the protocol."""
+        """Return what is recorded with a run: the preset and the version of the protocol."""
         return f"{self.name}/{VERSION}"
 
     def least_of_round(self, call_ms: float) -> int:
-        """The samples every round must take of a call of that length."""
+        """Return the samples every round must take of a call of that length."""
         wanted = min(self.least, max(self.least_slow, int(self.patience_ms / max(call_ms, 1e-3))))
         return -(-wanted // self.rounds)
 

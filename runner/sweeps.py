@@ -246,14 +246,14 @@ _POSSIBLE: dict[str, tuple[str, ...]] = {
 
 
 def get(name: str) -> Sweep:
-    """The sweep of that name. Raises SweepError naming those that exist."""
+    """Return the sweep of that name. Raises SweepError naming those that exist."""
     if name not in SWEEPS:
         raise SweepError(f"Unknown sweep {name!r}. Available: {', '.join(sorted(SWEEPS))}.")
     return SWEEPS[name]
 
 
 def changes_of(texts: Sequence[str]) -> dict[str, str]:
-    """What `override` takes, from words such as "seqlen=1024,2048". Raises SweepError for any other."""
+    """Return what `override` takes, from words such as "seqlen=1024,2048". Raises SweepError for any other."""
     found: dict[str, str] = {}
     for text in texts:
         axis, equals, values = text.partition("=")
@@ -269,7 +269,7 @@ def changes_of(texts: Sequence[str]) -> dict[str, str]:
 
 
 def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:
-    """The sweep with axes replaced, each a comma-separated list as typed: {"seqlen": "1024,2048"}.
+    """Return the sweep with axes replaced, each a comma-separated list as typed: {"seqlen": "1024,2048"}.
 
     Setting batch or num_heads ends the tokens or hidden rule. Raises SweepError for an unknown axis or value.
     """
@@ -297,7 +297,7 @@ def split_heads(text: str) -> tuple[int, int]:
 
 
 def to_json(sweep: Sweep) -> dict[str, Any]:
-    """The sweep as plain data, for the run's record; `from_json` is its inverse."""
+    """Return the sweep as plain data, for the run's record; `from_json` is its inverse."""
     return dataclasses.asdict(sweep)
 
 

@@ -90,7 +90,7 @@ class Worker:
         )
 
     def _fork_helper(self) -> None:
-        """While this process has torch, and CUDA is not set up yet."""
+        """Fork the helper while this process has torch and CUDA is not set up yet."""
         from runner.measure.precompile_child import Helper
 
         set_interpreter("cuda")
@@ -109,7 +109,7 @@ class Worker:
         self._channel.send(answer)
 
     def _loading(self) -> Iterator[None]:
-        """What first calls would wait for otherwise, step by step: modules, then every library used once."""
+        """Load what first calls would wait for otherwise, step by step: modules, then every library used once."""
         import torch.fx.experimental.symbolic_shapes  # noqa: F401 - the first torch.autograd.grad brings it, and sympy
 
         from runner.machine import peaks, telemetry  # noqa: F401
@@ -183,7 +183,7 @@ class Worker:
 
 
 def set_torch() -> None:
-    """What a measurement needs of PyTorch's switches."""
+    """Set PyTorch's switches as a measurement needs them."""
     import torch
     import torch._functorch.config
 
@@ -193,14 +193,15 @@ def set_torch() -> None:
 
 
 def set_interpreter(device_type: str) -> None:
-    """Triton's interpreter on a CPU, never on a GPU; triton reads this when kernels are imported, so call it before."""
+    """Turn Triton's interpreter on for a CPU, and off for a GPU; triton reads this when kernels are imported, so call
+    it before."""
     os.environ.pop("TRITON_INTERPRET", None)
     if device_type == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"
 
 
 def main() -> None:
-    """Entry point of `python -m runner.worker`."""
+    """Serve one supervisor: the entry point of `python -m runner.worker`."""
     parser = argparse.ArgumentParser(prog="python -m runner.worker", description="Started by the supervisor only.")
     parser.add_argument("--read-fd", type=int, required=True)
     parser.add_argument("--write-fd", type=int, required=True)

@@ -20,7 +20,7 @@ Call = Callable[[], object]
 Tensors = tuple[torch.Tensor, ...]
 
 
-class Inputs(Protocol):
+class CaseInputs(Protocol):
     """The tensors of a case; never constant, because constant data runs faster than real."""
 
     case: Case
@@ -67,23 +67,23 @@ class MeasuredLevel(Protocol):
 
     PASSES: tuple[Pass, ...]  # in the order of their checks
 
-    def empty_inputs(self, case: Case, device: str) -> Inputs:
+    def empty_inputs(self, case: Case, device: str) -> CaseInputs:
         """Return the tensors of a case, with whatever their memory held."""
         ...
 
-    def trial(self, attention: Any, inputs: Inputs, mode: str) -> Trial:
+    def trial(self, attention: Any, inputs: CaseInputs, mode: str) -> Trial:
         """Return the pass whose errors are recorded under `mode`, ready to be checked."""
         ...
 
-    def call(self, attention: Any, inputs: Inputs, mode: str) -> Call:
+    def call(self, attention: Any, inputs: CaseInputs, mode: str) -> Call:
         """Return what is timed as `mode`."""
         ...
 
-    def kept_for_backward(self, attention: Any, inputs: Inputs, mode: str) -> Call | None:
+    def kept_for_backward(self, attention: Any, inputs: CaseInputs, mode: str) -> Call | None:
         """Return a forward whose result keeps what the backward of `mode` needs; None without a backward."""
         ...
 
-    def oracle(self, inputs: Inputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
+    def oracle(self, inputs: CaseInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
         """Return the float64 results of the passes of `modes` by the names of tensors; with `fp8` of rounded inputs."""
         ...
 
@@ -97,7 +97,7 @@ def level_of(case: Case) -> MeasuredLevel:
     return cast(MeasuredLevel, importlib.import_module(f"runner.levels.{case.level}"))
 
 
-def make_inputs(case: Case, device: str, seed: int) -> Inputs:
+def make_inputs(case: Case, device: str, seed: int) -> CaseInputs:
     """Return the tensors of a case, filled from the seed."""
     inputs = level_of(case).empty_inputs(case, device)
     inputs.fill(seed)

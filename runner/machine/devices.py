@@ -28,13 +28,13 @@ class DeviceInfo:
 
 
 def available() -> list[DeviceInfo]:
-    """Every device here, GPUs first."""
+    """Return every device here, GPUs first."""
     gpus = [_gpu(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     return [*gpus, DeviceInfo("cpu", "cpu", cpu_name(), "cpu")]
 
 
 def resolve(wanted: str | None) -> DeviceInfo:
-    """The device of that name; None or "cuda" means the first GPU, and None the CPU if there is no GPU.
+    """Return the device of that name; None or "cuda" means the first GPU, and None the CPU if there is no GPU.
 
     Raises UnknownDevice naming what is here.
     """
@@ -49,17 +49,17 @@ def resolve(wanted: str | None) -> DeviceInfo:
 
 
 def current(device: DeviceInfo) -> AbstractContextManager[object]:
-    """Within this block "the" GPU is this one, so that nothing lands on another, where another sweep may be timing."""
+    """Make this device "the" GPU within the block, so that nothing lands where another sweep may be timing."""
     return torch.cuda.device(device.id) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def hashed(text: str) -> str:
-    """A short, stable stand-in for an identifier that should not be published."""
+    """Return a short, stable stand-in for an identifier that should not be published."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def cpu_name() -> str:
-    """The processor's model name."""
+    """Return the processor's model name."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             match = re.search(r"^model name\s*:\s*(.+)$", file.read(), re.MULTILINE)

@@ -20,7 +20,7 @@ MIB = 1024 * 1024
 
 
 def describe(device: DeviceInfo) -> dict[str, Any]:
-    """The fields of results.records.Run that depend on the machine and the checkout, not on the sweep."""
+    """Return the fields of results.records.Run that depend on the machine and the checkout, not on the sweep."""
     return {**_software(), **_checkout(), **(_gpu(device) if device.type == "cuda" else _cpu(device))}
 
 

@@ -46,7 +46,7 @@ class Gpu:
         self._max_sm_clock_mhz = _ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM)
 
     def reading(self) -> Reading:
-        """Clock, power, temperature, throttling and company, now."""
+        """Return clock, power, temperature, throttling and company, now."""
         power = _ask(pynvml.nvmlDeviceGetPowerUsage, self._handle)
         return Reading(
             sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM),
@@ -60,7 +60,7 @@ class Gpu:
         )
 
     def clock_reading(self) -> Reading:
-        """Clock and throttling alone, which takes a third of the time of everything."""
+        """Return clock and throttling alone, which takes a third of the time of everything."""
         return Reading(
             sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM),
             power_w=None,
@@ -70,12 +70,12 @@ class Gpu:
         )
 
     def energy_j(self) -> float | None:
-        """What the GPU has used since the driver was loaded; a counter that moves in steps."""
+        """Return what the GPU has used since the driver was loaded; a counter that moves in steps."""
         millijoules = _ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, self._handle)
         return None if millijoules is None else millijoules / 1000
 
     def power_limit_w(self) -> float | None:
-        """The enforced power limit."""
+        """Return the enforced power limit."""
         limit = _ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, self._handle)
         return None if limit is None else limit / 1000
 
@@ -92,7 +92,7 @@ class Gpu:
 
 
 def find(uuid: str) -> Gpu | None:
-    """The GPU of that UUID (as torch prints it), or None without NVML."""
+    """Return the GPU of that UUID (as torch prints it), or None without NVML."""
     if pynvml is None:
         return None
     try:
@@ -103,7 +103,7 @@ def find(uuid: str) -> Gpu | None:
 
 
 def what_is_missing(uuid: str) -> str | None:
-    """What cannot be watched on the GPU of that UUID and why, in a sentence; None if everything can."""
+    """Return what cannot be watched on the GPU of that UUID and why, in a sentence; None if everything can."""
     if pynvml is None:
         return "NVML is missing (pip install nvidia-ml-py), so clocks, power, throttling and energy were not watched."
     gpu = find(uuid)
@@ -126,7 +126,7 @@ def what_is_missing(uuid: str) -> str | None:
 
 
 def driver_version() -> str | None:
-    """The driver's version, from NVML or else from the kernel module."""
+    """Return the driver's version, from NVML or else from the kernel module."""
     if pynvml is not None:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlInit()

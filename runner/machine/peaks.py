@@ -26,7 +26,7 @@ class Peaks:
 
 
 def measure(device: str, settle: Callable[[], object] = lambda: None) -> Peaks:
-    """Medians of products of 8192 x 8192 normal matrices and of copies of 1 GiB; about a second in all.
+    """Return medians of products of 8192 x 8192 normal matrices and of copies of 1 GiB; about a second in all.
 
     `settle` is called before each: a product would otherwise run at the clock that the one before it left behind.
     """
@@ -57,7 +57,7 @@ def _copy_gbs(device: str) -> float:
 
 
 def _median_ms(call: Callable[[], object]) -> float:
-    """After two calls to warm up; of calls queued back to back, each between two events."""
+    """Return the median after two calls to warm up, of calls queued back to back, each between two events."""
     first = _times(call, 2)[-1]
     return statistics.median(_times(call, max(3, min(_MOST, int(_BUDGET_MS / first)))))
 

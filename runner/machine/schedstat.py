@@ -23,7 +23,7 @@ _NS_PER_MS = 1e6
 
 @contextlib.contextmanager
 def watch() -> Iterator[CoreWait]:
-    """The time that the threads which exist now wait for a core while the block runs."""
+    """Watch the time that the threads which exist now wait for a core while the block runs."""
     with contextlib.ExitStack() as files:
         found = []
         for thread in _threads():
@@ -41,7 +41,7 @@ class CoreWait:
         self._before = self._waited_ms()
 
     def lap_ms(self) -> float:
-        """How many milliseconds they waited since the last look, all of them together."""
+        """Return how many milliseconds they waited since the last look, all of them together."""
         now = self._waited_ms()
         waited, self._before = now - self._before, now
         return max(0.0, waited)
@@ -55,7 +55,7 @@ class CoreWait:
 
 
 def waiting_share(samples: Sequence[float], waits: Sequence[float]) -> float | None:
-    """How much of the median of the samples may be waiting; None if it is next to nothing or was not watched."""
+    """Return how much of the median of the samples may be waiting; None if it is next to nothing or was not watched."""
     if not waits or len(waits) != len(samples):
         return None
     alone = statistics.median(max(0.0, s - w * (w > _WAKING_MS)) for s, w in zip(samples, waits, strict=True))
@@ -64,7 +64,7 @@ def waiting_share(samples: Sequence[float], waits: Sequence[float]) -> float | N
 
 
 def sentence(share: float) -> str:
-    """What is noted with a latency, as results.compare.verdicts reads it."""
+    """Return what is noted with a latency, as results.compare.verdicts reads it."""
     return f"Up to {100 * share:.1f} % of it is waiting for a core of a busy host."
 
 

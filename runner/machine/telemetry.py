@@ -32,7 +32,7 @@ class Findings:
 
     @property
     def throttled(self) -> bool:
-        """Whether something held the GPU back."""
+        """Return whether something held the GPU back."""
         return THROTTLED in self.flags
 
 
@@ -55,13 +55,12 @@ class Telemetry:
             self._thread.join()
 
     def paused(self) -> AbstractContextManager[object]:
-        """Within this block nothing is watched, for who asks NVML in quick succession: two at a time wait for each
-        other."""
+        """Watch nothing within this block, for who asks NVML in quick succession: two at a time wait for each other."""
         return self._asking
 
     @property
     def gpu(self) -> nvml.Gpu | None:
-        """The GPU that is watched; None without NVML."""
+        """Return the GPU that is watched; None without NVML."""
         return self._gpu
 
     def look(self) -> None:
@@ -82,17 +81,17 @@ class Telemetry:
         )
 
     def between(self, start: float, end: float) -> list[tuple[float, nvml.Reading]]:
-        """The readings of a stretch of time.monotonic(), with their times."""
+        """Return the readings of a stretch of time.monotonic(), with their times."""
         return [(at, reading) for at, reading in self._since(start) if start <= at <= end]
 
     def findings(self, windows: Iterable[tuple[float, float]]) -> Findings:
-        """About those stretches of time.monotonic(), each widened by one reading on either side."""
+        """Return what was seen in those stretches of time.monotonic(), each widened by one reading on either side."""
         spans = [(start - 2 * _PERIOD_S, end + 2 * _PERIOD_S) for start, end in windows]
         known = self._since(min(low for low, _ in spans)) if spans else []
         return judge([reading for at, reading in known if any(low <= at <= high for low, high in spans)])
 
     def _since(self, start: float) -> list[tuple[float, nvml.Reading]]:
-        """The readings from then on and a few before; not all of them, of which a sweep has thousands."""
+        """Return the readings from then on and a few before; not all of them, of which a sweep has thousands."""
         every = list(self._readings)
         first = bisect_left(every, start - _DISORDER_S, key=lambda reading: reading[0])
         return every[first:]
@@ -111,7 +110,7 @@ class Telemetry:
 
 
 def judge(readings: list[nvml.Reading]) -> Findings:
-    """What readings say: throttled, and by what; other processes on the GPU."""
+    """Return what readings say: throttled, and by what; other processes on the GPU."""
     flags, notes = [], []
     bits, clock, top = _throttling(readings), _median_clock(readings), _top_clock(readings)
     if bits:
@@ -129,8 +128,8 @@ def judge(readings: list[nvml.Reading]) -> Findings:
 
 
 def _throttling(readings: list[nvml.Reading]) -> int:
-    """The reasons that held the clock back. The power limit alone is none while the clock stays up: an H200 shows it
-    at its full 1980 MHz when heavy and light kernels alternate (2026-11)."""
+    """Return the reasons that held the clock back. The power limit alone is none while the clock stays up: an H200
+    shows it at its full 1980 MHz when heavy and light kernels alternate (2026-11)."""
     bits = 0
     for reading in readings:
         bits |= reading.throttle

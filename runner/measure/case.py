@@ -15,7 +15,7 @@ import torch
 from kernels import registry
 from results.records import Case, Measurement, Status, case_to_json
 from runner.cells import MODES_WITH_MEMORY, Cell, utc_now, without_number
-from runner.levels import Call, Inputs, MeasuredLevel, level_of, make_inputs
+from runner.levels import Call, CaseInputs, MeasuredLevel, level_of, make_inputs
 from runner.machine.telemetry import Telemetry
 from runner.measure import errors
 from runner.measure.energy import EnergyMeter
@@ -57,7 +57,7 @@ class CaseRun:
     def __init__(self, bench: Bench, case: Case, cells: list[Cell]) -> None:
         self.bench, self.case = bench, case
         self.live = cells
-        self._inputs: Inputs | None = None
+        self._inputs: CaseInputs | None = None
 
     @property
     def level(self) -> MeasuredLevel:
@@ -65,7 +65,7 @@ class CaseRun:
         return level_of(self.case)
 
     @property
-    def inputs(self) -> Inputs:
+    def inputs(self) -> CaseInputs:
         """Return the tensors of the case, made at the first use."""
         if self._inputs is None:
             self._inputs = make_inputs(self.case, self.bench.device, self.bench.seed)

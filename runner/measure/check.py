@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from kernels import registry
-from runner.levels import Inputs, Pass, level_of
+from runner.levels import CaseInputs, Pass, level_of
 from runner.measure import tf32
 from runner.measure.errors import is_out_of_memory
 
@@ -65,7 +65,7 @@ class CheckedPass:
 class Oracle:
     """The float64 results of a case and the errors they allow; made once, shared by all implementations and modes."""
 
-    inputs: Inputs
+    inputs: CaseInputs
     seed: int
     exact: Mapping[str, torch.Tensor]
     reach: Mapping[str, float]  # what largest errors are relative to
@@ -84,7 +84,7 @@ class Oracle:
 
 
 def make_oracle(
-    inputs: Inputs, seed: int, precisions: Collection[str | None] = (None,), *, modes: Collection[str] | None = None
+    inputs: CaseInputs, seed: int, precisions: Collection[str | None] = (None,), *, modes: Collection[str] | None = None
 ) -> Oracle:
     """Return the float64 results of the inputs as they are, with the errors allowed in each of the precisions.
 
@@ -165,20 +165,20 @@ def _reason(errors: Mapping[str, TensorError], oracle: Oracle, precision: str | 
     return None
 
 
-def poison(inputs: Inputs) -> None:
+def poison(inputs: CaseInputs) -> None:
     """Leave NaN in the memory that the next outputs will probably get, so that an element never written shows."""
     dtype = getattr(torch, str(inputs.case.dtype))
     blocks = [torch.full(shape, math.nan, dtype=dtype, device=inputs.device) for shape in inputs.result_shapes()]
     del blocks
 
 
-def _hold(inputs: Inputs, call_ms: float) -> None:
+def _hold(inputs: CaseInputs, call_ms: float) -> None:
     """Let the current stream wait, longer than the host needs to queue new data and a call of that length."""
     if inputs.device.type == "cuda":
         torch.cuda._sleep(int(_CYCLES_PER_MS * min(call_ms + _FILLING_MS, _LONGEST_HOLD_MS)))
 
 
-def _timed_ms(call: Callable[[], object], inputs: Inputs) -> float:
+def _timed_ms(call: Callable[[], object], inputs: CaseInputs) -> float:
     _synchronize(inputs)
     start = time.perf_counter()
     call()
@@ -186,13 +186,13 @@ def _timed_ms(call: Callable[[], object], inputs: Inputs) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def _synchronize(inputs: Inputs) -> None:
+def _synchronize(inputs: CaseInputs) -> None:
     if inputs.device.type == "cuda":
         torch.cuda.synchronize()
 
 
 def _naive_errors(
-    inputs: Inputs, passes: Collection[Pass], exact: Mapping[str, torch.Tensor], *, in_tf32: bool
+    inputs: CaseInputs, passes: Collection[Pass], exact: Mapping[str, torch.Tensor], *, in_tf32: bool
 ) -> dict[str, TensorError] | None:
     """Return torch_naive's errors in the passes, those it makes with gradients first; None if it does not fit."""
     level = level_of(inputs.case)

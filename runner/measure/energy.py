@@ -41,7 +41,7 @@ class EnergyMeter:
         self._step: tuple[float, float] | None = None  # when the counter moved, and to how many joules
 
     def measure(self, call: Callable[[], object], call_ms: float, least_s: float) -> Energy | None:
-        """Mean power between two steps at least `least_s` apart, times the time of a call.
+        """Return mean power between two steps at least `least_s` apart, times the time of a call.
 
         None if there is no counter, or if it does not move within a third of a second beyond `least_s`.
         """
@@ -76,7 +76,7 @@ class EnergyMeter:
 
 
 def mark_on_gpu() -> Callable[[], object]:
-    """An event behind what is queued on the current stream."""
+    """Return an event behind what is queued on the current stream."""
     event = torch.cuda.Event()
     event.record()
     return event.synchronize

@@ -15,7 +15,7 @@ _CPU_OOM = re.compile(r"(?:can't allocate memory|not enough memory).*?(?:allocat
 
 
 def describe(error: BaseException) -> tuple[Status, str]:
-    """The status of a cell that raised, and its note."""
+    """Return the status of a cell that raised, and its note."""
     if is_out_of_memory(error):
         return Status.OOM, _memory_note(str(error))
     if type(error).__name__ == "OutOfResources":  # of Triton, which need not be installed to run torch's kernels
@@ -27,12 +27,12 @@ def describe(error: BaseException) -> tuple[Status, str]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory of the device or the host ran out."""
+    """Return whether memory of the device or the host ran out."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or bool(_CPU_OOM.search(str(error)))
 
 
 def context_is_broken() -> bool:
-    """Whether an earlier fault has poisoned this process's CUDA context, so that only a new process can go on."""
+    """Return whether an earlier fault has poisoned this process's CUDA context: only a new process can go on."""
     if not torch.cuda.is_initialized():
         return False
     try:

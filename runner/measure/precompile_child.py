@@ -60,7 +60,7 @@ class Helper:
             self._channel.send({"device": device, "cells": cells})
 
     def messages(self, meanwhile: Iterator[object]) -> Iterator[dict[str, Any]]:
-        """What it says, until it is gone; a step of `meanwhile` is taken whenever it says nothing."""
+        """Yield what it says, until it is gone; a step of `meanwhile` is taken whenever it says nothing."""
         with contextlib.suppress(EOFError):
             while True:
                 message = self._channel.receive(0.0)
@@ -116,7 +116,7 @@ def small_cells(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def processes(cores: int, gpus: int, free_bytes: int) -> int:
-    """How many compile at a time: the cores are shared out among the GPUs, as each may have a sweep of its own."""
+    """Return how many compile at a time: the cores are shared out among the GPUs, as each may have a sweep."""
     return max(1, min(cores // max(1, gpus) - _SPARED_CORES, free_bytes // _PROCESS_BYTES))
 
 

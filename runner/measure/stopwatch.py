@@ -23,7 +23,8 @@ CONFIDENCE = 0.95
 
 
 def spread(samples: Sequence[float]) -> dict[str, Any]:
-    """The fields of a Measurement that samples give: value (the median), mean, std, p20, p80, interval, n, samples.
+    """Return the fields of a Measurement that samples give: value (the median), mean, std, p20, p80, interval, n,
+    samples.
 
     The interval is the one of order statistics, which assumes nothing about the distribution; it is missing below
     six samples, where even the smallest and the largest enclose the median with less than 95 %.
@@ -45,7 +46,7 @@ def spread(samples: Sequence[float]) -> dict[str, Any]:
 
 
 def median_interval(ordered: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
-    """The 95 % interval of the median of sorted samples, by order statistics of the binomial distribution.
+    """Return the 95 % interval of the median of sorted samples, by order statistics of the binomial distribution.
 
     Source: Conover, Practical Nonparametric Statistics, section 3.2 (confidence intervals for quantiles).
     """
@@ -56,14 +57,14 @@ def median_interval(ordered: Sequence[float]) -> tuple[float, float] | tuple[Non
 
 
 def is_precise(samples: Sequence[float], precision: float) -> bool:
-    """Whether half the 95 % interval of the median is within that share of the median."""
+    """Return whether half the 95 % interval of the median is within that share of the median."""
     ordered = sorted(samples)
     low, high = median_interval(ordered)
     return low is not None and (high - low) / 2 <= precision * statistics.median(ordered)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which that share of sorted samples lies, interpolated linearly."""
+    """Return the value below which that share of sorted samples lies, interpolated linearly."""
     position = share * (len(ordered) - 1)
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
@@ -72,7 +73,8 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 @cache
 def _interval_rank(n: int) -> int | None:
-    """The largest r for which the samples of rank r from either end enclose the median with 95 %; None if none does."""
+    """Return the largest r for which the samples of rank r from either end enclose the median with 95 %; None if none
+    does."""
     tail, best = 0.0, None
     for rank in range(n // 2):
         tail += math.comb(n, rank) / 2**n  # P(at most `rank` samples lie below the median)
@@ -96,17 +98,17 @@ class Stopwatch(Interface):
     """Takes samples of one call."""
 
     def sample(self, call: Call, count: int) -> list[float]:
-        """So many times of the call, in milliseconds."""
+        """Return so many times of the call, in milliseconds."""
         ...
 
     @property
     def flag(self) -> str | None:
-        """What to know of the samples just taken, or None."""
+        """Return what to know of the samples just taken, or None."""
         ...
 
     def take_waits(self) -> list[float]:
-        """The milliseconds that each sample since the last call of this may have waited for a core; none if nobody
-        watched."""
+        """Return the milliseconds that each sample since the last call of this may have waited for a core; none if
+        nobody watched."""
         ...
 
 
@@ -120,7 +122,7 @@ class EagerStopwatch:
         self._waits: list[float] = []
 
     def sample(self, call: Call, count: int) -> list[float]:
-        """So many times of the call, in milliseconds."""
+        """Return so many times of the call, in milliseconds."""
         times = []
         with schedstat.watch() if self._watched else contextlib.nullcontext() as cores:
             for _ in range(count):
@@ -134,7 +136,7 @@ class EagerStopwatch:
         return times
 
     def take_waits(self) -> list[float]:
-        """The milliseconds that the threads waited for a core in each sample since the last call of this."""
+        """Return the milliseconds that the threads waited for a core in each sample since the last call of this."""
         taken, self._waits = self._waits, []
         return taken
 
@@ -150,7 +152,7 @@ class KernelStopwatch:
         self.flag: str | None = None
 
     def sample(self, call: Call, count: int) -> list[float]:
-        """So many times of the call, in milliseconds. Sets `flag` if the launches could not be hidden."""
+        """Return so many times of the call, in milliseconds. Sets `flag` if the launches could not be hidden."""
         times: list[float] = []
         self.flag = None
         host_ms = self._queue(call, 1, 0.0)[1]
@@ -166,11 +168,11 @@ class KernelStopwatch:
         return times
 
     def take_waits(self) -> list[float]:
-        """None: a device does not wait for a core."""
+        """Return nothing: a device does not wait for a core."""
         return []
 
     def _queue(self, call: Call, count: int, spin_ms: float) -> tuple[list[float], float, bool]:
-        """The times, the host's time for each call, and whether the spin outlasted the queueing."""
+        """Return the times, the host's time for each call, and whether the spin outlasted the queueing."""
         events = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(count)]
         gate = torch.cuda.Event()
         torch.cuda._sleep(int(spin_ms * self._cycles_per_ms))
@@ -197,8 +199,8 @@ class KernelStopwatch:
 
 
 def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protocol: Protocol) -> list[float]:
-    """One round's samples of a call: the least every round takes, then more until all samples together are precise
-    or the round's share of the cap is used up."""
+    """Return one round's samples of a call: the least every round takes, then more until all samples together are
+    precise or the round's share of the cap is used up."""
     call_ms = EagerStopwatch(torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None).sample(call, 1)[0]
     least = protocol.least_of_round(call_ms)
     most = max(least, protocol.most // protocol.rounds)

@@ -77,7 +77,7 @@ def trace(
     clock: Callable[[], float] = time.monotonic,
     tell: Callable[[float], None] = lambda so_far: None,
 ) -> list[Slice]:
-    """Calls for so many seconds; `timer` does some of them and says how many milliseconds they took on the device,
+    """Make calls for so many seconds; `timer` does some of them and says how many milliseconds they took on the device,
     `tell` hears every few seconds how many have passed."""
     call_ms = timer(call, 1)
     slices: list[Slice] = []
@@ -96,7 +96,7 @@ def trace(
 
 
 def wall_ms(call: Callable[[], object], count: int) -> float:
-    """So many calls, one after the other, on a CPU."""
+    """Return the milliseconds of so many calls, one after the other, on a CPU."""
     begun = time.perf_counter()
     for _ in range(count):
         call()
@@ -104,7 +104,7 @@ def wall_ms(call: Callable[[], object], count: int) -> float:
 
 
 def device_ms(call: Callable[[], object], count: int) -> float:
-    """So many calls, one after the other, between two events."""
+    """Return the milliseconds of so many calls, one after the other, between two events."""
     before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     before.record()
     for _ in range(count):
@@ -124,7 +124,7 @@ _QUANTITIES: dict[str, Callable[[Reading], float | None]] = {
 def _series(
     readings: Sequence[Sequence[tuple[float, Reading]]], quantity: Callable[[Reading], float | None]
 ) -> list[float]:
-    """One number for each slice, the last known where a slice had no reading; empty if there is none at all."""
+    """Return one number for each slice, the last known where a slice had no reading; empty if there is none at all."""
     series: list[float] = []
     known: float | None = None
     for of_slice in readings:
@@ -136,7 +136,7 @@ def _series(
 
 
 def _steady(series: Sequence[float]) -> dict[str, object]:
-    """The median of the last third as the value, all of it as samples."""
+    """Return the median of the last third as the value, all of it as samples."""
     last = series[-max(1, len(series) // 3) :]
     samples = tuple(float(f"{value:.6g}") for value in series)
     return {"value": statistics.median(last), "statistic": "median", "n": len(samples), "samples": samples}

@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def products(*, allowed: bool) -> Iterator[None]:
-    """Within this block float32 products may be rounded to TF32, or may not."""
+    """Allow float32 products to be rounded to TF32 within this block, or do not."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allowed
     try:

@@ -51,7 +51,7 @@ class Rounds:
         self.timed = [Timed(cell) for cell in run.live]
 
     def take(self) -> None:
-        """All rounds and retries; every cell gets its rows, or the status of what went wrong."""
+        """Take all rounds and retries; every cell gets its rows, or the status of what went wrong."""
         self.bench.telemetry.settle(self.bench.device)
         self._go_round(self.timed)
         for _ in range(_RETRIES):
@@ -111,7 +111,7 @@ class Rounds:
         return wanted and long_enough and item.cell.mode in MODES_WITH_ENERGY
 
     def _take_energy(self, item: Timed) -> None:
-        """After the cell has its latency: whatever happens here costs it nothing."""
+        """Measure the energy of a cell that has its latency: whatever happens here costs it nothing."""
         failed = self.run.attempt(item.cell, [], "energy", lambda: self._energy(item))
         if failed:
             self.run.emit(item.cell, "energy_j", status=failed[0], note=failed[1])

@@ -28,13 +28,13 @@ class Seen:
 
     @property
     def config(self) -> str | None:
-        """Every kernel with its configuration; None if no kernel was seen."""
+        """Return every kernel with its configuration; None if no kernel was seen."""
         return "; ".join(f"{name} {text}" for name, text in sorted(self.kernels.items())) or None
 
 
 @contextlib.contextmanager
 def watch() -> Iterator[Seen]:
-    """Sees what Triton does within the block; of kernels tried one after the other the last one counts."""
+    """See what Triton does within the block; of kernels tried one after the other the last one counts."""
     seen = Seen()
     try:
         from triton import knobs
@@ -89,7 +89,7 @@ class _Nothing:
 
 @contextlib.contextmanager
 def collect(found: Callable[[Kernel], object]) -> Iterator[None]:
-    """Within the block Triton compiles and launches nothing: every kernel that a call needs goes to `found`, once.
+    """Keep Triton from compiling and launching within the block: every kernel that a call needs goes to `found`, once.
 
     For a process that ends afterwards: who keeps compiled kernels now keeps their stand-ins.
     """
@@ -138,7 +138,7 @@ def compile_kernel(kernel: Kernel) -> float:
 
 
 def prepare() -> None:
-    """What every compiling begins with, the hash of Triton itself, taken once for the processes forked after this."""
+    """Take the hash of Triton itself, with which every compiling begins, once for the processes forked after this."""
     from triton.runtime.cache import triton_key
 
     triton_key()
@@ -152,7 +152,7 @@ def _fields(name: str | None, constant: Any) -> list[tuple[str | None, Any]]:
 
 
 def _configuration(function: Any, kernel: Any) -> str | None:
-    """Its constants in numbers or words, warps and stages; None if this Triton keeps them elsewhere."""
+    """Return its constants in numbers or words, warps and stages; None if this Triton keeps them elsewhere."""
     constants, metadata = getattr(getattr(kernel, "src", None), "constants", None), getattr(kernel, "metadata", None)
     if constants is None or metadata is None:
         return None

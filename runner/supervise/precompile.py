@@ -15,7 +15,7 @@ _GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")  # of the driver on Linux and in WSL
 
 
 def is_possible(device: str | None) -> bool:
-    """Whether there seems to be a GPU, and Triton to compile for it; without asking either, which takes seconds."""
+    """Return whether there seem to be a GPU and Triton to compile for it; neither is asked, which takes seconds."""
     gpu = device != "cpu" and any(Path(file).exists() for file in _GPU_FILES)
     return gpu and importlib.util.find_spec("triton") is not None
 

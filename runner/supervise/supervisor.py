@@ -178,7 +178,7 @@ class Sweeping:
                 self._record(measurement_from_json(message["record"]))
 
     def _blame(self, status: Status) -> None:
-        """The worker is gone: at a cell, between cells, or before it began."""
+        """Give the cell at which the worker was lost its status; count a worker that was lost before it began."""
         self._crew.log.note(f"{utc_now()} {self._at.words if self._at else 'No cell announced'}: {self._why}")
         if not self._ready:
             self._failed_starts += 1

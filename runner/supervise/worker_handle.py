@@ -36,7 +36,7 @@ class Log:
         self._guard = threading.Lock()
 
     def write_to(self, path: Path) -> None:
-        """From now on append to this file, beginning with what was printed before."""
+        """Append to this file from now on, beginning with what was printed before."""
         with self._guard:
             self._path = path
             early, self._early = self._early, []
@@ -44,7 +44,7 @@ class Log:
             self._append(line)
 
     def add(self, line: bytes) -> None:
-        """One printed line."""
+        """Add a printed line."""
         with self._guard:
             self._last.append(line.decode(errors="replace").strip())
             if self._path is None:
@@ -53,11 +53,11 @@ class Log:
         self._append(line)
 
     def note(self, line: str) -> None:
-        """A line of the supervisor's own."""
+        """Write a line of the supervisor's own."""
         self._append(f"{line}\n".encode())
 
     def last_words(self) -> str | None:
-        """The last line with a message in it."""
+        """Return the last line with a message in it."""
         with self._guard:
             return next((line[:300] for line in reversed(self._last) if line), None)
 
@@ -97,14 +97,14 @@ class WorkerProcess:
         self._reader.start()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Raises EOFError if the worker is gone."""
+        """Send a message to the worker. Raises EOFError if the worker is gone."""
         try:
             self._channel.send(message)
         except BrokenPipeError as error:
             raise EOFError(str(error)) from error
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next message, None if none came in that time. Raises EOFError if the worker is gone."""
+        """Return the next message, None if none came in that time. Raises EOFError if the worker is gone."""
         return self._channel.receive(timeout_s)
 
     def end(self, *, grace_s: float = 0.0) -> int:
@@ -131,7 +131,7 @@ class WorkerProcess:
         self.end()
 
     def exit_code(self, timeout_s: float = 5.0) -> int | None:
-        """How a worker whose channel ended came to its end; None if it still runs."""
+        """Return how a worker whose channel ended came to its end; None if it still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(timeout_s)
         return None
@@ -146,7 +146,7 @@ class WorkerProcess:
 
 
 def describe_exit(code: int | None, last_words: str | None) -> str:
-    """How a worker ended, in a sentence."""
+    """Return how a worker ended, in a sentence."""
     if code is not None and code < 0:
         name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else "unknown"
         how = f"The worker was killed by signal {-code} ({name})"
@@ -194,11 +194,12 @@ class Crew:
         return answer
 
     def send(self, message: dict[str, Any]) -> None:
-        """Raises EOFError if the worker is gone."""
+        """Send a message to the worker. Raises EOFError if the worker is gone."""
         self._worker.send(message)
 
     def receive(self, deadline: float) -> dict[str, Any]:
-        """The next message. Raises EOFError if the worker is gone, TimeoutError after the deadline, or Cancelled."""
+        """Return the next message. Raises EOFError if the worker is gone, TimeoutError after the deadline, or
+        Cancelled."""
         while True:
             if self.stop():
                 raise Cancelled
@@ -210,7 +211,7 @@ class Crew:
                 raise TimeoutError
 
     def describe_loss(self) -> str:
-        """How the worker ended; it is gone after this."""
+        """Return how the worker ended; it is gone after this."""
         code = self._worker.exit_code()
         self.kill()
         return describe_exit(code, self.log.last_words())
@@ -235,5 +236,5 @@ class Crew:
 
     @property
     def present(self) -> bool:
-        """Whether there is a worker."""
+        """Return whether there is a worker."""
         return self._worker is not None

@@ -79,7 +79,7 @@ class Finding:
 
 
 def false_verdicts(first: Side, second: Side) -> Finding:
-    """How often two runs of the same code are called different."""
+    """Return how often two runs of the same code are called different."""
     cells = [cell for cell in compare(first, second).cells if cell.judgement]
     outcomes = Counter(cell.outcome for cell in cells)
     false = outcomes["FASTER"] + outcomes["SLOWER"]
@@ -92,7 +92,7 @@ def false_verdicts(first: Side, second: Side) -> Finding:
 
 
 def found_slowdowns(first: Side, second: Side) -> Finding:
-    """How often calls that take 5 % longer are found SLOWER, of those long enough."""
+    """Return how often calls that take 5 % longer are found SLOWER, of those long enough."""
     cells = [c for c in compare(first, second).cells if c.judgement and (c.first.value or 0.0) >= LEAST_MS]
     outcomes = Counter(cell.outcome for cell in cells)
     share = outcomes["SLOWER"] / len(cells) if cells else 0.0
@@ -106,7 +106,7 @@ def found_slowdowns(first: Side, second: Side) -> Finding:
 
 
 def delays_ms(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -> dict[str, float]:
-    """What each forward is to take longer, by runner.validate.slow_worker.key_of."""
+    """Return what each forward is to take longer, by runner.validate.slow_worker.key_of."""
     found = {}
     for m in measurements:
         if m.metric == "latency_ms" and m.mode == "fwd" and m.status is Status.OK:
@@ -166,7 +166,7 @@ def _side(run_id: str) -> Side:
 
 @contextlib.contextmanager
 def _delays(measurements: Sequence[Measurement]) -> Iterator[None]:
-    """The file that runner.validate.slow_worker reads, for as long as it is needed."""
+    """Write the file that runner.validate.slow_worker reads, for as long as it is needed."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "delays.json"
         path.write_text(json.dumps(delays_ms(measurements)))

@@ -27,12 +27,12 @@ VARIABLE = "ATTNBENCH_SLOWED"
 
 
 def key_of(name: str, q: tuple[int, ...], k: tuple[int, ...], dtype: str, causal: bool) -> str:
-    """What a delay is looked up by: the implementation and the shape."""
+    """Return what a delay is looked up by: the implementation and the shape."""
     return json.dumps([name, list(q), list(k), dtype, bool(causal)])
 
 
 def slowed(name: str, attention: Attention, delays_ms: dict[str, float], delay: Callable[[float], object]) -> Attention:
-    """The same attention, and after it the delay of its shape."""
+    """Return an attention that spins, after its own work, for the delay of its shape."""
 
     def longer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
         out = attention(q, k, v, **options)
@@ -58,7 +58,7 @@ def delay(milliseconds: float) -> None:
 
 @cache
 def _spin() -> tuple[float, float]:
-    """Clock cycles a millisecond of the spinning kernel, and how long it takes when it does not spin."""
+    """Return clock cycles a millisecond of the spinning kernel, and how long it takes when it does not spin."""
     stopwatch, few, many = KernelStopwatch("cuda"), 1, 200_000
 
     def milliseconds(cycles: int) -> float:
