@@ -78,10 +78,13 @@ def normalise(header: str) -> str:
 
 
 def refuse_duplicates(header: Sequence[str]) -> None:
-    """Raises UploadError if two columns have one name, or one has none."""
+    """Raises UploadError if two columns have one name, or one has none or one that is not plain text."""
     seen: dict[str, str] = {}
     for number, name in enumerate(header, start=1):
-        key = normalise(name)
+        try:
+            key = normalise(values.words(name))
+        except CellError as error:
+            raise UploadError(f"The name of column {number} {error}.") from error
         if not key:
             raise UploadError(f"Column {number} has no name.")
         if key in seen:

@@ -91,7 +91,8 @@ def whole(text: str, minimum: int = 1) -> int:
     if not match:
         hint = f"; write {int(text[:-1]) * 1024}" if re.fullmatch(r"\d{1,6}[kK]", text, re.ASCII) else ""
         raise CellError(f"is not a whole number{hint}")
-    value = int(match[1].replace(",", ""))
+    digits = match[1].replace(",", "").lstrip("0")
+    value = int(digits or 0) if len(digits) <= len(str(LARGEST_WHOLE)) else LARGEST_WHOLE + 1
     if not minimum <= value <= LARGEST_WHOLE:
         raise CellError(f"must be between {minimum} and {LARGEST_WHOLE}")
     return value

@@ -21,7 +21,7 @@ from results.formats.upload import Column, Rejection, Understanding, Upload
 from results.levels import bytes_moved, flops
 from results.metrics import METRICS
 from results.records import Case, Measurement, RecordError, Run, Status
-from results.schema import magnitude_fits
+from results.schema import LARGEST_WHOLE, magnitude_fits
 
 MAX_RUNS = 100
 MAX_NOTE = 500
@@ -35,6 +35,7 @@ _FAILURES = (  # in this order: the first that the text contains
     (Status.TIMEOUT, ("timeout", "timed out")),
     (Status.UNSUPPORTED, ("not_supported", "notsupported", "not support", "unsupported", "skipped", "notimplemented")),
 )
+_NUMBERS = ("value", "mean", "std", "p20", "p80")  # of a measurement
 _TELLING = re.compile(r"\w*(?:Error|Exception)\b|NOT_SUPPORTED|out of memory|SKIPPED|[Tt]ime(?:d )?out")
 
 
@@ -113,6 +114,12 @@ class Collected:
 
     def add(self, line: int, column: str, *, case: Case, implementation: str, metric: str, **rest: Any) -> None:
         """Take one number (`value`) or failure (`status`). Raises CellError if the same one was taken before."""
+        origin = f"{self.unit} {line}, {column}"
+        for said in (origin, *(rest.get(name) for name in ("printed", "note", "config"))):
+            _check_text(column, said)
+        for number in (*(rest.get(name) for name in _NUMBERS), *rest.get("samples", ())):
+            if number is not None and not magnitude_fits(number):
+                raise CellFault(column, repr(number), "is not a number that can be stored")
         status = rest.setdefault("status", Status.OK)
         if status is not Status.OK:
             rest |= dict.fromkeys(("value", "mean", "std", "p20", "p80", "statistic"))
@@ -120,7 +127,7 @@ class Collected:
             case=case,
             implementation=values.words(implementation),
             metric=metric,
-            origin=f"{self.unit} {line}, {column}"[: values.MAX_TEXT],
+            origin=origin,
             **rest,
         )
         m = measurement
@@ -223,8 +230,8 @@ def mapping(value: Any, name: str) -> dict[str, Any]:
 
 def whole(value: Any, name: str, minimum: int = 1) -> int:
     """Return a whole number of a JSON document. Raises CellFault."""
-    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= values.LARGEST_WHOLE:
-        raise CellFault(name, _repr(value), f"is not a whole number from {minimum} to {values.LARGEST_WHOLE}")
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= LARGEST_WHOLE:
+        raise CellFault(name, _repr(value), f"is not a whole number from {minimum} to {LARGEST_WHOLE}")
     return value
 
 
@@ -236,6 +243,17 @@ def text(value: Any, name: str) -> str:
         return values.words(value.strip())
     except CellError as error:
         raise CellFault(name, value, str(error)) from error
+
+
+def _check_text(column: str, said: str | None) -> None:
+    """Raise CellFault if a text that is kept has a control character or is too long."""
+    for at in range(0, min(len(said or ""), MAX_NOTE), values.MAX_TEXT):
+        try:
+            values.words((said or "")[at : at + values.MAX_TEXT])
+        except CellError as error:
+            raise CellFault(column, said or "", str(error)) from error
+    if said and len(said) > MAX_NOTE:
+        raise CellFault(column, said, f"has {len(said)} characters; at most {MAX_NOTE} are taken")
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from results.formats import values
+from results.formats.errors import UploadError
 from results.formats.peers.collected import (
     CellFault,
     Cells,
@@ -67,14 +68,15 @@ _MEANINGS = {
 
 def misfit(upload: Upload) -> str | None:
     """Return None if it is such a table, nothing to say otherwise."""
-    sheet = sheet_with(upload, COMMON)
-    return None if sheet and any(name in sheet.header for name in TIMES) else ""
+    return None if sheet_with(upload, COMMON) else ""
 
 
 def understand(upload: Upload) -> Understanding:
     """Return each pass of each row as a latency with the printed TFLOP/s, or as a failure with its reason."""
     sheet = sheet_with(upload, COMMON)
     assert sheet is not None  # misfit has seen it
+    if not any(name in sheet.header for name in TIMES):
+        raise UploadError(f"{upload.filename} is of cuDNN frontend, but has no column {' or '.join(TIMES)}.")
     collected = Collected(upload, NAME)
     rows = list(rows_of(collected, sheet))
     ones = {name: only(rows, name) for name in _OF_FAILURES}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from results.formats import UploadError
 from results.records import Case, Status
 from tests.results.formats.peers.peer_files import excerpt, numbers, understood
 
@@ -97,6 +98,12 @@ def test_a_row_that_is_there_twice_is_refused_whole() -> None:
     data = excerpt("cudnn_training_c_a100.csv")
     found = understood("", data + data.splitlines(keepends=True)[1])
     assert [(r.line, r.reason.startswith("repeats line 2")) for r in found.rejected] == [(6, True)]
+
+
+def test_a_table_without_its_times_is_refused_and_not_read_as_some_other_table() -> None:
+    data = excerpt("cudnn_training_a_h200.csv").replace(b"fwd_time_ms", b"fwd_ms").replace(b"bwd_time_ms", b"bwd_ms")
+    with pytest.raises(UploadError, match="no column time_ms or fwd_time_ms"):
+        understood("", data)
 
 
 def test_skipped_is_unsupported_whatever_the_message_says() -> None:
