@@ -17,6 +17,7 @@ from results.query.declared import colours as declared_colours
 
 SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon", "hexagon")
+_APART = 60  # of 441 between black and white: nearer colours look alike in a legend
 EMPTY_COLOUR = "#8a8f98"  # of what is not measured, and of lines to compare with
 MARGIN = {"l": 0, "r": 0, "t": 8, "b": 0}
 CAMERA_MARGIN = MARGIN | {"t": 32}  # room for the camera
@@ -33,9 +34,11 @@ def camera(name: str) -> dict:
 def colours(implementations: Sequence[str]) -> dict[str, str]:
     """Return a colour for each name in order: the one it declares, or one of the spare ones."""
     names, declared = sorted(set(implementations)), ask(declared_colours)
+    taken = [declared[name] for name in names if name in declared]
     others = [name for name in names if name not in declared]
-    spare = {name: SPARE_COLOURS[at % len(SPARE_COLOURS)] for at, name in enumerate(others)}
-    return {name: declared.get(name) or spare[name] for name in names}
+    apart = [colour for colour in SPARE_COLOURS if all(_distance(colour, other) > _APART for other in taken)]
+    spare = apart if len(apart) >= len(others) else SPARE_COLOURS
+    return {name: declared.get(name) or spare[others.index(name) % len(spare)] for name in names}
 
 
 def symbol(palette: dict[str, str], name: str) -> str:
@@ -114,3 +117,8 @@ def log_axis_at(low: float, high: float, marks: Sequence[float], write: Callable
     axis = {"type": "log", "tickvals": shown, "ticktext": [write(mark) for mark in shown]}
     narrow = len(shown) > 1 and sum(low <= mark <= high for mark in shown) < 2
     return axis | ({"range": [math.log10(shown[0]), math.log10(shown[-1])]} if narrow else {})
+
+
+def _distance(colour: str, other: str) -> float:
+    """Return how far two colours, each #rrggbb, lie apart in red, green and blue."""
+    return math.dist(*([int(text[at : at + 2], 16) for at in (1, 3, 5)] for text in (colour, other)))

@@ -27,6 +27,8 @@ OF_A_CELL = {
     "decode": ("context", "batch", "heads", "head_dim", "dtype"),
 }
 SHAPE_OF_A_CELL = {"op": SHAPE, "decode": ("query_tokens", "window_size")}
+_FOLDED = {"op": "Mask, heads, modes, timings and inputs", "decode": "Head_dim, dtype, window and timings"}
+_FOLDED_OF_A_CELL = {"op": "Batch, heads and window", "decode": "Query tokens and window"}
 _RULES = {"batch": "tokens", "num_heads": "hidden"}  # what a sweep can have in place of the axis
 _LABELS = {"modes": "mode"}
 _HELP = {
@@ -48,8 +50,7 @@ def edited_axes(sweep: Sweep) -> dict[str, str]:
     columns = st.columns([2, 1, 2])
     found = {axis: _values(box, sweep, axis) for box, axis in zip(columns, FIRST[sweep.level], strict=True)}
     more = [axis for axis in axes_of(sweep) if axis not in found]
-    label = "Mask, heads, modes, timings and inputs" if sweep.level == "op" else "Head_dim, dtype, mask and timings"
-    return _changes(sweep, found | _folded(label, sweep, more))
+    return _changes(sweep, found | _folded(_FOLDED[sweep.level], sweep, more))
 
 
 def axes_of(sweep: Sweep) -> tuple[str, ...]:
@@ -62,8 +63,8 @@ def edited_cell(sweep: Sweep, device: str) -> dict[str, str]:
     axes = OF_A_CELL[sweep.level]
     columns = st.columns(len(axes))
     found = {axis: _one_value(box, sweep, axis) for box, axis in zip(columns, axes, strict=True)}
-    label = "Batch, heads and window" if sweep.level == "op" else "Query tokens and window"
-    shape = _changes(sweep, _folded(label, sweep, SHAPE_OF_A_CELL[sweep.level]))
+    folded = _folded(_FOLDED_OF_A_CELL[sweep.level], sweep, SHAPE_OF_A_CELL[sweep.level])
+    shape = _changes(sweep, folded)
     inputs = {"inputs": "normal"} if "inputs" in AXES[sweep.level] else {}
     return {**found, **shape, **inputs, "timings": "eager" if device == "cpu" else "kernel"}
 
@@ -125,7 +126,7 @@ def _folded(label: str, sweep: Sweep, axes: Sequence[str]) -> dict[str, str]:
 
 def _values(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: str) -> str:
     """Ask for any number of values of an axis: chosen where they are few, typed where they are numbers."""
-    usual, key, about = as_text(sweep, axis), _key(sweep, axis), _HELP.get(axis)
+    usual, key, about = as_text(sweep, axis), _key(sweep, axis), _help(sweep, axis)
     if axis not in CHOICES:
         return place.text_input(axis, usual, key=key, bind=_BIND, help=about)
     default = usual.split(",") * bool(usual)
@@ -143,6 +144,11 @@ def _one_value(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: str
     usual = len(options) - 1 if typed else options.index(as_text(sweep, axis).split(",")[0])
     label, key = _LABELS.get(axis, axis), _cell_key(sweep, axis)
     return place.selectbox(label, options, index=usual, key=key, bind=_BIND, accept_new_options=typed)
+
+
+def _help(sweep: Sweep, axis: str) -> str | None:
+    """Return what an axis means; of a batch that no rule gives, there is nothing to say."""
+    return None if axis in _RULES and sweep.level != "op" else _HELP.get(axis)
 
 
 def _key(sweep: Sweep, axis: str) -> str:

@@ -8,6 +8,7 @@ import streamlit as st
 from pages.ui.draw import messages, text
 from pages.ui.run import plan_axes
 from pages.ui.shell import access
+from results.levels import level_of
 from runner import launch, sweeps
 from runner.launch import LaunchError, Request
 
@@ -34,7 +35,8 @@ def explain() -> None:
                 "sweep": sweep.name,
                 "what": sweep.description,
                 "cases": len(sweep.cases()),
-                "seqlen": _range(sweep.seqlen or sweep.context),
+                "level": sweep.level,
+                "seqlen or context": _range(getattr(sweep, level_of(sweep.level).columns.label)),
                 "head_dim": _range(sweep.head_dim),
                 "dtype": ", ".join(sweep.dtype),
                 "implementations": len(sweep.implementations),
@@ -195,10 +197,7 @@ def _show(plan: dict) -> None:
             },
         )
     with st.expander(f"Every cell of the plan: {messages.counted(len(cells), 'cell')}", icon=":material/table_rows:"):
-        sizes = (
-            ["seqlen_q", "head_dim"]
-            if set(cells.get("level", ["op"])) <= {"op"}
-            else ["batch", "num_heads", "seqlen_k"]
-        )
+        levels = [level_of(name) for name in cells["level"].unique()] if "level" in cells else [level_of("op")]
+        sizes = dict.fromkeys(axis.field for level in levels for axis in (level.columns, level.rows))
         columns = ["implementation", "mode", "dtype", *sizes, "seconds", "memory_mb", "reason"]
         st.dataframe(cells[columns], hide_index=True, alt="Every cell of the plan")
