@@ -10,8 +10,9 @@ from typing import Any
 from typing import Protocol as Interface
 
 from results import levels
-from results.derive import DTYPE_BYTES, PEAKS
+from results.derive import PEAKS
 from results.levels.memory import law_from_json
+from results.levels.tensors import DTYPE_BYTES
 from results.records import CASE_FIELDS, Case, Measurement, Status
 from runner.protocol import Protocol
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernels import registry
 from results import levels
-from results.derive import MIB
+from results.levels.tensors import MIB
 from results.records import Case, Status
 from runner.cells import BACKWARD_MODES, Cell, estimated_memory_mb, estimated_seconds, ordered_cells
 from runner.machine.devices import DeviceInfo, current

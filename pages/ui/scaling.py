@@ -10,12 +10,13 @@ import streamlit as st
 
 from pages.ui.draw import cells, charts, messages, text
 from pages.ui.filters.select import rows_of_one
-from pages.ui.shell.data import ask_slowly
-from results import derive
-from results.precision import is_other
+from pages.ui.shell.data import ask, ask_slowly
+from results.implementations import facts_of
 from results.query import scaling
+from results.query.declared import declared
 from results.query.pages import Filters
 from results.query.scaling import QUANTITIES, Quantity, Roof
+from results.slice import level_in
 
 GUIDES = {
     "latency_ms": {"∝ n": 1, "∝ n²": 2},
@@ -56,7 +57,10 @@ def one_shape(table: pd.DataFrame, chosen: Filters) -> tuple[pd.DataFrame, str]:
 
 def headline(table: pd.DataFrame) -> None:
     """Name the highest rate that anything reaches here, and its share of the peak."""
-    fair = table[[not is_other(name) for name in table["implementation"]]]  # TF32 and FP8 are bounded by other peaks
+    said = ask(declared)
+    fair = table[
+        [not facts_of(name, said).reduced for name in table["implementation"]]
+    ]  # TF32 and FP8 are bounded by other peaks
     fair = fair if fair["tflops"].notna().any() else table
     if not fair["tflops"].notna().any():
         return
@@ -88,7 +92,7 @@ def caption(chosen: Filters, quantity: str, kept: str, table: pd.DataFrame) -> N
     counted = messages.counted(int(table["latency_ms"].notna().sum()), "number")
     st.caption(
         f"{badges} {text.slice_words(chosen)} · {kept} · {timing} · {about} · {statistic} · {counted}. "
-        f"{_notes(quantity)}"
+        f"{_notes(quantity, chosen)}"
     )
 
 
@@ -261,9 +265,9 @@ def _roof_words(roof: Roof) -> str:
     return ", ".join(parts + ([f"{roof.gb_per_s:.0f} GB/s"] if roof.gb_per_s else []))
 
 
-def _notes(quantity: str) -> str:
+def _notes(quantity: str, chosen: Filters) -> str:
     if quantity == "latency_ms":
         return "Bars: p20 to p80. Dotted: how a cost in proportion to n or n² would grow. The camera saves a PNG."
     if quantity in ("time_per_token_us", "memory_per_token_kb"):
         return "Dotted: constant, and in proportion to n. The camera saves a PNG."
-    return f"Operations: {derive.FLOP_SOURCE}"
+    return f"Operations: {level_in(chosen).flops_source}"

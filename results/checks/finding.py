@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from results.derive import attention_flops
+from results import levels
+from results.implementations import ImplementationFacts, facts_of
 from results.levels import level_of
 from results.records import Case, Measurement, Run, Status, case_to_json
 
@@ -60,6 +61,10 @@ class Numbers:
         """The run of a row."""
         return self.runs[measurement.run_id]
 
+    def facts(self, measurement: Measurement) -> ImplementationFacts:
+        """Return what is known of a row's implementation."""
+        return facts_of(measurement.implementation, self.run(measurement).implementations)
+
     @cached_property
     def _by_metric(self) -> dict[str, list[Measurement]]:
         found: dict[str, list[Measurement]] = {}
@@ -73,7 +78,7 @@ def flops_range(case: Case, mode: str | None) -> tuple[float, float] | None:
     """The fewest and most operations the case can mean: causal and full where the mask is not said; no window."""
     said = {**case_to_json(case), "window_size": case.window_size or 0}
     masks = (True, False) if case.causal is None else (case.causal,)
-    found = [attention_flops({**said, "causal": causal}, mode) for causal in masks]
+    found = [levels.flops({**said, "causal": causal}, mode) for causal in masks]
     return (min(found), max(found)) if all(found) else None
 
 

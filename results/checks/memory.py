@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from results.checks.finding import Numbers, printed_range, what
-from results.derive import DTYPE_BYTES, MIB, memory_kind
+from results.levels.tensors import DTYPE_BYTES, MIB
 from results.records import Case, Measurement, Run, Status, compatible
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
@@ -29,7 +29,7 @@ _SMALLEST_SAID = 0.9  # "7B" is 6.74e9: parameters in a model's name are rounded
 def below_floor(numbers: Numbers) -> Found:
     """Less than q, k, v and out take, or one score matrix where the algorithm keeps it."""
     for m in numbers.of("peak_memory_mb", "attention_memory_mb", "kv_cache_mb"):
-        floor = _floor(m) if m.case.level == "op" else None
+        floor = _floor(m, numbers.facts(m).memory.growth) if m.case.level == "op" else None
         if floor is None:
             continue
         least, of_what = floor
@@ -108,7 +108,7 @@ def above_shared_memory(numbers: Numbers) -> Found:
             )
 
 
-def _floor(m: Measurement) -> tuple[float, str] | None:
+def _floor(m: Measurement, kind: str | None) -> tuple[float, str] | None:
     """The least MiB of what the metric counts and what it is made of, at one byte a number if no dtype is said.
 
     Deliberately low: one score matrix where the algorithm keeps one or more, one head of keys where their number is
@@ -121,7 +121,6 @@ def _floor(m: Measurement) -> tuple[float, str] | None:
     keys = case.batch * (case.num_kv_heads or 1) * case.seqlen_k * (case.head_dim + (case.head_dim_v or case.head_dim))
     if m.metric == "kv_cache_mb":
         return keys * size, "keys and values together"
-    kind = memory_kind(m.implementation)
     if kind == "matrix":
         shape = (case.batch, case.num_heads, case.seqlen_q, case.seqlen_k)
         return math.prod(shape) * size, f"one score matrix of {' x '.join(map(str, shape))}"

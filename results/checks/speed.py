@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from results import derive
 from results.checks.finding import Numbers, flops_range, ms, printed_range, what
-from results.precision import products
 from results.records import CASE_FIELDS, Case, Measurement, Run, compatible
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
@@ -21,7 +20,7 @@ SLOWER_BY = 1.5  # more work in less time, by less than this, can be noise or an
 def above_peak(numbers: Numbers) -> Found:
     """More operations a second than the device's datasheet has, even with the mask that needs the fewest."""
     for m in numbers.of("latency_ms"):
-        peak = _highest_rate(numbers.run(m).gpu_name, products(m.implementation, m.case.dtype))
+        peak = _highest_rate(numbers.run(m).gpu_name, numbers.facts(m).multiplies(m.case.dtype))
         flops = flops_range(m.case, m.mode) if peak and m.value else None
         if flops and flops[0] / m.value / 1e9 > HEADROOM * peak[0]:
             layer = " (attention alone, projections left out)" if m.case.level == "layer" else ""
@@ -32,7 +31,7 @@ def above_peak(numbers: Numbers) -> Found:
                 f"{peak[0]:g} of {numbers.run(m).gpu_name} ({peak[1]}): work is missing or the time is wrong.",
             )
     for m in numbers.of("tflops"):
-        peak = _highest_rate(numbers.run(m).gpu_name, products(m.implementation, m.case.dtype))
+        peak = _highest_rate(numbers.run(m).gpu_name, numbers.facts(m).multiplies(m.case.dtype))
         if peak and m.value > HEADROOM * peak[0]:
             gpu = numbers.run(m).gpu_name
             yield (m,), f"{what(m)} is said to reach {m.value:g} TFLOP/s, above the {peak[0]:g} of {gpu} ({peak[1]})."
@@ -42,7 +41,7 @@ def above_measured_peak(numbers: Numbers) -> Found:
     """More operations a second than a large matrix product reached on that very machine at the start of the run."""
     for m in numbers.of("latency_ms"):
         run = numbers.run(m)
-        dtype = products(m.implementation, m.case.dtype)
+        dtype = numbers.facts(m).multiplies(m.case.dtype)
         names = ("tf32", "float32") if dtype == "float32" else (dtype,)
         best = max((rate for name, rate in (run.measured_tflops or {}).items() if name in names), default=None)
         flops = flops_range(m.case, m.mode) if best else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from results import levels
 from results.checks.finding import Numbers, ms, printed_range, what
 from results.compare.verdicts import Judgement, Verdict, judge, relative_half_interval, sampled_in_rounds
-from results.derive import attention_flops
-from results.records import Measurement, case_to_json
+from results.records import Measurement
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
@@ -133,7 +133,7 @@ def noisy(numbers: Numbers) -> Found:
 
 def _work(m: Measurement) -> float:
     """Operations, or what stands for them where the case leaves something open."""
-    return attention_flops(case_to_json(m.case), "fwd") or float(m.case.seqlen_q) ** 2
+    return levels.flops(m.case, "fwd") or float(m.case.seqlen_q) ** 2
 
 
 def _longest_flat(rows: Sequence[Measurement]) -> Sequence[Measurement]:

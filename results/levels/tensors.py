@@ -80,6 +80,16 @@ def product_flops(case: Fields, over_head_dim: int, over_head_dim_v: int) -> flo
     return 2.0 * batch * heads * pairs * width
 
 
+def kv_cache_mb(case: Fields) -> float | None:
+    """Return the keys and values of all tokens so far of one layer, in MiB; of a latent cache the latent alone."""
+    sizes = tensor_bytes(case)
+    if sizes is None:
+        return None
+    if latent := known(case.get("latent_dim")):
+        return float(case["batch"]) * case["seqlen_k"] * latent * DTYPE_BYTES[str(case["dtype"])] / MIB
+    return (sizes.k + sizes.v) / MIB
+
+
 def query_tokens(case: Fields) -> float | None:
     """Count the query tokens that a call works on."""
     found = numbers_of(case, "batch", "seqlen_q")

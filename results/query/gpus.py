@@ -13,8 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from results import derive
-from results.precision import is_tf32, products
+from results import derive, levels
+from results.implementations import Declared, facts_of
+from results.levels import level_of
+from results.query.declared import declared
 from results.records import CASE_FIELDS, Case, case_to_json, compatible
 from results.store.database import Store
 
@@ -63,12 +65,12 @@ def side_by_side(store: Store, gpus: Sequence[str], implementation: str) -> pd.D
     """A row a GPU and shared shape; `shape` numbers the shapes. Of several runs of a GPU the latest counts."""
     by_gpu = {gpu: _rows(store, gpu, implementation) for gpu in gpus}
     first, *others = sorted(gpus, key=lambda gpu: len(by_gpu[gpu]), reverse=True)
-    records = []
+    records, said = [], declared(store)
     for place, row in enumerate(by_gpu[first]):
         found = [row, *(_fitting(row, by_gpu[gpu]) for gpu in others)]
         if None not in found:
             case = _completed([each["case"] for each in found])
-            records += [{"shape": place} | _derived(each, case) for each in found]
+            records += [{"shape": place} | _derived(each, case, said) for each in found]
     return pd.DataFrame(records, columns=[*COLUMNS])
 
 
@@ -119,19 +121,20 @@ def _completed(cases: Sequence[Case]) -> Case:
     return replace(cases[0], **said)
 
 
-def _derived(row: dict[str, Any], case: Case) -> dict[str, Any]:
+def _derived(row: dict[str, Any], case: Case, said: Declared) -> dict[str, Any]:
     """A row's numbers; `case` is its case with what the other GPUs' rows say of it."""
     fields, latency = case_to_json(case), row["value"]
-    flops = derive.attention_flops(fields, row["mode"])
+    flops = levels.flops(case, row["mode"])
     rate = derive.tflops(flops, latency)
-    tf32 = True if is_tf32(row["implementation"]) else row["tf32"]
-    dtype = products(row["implementation"], case.dtype)
+    facts = facts_of(row["implementation"], said)
+    tf32 = True if facts.tf32 else row["tf32"]
+    dtype = facts.multiplies(case.dtype)
     measured = json.loads(row["measured_tflops"]) if row["measured_tflops"] else {}
     best = derive.measured_peak_tflops(measured, dtype, tf32=tf32)
     cycles = latency * 1e3 * row["sm_clock_mhz"] if row["sm_clock_mhz"] else None
     return {
         **{name: fields[name] for name in ("dtype", "head_dim", "batch", "num_heads", "causal", "window_size")},
-        "seqlen": case.seqlen_q,
+        "seqlen": getattr(case, level_of(case).columns.field),
         "gpu": row["gpu_name"],
         "mode": row["mode"],
         "timing": row["timing"],

@@ -7,7 +7,10 @@ from dataclasses import asdict, replace
 
 import pandas as pd
 
-from results import capacity
+from results import levels
+from results.implementations import Declared, facts_of
+from results.levels.tensors import kv_cache_mb
+from results.query.declared import declared
 from results.records import CASE_FIELDS
 from results.slice import RESULTS, SHAPE, Filters, where
 from results.store.database import Store
@@ -38,13 +41,16 @@ def parts(store: Store, filters: Filters, runs: Sequence[str]) -> pd.DataFrame:
         [list(MEASURED), filters.mode, *params],
     ).assign(mode=filters.mode)
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    predicted = pd.DataFrame([_predicted(row) for row in rows], index=table.index, columns=[*PREDICTED], dtype=float)
+    said = declared(store)
+    predicted = pd.DataFrame(
+        [_predicted(row, said) for row in rows], index=table.index, columns=[*PREDICTED], dtype=float
+    )
     return table.join(predicted)[[*COLUMNS]]
 
 
-def _predicted(row: dict) -> dict[str, float | None]:
-    found = capacity.parts(row, row["implementation"], row["mode"])
-    cache = capacity.kv_cache_mb(row)
+def _predicted(row: dict, said: Declared) -> dict[str, float | None]:
+    law, cache = facts_of(row["implementation"], said).memory, kv_cache_mb(row)
+    found = levels.memory_parts(row, law, row["mode"])
     if found is None:
-        return {"peak": capacity.predicted_mb(row, row["implementation"], row["mode"]), "kv_cache": cache}
+        return {"peak": levels.memory_mb(row, law, row["mode"]), "kv_cache": cache}
     return {**asdict(found), "peak": found.peak, "kv_cache": cache}

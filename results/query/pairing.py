@@ -117,7 +117,7 @@ _NUMBERS = (
     "peak_memory_mb",
 )
 _KINDS = dict.fromkeys(_TEXTS, "str") | dict.fromkeys(_NUMBERS, "float64")
-_KINDS |= {"other_precision": "bool", "tied": "object", "failed": "object"}
+_KINDS |= {"precision": "object", "tied": "object", "failed": "object"}
 
 
 def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.DataFrame:

@@ -11,7 +11,9 @@ from typing import Any
 import pandas as pd
 
 from results import derive, levels
-from results.precision import FP8, FP8_SQL, TF32_SQL, is_tf32, products
+from results.implementations import FP8, Declared, facts_of
+from results.levels.tensors import query_tokens
+from results.query.declared import declared, with_precision
 from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS
 from results.slice import RESULTS, SEQLEN, Filters, cells
@@ -81,7 +83,8 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     flops = [levels.flops(row, row["mode"]) for row in table.to_dict("records")]
     table.insert(table.columns.get_loc("gpu_name") + 1, "flops", pd.Series(flops, dtype=float))
     records = table.to_dict("records")
-    derived = pd.DataFrame([_derived(row) for row in records], index=table.index, columns=_DERIVED, dtype=float)
+    said = declared(store)
+    derived = pd.DataFrame([_derived(row, said) for row in records], index=table.index, columns=_DERIVED, dtype=float)
     return table.drop(columns=["measured_tflops", "measured_gbs", *_REST]).join(derived)
 
 
@@ -95,10 +98,11 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
     """
     ctes, params = cells(to_its_runs(store, filters) or filters)
     kinds = store.rows(
-        f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name, coalesce(runs.tf32, false) OR {TF32_SQL} AS tf32,
-                          {FP8_SQL} AS fp8, runs.measured_tflops, runs.measured_gbs
+        f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name,
+                          coalesce(runs.tf32, false) OR list_contains(?, implementation) AS tf32,
+                          list_contains(?, implementation) AS fp8, runs.measured_tflops, runs.measured_gbs
         FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY tf32, fp8, run_id""",
-        [*params, dtype],
+        [*params, with_precision(store, "tf32"), with_precision(store, "fp8"), dtype],
     )
     found: dict[str, Roof] = {}
     for run_id, gpu, tf32, fp8, measured, gbs in kinds:
@@ -140,14 +144,15 @@ def _same(table: str) -> str:
     return " AND ".join(f"{table}.{name} IS NOT DISTINCT FROM timed.{name}" for name in _KEY)
 
 
-def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
+def _derived(row: Mapping[str, Any], said: Declared) -> dict[str, float | None]:
     latency, flops = _known(row["latency_ms"]), _known(row["flops"])
     rate = derive.tflops(flops, latency)
-    tf32 = is_tf32(row["implementation"]) or bool(_known(row["tf32"]))
-    dtype = products(row["implementation"], row["dtype"])
+    facts = facts_of(row["implementation"], said)
+    tf32 = facts.tf32 or bool(_known(row["tf32"]))
+    dtype = facts.multiplies(row["dtype"])
     nominal = derive.peak_tflops(row["gpu_name"], dtype, tf32=tf32)
     measured = derive.measured_peak_tflops(_rates(row["measured_tflops"]), dtype, tf32=tf32)
-    tokens, energy = derive.tokens(row), _known(row["energy_j"])
+    tokens, energy = query_tokens(row), _known(row["energy_j"])
     moved = levels.bytes_moved(row, row["mode"])
     memory = _known(row["peak_memory_mb"])
     return {
@@ -157,7 +162,7 @@ def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
         "time_per_token_us": derive.time_per_token_us(row, latency),
         "memory_per_token_kb": 1024 * memory / tokens if memory and tokens else None,
         "tokens_per_joule": derive.tokens_per_joule(row, energy),
-        "joules_per_tflop": derive.joules_per_tflop(row, row["mode"], energy),
+        "joules_per_tflop": derive.joules_per_tflop(flops, energy),
         "intensity": flops / moved if flops and moved else None,
         "gb_per_s": derive.gb_per_s(moved, latency),
     }

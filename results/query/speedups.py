@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from results.derive import geometric_mean
+from results.implementations import facts_of
 from results.levels import level_of
-from results.precision import is_other
+from results.query.declared import declared
 from results.query.pairing import Paired, Store, frame, grouped, paired
 from results.slice import Filters, level_in
 
@@ -20,7 +21,7 @@ _CELL = (
     *("speedup", "p20", "p80", "n", "statistic", "source", "run_id"),
 )
 _RANKED = (
-    *("implementation", "other_precision", "speedup", "lowest", "highest", "compared", "measured", "cases", "failures"),
+    *("implementation", "precision", "speedup", "lowest", "highest", "compared", "measured", "cases", "failures"),
     *(*FAILURES, "skipped", "longest", "first_oom", "statistic"),
 )
 
@@ -53,9 +54,10 @@ def grid(store: Store, filters: Filters) -> pd.DataFrame:
 def ranked(store: Store, filters: Filters) -> list[dict[str, object]]:
     """Every implementation over the slice, best first: geometric-mean speedup, coverage, failures, how far it goes."""
     rows = paired(store, filters)
-    cases = len({row.number.case_id for row in rows})
+    cases, said = len({row.number.case_id for row in rows}), declared(store)
     found = [
-        _ranked(name, of_it, cases) for name, of_it in grouped(rows, lambda row: row.number.implementation).items()
+        _ranked(name, facts_of(name, said).precision, of_it, cases)
+        for name, of_it in grouped(rows, lambda row: row.number.implementation).items()
     ]
     return sorted(found, key=lambda row: (row["speedup"] is None, -(row["speedup"] or 0), row["implementation"]))
 
@@ -65,12 +67,12 @@ def ranking(store: Store, filters: Filters) -> pd.DataFrame:
     return frame(ranked(store, filters), _RANKED)
 
 
-def _ranked(name: str, rows: Sequence[Paired], cases: int) -> dict[str, object]:
+def _ranked(name: str, precision: str | None, rows: Sequence[Paired], cases: int) -> dict[str, object]:
     speedups = [row.speedup for row in rows if row.speedup is not None]
     statuses = Counter(row.number.status for row in rows)
     return {
         "implementation": name,
-        "other_precision": is_other(name),
+        "precision": precision,
         "speedup": geometric_mean(speedups),
         "lowest": min(speedups, default=None),
         "highest": max(speedups, default=None),

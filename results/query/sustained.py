@@ -6,7 +6,7 @@ import re
 
 import pandas as pd
 
-from results import derive
+from results import derive, levels
 from results.records import CASE_FIELDS
 from results.store.database import Store
 
@@ -40,7 +40,7 @@ def traces(store: Store) -> pd.DataFrame:
         ORDER BY created DESC NULLS LAST, {_KEY}"""
     )
     cold = [
-        derive.tflops(derive.attention_flops(row, row["mode"]), _known(row["latency_ms"]))
+        derive.tflops(levels.flops(row, row["mode"]), _known(row["latency_ms"]))
         for row in table.astype(object).where(table.notna(), None).to_dict("records")
     ]
     table = table.assign(cold_tflops=pd.Series(cold, index=table.index, dtype=float))

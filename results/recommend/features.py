@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
-from results.derive import memory_kind
-from results.precision import FP8, FP8_SQL
+from results.implementations import FP8, facts_of
+from results.query.declared import declared, with_precision
 from results.slice import Filters
 from results.slice import where as filtered
 from results.store.database import Store
@@ -15,7 +17,7 @@ FEATURES = {
     "bfloat16": "dtype = 'bfloat16'",
     "float16": "dtype = 'float16'",
     "float32": "dtype = 'float32'",
-    "FP8 products": f"(dtype = '{FP8}' OR {FP8_SQL})",
+    "FP8 products": f"(dtype = '{FP8}' OR in_fp8)",
     "backward": "mode IN ('bwd', 'fwd_bwd', 'train')",
     "causal mask": "causal",
     "full mask": "NOT causal",
@@ -46,17 +48,19 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
     ]
     table = store.query(
         f"""WITH tries AS (
-                SELECT *, metric = 'latency_ms' AS timed FROM results
+                SELECT *, metric = 'latency_ms' AS timed, list_contains(?, implementation) AS in_fp8 FROM results
                 WHERE (metric = 'latency_ms' OR starts_with(metric, 'error_')) AND status <> 'skipped' AND {condition})
             {" UNION ALL ".join(parts)} ORDER BY place, implementation""",
-        params,
+        [with_precision(store, "fp8"), *params],
     )
     return table.assign(seen=[_seen(row) for row in table.to_dict("records")]).drop(columns=["place", "errors"])
 
 
-def memory_growth(implementation: str) -> str:
-    """How its memory grows with seqlen, where the algorithm is known."""
-    return {"matrix": "with seqlen squared", "linear": "with seqlen", None: "not known"}[memory_kind(implementation)]
+def memory_growth(store: Store, implementations: Sequence[str]) -> dict[str, str]:
+    """Return by name how memory grows with seqlen, where the algorithm is known."""
+    words = {"matrix": "with seqlen squared", "linear": "with seqlen", None: "not known"}
+    said = declared(store)
+    return {name: words[facts_of(name, said).memory.growth] for name in implementations}
 
 
 def _seen(row: dict) -> str:

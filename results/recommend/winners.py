@@ -16,8 +16,9 @@ import pandas as pd
 
 from results.compare.verdicts import BAND, Judgement, Verdict, judge, sampled_in_rounds
 from results.derive import geometric_mean
+from results.implementations import Declared, facts_of
 from results.levels import Level, level_of
-from results.precision import is_other
+from results.query.declared import declared
 from results.query.pages import gpus, options, to_its_runs
 from results.query.speedups import cell_columns
 from results.records import CASE_FIELDS, MODES, Case, Measurement, Status
@@ -41,6 +42,7 @@ class Contender:
     protocol: str | None
     mask: str
     shape: str
+    precision: str | None = None  # what it rounds factors to, where that is not the case's dtype
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def decide(cases: Sequence[Contest]) -> ContestResult:
     names = sorted({name for contest in cases for name in contest})
     found = {name: [contest.get(name) for contest in cases] for name in names}
     numbers = {name: sum(map(_has_number, found[name])) for name in names}
-    eligible = [name for name in names if numbers[name] and not is_other(name)]
+    eligible = [name for name in names if numbers[name] and _in_dtype(found[name])]
     eligible = [name for name in eligible if numbers[name] == max(numbers[other] for other in eligible)]
     failed = tuple((name, status) for name in names if not numbers[name] and (status := _status(found[name])))
     statuses = [status for _, status in failed]
@@ -183,8 +185,9 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
         params,
     )
     contest: dict[str, Contender] = {}
+    said = declared(store)
     for row in rows:
-        contender = _contender(dict(zip(names, row, strict=True)))
+        contender = _contender(dict(zip(names, row, strict=True)), said)
         if contest and next(iter(contest.values())).measurement.case != contender.measurement.case:
             yield contest
             contest = {}
@@ -193,12 +196,13 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
         yield contest
 
 
-def _contender(row: dict[str, Any]) -> Contender:
+def _contender(row: dict[str, Any], said: Declared) -> Contender:
     case = Case(**{name: row.pop(name) for name in CASE_FIELDS})
     of_run = {name: row.pop(name) for name in _FACTS}
     row |= {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
     row |= {name: row[name] or () for name in ("samples", "flags")}
-    return Contender(Measurement(case=case, **row), **of_run)
+    precision = facts_of(row["implementation"], said).precision
+    return Contender(Measurement(case=case, **row), **of_run, precision=precision)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -212,6 +216,11 @@ def _cell_of(contest: Contest, level: Level) -> tuple | None:
     if level_of(case).rows != level.rows:
         return None
     return case.dtype, getattr(case, level.columns.field), getattr(case, level.rows.field)
+
+
+def _in_dtype(contenders: Iterable[Contender | None]) -> bool:
+    """Return whether an implementation computes in the dtype of its column."""
+    return all(contender is None or contender.precision is None for contender in contenders)
 
 
 def _has_number(contender: Contender | None) -> bool:

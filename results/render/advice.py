@@ -37,7 +37,7 @@ def render(store: Store, filters: Filters) -> str:
             "geometric means of the cases that both have. SDPA is the best backend of PyTorch's own, of fastest."
         )
         parts.append(f"Runs: {', '.join(sorted({run for one in found for run in one.runs}))}.")
-    parts += ["## Features by implementation", _features_table(features(store, filters))]
+    parts += ["## Features by implementation", _features_table(store, features(store, filters))]
     parts.append("A number is how many latencies there are; the words say how every try ended.")
     return "\n\n".join(parts) + "\n"
 
@@ -59,11 +59,12 @@ def _row(one: Advice) -> list[str]:
     ]
 
 
-def _features_table(table: pd.DataFrame) -> str:
+def _features_table(store: Store, table: pd.DataFrame) -> str:
     names = list(dict.fromkeys(table["implementation"]))
+    growth = memory_growth(store, names)
     cells = {
         (row["feature"], row["implementation"]): str(row["numbers"]) if row["seen"] == RAN else row["seen"]
         for row in table.to_dict("records")
     }
     rows = [[feature, *(cells[feature, name] for name in names)] for feature in dict.fromkeys(table["feature"])]
-    return markdown_table(["feature", *names], [*rows, ["memory grows", *map(memory_growth, names)]])
+    return markdown_table(["feature", *names], [*rows, ["memory grows", *growth.values()]])

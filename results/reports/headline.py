@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from results import levels
 from results.checks import DOUBTFUL, IMPOSSIBLE, check
-from results.derive import attention_flops, geometric_mean, tflops
+from results.derive import geometric_mean, tflops
 from results.files import journal, library
-from results.records import Case, Measurement, Run, case_to_json
+from results.records import Case, Measurement, Run
 from results.render.markdown import markdown_table
 from results.reports import fa2_rtx4060
 from results.reports import names as report_names
@@ -275,5 +276,5 @@ def _x(value: float) -> str:
 
 
 def _rate(measurement: Measurement) -> str:
-    rate = tflops(attention_flops(case_to_json(measurement.case), measurement.mode), measurement.value)
+    rate = tflops(levels.flops(measurement.case, measurement.mode), measurement.value)
     return f"{rate:.0f}{'†' if 'throttled' in measurement.flags else ''}"

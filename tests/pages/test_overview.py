@@ -124,6 +124,6 @@ def test_the_ranking_says_which_implementations_compute_in_a_lower_precision(app
     app.selectbox(key="gpu").select("NVIDIA H200").run()
     table = next(html.proto.body for html in app.get("html") if "peak memory" in html.proto.body)
     marked = dict(re.findall(r'<th scope="row">(\w+)</th><td class="text">(.*?)</td>', table))
-    assert ranking.reduced("gluon_fp8") == "FP8, reduced"
+    assert ranking.reduced("fp8") == "FP8, reduced"
     assert marked["triton_fa2_tf32"] == "TF32, reduced"
     assert marked["triton_fa2"] == ""

@@ -10,7 +10,8 @@ from pages.ui.draw import charts, messages, text
 from pages.ui.filters import sidebar
 from pages.ui.filters.select import one_value
 from pages.ui.shell.data import store
-from results.derive import FLOP_SOURCE, geometric_mean
+from results.derive import geometric_mean
+from results.levels import level_of
 from results.query import gpus
 from results.slice import AS_PUBLISHED
 
@@ -133,7 +134,7 @@ def _chart(table: pd.DataFrame) -> None:
     st.plotly_chart(figure, config=charts.BARE, alt=f"{label} by seqlen, a line a GPU; the table below has the numbers")
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
     lacks = f" Not drawn, for want of {needed}: {text.plain(', '.join(missing))}." if missing else ""
-    source = "" if column == "latency_ms" else f" {FLOP_SOURCE}"
+    source = "" if column == "latency_ms" else f" {level_of('op').flops_source}"
     st.caption(f"{label} by seqlen, a line a GPU, of the shapes they share.{lacks}{source}")
     absent = [f"{name} ({needs})" for at, (name, _, needs) in QUANTITIES.items() if at not in there]
     if absent:

@@ -7,9 +7,10 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui.draw import charts, text
+from results import levels
 from results.compare.compare import ORDER, Comparison, Mean
 from results.compare.verdicts import BAND
-from results.derive import attention_flops, tflops
+from results.derive import tflops
 from results.records import case_to_json
 from results.slice import AS_PUBLISHED
 
@@ -84,7 +85,7 @@ def cells_table(found: Comparison) -> pd.DataFrame:
     rows = []
     for cell in found.cells:
         judgement, case = cell.judgement, case_to_json(cell.case)
-        flops = attention_flops(case, cell.mode)
+        flops = levels.flops(cell.case, cell.mode)
         window = f" window {cell.case.window_size}" if cell.case.window_size else ""
         rows.append(
             {

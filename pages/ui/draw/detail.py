@@ -10,8 +10,9 @@ from pages.ui.draw import charts, text
 from pages.ui.draw.cells import NUMBERS
 from pages.ui.shell.data import ask
 from results import derive
-from results.precision import is_tf32, products
+from results.implementations import facts_of
 from results.query import pages
+from results.query.declared import declared
 from results.query.pages import Filters
 from results.slice import level_in
 
@@ -38,8 +39,11 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
         derive.tflops(f, None if text.missing(r["latency_ms"]) else r["latency_ms"])
         for f, r in zip(flops, derived, strict=True)
     ]
+    said = ask(declared)
+    facts = [facts_of(row["implementation"], said) for row in derived]
     peaks = [
-        derive.peak_tflops(r["gpu_name"], products(r["implementation"], r["dtype"]), tf32=_tf32(r)) for r in derived
+        derive.peak_tflops(row["gpu_name"], fact.multiplies(row["dtype"]), tf32=fact.tf32 or _tf32(row))
+        for fact, row in zip(facts, derived, strict=True)
     ]
     table = rows.assign(
         status=[text.status(status) for status in rows["status"]],
@@ -55,7 +59,7 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
     )
     _samples(rows)
     _environment(rows)
-    st.caption(f"TFLOP/s: {derive.FLOP_SOURCE}")
+    st.caption(f"TFLOP/s: {level_in(chosen).flops_source}")
 
 
 def run_facts(run: pd.Series) -> None:
@@ -102,6 +106,4 @@ def _environment(rows: pd.DataFrame) -> None:
 
 
 def _tf32(row: dict) -> bool | None:
-    if is_tf32(row["implementation"]):
-        return True
     return None if text.missing(row["tf32"]) else bool(row["tf32"])

@@ -12,10 +12,13 @@ import streamlit as st
 from pages.ui.draw import cells, charts, messages, text
 from pages.ui.filters.select import rows_of_one
 from pages.ui.shell.data import ask
-from results import capacity
+from results import levels
+from results.implementations import facts_of
 from results.metrics import METRICS
 from results.query import pages
+from results.query.declared import declared
 from results.query.pages import Filters
+from results.slice import level_in
 
 _MARKS = [2.0**power for power in range(-12, 26, 4)]  # MiB
 COLUMNS = ("implementation", "dtype", "head_dim", "seqlen", "value", "reduction", "status", "note", "source", "run_id")
@@ -68,13 +71,13 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
 
 def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the rows by formula where the algorithm is known; only peak memory has a formula."""
-    rows = table.to_dict("records") if metric == "peak_memory_mb" else []
+    rows, said = table.to_dict("records") if metric == "peak_memory_mb" else [], ask(declared)
     predicted = [
         {
             "implementation": row["implementation"],
             "dtype": row["dtype"],
             "seqlen": row["seqlen"],
-            "value": capacity.predicted_mb(case_of(row), row["implementation"], row["mode"]),
+            "value": levels.memory_mb(case_of(row), facts_of(row["implementation"], said).memory, row["mode"]),
         }
         for row in rows
     ]
@@ -101,7 +104,7 @@ def caption(chosen: Filters, metric: str, kept: str, table: pd.DataFrame) -> Non
     shown = text.slice_words(replace(chosen, shape=kept, head_dim=()))
     rows = f"{METRICS[metric].description} · {messages.counted(len(table), 'row')}, reduction within one run"
     badges = messages.source_badges(sorted(set(table["source"])))
-    dotted = f"Dotted: by formula, {_formula_words(table, chosen.mode)}. " if metric == "peak_memory_mb" else ""
+    dotted = f"Dotted: by formula, {_formula_words(table, chosen)}. " if metric == "peak_memory_mb" else ""
     st.caption(f"{badges} {shown} · {rows}. {dotted}{known}")
 
 
@@ -226,8 +229,12 @@ def _round_mib(mark: float) -> str:
     return f"{mark:g} MiB" if mark < 1024 else f"{mark / 1024:g} GiB"
 
 
-def _formula_words(table: pd.DataFrame, mode: str | None) -> str:
-    formulas = {name: capacity.formula(name, mode or "") for name in sorted(set(table["implementation"]))}
+def _formula_words(table: pd.DataFrame, chosen: Filters) -> str:
+    level, said = level_in(chosen), ask(declared)
+    formulas = {
+        name: levels.memory_formula(facts_of(name, said).memory, level, chosen.mode)
+        for name in sorted(set(table["implementation"]))
+    }
     same = {of: [name for name in formulas if formulas[name] == of] for of in formulas.values() if of}
     known = [f"{text.plain(', '.join(names))}: {of}" for of, names in same.items()]
     return "; ".join(known) or "none, because the algorithms are not known"

@@ -8,7 +8,10 @@ import streamlit as st
 from pages.ui.draw import messages, plain_html, text
 from pages.ui.draw.plain_html import TableColumn
 from pages.ui.memory.by_seqlen import case_of
-from results import capacity, derive
+from pages.ui.shell.data import ask
+from results import levels
+from results.implementations import facts_of
+from results.query.declared import declared
 
 SIZES_GB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
 THIS = "this device"
@@ -78,18 +81,9 @@ def show(table: pd.DataFrame, capacity_mb: float) -> None:
 
 
 def _by_formula(row: dict, capacity_mb: float) -> int | None:
-    """Return the longest seqlen that fits by what the implementation keeps.
+    """Return the longest seqlen that fits by what the implementation keeps; None if nothing fits or is known.
 
-    Of one that is not ours it is the largest power of two by what its algorithm must keep. None where there is no
-    formula or nothing fits.
+    Where its memory was not confirmed by measurements, it is the largest power of two.
     """
-    case, kind = case_of(row), derive.memory_kind(row["implementation"])
-    if known := capacity.largest_seqlen(case, row["implementation"], row["mode"], capacity_mb):
-        return known
-    longest, seqlen = None, 1
-    while seqlen <= capacity.LONGEST:
-        predicted = derive.predicted_memory_mb(case | {"seqlen_q": seqlen, "seqlen_k": seqlen}, kind, row["mode"])
-        if predicted is None or predicted > capacity_mb:
-            break
-        longest, seqlen = seqlen, seqlen * 2
-    return longest
+    law = facts_of(row["implementation"], ask(declared)).memory
+    return levels.largest_seqlen(case_of(row), law, row["mode"], capacity_mb) or None

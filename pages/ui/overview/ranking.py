@@ -12,7 +12,6 @@ from pages.ui.draw import cells, messages, plain_html, text
 from pages.ui.draw.plain_html import Fact, TableColumn
 from pages.ui.shell.data import store
 from results.levels import Level
-from results.precision import is_other, is_tf32
 from results.query.pages import Filters
 from results.recommend import winners
 from results.render import slice
@@ -148,7 +147,7 @@ def best_of(rivals: Sequence[dict]) -> dict | None:
     Means over different cases are not comparable, and TF32 and FP8 are other precisions than their baseline's.
     """
     enough = max(1, 0.9 * max((row["compared"] for row in rivals), default=0))
-    return next((row for row in rivals if not row["other_precision"] and row["compared"] >= enough), None)
+    return next((row for row in rivals if not row["precision"] and row["compared"] >= enough), None)
 
 
 def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame) -> None:
@@ -157,7 +156,7 @@ def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame) -> None:
     rows = [
         row
         | {
-            "precision": reduced(row["implementation"]),
+            "precision": reduced(row["precision"]),
             "failures": failure_words(row),
             "peak_memory_mb": peaks.get(row["implementation"]),
         }
@@ -166,11 +165,9 @@ def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame) -> None:
     plain_html.show_table(rows, COLUMNS, "Every implementation with its speedup, coverage, failures and memory")
 
 
-def reduced(implementation: str) -> str | None:
+def reduced(precision: str | None) -> str | None:
     """Name the precision that an implementation computes in where that is not the dtype it is listed under."""
-    if not is_other(implementation):
-        return None
-    return f"{'TF32' if is_tf32(implementation) else 'FP8'}, reduced"
+    return f"{precision.upper()}, reduced" if precision else None
 
 
 def failure_words(counts: Mapping[str, object]) -> str:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.run import plan_form
-from pages.ui.shell.data import ask_slowly, store
+from pages.ui.shell.data import ask, ask_slowly, store
 from results.query.pages import Filters
 from results.recommend import advice, features
 from results.render import advice as rendered_advice
@@ -113,7 +113,7 @@ def _features(chosen: Filters) -> None:
         ]
     )
     wide = shown.pivot(index="feature", columns="implementation", values="cell").loc[order]
-    growth = {name: features.memory_growth(name) for name in wide.columns}
+    growth = ask(features.memory_growth, tuple(wide.columns))
     wide = pd.concat([wide, pd.DataFrame([growth], index=["memory grows"])]).rename_axis("feature").reset_index()
     st.dataframe(
         wide,

@@ -1,8 +1,14 @@
-"""Operations and bytes of the operator."""
+"""Operations and bytes of the operator, and of the published layers and models."""
+
+from dataclasses import replace
+
+import pytest
 
 from results import levels
+from results.implementations import facts_of
 from results.levels.memory import MemoryLaw, Workspace, law_from_json, law_to_json
-from results.records import attention_case
+from results.levels.tensors import unmasked_pairs
+from results.records import Case, attention_case, case_to_json
 
 CASE = attention_case(batch=2, num_heads=8, seqlen=512, head_dim=64, dtype="bfloat16", causal=False, num_kv_heads=2)
 Q, KV, LSE = 2 * 8 * 512 * 64 * 2, 2 * 2 * 512 * 64 * 2, 2 * 8 * 512 * 4
@@ -30,3 +36,69 @@ def test_a_law_reads_back_as_it_was_declared() -> None:
         "fwd_bwd": {"quantised_rows": 128, "quantised_head_dims": [64, 128]},
     }
     assert law_from_json(declared) == law
+
+
+def _counted_pairs(seqlen_q: int, seqlen_k: int, causal: bool, window_size: int) -> int:
+    def seen(i: int, j: int) -> bool:
+        position = i + seqlen_k - seqlen_q
+        return (not causal or j <= position) and (not window_size or abs(position - j) < window_size)
+
+    return sum(seen(i, j) for i in range(seqlen_q) for j in range(seqlen_k))
+
+
+@pytest.mark.parametrize("seqlen_q,seqlen_k", [(1, 1), (63, 63), (5, 9), (9, 5), (1, 40)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window_size", [0, 1, 4, 100])
+def test_unmasked_pairs_are_those_that_counting_finds(seqlen_q, seqlen_k, causal, window_size):
+    expected = _counted_pairs(seqlen_q, seqlen_k, causal, window_size)
+    assert unmasked_pairs(seqlen_q, seqlen_k, causal=causal, window_size=window_size) == expected
+
+
+@pytest.mark.parametrize("missing", ["batch", "num_heads", "seqlen_k", "causal", "window_size"])
+def test_flops_are_missing_when_the_source_left_something_open(missing):
+    case = case_to_json(CASE)
+    assert levels.flops(case, "fwd") is not None
+    assert levels.flops(case | {missing: None}, "fwd") is None
+    assert levels.flops(case | {missing: float("nan")}, "fwd") is None
+
+
+# Of shipped runs, as an earlier version without levels had them.
+@pytest.mark.parametrize(
+    ("implementation", "mode", "shape", "causal", "window_size", "operations", "moved", "memory"),
+    [
+        ("flash_attn_4", "fwd", (8, 32, 32, 2048, 64), True, 0, 137506062336, 270532608, 258.0),
+        ("torch_sdpa_efficient", "fwd_bwd", (1, 8, 8, 16384, 256), True, 0, 3848525578240, 806354944, 705.0),
+        ("gluon_hopper", "fwd_bwd", (1, 32, 8, 4096, 128), True, 1024, 210482757632, 252706816, 225.0),
+        ("gluon_hopper", "fwd_bwd", (2, 16, 16, 8192, 128), True, 0, 1924380229632, 807403520, 546.0),
+        ("gluon_hopper", "bwd", (1, 32, 8, 16384, 128), True, 1024, 665740902400, 673185792, None),
+        ("gluon_fp8", "fwd", (8, 16, 16, 2048, 128), True, 0, 137506062336, 269484032, 352.0234375),
+        ("torch_sdpa_math", "fwd", (1, 16, 16, 16384, 128), False, 0, 2199023255552, 269484032, 49408.0),
+        ("torch_naive", "fwd_bwd", (8, 16, 16, 2048, 128), True, 0, 481271218176, 807403520, 4608.0),
+        ("torch_sdpa_flash", "fwd_bwd", (2, 16, 16, 8192, 128), True, 0, 1924380229632, 807403520, 770.0),
+    ],
+)
+def test_shipped_cases_have_the_numbers_they_had(
+    implementation: str,
+    mode: str,
+    shape: tuple[int, ...],
+    causal: bool,
+    window_size: int,
+    operations: float,
+    moved: float,
+    memory: float | None,
+) -> None:
+    batch, heads, kv_heads, seqlen, head_dim = shape
+    case = attention_case(
+        batch=batch, num_heads=heads, num_kv_heads=kv_heads, seqlen=seqlen, head_dim=head_dim, dtype="bfloat16",
+        causal=causal, window_size=window_size,
+    )  # fmt: skip
+    assert levels.flops(case, mode) == operations
+    assert levels.bytes_moved(case, mode) == moved
+    assert levels.memory_mb(case, facts_of(implementation).memory, mode) == memory
+
+
+def test_a_layer_has_the_operations_of_its_attention_and_a_model_none() -> None:
+    layer = replace(CASE, level="layer", subject="mha")
+    assert levels.flops(layer, "fwd") == levels.flops(CASE, "fwd")
+    assert levels.flops(replace(CASE, level="model", subject="llama2-7b"), "train") is None
+    assert levels.words(Case(level="model", subject="llama2-7b", batch=8)) == "llama2-7b, batch 8"

@@ -79,10 +79,10 @@ def test_another_precision_is_ranked_and_marked(home, opened, other, dtype):
     case = small_case(dtype=dtype)
     add_run(home, "a", latency("slow", 3.0, case), latency("fast", 1.5, case), latency(other, 0.5, case))
     store = opened()
-    assert pages.ranking(store, SLICE).set_index("implementation")["other_precision"].to_dict() == {
-        "fast": False,
-        other: True,
-        "slow": False,
+    assert pages.ranking(store, SLICE).set_index("implementation")["precision"].to_dict() == {
+        "fast": None,
+        other: other.removeprefix("fast_"),
+        "slow": None,
     }
 
 

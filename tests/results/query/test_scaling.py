@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from results.derive import attention_flops, bytes_moved
+from results import levels
 from results.files import journal
 from results.files.journal import RunFolder
 from results.query import scaling
 from results.query.scaling import Roof
-from results.records import Measurement, Run, Status, attention_case, case_to_json
+from results.records import Measurement, Run, Status, attention_case
 from results.slice import Filters
 from results.store.database import open_store
 
@@ -39,7 +39,7 @@ def store(tmp_path, monkeypatch):
 
 def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks(store):
     row = scaling.rows(store, SLICE).iloc[0]
-    flops = attention_flops(case_to_json(CASE), "fwd")
+    flops = levels.flops(CASE, "fwd")
     assert row["tflops"] == pytest.approx(flops / 0.5e-3 / 1e12)
     assert row["percent_of_peak"] == pytest.approx(100 * row["tflops"] / 989.5)
     assert row["percent_of_measured"] == pytest.approx(100 * row["tflops"] / 800.0)
@@ -47,7 +47,7 @@ def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks(store)
     assert row["memory_per_token_kb"] == pytest.approx(8 * 1024 / 2048)
     assert row["tokens_per_joule"] == pytest.approx(2048 / 0.25)
     assert row["joules_per_tflop"] == pytest.approx(0.25 / flops * 1e12)
-    assert row["intensity"] == pytest.approx(flops / bytes_moved(case_to_json(CASE), "fwd"))
+    assert row["intensity"] == pytest.approx(flops / levels.bytes_moved(CASE, "fwd"))
 
 
 def test_the_backward_takes_the_memory_of_both_passes(store):

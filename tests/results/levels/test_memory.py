@@ -6,15 +6,39 @@ from collections.abc import Sequence
 
 import pytest
 
-from results import capacity
-from results.capacity import WORK, formula, kv_cache_mb, largest_seqlen, parts, peak_memory_mb, predicted_mb
-from results.files.journal import PUBLISHED
+from results import levels
+from results.implementations import facts_of, known_names
+from results.levels import level_of
+from results.levels.memory import MemoryLaw, MemoryParts, law_from_json
+from results.levels.tensors import kv_cache_mb
+from results.paths import PUBLISHED
 from results.records import attention_case, case_to_json
 from results.slice import of_mask
 
 CASE = case_to_json(attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True))
 RUNS = ("h200-fa_paper-causal", "h200-long_context")
 GROUPED = "h200-window_gqa"  # 32 query heads on 8 key heads
+
+
+def peak_memory_mb(case: dict, name: str, mode: str) -> float | None:
+    found = parts(case, name, mode)
+    return found and found.peak
+
+
+def parts(case: dict, name: str, mode: str) -> MemoryParts | None:
+    return levels.memory_parts(case, facts_of(name).memory, mode)
+
+
+def predicted_mb(case: dict, name: str, mode: str) -> float | None:
+    return levels.memory_mb(case, facts_of(name).memory, mode)
+
+
+def largest_seqlen(case: dict, name: str, mode: str, memory_mb: float) -> int | None:
+    return levels.largest_seqlen(case, facts_of(name).memory, mode, memory_mb)
+
+
+def formula(name: str, mode: str) -> str | None:
+    return levels.memory_formula(facts_of(name).memory, level_of("op"), mode)
 
 
 def measured(runs: Sequence[str]) -> list[dict]:
@@ -60,7 +84,7 @@ def test_nothing_fits_no_memory_and_what_nobody_knows_is_not_guessed() -> None:
     assert largest_seqlen(CASE, "torch", "fwd", 1024) is None
     assert largest_seqlen({**CASE, "num_heads": None}, "torch_naive", "fwd", 1024) is None
     assert largest_seqlen(CASE, "torch_naive", "bwd", 1024) is None
-    assert largest_seqlen(CASE, "triton_fa2", "fwd", 1e12) == capacity.LONGEST
+    assert largest_seqlen(CASE, "triton_fa2", "fwd", 1e12) == levels.LONGEST
 
 
 def test_grouped_heads_have_a_smaller_cache_and_a_latent_one_is_smaller_still() -> None:
@@ -70,10 +94,29 @@ def test_grouped_heads_have_a_smaller_cache_and_a_latent_one_is_smaller_still() 
     assert kv_cache_mb({**CASE, "num_kv_heads": None}) is None
 
 
-def test_every_listed_implementation_has_both_passes_but_that_without_a_backward() -> None:
-    assert all(set(passes) == {"fwd", "fwd_bwd"} for name, passes in WORK.items() if name != "gluon_fp8")
-    assert set(WORK["gluon_fp8"]) == {"fwd"}
-    assert largest_seqlen(CASE, "gluon_fp8", "fwd_bwd", 1024) is None
+def test_every_confirmed_law_has_both_passes_but_that_without_a_backward() -> None:
+    laws = {name: facts_of(name).memory for name in known_names()}
+    confirmed = {name: law for name, law in laws.items() if law.fwd}
+    assert [name for name, law in confirmed.items() if not law.fwd_bwd] == ["gluon_fp8"]
+    assert len(confirmed) == 12
+
+
+def test_without_confirmed_counts_the_longest_is_a_power_of_two_by_what_the_growth_says() -> None:
+    longest = largest_seqlen(CASE, "flash_attn_2", "fwd", 1024)
+    assert longest.bit_count() == 1
+    assert predicted_mb({**CASE, "seqlen_q": longest, "seqlen_k": longest}, "flash_attn_2", "fwd") <= 1024
+    assert predicted_mb({**CASE, "seqlen_q": 2 * longest, "seqlen_k": 2 * longest}, "flash_attn_2", "fwd") > 1024
+
+
+@pytest.mark.parametrize("record", [{"growth": "cubic"}, {"fwd": {"tensors": 1}}, {"size": 1}])
+def test_what_is_no_law_is_refused(record: dict) -> None:
+    with pytest.raises(ValueError, match="growth|law"):
+        law_from_json(record)
+
+
+def test_a_law_of_nothing_predicts_nothing() -> None:
+    assert levels.memory_mb(CASE, MemoryLaw(), "fwd") is None
+    assert levels.largest_seqlen(CASE, MemoryLaw(), "fwd", 1024) is None
 
 
 @pytest.mark.parametrize("name", ["torch_flex", "flash_attn_4", "gluon_hopper"])
