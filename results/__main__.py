@@ -366,7 +366,7 @@ def _store() -> Iterator[Store]:
 
 @contextmanager
 def _output(name: str | None) -> Iterator[BinaryIO]:
-    """Stdout, or a file that appears when it is whole."""
+    """Open stdout, or a file that appears when it is whole."""
     if name is None:
         yield sys.stdout.buffer
         sys.stdout.flush()

@@ -40,7 +40,7 @@ RULES = (
 
 
 def check(runs: Iterable[tuple[Run, Sequence[Measurement]]]) -> list[Finding]:
-    """What is wrong or doubtful in the runs. The runs of one published report are checked together."""
+    """Return what is wrong or doubtful in the runs. The runs of one published report are checked together."""
     together: dict[tuple[str, str], list[tuple[Run, Sequence[Measurement]]]] = {}
     for run, measurements in runs:
         whole = run.source == "published" and run.report

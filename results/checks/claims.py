@@ -101,7 +101,7 @@ def best_is_not_best(numbers: Numbers) -> Found:
 
 
 def _pairs(numbers: Numbers) -> dict[tuple[str, str, str], list[_Pair]]:
-    """By metric of the ratio, implementation and baseline: every row with its baseline in the same run."""
+    """Return by metric of the ratio, implementation and baseline every row with its baseline in the same run."""
     found: dict[tuple[str, str, str], list[_Pair]] = {}
     for metric in RATIO_OF:
         for (implementation, baseline), pairs in _pairs_of(numbers, metric).items():
@@ -132,7 +132,7 @@ def _matched(metric: str, rows: Iterable[Measurement], baselines: Sequence[Measu
 
 
 def _pair(metric: str, row: Measurement, base: Measurement) -> _Pair:
-    """The ratio that the metric means: baseline over row, row over baseline for a rate, or what is saved in percent."""
+    """Return the ratio that the metric means: baseline over row, row over baseline for a rate, or percent saved."""
     lower = METRICS[row.metric].better == "lower"
     (up, up_range), (down, down_range) = ((m.value, printed_range(m)) for m in ((base, row) if lower else (row, base)))
     low, high = up_range[0] / down_range[1], up_range[1] / max(down_range[0], 1e-12)

@@ -47,18 +47,18 @@ class Numbers:
         self.rows = [m for _, measurements in runs for m in measurements]
 
     def of(self, *metrics: str) -> list[Measurement]:
-        """The rows of those metrics that have a number; a latency of 0 is rounded away and says nothing."""
+        """Return the rows of those metrics that have a number; a latency of 0 is rounded away and says nothing."""
         return [m for metric in metrics for m in self._by_metric.get(metric, ())]
 
     def modes(self) -> Iterator[dict[str | None, Measurement]]:
-        """The latencies of each case, implementation and timing, by mode."""
+        """Yield the latencies of each case, implementation and timing, by mode."""
         groups: dict[tuple, dict[str | None, Measurement]] = {}
         for m in self.of("latency_ms"):
             groups.setdefault((m.run_id, m.case, m.implementation, m.timing), {}).setdefault(m.mode, m)
         yield from groups.values()
 
     def run(self, measurement: Measurement) -> Run:
-        """The run of a row."""
+        """Return the run of a row."""
         return self.runs[measurement.run_id]
 
     def facts(self, measurement: Measurement) -> ImplementationFacts:
@@ -75,7 +75,7 @@ class Numbers:
 
 
 def flops_range(case: Case, mode: str | None) -> tuple[float, float] | None:
-    """The fewest and most operations the case can mean: causal and full where the mask is not said; no window."""
+    """Return the fewest and most operations the case can mean: causal and full where it does not say; no window."""
     said = {**case_to_json(case), "window_size": case.window_size or 0}
     masks = (True, False) if case.causal is None else (case.causal,)
     found = [levels.flops({**said, "causal": causal}, mode) for causal in masks]
@@ -86,7 +86,7 @@ _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.(?P<decimals>\d+))?(?:[eE](?P<exponent
 
 
 def printed_range(measurement: Measurement) -> tuple[float, float]:
-    """From where to where a printed number can have been rounded; the number itself where nothing was printed."""
+    """Return from where to where a printed number can have been rounded; the number itself if nothing was printed."""
     match = _NUMBER.search(measurement.printed or "")
     value = measurement.value
     if not match or not value:
@@ -98,7 +98,7 @@ def printed_range(measurement: Measurement) -> tuple[float, float]:
 
 
 def ms(measurement: Measurement) -> str:
-    """A latency as printed, or with four digits, and its unit."""
+    """Return a latency as printed, or with four digits, and its unit."""
     return f"{measurement.value:.4g} ms" if measurement.printed is None else f"{measurement.value:g} ms"
 
 

@@ -109,7 +109,7 @@ def above_shared_memory(numbers: Numbers) -> Found:
 
 
 def _floor(m: Measurement, kind: str | None) -> tuple[float, str] | None:
-    """The least MiB of what the metric counts and what it is made of, at one byte a number if no dtype is said.
+    """Return the least MiB of what the metric counts, and what it is made of; one byte a number if no dtype is said.
 
     Deliberately low: one score matrix where the algorithm keeps one or more, one head of keys where their number is
     not said, nothing for gradients.
@@ -131,7 +131,7 @@ def _floor(m: Measurement, kind: str | None) -> tuple[float, str] | None:
 
 
 def _weights_mb(case: Case) -> float | None:
-    """By the number of parameters in the model's name; 16 bits each where the dtype is not said."""
+    """Return the weights by the parameters in the model's name; 16 bits each where the dtype is not said."""
     match = _SIZE.search(case.subject or "") if case.level == "model" else None
     if not match:
         return None
@@ -156,7 +156,7 @@ def _largest_that_ran(ran: Sequence[Measurement], m: Measurement) -> Measurement
 
 
 def _size(case: Case) -> float:
-    """Bytes of a tensor of the case but for batch, heads and head_dim; 0 if it is not said."""
+    """Return the bytes of a tensor of the case but for batch, heads and head_dim; 0 if it is not said."""
     return (case.seqlen_k or 0) * DTYPE_BYTES.get(case.dtype or "", 0)
 
 

@@ -149,7 +149,7 @@ def time_per_token(numbers: Numbers) -> Found:
 
 
 def _highest_rate(gpu_name: str | None, dtype: str | None) -> tuple[float, str] | None:
-    """The fastest the device can multiply in that dtype, TF32 for float32; of an unknown device None."""
+    """Return the fastest the device can multiply in that dtype, TF32 for float32; of an unknown device None."""
     peak = derive.PEAKS.get(gpu_name or "")
     if peak is None:
         return None
@@ -161,19 +161,19 @@ def _highest_rate(gpu_name: str | None, dtype: str | None) -> tuple[float, str] 
 
 
 def _could_be(gpu_name: str | None) -> list[str]:
-    """The devices whose full name has every word of a shortened one."""
+    """Return the devices whose full name has every word of a shortened one."""
     words = set((gpu_name or "").split())
     return [name for name in derive.PEAKS if words and words <= set(name.replace("-", " ").split())]
 
 
 def _same_device(first: Run, second: Run) -> bool:
-    """The same name, or one the other's beginning: A100 and A100 80GB."""
+    """Tell whether two names are the same, or one the other's beginning: A100 and A100 80GB."""
     names = [run.gpu_name or "" for run in (first, second)]
     return bool(min(names)) and (names[0].startswith(names[1]) or names[1].startswith(names[0]))
 
 
 def _completed(numbers: Numbers, time: Measurement) -> tuple[Case, str]:
-    """The case with what it leaves open, if another table of the report has the very number and says it."""
+    """Return the case with what it leaves open, if another table of the report has the very number and says it."""
     if flops_range(time.case, time.mode):
         return time.case, ""
     twins = [

@@ -132,7 +132,7 @@ def noisy(numbers: Numbers) -> Found:
 
 
 def _work(m: Measurement) -> float:
-    """Operations, or what stands for them where the case leaves something open."""
+    """Return the operations, or what stands for them where the case leaves something open."""
     return levels.flops(m.case, "fwd") or float(m.case.seqlen_q) ** 2
 
 
@@ -157,7 +157,7 @@ def _judged(numbers: Numbers, slower: Measurement, faster: Measurement) -> Judge
 
 
 def _can_be_chance(numbers: Numbers, slower: Measurement, faster: Measurement) -> bool:
-    """That the one is faster, as far as the samples or the standard deviations say."""
+    """Tell whether the one may be faster by chance, as far as samples or standard deviations say."""
     found = _judged(numbers, slower, faster)
     return found.verdict is not Verdict.FASTER if found else bool(_within_spread(numbers, slower, faster))
 
@@ -175,7 +175,7 @@ def _within_spread(numbers: Numbers, slower: Measurement, faster: Measurement) -
 
 
 def _least_most(m: Measurement) -> tuple[float, float]:
-    """The ends of the 95 % interval; without one those of the rounding."""
+    """Return the ends of the 95 % interval; without one those of the rounding."""
     return (m.ci_low, m.ci_high) if relative_half_interval(m) is not None else printed_range(m)
 
 

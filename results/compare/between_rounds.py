@@ -47,12 +47,12 @@ class Usual:
     spreads: tuple[RoundSpread | None, ...] = (None,)
 
     def near(self, latency_ms: float) -> RoundSpread | None:
-        """The spread of cells of about that length; None where too few were seen."""
+        """Return the spread of cells of about that length; None where too few were seen."""
         return self.spreads[bisect_right(self.upto, latency_ms)]
 
 
 def rounds(measurement: Measurement) -> RoundMedians | None:
-    """The rounds of a measurement; None where it keeps too few samples. One round alone is cut into thirds too."""
+    """Return the rounds of a measurement, thirds where it has one; None where it keeps too few samples."""
     samples, sizes = measurement.samples, measurement.round_sizes
     if len(samples) < LEAST_SAMPLES or min(samples) <= 0:
         return None
@@ -65,7 +65,7 @@ def rounds(measurement: Measurement) -> RoundMedians | None:
 def half_interval(
     first: RoundMedians, second: RoundMedians, usual: RoundSpread | None, *, paired: bool, certainty: float
 ) -> float:
-    """How far the mean difference of the rounds can be off to either side, with that certainty for each side."""
+    """Return how far the mean difference of the rounds can be off to either side, with that certainty for each side."""
     own = spread(first, second, paired=paired)
     whole = own if usual is None else _moderated(own, usual)
     parts = 1 / len(first.logs) if paired else 1 / len(first.logs) + 1 / len(second.logs)
@@ -73,7 +73,7 @@ def half_interval(
 
 
 def spread(first: RoundMedians, second: RoundMedians, *, paired: bool) -> RoundSpread:
-    """Of a round on either side, pooled; of paired rounds, that of their differences."""
+    """Return the spread of a round on either side, pooled; of paired rounds, that of their differences."""
     if paired:
         return RoundSpread(
             statistics.variance(a - b for a, b in zip(first.logs, second.logs, strict=True)), len(first.logs) - 1
@@ -84,7 +84,7 @@ def spread(first: RoundMedians, second: RoundMedians, *, paired: bool) -> RoundS
 
 
 def usual(cells: Iterable[tuple[float, RoundSpread]]) -> Usual:
-    """What is usual among cells, each given by its latency and spread; nothing where they are too few."""
+    """Return what is usual among cells, each given by its latency and spread; nothing where they are too few."""
     ordered = sorted(cells, key=lambda cell: cell[0])
     groups = max(1, len(ordered) // _LIKE)
     cuts = [round(len(ordered) * i / groups) for i in range(groups + 1)]
@@ -94,7 +94,7 @@ def usual(cells: Iterable[tuple[float, RoundSpread]]) -> Usual:
 
 
 def student(certainty: float, freedom: float) -> float:
-    """The quantile of Student's t, within 0.3 % from four degrees of freedom on, 4 % at two.
+    """Return the quantile of Student's t, within 0.3 % from four degrees of freedom on, 4 % at two.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
     """
@@ -118,7 +118,7 @@ def _moderated(own: RoundSpread, usual: RoundSpread) -> RoundSpread:
 
 
 def _of_group(spreads: Sequence[RoundSpread]) -> RoundSpread | None:
-    """By the mean and the variance of the logarithms, as Smyth does in section 6.2."""
+    """Estimate the usual spread by the mean and variance of the logarithms, as Smyth does in section 6.2."""
     known = [spread for spread in spreads if spread.variance > 0]
     if len(known) < _LIKE // 2:
         return None
@@ -129,7 +129,7 @@ def _of_group(spreads: Sequence[RoundSpread]) -> RoundSpread | None:
 
 
 def _digamma(x: float) -> float:
-    """Abramowitz and Stegun, 6.3.5 and 6.3.18."""
+    """Return digamma by Abramowitz and Stegun, 6.3.5 and 6.3.18."""
     below = 0.0
     while x < 8:
         below, x = below + 1 / x, x + 1
@@ -137,7 +137,7 @@ def _digamma(x: float) -> float:
 
 
 def _trigamma(x: float) -> float:
-    """Abramowitz and Stegun, 6.4.6 and 6.4.12."""
+    """Return trigamma by Abramowitz and Stegun, 6.4.6 and 6.4.12."""
     below = 0.0
     while x < 8:
         below, x = below + 1 / x**2, x + 1

@@ -101,7 +101,7 @@ def _medians(cells: Sequence[Shift]) -> dict[Hashable, float]:
 
 
 def _quantile(values: Sequence[float]) -> float:
-    """What the share of them does not exceed, between the two nearest."""
+    """Return what the share of the values does not exceed, between the two nearest."""
     ordered = sorted(values)
     place = SHARE * (len(ordered) - 1)
     low, high = ordered[math.floor(place)], ordered[math.ceil(place)]

@@ -103,7 +103,7 @@ class Comparison:
 
 
 def compare(first: Side, second: Side) -> Comparison:
-    """Every cell that both sides have tried, judged; nothing is averaged over different timings."""
+    """Judge every cell that both sides have tried; nothing is averaged over different timings."""
     before, after = _latencies(first), _latencies(second)
     pair = f"{first.implementation} -> {second.implementation}" if first.implementation else None
     protocol = first.run.protocol if first.run.protocol == second.run.protocol else None
@@ -128,7 +128,7 @@ def compare(first: Side, second: Side) -> Comparison:
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as plain data: the samples stay in the store, the numbers they gave are here."""
+    """Return the comparison as plain data: the samples stay in the store, the numbers they gave are here."""
     record = {name: value for name, value in vars(comparison).items() if name != "cells"}
     record["changes"] = [asdict(change) for change in comparison.changes]
     record["means"] = [asdict(mean) for mean in comparison.means]
@@ -137,7 +137,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _latencies(side: Side) -> dict[Key, Measurement]:
-    """The latencies by cell; of a number printed twice the first."""
+    """Return the latencies by cell; of a number printed twice the first."""
     found: dict[Key, Measurement] = {}
     for m in side.measurements:
         if m.metric == "latency_ms" and side.implementation in (None, m.implementation):
@@ -147,7 +147,7 @@ def _latencies(side: Side) -> dict[Key, Measurement]:
 
 
 def _usual_inputs(case: Case) -> Case:
-    """Journals from before inputs were recorded are of normal ones."""
+    """Return the case with normal inputs where it says none, as in journals from before inputs were recorded."""
     return replace(case, inputs=None) if case.inputs == "normal" else case
 
 
@@ -159,7 +159,7 @@ def _judged(
     one_process: bool,
     controls: bool,
 ) -> Iterable[ComparedCell | None]:
-    """Each cell beside what is usual among those of its timing: a few rounds say little about their own spread."""
+    """Judge each cell beside what is usual in its timing, because a few rounds say little about their own spread."""
     paired = one_process and sampled_in_rounds(protocol)
     for timing in dict.fromkeys(first.timing for first, _ in shared):
         those = [both for both in shared if both[0].timing == timing]
@@ -194,7 +194,7 @@ def _apart(
 
 
 def _cell(first: Measurement, second: Measurement, pair: str | None, found: Judgement | None) -> ComparedCell | None:
-    """None where neither side has a number."""
+    """Return the judged cell; None where neither side has a number."""
     if found:
         outcome, reason = str(found.verdict), found.reason
     elif first.value is not None:
@@ -218,7 +218,7 @@ def _urgency(cell: ComparedCell) -> tuple:
 
 
 def _changes(first: Side, second: Side) -> Iterable[ChangedFact]:
-    """What the records say, then what was measured of the machine and differs by more than the band."""
+    """Yield what the records say differs, then what was measured of the machine and differs by more than the band."""
     for fact in FACTS:
         before, after = getattr(first.run, fact), getattr(second.run, fact)
         if before != after:
@@ -231,7 +231,7 @@ def _changes(first: Side, second: Side) -> Iterable[ChangedFact]:
 
 
 def _machine(side: Side) -> dict[str, float | None]:
-    """The clock that its device times were taken at, and what the machine itself reached at the start of the run."""
+    """Return the clock of its device times, and what the machine itself reached at the start of the run."""
     clocks = [m.sm_clock_mhz for m in side.measurements if m.timing == "kernel" and m.sm_clock_mhz]
     peaks = {f"measured_tflops {name}": rate for name, rate in (side.run.measured_tflops or {}).items()}
     clock = statistics.median(clocks) if clocks else None
@@ -239,7 +239,7 @@ def _machine(side: Side) -> dict[str, float | None]:
 
 
 def _means(cells: Sequence[ComparedCell], tried: Counter) -> Iterable[Mean]:
-    """Device time leads; an implementation and mode that the sides do not share has no mean of its own."""
+    """Yield the means, device time first; an implementation and mode that the sides do not share has none."""
     keys = sorted(tried, key=lambda key: (key[0] == HOST_TIMING, *(part or "" for part in key)))
     for timing in dict.fromkeys(key[0] for key in keys):
         of_timing = [key for key in keys if key[0] == timing]
@@ -286,7 +286,7 @@ def _remarks(
     first: Run,
     second: Run,
 ) -> Iterable[str]:
-    """Sentences, the most general first."""
+    """Yield sentences about the comparison as a whole, the most general first."""
     judged = [cell.judgement for cell in cells if cell.judgement]
     if judged:
         in_cycles = sum(found.clocks is not None for found in judged)
@@ -315,7 +315,7 @@ def _cards(first: Run, second: Run) -> Iterable[str]:
 
 
 def _apart_in_words(timing: str | None, judged: Sequence[Judgement]) -> str:
-    """What two runs of the same thing differ by in that timing, and whose word it is."""
+    """Return what two runs of the same thing differ by in that timing, and whose word it is."""
     apart = [found.apart for found in judged if found.apart is not None]
     if not apart:
         which = f"{timing} times" if timing else "these times"
@@ -330,8 +330,9 @@ def _apart_in_words(timing: str | None, judged: Sequence[Judgement]) -> str:
 
 
 def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable[str]:
-    """PyTorch's own kernels as a control: the same version on the same GPU should be as fast as before, within the band
-    and two standard errors of their mean, and be called different as seldom as chance allows."""
+    """Yield where PyTorch's own kernels moved. They are a control: the same version on the same GPU should be as fast as
+    before, within the band and two standard errors of their mean, and seldom be called different.
+    """
     if not speak_for_the_machine(first, second):
         return
     for timing in dict.fromkeys(cell.timing for cell in cells):
@@ -355,7 +356,7 @@ def _is_control(cell: ComparedCell) -> bool:
 
 
 def _why_nothing_is_shared(before: dict[Key, Measurement], after: dict[Key, Measurement]) -> str:
-    """Which fields of the case keep the sides apart, so that a report that leaves them open is understood."""
+    """Return which fields of the case keep the sides apart, so that a report that leaves them open is understood."""
     if not before or not after:
         return f"{'The first' if not before else 'The second'} has no latency."
     values = [{name: {getattr(key[0], name) for key in side} for name in CASE_FIELDS} for side in (before, after)]

@@ -96,7 +96,7 @@ def judge(
     like: RoundSpread | None = None,
     apart: RoundSpread | None = None,
 ) -> Judgement:
-    """The verdict of the second latency against the first; both have a value.
+    """Return the verdict of the second latency against the first; both have a value.
 
     `protocol` is that of their runs (None: not said or not the same); `paired` says that both were sampled in the same
     interleaved rounds; `like` is the spread between rounds that is usual for such cells, `apart` what two processes
@@ -128,32 +128,32 @@ def judge(
 
 
 def usual_spread(pairs: Iterable[tuple[Measurement, Measurement]], *, paired: bool = False) -> Usual:
-    """What rounds of such cells differ by, for `judge(..., like=usual.near(ms))`: of all pairs of one timing."""
+    """Return what rounds of such pairs, all of one timing, differ by: for `judge(..., like=usual.near(ms))`."""
     cells = ((first, *_rounds_of(first, second, paired=paired)) for first, second in pairs if first.value)
     return usual((first.value, spread(a, b, paired=together)) for first, a, b, together in cells if a and b)
 
 
 def sampled_in_rounds(protocol: str | None) -> bool:
-    """Whether a run of that protocol goes several times around all implementations of a case."""
+    """Tell whether a run of that protocol goes several times around all implementations of a case."""
     return _preset(protocol) in INTERLEAVED
 
 
 def relative_half_interval(measurement: Measurement) -> float | None:
-    """Half the 95 % interval of a latency over its value; None if it has none."""
+    """Return half the 95 % interval of a latency over its value; None if it has none."""
     if not _has_interval(measurement):
         return None
     return (measurement.ci_high - measurement.ci_low) / 2 / measurement.value
 
 
 def standard_error(found: Judgement) -> float | None:
-    """Of the logarithm of a speedup, by its interval; None if it has none."""
+    """Return the standard error of the logarithm of a speedup, by its interval; None if it has none."""
     if found.low is None or found.high is None:
         return None
     return math.log(found.high / found.low) / 2 / _NORMAL(CERTAINTY)
 
 
 def sm_clock_mhz(measurement: Measurement) -> int | None:
-    """The SM clock of a measurement; journals from before it was a field only noted a clock that was held back."""
+    """Return the SM clock of a measurement; old journals noted it in words, and only one that was held back."""
     if measurement.sm_clock_mhz:
         return round(measurement.sm_clock_mhz)
     noted = _CLOCK.search(measurement.note or "")
@@ -161,7 +161,7 @@ def sm_clock_mhz(measurement: Measurement) -> int | None:
 
 
 def waiting(measurement: Measurement) -> float:
-    """How much of a latency may be waiting for a core; 0 where nothing was noted."""
+    """Return how much of a latency may be waiting for a core; 0 where nothing was noted."""
     noted = _WAITING.search(measurement.note or "")
     return min(_MOST_WAITING, float(noted[1]) / 100) if noted else 0.0
 
@@ -205,14 +205,14 @@ def _interval(
 
 
 def _widened(found: _Interval, apart: RoundSpread, certainty: float) -> _Interval:
-    """The interval with what two processes differ by in it."""
+    """Return the interval with what two processes differ by in it."""
     half = student(certainty, apart.freedom) * math.sqrt(apart.variance)
     basis = f"{found.basis}, and what the processes differ by"
     return _Interval(found.middle, math.hypot(found.below, half), math.hypot(found.above, half), basis)
 
 
 def _without_waiting(found: _Interval, first: Measurement, second: Measurement) -> _Interval:
-    """The interval with what either would be without the time that its process waited for a core."""
+    """Return the interval with what either would be without the time that its process waited for a core."""
     shares = [waiting(m) for m in (first, second)]
     if not any(shares):
         return found
@@ -242,14 +242,14 @@ def _of_medians(
 def _rounds_of(
     first: Measurement, second: Measurement, *, paired: bool
 ) -> tuple[RoundMedians | None, RoundMedians | None, bool]:
-    """The rounds of both, and whether they are pairs: as many on either side, told in the same way."""
+    """Return the rounds of both, and whether they are pairs: as many on either side, told in the same way."""
     before, after = rounds(first), rounds(second)
     alike = before and after and (len(before.logs), before.said) == (len(after.logs), after.said)
     return before, after, bool(paired and alike)
 
 
 def _of_means(first: Measurement, second: Measurement, certainty: float) -> _Interval | None:
-    """Where the number of samples is not said it is taken as 1, which gives the widest interval."""
+    """Return the interval by means; where the number of samples is not said it is taken as 1, the widest interval."""
     means = [m.value if m.mean is None else m.mean for m in (first, second)]
     if min(means) <= 0:
         return None
@@ -275,7 +275,7 @@ def _without_spread(first: Measurement, second: Measurement) -> str:
 
 
 def _clocks(first: Measurement, second: Measurement) -> tuple[int, int] | None:
-    """Both SM clocks if both device times have one and they differ; wall time is not in cycles of the GPU."""
+    """Return both SM clocks if both device times have one and they differ; wall time is not in cycles of the GPU."""
     clocks = sm_clock_mhz(first), sm_clock_mhz(second)
     if (first.timing, second.timing) != ("kernel", "kernel") or None in clocks:
         return None
@@ -300,7 +300,7 @@ def _remarks(
 
 
 def _confirmed(found: Judgement, in_time: Verdict) -> Judgement:
-    """UNCLEAR where cycles differ and time does not show it."""
+    """Return the verdict, UNCLEAR where cycles differ and time does not show it."""
     if found.verdict in (Verdict.SAME, Verdict.UNCLEAR, in_time):
         return found
     reason = f"{found.verdict} in cycles but {in_time} in time, as work bound by memory would be: {found.reason}"
@@ -316,7 +316,7 @@ _UNPROVEN = {
 
 
 def _hedged(found: Judgement, first: Measurement, second: Measurement) -> Judgement:
-    """UNCLEAR where throttling could have made the verdict up and the clocks that would tell are not known."""
+    """Return the verdict, UNCLEAR where throttling could have made it up and the clocks to tell are not known."""
     held = tuple("throttled" in m.flags for m in (first, second))
     if found.verdict not in _UNPROVEN.get(held, ()) or all(map(sm_clock_mhz, (first, second))):
         return found

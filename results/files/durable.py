@@ -20,7 +20,7 @@ REASONS = {
 
 
 def reason(error: OSError) -> str:
-    """Why a file cannot be written and what to do about it, as the end of a sentence."""
+    """Return why a file cannot be written and what to do about it, as the end of a sentence."""
     return REASONS.get(error.errno, (error.strerror or str(error)).lower())
 
 

@@ -1,10 +1,8 @@
 """A run as files: one folder, one fsynced line a measurement. The truth; the database is derived from it.
 
-Standard library only, so that a bare GPU node can write it. Every line is appended by one writer at a time (an flock on
-the file itself), readers take complete lines only, and whoever runs holds an flock on `run.lock`: it is gone the moment
-the process is, however it ended, which a process id does not tell.
-
-A measurement as one line of a journal, and back. Standard library only.
+Every line is appended by one writer at a time (an flock on the file itself) and holds one measurement. Readers take
+complete lines only. Whoever runs holds an flock on `run.lock`: it is gone the moment the process is, however it ended,
+which a process id does not tell. Standard library only, so that a bare GPU node can write it.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from results.records import (
 
 
 def parse_line(line: bytes) -> Measurement:
-    """The measurement of one journal line. Raises RecordError saying what is wrong with it."""
+    """Return the measurement of one journal line. Raises RecordError saying what is wrong with it."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):  # neither UTF-8 nor JSON
@@ -52,7 +50,7 @@ def parse_line(line: bytes) -> Measurement:
 
 
 def line_of(measurement: Measurement) -> str:
-    """The journal line of a measurement, newline included. Raises RecordError if a sample is not finite."""
+    """Return the journal line of a measurement, newline included. Raises RecordError if a sample is not finite."""
     try:
         return json.dumps(measurement_to_json(measurement), allow_nan=False, separators=(",", ":")) + "\n"
     except ValueError as error:  # NaN or infinity
@@ -90,22 +88,22 @@ class State:
 
 
 def home() -> Path:
-    """Where runs are kept: $ATTNBENCH_HOME, or the repository's results folder."""
+    """Return where runs are kept: $ATTNBENCH_HOME, or the repository's results folder."""
     return Path(os.environ.get("ATTNBENCH_HOME") or REPOSITORY / "results").expanduser().resolve()
 
 
 def run_folders(home: Path) -> list[RunFolder]:
-    """The runs of a home, newest first by their `created`."""
+    """Return the runs of a home, newest first by their `created`."""
     return sorted(folders_in(Path(home) / "runs"), key=_age, reverse=True)
 
 
 def published_folders() -> list[RunFolder]:
-    """The runs that ship with the repository, newest first."""
+    """Return the runs that ship with the repository, newest first."""
     return sorted(folders_in(PUBLISHED), key=_age, reverse=True)
 
 
 def folders_in(directory: Path) -> list[RunFolder]:
-    """Every run folder below a directory, in no order and without opening a file; none if it does not exist."""
+    """Return every run folder below a directory, in no order and without opening a file; none if it does not exist."""
     try:
         with os.scandir(directory) as entries:
             return [RunFolder(Path(e.path)) for e in entries if not e.name.startswith(".") and e.is_dir()]
@@ -125,7 +123,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, home: Path, run: Run, measurements: Iterable[Measurement] = ()) -> RunFolder:
-        """A new run, with all its measurements if they are known; it appears whole or not at all.
+        """Make a new run, with all its measurements if they are known; it appears whole or not at all.
 
         Raises JournalError if the run exists or the folder cannot be written.
         """
@@ -152,7 +150,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, home: Path, run_id: str) -> RunFolder:
-        """The run of that id. Raises JournalError if there is none."""
+        """Return the run of that id. Raises JournalError if there is none."""
         folder = cls(Path(home) / "runs" / run_id)
         if folder.run_id != run_id or not folder.run_path.is_file():
             raise JournalError(
@@ -161,7 +159,7 @@ class RunFolder:
         return folder
 
     def run(self) -> Run:
-        """Where and when, from run.json. Raises JournalError if it is missing, malformed or of another run."""
+        """Read the run's record, run.json. Raises JournalError if it is missing, malformed or another run's."""
         try:
             run = run_from_json(json.loads(self.run_path.read_bytes()))
         except OSError as error:
@@ -192,7 +190,7 @@ class RunFolder:
             os.close(fd)
 
     def read(self, offset: int = 0) -> tuple[list[Measurement], int, list[str]]:
-        """The measurements from a byte offset on, the offset to go on from, and what is wrong with which line.
+        """Return the measurements from a byte offset on, the offset to go on from, and what is wrong with which line.
 
         A last line without its newline is still being written, or was cut: it is left for the next time.
         """
@@ -208,7 +206,7 @@ class RunFolder:
         return measurements, end, problems
 
     def lines(self, offset: int = 0, limit: int = -1) -> tuple[bytes, int]:
-        """The complete lines from a byte offset on, as they are, and the offset after them.
+        """Return the complete lines from a byte offset on, as they are, and the offset after them.
 
         With a limit about that many bytes at a time, but never less than one line.
         """
@@ -227,7 +225,7 @@ class RunFolder:
         return data[:end], offset + end
 
     def measurement_ids(self) -> set[str]:
-        """What has been measured, so that a resumed run skips it."""
+        """Return what has been measured, so that a resumed run skips it."""
         return {measurement.measurement_id for measurement in self.read()[0]}
 
     def write_state(self, state: State) -> None:
@@ -235,18 +233,18 @@ class RunFolder:
         self._replace(self.path / "state.json", json.dumps(asdict(state)) + "\n")
 
     def read_state(self) -> State | None:
-        """What the run last said; None if it said nothing that can be read."""
+        """Return what the run last said; None if it said nothing that can be read."""
         try:
             return State(**json.loads((self.path / "state.json").read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
     def condition(self) -> str:
-        """running, finished, cancelled, failed, or crashed: it says running but nobody holds its lock."""
+        """Return running, finished, cancelled, failed, or crashed: it says running but nobody holds its lock."""
         return self.look()[0]
 
     def look(self) -> tuple[str, State | None]:
-        """The run's condition, and what it last said by then."""
+        """Return the run's condition, and what it last said by then."""
         state, alive = self.read_state(), self.is_alive()
         if state is None:
             return "running" if alive else "crashed" if self._is_local() else "finished", None
@@ -270,7 +268,7 @@ class RunFolder:
             os.close(fd)
 
     def is_alive(self) -> bool:
-        """Whether a process holds the run's lock."""
+        """Tell whether a process holds the run's lock."""
         try:
             fd = os.open(self.path / "run.lock", os.O_RDONLY)
         except OSError:
@@ -288,7 +286,7 @@ class RunFolder:
             raise _journal_error("ask for a cancel", self.path, error) from error
 
     def cancel_requested(self) -> bool:
-        """Whether somebody asked the run to stop."""
+        """Tell whether somebody asked the run to stop."""
         return (self.path / "cancel").exists()
 
     def clear_cancel(self) -> None:

@@ -1,8 +1,7 @@
-"""The run folders of a home and the published ones, read whole. Standard library and journals only: no database.
+"""The run folders of a home and the published ones: read whole, deleted and brought back, published.
 
-Deleting a run so that it can be brought back: its folder moves aside, into `trash` of the home.
-
-Ships a run of one's own with the repository, as data that every checkout shows.
+A deleted run moves aside, into `trash` of the home. A published one is copied into the repository, as data that every
+checkout shows. Standard library and journals only: no database.
 """
 
 from __future__ import annotations
@@ -20,20 +19,29 @@ from results.files.journal import PUBLISHED, JournalError, RunFolder
 from results.records import Measurement, Run
 
 
+@dataclass(frozen=True)
+class Deleted:
+    """A run in the trash."""
+
+    run_id: str
+    when: str  # UTC, to the microsecond, as the folder around it is named
+    path: Path
+
+
 def folders() -> list[RunFolder]:
-    """Own, uploaded and published runs, newest first; an own run hides a published one of its name."""
+    """Return own, uploaded and published runs, newest first; an own run hides a published one of its name."""
     own = journal.run_folders(journal.home())
     names = {folder.run_id for folder in own}
     return own + [folder for folder in journal.published_folders() if folder.run_id not in names]
 
 
 def find(run_id: str) -> RunFolder | None:
-    """The folder of that run, if there is one."""
+    """Return the folder of that run, if there is one."""
     return next((folder for folder in folders() if folder.run_id == run_id), None)
 
 
 def with_records(complain: Callable[[str], object] = lambda _: None) -> Iterator[tuple[RunFolder, Run]]:
-    """Every run whose record can be read; `complain` is told of the others, but for folders that have none."""
+    """Yield every run whose record can be read; `complain` is told of the others, but for folders that have none."""
     for folder in folders():
         if folder.run_path.is_file():
             try:
@@ -45,7 +53,7 @@ def with_records(complain: Callable[[str], object] = lambda _: None) -> Iterator
 def read_all(
     wanted: Iterable[RunFolder], complain: Callable[[str], object] = lambda _: None
 ) -> Iterator[tuple[Run, list[Measurement]]]:
-    """Each of those runs as `read` gives it; `complain` is told of those that cannot be read."""
+    """Yield each of those runs as `read` gives it; `complain` is told of those that cannot be read."""
     for folder in wanted:
         try:
             yield read(folder, complain)
@@ -54,7 +62,7 @@ def read_all(
 
 
 def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) -> tuple[Run, list[Measurement]]:
-    """A run with its measurements, each once; `complain` is told of every line that cannot be read."""
+    """Read a run with its measurements, each once; `complain` is told of every line that cannot be read."""
     measurements, _, problems = folder.read()
     for problem in problems:
         complain(problem)
@@ -62,25 +70,8 @@ def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) 
 
 
 def stamp(folder: RunFolder) -> tuple[str, tuple[int, int] | None, tuple[int, int] | None]:
-    """Changes whenever the run does; a key for caches."""
+    """Return a key for caches that changes whenever the run does."""
     return folder.run_id, *(_size_and_time(path) for path in (folder.run_path, folder.journal_path))
-
-
-def _size_and_time(path: Path) -> tuple[int, int] | None:
-    try:
-        seen = path.stat()
-    except OSError:
-        return None
-    return seen.st_size, seen.st_mtime_ns
-
-
-@dataclass(frozen=True)
-class Deleted:
-    """A run in the trash."""
-
-    run_id: str
-    when: str  # UTC, to the microsecond, as the folder around it is named
-    path: Path
 
 
 def delete(home: Path, run_id: str) -> Deleted:
@@ -108,26 +99,13 @@ def restore(home: Path, deleted: Deleted) -> RunFolder:
 
 
 def deleted_runs(home: Path) -> list[Deleted]:
-    """What lies in the trash, last deleted first."""
+    """Return what lies in the trash, last deleted first."""
     found = sorted(_trash(home).glob("*/*"), reverse=True)
     return [Deleted(path.name, path.parent.name, path) for path in found if path.is_dir()]
 
 
-def _trash(home: Path) -> Path:
-    return Path(home) / "trash"
-
-
-def _move(source: Path, target: Path) -> Path:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(source, target)
-    except OSError as error:
-        raise JournalError(f"{source} cannot be moved to {target}: {reason(error)}.") from error
-    return target
-
-
 def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = PUBLISHED) -> RunFolder:
-    """A copy of the run under results/published, marked as such; the numbers are not touched.
+    """Copy the run into results/published, marked as shipped; the numbers are not touched.
 
     `git_commit` fills a commit that the measuring machine could not know; a run that was cut off says so in its notes.
     Raises JournalError if the run still runs, is not one's own, says another commit or is published already.
@@ -149,6 +127,27 @@ def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = 
     notes = run.notes if condition == "finished" else _cut_off(folder, condition)
     shipped.write_run(replace(run, source="shipped", git_commit=git_commit or run.git_commit, notes=notes))
     return shipped
+
+
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return seen.st_size, seen.st_mtime_ns
+
+
+def _trash(home: Path) -> Path:
+    return Path(home) / "trash"
+
+
+def _move(source: Path, target: Path) -> Path:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(source, target)
+    except OSError as error:
+        raise JournalError(f"{source} cannot be moved to {target}: {reason(error)}.") from error
+    return target
 
 
 def _cut_off(folder: RunFolder, condition: str) -> str:

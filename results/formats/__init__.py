@@ -1,7 +1,7 @@
 """Uploads: what a file from elsewhere means, shown before anything is written, then written whole or not at all.
 
-One importer a file; a new one is a module with NAME, DESCRIPTION, `misfit(upload)` and `understand(upload)`. Those of
-other tools stand in `peers` and are asked first: each recognises what only that tool writes.
+One importer a file; a new one is a module with NAME, DESCRIPTION, `reason_against(upload)` and `understand(upload)`.
+Those of other tools stand in `peers` and are asked first: each recognises what only that tool writes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def formats() -> tuple[ModuleType, ...]:
 
 
 def understand(filename: str, data: bytes) -> Understanding:
-    """What the file says, in the first format that fits. Writes nothing.
+    """Return what the file says, in the first format that fits. Writes nothing.
 
     Raises UploadError if it cannot be read, or if no format fits: then it says what each would need.
     """
@@ -47,7 +47,7 @@ def understand(filename: str, data: bytes) -> Understanding:
     upload = Upload(name or "upload", data)
     reasons = []
     for format in formats():
-        reason = format.misfit(upload)
+        reason = format.reason_against(upload)
         if reason is None:
             return format.understand(upload)
         if reason:

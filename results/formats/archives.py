@@ -1,6 +1,7 @@
-"""Wanted files out of an untrusted archive, into memory and in bounded sizes; nothing is extracted to disk.
+"""Run folders as archives: wanted files read into memory in bounded sizes, and files that came one by one zipped.
 
-Files of run folders that came one by one, put together again: a record and its journal belong to each other.
+Archives are not trusted, so nothing is extracted to disk. Of files that came one by one, a record and its journal are
+put together again where they belong to each other.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplem
 
 
 def members(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
-    """The files of these names, by their path in the archive.
+    """Return the files of these names, by their path in the archive.
 
     Raises UploadError if the archive is damaged, encrypted, unpacks to too much or has too many files.
     """
@@ -109,7 +110,7 @@ _BESIDE = ("state.json", "log.txt", "run.lock", "cancel")  # what else lies in a
 
 
 def bundled(files: Files) -> list[tuple[str, bytes]]:
-    """The files, each pair of run.json and measurements.jsonl of one run as one archive under the run's name."""
+    """Return the files, each pair of run.json and measurements.jsonl of one run as one archive under the run's name."""
     records = {run_id: at for at, file in enumerate(files) if (run_id := _of_record(*file))}
     journals = {run_id: at for at, file in enumerate(files) if (run_id := _of_journal(*file))}
     pairs = {run_id: (records[run_id], journals[run_id]) for run_id in records if run_id in journals}
@@ -121,12 +122,12 @@ def bundled(files: Files) -> list[tuple[str, bytes]]:
 
 
 def _of_record(name: str, data: bytes) -> str | None:
-    """The run that a run.json is of."""
+    """Return the run that a run.json is of."""
     return _run_id(data) if PurePath(name).name.lower() == "run.json" else None
 
 
 def _of_journal(name: str, data: bytes) -> str | None:
-    """The run that a journal is of, by its first line."""
+    """Return the run that a journal is of, by its first line."""
     return _run_id(data.split(b"\n", 1)[0]) if name.lower().endswith(".jsonl") else None
 
 
@@ -140,7 +141,7 @@ def _run_id(text: bytes) -> str | None:
 
 
 def _zip(record: bytes, journal: bytes) -> bytes:
-    """The same bytes each time, so that the same files are the same upload."""
+    """Zip to the same bytes each time, so that the same files are the same upload."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in (("run.json", record), ("measurements.jsonl", journal)):

@@ -18,13 +18,13 @@ _RUN = re.compile(r"^- \*\*(\S+)\*\*, [\d,]+ numbers? of this slice$", re.MULTIL
 _SHOWN = 5
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None for such a report; "" for any other file, because nobody would want it to be one."""
     return None if upload.kind == "text" and NOT_FOR_IMPORT.encode() in upload.data[:4096] else ""
 
 
 def understand(upload: Upload) -> Understanding:
-    """Raises UploadError that names the runs to export."""
+    """Raise UploadError that names the runs to export."""
     runs = _RUN.findall(decode(upload.data))
     named = " ".join(f"--run {run}" for run in runs[:_SHOWN])
     more = f" and {len(runs) - _SHOWN} more runs" if len(runs) > _SHOWN else ""

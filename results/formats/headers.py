@@ -73,12 +73,12 @@ class Number:
 
 
 def normalise(header: str) -> str:
-    """A header in lower case, with one underscore for anything but letters and digits."""
+    """Return a header in lower case, with one underscore for anything but letters and digits."""
     return re.sub(r"[^a-z0-9]+", "_", header.lower()).strip("_")
 
 
 def refuse_duplicates(header: Sequence[str]) -> None:
-    """Raises UploadError if two columns have one name, or one has none or one that is not plain text."""
+    """Raise UploadError if two columns have one name, or one has none or one that is not plain text."""
     seen: dict[str, str] = {}
     for number, name in enumerate(header, start=1):
         try:
@@ -93,7 +93,7 @@ def refuse_duplicates(header: Sequence[str]) -> None:
 
 
 def fields_of(header: Sequence[str]) -> dict[str, int]:
-    """Which column holds which field. Raises UploadError if two columns hold the same."""
+    """Return which column holds which field. Raises UploadError if two columns hold the same."""
     found: dict[str, int] = {}
     for at, name in enumerate(header):
         field = _FIELDS.get(normalise(name))
@@ -105,7 +105,7 @@ def fields_of(header: Sequence[str]) -> dict[str, int]:
 
 
 def long_numbers(header: Sequence[str]) -> list[Number]:
-    """The columns of numbers of a table with one implementation a row."""
+    """Return the columns of numbers of a table with one implementation a row."""
     names = [normalise(name) for name in header]
     times = {at: match for at, name in enumerate(names) if (match := _TIME.fullmatch(name))}
     spreads = {MODE_ALIASES.get(match["mode"]): at for at, match in times.items() if match["kind"] == "std"}
@@ -121,7 +121,7 @@ def long_numbers(header: Sequence[str]) -> list[Number]:
 
 
 def wide_numbers(header: Sequence[str]) -> list[Number]:
-    """The columns of numbers of a table with one implementation a column; ratios only where it has exactly two."""
+    """Return the columns of numbers of a table with one implementation a column; ratios where it has exactly two."""
     names = [normalise(name) for name in header]
     numbers = []
     for at, name in enumerate(names):
@@ -138,7 +138,7 @@ def wide_numbers(header: Sequence[str]) -> list[Number]:
 
 
 def lacking(fields: Iterable[str], required: Sequence[str]) -> str | None:
-    """Which required fields are missing and what headers they may have; None if all are there."""
+    """Return which required fields are missing and what headers they may have; None if all are there."""
     missing = [field for field in required if field not in fields]
     parts = [f"a column for {field} ({', '.join(ALIASES[field])})" for field in missing]
     return f"It lacks {' and '.join(parts)}." if parts else None

@@ -39,7 +39,7 @@ class Standing:
 
 
 def standing(home: Path, understanding: Understanding) -> list[Standing]:
-    """Each run of the file, beside what is here of it."""
+    """Return each run of the file, beside what is here of it."""
     ids: dict[str, list[str]] = defaultdict(list)
     for measurement in understanding.measurements:
         ids[measurement.run_id].append(measurement.measurement_id)
@@ -54,7 +54,7 @@ def standing(home: Path, understanding: Understanding) -> list[Standing]:
 
 
 def left_alone(standings: Sequence[Standing]) -> list[str]:
-    """What an import would not add, and why, in sentences."""
+    """Return what an import would not add, and why, in sentences."""
     here = [run for run in standings if run.here]
     whole = [run for run in here if run.known == run.numbers]
     sentences = []
@@ -109,7 +109,7 @@ def _places(home: Path, run_id: str) -> tuple[Path, Path]:
 
 
 def _completed(run: Run, understanding: Understanding, gpu_name: str | None) -> Run:
-    """The run with the GPU that somebody named and, in its notes, how the file was read."""
+    """Return the run with the GPU that somebody named and, in its notes, how the file was read."""
     upload = understanding.upload
     read = [f"Uploaded as {upload.filename[:200]!r}, sha256 {upload.sha256}.", *understanding.assumptions]
     if understanding.rejected:
@@ -131,7 +131,7 @@ def _named(gpu_name: str) -> str:
 def _write(
     runs: Path, fresh: Sequence[Run], by_run: dict[str, list[Measurement]], understanding: Understanding
 ) -> None:
-    """All folders in a hidden draft first, then each by one rename; what was renamed goes if a later one fails."""
+    """Write all folders in a hidden draft, then rename each; what was renamed goes if a later one fails."""
     draft: Path | None = None
     moved: list[Path] = []
     try:

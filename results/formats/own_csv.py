@@ -15,7 +15,7 @@ from typing import Any
 from results.formats import values
 from results.formats.errors import CellError, UploadError
 from results.formats.tables import MARKDOWN, Sheet
-from results.formats.upload import Column, Rejection, Understanding, Upload, misfit_of, sheet_of
+from results.formats.upload import Column, Rejection, Understanding, Upload, reason_against_file, sheet_of
 from results.formats.validation import check_metric, fault, run_of
 from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, RUN_SCHEMA, Case, Measurement, RecordError, Run
 from results.render.text import unguard
@@ -32,20 +32,20 @@ _LISTS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.kind 
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
-def misfit(upload: Upload) -> str | None:
-    """Why the file is not of this format; None if it is."""
-    return misfit_of(upload, _misfit)
+def reason_against(upload: Upload) -> str | None:
+    """Return why the file is not of this format; None if it is."""
+    return reason_against_file(upload, _reason_against)
 
 
 def understand(upload: Upload) -> Understanding:
-    """The rows as the runs and measurements they were."""
-    return understand_own(upload, sheet_of(upload, _misfit), format=NAME, parsers=PARSERS)
+    """Return the rows as the runs and measurements they were."""
+    return understand_own(upload, sheet_of(upload, _reason_against), format=NAME, parsers=PARSERS)
 
 
 def understand_own(
     upload: Upload, sheet: Sheet, *, format: str, parsers: Parsers, assumptions: tuple[str, ...] = ()
 ) -> Understanding:
-    """The rows of a table with the columns of an export; `parsers` reads a cell by the kind of its field."""
+    """Return the rows of a table with the columns of an export; `parsers` reads a cell by the kind of its field."""
     reader = _TableReader(_Columns(sheet.header), parsers)
     for line, row in sheet.rows:
         reader.read(line, row)
@@ -63,14 +63,14 @@ def understand_own(
     )
 
 
-def _misfit(sheet: Sheet) -> str | None:
+def _reason_against(sheet: Sheet) -> str | None:
     if sheet.description == MARKDOWN:
         return "It is a Markdown table."
     return lacking_own(sheet)
 
 
 def lacking_own(sheet: Sheet) -> str | None:
-    """Which columns of an export the table lacks; None if it has them."""
+    """Return which columns of an export the table lacks; None if it has them."""
     missing = [name for name in REQUIRED if name not in sheet.header]
     return f"It lacks the columns {', '.join(missing)}." if missing else None
 
@@ -99,7 +99,7 @@ class _TableReader:
     lines: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
     def read(self, line: int, row: Sequence[str]) -> None:
-        """One row, into a measurement or a rejection."""
+        """Read one row into a measurement or a rejection."""
         if len(row) != len(self.columns.header):
             self._reject(line, row, f"has {len(row)} cells where the header has {len(self.columns.header)}")
             return
@@ -153,7 +153,7 @@ class _TableReader:
         return self.cases[key]
 
     def _record(self, row: Sequence[str], places: Mapping[str, int], schema: Mapping[str, Field]) -> dict[str, Any]:
-        """The fields whose cells are not empty, in their types."""
+        """Return the fields whose cells are not empty, in their types."""
         record: dict[str, Any] = {}
         for name, at in places.items():
             cell = row[at]

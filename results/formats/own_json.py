@@ -16,15 +16,15 @@ NAME = "own_json"
 DESCRIPTION = "the JSON that attnbench exports, with any number of runs"
 
 
-def misfit(upload: Upload) -> str | None:
-    """Why the file is not of this format; None if it is."""
+def reason_against(upload: Upload) -> str | None:
+    """Return why the file is not of this format; None if it is."""
     if upload.kind != "JSON" or upload.filename.lower().endswith(".jsonl"):
         return "It is not a JSON object with runs and measurements."
     return None
 
 
 def understand(upload: Upload) -> Understanding:
-    """The runs and measurements as they were; a rejected one is named by its number in the list."""
+    """Return the runs and measurements as they were; a rejected one is named by its number in the list."""
     check_size(upload.data)
     record = _load(upload)
     runs = _runs(record["runs"])

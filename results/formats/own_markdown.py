@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from results.formats.own_csv import PARSERS, lacking_own, understand_own
 from results.formats.tables import MARKDOWN, Sheet
-from results.formats.upload import Understanding, Upload, misfit_of, sheet_of
+from results.formats.upload import Understanding, Upload, reason_against_file, sheet_of
 
 NAME = "own_markdown"
 DESCRIPTION = "the Markdown table that attnbench exports, with any number of runs"
@@ -17,16 +17,16 @@ _TEXT = {kind: lambda cell: cell.replace("\\\\", "\\") for kind in ("text", "sta
 _PARSERS = {**PARSERS, **_TEXT, "texts": lambda cell: cell.split(", ")}
 
 
-def misfit(upload: Upload) -> str | None:
-    """Why the file is not of this format; None if it is."""
-    return misfit_of(upload, _misfit)
+def reason_against(upload: Upload) -> str | None:
+    """Return why the file is not of this format; None if it is."""
+    return reason_against_file(upload, _reason_against)
 
 
 def understand(upload: Upload) -> Understanding:
-    """The rows as the runs and measurements they were, without what the table leaves out."""
-    sheet = sheet_of(upload, _misfit)
+    """Return the rows as the runs and measurements they were, without what the table leaves out."""
+    sheet = sheet_of(upload, _reason_against)
     return understand_own(upload, sheet, format=NAME, parsers=_PARSERS, assumptions=(LEFT_OUT,))
 
 
-def _misfit(sheet: Sheet) -> str | None:
+def _reason_against(sheet: Sheet) -> str | None:
     return lacking_own(sheet) if sheet.description == MARKDOWN else "It is no Markdown table."

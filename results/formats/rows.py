@@ -48,7 +48,7 @@ def understand_rows(
     numbers: Sequence[Number],
     assumptions: Sequence[str] = (),
 ) -> Understanding:
-    """A table whose columns are known, as runs (one for each GPU it names) and measurements."""
+    """Read a table whose columns are known, as runs (one for each GPU it names) and measurements."""
     runs = _runs(upload, sheet, fields.get("gpu_name"))
     reading = ReadRows()
     cases: dict[tuple[str, ...], Case] = {}
@@ -67,7 +67,7 @@ def understand_rows(
 
 
 def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[str, Run]:
-    """The runs by the GPU as the file writes it."""
+    """Return the runs by the GPU as the file writes it."""
     if gpu_at is None:
         return {"": _run(upload, upload.run_id, None)}
     names = dict.fromkeys(plain(row[gpu_at]) for _, row in sheet.rows if len(row) == len(sheet.header))
@@ -84,7 +84,7 @@ def _run(upload: Upload, run_id: str, gpu_name: str | None) -> Run:
 def _fields(
     reading: ReadRows, sheet: Sheet, line: int, row: Sequence[str], fields: Mapping[str, int]
 ) -> dict[str, Any] | None:
-    """What the row says besides its numbers; None if a cell of it is not taken."""
+    """Return what the row says besides its numbers; None if a cell of it is not taken."""
     said: dict[str, Any] = {}
     taken = True
     for name, at in fields.items():
@@ -182,7 +182,7 @@ def _read(number: Number, text: str, spread: str) -> tuple[Status, float | None,
 
 
 def _seen(reading: ReadRows, measurement: Measurement, line: int) -> int | None:
-    """The line that has the same number already; remembers this one otherwise."""
+    """Return the line that has the same number already; remember this one otherwise."""
     m = measurement
     key = (m.run_id, m.case, m.implementation, m.mode, m.timing, m.metric, m.baseline)
     first = reading.lines.get(key)

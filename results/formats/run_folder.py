@@ -22,15 +22,15 @@ DESCRIPTION = "a run folder as .zip, .tar or .tar.gz, or its measurements.jsonl 
 _RUN, _JOURNAL = "run.json", "measurements.jsonl"
 
 
-def misfit(upload: Upload) -> str | None:
-    """Why the file is not of this format; None if it is."""
+def reason_against(upload: Upload) -> str | None:
+    """Return why the file is not of this format; None if it is."""
     if upload.kind in ("a zip archive", "a tar archive") or _is_journal(upload):
         return None
     return f"It is neither an archive nor a file of JSON lines such as {_JOURNAL}."
 
 
 def understand(upload: Upload) -> Understanding:
-    """The runs and measurements of the folders in the file."""
+    """Return the runs and measurements of the folders in the file."""
     check_size(upload.data)
     files = {_JOURNAL: upload.data} if _is_journal(upload) else members(upload.data, {_RUN, _JOURNAL})
     reader = _FolderReader()
@@ -65,7 +65,7 @@ class _FolderReader:
         self._lines: dict[str, int] = {}
 
     def folder(self, path: str, files: dict[str, bytes]) -> None:
-        """One journal and, if it lies beside, its run.json."""
+        """Read one journal and, if it lies beside, its run.json."""
         beside = str(PurePosixPath(path).with_name(_RUN))
         run = _run(beside, files[beside]) if beside in files else None
         if run and run.run_id in self.runs:

@@ -31,7 +31,7 @@ class Sheet:
 
 
 def decode(data: bytes) -> str:
-    """The text of a file in UTF-8, with or without a byte order mark. Raises UploadError naming the byte."""
+    """Return the text of a file in UTF-8, with or without a byte order mark. Raises UploadError naming the byte."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -42,7 +42,7 @@ def decode(data: bytes) -> str:
 
 
 def read_sheets(filename: str, data: bytes) -> list[Sheet]:
-    """The tables of a file: one of a CSV, any number of a Markdown text.
+    """Return the tables of a file: one of a CSV, any number of a Markdown text.
 
     Raises UploadError if the file is empty, too large, not UTF-8 or not a well-formed CSV.
     """
@@ -59,7 +59,7 @@ def read_sheets(filename: str, data: bytes) -> list[Sheet]:
 
 
 def check_size(data: bytes) -> None:
-    """Raises UploadError if the file is larger than an upload may be."""
+    """Raise UploadError if the file is larger than an upload may be."""
     if len(data) > MAX_BYTES:
         raise UploadError(f"The file has {len(data):,} bytes; at most {MAX_BYTES:,} are taken. Split it.")
 
@@ -85,7 +85,7 @@ def _csv(text: str) -> Sheet:
 
 
 def _records(text: str, delimiter: str, skipped: int) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Every record that is not blank, with the line it begins on."""
+    """Yield every record that is not blank, with the line it begins on."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     begin = 1
     try:

@@ -1,7 +1,4 @@
-"""An upload, and what was understood of it before anything is written.
-
-Which of a file's tables a format can read.
-"""
+"""An upload, which of its tables a format can read, and what was understood of it before anything is written."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ class Upload:
         return read_sheets(self.filename, self.data)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what can be read again, so that a cached upload is not twice as large."""
+        """Leave out what can be read again, so that a cached upload is not twice as large."""
         return {"filename": self.filename, "data": self.data}
 
     @cached_property
@@ -96,23 +93,23 @@ class Understanding:
         return tuple(column.header for column in self.columns if column.meaning is None)
 
 
-Misfit = Callable[[Sheet], str | None]  # why a sheet is not of a format; None if it is
+SheetRule = Callable[[Sheet], str | None]  # the reason against reading a sheet in a format; None if it fits
 
 
-def misfit_of(upload: Upload, misfit: Misfit) -> str | None:
-    """Why none of the file's tables fits; None if one does. Raises UploadError if the file cannot be read."""
+def reason_against_file(upload: Upload, reason_against: SheetRule) -> str | None:
+    """Return why none of the file's tables fits; None if one does. Raises UploadError if it cannot be read."""
     if upload.kind != "text":
         return f"It is {upload.kind}, not a table."
-    reasons = [misfit(sheet) for sheet in upload.sheets]
+    reasons = [reason_against(sheet) for sheet in upload.sheets]
     if None in reasons:
         return None
     widest = max(range(len(reasons)), key=lambda at: len(upload.sheets[at].header))
     return reasons[widest]
 
 
-def sheet_of(upload: Upload, misfit: Misfit) -> Sheet:
-    """The one table that fits. Raises UploadError if several do or two of its columns have one name."""
-    fitting = [sheet for sheet in upload.sheets if misfit(sheet) is None]
+def sheet_of(upload: Upload, reason_against: SheetRule) -> Sheet:
+    """Return the one table that fits. Raises UploadError if several do or two of its columns have one name."""
+    fitting = [sheet for sheet in upload.sheets if reason_against(sheet) is None]
     if len(fitting) != 1:
         raise UploadError(f"{upload.filename} has {len(fitting)} tables that could be meant; upload them one by one.")
     refuse_duplicates(fitting[0].header)

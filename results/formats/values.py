@@ -52,12 +52,12 @@ _NOT_FINITE = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity
 
 
 def missing(text: str) -> Status | None:
-    """The status that a word in place of a number stands for; None if it is no such word."""
+    """Return the status that a word in place of a number stands for; None if it is no such word."""
     return MISSING.get(text.lower())
 
 
 def number(text: str, *, minimum: float = -math.inf, above: float = -math.inf) -> float:
-    """A finite number with a decimal point."""
+    """Return a finite number with a decimal point."""
     if text.lower() in _NOT_FINITE:
         raise CellError("must be finite; write OOM, N/A or leave the cell empty where there is no number")
     if _COMMA.fullmatch(text):
@@ -75,18 +75,18 @@ def number(text: str, *, minimum: float = -math.inf, above: float = -math.inf) -
 
 
 def milliseconds(text: str) -> float:
-    """A time; zero is no time."""
+    """Return a time; zero is no time."""
     return number(text, above=0)
 
 
 def ratio(text: str) -> float:
-    """A ratio such as 3.8 or 3.8x."""
+    """Return a ratio such as 3.8 or 3.8x."""
     return number(text.removesuffix("x"), above=0)
 
 
 @lru_cache(maxsize=4096)
 def whole(text: str, minimum: int = 1) -> int:
-    """A whole number such as 1024, 1,024 or 1024.0."""
+    """Return a whole number such as 1024, 1,024 or 1024.0."""
     match = _WHOLE.fullmatch(text)
     if not match:
         hint = f"; write {int(text[:-1]) * 1024}" if re.fullmatch(r"\d{1,6}[kK]", text, re.ASCII) else ""
@@ -100,7 +100,7 @@ def whole(text: str, minimum: int = 1) -> int:
 
 @lru_cache(maxsize=256)
 def dtype(text: str) -> str:
-    """A data type by its name or a usual short one."""
+    """Return a data type by its name or a usual short one."""
     name = text.lower().removeprefix("torch.")
     if name not in DTYPE_ALIASES:
         raise CellError(f"is not one of {', '.join(DTYPES)} (bf16, fp16, fp32 and fp64 also do)")
@@ -108,7 +108,7 @@ def dtype(text: str) -> str:
 
 
 def boolean(text: str) -> bool:
-    """True or False, yes or no, 1 or 0."""
+    """Return what True or False, yes or no, 1 or 0 says."""
     value = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(text.lower())
     if value is None:
         raise CellError("is not one of True, False, yes, no, 1, 0")
@@ -117,7 +117,7 @@ def boolean(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def words(text: str) -> str:
-    """A name, as it is: no control characters and not too long."""
+    """Return a name as it is: no control characters and not too long."""
     if len(text) > MAX_TEXT:
         raise CellError(f"has {len(text)} characters; at most {MAX_TEXT} are taken")
     for character in text:
@@ -127,7 +127,7 @@ def words(text: str) -> str:
 
 
 def strict_json(text: str) -> Any:
-    """What a JSON text says. Raises CellError if it is none; NaN, infinity and endless nesting are none."""
+    """Return what a JSON text says. Raises CellError if it is none; NaN, infinity and endless nesting are none."""
     try:
         return json.loads(text, parse_constant=_not_finite)
     except (ValueError, RecursionError) as error:

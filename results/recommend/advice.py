@@ -37,7 +37,7 @@ class UseCase:
     head_dim: int = 1  # and more
 
     def holds(self, contest: Contest) -> bool:
-        """Whether a case is one of its shapes."""
+        """Tell whether a case is one of its shapes."""
         case = next(iter(contest.values())).measurement.case
         heads = case.batch * case.num_heads if case.batch and case.num_heads else None
         fits = self.heads == ANY if heads is None else self.heads[0] <= heads <= self.heads[1]
@@ -133,7 +133,7 @@ class Advice:
 
 
 def advise(store: Store, filters: Filters) -> list[Advice]:
-    """One advice for each use case that the GPU has shapes of; `filters` gives GPU, baseline, sources and runs."""
+    """Return an advice for each use case that the GPU has shapes of; `filters` gives GPU, baseline, sources, runs."""
     found = []
     there = set(pages.options(store, "timing", gpu=str(filters.gpu), workload="attention")["choice"])
     masks = pages.options(store, "mask", gpu=str(filters.gpu), workload="attention")["choice"].tolist()
@@ -162,7 +162,7 @@ def advise(store: Store, filters: Filters) -> list[Advice]:
 
 
 def _scope(case: UseCase) -> tuple[str, str, str, bool]:
-    """What the use cases of one look at the store have in common."""
+    """Return what the use cases of one look at the store have in common."""
     return case.mode, case.timing, case.mask, case.window
 
 
@@ -199,17 +199,17 @@ def _advice(
 
 
 def _behind(times: Sequence[dict[str, float]], name: str, baseline: str | None) -> list[float]:
-    """In each case its time over the fastest's, or that of what stands in for it."""
+    """Return in each case its time over the fastest's, or that of what stands in for it."""
     return [ratios.get(name, ratios.get(baseline or "", max(ratios.values()))) for ratios in times]
 
 
 def _least(behind: dict[str, list[float]]) -> str:
-    """Who loses least on average."""
+    """Return who loses least on average."""
     return min(behind, key=lambda name: (geometric_mean(behind[name]), name))
 
 
 def _reductions(store: Store, scopes: Sequence[Filters], case: UseCase) -> dict[str, float]:
-    """By implementation: how many times less peak memory than the baseline, as a geometric mean over the use case."""
+    """Return by implementation how many times less peak memory than the baseline, as a geometric mean."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for scope in scopes:
         table = pages.memory(store, replace(scope, dtype=case.dtypes), "peak_memory_mb")

@@ -31,7 +31,7 @@ RAN, CHECKED, REFUSED, FAILED, NOT_TRIED = "ran", "checked", "refused", "failed"
 
 
 def features(store: Store, filters: Filters) -> pd.DataFrame:
-    """A row a feature and implementation: `seen` (ran, checked, refused, failed or not tried), `numbers`, `why`.
+    """Return a row a feature and implementation: `seen` (ran, checked, refused, failed or not tried), `numbers`, `why`.
 
     Checked is: its errors were taken, but no time. Refused is: every try ended as unsupported; failed: every try ended
     without a number for another reason.

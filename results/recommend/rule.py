@@ -52,7 +52,7 @@ class Rule:
 
 
 def rule_of(store: Store, filters: Filters) -> Rule:
-    """The rule of a slice; of all its modes and masks where the filters name none. Raises RuleError of nothing."""
+    """Return the rule of a slice, of all modes and masks if it names none. Raises RuleError if nothing has a time."""
     cases = contests(store, filters)
     points = tuple(point for contest in cases if (point := _point(contest)))
     if not points:
@@ -63,19 +63,19 @@ def rule_of(store: Store, filters: Filters) -> Rule:
 
 
 def choose(rule: Rule, *, count: int = 1, **shape: Any) -> list[tuple[float, Mapping[str, Any]]]:
-    """The measured shapes nearest to one, nearest first, with their distance. Raises LookupError if none is like it."""
+    """Return the measured shapes nearest to one with their distance. Raises LookupError if none is like it."""
     return nearest_module.nearest(rule.points, count=count, **shape)
 
 
 def as_json(rule: Rule) -> str:
-    """The rule as data."""
+    """Return the rule as data."""
     record = {"gpu": rule.gpu, "timing": rule.timing, "basis": rule.basis, "sources": rule.sources, "runs": rule.runs}
     lines = ",\n  ".join(json.dumps(dict(point)) for point in rule.points)
     return json.dumps(record)[:-1] + f', "weights": {json.dumps(nearest_module.WEIGHTS)}, "points": [\n  {lines}\n]}}\n'
 
 
 def as_python(rule: Rule) -> str:
-    """The rule as a Python file that needs nothing else: `implementation(...)`, `backend(...)` and `why(...)`."""
+    """Return the rule as a Python file that needs nothing else: `implementation(...)`, `backend(...)`, `why(...)`."""
     source = Path(nearest_module.__file__).read_text(encoding="utf-8")
     nearest_code = source.partition('"""\n')[2].strip()
     rows = "".join(f"    {tuple(point[name] for name in POINT)!r},\n" for point in rule.points)
@@ -90,7 +90,7 @@ def as_python(rule: Rule) -> str:
 
 
 def points_table(points: Sequence[tuple[float, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Points with their distance as rows of a table."""
+    """Return points with their distance as rows of a table."""
     return [{"distance": distance, **point, "ties": ", ".join(point["ties"])} for distance, point in points]
 
 
@@ -99,7 +99,7 @@ def _docstring(text: str) -> str:
 
 
 def _point(contest: Contest) -> dict[str, Any] | None:
-    """None where nothing has a time, or the size of the shape is not said."""
+    """Return the point of a case; None where nothing has a time, or the size of the shape is not said."""
     result = decide([contest])
     first = next(iter(contest.values()))
     case = first.measurement.case

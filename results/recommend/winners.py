@@ -206,7 +206,7 @@ def _contender(row: dict[str, Any], said: Declared) -> Contender:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The geometric mean, if every value is said."""
+    """Return the geometric mean, if every value is said."""
     return geometric_mean(values) if all(values) else None
 
 
@@ -232,7 +232,7 @@ def _status(contenders: Iterable[Contender | None]) -> str | None:
 
 
 def _rival(winner: Sequence[Contender | None], other: Sequence[Contender | None], ratio: float, name: str) -> Rival:
-    """Over several cases the mean of the intervals' ends: as wide as if all erred the same way."""
+    """Judge a rival; over several cases by the mean of the intervals' ends, as wide as if all erred the same way."""
     if ratio > JUDGED_WITHIN:
         return Rival(name, ratio, None, None, ties=False, basis="far behind")
     pairs = [(a, b) for a, b in zip(winner, other, strict=True) if _has_number(a) and _has_number(b)]
@@ -245,7 +245,7 @@ def _rival(winner: Sequence[Contender | None], other: Sequence[Contender | None]
 
 
 def _judged(winner: Contender, other: Contender) -> Judgement:
-    """The verdict on the other against the winner: SLOWER, or it is a tie."""
+    """Return the verdict on the other against the winner: SLOWER, or it is a tie."""
     protocol = winner.protocol if winner.protocol == other.protocol else None
     return judge(winner.measurement, other.measurement, protocol=protocol, paired=sampled_in_rounds(protocol))
 
@@ -270,6 +270,6 @@ def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
 
 
 def rival_words(rival: Rival) -> str:
-    """A rival in a few words: triton_fa2 1.01x slower (0.99 to 1.03): no clear difference."""
+    """Return a rival in a few words: triton_fa2 1.01x slower (0.99 to 1.03): no clear difference."""
     span = "" if rival.low is None else f" ({rival.low:.2f} to {rival.high:.2f})"
     return f"{rival.name} {rival.ratio:.2f}x as long{span}" + (": no clear difference" if rival.ties else "")

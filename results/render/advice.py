@@ -26,7 +26,7 @@ _ADVICE = (
 
 
 def render(store: Store, filters: Filters) -> str:
-    """What to use when on the GPU of the filters, and what each implementation was seen to do there."""
+    """Return what to use when on the GPU of the filters, and what each implementation was seen to do there."""
     found = advise(store, filters)
     parts = [f"# What to use when on {filters.gpu}"]
     parts.append(markdown_table(_ADVICE, [_row(one) for one in found]) if found else "No use case was measured here.")

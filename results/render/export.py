@@ -71,25 +71,25 @@ _OF_RUNS = ("run", "gpu", "source")
 
 
 def export(store: Store, form: str, selection: Selection = EVERYTHING) -> bytes:
-    """The selected measurements as a file's content. `form` is csv, json, md or parquet."""
+    """Return the selected measurements as a file's content. `form` is csv, json, md or parquet."""
     file = io.BytesIO()
     write(store, form, file, selection)
     return file.getvalue()
 
 
 def write(store: Store, form: str, file: BinaryIO, selection: Selection = EVERYTHING) -> None:
-    """The selected measurements into an open file, row by row."""
+    """Write the selected measurements into an open file, row by row."""
     FORMS[form](_Table(store, selection), file)
 
 
 def count(store: Store, selection: Selection = EVERYTHING) -> int:
-    """How many measurements are selected."""
+    """Return how many measurements are selected."""
     where, params = _where(selection)
     return store.rows(f"SELECT count(*) FROM results WHERE {where}", params)[0][0]
 
 
 def choices(store: Store, name: str) -> list[str]:
-    """The values that a field of the selection can take."""
+    """Return the values that a field of the selection can take."""
     column = _FILTERS[name]
     rows = store.rows(f"SELECT DISTINCT {column} FROM results WHERE {column} IS NOT NULL ORDER BY 1")
     return [value for (value,) in rows]
@@ -178,7 +178,7 @@ def _markdown(table: _Table, file: BinaryIO) -> None:
 
 
 def _words(value: Any) -> str:
-    """A value inside a Markdown table: one line, with its bars escaped."""
+    """Return a value inside a Markdown table: one line, with its bars escaped."""
     if value is None:
         return ""
     text = ", ".join(value) if isinstance(value, list) else value if isinstance(value, str) else str(_cell(value))
@@ -186,7 +186,7 @@ def _words(value: Any) -> str:
 
 
 def _parquet(table: _Table, file: BinaryIO) -> None:
-    """Written by DuckDB, but not on the store's connection: that one may not touch other files."""
+    """Write Parquet by DuckDB, but not on the store's connection: that one may not touch other files."""
     lines = [json.dumps(dict(zip(table.columns, row, strict=True))) for row in table.rows()]
     kinds = {name: _TYPES[name] for name in table.columns}
     structure = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in kinds.items()})

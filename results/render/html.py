@@ -41,7 +41,7 @@ _PAGE = """<!doctype html>
 
 
 def html_page(markdown: str, figures: Sequence[str] = ()) -> str:
-    """The whole page; `figures` are HTML fragments that go below the title."""
+    """Return the whole page; `figures` are HTML fragments that go below the title."""
     blocks = list(_blocks(markdown.splitlines()))
     title = next((text for text in markdown.splitlines() if text.startswith("# ")), "# Report")[2:]
     drawn = [f"<figure>{figure}</figure>" for figure in figures]
@@ -81,7 +81,7 @@ def _heading(line: str) -> str:
 
 
 def _table(lines: list[str]) -> str:
-    """A first row that a line of dashes follows is the header."""
+    """Return the table; a first row that a line of dashes follows is the header."""
     rows = [[cell.strip().replace("\\|", "|") for cell in _PIPE.split(line.strip())[1:-1]] for line in lines]
     head = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in rows[0])
     heated = any(cell.startswith(_MAP) for cell in rows[0])
@@ -100,7 +100,7 @@ def _cell(text: str, *, heated: bool) -> str:
 
 
 def _inline(text: str) -> str:
-    """Bold and code; everything else as it stands."""
+    """Return bold and code as HTML, everything else as it stands."""
     safe = html.escape(text, quote=False)
     safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", safe)
     return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", safe)

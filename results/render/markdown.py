@@ -45,22 +45,22 @@ class Text:
 
 
 def read(text: str) -> list[Table | Text]:
-    """Every table and paragraph in order."""
+    """Return every table and paragraph in order."""
     return list(_blocks(text.splitlines()))
 
 
 def tables(text: str) -> list[Table]:
-    """Every table in order."""
+    """Return every table in order."""
     return [block for block in read(text) if isinstance(block, Table)]
 
 
 def plain(cell: str) -> str:
-    """The cell without bold marks and outer space."""
+    """Return the cell without bold marks and outer space."""
     return cell.replace("**", "").strip()
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A pipe table; the inverse of reading one."""
+    """Write a pipe table; the inverse of reading one."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -107,7 +107,7 @@ def _text(headings: list[str], lines: list[str], at: int) -> Iterator[Text]:
 
 
 def _separated(lines: list[str], at: int) -> int:
-    """How many columns the separator in that line has; 0 if it is none."""
+    """Return how many columns the separator in that line has; 0 if it is none."""
     line = lines[at].strip() if at < len(lines) else ""
     return len(_cells(line)) if "|" in line and _SEPARATOR.match(line) else 0
 

@@ -21,7 +21,7 @@ _RUN_FACTS = ("source", "created", "gpu_name", "driver", "cuda", "torch", "trito
 
 
 def complete(store: Store, filters: Filters) -> Filters:
-    """The filters with what the pages choose where nothing is said. Raises SliceError for an unknown value."""
+    """Return the filters with what the pages choose where nothing is said. Raises SliceError for an unknown value."""
     gpus = pages.gpus(store)["gpu"].tolist()
     filters = replace(filters, gpu=_known("gpu", filters.gpu, gpus))
     scope: dict[str, str | None] = {"gpu": filters.gpu}
@@ -39,7 +39,7 @@ def complete(store: Store, filters: Filters) -> Filters:
 
 
 def render(store: Store, filters: Filters) -> str:
-    """The slice as Markdown. Raises SliceError if it holds no latency."""
+    """Return the slice as Markdown. Raises SliceError if it holds no latency."""
     ranking = pages.ranking(store, filters)
     if ranking.empty:
         raise SliceError(f"No latency is in this slice: {slice_words(filters)}.")
@@ -54,7 +54,7 @@ def render(store: Store, filters: Filters) -> str:
 
 
 def slice_words(filters: Filters) -> str:
-    """The slice in one line."""
+    """Return the slice in one line."""
     several = {name: ", ".join(map(str, getattr(filters, name))) for name in _SEVERAL}
     parts = [
         filters.workload,
@@ -68,7 +68,7 @@ def slice_words(filters: Filters) -> str:
 
 
 def _known(name: str, value: object, possible: Sequence) -> object:
-    """The value, or the first that is possible. Raises SliceError if it is not possible."""
+    """Return the value, or the first that is possible. Raises SliceError if it is not possible."""
     if value is None:
         return possible[0] if possible else None
     if value not in possible:

@@ -18,7 +18,7 @@ CAPTION = "A point a cell: across as printed, up as the run has it; on the line 
 
 
 def own_against_printed(found: Sequence[Section]) -> list[str]:
-    """A figure a metric of which the run has something, speedups first; none without a run."""
+    """Return a figure a metric of which the run has something, speedups first; none without a run."""
     cells = [pair for section in found for pair in pairs(section) if pair["own"] and pair["printed"]]
     cells = [pair for pair in cells if pair["own"] > 0 and pair["printed"] > 0]
     names = sorted({str(pair["metric"]) for pair in cells}, key=lambda name: (name != "speedup", name))
@@ -52,7 +52,7 @@ def _figure(cells: Sequence[dict[str, object]], metric: str) -> str:
 
 
 def _at(value: float, low: float, high: float) -> tuple[float, float]:
-    """Where a value stands on the axis across and on the one up, both logarithmic."""
+    """Return where a value stands on the axis across and on the one up, both logarithmic."""
     share = math.log(value / low) / math.log(high / low)
     return _LEFT + share * (_WIDTH - _LEFT - 8), _HEIGHT - _BELOW - share * (_HEIGHT - _BELOW - _ABOVE)
 

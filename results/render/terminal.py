@@ -13,7 +13,7 @@ _SHOWN = 3  # findings of one rule, unless all are asked for
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """What changed, the means with their coverage, then every cell, regressions first."""
+    """Yield what changed, the means with their coverage, then every cell, regressions first."""
     yield f"first   {comparison.first}"
     yield f"second  {comparison.second}"
     yield ""
@@ -43,7 +43,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def finding_lines(findings: Sequence[Finding], runs: Sequence[Run], *, every: bool = False) -> Iterator[str]:
-    """By report or run and by rule: how many, and the first few sentences or all of them."""
+    """Yield by report or run and by rule how many findings there are, and the first few sentences or all of them."""
     places = {run.run_id: run.report if run.source == "published" and run.report else run.run_id for run in runs}
     for place in dict.fromkeys(places.values()):
         there = [finding for finding in findings if places[finding.run_id] == place]
@@ -100,7 +100,7 @@ def _said(value: object) -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows under each other; the last column is not padded."""
+    """Yield rows under each other; the last column is not padded."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         yield "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

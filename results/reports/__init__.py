@@ -14,14 +14,14 @@ __all__ = ["ReportError", "get", "names"]
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of all reports, found by listing this folder for modules with a NAME."""
+    """Return the names of all reports, found by listing this folder for modules with a NAME."""
     stems = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
     modules = (importlib.import_module(f"{__name__}.{stem}") for stem in stems)
     return tuple(module.NAME for module in modules if hasattr(module, "NAME"))
 
 
 def get(name: str) -> ModuleType:
-    """The module of a report: NAME, TITLE, SOURCE, parse, notes, render. Raises ReportError naming those that exist."""
+    """Return the module of a report: NAME, TITLE, SOURCE, parse, notes, render. Raises ReportError if there is none."""
     if name not in names():
         raise ReportError(f"Unknown report {name!r}. Available: {', '.join(names())}.")
     return importlib.import_module(f"{__name__}.{name}")

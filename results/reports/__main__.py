@@ -1,6 +1,6 @@
 """`python -m results.reports TEXTS`: write the published runs from the reports' texts, into results/published.
 
-The published runs as they ship: run.json, measurements.jsonl and notes.json, the same bytes every time.
+They are written as they ship: run.json, measurements.jsonl and notes.json, with the same bytes every time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from results.reports.layout import ReportError
 
 
 def ship(texts: Path, published: Path) -> list[Path]:
-    """Writes every report found among the .txt and .md files of `texts` as run folders; returns the folders.
+    """Write every report found among the .txt and .md files of `texts` as run folders; returns the folders.
 
     Raises ReportError if a file is none of the reports or a report is missing.
     """
@@ -42,7 +42,7 @@ def ship(texts: Path, published: Path) -> list[Path]:
 
 
 def _recognise(filename: str, text: str) -> tuple[str, list[tuple[Run, list[Measurement]]]]:
-    """The report that the text is: the only one whose parser accepts it."""
+    """Return the report that the text is: the only one whose parser accepts it."""
     reasons = []
     for name in reports.names():
         try:
@@ -63,7 +63,7 @@ def _pretty(data: object) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0 if every report was found and written, 2 otherwise."""
+    """Ship the reports; return 0 if every report was found and written, 2 otherwise."""
     parser = argparse.ArgumentParser(prog="python -m results.reports", description=__doc__)
     parser.add_argument("texts", type=Path, help="folder with the reports as .txt or .md files")
     parser.add_argument("--out", type=Path, default=PUBLISHED, help="folder to write to")

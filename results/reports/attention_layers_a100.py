@@ -67,7 +67,7 @@ _CONFIGURATIONS = {
 
 
 def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
-    """The report's run and its numbers: 12 a configuration, and the ranges of the summary.
+    """Return the report's run and its numbers: 12 a configuration, and the ranges of the summary.
 
     Raises ReportError if the text is not this report.
     """
@@ -92,12 +92,12 @@ def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
 
 
 def notes(text: str) -> list[Note]:
-    """What the report says besides its numbers."""
+    """Return what the report says besides its numbers."""
     return notes_of(text, GRIDS)
 
 
 def render(runs: Runs) -> str:
-    """The report's tables: as printed, or with the numbers of an own run of layers with these configurations."""
+    """Return the report's tables: as printed, or with the numbers of an own run of layers with these configurations."""
     return render_report(runs, name=NAME, title=TITLE, source=SOURCE, grids=GRIDS, implementations=IMPLEMENTATIONS)
 
 

@@ -46,7 +46,7 @@ _RUN_NOTES = (
 
 
 def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
-    """The report's run and its numbers: 9 a row, and those of the observations.
+    """Return the report's run and its numbers: 9 a row, and those of the observations.
 
     Raises ReportError if the text is not this report.
     """
@@ -68,12 +68,12 @@ def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
 
 
 def notes(text: str) -> list[Note]:
-    """What the report says besides its numbers."""
+    """Return what the report says besides its numbers."""
     return notes_of(text, [GRID])
 
 
 def render(runs: Runs) -> str:
-    """The report's table: as printed, or with the numbers of an own run of sweep fa2_speedup."""
+    """Return the report's table: as printed, or with the numbers of an own run of sweep fa2_speedup."""
     return render_report(runs, name=NAME, title=TITLE, source=SOURCE, grids=[GRID], implementations=IMPLEMENTATIONS)
 
 

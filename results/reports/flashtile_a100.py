@@ -35,7 +35,7 @@ _RUN_NOTES = (
 
 
 def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
-    """The report's run and its numbers: memory, time and speedup by seqlen, and what the prose claims.
+    """Return the report's run and its numbers: memory, time and speedup by seqlen, and what the prose claims.
 
     Raises ReportError if the text is not this report.
     """
@@ -68,14 +68,14 @@ def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
 
 
 def notes(text: str) -> list[Note]:
-    """What the report says besides its numbers, without its usage examples, whose fences are lost."""
+    """Return what the report says besides its numbers, without its usage examples, whose fences are lost."""
     prose = [Note("", lines=_passage(text, first, last)) for first, last in _PASSAGES]
     words = [table for table in tables(text) if all(table.header != grid.header for grid in GRIDS)]
     return [*prose, *(Note("", header=table.header, rows=table.rows) for table in words)]
 
 
 def render(runs: Runs) -> str:
-    """The report's tables: as printed, or with the numbers of an own run of layers with these shapes."""
+    """Return the report's tables: as printed, or with the numbers of an own run of layers with these shapes."""
     return render_report(runs, name=NAME, title=TITLE, source=SOURCE, grids=GRIDS, implementations=IMPLEMENTATIONS)
 
 

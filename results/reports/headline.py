@@ -80,7 +80,7 @@ class Shipped:
 
 
 def summary(shipped: Shipped) -> str:
-    """Our time against the fastest other's, by kind of shape."""
+    """Return our time against the fastest other's, by kind of shape."""
     ours = "`triton_fa2` or `gluon_hopper`"
     rows = (
         ("one head, bfloat16", ours, "PyTorch's fastest", ONE_HEAD, PYTORCH, OURS, "bfloat16"),
@@ -98,7 +98,7 @@ def summary(shipped: Shipped) -> str:
 
 
 def of_report(shipped: Shipped) -> str:
-    """The speedups that report fa2_rtx4060 prints beside those of our run of its shapes."""
+    """Return the speedups that report fa2_rtx4060 prints beside those of our run of its shapes."""
     printed = next(rows for run, rows in shipped.of_reports if run.report == fa2_rtx4060.NAME)
     baseline, implementation = fa2_rtx4060.IMPLEMENTATIONS.values()
     own = shipped.read(ONE_HEAD[0])[1]
@@ -106,7 +106,7 @@ def of_report(shipped: Shipped) -> str:
 
 
 def one_head(shipped: Shipped) -> str:
-    """Single heads: triton_fa2 over torch_naive in the report's shapes, ours over PyTorch's fastest in all."""
+    """Return single heads: triton_fa2 over torch_naive in the report's shapes, ours over PyTorch's fastest in all."""
     rows = []
     for dtype in ("bfloat16", "float32"):
         naive = _of(shipped.ratios(ONE_HEAD[:1], NAIVE, OURS[:1]), dtype)
@@ -121,14 +121,14 @@ def one_head(shipped: Shipped) -> str:
 
 
 def behind(shipped: Shipped) -> str:
-    """The cells of single heads in which PyTorch's fastest is faster than ours."""
+    """Return the cells of single heads in which PyTorch's fastest is faster than ours."""
     found = [ratio for ratio in shipped.ratios(ONE_HEAD, PYTORCH, OURS) if ratio.value < 1]
     rows = [(_cell(ratio), str(ratio.case.seqlen_q), f"{ratio.value:.2f}×") for ratio in found]
     return markdown_table(("mode, dtype, head_dim", "seqlen", "ratio"), rows)
 
 
 def fa_paper(shipped: Shipped) -> str:
-    """SDPA's fastest backend / FlashAttention-4 over gluon_hopper, shape by shape."""
+    """Return SDPA's fastest backend / FlashAttention-4 over gluon_hopper, shape by shape."""
     sides = [shipped.ratios(FA_PAPER, others, HOPPER) for others in (SDPA, FLASH_4)]
     values = [{(r.mode, r.case.head_dim, r.case.causal, r.case.seqlen_q): r.value for r in side} for side in sides]
     seqlens = sorted({key[3] for key in values[0]})
@@ -145,7 +145,7 @@ def fa_paper(shipped: Shipped) -> str:
 
 
 def fa_paper_means(shipped: Shipped) -> str:
-    """The geometric means of these ratios."""
+    """Return the geometric means of these ratios."""
     rivals = {
         "SDPA's fastest backend": SDPA,
         "FlashAttention-4": FLASH_4,
@@ -157,7 +157,7 @@ def fa_paper_means(shipped: Shipped) -> str:
 
 
 def torch_naive(shipped: Shipped) -> str:
-    """torch_naive over gluon_hopper in the cells where torch_naive is faster than SDPA and FlashAttention-4."""
+    """Return torch_naive over gluon_hopper in the cells where torch_naive is faster than SDPA and FlashAttention-4."""
     rivals = {(r.case, r.mode): r.value for r in shipped.ratios(FA_PAPER, (*SDPA, *FLASH_4), HOPPER)}
     found = [r for r in shipped.ratios(FA_PAPER, NAIVE, HOPPER) if r.value < rivals[r.case, r.mode]]
     rows = [(f"{_cell(r)}, {'causal' if r.case.causal else 'full'}", str(r.case.seqlen_q), _x(r.value)) for r in found]
@@ -165,7 +165,7 @@ def torch_naive(shipped: Shipped) -> str:
 
 
 def window(shipped: Shipped) -> str:
-    """A sliding window with grouped queries: others over gluon_hopper."""
+    """Return a sliding window with grouped queries: others over gluon_hopper."""
     rivals = {"FlexAttention": FLEX, "FlashAttention-4": FLASH_4, "`torch_sdpa_auto` with a mask": SDPA[:1]}
     rows = []
     for name, others in rivals.items():
@@ -177,7 +177,7 @@ def window(shipped: Shipped) -> str:
 
 
 def fp8(shipped: Shipped) -> str:
-    """TFLOP/s of gluon_fp8 / gluon_hopper, forward, and the error of gluon_fp8."""
+    """Return TFLOP/s of gluon_fp8 / gluon_hopper, forward, and the error of gluon_fp8."""
     times = {case: found for (case, mode), found in shipped.latencies(FA_PAPER).items() if mode == "fwd"}
     errors = {
         m.case: m.value
@@ -197,7 +197,7 @@ def fp8(shipped: Shipped) -> str:
 
 
 def runs(shipped: Shipped) -> str:
-    """Our own shipped runs: when, of which code, and what each cost beyond its samples."""
+    """Return our own shipped runs: when, of which code, and what each cost beyond its samples."""
     rows = []
     for folder in shipped.folders:
         run, state = folder.run(), folder.read_state()
@@ -212,7 +212,7 @@ def runs(shipped: Shipped) -> str:
 
 
 def findings(shipped: Shipped) -> str:
-    """How many numbers of each published report contradict arithmetic, or are not what they look like."""
+    """Return how many numbers of each published report contradict arithmetic, or are not what they look like."""
     rows = []
     for report in report_names():
         found = check([(run, rows) for run, rows in shipped.of_reports if run.report == report])
@@ -261,7 +261,7 @@ def _of(ratios: Iterable[Ratio], dtype: str | None) -> list[Ratio]:
 
 
 def _spans(ratios: Sequence[Ratio]) -> Iterator[str]:
-    """For each mode the geometric mean, the lowest and the highest."""
+    """Return for each mode the geometric mean, the lowest and the highest."""
     for mode in MODES:
         values = [ratio.value for ratio in ratios if ratio.mode == mode]
         yield f"{geometric_mean(values):.2f}× ({min(values):.2f} to {max(values):.2f})" if values else "—"

@@ -4,11 +4,8 @@ What a row, a column and the table itself say are dicts, merged for each cell: f
 seqlen_q and seqlen_k), `head_dim` (also of the values), and implementation, metric, mode, baseline, and of the cell
 unit, std (the column with the standard deviation), note, why (it has no number), failed (what OOM means here).
 
-Numbers that a report states in its prose.
-
-What a printed cell says: a number with its unit, or why there is none.
-
-Reports print MB and GB for what their code divides by 1024, so MB is read as MiB and GB as 1024 MiB.
+A printed cell is a number with its unit, or why there is none. Reports print MB and GB for what their code divides by
+1024, so MB is read as MiB and GB as 1024 MiB. Numbers that a report states in its prose are claims.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ class PrintedCell:
 
 
 def read_cell(text: str, unit: str = "") -> PrintedCell:
-    """The meaning of a cell; `unit` is its unit where the cell itself names none. Memory comes in MiB.
+    """Return the meaning of a cell; `unit` is its unit where the cell itself names none. Memory comes in MiB.
 
     Raises ReportError if the cell is neither a number nor a known word for a missing one.
     """
@@ -65,7 +62,7 @@ def read_cell(text: str, unit: str = "") -> PrintedCell:
 
 
 def read_seqlen(text: str) -> int:
-    """A printed sequence length: 512, 1,024 or 2K (K is 1024). Raises ReportError for anything else."""
+    """Return a printed sequence length: 512, 1,024 or 2K (K is 1024). Raises ReportError for anything else."""
     match = _SEQLEN.match(plain(text).replace(",", ""))
     if not match:
         raise ReportError(f"Sequence length {text!r} is neither a number nor one with K.")
@@ -73,12 +70,12 @@ def read_seqlen(text: str) -> int:
 
 
 def read_count(text: str) -> int | None:
-    """A whole number in a label; None where the case does not say it."""
+    """Return a whole number in a label; None where the case does not say it."""
     return None if text == "None" else int(text.replace(",", ""))
 
 
 def with_k(seqlen: int) -> str:
-    """A sequence length as reports print it: 2048 as 2K, 512 as 512."""
+    """Return a sequence length as reports print it: 2048 as 2K, 512 as 512."""
     return f"{seqlen // 1024}K" if seqlen % 1024 == 0 else str(seqlen)
 
 
@@ -133,12 +130,12 @@ class Grid:
         return len(self.header) - len(self.columns)
 
     def matches(self, table: Table) -> bool:
-        """Whether the table is the one described here."""
+        """Tell whether the table is the one described here."""
         return table.header == self.header and (not self.section or table.section.endswith(self.section))
 
 
 def parse_grid(grid: Grid, table: Table, run_id: str) -> list[Measurement]:
-    """Every cell of the table as a measurement. Raises ReportError for a ragged row or an unreadable cell."""
+    """Return every cell of the table as a measurement. Raises ReportError for a ragged row or an unreadable cell."""
     measurements = []
     for number, row in enumerate(table.rows):
         if len(row) != len(table.header):
@@ -149,7 +146,7 @@ def parse_grid(grid: Grid, table: Table, run_id: str) -> list[Measurement]:
 
 
 def measure(run_id: str, says: Says, *, printed: str, origin: str, notes: Iterable[str | None] = ()) -> Measurement:
-    """A measurement from what is said of a cell and what the cell prints."""
+    """Return a measurement from what is said of a cell and what the cell prints."""
     text, _, spread = str(says.get("text", printed)).partition(" | ")
     cell = read_cell(text, says.get("unit", ""))
     status = says.get("failed", cell.status) if cell.status is Status.OOM else cell.status
@@ -173,7 +170,7 @@ def measure(run_id: str, says: Says, *, printed: str, origin: str, notes: Iterab
 
 
 def case_of(says: Says) -> Case:
-    """The case that is said; what is not said is None."""
+    """Return the case that is said; what is not said is None."""
     fields = {name: says[name] for name in CASE_FIELDS if name in says}
     if "seqlen" in says:
         fields |= {"seqlen_q": says["seqlen"], "seqlen_k": says["seqlen"]}
@@ -183,13 +180,13 @@ def case_of(says: Says) -> Case:
 
 
 def origin_of(grid: Grid, labels: Labels, column: str) -> str:
-    """Where a cell stands: section, row and column."""
+    """Return where a cell stands: section, row and column."""
     parts = (grid.section, ", ".join(map(plain, labels)), column)
     return " / ".join(part for part in parts if part)
 
 
 def origins(grid: Grid, labels: Labels) -> dict[str, str]:
-    """Where the numbers of a row stand, by column."""
+    """Return where the numbers of a row stand, by column."""
     says = {name: column for name, column in grid.columns.items() if not isinstance(column, Remark | SpreadColumn)}
     return {
         name: origin_of(grid, labels, " | ".join(_cells_of(name, column if isinstance(column, Mapping) else {})))
@@ -243,7 +240,7 @@ class Claim:
 
 
 def parse_claims(text: str, claims: Sequence[Claim], run_id: str) -> Iterator[Measurement]:
-    """The figures of every claim. Raises ReportError if the text lacks one."""
+    """Return the figures of every claim. Raises ReportError if the text lacks one."""
     for claim in claims:
         match = re.search(claim.pattern, text)
         if not match:
@@ -255,7 +252,7 @@ def parse_claims(text: str, claims: Sequence[Claim], run_id: str) -> Iterator[Me
 
 
 def low_and_high(metric: str) -> dict[str, Says]:
-    """The figures of a range: groups low and high of one metric."""
+    """Return the figures of a range: groups low and high of one metric."""
     return {
         "low": {"metric": metric, "note": "low end of a range"},
         "high": {"metric": metric, "note": "high end of a range"},

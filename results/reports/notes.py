@@ -22,7 +22,7 @@ class Note:
 
 
 def notes_of(text: str, grids: Sequence[Grid]) -> list[Note]:
-    """Every paragraph and every table that no grid describes, in order."""
+    """Return every paragraph and every table that no grid describes, in order."""
     notes = []
     for block in read(text):
         section = " > ".join(block.headings)
@@ -34,7 +34,7 @@ def notes_of(text: str, grids: Sequence[Grid]) -> list[Note]:
 
 
 def shipped_notes(report: str) -> list[Note]:
-    """The notes that ship with a report's runs, in order."""
+    """Return the notes that ship with a report's runs, in order."""
     paths = sorted(PUBLISHED.glob(f"published-{report}*/notes.json"))
     records = [record for path in paths for record in json.loads(path.read_text(encoding="utf-8"))]
     return [

@@ -35,7 +35,7 @@ class OwnNumbers:
         self.found = {(m.case, m.implementation, m.mode, m.metric): m for m in self.measurements}
 
     def explanation(self) -> str:
-        """Which implementations and timing stand in the tables, and what the words in them mean."""
+        """Return which implementations and timing stand in the tables, and what the words in them mean."""
         shown = {m.implementation for m in self.measurements}
         pairs = [f"{theirs} is {own}" for theirs, own in self.implementations.items() if own in shown and theirs != own]
         timing = f"{self.timing}, {_TIMINGS[self.timing]}" if self.timing else "not said"
@@ -44,7 +44,7 @@ class OwnNumbers:
         return "; ".join(parts) + f".\n\n{words}."
 
     def tables(self, grid: Grid) -> Iterator[tuple[str, list[list[str]]]]:
-        """For each setting that the table's rows and columns do not tell apart: the setting and the rows."""
+        """Yield for each setting that the table's rows and columns do not tell apart the setting and the rows."""
         settings: dict[tuple[tuple[str, Any], ...], dict[Labels, None]] = {}
         for measurement in self.measurements:
             for labels in self._labels(grid, measurement):
@@ -115,7 +115,7 @@ class OwnNumbers:
         return _format(says["metric"], measurement.std, says) if measurement and measurement.std is not None else ""
 
     def _ratio(self, says: Says, rest: Mapping[str, Any], implementation: str) -> float | None:
-        """Baseline over implementation; None unless both are there."""
+        """Return baseline over implementation; None unless both are there."""
         metric = RATIO_OF[says["metric"]][0]
         ours = self._measured(says, rest, implementation, metric)
         base = self._measured(says, rest, says["baseline"], metric)
@@ -131,7 +131,7 @@ class OwnNumbers:
 
 
 def _timing(measurements: Sequence[Measurement]) -> str | None:
-    """Device time where the run has it, else plain calls; the two are never mixed."""
+    """Return device time where the run has it, else plain calls; the two are never mixed."""
     latencies = [m for m in measurements if m.metric == "latency_ms"]
     timed = {m.timing for m in latencies if m.status is Status.OK} or {m.timing for m in latencies}
     return next((timing for timing in ("kernel", "eager") if timing in timed), None)

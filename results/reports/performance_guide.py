@@ -1,6 +1,6 @@
-"""A guide's benchmark tables: FlashAttention 1 to 3 against standard attention, on several GPUs and models.
+"""Report performance_guide: FlashAttention 1 to 3 against standard attention, on several GPUs and models.
 
-The tables and claims of report performance_guide: what each row and column says of a cell.
+Its tables and claims are described by what each row and column says of a cell.
 """
 
 from __future__ import annotations
@@ -332,7 +332,7 @@ _GPUS: dict[str, tuple[str | None, int | None]] = {
 
 
 def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
-    """One run for each GPU the report names and one for the tables without, with every printed number.
+    """Return one run for each GPU the report names and one for the tables without, with every printed number.
 
     Raises ReportError if the text is not this report.
     """
@@ -351,12 +351,12 @@ def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
 
 
 def notes(text: str) -> list[Note]:
-    """What the report says besides its numbers."""
+    """Return what the report says besides its numbers."""
     return notes_of(text, GRIDS)
 
 
 def render(runs: Runs) -> str:
-    """The report's tables: as printed, or those of them that an own run has the numbers for."""
+    """Return the report's tables: as printed, or those of them that an own run has the numbers for."""
     return render_report(runs, name=NAME, title=TITLE, source=SOURCE, grids=GRIDS, implementations=IMPLEMENTATIONS)
 
 

@@ -16,7 +16,7 @@ Runs = Sequence[tuple[Run, Sequence[Measurement]]]
 def render_report(
     runs: Runs, *, name: str, title: str, source: str, grids: Sequence[Grid], implementations: Mapping[str, str]
 ) -> str:
-    """The report from its own runs as printed, or from another run's numbers in its tables.
+    """Return the report from its own runs as printed, or from another run's numbers in its tables.
 
     `implementations` says which own implementation stands in a published one's place.
     Raises ReportError if the runs hold nothing for these tables.
@@ -33,7 +33,7 @@ def render_report(
 
 
 def environment(run: Run) -> str:
-    """Where a run was taken, as bullets."""
+    """Return where a run was taken, as bullets."""
     facts = {
         "GPU": run.gpu_name or "not said",
         "CUDA": run.cuda,
@@ -55,7 +55,7 @@ def _printed_parts(runs: Runs, grids: Sequence[Grid]) -> list[str]:
 
 
 def printed_rows(grid: Grid, runs: Runs) -> dict[Labels, list[str]]:
-    """The rows of a published table to the letter, by their labels; none if these runs do not hold it."""
+    """Return the rows of a published table to the letter, by their labels; none if these runs do not hold it."""
     by_origin = {m.origin: m for _, measurements in runs for m in measurements}
     names: dict[Labels, None] = dict.fromkeys(grid.rows)
     for measurement in by_origin.values() if grid.name else ():
@@ -70,7 +70,7 @@ def printed_rows(grid: Grid, runs: Runs) -> dict[Labels, list[str]]:
 
 
 def quoted(note: Note) -> str:
-    """Words of a report under their heading."""
+    """Return words of a report under their heading."""
     heading = f"## {note.section}\n\n" if note.section else ""
     return heading + ("\n".join(note.lines) if note.lines else markdown_table(note.header, note.rows))
 

@@ -1,7 +1,6 @@
-"""A published report beside an own run: every table of the report with both numbers, what is wrong with either, and
-the whole as one Markdown text.
+"""A published report beside an own run: every table with both numbers, what is wrong with either, as one Markdown text.
 
-The speedups that a report prints beside those of another run, shape by shape.
+`speedups_beside` is the short form: the speedups that a report prints beside those of a run, shape by shape.
 """
 
 from __future__ import annotations
@@ -49,20 +48,20 @@ class Section:
 
 
 def read(folder: RunFolder) -> tuple[Run, list[Measurement]]:
-    """A run with its measurements, each once."""
+    """Read a run with its measurements, each once."""
     found = folder.read()[0]
     return folder.run(), list({m.measurement_id: m for m in found}.values())
 
 
 def published(name: str) -> list[tuple[Run, list[Measurement]]]:
-    """The runs that a report ships as."""
+    """Return the runs that a report ships as."""
     return [read(folder) for folder in journal.published_folders() if folder.run().report == name]
 
 
 def sections(
     name: str, printed: Runs, own: Sequence[Measurement] = (), implementations: Mapping[str, str] | None = None
 ) -> list[Section]:
-    """Every table of a report, with an own run's numbers where it has them.
+    """Return every table of a report, with an own run's numbers where it has them.
 
     `implementations` says which own implementation stands in a published one's place; without it the report's choice.
     """
@@ -74,7 +73,7 @@ def sections(
 
 
 def like(store: Store, name: str) -> list[tuple[str, int]]:
-    """Runs that hold shapes of a report, and how many of them, most first; the report's own are left out."""
+    """Return runs that hold shapes of a report, and how many, most first; the report's own are left out."""
     fields = ("seqlen_q", "head_dim", "dtype", "causal", "batch", "num_heads", "num_kv_heads", "latent_dim")
     same = " AND ".join(f"(theirs.{field} IS NULL OR theirs.{field} = ours.{field})" for field in fields)
     shapes = f"SELECT DISTINCT {{}} level, subject, {', '.join(fields)} FROM results WHERE seqlen_q IS NOT NULL AND"
@@ -90,7 +89,7 @@ def like(store: Store, name: str) -> list[tuple[str, int]]:
 
 
 def covered(found: Sequence[Section]) -> tuple[int, int]:
-    """In how many rows of the report the own run has something, and how many the report has."""
+    """Return in how many rows of the report the own run has something, and how many the report has."""
     rows: dict[tuple, bool] = {}
     for section in found:
         for row in section.rows:
@@ -99,7 +98,7 @@ def covered(found: Sequence[Section]) -> tuple[int, int]:
 
 
 def pairs(section: Section) -> list[dict[str, object]]:
-    """Both numbers of every cell as data, and own over printed; words and missing numbers stay empty."""
+    """Return both numbers of every cell as data, and own over printed; words and missing numbers stay empty."""
     rows = []
     for row in section.rows:
         for at, (column, metric) in enumerate(zip(section.columns, section.metrics, strict=True)):
@@ -114,12 +113,12 @@ def pairs(section: Section) -> list[dict[str, object]]:
 
 
 def both(row: Row, at: int) -> str:
-    """A cell with both numbers: printed / own."""
+    """Return a cell with both numbers: printed / own."""
     return f"{plain(row.printed[at]) or '–'} / {row.own[at] or '–' if row.own else NOT_MEASURED}"
 
 
 def findings(runs: Runs) -> list[Finding]:
-    """What arithmetic says against the numbers, impossible ones first."""
+    """Return what arithmetic says against the numbers, impossible ones first."""
     weights = {rule.name: at for at, rule in enumerate(RULES)}
     return sorted(check(runs), key=lambda finding: weights[finding.rule])
 
@@ -130,7 +129,7 @@ def render(
     own: tuple[Run, Sequence[Measurement]] | None = None,
     implementations: Mapping[str, str] | None = None,
 ) -> str:
-    """The report beside a run as Markdown, with findings and what the report says in words.
+    """Return the report beside a run as Markdown, with findings and what the report says in words.
 
     Raises ReportError if the run has nothing for any of its tables.
     """
@@ -225,7 +224,7 @@ MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"}
 def speedups_beside(
     printed: Sequence[Measurement], own: Sequence[Measurement], *, baseline: str, implementation: str
 ) -> str:
-    """A Markdown table a mode: "printed / own" for every shape of the report, device time for the own run."""
+    """Return a Markdown table a mode: "printed / own" for every shape of the report, device time for the own run."""
     theirs = _printed(printed)
     ours = _derived(own, baseline, implementation)
     return "\n".join(_beside_table(mode, theirs, ours) for mode in MODES)

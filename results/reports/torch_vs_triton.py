@@ -26,7 +26,7 @@ _RUN_NOTES = (
 
 
 def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
-    """The report's run and its numbers, 3 a row, each a mean with its standard deviation.
+    """Return the report's run and its numbers, 3 a row, each a mean with its standard deviation.
 
     Raises ReportError if the text is not this report.
     """
@@ -44,12 +44,12 @@ def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
 
 
 def notes(text: str) -> list[Note]:
-    """What the report says besides its numbers."""
+    """Return what the report says besides its numbers."""
     return notes_of(text, [GRID])
 
 
 def render(runs: Runs) -> str:
-    """The report's table: as printed, or with the numbers of an own run of sweep torch_vs_triton."""
+    """Return the report's table: as printed, or with the numbers of an own run of sweep torch_vs_triton."""
     return render_report(runs, name=NAME, title=TITLE, source=SOURCE, grids=[GRID], implementations=IMPLEMENTATIONS)
 
 

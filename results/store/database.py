@@ -68,19 +68,19 @@ class Store:
         self._kept = lru_cache(_KEPT)(lambda version, sql, params: tuple(self.rows(sql, params)))
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pd.DataFrame:
-        """The rows that a query answers with, on a cursor of its own."""
+        """Return the rows that a query answers with, on a cursor of its own."""
         return self._on_cursor(lambda cursor: cursor.execute(sql, list(params)).df())
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple]:
-        """The same as plain tuples: None stays None, whole numbers stay whole."""
+        """Return the rows of a query as plain tuples: None stays None, whole numbers stay whole."""
         return self._on_cursor(lambda cursor: cursor.execute(sql, list(params)).fetchall())
 
     def kept(self, sql: str, params: Sequence[Any] = ()) -> tuple[tuple, ...]:
-        """Those rows, remembered until the data change: for what many views ask again and again."""
+        """Return the rows of a query, remembered until the data change: for what many views ask again and again."""
         return self._kept(self.version(), sql, tuple(params))
 
     def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[tuple]:
-        """The same piece by piece, for answers that are large. Raises StoreError if the file breaks on the way."""
+        """Yield the rows of a query piece by piece, for large answers. Raises StoreError if the file breaks."""
         try:
             with closing(self._connection.cursor()) as cursor:
                 cursor.execute(sql, list(params))
@@ -97,7 +97,7 @@ class Store:
             return self._on_cursor(lambda cursor: self._folder_sync.refresh(cursor))
 
     def version(self) -> str:
-        """A text that changes exactly when the data changed; a key for caches."""
+        """Return a text that changes exactly when the data changed; a key for caches."""
         return ":".join(map(str, self.rows("SELECT store_id, data_version FROM store")[0]))
 
     @property
@@ -147,7 +147,7 @@ class Store:
 
 
 def open_store(home: Path | None = None) -> Store:
-    """The results of a home, up to date. Never fails because of the file: then they are in memory, with a notice."""
+    """Open the results of a home, up to date; in memory, with a notice, where the file cannot be used."""
     home = Path(home) if home else journal.home()
     path = (home / "store.duckdb").resolve()
     try:
@@ -200,7 +200,7 @@ def _connect_patiently(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _connect(path: Path | None) -> duckdb.DuckDBPyConnection:
-    """A locked-down connection whose tables are there. Raises StoreError if the file is somebody else's."""
+    """Open a locked-down connection whose tables are there. Raises StoreError if the file is somebody else's."""
     config = {
         "threads": 2,  # a dashboard beside a benchmark keeps out of its way
         "memory_limit": "2GB",
@@ -237,12 +237,12 @@ def _ensure_layout(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _of_the_file(error: duckdb.Error) -> bool:
-    """Whether the file is to blame and not the query; a block with a wrong checksum raises a bare Error."""
+    """Tell whether the file is to blame and not the query; a block with a wrong checksum raises a bare Error."""
     return isinstance(error, _FILE_TROUBLE) or type(error) is duckdb.Error
 
 
 def _holder(error: Exception) -> str | None:
-    """Of a refused lock: the id of the process that has it."""
+    """Return the id of the process that has a refused lock."""
     if "Could not set lock" not in str(error):
         return None
     match = re.search(r"PID (\d+)", str(error))
@@ -250,7 +250,7 @@ def _holder(error: Exception) -> str | None:
 
 
 def _notice(path: Path | None, error: Exception) -> str:
-    """What happened and what to do, in one sentence for the reader."""
+    """Return what happened and what to do, in one sentence for the reader."""
     text = str(error)
     if pid := _holder(error):
         return f"{_SAME_RESULTS}, which stays up to date: process {pid} has {path} open; end it to use the file."

@@ -117,7 +117,7 @@ _INSERT = f"""
 
 # What Measurement.measurement_id is made of, in its order; odd characters may differ, and then get the closer look.
 def _key_part(at: int, name: str) -> str:
-    """A field of the case within the id's text; one that came later is left out where nothing is said."""
+    """Return a field of the case within the id's text; one that came later is left out where nothing is said."""
     part = f"'{', ' * bool(at)}\"{name}\": ', key[{at + 2}]"
     if name not in LATER_CASE_FIELDS:
         return part
@@ -171,7 +171,7 @@ def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> list[Problem]:
 
 
 def _not_canonical(cursor: duckdb.DuckDBPyConnection, lines: list[Line], *, check_id: bool) -> set[int]:
-    """Positions of the lines that need a closer look."""
+    """Return positions of the lines that need a closer look."""
     prefixes = {run_id: f'{{"run_id":{json.dumps(run_id)},' for run_id in {line.run_id for line in lines}}
     _register(cursor, line=[line.text for line in lines], prefix=[prefixes[line.run_id] for line in lines])
     return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL, check_id]).fetchall()}
@@ -194,7 +194,7 @@ def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> int:
 
 
 def _mend(lines: list[Line]) -> tuple[list[Line], list[Problem]]:
-    """The lines as our own writer would write them, and what is wrong with those that cannot be."""
+    """Return the lines as our own writer would write them, and what is wrong with those that cannot be."""
     mended, problems = [], []
     for line in lines:
         try:
@@ -210,7 +210,7 @@ def _mend(lines: list[Line]) -> tuple[list[Line], list[Problem]]:
 
 
 def _problem(line: Line) -> Problem:
-    """Which field keeps a line out that is valid JSON and breaks no rule of the records."""
+    """Return which field keeps a line out that is valid JSON and breaks no rule of the records."""
     for name, value in json.loads(line.text).items():
         if not re.fullmatch(_PATTERNS[name], json.dumps(value, separators=(",", ":"))):
             return line.run_id, line.number, f"{name} is {value!r}; it must be {_MEANINGS[COLUMNS[name]]}."

@@ -82,7 +82,7 @@ class FolderSync:
         return known is not None and known.stamp == stamp and known.path == path
 
     def _examine(self, folder: RunFolder, stamp: str) -> FolderChange | None:
-        """What there is to do about a folder that looks different; None if nothing."""
+        """Return what there is to do about a folder that looks different; None if nothing."""
         path = str(folder.path)
         known = self._entries.get(folder.run_id)
         record_crc = _crc_of_record(folder)
@@ -96,7 +96,7 @@ class FolderSync:
 
     @staticmethod
     def _begins_as_known(folder: RunFolder, known: ReadUpTo, stamp: str) -> bool:
-        """Whether what was read is still there. A journal of ours that only grew is taken at its word."""
+        """Tell whether what was read is still there. A journal of ours that only grew is taken at its word."""
         size, inode = _size_and_inode(stamp)
         known_size, known_inode = _size_and_inode(known.stamp)
         grew = size > known_size and inode == known_inode and folder.path.parent != journal.PUBLISHED
@@ -191,7 +191,7 @@ def _text(line: bytes) -> str | None:
 
 
 def _look(directory: Path) -> dict[str, tuple[str, str]]:
-    """Of every run folder its path and a stamp: size, inode and time of both files. Each rerun of a page looks."""
+    """Return every run folder's path and stamp: size, inode and time of both files. Each rerun of a page looks."""
     found = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in entries:
@@ -223,7 +223,7 @@ def _crc_of_record(folder: RunFolder) -> int:
 
 
 def _crc_of_journal(folder: RunFolder, length: int) -> int:
-    """Of the first bytes of the journal; -1 if it has not that many."""
+    """Return the checksum of the first bytes of the journal; -1 if it has not that many."""
     crc = 0
     try:
         with open(folder.journal_path, "rb") as file:

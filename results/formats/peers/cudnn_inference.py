@@ -62,7 +62,7 @@ _MASK = (
 )
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a table, nothing to say otherwise."""
     return None if sheet_with(upload, COLUMNS) else ""
 
@@ -70,7 +70,7 @@ def misfit(upload: Upload) -> str | None:
 def understand(upload: Upload) -> Understanding:
     """Return each row as a latency with the printed rates, or as a failure with its reason."""
     sheet = sheet_with(upload, COLUMNS)
-    assert sheet is not None  # misfit has seen it
+    assert sheet is not None  # reason_against has seen it
     collected = Collected(upload, NAME)
     rows = list(rows_of(collected, sheet))
     masks = _masks(rows)

@@ -25,7 +25,7 @@ _MEANINGS = {
 }
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a table, nothing to say otherwise."""
     return None if sheet_with(upload, COLUMNS) else ""
 
@@ -33,7 +33,7 @@ def misfit(upload: Upload) -> str | None:
 def understand(upload: Upload) -> Understanding:
     """Return each row as the latency of a training step with its printed speedup."""
     sheet = sheet_with(upload, COLUMNS)
-    assert sheet is not None  # misfit has seen it
+    assert sheet is not None  # reason_against has seen it
     collected = Collected(upload, NAME)
     for line, cells in rows_of(collected, sheet):
         with collected.row(line, ", ".join(cells.row)):

@@ -66,7 +66,7 @@ _MEANINGS = {
 }
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a table, nothing to say otherwise."""
     return None if sheet_with(upload, COMMON) else ""
 
@@ -74,7 +74,7 @@ def misfit(upload: Upload) -> str | None:
 def understand(upload: Upload) -> Understanding:
     """Return each pass of each row as a latency with the printed TFLOP/s, or as a failure with its reason."""
     sheet = sheet_with(upload, COMMON)
-    assert sheet is not None  # misfit has seen it
+    assert sheet is not None  # reason_against has seen it
     if not any(name in sheet.header for name in TIMES):
         raise UploadError(f"{upload.filename} is of cuDNN frontend, but has no column {' or '.join(TIMES)}.")
     collected = Collected(upload, NAME)

@@ -41,7 +41,7 @@ _ASSUMED = (
 )
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if the text has such lines, nothing to say otherwise."""
     data = upload.data
     if upload.kind != "text" or len(data) > MAX_BYTES or b"TFLOP" not in data:

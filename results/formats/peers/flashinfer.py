@@ -58,7 +58,7 @@ _ASSUMED = (
 )
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a table, nothing to say otherwise."""
     return None if sheet_with(upload, COLUMNS) else ""
 
@@ -66,7 +66,7 @@ def misfit(upload: Upload) -> str | None:
 def understand(upload: Upload) -> Understanding:
     """Return the rows of attention routines; the others are counted and left out."""
     sheet = sheet_with(upload, COLUMNS)
-    assert sheet is not None  # misfit has seen it
+    assert sheet is not None  # reason_against has seen it
     collected = Collected(upload, NAME)
     others: dict[str, int] = {}
     for line, cells in rows_of(collected, sheet):

@@ -40,7 +40,7 @@ _ASSUMED = (
 )
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a file, nothing to say otherwise."""
     lines = json_lines(upload, *MARKERS)
     fits = lines and set(lines[0][1] or ()) >= {"definition", "workload"}

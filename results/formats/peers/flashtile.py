@@ -27,7 +27,7 @@ _ASSUMED = (
 )
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a document, nothing to say otherwise."""
     found = document(upload, *MARKERS)
     fits = isinstance(found, dict) and isinstance(found.get("config"), dict) and isinstance(found.get("results"), dict)

@@ -49,7 +49,7 @@ _MEANINGS = {
 _LAYER = "fused_neighborhood_attention"  # its module projects q, k and v from hidden_size
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a table, nothing to say otherwise."""
     return None if sheet_with(upload, COLUMNS) else ""
 
@@ -57,7 +57,7 @@ def misfit(upload: Upload) -> str | None:
 def understand(upload: Upload) -> Understanding:
     """Return the rows of attention kernels, one run for each GPU and Liger version."""
     sheet = sheet_with(upload, COLUMNS)
-    assert sheet is not None  # misfit has seen it
+    assert sheet is not None  # reason_against has seen it
     collected = Collected(upload, NAME)
     others: set[str] = set()
     for line, cells in rows_of(collected, sheet):

@@ -85,7 +85,7 @@ _ASSUMED = (
 )
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a file, nothing to say otherwise."""
     return None if _sheets(upload) or _objects(upload) else ""
 

@@ -50,7 +50,7 @@ _ASSUMED = (
 )
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a file, nothing to say otherwise."""
     return None if _sheet(upload) or _report(upload) else ""
 

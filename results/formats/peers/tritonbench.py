@@ -68,7 +68,7 @@ class _Table:
     rows: list[tuple[int, Sequence[str]]]
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a CSV or text, nothing to say otherwise."""
     if upload.kind != "text" or len(upload.data) > MAX_BYTES or b"-" not in upload.data:
         return ""

@@ -55,7 +55,7 @@ _ASSUMED = (
 )
 
 
-def misfit(upload: Upload) -> str | None:
+def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a file, nothing to say otherwise."""
     return None if sheet_with(upload, COLUMNS) or _entries(upload) else ""
 
@@ -70,7 +70,7 @@ def understand(upload: Upload) -> Understanding:
             _entry(collected, place, mapping(entry, "entry"))
     if not entries:
         sheet = sheet_with(upload, COLUMNS)
-        assert sheet is not None  # misfit has seen it
+        assert sheet is not None  # reason_against has seen it
         columns = columns_of(sheet, _MEANINGS)
         for line, cells in rows_of(collected, sheet):
             with collected.row(line, ", ".join(cells.row)):
