@@ -330,8 +330,8 @@ def _apart_in_words(timing: str | None, judged: Sequence[Judgement]) -> str:
 
 
 def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable[str]:
-    """Yield where PyTorch's own kernels moved. They are a control: the same version on the same GPU should be as fast as
-    before, within the band and two standard errors of their mean, and seldom be called different.
+    """Yield where PyTorch's own kernels moved. They are a control: the same version on the same GPU should be as fast
+    as before, within the band and two standard errors of their mean, and seldom be called different.
     """
     if not speak_for_the_machine(first, second):
         return
