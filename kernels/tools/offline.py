@@ -24,8 +24,9 @@ from kernels.attention.gluon_fp8.forward_three import forward_three_kernel
 from kernels.attention.gluon_fp8.quantising import quantise_kernel
 from kernels.attention.gluon_hopper import tuning as hopper_tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
-from kernels.attention.gluon_hopper.backward_dq_warpgroup import assisted_kernel
-from kernels.attention.gluon_hopper.backward_two_kernels import wide_dkv_kernel, wide_dq_kernel
+from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
+from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel
+from kernels.attention.gluon_hopper.backward_two_kernels import dq_kernel as hopper_dq_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
@@ -169,14 +170,14 @@ _HOPPER = {  # kernel -> head_dims, masks
     "recompute": ((64,), ("full", "causal")),
     "split": ((256,), ("full",)),
     "backward": ((64, 128), MASKS),
-    "cut": ((128,), ("full",)),
-    "assisted": ((128,), ("full", "causal")),
-    "assisted cut": ((128,), ("full",)),
-    "keys": (hopper_tuning.HEAD_DIMS, MASKS),
-    "queries": (hopper_tuning.HEAD_DIMS, MASKS),
+    "split backward": ((128,), ("full",)),
+    "dq warpgroup": ((128,), ("full", "causal")),
+    "split dq warpgroup": ((128,), ("full",)),
+    "dkv": (hopper_tuning.HEAD_DIMS, MASKS),
+    "dq": (hopper_tuning.HEAD_DIMS, MASKS),
 }
 _HOPPER_FORWARDS = ("forward", "short", "long", "recompute", "split", "padded")
-_HOPPER_CUTS = ("cut", "assisted cut")  # the backward's kernels for pieces of tiles
+_HOPPER_SPLITS = ("split backward", "split dq warpgroup")  # for tiles that are split by queries
 
 
 def _gluon_hopper() -> Iterator[KernelVariant]:
@@ -215,31 +216,39 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
 def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
     head_dim = variant.head_dim
-    assisted = variant.kernel in ("assisted", "assisted cut")
-    if assisted or variant.kernel in ("backward", "cut"):
-        tiles = hopper_tuning.BACKWARD[head_dim]
+    if variant.kernel in ("dkv", "dq"):
+        tiles = hopper_tuning.BACKWARD_TWO_KERNELS[head_dim][variant.kernel == "dq"]
     else:
-        tiles = hopper_tuning.BACKWARD_APART[head_dim][variant.kernel == "queries"]
+        tiles = hopper_tuning.BACKWARD[head_dim]
     q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tiles.block_m, tiles.block_n))
     fragments, rows = descriptor("fp32", [16, 256]), descriptor("fp32", [tiles.block_m])
     counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]
-    constants = [tiles.block_m, tiles.block_n, head_dim, 2, causal, window, causal or window]
-    if assisted or variant.kernel in ("backward", "cut"):
-        both = [q, kv, kv, q, fragments, kv, kv, rows, rows]
-        pieces, constants = [Pointer("i32"), Pointer("fp32")], [*constants, *[variant.kernel in _HOPPER_CUTS] * 2]
-        if assisted or head_dim == 64:
-            ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]
-            later = [Pointer("bf16"), Pointer("bf16"), Pointer("fp32")]
-            ahead = hopper_tuning.delta_ahead(head_dim, 4096, 4096, causal, window)
-            counts += [9, 9, *[4096] * 6, 9, 9]
-            constants[-2:-2] = [ahead, head_dim]
-            return assisted_kernel, [*both, *ring, *later, *pieces, *counts, *scales, *constants]
-        return backward_kernel, [*both, *pieces, *counts, 9, 9, *scales, *constants]
-    if variant.kernel == "keys":
+    config = hopper_tuning.BackwardConfig(
+        block_m=tiles.block_m,
+        block_n=tiles.block_n,
+        head_dim=head_dim,
+        slots=2,
+        causal=causal,
+        has_window=window,
+        masked=causal or window,
+        linear_grid=variant.kernel in _HOPPER_SPLITS,
+        split_q=variant.kernel in _HOPPER_SPLITS,
+        next_delta=hopper_tuning.computes_next_delta(head_dim, 4096, 4096, causal, window),
+        unpadded_head_dim=head_dim,
+    )
+    if variant.kernel == "dkv":
         tensors = [q, kv, kv, q, kv, kv, rows, rows, Pointer("fp32")]
-        return wide_dkv_kernel, [*tensors, 9, 9, 9, *counts, *scales, *constants]
-    tensors = [q, kv, kv, q, q, Pointer("bf16"), *[Pointer("fp32")] * 3]
-    return wide_dq_kernel, [*tensors, *[9] * 5, *counts[1:], *scales, *constants, head_dim]
+        return dkv_kernel, [*tensors, 9, 9, 9, *counts, *scales, config]
+    if variant.kernel == "dq":
+        tensors = [q, kv, kv, q, q, Pointer("bf16"), *[Pointer("fp32")] * 3]
+        return hopper_dq_kernel, [*tensors, *[9] * 5, *counts[1:], *scales, config]
+    tensors, split = [q, kv, kv, q, fragments, kv, kv, rows, rows], [Pointer("i32"), Pointer("fp32")]
+    if variant.kernel in ("backward", "split backward") and head_dim > 64:
+        return backward_kernel, [*tensors, *split, *counts, 9, 9, *scales, config]
+    ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]
+    next_delta = [Pointer("bf16"), Pointer("bf16"), Pointer("fp32")]
+    counts += [9, 9, *[4096] * 6, 9, 9]
+    return dq_warpgroup_kernel, [*tensors, *ring, *next_delta, *split, *counts, *scales, config]
 
 
 def _gluon_fp8() -> Iterator[KernelVariant]:

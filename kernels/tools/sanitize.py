@@ -205,7 +205,7 @@ def circumstances(case: Case) -> Iterator[None]:
         if case.tiles_of:
             from kernels.attention.gluon_hopper import tuning
 
-            for name in ("forward_tiles", "assisted", "delta_ahead"):
+            for name in ("forward_tiles", "has_dq_warpgroup", "computes_next_delta"):
                 chosen = _as_if_of(LENGTHS[case.tiles_of], getattr(tuning, name))
                 to_undo.enter_context(mock.patch.object(tuning, name, chosen))
         yield

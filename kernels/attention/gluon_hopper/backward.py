@@ -2,12 +2,14 @@
 
 FlashAttention-3's structure (arXiv 2407.08608): scores and their gradient are computed transposed, so that P^T and
 dS^T are register operands of dV += P^T dO and dK += dS^T Q. The two consumers own 64 keys each; dQ = dS K needs both,
-so dS goes through shared memory, each consumer computes one 64 x 64 fragment of dQ, and TMA adds it to
-a float32 buffer. The order of these additions is not fixed: dQ may differ in its last bits from run to run.
+so dS goes through shared memory, each consumer computes one 64 x 64 fragment of dQ, and TMA adds it to a float32
+buffer. The order of these additions is not fixed: dQ may differ in its last bits from run to run.
 
 dQ of a block is computed a step later, beside dV of the next block: the consumers then need not wait for each other's
 dS, and the tensor cores work while dS^T is computed.
 """
+
+from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -21,13 +23,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from kernels.attention.gluon_hopper.backward_common import (
     FRAGMENT,
+    BackwardDescriptors,
+    BackwardShape,
     add_fragment,
+    backward_buffers,
     fragment_buffers,
     opaque,
-    tiles_of_keys_and_queries,
+    store_dkv,
     unpacked,
 )
-from kernels.attention.gluon_hopper.backward_schedule import place_of_program, store_sums
+from kernels.attention.gluon_hopper.backward_schedule import program_key_tile, store_partial_dkv
 from kernels.attention.gluon_hopper.barriers import (
     DO_EMPTY,
     Q_EMPTY,
@@ -38,100 +43,176 @@ from kernels.attention.gluon_hopper.barriers import (
     release_ds_half,
     wait_at,
 )
-from kernels.attention.gluon_hopper.compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
+from kernels.attention.gluon_hopper.compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load
 from kernels.attention.gluon_hopper.masks import hide_queries
 
 
+class SingleKernelBarriers(NamedTuple):
+    """The mbarriers of a program: keys and values, and a slot each for queries and for dout."""
+
+    kv_full: Any
+    q_full: Any
+    do_full: Any
+
+
+@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window",
+                              "heads_in_order", "heads_per_group"])  # fmt: skip
+def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, lse_desc, delta_desc, split_table,
+                    partial_dkv, num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, heads_in_order,
+                    heads_per_group, scale, softmax_scale, CONFIG: gl.constexpr):  # fmt: skip
+    """Compute dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e).
+
+    `padded_q` is n_m x block_m, CONFIG a tuning.BackwardConfig. With `split_q` the program has a split of the queries,
+    as `split_table` says, and dK and dV go to `partial_dkv` (backward_launch.py).
+    """
+    dtype: gl.constexpr = q_desc.dtype
+    buffers = backward_buffers(q_desc, k_desc, do_desc, lse_desc, CONFIG)
+    ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONFIG.block_m, CONFIG.block_n], dtype)
+    ds_s = gl.allocate_shared_memory(dtype, [2, CONFIG.block_m, CONFIG.block_n], ds_layout)
+    dq_0, dq_1 = fragment_buffers()
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+    slots: gl.constexpr = CONFIG.slots
+    kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
+    q_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
+    do_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
+    mbarrier.init(kv_full, count=1)
+    for i in gl.static_range(slots):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(do_full.index(i), count=1)
+    shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
+                          padded_q=padded_q, n_m=n_m, window=window)  # fmt: skip
+    tile, split = program_key_tile(split_table, shape, heads_in_order, heads_per_group, CONFIG, True)
+    descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
+    bars = SingleKernelBarriers(kv_full=kv_full, q_full=q_full, do_full=do_full)
+    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    gl.warp_specialize([
+        (_load_partition, (descs, buffers, bars, tile, shape, CONFIG)),
+        (_consumer_partition, (0, dq_desc, dk_desc, dv_desc, buffers, ds_s, dq_0, bars, tile, shape, scale,
+                               softmax_scale, partial_dkv, split, CONFIG)),
+        (_consumer_partition, (1, dq_desc, dk_desc, dv_desc, buffers, ds_s, dq_1, bars, tile, shape, scale,
+                               softmax_scale, partial_dkv, split, CONFIG)),
+    ], [4, 4], [240, 240])  # fmt: skip
+
+
 @gluon.jit
-def _producer(descriptors, tiles, barriers, place, sizes, BLOCK_M: gl.constexpr, SLOTS: gl.constexpr,
-              CUT: gl.constexpr):  # fmt: skip
+def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
     """Load the keys and values of the program once, then each block of queries with its lse, dout and delta."""
-    q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc = descriptors
-    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    kv_full, q_full, do_full = barriers
-    batch, h_kv, n0, low, left, right, high = place
-    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
-    mbarrier.expect(kv_full, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
-    tma_load(k_desc, [batch, h_kv, n0, 0], kv_full, k_s.index(0))
-    tma_load(v_desc, [batch, h_kv, n0, 0], kv_full, v_s.index(0))
-    if not CUT:
+    mbarrier.expect(bars.kv_full, descs.k.block_type.nbytes + descs.v.block_type.nbytes)
+    tma_load(descs.k, [tile.batch, tile.h_kv, tile.n0, 0], bars.kv_full, buffers.k.index(0))
+    tma_load(descs.v, [tile.batch, tile.h_kv, tile.n0, 0], bars.kv_full, buffers.v.index(0))
+    if not CONFIG.split_q:
         pdl_wait()  # lse, delta and the zeros of dQ are its
     pdl_launch_dependents()
     count = 0
-    for member in range(group_size):
-        h = h_kv * group_size + member
-        for m in range(low, high):
-            slot = count % SLOTS
-            row = (batch * num_heads + h) * padded_q + m * BLOCK_M
-            if count >= SLOTS:
+    for member in range(shape.group_size):
+        h = tile.h_kv * shape.group_size + member
+        for m in range(tile.low, tile.high):
+            slot = count % CONFIG.slots
+            row = (tile.batch * shape.num_heads + h) * shape.padded_q + m * CONFIG.block_m
+            if count >= CONFIG.slots:
                 wait_at(Q_EMPTY + slot)
-            mbarrier.expect(q_full.index(slot), q_desc.block_type.nbytes + BLOCK_M * 4)
-            tma_load(q_desc, [batch, h, m * BLOCK_M, 0], q_full.index(slot), q_s.index(slot))
-            tma_load(lse_desc, [row], q_full.index(slot), lse_s.index(slot))
-            if count >= SLOTS:
+            mbarrier.expect(bars.q_full.index(slot), descs.q.block_type.nbytes + CONFIG.block_m * 4)
+            tma_load(descs.q, [tile.batch, h, m * CONFIG.block_m, 0], bars.q_full.index(slot), buffers.q.index(slot))
+            tma_load(descs.lse, [row], bars.q_full.index(slot), buffers.lse.index(slot))
+            if count >= CONFIG.slots:
                 wait_at(DO_EMPTY + slot)
-            mbarrier.expect(do_full.index(slot), do_desc.block_type.nbytes + BLOCK_M * 4)
-            tma_load(do_desc, [batch, h, m * BLOCK_M, 0], do_full.index(slot), do_s.index(slot))
-            tma_load(delta_desc, [row], do_full.index(slot), delta_s.index(slot))
+            mbarrier.expect(bars.do_full.index(slot), descs.do.block_type.nbytes + CONFIG.block_m * 4)
+            tma_load(descs.do, [tile.batch, h, m * CONFIG.block_m, 0], bars.do_full.index(slot), buffers.do.index(slot))
+            tma_load(descs.delta, [row], bars.do_full.index(slot), buffers.delta.index(slot))
             count += 1
-    for last in range(gl.maximum(count - SLOTS, 0), count):  # nobody loads into these again
-        wait_at(Q_EMPTY + last % SLOTS)
-        wait_at(DO_EMPTY + last % SLOTS)
-    if CUT:
+    for last in range(gl.maximum(count - CONFIG.slots, 0), count):  # nobody loads into these again
+        wait_at(Q_EMPTY + last % CONFIG.slots)
+        wait_at(DO_EMPTY + last % CONFIG.slots)
+    if CONFIG.split_q:
         pdl_wait()  # what comes next waits for this kernel only
 
 
 @gluon.jit
-def _begin_dq(consumer: gl.constexpr, tile, k, ds_s):
-    """Begin this consumer's fragment of the dQ that a tile of dS belongs to: half of the columns."""
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
-    zero = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, layout)
-    acquire_ds_half(consumer, tile)
-    columns = k.slice(consumer * FRAGMENT, FRAGMENT, 1)
-    return warpgroup_mma(ds_s.index(tile), columns, zero, use_acc=False, is_async=True)
+def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffers, ds_s, dq_s, bars, tile, shape,
+                        scale, softmax_scale, partial_dkv, split, CONFIG: gl.constexpr):  # fmt: skip
+    """Compute dK and dV of this consumer's half of the keys, and store them."""
+    HALF: gl.constexpr = CONFIG.block_n // 2
+    kv_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim, 16])
+    dk = gl.zeros([HALF, CONFIG.head_dim], gl.float32, kv_layout)
+    dv = gl.zeros([HALF, CONFIG.head_dim], gl.float32, kv_layout)
+    mbarrier.wait(bars.kv_full, 0)
+    if tile.high > tile.low:
+        dk, dv = _gradients(consumer, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile, shape, scale, CONFIG)
+    if CONFIG.split_q:
+        store_partial_dkv(consumer, dk, dv, partial_dkv, split, CONFIG)
+        tma.store_wait(0)
+    else:
+        pair_sync()  # the other consumer has read all keys: their tiles take the gradients to TMA
+        store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG)
 
 
 @gluon.jit
-def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes,
-          scale, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-          CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """What one block of queries adds to dK and dV of this consumer's keys, and the fragment of dQ of the block before.
+def _gradients(consumer: gl.constexpr, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile, shape, scale,
+               CONFIG: gl.constexpr):  # fmt: skip
+    """Compute dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
+    count = 0
+    before = gl.to_tensor(0)
+    release_ds_half(consumer, 1)  # for the first step
+    for member in range(shape.group_size):
+        head = tile.batch * shape.num_heads + tile.h_kv * shape.group_size + member
+        if CONFIG.masked:
+            for m in range(tile.low, tile.left):
+                count, before, dk, dv = _step(
+                    consumer, count, m, head, before, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile.n0, shape, scale,
+                    CONFIG, True)  # fmt: skip
+        for m in range(tile.left, tile.right):
+            count, before, dk, dv = _step(
+                consumer, count, m, head, before, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile.n0, shape, scale,
+                CONFIG, False)  # fmt: skip
+        if CONFIG.has_window:
+            for m in range(tile.right, tile.high):
+                count, before, dk, dv = _step(
+                    consumer, count, m, head, before, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile.n0, shape, scale,
+                    CONFIG, True)  # fmt: skip
+    token = _begin_dq(consumer, (count + 1) % 2, buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), ds_s)
+    dq = warpgroup_mma_wait(0, deps=(token,))
+    add_fragment(dq, before, dq_desc, dq_s)
+    return dk, dv
 
-    In the first step, that is a product of what is in shared memory, which nobody reads.
+
+@gluon.jit
+def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, n0, shape, scale,
+          CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """Add one block of queries to dK and dV of this consumer's keys, and the block before to dQ.
+
+    In the first step, the latter is a product of what is in shared memory, which nobody reads.
     """
-    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    kv_full, q_full, do_full = barriers
-    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
-    dtype: gl.constexpr = q_s.dtype
-    HALF: gl.constexpr = BLOCK_N // 2
-    score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
+    dtype: gl.constexpr = buffers.q.dtype
+    HALF: gl.constexpr = CONFIG.block_n // 2
+    score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_m, 16])
     operand: gl.constexpr = gl.DotOperandLayout(0, dk.type.layout, 2)
     columns: gl.constexpr = gl.SliceLayout(0, score_layout)
-    zero = gl.zeros([HALF, BLOCK_M], gl.float32, score_layout)
-    slot = count % SLOTS
-    phase = (count // SLOTS) & 1
+    zero = gl.zeros([HALF, CONFIG.block_m], gl.float32, score_layout)
+    slot = count % CONFIG.slots
+    phase = (count // CONFIG.slots) & 1
     z = opaque_zero()
-    k = k_s.index(z).reshape([BLOCK_N, HEAD_DIM])
-    v = v_s.index(z).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0)
-    q = q_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
-    do = do_s.index(slot).reshape([BLOCK_M, HEAD_DIM])
-    mbarrier.wait(q_full.index(slot), phase)
+    k = buffers.k.index(z).reshape([CONFIG.block_n, CONFIG.head_dim])
+    v = buffers.v.index(z).reshape([CONFIG.block_n, CONFIG.head_dim]).slice(consumer * HALF, HALF, 0)
+    q = buffers.q.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
+    do = buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
+    mbarrier.wait(bars.q_full.index(slot), phase)
     k_half = k.slice(consumer * HALF, HALF, 0)
     s_token = warpgroup_mma(k_half, q.permute((1, 0)), zero, use_acc=False, is_async=True)
-    lse = lse_s.index(slot).load(columns)
-    mbarrier.wait(do_full.index(slot), phase)
+    lse = buffers.lse.index(slot).load(columns)
+    mbarrier.wait(bars.do_full.index(slot), phase)
     dp_token = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)
     s_t = warpgroup_mma_wait(1, deps=(s_token,))
     p = gl.exp2(s_t * scale - lse[None, :])  # rows beyond the end hold lse = +inf
     if MASKED:
-        first = m * BLOCK_M + seqlen_k - seqlen_q
+        first = m * CONFIG.block_m + shape.seqlen_k - shape.seqlen_q
         # opaque: else the choice is made of 16-bit halves, one instruction a half
-        p = opaque(hide_queries(p, first, n0 + consumer * HALF, seqlen_k, window, CAUSAL, WINDOW))
+        p = opaque(hide_queries(p, 0.0, first, n0 + consumer * HALF, shape.seqlen_k, shape.window, CONFIG.causal,
+                                CONFIG.has_window))  # fmt: skip
     p16 = keep_p_before_wait(p.to(dtype))
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
     dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
     dq_token = _begin_dq(consumer, (count + 1) % 2, k, ds_s)
-    delta = delta_s.index(slot).load(columns)
+    delta = buffers.delta.index(slot).load(columns)
     dp = warpgroup_mma_wait(2, deps=(dp_token,))
     ds16 = (unpacked(p16) * (dp - delta[None, :])).to(dtype)  # p itself would be 32 registers more
     ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
@@ -146,113 +227,14 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, tiles
         add_fragment(dq, before, dq_desc, dq_s)
     dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
     arrive_at(Q_EMPTY + slot)
-    return count + 1, (head * n_m + m) * 2 + consumer, dk, dv
+    return count + 1, (head * shape.n_m + m) * 2 + consumer, dk, dv
 
 
 @gluon.jit
-def _gradients(consumer: gl.constexpr, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, place, sizes, scale,
-               BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-               CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
-    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    batch, h_kv, n0, low, left, right, high = place
-    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
-    count = 0
-    before = gl.to_tensor(0)
-    release_ds_half(consumer, 1)  # for the first step
-    for member in range(group_size):
-        head = batch * num_heads + h_kv * group_size + member
-        if MASKED:
-            for m in range(low, left):
-                count, before, dk, dv = _step(
-                    consumer, count, m, head, before, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
-                    BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
-        for m in range(left, right):
-            count, before, dk, dv = _step(
-                consumer, count, m, head, before, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
-                BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, False)  # fmt: skip
-        if WINDOW:
-            for m in range(right, high):
-                count, before, dk, dv = _step(
-                    consumer, count, m, head, before, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, n0, sizes, scale,
-                    BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, True)  # fmt: skip
-    token = _begin_dq(consumer, (count + 1) % 2, k_s.index(0).reshape([BLOCK_N, HEAD_DIM]), ds_s)
-    dq = warpgroup_mma_wait(0, deps=(token,))
-    add_fragment(dq, before, dq_desc, dq_s)
-    return dk, dv
-
-
-@gluon.jit
-def _consumer(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_s, barriers, place, sizes, scale,
-              softmax_scale, sums, room, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
-              SLOTS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr,
-              CUT: gl.constexpr):  # fmt: skip
-    q_s, k_s, v_s, do_s, lse_s, delta_s = tiles
-    kv_full, q_full, do_full = barriers
-    batch, h_kv, n0, low, left, right, high = place
-    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
-    dtype: gl.constexpr = q_s.dtype
-    HALF: gl.constexpr = BLOCK_N // 2
-    kv_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
-    dk = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
-    dv = gl.zeros([HALF, HEAD_DIM], gl.float32, kv_layout)
-    mbarrier.wait(kv_full, 0)
-    if high > low:
-        dk, dv = _gradients(
-            consumer, dk, dv, dq_desc, tiles, ds_s, dq_s, barriers, place, sizes, scale, BLOCK_M, BLOCK_N, HEAD_DIM,
-            SLOTS, CAUSAL, WINDOW, MASKED)  # fmt: skip
-    if CUT:
-        store_sums(consumer, dk, dv, sums, room, BLOCK_N, HEAD_DIM)
-        tma.store_wait(0)
-    else:
-        pair_sync()  # the other consumer has read all keys: their tiles take the gradients to TMA
-        k_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
-        v_s.index(0).reshape([BLOCK_N, HEAD_DIM]).slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
-        fence_async_shared()
-        pair_sync()
-        if consumer == 0:
-            tma_store(dk_desc, [batch, h_kv, n0, 0], k_s.index(0))
-        else:
-            tma_store(dv_desc, [batch, h_kv, n0, 0], v_s.index(0))
-        tma.store_wait(0)
-
-
-@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window",
-                              "alone", "together"])  # fmt: skip
-def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, lse_desc, delta_desc, pieces, sums,
-                    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, alone, together, scale,
-                    softmax_scale,
-                    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr,
-                    CAUSAL: gl.constexpr, WINDOW: gl.constexpr, MASKED: gl.constexpr, NUMBERED: gl.constexpr,
-                    CUT: gl.constexpr):  # fmt: skip
-    """dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e), `padded_q` n_m x BLOCK_M.
-
-    CUT: of a part of the queries, as `pieces` says; dK and dV then go to `sums` (backward_launch.py).
-    """
-    dtype: gl.constexpr = q_desc.dtype
-    tiles = tiles_of_keys_and_queries(q_desc, k_desc, do_desc, lse_desc, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS)
-    ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_M, BLOCK_N], dtype)
-    ds_s = gl.allocate_shared_memory(dtype, [2, BLOCK_M, BLOCK_N], ds_layout)
-    dq_0, dq_1 = fragment_buffers()
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
-    kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    q_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
-    do_full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
-    mbarrier.init(kv_full, count=1)
-    for i in gl.static_range(SLOTS):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(do_full.index(i), count=1)
-    sizes = (num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window)
-    place, room = place_of_program(
-        pieces, sizes, alone, together, BLOCK_M, BLOCK_N, CAUSAL, WINDOW, True, NUMBERED, CUT
-    )
-    descriptors = (q_desc, k_desc, v_desc, do_desc, lse_desc, delta_desc)
-    barriers = (kv_full, q_full, do_full)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
-    gl.warp_specialize([
-        (_producer, (descriptors, tiles, barriers, place, sizes, BLOCK_M, SLOTS, CUT)),
-        (_consumer, (0, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_0, barriers, place, sizes, scale, softmax_scale,
-                     sums, room, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, CUT)),
-        (_consumer, (1, dq_desc, dk_desc, dv_desc, tiles, ds_s, dq_1, barriers, place, sizes, scale, softmax_scale,
-                     sums, room, BLOCK_M, BLOCK_N, HEAD_DIM, SLOTS, CAUSAL, WINDOW, MASKED, CUT)),
-    ], [4, 4], [240, 240])  # fmt: skip
+def _begin_dq(consumer: gl.constexpr, stage, k, ds_s):
+    """Begin this consumer's fragment of the dQ that a tile of dS belongs to: half of the columns."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
+    zero = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, layout)
+    acquire_ds_half(consumer, stage)
+    columns = k.slice(consumer * FRAGMENT, FRAGMENT, 1)
+    return warpgroup_mma(ds_s.index(stage), columns, zero, use_acc=False, is_async=True)

@@ -1,24 +1,15 @@
-"""delta = rowsum(dout x out) of a warpgroup's 64 queries, in registers while their scores are multiplied.
+"""What the backward kernels share: bundles, delta, conversions of P, fragments of dQ, and small kernels around them.
 
-FlashAttention-2 (Dao, 2023), algorithm 2, line 4.
+dQ of a block of queries is added up as two fragments of 64 x 64: of blocks of 64 queries (head_dim 128) half of the
+columns each, of blocks of 128 (head_dim 64) half of the rows.
 
-Where the kernels that own keys have their tiles in shared memory.
-
-Weights of the backward between float32 and 16 bits, with few instructions.
-
-Scores to weights in 16 bits, for keys down and queries across: 2^x packed at once, which keeps registers free.
-
-dQ of a block of queries as two 64 x 64 fragments, and how they are added.
-
-Blocks of 64 queries (head_dim 128): half of the columns each; of 128 (head_dim 64): half of the rows.
-
-dK and dV of the tiles of keys that were cut by queries (backward_launch.py), from the float32 sums of their pieces.
-
-Before and after the backward kernel: delta = rowsum(dout x out), and dQ from float32 fragments to its own dtype.
-
-Both take the heads from the last to the first, as the kernel between them takes them from the first to the last: so
-each begins with what the one before it has left in the L2.
+`prepare_kernel` comes before the kernel that adds up dQ, `finish_kernel` after it, and `merge_kernel` adds up dK and dV
+of tiles of keys that were split by queries (backward_launch.py). The first two take the heads from the last to the
+first, as the kernel between them takes them from the first to the last: so each begins with what the one before it has
+left in the L2.
 """
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -27,12 +18,60 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.attention.gluon_hopper.compat import reinterpret, tma_add
+from kernels.attention.gluon_hopper.compat import pair_sync, reinterpret, tma_add, tma_store
+
+FRAGMENT = gl.constexpr(64)  # rows and columns of a fragment of dQ
+
+
+class BackwardDescriptors(NamedTuple):
+    """Descriptors of what a kernel that owns keys loads."""
+
+    q: Any
+    k: Any
+    v: Any
+    do: Any
+    lse: Any
+    delta: Any
+
+
+class BackwardBuffers(NamedTuple):
+    """Shared memory of a program that owns keys: theirs, and slots of what belongs to a block of queries."""
+
+    q: Any  # slots of (block_m, head_dim)
+    k: Any  # (block_n, head_dim)
+    v: Any
+    do: Any
+    lse: Any  # slots of block_m
+    delta: Any
+
+
+class BackwardShape(NamedTuple):
+    """Sizes that the partitions of a kernel that owns keys need."""
+
+    num_heads: Any
+    group_size: Any  # query heads of a key head
+    seqlen_q: Any
+    seqlen_k: Any
+    padded_q: Any  # n_m x block_m
+    n_m: Any  # blocks of queries
+    window: Any
+
+
+class KeyTile(NamedTuple):
+    """A tile of keys and the blocks of queries that see it; those in [left, right) need no mask."""
+
+    batch: Any
+    h_kv: Any
+    n0: Any  # the first key
+    low: Any
+    left: Any
+    right: Any
+    high: Any
 
 
 @gluon.constexpr_function
 def _whole_sectors(rows, head_dim):
-    """Eight neighbouring numbers a load; a warp reads 64 bytes of eight rows, no two of which share a bank."""
+    """Return a layout of eight numbers a load; a warp reads 64 bytes of eight rows, no two of which share a bank."""
     columns = [[0, 1 << bit] for bit in range(head_dim.bit_length() - 1)]
     return gl.DistributedLinearLayout(
         reg_bases=[*columns[:3], *columns[5:], [8, 0]],
@@ -44,51 +83,68 @@ def _whole_sectors(rows, head_dim):
 
 
 @gluon.jit
-def load_out(out, first, seqlen_q, out_m, ROWS: gl.constexpr, HEAD_DIM: gl.constexpr, WIDTH: gl.constexpr):
-    """Rows from `first` on, WIDTH columns of them, zeros beyond; the stride of rows is in eights of numbers."""
-    layout: gl.constexpr = _whole_sectors(ROWS, HEAD_DIM)
-    rows = first + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
-    columns = gl.arange(0, HEAD_DIM, gl.SliceLayout(0, layout))
-    inside = (rows < seqlen_q)[:, None] & (columns < WIDTH)[None, :]
+def load_out(out, first, seqlen_q, out_m, CONFIG: gl.constexpr):
+    """Load block_m rows from `first` on, zeros beyond their ends; `out_m`, the stride of rows, is in eights."""
+    layout: gl.constexpr = _whole_sectors(CONFIG.block_m, CONFIG.head_dim)
+    rows = first + gl.arange(0, CONFIG.block_m, gl.SliceLayout(1, layout))
+    columns = gl.arange(0, CONFIG.head_dim, gl.SliceLayout(0, layout))
+    inside = (rows < seqlen_q)[:, None] & (columns < CONFIG.unpadded_head_dim)[None, :]
     return gl.load(out + (rows.to(gl.int64) * out_m * 8)[:, None] + columns[None, :], mask=inside, other=0.0)
 
 
 @gluon.jit
 def delta_of(out, dout_tile):
-    """A number for each row; `dout_tile` is in shared memory."""
+    """Return rowsum(dout x out) (FlashAttention-2, algorithm 2, line 4); `dout_tile` is in shared memory."""
     dout = dout_tile.load(out.type.layout)
     return gl.sum(out.to(gl.float32) * dout.to(gl.float32), 1)
 
 
 @gluon.jit
 def store_rows(padded, base, rows, values, padded_q):
-    """Numbers of a head's rows, for the kernel behind this one."""
+    """Store a number for each of a head's rows, for the kernel behind this one."""
     gl.store(padded + base + rows, values, mask=rows < padded_q)
 
 
 @gluon.jit
-def tiles_of_keys_and_queries(q_desc, k_desc, do_desc, lse_desc, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-                              HEAD_DIM: gl.constexpr, SLOTS: gl.constexpr):  # fmt: skip
-    """Keys and values of a program; queries, dout, lse and delta of the blocks under way. (q, k, v, do, lse, delta)."""
+def backward_buffers(q_desc, k_desc, do_desc, lse_desc, CONFIG: gl.constexpr):
+    """Allocate the BackwardBuffers of a program."""
     dtype: gl.constexpr = q_desc.dtype
-    q_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
-    do_s = gl.allocate_shared_memory(dtype, [SLOTS, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
-    k_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
-    lse_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
-    delta_s = gl.allocate_shared_memory(gl.float32, [SLOTS, BLOCK_M], lse_desc.layout)
-    return q_s, k_s, v_s, do_s, lse_s, delta_s
+    q_s = gl.allocate_shared_memory(dtype, [CONFIG.slots, 1, 1, CONFIG.block_m, CONFIG.head_dim], q_desc.layout)
+    do_s = gl.allocate_shared_memory(dtype, [CONFIG.slots, 1, 1, CONFIG.block_m, CONFIG.head_dim], do_desc.layout)
+    k_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim], k_desc.layout)
+    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim], k_desc.layout)
+    lse_s = gl.allocate_shared_memory(gl.float32, [CONFIG.slots, CONFIG.block_m], lse_desc.layout)
+    delta_s = gl.allocate_shared_memory(gl.float32, [CONFIG.slots, CONFIG.block_m], lse_desc.layout)
+    return BackwardBuffers(q=q_s, k=k_s, v=v_s, do=do_s, lse=lse_s, delta=delta_s)
+
+
+@gluon.jit
+def store_dkv(consumer: gl.constexpr, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG: gl.constexpr):
+    """Store dK and dV of a consumer's half of the keys by TMA, through the tiles of keys and values."""
+    dtype: gl.constexpr = buffers.q.dtype
+    HALF: gl.constexpr = CONFIG.block_n // 2
+    k_s = buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim])
+    k_s.slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
+    v_s = buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim])
+    v_s.slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
+    fence_async_shared()
+    pair_sync()
+    if consumer == 0:
+        tma_store(dk_desc, [tile.batch, tile.h_kv, tile.n0, 0], buffers.k.index(0))
+    else:
+        tma_store(dv_desc, [tile.batch, tile.h_kv, tile.n0, 0], buffers.v.index(0))
+    tma.store_wait(0)
 
 
 @gluon.jit
 def opaque(x):
-    """The same float32 numbers, of which the compiler does not know where they come from."""
+    """Return float32 numbers unchanged, hiding from the compiler where they come from."""
     return gl.inline_asm_elementwise("", "=r,0", [x], dtype=gl.float32, is_pure=True, pack=1)
 
 
 @gluon.jit
 def unpacked(x):
-    """A tile of 16-bit numbers as float32, with one instruction a number."""
+    """Convert a tile of 16-bit numbers to float32, with one instruction a number."""
     if x.dtype == gl.bfloat16:
         return gl.inline_asm_elementwise(
             "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [x], dtype=gl.float32, is_pure=True, pack=2
@@ -101,7 +157,7 @@ _TOGETHER = 8  # scores of a thread that one block of instructions takes
 
 
 def _instructions(dtype: str) -> str:
-    """PTX: powers into registers of the block's own, then pairs of them into the results."""
+    """Return PTX: powers into registers of the block's own, then pairs of them into the results."""
     half = _TOGETHER // 2
     names = ", ".join(f"t{i}" for i in range(_TOGETHER))
     powers = " ".join(f"ex2.approx.ftz.f32 t{i}, ${half + i};" for i in range(_TOGETHER))
@@ -117,7 +173,7 @@ _PACK = gl.constexpr(_TOGETHER)
 
 @gluon.jit
 def packed_powers(x, dtype: gl.constexpr):
-    """2^x for a tile of float32 numbers, as bfloat16 or float16."""
+    """Compute 2^x of a tile of float32 numbers, packed as bfloat16 or float16 at once, which keeps registers free."""
     if dtype == gl.bfloat16:
         return gl.inline_asm_elementwise(_BFLOAT16, _OPERANDS, [x], dtype=gl.bfloat16, is_pure=False, pack=_PACK)
     else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
@@ -125,36 +181,9 @@ def packed_powers(x, dtype: gl.constexpr):
 
 
 @gluon.jit
-def hide_scores(x, diagonal, key, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
-    """x (keys down from `key` on, queries across) with -inf where hidden; `diagonal` is the first query's own key.
-
-    Queries beyond the end need no look: their logsumexp is +inf.
-    """
-    layout: gl.constexpr = x.type.layout
-    keys = key + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
-    columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
-    # A thread's columns are 8 g + 2 lane + (0 or 1): comparing 8 g + (0 or 1), known when compiling, with one number of
-    # its row takes half the instructions.
-    own = columns & ~6
-    first = keys - diagonal - (columns & 6)
-    keep = own >= first
-    if not CAUSAL:
-        keep = gl.broadcast(keys < seqlen_k, keep)[0]
-    if WINDOW:
-        keep = keep & (own < first + window)
-        if not CAUSAL:
-            keep = keep & (own > first - window)
-    return gl.where(keep, x, float("-inf"))
-
-
-FRAGMENT = gl.constexpr(64)
-
-
-@gluon.jit
 def fragment_buffers():
-    """Room for a fragment of each consumer."""
-    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. backward_common.py undoes
-    # it.
+    """Allocate two buffers of a fragment each."""
+    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. finish_kernel undoes it.
     layout: gl.constexpr = gl.SharedLinearLayout(
         [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16], [0, 32]]
     )
@@ -165,7 +194,7 @@ def fragment_buffers():
 
 @gluon.jit
 def add_fragment(dq, number, dq_desc, dq_s):
-    """Have TMA add a fragment to global memory."""
+    """Add a fragment to global memory by TMA."""
     tma.store_wait(0)  # the fragment before has left its buffer
     dq_s.store(dq)
     fence_async_shared()
@@ -173,26 +202,26 @@ def add_fragment(dq, number, dq_desc, dq_s):
 
 
 @triton.jit(do_not_specialize=["first_tile", "tiles", "heads", "seqlen_k"])
-def merge_kernel(sums, firsts, dk, dv, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, first_tile, tiles, heads, seqlen_k,
+def merge_kernel(partial_dkv, firsts, dk, dv, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, first_tile, tiles, heads, seqlen_k,
                  softmax_scale, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr,
                  BLOCK_D: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
-    """Some rows of dK and dV of one tile; the sums of cut tile i are those from `firsts[i]` to `firsts[i + 1]`.
+    """Add up ROWS rows of dK and dV of one tile; the splits of tile i are `firsts[i]` to `firsts[i + 1]`.
 
     A head has `tiles` tiles. PDL: the kernel before this one may not have ended, the next may begin.
     """
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
-    cut = tl.program_id(0)
+    number = tl.program_id(0)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, BLOCK_D)
     of_k = tl.zeros([ROWS, BLOCK_D], tl.float32)
     of_v = tl.zeros([ROWS, BLOCK_D], tl.float32)
-    for piece in range(tl.load(firsts + cut).to(tl.int64), tl.load(firsts + cut + 1).to(tl.int64)):
-        place = sums + piece * (2 * BLOCK_N * BLOCK_D) + rows[:, None] * BLOCK_D + columns[None, :]
+    for split in range(tl.load(firsts + number).to(tl.int64), tl.load(firsts + number + 1).to(tl.int64)):
+        place = partial_dkv + split * (2 * BLOCK_N * BLOCK_D) + rows[:, None] * BLOCK_D + columns[None, :]
         of_k += tl.load(place)
         of_v += tl.load(place + BLOCK_N * BLOCK_D)
-    number = first_tile + cut
+    number += first_tile
     head = number // tiles
     batch = (head // heads).to(tl.int64)
     h = head % heads
@@ -211,10 +240,10 @@ _COPIED = tl.constexpr(256)  # rows of lse that a program copies at a time
 def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, out_h, out_m, do_b, do_h, do_m,
                    num_heads, seqlen_q, padded_q, n_rows, n_zeros, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr,
                    BLOCK_D: tl.constexpr, ZEROS: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
-    """delta and a copy of lse, padded to whole tiles by rows that weigh nothing (lse = +inf, delta = 0).
+    """Compute delta and copy lse, both padded to whole tiles by rows for which P is 0 (lse = +inf, delta = 0).
 
-    delta of as many heads as there are programs for, lse of all, which have `n_rows` padded rows. And zeros in the
-    first `n_zeros` numbers of dQ's fragments, of which each program has ZEROS. PDL: the next kernel may begin
+    delta is that of as many heads as there are programs for, lse that of all, which have `n_rows` padded rows. The
+    first `n_zeros` numbers of dQ's fragments are set to zero, ZEROS by each program. PDL: the next kernel may begin
     before this one has ended.
     """
     if PDL:
@@ -248,9 +277,9 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, o
 def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, softmax_scale, first_head, ring_heads,
                   BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr,
                   PDL: tl.constexpr = False):  # fmt: skip
-    """One 64 x 64 fragment of dQ, from the order of the registers that held it to rows and columns.
+    """Convert a 64 x 64 fragment of dQ from the order of the registers that held it to rows and columns.
 
-    Of the heads from `first_head` on; `ring_heads` heads have room among the fragments. PDL: the kernel before
+    The heads are those from `first_head` on; `ring_heads` heads have room among the fragments. PDL: the kernel before
     this one may not have ended.
     """
     number = tl.num_programs(0) - 1 - tl.program_id(0)

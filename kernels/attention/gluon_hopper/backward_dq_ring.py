@@ -1,15 +1,17 @@
 """dQ's float32 fragments in a ring that stays in the L2, turned into dQ by programs that come later.
 
-A unit is one key head of one batch; its key tiles, or those of a group of units (backward_schedule.py), are neighbours
-in the order in which programs start. Its fragments stand in place `unit % places` of the ring. While the keys of a
-program of unit u are on their way, it turns its share of the fragments of unit u - lag into dQ's own dtype and leaves
-zeros behind. Nobody waits at the end of a program: it counts itself in its unit's counter and goes. So a full counter
-says that all of a unit has been added, and that the unit `lag` before it has been converted: with 2 x lag places, the
-place that the unit `lag` after it takes is free.
-What the last `lag` units leave behind is finish_kernel's.
+Key heads are counted over all sequences. The key tiles of one, or those of a group of heads (backward_schedule.py), are
+neighbours in the order in which programs start. The fragments of key head i stand in slot i % slots of the ring. While
+the keys of a program of key head i are on their way, it turns its share of the fragments of key head i - delay into
+dQ's own dtype and leaves zeros behind. Nobody waits at the end of a program: it counts itself in its key head's counter
+and goes. So a full counter says that all of a key head has been added, and that the one `delay` before it has been
+converted: with 2 x delay slots, the slot that the key head `delay` after it takes is free.
+What the last `delay` key heads leave behind is finish_kernel's.
 
 This cannot hang as long as programs start in the order of their numbers: they wait for smaller numbers only.
 """
+
+from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -21,10 +23,21 @@ from kernels.attention.gluon_hopper.compat import reinterpret, tma_load, tma_sto
 _NUMBERS = gl.constexpr(64 * 64)  # of a fragment
 
 
+class DqRing(NamedTuple):
+    """The ring of dQ's fragments, and where they go."""
+
+    fragments: Any  # float32, in the order of the registers that held them, and a counter for each key head
+    fragments_desc: Any
+    dq_desc: Any
+    slots: Any  # key heads that have room
+    delay: Any  # after how many key heads one is converted
+    softmax_scale: Any
+
+
 @gluon.jit
-def counter_of(unit, fragments, places, of_unit):
-    """The address of a unit's counter; they stand behind `places` units of so many fragments."""
-    return fragments + (places.to(gl.int64) * of_unit * _NUMBERS + unit)
+def counter_of(kv_head, fragments, slots, per_head):
+    """Return the address of a key head's counter; they stand behind `slots` heads of `per_head` fragments."""
+    return fragments + (slots.to(gl.int64) * per_head * _NUMBERS + kv_head)
 
 
 @gluon.jit
@@ -36,7 +49,7 @@ def _execute(instructions: gl.constexpr, counter, number):
 
 @gluon.jit
 def await_count(counter, programs):
-    """Wait until all programs of a unit have counted themselves."""
+    """Wait until all programs of a key head have counted themselves."""
     _execute(
         "{ .reg .pred p; .reg .b32 t; SPIN: ld.acquire.gpu.global.b32 t, [$1]; setp.lt.s32 p, t, $2; @p bra SPIN;"
         " fence.proxy.async; mov.b32 $0, 0; }",
@@ -46,8 +59,8 @@ def await_count(counter, programs):
 
 
 @gluon.jit
-def count_in(counter):
-    """This warpgroup has begun its last addition: once all have arrived, tell so."""
+def count_finished(counter):
+    """Count this program once all additions of this warpgroup have arrived."""
     _execute(
         "{ .reg .pred first; .reg .b32 t; cp.async.bulk.wait_group 0; fence.proxy.async; bar.sync 5, 128;"
         " mov.u32 t, %tid.x; and.b32 t, t, 127; setp.eq.u32 first, t, 0;"
@@ -59,48 +72,46 @@ def count_in(counter):
 
 @gluon.jit
 def _fetch(number, fragments_desc, bar, buffer):
+    """Begin to load a fragment."""
     mbarrier.expect(bar, _NUMBERS * 4)
     tma_load(fragments_desc, [number * 16, 0], bar, reinterpret(buffer, gl.float32, [16, 256], fragments_desc.layout))
 
 
 @gluon.jit
-def _convert(j, number, phase, fragments, dq_desc, bar, buffer, batch, head, per_head, softmax_scale,
-             ACROSS: gl.constexpr):  # fmt: skip
+def _convert(j, number, phase, ring, bar, buffer, batch, head, per_q_head, ACROSS: gl.constexpr):
     """Store a fragment that has been fetched as rows of dQ, and zeros where it stood."""
-    dtype: gl.constexpr = dq_desc.dtype
+    dtype: gl.constexpr = ring.dq_desc.dtype
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
     flat: gl.constexpr = gl.BlockedLayout([4], [32], [4], [0])
     mbarrier.wait(bar, phase)
-    dq = (buffer.load(layout) * softmax_scale).to(dtype)
-    rows = reinterpret(buffer, dtype, [2, 1, 1, FRAGMENT, FRAGMENT], dq_desc.layout).index(0)
+    dq = (buffer.load(layout) * ring.softmax_scale).to(dtype)
+    rows = reinterpret(buffer, dtype, [2, 1, 1, FRAGMENT, FRAGMENT], ring.dq_desc.layout).index(0)
     rows.reshape([FRAGMENT, FRAGMENT]).store(dq)
     fence_async_shared()
-    row = j % per_head // ACROSS * FRAGMENT
-    tma_store(dq_desc, [batch, head + j // per_head, row, j % ACROSS * FRAGMENT], rows)
-    place = fragments + number.to(gl.int64) * _NUMBERS + gl.arange(0, _NUMBERS, flat)
+    row = j % per_q_head // ACROSS * FRAGMENT
+    tma_store(ring.dq_desc, [batch, head + j // per_q_head, row, j % ACROSS * FRAGMENT], rows)
+    place = ring.fragments + number.to(gl.int64) * _NUMBERS + gl.arange(0, _NUMBERS, flat)
     gl.store(place, gl.zeros([_NUMBERS], gl.float32, flat))
 
 
 @gluon.jit
-def convert_share(share, programs, first, fragments, fragments_desc, dq_desc, bars, buffer_0, buffer_1, batch, head,
-                  group_size, per_head, softmax_scale, ACROSS: gl.constexpr):  # fmt: skip
-    """Convert fragments `share`, `share + programs`, ... of a unit; its first one is number `first`.
+def convert_share(share, programs, first, ring, bars, buffer_0, buffer_1, batch, head, group_size, per_q_head,
+                  ACROSS: gl.constexpr):  # fmt: skip
+    """Convert fragments `share`, `share + programs`, ... of a key head; its first one is number `first`.
 
-    `per_head` fragments, ACROSS of them side by side, belong to a query head, of which `head` is the unit's first.
+    `per_q_head` fragments, ACROSS of them side by side, belong to a query head; `head` is the first of the key head's.
     """
     phase = 0
-    count = group_size * per_head
+    count = group_size * per_q_head
     for j in range(share, count, 2 * programs):
         tma.store_wait(0)  # what left the buffers before has left them
-        _fetch(first + j, fragments_desc, bars.index(0), buffer_0)
+        _fetch(first + j, ring.fragments_desc, bars.index(0), buffer_0)
         second = j + programs
         if second < count:
-            _fetch(first + second, fragments_desc, bars.index(1), buffer_1)
-        _convert(j, first + j, phase, fragments, dq_desc, bars.index(0), buffer_0, batch, head, per_head, softmax_scale,
-                 ACROSS)  # fmt: skip
+            _fetch(first + second, ring.fragments_desc, bars.index(1), buffer_1)
+        _convert(j, first + j, phase, ring, bars.index(0), buffer_0, batch, head, per_q_head, ACROSS)
         if second < count:
-            _convert(second, first + second, phase, fragments, dq_desc, bars.index(1), buffer_1, batch, head, per_head,
-                     softmax_scale, ACROSS)  # fmt: skip
+            _convert(second, first + second, phase, ring, bars.index(1), buffer_1, batch, head, per_q_head, ACROSS)
         else:
             tma.store_wait(0)  # the next that is stored in the first buffer waits for the one before the last only
         phase ^= 1

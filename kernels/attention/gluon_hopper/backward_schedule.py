@@ -1,73 +1,80 @@
-"""Which keys and queries a program of the backward has.
+"""The tile scheduler of the backward kernels that own keys: which keys and queries a program has.
 
 Programs start in the order of their numbers. Causal tiles of keys come by length, the longest first, within a group of
 key heads, so that all programs end at nearly the same time. For full masks the tiles of the last round, which would
-leave many programs without any, may be cut by queries (backward_launch.py): a program has a piece of one.
+leave many programs without any, may be split by queries (backward_launch.py): a program has one of the splits.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from kernels.attention.gluon_hopper.backward_common import KeyTile
 from kernels.attention.gluon_hopper.masks import query_blocks
 
 
 @gluon.jit
-def tile_by_length(tile, head, tiles, heads, alone, together):
-    """(tile, head) that comes where `tile` of `head` would; `alone` heads come before the groups, one by one."""
-    place = (head - alone) * tiles + tile
-    first = place // (tiles * together) * together
-    place -= first * tiles
-    width = gl.minimum(together, heads - alone - first)
-    tile = place // width
-    return tile, alone + first + place - tile * width
+def program_key_tile(split_table, shape, heads_in_order, heads_per_group, CONFIG: gl.constexpr,
+                     BY_LENGTH: gl.constexpr):  # fmt: skip
+    """Return the program's KeyTile, and the number of its split.
 
-
-@gluon.jit
-def place_of_program(pieces, sizes, alone, together, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-                     CAUSAL: gl.constexpr, WINDOW: gl.constexpr, BY_LENGTH: gl.constexpr, NUMBERED: gl.constexpr,
-                     CUT: gl.constexpr):  # fmt: skip
-    """(batch, key head, first key, query blocks as of query_blocks), and where a piece's sums go.
-
-    Programs are a grid of tiles, key heads and batches, or with NUMBERED as many as there are whole tiles. With CUT,
-    `pieces` has an entry for each: tile, first block of queries, block behind the last, room for the sums. BY_LENGTH:
-    causal tiles are taken by length.
+    Programs are a grid of tiles, key heads and batches, or with `linear_grid` as many as there are whole tiles. With
+    `split_q`, `split_table` has an entry for each: tile, first block of queries, block behind the last, number of the
+    split. BY_LENGTH: causal tiles are taken by length.
     """
-    num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window = sizes
     tile, h_kv, batch = gl.program_id(0), gl.program_id(1), gl.program_id(2)
-    room = tile
-    entry = pieces + tile * 4
-    if NUMBERED:
-        if CUT:
+    split = tile
+    entry = split_table + tile * 4
+    if CONFIG.linear_grid:
+        if CONFIG.split_q:
             tile = gl.load(entry)
-            room = gl.load(entry + 3)
-        tiles, heads = gl.cdiv(seqlen_k, BLOCK_N), num_heads // group_size
+            split = gl.load(entry + 3)
+        tiles, heads = gl.cdiv(shape.seqlen_k, CONFIG.block_n), shape.num_heads // shape.group_size
         h_kv = tile // tiles
         tile -= h_kv * tiles
         batch = h_kv // heads
         h_kv -= batch * heads
-    elif BY_LENGTH and (CAUSAL and not WINDOW):
+    elif BY_LENGTH and (CONFIG.causal and not CONFIG.has_window):
         heads = gl.num_programs(1)
         head = batch * heads + h_kv
-        if head >= alone:
-            tile, head = tile_by_length(tile, head, gl.num_programs(0), heads * gl.num_programs(2), alone, together)
+        if head >= heads_in_order:
+            tile, head = tile_by_length(
+                tile, head, gl.num_programs(0), heads * gl.num_programs(2), heads_in_order, heads_per_group
+            )
             batch = head // heads
             h_kv = head - batch * heads
-    n0 = tile * BLOCK_N
-    low, left, right, high = query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOW)
-    if CUT:
+    n0 = tile * CONFIG.block_n
+    low, left, right, high = query_blocks(
+        n0, shape.n_m, shape.seqlen_q, shape.seqlen_k, shape.window, CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
+        CONFIG.has_window)  # fmt: skip
+    if CONFIG.split_q:
         low = gl.load(entry + 1)
         high = gl.load(entry + 2)
         left = gl.minimum(gl.maximum(left, low), high)
         right = gl.minimum(gl.maximum(right, left), high)
-    return (batch, h_kv, n0, low, left, right, high), room
+    return KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high), split
 
 
 @gluon.jit
-def store_sums(consumer: gl.constexpr, dk, dv, sums, room, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr):
-    """dK and dV of a consumer's half of the keys of a piece, as float32 rows."""
-    HALF: gl.constexpr = BLOCK_N // 2
+def tile_by_length(tile, head, tiles, heads, heads_in_order, heads_per_group):
+    """Return the (tile, head) that comes where `tile` of `head` would, of `heads` key heads of `tiles` tiles.
+
+    `heads_in_order` heads come one by one before the groups of `heads_per_group`.
+    """
+    place = (head - heads_in_order) * tiles + tile
+    first = place // (tiles * heads_per_group) * heads_per_group
+    place -= first * tiles
+    width = gl.minimum(heads_per_group, heads - heads_in_order - first)
+    tile = place // width
+    return tile, heads_in_order + first + place - tile * width
+
+
+@gluon.jit
+def store_partial_dkv(consumer: gl.constexpr, dk, dv, partial_dkv, split, CONFIG: gl.constexpr):
+    """Store dK and dV of a consumer's half of the keys of a split, as float32 rows."""
+    HALF: gl.constexpr = CONFIG.block_n // 2
     rows = consumer * HALF + gl.arange(0, HALF, gl.SliceLayout(1, dk.type.layout))
-    columns = gl.arange(0, HEAD_DIM, gl.SliceLayout(0, dk.type.layout))
-    place = sums + room.to(gl.int64) * (2 * BLOCK_N * HEAD_DIM) + (rows[:, None] * HEAD_DIM + columns[None, :])
+    columns = gl.arange(0, CONFIG.head_dim, gl.SliceLayout(0, dk.type.layout))
+    place = partial_dkv + split.to(gl.int64) * (2 * CONFIG.block_n * CONFIG.head_dim)
+    place = place + (rows[:, None] * CONFIG.head_dim + columns[None, :])
     gl.store(place, dk)
-    gl.store(place + BLOCK_N * HEAD_DIM, dv)
+    gl.store(place + CONFIG.block_n * CONFIG.head_dim, dv)

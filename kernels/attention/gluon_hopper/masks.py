@@ -7,7 +7,9 @@ from triton.experimental.gluon import language as gl
 @gluon.jit
 def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr,
             WINDOW: gl.constexpr):  # fmt: skip
-    """Key blocks [low, high) that the query tile sees; those in [left, right) need no mask.
+    """Return the key blocks [low, high) that the query tile sees, as (low, left, right, high).
+
+    Those in [left, right) need no mask.
 
     Causal, every row sees a key at or right of block `right`: where the unmasked blocks begin, all have a maximum.
     """
@@ -34,7 +36,10 @@ def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.co
 @gluon.jit
 def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
                   CAUSAL: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
-    """Query blocks [low, high) that see keys n0 .. n0 + BLOCK_N; those in [left, right) need no mask."""
+    """Return the query blocks [low, high) that see keys n0 .. n0 + BLOCK_N, as (low, left, right, high).
+
+    Those in [left, right) need no mask.
+    """
     shift = seqlen_k - seqlen_q
     low = gl.to_tensor(0)
     high = n_m
@@ -58,7 +63,10 @@ def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLO
 
 @gluon.jit
 def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
-    """x (queries down, keys across from `key` on) with `value` where hidden; `diagonal` is the first row's own key."""
+    """Put `value` in x where a key is hidden: queries down, keys across from `key` on.
+
+    `diagonal` is the key on the first row's diagonal.
+    """
     layout: gl.constexpr = x.type.layout
     columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
     if CAUSAL:
@@ -75,7 +83,7 @@ def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: g
 
 @gluon.jit
 def _low_bits(rows, columns, x):
-    """A bit for each of a thread's columns <= its row, where it holds the columns 8 g + 2 lane + (0 or 1) of x.
+    """Return a bit for each of a thread's columns <= its row, which holds the columns 8 g + 2 lane + (0 or 1) of x.
 
     Keys beyond the end need no look: they lie right of every row's diagonal.
 
@@ -89,8 +97,12 @@ def _low_bits(rows, columns, x):
 
 
 @gluon.jit
-def hide_queries(x, diagonal, key, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
-    """The same for keys down and queries across, with zeros; rows beyond the end need no look, they weigh nothing."""
+def hide_queries(x, value: gl.constexpr, diagonal, key, seqlen_k, window, CAUSAL: gl.constexpr,
+                 WINDOW: gl.constexpr):  # fmt: skip
+    """Put `value` in x where a key is hidden: keys down from `key` on, queries across.
+
+    `diagonal` is the key on the first query's diagonal. Queries beyond the end need no mask: their logsumexp is +inf.
+    """
     layout: gl.constexpr = x.type.layout
     keys = key + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
     columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
@@ -105,11 +117,12 @@ def hide_queries(x, diagonal, key, seqlen_k, window, CAUSAL: gl.constexpr, WINDO
         keep = keep & (own < first + window)
         if not CAUSAL:
             keep = keep & (own > first - window)
-    return gl.where(keep, x, 0.0)
+    return gl.where(keep, x, value)
 
 
 @gluon.jit
 def _visible(rows, keys, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
+    """Return where the queries with these diagonals see these keys."""
     keep = keys < seqlen_k
     if CAUSAL:
         keep = keep & (keys <= rows)

@@ -15,7 +15,12 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from kernels.attention.gluon_hopper import tuning
-from kernels.attention.gluon_hopper.backward_launch import AssistedBackward, Given, NarrowBackward, WideBackward
+from kernels.attention.gluon_hopper.backward_launch import (
+    BackwardInputs,
+    DqWarpgroupBackward,
+    SingleKernelBackward,
+    TwoKernelBackward,
+)
 from kernels.attention.gluon_hopper.forward import combine_kernel, forward_kernel
 from kernels.attention.gluon_hopper.forward_overflow import MAX_FLAGS
 from kernels.attention.gluon_hopper.forward_schedule import TileSchedule, Tiling, tile_schedule
@@ -115,7 +120,7 @@ class Plan:
         self.n_heads, self.group_size = self.batch * self.num_heads, self.num_heads // self.num_kv_heads
         self.size = tuning.padded_head_dim(self.head_dim)
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
-        self._backwards: dict[tuple[Any, ...], AssistedBackward | NarrowBackward | WideBackward] = {}
+        self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
         self._as_like = not self.head_dim % 8 and all(map(_is_dense, (q, k, v)))
         self._forward = Forward(self, q, k, v)
 
@@ -146,20 +151,20 @@ class Plan:
         Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is told to be
         deterministic (torch.use_deterministic_algorithms), which takes longer.
         """
-        given = Given(q, k, v, out, lse, addressable(dout))
-        apart = self.size == 256 or torch.are_deterministic_algorithms_enabled()
-        key = (given.dout.stride(), apart)
+        given = BackwardInputs(q, k, v, out, lse, addressable(dout))
+        two_kernels = self.size == 256 or torch.are_deterministic_algorithms_enabled()
+        key = (given.dout.stride(), two_kernels)
         launches = self._backwards.get(key)
         if launches is None:
-            narrow = AssistedBackward if self._assisted() else NarrowBackward
-            launches = self._backwards[key] = (WideBackward if apart else narrow)(self, given)
+            adding = DqWarpgroupBackward if self._has_dq_warpgroup() else SingleKernelBackward
+            launches = self._backwards[key] = (TwoKernelBackward if two_kernels else adding)(self, given)
         with _device_guard(self.device):
             return launches(given)
 
-    def _assisted(self) -> bool:
+    def _has_dq_warpgroup(self) -> bool:
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
-        return tuning.assisted(self.size, *shape, self.causal, self.window_size > 0, programs)
+        return tuning.has_dq_warpgroup(self.size, *shape, self.causal, self.window_size > 0, programs)
 
     def new(self, like: torch.Tensor) -> torch.Tensor:
         """Room for a result with the shape and order of dimensions of `like`."""

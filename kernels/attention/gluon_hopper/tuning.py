@@ -50,7 +50,24 @@ class BackwardTiles:
 
     block_m: int  # queries of a step
     block_n: int  # keys of a program, or of a step of the kernel for dQ
-    fragments: int = 0  # 64 x 64 pieces of dQ that a step adds
+    fragments: int = 0  # of dQ, 64 x 64, that a step adds
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackwardConfig:
+    """What a backward kernel is compiled for."""
+
+    block_m: int
+    block_n: int
+    head_dim: int  # padded
+    slots: int  # blocks of queries under way, or of keys where a program owns queries
+    causal: bool
+    has_window: bool
+    masked: bool  # any block may need a mask
+    linear_grid: bool = False  # programs are numbered, not a grid of tiles, heads and batches
+    split_q: bool = False  # a program has a split of a tile's queries
+    next_delta: bool = False  # consumers compute delta of a later key head
+    unpadded_head_dim: int = 0  # of out and dout, where a kernel reads them row by row
 
 
 FORWARD = {
@@ -85,8 +102,8 @@ BACKWARD = {
     64: BackwardTiles(block_m=128, block_n=128, fragments=2),
     128: BackwardTiles(block_m=64, block_n=128, fragments=2),
 }
-# in two kernels, whose sums have a fixed order: (dK and dV, dQ)
-BACKWARD_APART = {
+# two kernels, whose sums have a fixed order: (dK and dV, dQ)
+BACKWARD_TWO_KERNELS = {
     64: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=128)),
     128: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=64)),
     256: (BackwardTiles(block_m=64, block_n=64), BackwardTiles(block_m=64, block_n=64)),
@@ -94,33 +111,34 @@ BACKWARD_APART = {
 
 
 def heads_by_length(heads: int, key_tiles: int, programs: int, causal: bool, window: bool) -> tuple[int, int]:
-    """How many key heads the backward takes one by one, and of how many behind these it takes the tiles by length.
+    """Return how many key heads the backward takes one by one, and the size of the groups behind them.
 
-    Of about as many as are worked on at a time: of short sequences the last only, as the others' would leave the L2.
+    The tiles of a group are taken by length. A group is about as many heads as are worked on at a time; of short
+    sequences only the last heads are a group, as the others' keys would leave the L2.
     """
     at_once = programs // key_tiles
     if not causal or window or at_once < 2:
         return heads, 1
-    together = 1 << at_once.bit_length() - 1  # rounded down: heads come in powers of two
-    return 0 if key_tiles >= 16 else max(0, heads - together), together
+    heads_per_group = 1 << at_once.bit_length() - 1  # rounded down: heads come in powers of two
+    return 0 if key_tiles >= 16 else max(0, heads - heads_per_group), heads_per_group
 
 
-def ring_lag(heads: int, key_tiles: int, programs: int, causal: bool, window: bool, in_order: bool = False) -> int:
-    """After how many key heads of so many tiles one is done with: as many as are worked on at a time.
+def dq_delay(heads: int, key_tiles: int, programs: int, causal: bool, window: bool, in_order: bool = False) -> int:
+    """Return after how many key heads dQ of one is complete: as many as are worked on at a time.
 
     Half as many more where some tiles take longer than others; where all come by length, two groups of heads, or more
     where a group has far fewer tiles than there are programs. `in_order`: they come head by head.
     """
-    alone, together = heads_by_length(heads, key_tiles, programs, causal, window)
+    heads_in_order, heads_per_group = heads_by_length(heads, key_tiles, programs, causal, window)
     nearly = programs - programs // 8
-    if not window and not in_order and (alone == 0 or key_tiles >= nearly):
-        return together * (1 + -(-nearly // (together * key_tiles)))
+    if not window and not in_order and (heads_in_order == 0 or key_tiles >= nearly):
+        return heads_per_group * (1 + -(-nearly // (heads_per_group * key_tiles)))
     at_once = programs + programs // 2 if causal or window else programs
     return -(-at_once // key_tiles) + 1
 
 
-def heads_in_turns(key_tiles: int, heads: int) -> int:
-    """How many of the causal heads, of so many key tiles each, take turns, if all groups are to be of one size.
+def heads_taking_turns(key_tiles: int, heads: int) -> int:
+    """Return how many of the causal heads, of `key_tiles` tiles each, take turns, so that all groups have one size.
 
     About two rounds of tiles; short heads are faster one after the other.
     """
@@ -128,27 +146,27 @@ def heads_in_turns(key_tiles: int, heads: int) -> int:
     return next(group for group in range(max(1, most), 0, -1) if heads % group == 0)
 
 
-def tiles_to_cut(n_tiles: int, seqlen_q: int, programs: int) -> int:
-    """How many tiles of keys are cut: the last round's, where it has too few; short ones would not gain by it."""
+def tiles_to_split(n_tiles: int, seqlen_q: int, programs: int) -> int:
+    """Return how many tiles of keys are split: the last round's, where it has too few; short ones would not gain."""
     rounds, left_over = divmod(n_tiles, programs)
     idle = (programs - left_over) / programs / (rounds + 1) if left_over else 0
     return left_over if rounds and seqlen_q >= 2048 and idle > 0.01 else 0
 
 
 def fits_in_ring(fragments: int) -> bool:
-    """Whether so many float32 fragments of 64 x 64 are not more than was timed."""
+    """Return whether so many float32 fragments of 64 x 64 are not more than was timed."""
     return fragments * 2**14 <= RING_BYTES
 
 
-def delta_ahead(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool) -> bool:
-    """Whether programs of earlier key heads compute delta, where that was timed as faster (NOTES.md, step 22)."""
+def computes_next_delta(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool) -> bool:
+    """Return whether programs of earlier key heads compute delta, as was timed to be faster (NOTES.md, step 22)."""
     return size == 64 and not window and min(seqlen_q, seqlen_k) >= (2048 if causal else 1024)
 
 
-def assisted(
-    size: int, units: int, group_size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, programs: int
+def has_dq_warpgroup(
+    size: int, n_kv_heads: int, group_size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, programs: int
 ) -> bool:
-    """Whether dQ has a warpgroup of its own; `units` are the key heads of all batches.
+    """Return whether dQ has a warpgroup of its own; `n_kv_heads` is batch x num_kv_heads.
 
     At head_dim 128 only where lengths and ring are not larger than what was timed: a ring of 33.5 MiB took 24 times as
     long, and why is not known (NOTES.md, step 18).
@@ -156,21 +174,21 @@ def assisted(
     if size != 128:
         return size == 64
     tiles = BACKWARD[128]
-    lag = ring_lag(units, -(-seqlen_k // tiles.block_n), programs, causal, window)
-    of_unit = group_size * -(-seqlen_q // tiles.block_m) * tiles.fragments
+    delay = dq_delay(n_kv_heads, -(-seqlen_k // tiles.block_n), programs, causal, window)
+    per_head = group_size * -(-seqlen_q // tiles.block_m) * tiles.fragments
     longest = 8192 if causal else 16384
-    return not window and max(seqlen_q, seqlen_k) <= longest and fits_in_ring(min(units, 2 * lag) * of_unit)
+    return not window and max(seqlen_q, seqlen_k) <= longest and fits_in_ring(min(n_kv_heads, 2 * delay) * per_head)
 
 
 def padded_head_dim(head_dim: int) -> int:
-    """The kernels' head_dim."""
+    """Return the kernels' head_dim."""
     return next(size for size in HEAD_DIMS if head_dim <= size)
 
 
 def forward_tiles(
     size: int, head_dim: int, seqlen_q: int, causal: bool, window: bool, bfloat16: bool = True
 ) -> ForwardTiles:
-    """Tiles for a head_dim that is padded to `size`; lanes store whole rows only.
+    """Return the tiles for a head_dim that is padded to `size`; registers store whole rows only.
 
     Overflow flags need bfloat16, which has the exponents of float32.
     """
@@ -199,7 +217,7 @@ def _tiles_64(seqlen_q: int, causal: bool, bfloat16: bool) -> ForwardTiles:
 def heads_in_l2(
     seqlen_k: int, head_dim: int, group_size: int, n_heads: int, n_m: int, programs: int, rounds: int = 2
 ) -> int:
-    """How many query heads are worked on at a time: as many as that many rounds of tiles take.
+    """Return how many query heads are worked on at a time: as many as `rounds` rounds of tiles take.
 
     Their keys and values stay in the L2 if they are few. Where programs work their tiles out, two rounds, which go in
     opposite directions, give every program the same; dealt on the host, one is enough.

@@ -57,9 +57,9 @@ def test_a_case_of_longer_sequences_gets_their_backward():
     case = sanitize.Case("gluon_hopper", "bfloat16", 64, "causal", grouped=False, busy=True, tiles_of="middle")
     assert case in sanitize.cases()
     lengths, masks = (case.seqlen_q, case.seqlen_k), (True, False)
-    assert not tuning.delta_ahead(64, *lengths, *masks)
+    assert not tuning.computes_next_delta(64, *lengths, *masks)
     with sanitize.circumstances(case):
-        assert tuning.delta_ahead(64, *lengths, *masks)
+        assert tuning.computes_next_delta(64, *lengths, *masks)
 
 
 def test_each_forward_of_triton_fa2_has_a_case(monkeypatch):

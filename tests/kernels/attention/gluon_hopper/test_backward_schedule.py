@@ -1,4 +1,4 @@
-"""The tiles of keys of the Hopper backward: their order, and how the last of them are cut."""
+"""The tiles of keys of the Hopper backward: their order, and how the last of them are split."""
 
 import heapq
 import math
@@ -16,12 +16,12 @@ from tests.kernels.attention.gluon_hopper.interleavings.translation import as_py
 PROGRAMS = 132
 
 
-def order(tiles: int, heads: int, alone: int, together: int) -> list[tuple[int, int]]:
+def order(tiles: int, heads: int, heads_in_order: int, heads_per_group: int) -> list[tuple[int, int]]:
     """(tile, key head) of each program, by the kernel's own code."""
     by_length = as_python(backward_schedule.tile_by_length, hardware_of(Program(0, 1, 0)))
-    sizes = tuple(map(Number, (tiles, heads, alone, together)))
+    sizes = tuple(map(Number, (tiles, heads, heads_in_order, heads_per_group)))
     plain = [(Number(tile), Number(head)) for head in range(heads) for tile in range(tiles)]
-    return [by_length(tile, head, *sizes) if head >= alone else (tile, head) for tile, head in plain]
+    return [by_length(tile, head, *sizes) if head >= heads_in_order else (tile, head) for tile, head in plain]
 
 
 def time_of(tiles: list[float]) -> float:
@@ -32,12 +32,17 @@ def time_of(tiles: list[float]) -> float:
     return max(free)
 
 
-@pytest.mark.parametrize("alone", [0, 7, 12])
-@pytest.mark.parametrize("together", [1, 2, 5, 16])
-def test_every_tile_of_keys_has_one_program_and_a_group_takes_them_by_length(together: int, alone: int) -> None:
+@pytest.mark.parametrize("heads_in_order", [0, 7, 12])
+@pytest.mark.parametrize("heads_per_group", [1, 2, 5, 16])
+def test_every_tile_of_keys_has_one_program_and_a_group_takes_them_by_length(
+    heads_per_group: int, heads_in_order: int
+) -> None:
     tiles, heads = 5, 12
-    found = order(tiles, heads, alone, together)
-    group = [head if head < alone else alone + (head - alone) // together for _, head in found]
+    found = order(tiles, heads, heads_in_order, heads_per_group)
+    group = [
+        head if head < heads_in_order else heads_in_order + (head - heads_in_order) // heads_per_group
+        for _, head in found
+    ]
     assert sorted(found) == [(tile, head) for tile in range(tiles) for head in range(heads)]
     assert group == sorted(group)
     for at, (first, second) in enumerate(zip(found, found[1:], strict=False)):
@@ -57,15 +62,18 @@ def test_causal_tiles_by_length_leave_programs_idle_for_at_most_a_fiftieth_of_th
 @pytest.mark.parametrize("heads", [1, 30, 512])
 @pytest.mark.parametrize("tiles", [1, 4, 5, 31, 32, 100, 128, 500])
 def test_programs_wait_for_heads_of_earlier_groups_only(tiles: int, heads: int, causal: bool, window: bool) -> None:
-    alone, together = tuning.heads_by_length(heads, tiles, PROGRAMS, causal, window)
-    lag = tuning.ring_lag(heads, tiles, PROGRAMS, causal, window)
-    group = [head if head < alone else alone + (head - alone) // together for head in range(heads)]
-    assert all(group[head - lag] < group[head] for head in range(lag, heads))
+    heads_in_order, heads_per_group = tuning.heads_by_length(heads, tiles, PROGRAMS, causal, window)
+    delay = tuning.dq_delay(heads, tiles, PROGRAMS, causal, window)
+    group = [
+        head if head < heads_in_order else heads_in_order + (head - heads_in_order) // heads_per_group
+        for head in range(heads)
+    ]
+    assert all(group[head - delay] < group[head] for head in range(delay, heads))
 
 
 @pytest.mark.parametrize(("tiles", "blocks"), [(68, 256), (68, 128), (68, 16), (4, 32), (1, 1000), (131, 64)])
-def test_pieces_are_their_tiles_and_give_all_programs_about_the_same(tiles: int, blocks: int) -> None:
-    found = backward_launch.cut(range(1980, 1980 + tiles), blocks, PROGRAMS)
+def test_splits_are_their_tiles_and_give_all_programs_about_the_same(tiles: int, blocks: int) -> None:
+    found = backward_launch.splits_of(range(1980, 1980 + tiles), blocks, PROGRAMS)
     at = [(tile, block) for tile, low, high in found for block in range(low, high)]
     assert at == [(tile, block) for tile in range(1980, 1980 + tiles) for block in range(blocks)]
     assert all(low < high for _, low, high in found)
@@ -74,25 +82,27 @@ def test_pieces_are_their_tiles_and_give_all_programs_about_the_same(tiles: int,
 
 
 @pytest.mark.parametrize(
-    ("n_tiles", "seqlen", "cut"),
+    ("n_tiles", "seqlen", "split"),
     [(2048, 16384, 68), (2048, 2048, 68), (2048, 1024, 0), (1980, 8192, 0), (68, 8192, 0), (2110, 8192, 0)],
 )
-def test_tiles_are_cut_where_the_last_of_several_rounds_would_idle(n_tiles: int, seqlen: int, cut: int) -> None:
-    assert tuning.tiles_to_cut(n_tiles, seqlen, PROGRAMS) == cut
+def test_tiles_are_split_where_the_last_of_several_rounds_would_idle(n_tiles: int, seqlen: int, split: int) -> None:
+    assert tuning.tiles_to_split(n_tiles, seqlen, PROGRAMS) == split
 
 
-def test_sums_of_pieces_are_added_up_to_dk_and_dv(device: str) -> None:
+def test_partial_gradients_of_splits_are_added_up_to_dk_and_dv(device: str) -> None:
     heads, seqlen, head_dim, scale = 3, 300, 100, 0.5
-    tiles, first = 3, 4  # of a head; tiles 4 to 8 are cut
+    tiles, first = 3, 4  # of a head; tiles 4 to 8 are split
     counts = [1, 3, 2, 1, 4]
-    sums = torch.randn(sum(counts), 2, 128, 128, device=device)
+    partial_dkv = torch.randn(sum(counts), 2, 128, 128, device=device)
     firsts = torch.tensor([sum(counts[:i]) for i in range(len(counts) + 1)], dtype=torch.int32, device=device)
     dk, dv = torch.full((2, 1, heads, seqlen, head_dim), math.nan, device=device)
     sizes = (*dk.stride()[:3], *dv.stride()[:3], first, tiles, heads, seqlen, scale, 16, 128, head_dim, 128)
-    backward_common.merge_kernel[(len(counts), 8)](sums, firsts, dk, dv, *sizes)
-    for cut, count in enumerate(counts):
-        head, tile = divmod(first + cut, tiles)
-        wanted = sums[firsts[cut] : firsts[cut] + count].sum(0)[:, : min(128, seqlen - tile * 128), :head_dim]
+    backward_common.merge_kernel[(len(counts), 8)](partial_dkv, firsts, dk, dv, *sizes)
+    for number, count in enumerate(counts):
+        head, tile = divmod(first + number, tiles)
+        wanted = partial_dkv[firsts[number] : firsts[number] + count].sum(0)[
+            :, : min(128, seqlen - tile * 128), :head_dim
+        ]
         rows = slice(tile * 128, tile * 128 + wanted.shape[1])
         torch.testing.assert_close(dk[0, head, rows], wanted[0] * scale)
         torch.testing.assert_close(dv[0, head, rows], wanted[1])

@@ -9,9 +9,7 @@ import torch
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels.attention.gluon_hopper import backward_common, backward_launch, plan, tuning
-from kernels.attention.gluon_hopper import backward_launch as gradients_assisted
-from kernels.attention.gluon_hopper import backward_launch as tile_launches
-from kernels.attention.gluon_hopper.backward_launch import AssistedBackward, Given
+from kernels.attention.gluon_hopper.backward_launch import BackwardInputs, DqWarpgroupBackward
 from kernels.attention.gluon_hopper.plan import Plan
 
 
@@ -38,14 +36,14 @@ def test_fragments_of_dq_return_to_rows_and_columns(head_dim: int, block_m: int,
     assert torch.equal(out[0].cpu(), 2 * dq[:, :seqlen, :head_dim])
 
 
-def test_the_last_heads_of_dq_are_read_from_their_places_in_the_ring(device: str) -> None:
-    heads, first, places = 7, 4, 4  # head 4 stands in the first place
+def test_the_last_heads_of_dq_are_read_from_their_slots_in_the_ring(device: str) -> None:
+    heads, first, slots = 7, 4, 4  # head 4 stands in the first slot
     dq = torch.randn(heads, 128, 64)
-    ring = torch.full((places, 2, 4096), math.nan)
+    ring = torch.full((slots, 2, 4096), math.nan)
     for head in range(first, heads):
-        ring[head % places] = torch.stack([fragment_of(tile) for tile in dq[head].view(2, 64, 64)])
+        ring[head % slots] = torch.stack([fragment_of(tile) for tile in dq[head].view(2, 64, 64)])
     out = torch.full((1, heads, 128, 64), math.nan, device=device)
-    sizes = (*out.stride()[:3], heads, 128, 1, 1.0, first, places, 128, 2, 64)
+    sizes = (*out.stride()[:3], heads, 128, 1, 1.0, first, slots, 128, 2, 64)
     backward_common.finish_kernel[((heads - first) * 2,)](ring.to(device), out, *sizes)
     assert torch.equal(out[0, first:].cpu(), dq[first:])
     assert torch.all(out[0, :first].isnan())
@@ -57,10 +55,10 @@ def test_the_last_heads_of_dq_are_read_from_their_places_in_the_ring(device: str
 def test_at_head_dim_128_dq_has_its_own_warpgroup_only_where_the_ring_is_as_small_as_those_timed(
     seqlen: int, group_size: int, causal: bool
 ) -> None:
-    units = 16 * 16384 // seqlen
+    n_kv_heads = 16 * 16384 // seqlen
     timed = group_size == 1 and seqlen <= (8192 if causal else 16384)
-    assert tuning.assisted(128, units, group_size, seqlen, seqlen, causal, False, 132) == timed
-    assert tuning.assisted(64, units, group_size, seqlen, seqlen, causal, False, 132)
+    assert tuning.has_dq_warpgroup(128, n_kv_heads, group_size, seqlen, seqlen, causal, False, 132) == timed
+    assert tuning.has_dq_warpgroup(64, n_kv_heads, group_size, seqlen, seqlen, causal, False, 132)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +69,8 @@ def test_at_head_dim_128_dq_has_its_own_warpgroup_only_where_the_ring_is_as_smal
 def test_earlier_programs_compute_delta_only_where_that_was_timed_as_faster(
     head_dim: int, seqlen: int, causal: bool, ahead: bool
 ) -> None:
-    assert tuning.delta_ahead(head_dim, seqlen, seqlen, causal, False) == ahead
-    assert not tuning.delta_ahead(head_dim, seqlen, seqlen, causal, True)
+    assert tuning.computes_next_delta(head_dim, seqlen, seqlen, causal, False) == ahead
+    assert not tuning.computes_next_delta(head_dim, seqlen, seqlen, causal, True)
 
 
 @pytest.mark.parametrize(("mib", "fits"), [(1, True), (32, True), (33, False)])
@@ -80,34 +78,32 @@ def test_a_ring_larger_than_those_timed_is_not_used(mib: int, fits: bool) -> Non
     assert tuning.fits_in_ring(mib * 2**20 // (64 * 64 * 4)) == fits
 
 
-@pytest.mark.parametrize(("room", "places"), [(2**25, 8), (2**17, 12)])
-def test_where_the_ring_is_too_large_every_unit_has_a_place_and_is_converted_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, room: int, places: int
+@pytest.mark.parametrize(("room", "slots"), [(2**25, 8), (2**17, 12)])
+def test_where_the_ring_is_too_large_every_key_head_has_a_slot_and_is_converted_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, room: int, slots: int
 ) -> None:
     made: dict[str, tuple[int, ...]] = {}
     note = lambda kernel, grid, *_, **__: made.update({kernel.fn.__name__: grid})  # noqa: E731
     monkeypatch.setattr(tuning, "RING_BYTES", room)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=9))
     monkeypatch.setattr(plan, "Launch", lambda *_, **__: None)
-    monkeypatch.setattr(tuning, "delta_ahead", lambda *_: True)
+    monkeypatch.setattr(tuning, "computes_next_delta", lambda *_: True)
     monkeypatch.setattr(backward_launch, "Launch", note)
-    monkeypatch.setattr(tile_launches, "Launch", note)
-    monkeypatch.setattr(gradients_assisted, "Launch", note)
-    q = torch.zeros(3, 4, 384, 64, dtype=torch.bfloat16)  # 12 units of 3 key tiles and 6 fragments
-    backward = AssistedBackward(Plan(q, q, q, False, 0, 1.0), Given(*[q] * 6))
-    assert backward.zeros() == places * 6 * 4096 + 256
-    units = 4 if places == 8 else 12  # converted at the end; those that the kernel before computes delta of
-    assert made["finish_kernel"] == (units * 6, 1, 1)
-    assert made["prepare_kernel"] == (units * (384 // tuning.PREPARED_ROWS), 1, 1)
+    q = torch.zeros(3, 4, 384, 64, dtype=torch.bfloat16)  # 12 key heads of 3 key tiles and 6 fragments
+    backward = DqWarpgroupBackward(Plan(q, q, q, False, 0, 1.0), BackwardInputs(*[q] * 6))
+    assert backward.zeros() == slots * 6 * 4096 + 256
+    heads = 4 if slots == 8 else 12  # converted at the end; those that the kernel before computes delta of
+    assert made["finish_kernel"] == (heads * 6, 1, 1)
+    assert made["prepare_kernel"] == (heads * (384 // tuning.PREPARED_ROWS), 1, 1)
 
 
 @pytest.mark.parametrize("window", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("key_tiles", [1, 4, 7, 64, 100, 128, 1000])
-def test_a_unit_is_converted_only_after_nearly_all_programs_that_may_still_run(
+def test_a_key_head_is_converted_only_after_nearly_all_programs_that_may_still_run(
     key_tiles: int, causal: bool, window: bool
 ) -> None:
-    assert tuning.ring_lag(512, key_tiles, 132, causal, window) * key_tiles >= 116 + key_tiles
+    assert tuning.dq_delay(512, key_tiles, 132, causal, window) * key_tiles >= 116 + key_tiles
 
 
 @pytest.mark.parametrize("prepared", [3, 2])

@@ -128,38 +128,38 @@ class TestOnHopper:
 
     @pytest.mark.parametrize("ahead", [False, True])  # delta of a later key head
     @pytest.mark.parametrize("head_dim", [64, 128])
-    @pytest.mark.parametrize("lag", [1, 3])
+    @pytest.mark.parametrize("delay", [1, 3])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(300, 300), (1000, 100), (130, 1000)])
-    def test_a_ring_of_few_places_is_right(
-        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, lag: int, head_dim: int, ahead: bool
+    def test_a_ring_of_few_slots_is_right(
+        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, delay: int, head_dim: int, ahead: bool
     ) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
         monkeypatch.setattr(plan, "_PLANS", {})
-        monkeypatch.setattr(tuning, "ring_lag", lambda *_: lag)
-        monkeypatch.setattr(tuning, "heads_by_length", lambda heads, *_: (heads % 2, min(lag, 2)))
-        monkeypatch.setattr(tuning, "delta_ahead", lambda *_: ahead)
-        assert tuning.assisted(head_dim, 15, 2, seqlen_q, seqlen_k, True, False, 132)
+        monkeypatch.setattr(tuning, "dq_delay", lambda *_: delay)
+        monkeypatch.setattr(tuning, "heads_by_length", lambda heads, *_: (heads % 2, min(delay, 2)))
+        monkeypatch.setattr(tuning, "computes_next_delta", lambda *_: ahead)
+        assert tuning.has_dq_warpgroup(head_dim, 15, 2, seqlen_q, seqlen_k, True, False, 132)
         assert_within_budget(Problem(seqlen_q, seqlen_k, head_dim, True, num_heads=10, num_kv_heads=5, batch=3))
 
-    @pytest.mark.parametrize("assisted", [False, True])
+    @pytest.mark.parametrize("has_dq_warpgroup", [False, True])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(700, 384), (1000, 1000), (130, 700)])
-    def test_tiles_that_are_cut_by_queries_are_right(
-        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, assisted: bool
+    def test_tiles_that_are_split_by_queries_are_right(
+        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, has_dq_warpgroup: bool
     ) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
         monkeypatch.setattr(plan, "_PLANS", {})
-        monkeypatch.setattr(tuning, "tiles_to_cut", lambda n_tiles, *_: min(n_tiles - 1, 7))
-        monkeypatch.setattr(tuning, "assisted", lambda *_: assisted)
+        monkeypatch.setattr(tuning, "tiles_to_split", lambda n_tiles, *_: min(n_tiles - 1, 7))
+        monkeypatch.setattr(tuning, "has_dq_warpgroup", lambda *_: has_dq_warpgroup)
         assert_within_budget(Problem(seqlen_q, seqlen_k, 128, num_heads=10, num_kv_heads=5, batch=3))
 
-    @pytest.mark.parametrize("assisted", [False, True])
+    @pytest.mark.parametrize("has_dq_warpgroup", [False, True])
     @pytest.mark.parametrize("causal", [False, True])
     def test_gradients_of_long_sequences_are_right(
-        self, monkeypatch: pytest.MonkeyPatch, causal: bool, assisted: bool
+        self, monkeypatch: pytest.MonkeyPatch, causal: bool, has_dq_warpgroup: bool
     ) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
         monkeypatch.setattr(plan, "_PLANS", {})
-        monkeypatch.setattr(tuning, "assisted", lambda *_: assisted)
+        monkeypatch.setattr(tuning, "has_dq_warpgroup", lambda *_: has_dq_warpgroup)
         assert_within_budget(Problem(LONG, 300, 128, causal, batch=1))
         assert_within_budget(Problem(LONG, 1000, 128, causal, num_heads=2, num_kv_heads=1, batch=1))
 

@@ -16,18 +16,18 @@ from tests.kernels.attention.gluon_hopper.interleavings.translation import as_py
 def test_every_tile_of_every_head_is_taken_once_and_long_ones_of_a_group_first(
     tiles: int, heads: int, batch: int
 ) -> None:
-    together = tuning.heads_in_turns(tiles, heads * batch)
-    assert 1 <= together <= max(1, 256 // tiles)
-    grid = (together, tiles, heads * batch // together)
+    group_heads = tuning.heads_taking_turns(tiles, heads * batch)
+    assert 1 <= group_heads <= max(1, 256 // tiles)
+    grid = (group_heads, tiles, heads * batch // group_heads)
     program = Program(0, 1, 0)
-    place_of = as_python(backward_two_kernels.place_of, hardware_of(program))
+    tile_of = as_python(backward_two_kernels.program_tile_of_grid, hardware_of(program))
     program.grid = grid
     taken = []
     for group, down, across in itertools.product(*map(range, reversed(grid))):  # as programs start
         program.place = (Number(across), Number(down), Number(group))
-        taken.append(tuple(map(int, place_of(Number(heads), True))))
+        taken.append(tuple(map(int, tile_of(Number(heads), True))))
     assert sorted(taken) == sorted(itertools.product(range(tiles), range(heads), range(batch)))
-    size = tiles * together
+    size = tiles * group_heads
     for first in range(0, len(taken), size):
         order = [tile for tile, _, _ in taken[first : first + size]]
         assert order == sorted(order)

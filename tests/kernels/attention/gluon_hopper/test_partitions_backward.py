@@ -21,20 +21,22 @@ from kernels.attention.gluon_hopper import (
     plan,
     tuning,
 )
-from kernels.attention.gluon_hopper import backward_launch as gradients_apart
-from kernels.attention.gluon_hopper import backward_launch as gradients_assisted
-from kernels.attention.gluon_hopper import backward_launch as tile_launches
-from kernels.attention.gluon_hopper import backward_two_kernels as backward_wide
-from kernels.attention.gluon_hopper.backward_launch import AssistedBackward, Given, NarrowBackward, Pieces, WideBackward
+from kernels.attention.gluon_hopper.backward_launch import (
+    BackwardInputs,
+    DqWarpgroupBackward,
+    SingleKernelBackward,
+    SplitTiles,
+    TwoKernelBackward,
+)
 from kernels.attention.gluon_hopper.plan import Plan
 from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
 from tests.kernels.attention.gluon_hopper.interleavings.program import Program
 from tests.kernels.attention.gluon_hopper.interleavings.registers import Number, Pointer, Value
 
 KINDS = [
-    *((AssistedBackward, head_dim) for head_dim in (64, 128)),
-    (NarrowBackward, 128),
-    *((WideBackward, head_dim) for head_dim in (64, 128, 256)),
+    *((DqWarpgroupBackward, head_dim) for head_dim in (64, 128)),
+    (SingleKernelBackward, 128),
+    *((TwoKernelBackward, head_dim) for head_dim in (64, 128, 256)),
 ]
 SHAPES = [(2, 1, 200, 300), (2, 2, 256, 384), (2, 1, 700, 700)]  # heads, key heads, queries, keys
 MASKS = [(False, 0), (True, 0), (True, 70)]  # causal, window_size
@@ -46,23 +48,20 @@ def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bo
     q = torch.zeros(1, heads, seqlen_q, head_dim, dtype=torch.bfloat16)
     k = torch.zeros(1, kv_heads, seqlen_k, head_dim, dtype=torch.bfloat16)
     made: list[tuple[Any, ...]] = []
-    pieces: list[Pieces] = []
+    split: list[SplitTiles] = []
     few = SimpleNamespace(multi_processor_count=3)
     note = lambda *arguments, **_: made.append(arguments)  # noqa: E731
     with (
         mock.patch.object(torch.cuda, "get_device_properties", lambda device: few),
-        mock.patch.object(tuning, "ring_lag", lambda *_: 1),
+        mock.patch.object(tuning, "dq_delay", lambda *_: 1),
         mock.patch.object(plan, "Launch", lambda *_, **__: None),
         mock.patch.object(backward_launch, "Launch", note),
-        mock.patch.object(gradients_apart, "Launch", note),
-        mock.patch.object(gradients_assisted, "Launch", note),
-        mock.patch.object(tile_launches, "Launch", note),
-        mock.patch.object(tile_launches, "Pieces", lambda *sizes: pieces.append(Pieces(*sizes)) or pieces[-1]),
+        mock.patch.object(backward_launch, "SplitTiles", lambda *sizes: split.append(SplitTiles(*sizes)) or split[-1]),
     ):
-        kind(Plan(q, k, k, *mask, 1.0), Given(q, k, k, q, q, q))
+        kind(Plan(q, k, k, *mask, 1.0), BackwardInputs(q, k, k, q, q, q))
     found = [launch for launch in made if launch[0].arg_names[0] == "q_desc"]
     assert found
-    return [(*launch, *(made.table for made in pieces)) for launch in found]
+    return [(*launch, *(tiles.table for tiles in split)) for launch in found]
 
 
 def run(launch: tuple[Any, ...], number: int, seed: int, head: int = 0, watch: Any = None) -> Program:
@@ -70,7 +69,7 @@ def run(launch: tuple[Any, ...], number: int, seed: int, head: int = 0, watch: A
     kernel, grid, _, makers, rest, *tables = launch
     values = [_tensor(name, maker) for name, maker in zip(kernel.arg_names, makers, strict=False)]
     for table in tables:
-        values[kernel.arg_names.index("pieces")] = Pointer(table)
+        values[kernel.arg_names.index("split_table")] = Pointer(table)
     values += [Number(x) if type(x) is int else x for x in rest]
     program = Program(number, grid[0], seed, head, grid[1])
     if watch:
@@ -93,24 +92,26 @@ def _tensor(name: str, maker: Any) -> Any:
 def test_no_order_of_the_partitions_breaks_a_rule(
     kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "delta_ahead", lambda size, *_: size == 64)
+    monkeypatch.setattr(tuning, "computes_next_delta", lambda size, *_: size == 64)
     for launch in launches_of(kind, head_dim, shape, mask):
-        heads = 1 if kind is NarrowBackward else launch[1][1]  # others' programs also work for other heads, or tiles
+        heads = (
+            1 if kind is SingleKernelBackward else launch[1][1]
+        )  # others' programs also work for other heads, or tiles
         for number, head in itertools.product(range(launch[1][0]), range(heads)):
             for seed in range(3):
                 run(launch, number, seed, head)
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 256, 300), (4, 2, 700, 256)])
-@pytest.mark.parametrize("kind", [AssistedBackward, NarrowBackward])
-def test_no_order_of_the_partitions_of_a_piece_of_a_tile_breaks_a_rule(
+@pytest.mark.parametrize("kind", [DqWarpgroupBackward, SingleKernelBackward])
+def test_no_order_of_the_partitions_of_a_split_tile_breaks_a_rule(
     kind: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "tiles_to_cut", lambda n_tiles, seqlen_q, programs: n_tiles - programs)
-    whole, cut = launches_of(kind, 128, shape, (False, 0))
+    monkeypatch.setattr(tuning, "tiles_to_split", lambda n_tiles, seqlen_q, programs: n_tiles - programs)
+    whole, split = launches_of(kind, 128, shape, (False, 0))
     assert whole[1][0] == 3
-    assert cut[1][0] > 0
-    for launch in (whole, cut):
+    assert split[1][0] > 0
+    for launch in (whole, split):
         for number in range(launch[1][0]):
             for seed in range(3):
                 run(launch, number, seed)
@@ -123,9 +124,9 @@ def nothing(*arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "head_dim", "module", "left_out"),
     [
-        (AssistedBackward, 64, backward_dq_warpgroup, "wait_at"),
-        (NarrowBackward, 128, backward, "wait_at"),
-        (NarrowBackward, 128, backward, "arrive_at"),
+        (DqWarpgroupBackward, 64, backward_dq_warpgroup, "wait_at"),
+        (SingleKernelBackward, 128, backward, "wait_at"),
+        (SingleKernelBackward, 128, backward, "arrive_at"),
     ],
 )
 def test_a_wait_or_an_arrival_that_is_left_out_is_found(
@@ -144,12 +145,12 @@ def test_a_wait_or_an_arrival_that_is_left_out_is_found(
 def test_keys_await_as_many_programs_as_count_themselves_when_both_halves_of_their_rows_are_stored(
     head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queries, keys = launches_of(WideBackward, head_dim, shape, mask)
+    queries, keys = launches_of(TwoKernelBackward, head_dim, shape, mask)
     events: list[str] = []
     awaited: set[int] = set()
     monkeypatch.setattr(backward_two_kernels, "store_rows", lambda *_: events.append("stored"))
     monkeypatch.setattr(backward_two_kernels, "count_program", lambda counter: events.append("counted"))
-    monkeypatch.setattr(backward_wide, "await_programs", lambda counter, programs: awaited.add(programs))
+    monkeypatch.setattr(backward_two_kernels, "await_programs", lambda counter, programs: awaited.add(programs))
     for number, head in itertools.product(*map(range, queries[1][:2])):
         for seed in range(3):
             events.clear()
@@ -164,14 +165,14 @@ def test_keys_await_as_many_programs_as_count_themselves_when_both_halves_of_the
 def test_no_row_of_the_kernel_before_is_loaded_before_it_is_awaited(
     mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = launches_of(WideBackward, 256, SHAPES[-1], mask)[1]
+    keys = launches_of(TwoKernelBackward, 256, SHAPES[-1], mask)[1]
     programs: list[Program] = []
     loaded: list[int] = []
 
     def note(*_: Any) -> None:
         loaded.append(programs[-1].loaded["lse_desc"] + programs[-1].loaded["delta_desc"])
 
-    monkeypatch.setattr(backward_wide, "await_programs", note)
+    monkeypatch.setattr(backward_two_kernels, "await_programs", note)
     for number, head in itertools.product(*map(range, keys[1][:2])):
         run(keys, number, 0, head, programs.append)
         assert programs[-1].loaded["lse_desc"] > 0

@@ -1,5 +1,5 @@
-"""delta of the assisted Hopper backward, computed by programs of earlier units: later.py's own code with real numbers,
-and when a program computes, waits and counts itself in."""
+"""delta of the Hopper backward with a dQ warpgroup, computed by programs of earlier key heads: the kernel's own code
+with real numbers, and when a program computes, waits and counts itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import torch
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels.attention.gluon_hopper import backward_dq_warpgroup, tuning
-from kernels.attention.gluon_hopper import backward_dq_warpgroup as later
-from kernels.attention.gluon_hopper.backward_launch import AssistedBackward
+from kernels.attention.gluon_hopper.backward_common import BackwardShape
+from kernels.attention.gluon_hopper.backward_dq_warpgroup import NextDelta
+from kernels.attention.gluon_hopper.backward_launch import DqWarpgroupBackward
 from tests.kernels.attention.gluon_hopper import test_partitions_backward
 from tests.kernels.attention.gluon_hopper.interleavings.registers import Number, Value
 from tests.kernels.attention.gluon_hopper.interleavings.translation import as_python, numbers
@@ -41,7 +42,7 @@ class Memory:
 
 
 def language(place: tuple[int, int, int], grid: tuple[int, int, int]) -> dict[str, Any]:
-    """What later.py's code means by the names of Gluon."""
+    """What the kernel's code means by the names of Gluon."""
     gluon = SimpleNamespace(
         program_id=lambda axis: Number(place[axis]),
         num_programs=lambda axis: Number(grid[axis]),
@@ -60,11 +61,11 @@ def language(place: tuple[int, int, int], grid: tuple[int, int, int]) -> dict[st
 
 @pytest.mark.parametrize("head_dim", [64, 128, 40])
 @pytest.mark.parametrize(
-    ("batch", "kv_heads", "group_size", "seqlen_q", "key_tiles", "lag"),
+    ("batch", "kv_heads", "group_size", "seqlen_q", "key_tiles", "delay"),
     [(1, 5, 1, 512, 4, 2), (2, 3, 4, 200, 3, 1), (3, 1, 2, 1, 5, 2), (1, 4, 3, 130, 1, 1), (2, 2, 1, 700, 64, 5)],
 )
-def test_programs_of_earlier_units_compute_delta_of_every_row_once(
-    batch: int, kv_heads: int, group_size: int, seqlen_q: int, key_tiles: int, lag: int, head_dim: int
+def test_programs_of_earlier_key_heads_compute_delta_of_every_row_once(
+    batch: int, kv_heads: int, group_size: int, seqlen_q: int, key_tiles: int, delay: int, head_dim: int
 ) -> None:
     size, num_heads = tuning.padded_head_dim(head_dim), kv_heads * group_size
     block_m = tuning.BACKWARD[size].block_m
@@ -77,22 +78,23 @@ def test_programs_of_earlier_units_compute_delta_of_every_row_once(
         for x in (out, dout)
     ]
     delta = torch.full((batch * num_heads * padded_q,), math.nan)
-    arguments = (*tensors, Memory(delta), None, lag, *out.stride()[:3], *dout.stride()[:3])
-    sizes = tuple(map(Number, (num_heads, group_size, seqlen_q, 1, padded_q, padded_q // block_m, 0)))
-    for unit in range(batch * kv_heads):
+    next_delta = NextDelta(*tensors, Memory(delta), None, delay, *out.stride()[:3], *dout.stride()[:3])
+    shape = BackwardShape(*map(Number, (num_heads, group_size, seqlen_q, 1, padded_q, padded_q // block_m, 0)))
+    config = SimpleNamespace(head_dim=size, unpadded_head_dim=head_dim)
+    for kv_head in range(batch * kv_heads):
         for tile in range(key_tiles):
-            names = language((tile, unit % kv_heads, unit // kv_heads), (key_tiles, kv_heads, batch))
+            names = language((tile, kv_head % kv_heads, kv_head // kv_heads), (key_tiles, kv_heads, batch))
             for consumer in range(2):
-                share = (arguments, Number(unit), sizes, size, head_dim)
-                rows = as_python(later.read_rows, names)(consumer, *share)
-                as_python(later.write_delta, names)(consumer, *rows, *share)
+                share = (next_delta, Number(kv_head), shape, config)
+                rows = as_python(backward_dq_warpgroup.read_next_rows, names)(consumer, *share)
+                as_python(backward_dq_warpgroup.write_next_delta, names)(consumer, *rows, *share)
     found = delta.view(batch * num_heads, padded_q)
     wanted = torch.zeros(batch, num_heads, padded_q)
     wanted[:, :, :seqlen_q] = (out * dout).sum(-1)
     torch.testing.assert_close(
-        found[lag * group_size :], wanted.flatten(0, 1)[lag * group_size :], atol=1e-4, rtol=1e-4
+        found[delay * group_size :], wanted.flatten(0, 1)[delay * group_size :], atol=1e-4, rtol=1e-4
     )
-    assert torch.all(found[: lag * group_size].isnan())  # prepare_kernel's
+    assert torch.all(found[: delay * group_size].isnan())  # prepare_kernel's
 
 
 class Watched:
@@ -111,7 +113,9 @@ class Watched:
         return Value()
 
 
-def events_of(launch: tuple[Any, ...], tile: int, unit: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def events_of(
+    launch: tuple[Any, ...], tile: int, kv_head: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> list[Any]:
     """What a program does about delta and the counters, in its order."""
     events: list[Any] = []
     notes = {"delta_desc": lambda: events.append("read"), "delta": lambda: events.append("written")}
@@ -122,32 +126,34 @@ def events_of(launch: tuple[Any, ...], tile: int, unit: int, seed: int, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(test_partitions_backward, "_tensor", watched)
-        patch.setattr(backward_dq_warpgroup, "counter_of", lambda unit, *_: unit)
+        patch.setattr(backward_dq_warpgroup, "counter_of", lambda kv_head, *_: kv_head)
         patch.setattr(
-            backward_dq_warpgroup, "await_count", lambda unit, programs: events.append(("awaited", int(unit)))
+            backward_dq_warpgroup, "await_count", lambda kv_head, programs: events.append(("awaited", int(kv_head)))
         )
-        patch.setattr(backward_dq_warpgroup, "count_in", lambda unit: events.append(("counted", int(unit))))
-        run(launch, tile, seed, unit)
+        patch.setattr(backward_dq_warpgroup, "count_finished", lambda head: events.append(("counted", int(head))))
+        run(launch, tile, seed, kv_head)
     return events
 
 
 @pytest.mark.parametrize("mask", [(False, 0), (True, 0), (False, 70)])  # the last: no query sees most keys
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(300, 300), (130, 1000), (500, 100)])
-def test_delta_is_read_when_its_unit_has_been_awaited_and_written_before_a_program_counts_itself(
+def test_delta_is_read_when_its_key_head_has_been_awaited_and_written_before_a_program_counts_itself(
     seqlen_q: int, seqlen_k: int, head_dim: int, mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group_size, units, lag = 2, 3, 1
-    monkeypatch.setattr(tuning, "delta_ahead", lambda *_: True)
-    (launch,) = launches_of(AssistedBackward, head_dim, (units * group_size, units, seqlen_q, seqlen_k), mask)
+    group_size, n_kv_heads, delay = 2, 3, 1
+    monkeypatch.setattr(tuning, "computes_next_delta", lambda *_: True)
+    (launch,) = launches_of(
+        DqWarpgroupBackward, head_dim, (n_kv_heads * group_size, n_kv_heads, seqlen_q, seqlen_k), mask
+    )
     block_m = tuning.BACKWARD[head_dim].block_m
-    pieces = group_size * -(-seqlen_q // block_m) * block_m // later.ROWS.value
+    rows = group_size * -(-seqlen_q // block_m) * block_m // backward_dq_warpgroup.ROWS.value
     for tile in range(launch[1][0]):
-        for unit in range(units):
-            share = [*range(2 * tile, pieces, 2 * launch[1][0]), *range(2 * tile + 1, pieces, 2 * launch[1][0])]
+        for kv_head in range(n_kv_heads):
+            share = [*range(2 * tile, rows, 2 * launch[1][0]), *range(2 * tile + 1, rows, 2 * launch[1][0])]
             for seed in range(3):
-                events = events_of(launch, tile, unit, seed, monkeypatch)
-                assert events.count("written") == (len(share) if unit + lag < units else 0)
-                assert events[-1] == ("counted", unit)
-                if "read" in events and unit >= lag:
-                    assert events.index(("awaited", unit - lag)) < events.index("read")
+                events = events_of(launch, tile, kv_head, seed, monkeypatch)
+                assert events.count("written") == (len(share) if kv_head + delay < n_kv_heads else 0)
+                assert events[-1] == ("counted", kv_head)
+                if "read" in events and kv_head >= delay:
+                    assert events.index(("awaited", kv_head - delay)) < events.index("read")
