@@ -35,11 +35,10 @@ def suits(request: Request, machine: Machine | None = None) -> bool:
 
 
 class HopperPlan(Plan):
-    """Launches the Gluon kernel in the place of the portable one; `deep`: its tuning (kernel.mla_kernel)."""
+    """Launches the Gluon kernel in the place of the portable one."""
 
-    def __init__(self, request: Request, *, deep: bool = False, machine: Machine | None = None) -> None:
+    def __init__(self, request: Request, machine: Machine | None = None) -> None:
         super().__init__(request, _TILE, machine)
-        self._deep = deep
 
     def kernels(self, store_lse: bool) -> list[tuple[Any, tuple[int, int, int], tuple[Any, ...], dict, dict]]:
         """The Gluon kernel, and the one that combines parts."""
@@ -51,7 +50,7 @@ class HopperPlan(Plan):
         )
         constants = {
             "BATCH": self._shared["BATCH"], "PAGE": r.page, "CAUSAL": r.causal and r.seqlen_q > 1,
-            "STORE_LSE": store_lse, "DEEP": self._deep, "CHAINED": True,
+            "STORE_LSE": store_lse, "CHAINED": True,
         }  # fmt: skip
         options = {"num_warps": 4, "launch_pdl": True}
         first = (mla_kernel, (self.slots * self.row_tiles, 1, 1), scalars, constants, options)

@@ -11,6 +11,7 @@ import argparse
 import json
 import multiprocessing
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -132,8 +133,7 @@ def ladder(shape: Shape, least: tuple[int, ...] = (128,)) -> list[Tile]:
     if shape.latent:
         rows = shape.num_heads * shape.seqlen_q
         forms = ((m, n, w, s, p) for m, most, *rest in _LATENT for n, w, s, p in rest if m <= rows <= most)
-        hopper = [Tile(64, 4, 1, 1, form=form) for form in ("gluon", "gluon_deep")]
-        return [*hopper, *(Tile(n, w, s, p, 128, m) for m, n, w, s, p in forms)]
+        return [Tile(64, 4, 1, 1, form="gluon"), *(Tile(n, w, s, p, 128, m) for m, n, w, s, p in forms)]
     bytes_a_key = 2 * shape.head_dim * (1 if shape.cache != "bfloat16" else 2)
     rows = shape.num_heads // shape.num_kv_heads * shape.seqlen_q
     few = shape.batch * shape.num_kv_heads < 300
@@ -285,6 +285,40 @@ def time_row(
         print(f"{name}: {type(error).__name__} {str(error)[:100]}", flush=True)
 
 
+def host_us(call: Callable[[], object], calls: int = 300) -> float:
+    """Microseconds of the host for a call, the least of seven rows of calls."""
+    times = []
+    for _ in range(7):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - begin) / calls * 1e6)
+    return min(times)
+
+
+def print_host_times() -> None:
+    """Of a short call, whose kernels take less time than the host."""
+    for shape in (
+        Shape(8, 2, 64, 1, 256),
+        Shape(8, 2, 64, 1, 256, lengths=True),
+        Shape(16, 1, 512, 1, 256, latent=True),
+    ):
+        x = Inputs(shape)
+        rows = [("ours", x.call), *x.peers()]
+        if shape.cache == "bfloat16" and not shape.lengths and not shape.latent:
+            rows.append(
+                ("scaled_dot_product_attention", partial(scaled_dot_product_attention, x.q, x.k, x.v, enable_gqa=True))
+            )
+        found = []
+        for name, call in rows:
+            try:
+                found.append(f"{name} {host_us(call):.1f}")
+            except RuntimeError:
+                continue
+        print(f"host us a call, {shape.name}: " + ", ".join(found), flush=True)
+
+
 def compile_one(job: tuple[Shape, Tile | None]) -> str | None:
     """Leave a shape's kernels in Triton's cache; what went wrong."""
     shape, tile = job
@@ -323,9 +357,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--least", type=int, nargs="+", default=[128], help="least keys of a share, for the sweep")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--processes", type=int, default=14, help="that compile beforehand; 0 for none")
+    parser.add_argument("--host", action="store_true", help="the host's time alone")
     parser.add_argument("--only-compile", action="store_true")
     parser.add_argument("--out", type=Path, help="a file of one JSON object a line")
     chosen = parser.parse_args(arguments)
+    if chosen.host:
+        print_host_times()
+        return
     shapes = [shape for name in chosen.grid for shape in grid(name)]
     jobs = [(shape, tile) for shape in shapes for tile in (ladder(shape, chosen.least) if chosen.sweep else [None])]
     if chosen.processes:

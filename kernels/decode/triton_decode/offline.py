@@ -7,28 +7,22 @@ a part of it (`--gate`), so that a tile that does not fit its chip fails there.
 from __future__ import annotations
 
 import argparse
-import re
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 
 from kernels.decode.triton_decode.plan import Plan, Request
 from kernels.decode.triton_decode.tuning import SHARED_MEMORY, Tile, chip_class, every_tile
-from kernels.tools import compile as compiling
+from kernels.tools.compile import Pointer, Resources, compile_offline, read_resources
 
 CHIPS = (80, 86, 89, 90, 100, 120)
 MULTIPROCESSORS = 132
 GATE_DIMS = (64, 128, 256, 512)
 SPILLED_BYTES = 1536  # of latent attention over 64 rows, most of them outside its loop; the others stay below 256
-
-compiling._BYTES.update({"fp8e4nv": 1, "u8": 1, "i16": 2, "i32": 4, "fp16": 2})
 
 
 @dataclass(frozen=True)
@@ -43,26 +37,14 @@ class Variant:
     tile: Tile
 
 
-@dataclass(frozen=True)
-class Report:
-    """What a block of a compiled variant needs."""
-
-    variant: Variant
-    shared_bytes: int
-    registers: int
-    spilled_bytes: int
-
-    @property
-    def fits(self) -> bool:
-        """Whether the chip has that much shared memory for a block, and little is spilled."""
-        return self.shared_bytes <= SHARED_MEMORY[self.variant.chip] and self.spilled_bytes <= SPILLED_BYTES
-
-
 def variants(chips: tuple[int, ...] = CHIPS) -> Iterator[Variant]:
     """Everything that the tables hold for these chips."""
     for chip in chips:
         for cache, rows, head_dim, paged, tile in every_tile(chip_class(chip, SHARED_MEMORY[chip])):
             yield Variant(chip, cache, rows, head_dim, paged, tile)
+    if 90 in chips:
+        for paged in (False, True):
+            yield Variant(90, "half", 64, 512, paged, Tile(64, 4, 1, 1, form="gluon"))
 
 
 def gate() -> list[Variant]:
@@ -73,7 +55,7 @@ def gate() -> list[Variant]:
             key = (v.chip, v.cache, v.head_dim, v.rows if v.cache == "half" and v.head_dim != 64 else 0)
             if key not in found or _holds(v.tile) > _holds(found[key].tile):
                 found[key] = v
-    return list(found.values())
+    return [*found.values(), Variant(90, "half", 64, 512, False, Tile(64, 4, 1, 1, form="gluon"))]
 
 
 def _holds(tile: Tile) -> int:
@@ -108,36 +90,38 @@ def plan_of(v: Variant) -> Plan:
         pairs=True,
         device=torch.device("cpu"),
     )
-    return Plan(request, v.tile, (chip_class(v.chip, SHARED_MEMORY[v.chip]), MULTIPROCESSORS, v.chip))
+    machine = (chip_class(v.chip, SHARED_MEMORY[v.chip]), MULTIPROCESSORS, v.chip)
+    if latent and v.tile.form == "gluon":
+        from kernels.decode.gluon_mla.plan import HopperPlan
+
+        return HopperPlan(request, machine)
+    return Plan(request, v.tile, machine)
 
 
-def compile_variant(v: Variant) -> list[Report]:
-    """Compile for the variant's chip, and read what the results need."""
+def compile_variant(v: Variant) -> list[tuple[Variant, str, Resources]]:
+    """Compile the kernels of a variant's plan for its chip: their names and what a block of each needs."""
     plan = plan_of(v)
     found = []
     for kernel, _, scalars, constants, options in plan.kernels(False):
-        pointers = {
-            name: compiling.Pointer(_dtype(name, v, plan)) for name in kernel.arg_names if name.endswith("_ptr")
-        }
+        pointers = {name: Pointer(_dtype(name, v, plan)) for name in kernel.arg_names if name.endswith("_ptr")}
         names = [name for name in kernel.arg_names if name not in pointers and name not in constants]
-        arguments = {**pointers, **dict(zip(names, scalars, strict=True))}
-        arguments |= {name: constants[name] for name in kernel.arg_names if name in constants}
-        made = compiling.compiled_for(v.chip, kernel, {name: arguments[name] for name in kernel.arg_names}, options)
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(made.asm["cubin"])
-            file.flush()
-            command = [compiling.BINARIES / "cuobjdump", "-res-usage", file.name]
-            usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
-        found.append(Report(v, made.metadata.shared, registers, stack))
+        values = {**constants, **pointers, **dict(zip(names, scalars, strict=True))}
+        made = compile_offline(v.chip, kernel, {name: values[name] for name in kernel.arg_names}, options)
+        found.append((v, kernel.__name__, read_resources(v.chip, kernel, made)))
     return found
+
+
+def fits(v: Variant, needed: Resources) -> bool:
+    """Whether the chip has that much shared memory for a block, little is spilled, and no product is serialised."""
+    enough = needed.shared_bytes <= SHARED_MEMORY[v.chip] and needed.spilled_bytes <= SPILLED_BYTES
+    return enough and not needed.warnings
 
 
 def _dtype(name: str, v: Variant, plan: Plan) -> str:
     """Triton's short name of what a pointer points to."""
     if name in ("q_ptr", "out_ptr"):
         return "fp32" if v.cache == "float32" else "bf16"
-    if name in ("k_ptr", "v_ptr"):
+    if name in ("k_ptr", "v_ptr", "kv_ptr"):
         if v.cache != "e4m3":
             return "fp32" if v.cache == "float32" else "bf16"
         form = plan.kernels(False)[0][3]["CACHE"]
@@ -157,16 +141,16 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = gate() if chosen.gate else list(variants(tuple(chosen.chips)))
     bad = 0
     with ProcessPoolExecutor(chosen.processes) as pool:
-        for reports in pool.map(partial(compile_variant), wanted):
-            for r in reports:
-                v, t = r.variant, r.variant.tile
-                bad += not r.fits
+        for reports in pool.map(compile_variant, wanted):
+            for v, name, needed in reports:
+                t = v.tile
+                fitting = fits(v, needed)
+                bad += not fitting
                 print(
-                    f"sm_{v.chip:<3} {v.cache:7} rows {v.rows:3} d{v.head_dim:<3} {'paged' if v.paged else '':5} "
-                    f"n{t.block_n} w{t.num_warps} s{t.num_stages} p{t.per_sm}: {r.shared_bytes / 1024:6.1f} of "
-                    f"{SHARED_MEMORY[v.chip] / 1024:.0f} KB, {r.registers} registers, {r.spilled_bytes} spilled"
-                    + "  DOES NOT FIT"
-                    * (not r.fits),
+                    f"sm_{v.chip:<3} {name:14} {v.cache:7} rows {v.rows:3} d{v.head_dim:<3} {'paged' * v.paged:5} "
+                    f"n{t.block_n} w{t.num_warps} s{t.num_stages} p{t.per_sm}: {needed.shared_bytes / 1024:6.1f} of "
+                    f"{SHARED_MEMORY[v.chip] / 1024:.0f} KB, {needed.registers} registers, {needed.spilled_bytes} "
+                    f"spilled{'  DOES NOT FIT' * (not fitting)}{' '.join(needed.warnings)}",
                     flush=True,
                 )
     print(f"{len(wanted)} variants, {bad} kernels do not fit")

@@ -20,7 +20,7 @@ from kernels.decode.triton_decode.tuning import Tile, chip_class, tile
 from kernels.decode.triton_decode.workspace import tickets
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
-_TICKETS_BYTES = 32 * 1024  # parts of a tile up to which the program with the last ticket combines them
+_TICKETS_BYTES = 1 << 20  # parts of a tile up to which the program with the last ticket combines them
 _REGISTERS = 65536  # of a multiprocessor
 _FLOATS = 64  # of parts that a thread holds at once
 _FLOATS_FEW = 16  # where more programs than two share a multiprocessor's registers

@@ -28,7 +28,7 @@ class Tile:
     rows: int = 64  # at most; more are several tiles
     least_rows: int = 16
     tickets: bool | None = None  # whether programs combine their parts, not a second kernel; by their size if None
-    form: str = "triton"  # or "gluon", "gluon_deep": of latent attention on Hopper
+    form: str = "triton"  # or "gluon": of latent attention on Hopper
 
 
 _Row = dict[int, Tile]  # by rows of a tile, at most
@@ -40,7 +40,11 @@ _HALF: dict[str, dict[int, _Row]] = {
         64: {16: Tile(128, 4, 3), 128: Tile(64, 4, 3)},
         128: {16: Tile(128, 4, 2), 32: Tile(64, 4, 3), 64: Tile(32, 4, 4), 128: Tile(64, 4, 3)},
         256: {64: Tile(64, 8, 3, 1), 128: Tile(32, 8, 3, 1)},  # more than 16 rows: not swept
-        512: {16: Tile(32, 4, 3), 32: Tile(32, 8, 3, 1, rows=32), 128: Tile(64, 8, 2, 1)},
+        512: {
+            16: Tile(32, 4, 3, tickets=False),
+            32: Tile(32, 8, 3, 1, rows=32, tickets=False),
+            128: Tile(64, 8, 2, 1, tickets=False),
+        },
     },
     "sm_80": {
         16: {128: Tile(64, 4, 3)},
@@ -62,7 +66,8 @@ _HALF: dict[str, dict[int, _Row]] = {
 # Few tiles, each shared by many programs: what counts is how soon the first keys arrive and the parts are combined.
 _HALF_FEW: dict[int, _Row] = {
     64: {16: Tile(128, 4, 4, 1)},
-    128: {16: Tile(64, 8, 4, 1), 128: Tile(64, 8, 4, 1, rows=128)},
+    128: {16: Tile(64, 8, 4, 1), 64: Tile(64, 8, 4, 1), 128: Tile(64, 4, 3, 2, 512)},
+    256: {16: Tile(64, 8, 3, 1, 256)},
 }
 _HALF_PAGED: _Row = {16: Tile(64, 4, 5)}  # head_dim 128; the table is read two stages ahead
 _E4M3: dict[str, dict[int, _Row]] = {

@@ -77,7 +77,7 @@ def plan_of(request: Request, tile: Tile | None) -> Plan:
         from kernels.decode.gluon_mla.plan import HopperPlan, suits
 
         if suits(request):
-            return HopperPlan(request, deep=tile is not None and tile.form == "gluon_deep")
+            return HopperPlan(request)
     return Plan(request, tile)
 
 

@@ -73,7 +73,7 @@ def test_what_is_not_possible_is_said(make):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("form", ["gluon", "gluon_deep", "triton"])
+@pytest.mark.parametrize("form", ["gluon", "triton"])
 @pytest.mark.parametrize("page", [0, 1, 64])
 @pytest.mark.parametrize(("heads", "seqlen_q"), [(20, 1), (64, 2), (128, 1)])
 def test_the_full_size_on_a_gpu(heads, seqlen_q, page, form):
