@@ -152,6 +152,20 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
     return " AND ".join(conditions), params
 
 
+# Which run counts: of each case the newest that holds the baseline, or the newest if none does. Runs that do not say
+# when they were made are older than any.
+NEWEST_FIRST = "created DESC NULLS LAST, run_id"
+
+
+def counting_run(of: str, *preferred: str) -> str:
+    """Return the condition that keeps, `of` each case or cell, the rows of the one run that counts.
+
+    Runs for which the `preferred` conditions hold come first, in their order, and among equals the newest.
+    """
+    order = ", ".join((*(f"{condition} DESC" for condition in preferred), NEWEST_FIRST))
+    return f"run_id = first_value(run_id) OVER (PARTITION BY {of} ORDER BY {order})"
+
+
 def cells(filters: Filters) -> tuple[str, list[object]]:
     """The common table `paired`: a row a case and implementation, of each case all of one run, with every field."""
     condition, params = where(filters)
@@ -162,8 +176,7 @@ def cells(filters: Filters) -> tuple[str, list[object]]:
         QUALIFY row_number() OVER (PARTITION BY run_id, {CASE_KEY}, implementation
                                    ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
     ), same_run AS (
-        SELECT * FROM one QUALIFY run_id = first_value(run_id) OVER (
-            PARTITION BY {CASE_KEY} ORDER BY has_baseline DESC, created DESC NULLS LAST, run_id)
+        SELECT * FROM one QUALIFY {counting_run(CASE_KEY, "has_baseline")}
     ), paired AS (
         SELECT *, max(latency_ms) FILTER (implementation = ?) OVER same_case / latency_ms AS speedup,
                max(status) FILTER (implementation = ?) OVER same_case AS baseline_status

@@ -18,11 +18,11 @@ from typing import Any
 
 from results.files import journal
 from results.files.journal import JournalError, RunFolder
+from results.paths import REPOSITORY
 from runner import sweeps
 from runner.protocol import PROTOCOLS
 from runner.sweeps import Sweep, SweepError
 
-ROOT = Path(__file__).resolve().parents[1]
 MAX_CELLS = 20_000
 BOUNDS = {
     "seqlen": 1_048_576,
@@ -193,7 +193,7 @@ def _ask(words: list[str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "runner", *words]
     try:
         answer = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_ANSWER_LIMIT_S
+            command, cwd=REPOSITORY, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_ANSWER_LIMIT_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError(f"`python -m runner {words[0]}` did not answer: {error}") from error
@@ -215,7 +215,7 @@ def _spawn(words: list[str], run_id: str, home: Path) -> None:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 close_fds=True,
-                cwd=ROOT,
+                cwd=REPOSITORY,
                 env={**os.environ, "ATTNBENCH_HOME": str(home)},
             )
     except OSError as error:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from results.compare.verdicts import BAND
 from results.derive import geometric_mean
-from results.slice import CASE_KEY, RESULTS, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, where
+from results.slice import CASE_KEY, RESULTS, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, counting_run, where
 from results.store.database import Store
 
 NAIVE = "torch_naive"
@@ -34,6 +34,7 @@ def errors(
     """A row a case and implementation: error, torch_naive's error, time and speedup over the baseline of the slice, and
     what the check said where its pass is too far off to be timed. `by_inputs`: of runs that varied the inputs."""
     condition, params = _in_slice(filters)
+    counts = counting_run("cell", "naive_error IS NOT NULL", "varied" if by_inputs else "timed")
     found = store.query(
         f"""WITH of_case AS (
             SELECT *, coalesce(inputs, '{NORMAL}') AS kind, {SHAPE} AS shape, {TIMING} AS how,
@@ -54,9 +55,7 @@ def errors(
             SELECT *, bool_or(latency_ms IS NOT NULL) OVER (PARTITION BY run_id, cell) AS timed
             FROM wrong LEFT JOIN taken USING (run_id, cell, implementation)
         ), one_run AS (
-            SELECT * FROM beside QUALIFY run_id = first_value(run_id) OVER (
-                PARTITION BY cell ORDER BY naive_error IS NOT NULL DESC, {"varied" if by_inputs else "timed"} DESC,
-                created DESC NULLS LAST, run_id)
+            SELECT * FROM beside QUALIFY {counts}
         )
         SELECT implementation, dtype, {SEQLEN} AS seqlen, head_dim, shape, kind AS inputs, value AS error, naive_error,
                CASE WHEN naive_error > 0 THEN value / naive_error END AS over_naive, latency_ms, speedup, outcome,

@@ -14,7 +14,7 @@ import pandas as pd
 from results import levels
 from results.query.pairing import frame, grouped, numbers, paired, same_run
 from results.query.speedups import cells, grid, ranked, ranking
-from results.slice import AS_PUBLISHED, NOT_SAID, Filters, level_in, of_mask
+from results.slice import AS_PUBLISHED, NEWEST_FIRST, NOT_SAID, Filters, level_in, of_mask
 from results.slice import cells as _whole_cells
 from results.store.database import Store
 from results.store.summary import MEMORY_METRICS
@@ -164,9 +164,9 @@ def memory_choices(store: Store, filters: Filters) -> pd.DataFrame:
 def runs(store: Store) -> pd.DataFrame:
     """Every run with what it holds, newest first."""
     return store.query(
-        """SELECT runs.* EXCLUDE (implementations), coalesce(numbers, 0) AS numbers, coalesce(failures, 0) AS failures,
+        f"""SELECT runs.* EXCLUDE (implementations), coalesce(numbers, 0) AS numbers, coalesce(failures, 0) AS failures,
                   counts.implementations
-           FROM runs LEFT JOIN counts USING (run_id) ORDER BY created DESC NULLS LAST, run_id"""
+           FROM runs LEFT JOIN counts USING (run_id) ORDER BY {NEWEST_FIRST}"""
     )
 
 

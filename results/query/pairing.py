@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import pandas as pd
 
-from results.slice import Filters
+from results.slice import NEWEST_FIRST, Filters
 from results.store import summary
 
 _NEVER = timedelta.max  # of a run that does not say when it was made: older than any
@@ -55,14 +55,15 @@ def numbers(store: Store, filters: Filters, metrics: Sequence[str], *, without: 
 
 
 def same_run(store: Store, filters: Filters, metric: str, *, without: tuple[str, ...] = ()) -> list[Number]:
-    """Of each case every implementation's row, all of the latest run with the baseline."""
+    """Return of each case every implementation's row, all of the run that counts (results/slice.py: counting_run)."""
     rows = numbers(store, filters, [metric], without=without)
     if any(name in without or getattr(filters, name) is None for name in ("mode", "timing")):
         rows = _one_each(rows)
+    ages = {run_id: age for age, (run_id,) in enumerate(store.kept(f"SELECT run_id FROM runs ORDER BY {NEWEST_FIRST}"))}
     runs: dict[tuple[int, str], tuple] = {}
     for row in rows:
         has_baseline = row.implementation == filters.baseline and row.status == "ok"
-        rank = (not has_baseline, _age(row.created), row.run_id)
+        rank = (not has_baseline, ages.get(row.run_id, len(ages)), row.run_id)  # gone meanwhile: oldest
         place = row.case_id, row.run_id
         runs[place] = min(rank, runs.get(place, rank))
     latest: dict[int, tuple] = {}

@@ -2,16 +2,13 @@
 
 Made from the measurements of a run whenever the store takes it in, so that a filter or a chart reads a few narrow
 columns instead of everything that is stored. `slices` names what a filter can choose, `numbers` holds the best row of
-each case, implementation, mode, timing and metric of a run, `choices` counts what each filter can be set to, and
-`newest` (results/store/summary.py) holds those of the runs that count while no run is chosen.
+each case, implementation, mode, timing and metric of a run, and `choices` counts what each filter can be set to.
 
-Of each case the runs that a comparison over all runs takes, their numbers ready to be read without a join.
-
-A comparison takes of each case the newest run that holds the baseline, or the newest if none does. Whatever the
-baseline, and whichever mode, timing, metric and implementations are chosen, that run is the newest that has a number of
-some implementation, or the newest that has tried it. `newest` holds the rows of those runs and of no other, so that a
-view of a million measurements reads about as many rows as it shows. Where runs or sources are chosen, an older run may
-count, and all numbers are looked through.
+`newest` holds the numbers of the runs that can count while no run is chosen, ready to be read without a join. A
+comparison takes of each case one run (results/slice.py: counting_run). Whatever the baseline, the mode, the timing, the
+metric and the implementations, that run is the newest that has a number of some implementation, or the newest that has
+tried it. `newest` holds the rows of those runs and of no other, so that a view of a million measurements reads about as
+many rows as it shows. Where runs or sources are chosen, an older run may count, and all numbers are looked through.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from collections.abc import Collection, Sequence
 import duckdb
 
 from results.levels import level_of, names
-from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters
+from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, NEWEST_FIRST, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters
 
 OF_SLICE = ("gpu", "level", "workload", "mask", "shape", "mode", "timing", "metric", "run_id")
 OF_NUMBER = (
@@ -57,7 +54,7 @@ _FORGET = f"""
 _TAKE = f"""
     INSERT INTO newest
     WITH aged AS (
-        SELECT run_id, row_number() OVER (ORDER BY created DESC NULLS LAST, run_id)::INTEGER AS age FROM runs
+        SELECT run_id, row_number() OVER (ORDER BY {NEWEST_FIRST})::INTEGER AS age FROM runs
     ), here AS (FROM candidates JOIN aged USING (run_id)), ages AS (
         SELECT {_NEWEST_CASE}, [min(age), min(age) FILTER (status = 'ok')] AS ages
         FROM here GROUP BY {_NEWEST_CASE}, mode, timing, metric, implementation

@@ -6,16 +6,15 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from results.paths import REPOSITORY
 from runner.machine import nvml
 from runner.machine.devices import DeviceInfo, cpu_name, hashed
 from runner.machine.kernel_hash import kernel_hash
 
-ROOT = Path(__file__).resolve().parents[2]
 MIB = 1024 * 1024
 
 
@@ -78,7 +77,7 @@ def _version(package: str) -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments]
+    command = ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), *arguments]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):

@@ -12,7 +12,9 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+from results.paths import REPOSITORY
+
+KERNELS = REPOSITORY / "kernels"
 _ROOTS = ("attention", "decode")  # folders with a module or package for each implementation
 _DECLARATIONS = "registry"
 _DECLARED = "IMPLEMENTATIONS"

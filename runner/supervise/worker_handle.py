@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from results.paths import REPOSITORY
 from runner import sweeps
 from runner.ipc import Channel
 from runner.supervise.job import Cancelled, Job, Refused
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "runner.worker")
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
 
@@ -85,7 +85,7 @@ class WorkerProcess:
                 stderr=subprocess.STDOUT,
                 pass_fds=(there_read, there_write),
                 start_new_session=True,
-                cwd=ROOT,
+                cwd=REPOSITORY,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
         finally:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from results.files.journal import RunFolder, State, run_folders
+from results.paths import REPOSITORY
 from results.records import Run
 from runner import launch
 from runner.launch import LaunchError, Request, checked
@@ -88,7 +89,7 @@ def test_the_largest_values_are_possible() -> None:
 def test_a_started_sweep_is_under_way_and_ends_without_its_starter(home, wait_for) -> None:
     code = "import sys; from runner import launch; print(launch.start(launch.Request(**eval(sys.argv[1]))))"
     request = repr({"sweep": SMALL.sweep, "implementations": SMALL.implementations, "changes": SMALL.changes})
-    starter = subprocess.run([sys.executable, "-c", code, request], capture_output=True, text=True, cwd=launch.ROOT)
+    starter = subprocess.run([sys.executable, "-c", code, request], capture_output=True, text=True, cwd=REPOSITORY)
     assert starter.returncode == 0, starter.stderr
     run_id = starter.stdout.strip()
     status = wait_for(lambda: (s := launch.status(run_id)).state == "finished" and s, "the end of the sweep")

@@ -35,7 +35,7 @@ def test_a_dirty_checkout_is_called_dirty(monkeypatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("one")
     git("add", "file")
     git("commit", "-m", "first")
-    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "REPOSITORY", tmp_path)
     assert describe(CPU)["git_dirty"] is False
     (tmp_path / "file").write_text("two")
     assert describe(CPU)["git_dirty"] is True
