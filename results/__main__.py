@@ -298,7 +298,7 @@ def _published_report(name: str, runs: Sequence[str]) -> tuple[str, list[str]]:
     """Return the text of a published report and its figures, as the page Reports gives them."""
     if len(runs) > 1:
         raise CommandError("A report stands beside one run; give --run once.")
-    own = side_by_side.read(_folder(runs[0])) if runs else None
+    own = _read(_folder(runs[0])) if runs else None
     report_named(name)  # refuses an unknown name
     printed = side_by_side.published(name)
     found = side_by_side.sections(name, printed, own[1] if own else ())

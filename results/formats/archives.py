@@ -18,10 +18,13 @@ from typing import IO
 
 from results.formats.errors import UploadError
 
+Files = Sequence[tuple[str, bytes]]  # name and content
+
 MAX_MEMBERS = 10_000
 MAX_UNPACKED = 256 * 1024 * 1024  # of all wanted files together; of a tar stream, of everything in it
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
+_BESIDE = ("state.json", "log.txt", "run.lock", "cancel")  # what else lies in a run folder and holds no numbers
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError, gzip.BadGzipFile)
 
 
@@ -34,6 +37,18 @@ def members(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
         return _of_zip(data, wanted) if data[:4] == ZIP else _of_tar(data, wanted)
     except _BROKEN as error:
         raise UploadError(f"The archive cannot be read: {error}. Make it anew and try again.") from error
+
+
+def bundled(files: Files) -> list[tuple[str, bytes]]:
+    """Return the files, each pair of run.json and measurements.jsonl of one run as one archive under the run's name."""
+    records = {run_id: at for at, file in enumerate(files) if (run_id := _of_record(*file))}
+    journals = {run_id: at for at, file in enumerate(files) if (run_id := _of_journal(*file))}
+    pairs = {run_id: (records[run_id], journals[run_id]) for run_id in records if run_id in journals}
+    if not pairs:
+        return list(files)
+    taken = {at for pair in pairs.values() for at in pair}
+    rest = [file for at, file in enumerate(files) if at not in taken and PurePath(file[0]).name.lower() not in _BESIDE]
+    return [*((f"{name}.zip", _zip(files[a][1], files[b][1])) for name, (a, b) in pairs.items()), *rest]
 
 
 def _of_zip(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
@@ -102,23 +117,6 @@ class _Bounded(io.RawIOBase):
         if self._left < 0:
             raise _too_large()
         return chunk
-
-
-Files = Sequence[tuple[str, bytes]]
-
-_BESIDE = ("state.json", "log.txt", "run.lock", "cancel")  # what else lies in a run folder and holds no numbers
-
-
-def bundled(files: Files) -> list[tuple[str, bytes]]:
-    """Return the files, each pair of run.json and measurements.jsonl of one run as one archive under the run's name."""
-    records = {run_id: at for at, file in enumerate(files) if (run_id := _of_record(*file))}
-    journals = {run_id: at for at, file in enumerate(files) if (run_id := _of_journal(*file))}
-    pairs = {run_id: (records[run_id], journals[run_id]) for run_id in records if run_id in journals}
-    if not pairs:
-        return list(files)
-    taken = {at for pair in pairs.values() for at in pair}
-    rest = [file for at, file in enumerate(files) if at not in taken and PurePath(file[0]).name.lower() not in _BESIDE]
-    return [*((f"{name}.zip", _zip(files[a][1], files[b][1])) for name, (a, b) in pairs.items()), *rest]
 
 
 def _of_record(name: str, data: bytes) -> str | None:

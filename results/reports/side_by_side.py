@@ -12,8 +12,7 @@ from types import ModuleType
 
 from results import reports
 from results.checks import RULES, Finding, check
-from results.files import journal
-from results.files.journal import RunFolder
+from results.files import journal, library
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
 from results.reports.layout import Best, Grid, Labels, Remark, ReportError, SpreadColumn, read_cell
@@ -23,7 +22,11 @@ from results.reports.rendering import Runs, environment, printed_rows, quoted
 from results.store.database import Store
 
 NOT_MEASURED = "not measured"
-_EXAMPLES = 5
+_EXAMPLES = 5  # findings of one check that are told
+
+Shape = tuple[str, int, int, str]  # dtype, head_dim, seqlen, mode
+_FAILED = {Status.OOM: "OOM", Status.OUT_OF_RESOURCES: "shared memory"}
+_MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"}
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,9 @@ class Section:
     rows: tuple[Row, ...]
 
 
-def read(folder: RunFolder) -> tuple[Run, list[Measurement]]:
-    """Read a run with its measurements, each once."""
-    found = folder.read()[0]
-    return folder.run(), list({m.measurement_id: m for m in found}.values())
-
-
 def published(name: str) -> list[tuple[Run, list[Measurement]]]:
     """Return the runs that a report ships as."""
-    return [read(folder) for folder in journal.published_folders() if folder.run().report == name]
+    return [library.read(folder) for folder in journal.published_folders() if folder.run().report == name]
 
 
 def sections(
@@ -155,6 +152,15 @@ def render(
     return "\n\n".join(parts) + "\n"
 
 
+def speedups_beside(
+    printed: Sequence[Measurement], own: Sequence[Measurement], *, baseline: str, implementation: str
+) -> str:
+    """Return a Markdown table a mode: "printed / own" for every shape of the report, device time for the own run."""
+    theirs = _printed(printed)
+    ours = _derived(own, baseline, implementation)
+    return "\n".join(_beside_table(mode, theirs, ours) for mode in _MODES)
+
+
 def _grids(report: ModuleType) -> Sequence[Grid]:
     return report.GRIDS if hasattr(report, "GRIDS") else (report.GRID,)
 
@@ -216,23 +222,9 @@ def _findings_parts(found: Sequence[Finding]) -> Iterator[str]:
             yield "\n".join([f"**{rule.weight}, {rule.title}: {counts[rule.name]}**", "", *lines])
 
 
-Shape = tuple[str, int, int, str]  # dtype, head_dim, seqlen, mode
-FAILED = {Status.OOM: "OOM", Status.OUT_OF_RESOURCES: "shared memory"}
-MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"}
-
-
-def speedups_beside(
-    printed: Sequence[Measurement], own: Sequence[Measurement], *, baseline: str, implementation: str
-) -> str:
-    """Return a Markdown table a mode: "printed / own" for every shape of the report, device time for the own run."""
-    theirs = _printed(printed)
-    ours = _derived(own, baseline, implementation)
-    return "\n".join(_beside_table(mode, theirs, ours) for mode in MODES)
-
-
 def _printed(measurements: Sequence[Measurement]) -> dict[Shape, str]:
     cells = {}
-    failures = {_shape(m): FAILED[m.status] for m in measurements if m.metric == "latency_ms" and m.status in FAILED}
+    failures = {_shape(m): _FAILED[m.status] for m in measurements if m.metric == "latency_ms" and m.status in _FAILED}
     for m in measurements:
         if m.metric == "speedup" and m.case.seqlen_q and m.case.dtype:
             cells[_shape(m)] = f"{m.value:.1f}×" if m.value else failures.get(_shape(m), "—")
@@ -246,14 +238,16 @@ def _derived(measurements: Sequence[Measurement], baseline: str, implementation:
     for m in kernel:
         if m.implementation == implementation:
             before = base.get(_shape(m))
-            cells[_shape(m)] = f"{before / m.value:.1f}×" if before and m.value else FAILED.get(m.status, str(m.status))
+            cells[_shape(m)] = (
+                f"{before / m.value:.1f}×" if before and m.value else _FAILED.get(m.status, str(m.status))
+            )
     return cells
 
 
 def _beside_table(mode: str, theirs: Mapping[Shape, str], ours: Mapping[Shape, str]) -> str:
     shapes = [shape for shape in theirs if shape[3] == mode]
     seqlens = sorted({shape[2] for shape in shapes})
-    head = [MODES[mode], *map(str, seqlens)]
+    head = [_MODES[mode], *map(str, seqlens)]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for dtype, head_dim in sorted({shape[:2] for shape in shapes}):
         cells = [(dtype, head_dim, seqlen, mode) for seqlen in seqlens]

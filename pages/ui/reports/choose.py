@@ -10,6 +10,7 @@ from pages.ui.draw import messages, text
 from pages.ui.runs import listing
 from pages.ui.shell.data import ask_slowly
 from results import reports
+from results.files import library
 from results.records import Measurement, Run
 from results.reports import side_by_side
 from results.store.database import Store
@@ -74,7 +75,7 @@ def facts(choice: Choice) -> None:
 
 def own_run(choice: Choice) -> tuple[Run, list[Measurement]] | None:
     """Return the run beside the report with its measurements; None where the report stands alone."""
-    return side_by_side.read(listing.folder(choice.run, choice.source)) if choice.run else None
+    return library.read(listing.folder(choice.run, choice.source)) if choice.run else None
 
 
 def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:

@@ -8,7 +8,7 @@ import pytest
 
 from results import reports
 from results.__main__ import main
-from results.files import journal
+from results.files import journal, library
 from results.records import Measurement, Run, Status, attention_case
 from results.render.markdown import tables
 from results.reports import ReportError, side_by_side
@@ -18,7 +18,7 @@ OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("na
 
 
 def _own() -> tuple[Run, list[Measurement]]:
-    return side_by_side.read(journal.RunFolder(journal.PUBLISHED / OWN))
+    return library.read(journal.RunFolder(journal.PUBLISHED / OWN))
 
 
 def test_every_row_of_a_report_has_the_own_number_beside_it() -> None:
