@@ -6,13 +6,9 @@ ones, it goes through the operators of `kernels.torch_ops` instead.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch.autograd.function import once_differentiable
 
-from kernels import routes
-from kernels.routes import Route
+from kernels import plans, routes
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -39,29 +35,7 @@ def attention(
     found = routes.route_of(q, k, v, causal, window_size, softmax_scale)
     if found is None:
         return _without_ours(q, k, v, causal, window_size, softmax_scale)
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return _Attention.apply(q, k, v, found)
-    if found.prepare:
-        q, k, v = map(found.prepare, (q, k, v))
-    return found.output(q, k, v)
-
-
-class _Attention(torch.autograd.Function):
-    """Saves q, k, v, out and lse; the backward recomputes the scores."""
-
-    @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, found: Route) -> torch.Tensor:
-        if found.prepare:
-            q, k, v = map(found.prepare, (q, k, v))
-        out, lse = found.forward(q, k, v)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.backward_of = found.backward
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return *ctx.backward_of(*ctx.saved_tensors, dout), None
+    return plans.attend(found, q, k, v)
 
 
 def _autocast(device_type: str, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -14,15 +14,16 @@ from typing import Any
 
 import torch
 
+from kernels.plans import PlanCache, Tensors, plan_key
+
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_HEAD_DIM = 256
 MIN_CAPABILITY = (8, 0)
 HOPPER = (9, 0)
 TRITON = importlib.util.find_spec("triton") is not None
 
-Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-_ROUTES: dict[tuple[Any, ...], Route | None] = {}
-_MAX_ROUTES = 4096
+_ROUTES: PlanCache[Route | None] = PlanCache()
+_UNDECIDED: Any = object()
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ GLUON_HOPPER = {
 
 @dataclass(frozen=True)
 class Route:
-    """How tensors of one shape, stride and alignment are computed."""
+    """How tensors of one shape, stride and alignment are computed: a `kernels.plans.AttentionPlan`."""
 
     prepare: Callable[[torch.Tensor], torch.Tensor] | None  # copies what the kernels cannot address; None: nothing
     output: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # out alone
@@ -67,17 +68,11 @@ def route_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> Route | None:
     """Look up the kernels for these tensors, decided at the first call of their shape; None where we have none."""
-    key = (
-        *(q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.shape, k.shape, v.shape),
-        *(q.stride(), k.stride(), v.stride(), q.data_ptr() & 15, k.data_ptr() & 15, v.data_ptr() & 15),
-        *(causal, window_size, softmax_scale),
-    )
-    if key in _ROUTES:
-        return _ROUTES[key]
-    if len(_ROUTES) >= _MAX_ROUTES:
-        _ROUTES.clear()
-    ours = takes(q, k, v) and q.numel() > 0 and k.numel() > 0
-    found = _ROUTES[key] = route(q, k, v, causal, window_size, softmax_scale) if ours else None
+    key = plan_key(q, k, v, (causal, window_size, softmax_scale))
+    found = _ROUTES.get(key, _UNDECIDED)
+    if found is _UNDECIDED:
+        ours = takes(q, k, v) and q.numel() > 0 and k.numel() > 0
+        found = _ROUTES.remember(key, route(q, k, v, causal, window_size, softmax_scale) if ours else None)
     return found
 
 
@@ -121,10 +116,10 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
 
 
 def _triton_fa2(*arguments: Any) -> tuple[Callable[..., Any], ...]:
-    from kernels.attention.triton_fa2.plan import Plan
+    from kernels.attention.triton_fa2.plan import TritonPlan
 
-    plan = Plan(*arguments, "ieee")
-    return plan.forward, plan.forward_with_lse, plan.backward
+    plan = TritonPlan(*arguments, "ieee")
+    return plan.output, plan.forward, plan.backward
 
 
 def _gluon_hopper(

@@ -29,11 +29,11 @@ from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dq_kernel as hopper_dq_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
 from kernels.attention.triton_fa2 import tuning
-from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
-from kernels.attention.triton_fa2.chain import CHAINING
+from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.backward_one_pass import one_pass_kernel
 from kernels.attention.triton_fa2.forward import forward_kernel
-from kernels.attention.triton_fa2.fused import fused_kernel
-from kernels.attention.triton_fa2.narrow import narrow_kernel
+from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
+from kernels.attention.triton_fa2.pdl import PDL_CHIPS
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
 from kernels.tools.compile import Pointer, Resources, compile_offline, descriptor, fingerprint, read_resources
 
@@ -109,10 +109,10 @@ def _holds(tile: Tile | None) -> tuple[int, int]:
 
 
 _TRITON_FA2 = {
-    "narrow": narrow_kernel,
+    "few_rows": few_rows_kernel,
     "forward": forward_kernel,
-    "fused": fused_kernel,
-    "both": both_kernel,
+    "one_pass": one_pass_kernel,
+    "dq_dkdv": dq_dkdv_kernel,
     "dq": dq_kernel,
     "dkdv": dkdv_kernel,
 }
@@ -137,7 +137,7 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
     if name in ("lse_ptr", "delta_ptr"):
         return Pointer("fp32")
     if name.endswith("_ptr"):
-        parts = variant.precision == "pieces" and name in ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
+        parts = variant.precision == "bf16x6" and name in ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
         return Pointer("bf16" if variant.precision == "half" or parts else "fp32")
     if name in ("scale", "softmax_scale"):
         return 0.125
@@ -156,7 +156,7 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
         "GROUPED": False,
         "COPIED": variant.precision == "ieee",
         "ONE_LOOP": False,  # the larger code of the two
-        "CHAINED": tuning.chip_class(variant.chip, SHARED_MEMORY[variant.chip]) in CHAINING,
+        "PDL": tuning.chip_class(variant.chip, SHARED_MEMORY[variant.chip]) in PDL_CHIPS,
         "PRECISION": "ieee" if variant.precision == "half" else variant.precision,
     }
     return constants.get(name, 4096)  # else a stride or a length: a multiple of 16, as those of usual shapes are

@@ -158,15 +158,15 @@ def _of_triton_fa2() -> Iterator[Case]:
             yield Case("triton_fa2", dtype, 64, mask)
             yield Case("triton_fa2", dtype, 64, mask, grouped=False)  # one kernel for all gradients
             yield Case("triton_fa2", dtype, 64, mask, grouped=False, aligned=True)
-        yield Case("triton_fa2", "float32", 16, mask, grouped=False)  # the fused backward on the FMA units
+        yield Case("triton_fa2", "float32", 16, mask, grouped=False)  # the backward of one pass on the FMA units
         yield Case("triton_fa2_tf32", "float32", 64, mask)
     for dtype, head_dim in (("bfloat16", 64), ("float32", 16), ("float32", 64)):
-        yield Case("triton_fa2", dtype, head_dim, "causal", busy=True)  # large tiles, no cut walks
+        yield Case("triton_fa2", dtype, head_dim, "causal", busy=True)  # large tiles, no split walks
     for dtype in ("bfloat16", "float32"):
         yield Case("triton_fa2", dtype, 128, "causal", grouped=False)
         yield Case("triton_fa2", dtype, 64, "causal", idle=True)  # the forward of few rows
         yield Case("triton_fa2", dtype, 128, "window", grouped=False, idle=True)
-    yield Case("triton_fa2", "bfloat16", 16, "causal")  # a forward whose walks are cut
+    yield Case("triton_fa2", "bfloat16", 16, "causal")  # a forward whose walks are split
     yield Case("triton_fa2", "bfloat16", 40, "causal", grouped=False)
     yield Case("triton_fa2", "bfloat16", 256, "causal", busy=True)
     yield Case("triton_fa2", "float32", 256, "causal", grouped=False)

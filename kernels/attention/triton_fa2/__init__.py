@@ -1,8 +1,8 @@
 """FlashAttention-2 in Triton for any GPU from compute capability 8.0: forward, and backward in two kernels.
 
-`triton_fa2` computes float32 in IEEE float32, on Hopper at head_dim 17 to 128 mostly with factors in three bfloat16
-pieces, which loses no more (tile_ops.py); `triton_fa2_tf32` rounds the factors of float32 products to TF32 for the
-tensor cores, and is a name of its own so that nobody takes one for the other.
+`triton_fa2` computes float32 in IEEE float32, on Hopper at head_dim 17 to 128 mostly in bf16x6, whose factors are three
+bfloat16 parts each and which loses no more (tile_ops.py). `triton_fa2_tf32` rounds the factors of float32 products to
+TF32 for the tensor cores, and is a name of its own so that nobody takes one for the other.
 """
 
 from __future__ import annotations

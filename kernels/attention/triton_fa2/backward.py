@@ -1,21 +1,21 @@
-"""The backward in two parts (FlashAttention-2, arXiv:2307.08691, algorithm 2, split): dq by queries, dk and dv by keys.
+"""The backward in two walks (FlashAttention-2, arXiv:2307.08691, algorithm 2, split): dq by queries, dk and dv by keys.
 
-Two launches for large problems: the dq kernel runs first and leaves delta = rowsum(dout * out) for the other. One
-launch for small ones: a program then does the i-th tile of both, which under a causal mask gives every program the
-same amount of work. No atomics: the gradients are the same bits on every run.
+For dq, a program owns BLOCK_M query rows of one head and walks over the keys they see. For dk and dv, a program owns
+BLOCK_N keys of one key head and walks over the query rows that see them. No atomics: the gradients are the same bits on
+every run.
 
-`scale` is softmax_scale x log2(e). qt, kt, vt and dot are the transposed copies of prepare.py (if COPIED).
+Large problems take two launches: dq_kernel runs first and leaves delta = rowsum(dout * out) for dkdv_kernel. Small ones
+take one: a program of dq_dkdv_kernel does the i-th tile of both, which under a causal mask gives every program the same
+amount of work.
 
-dq: a program owns BLOCK_M query rows of one head and walks over the keys they see (see backward.py).
-
-dk and dv: a program owns BLOCK_N keys of one key head and walks over the query rows that see them.
+`scale` is softmax_scale x log2(e). qt, kt, vt and dot are the transposed copies of preprocess.py (if COPIED).
 """
 
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
+from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
 from kernels.attention.triton_fa2.split import share
 from kernels.attention.triton_fa2.tile_ops import (
     add_product,
@@ -23,9 +23,9 @@ from kernels.attention.triton_fa2.tile_ops import (
     load_logsumexp,
     load_rows,
     padded,
+    probabilities,
     products,
     store_rows,
-    weights,
 )
 
 
@@ -46,7 +46,7 @@ def _dq_of_keys(
         )  # fmt: skip
         keys = start + tl.arange(0, BLOCK_N)
         seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
-        p = weights(scores, scale, lse, seen, 1, MASKED, COPIED or PRECISION == "pieces")
+        p = probabilities(scores, scale, lse, seen, 1, MASKED, COPIED or PRECISION == "bf16x6")
         v = k
         if not COPIED:
             v = load_factor(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
@@ -64,18 +64,18 @@ def _dq_of_keys(
 @triton.jit
 def dq_tile(
     q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, dq_base, q_m, do_m, k_n, v_n, dq_m,
-    start_m, seqlen_q, seqlen_k, left, right, scale, softmax_scale, mine, pieces, piece,
+    start_m, seqlen_q, seqlen_k, left, right, scale, softmax_scale, own_split, splits, split_len,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
     ONE_LOOP: tl.constexpr,
 ):  # fmt: skip
-    """Compute and write dq of the BLOCK_M query rows from start_m; if SPLIT, what one piece of the keys adds."""
+    """Compute and write dq of the BLOCK_M query rows from start_m; if SPLIT, what one split of the keys adds."""
     shift = seqlen_k - seqlen_q
     positions = start_m + tl.arange(0, BLOCK_M) + shift
     last = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1 + shift
     lo, full_lo, full_hi, hi = key_ranges(start_m + shift, last, seqlen_k, left, right, BLOCK_N, HAS_LEFT, HAS_RIGHT)
     if SPLIT:
-        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, own_split, splits, split_len)
     dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     if ONE_LOOP:
         dq = _dq_of_keys(
@@ -113,10 +113,10 @@ def dq_kernel(
     num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
-    ONE_LOOP: tl.constexpr, CHAINED: tl.constexpr,
+    ONE_LOOP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """dq of BLOCK_M query rows, and their delta (in pieces: prepare.py's)."""
-    wait_for_turn(CHAINED)
+    """Compute dq of BLOCK_M query rows, and their delta (for bf16x6 preprocess.py does)."""
+    wait_for_previous_kernel(PDL)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     if HAS_RIGHT:
@@ -131,7 +131,7 @@ def dq_kernel(
     dout = load_factor(dout_base, start_m, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     rows = start_m + tl.arange(0, BLOCK_M)
     row_offset = tl.cast(head, tl.int64) * seqlen_q
-    if PRECISION == "pieces":
+    if PRECISION == "bf16x6":
         delta = tl.load(delta_ptr + row_offset + rows, mask=rows < seqlen_q, other=0.0)
     else:
         out = load_rows(out_base, start_m, out_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
@@ -155,7 +155,7 @@ def query_ranges(
     first_key, seqlen_q, seqlen_k, left, right,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr,
 ):  # fmt: skip
-    """Bounds lo <= full_lo <= full_hi and hi of the query rows that see a tile of keys; see forward.key_ranges.
+    """Return bounds lo <= full_lo <= full_hi and hi of the query rows that see a tile of keys; see forward.key_ranges.
 
     The last rows need no mask, so full_hi may lie beyond them.
     """
@@ -206,7 +206,7 @@ def _dkdv_of_queries(
         seen = visible(positions[None, :], keys[:, None], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
         lse = load_logsumexp(lse_base + rows, rows < seqlen_q)
         delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
-        p = weights(scores, scale, lse, seen, 0, MASKED, COPIED or PRECISION == "pieces")
+        p = probabilities(scores, scale, lse, seen, 0, MASKED, COPIED or PRECISION == "bf16x6")
         dout = load_factor(dout_ptr + member * do_h, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
         dv = add_product(dv, p, dout, COPIED, PRECISION)
         dp = products(
@@ -224,12 +224,12 @@ def _dkdv_of_queries(
 def dkdv_tile(
     k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, dk_base, dv_base,
     k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, start_n, group, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
-    mine, pieces, piece,
+    own_split, splits, split_len,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
     ONE_LOOP: tl.constexpr,
 ):  # fmt: skip
-    """Compute and write dk and dv of the BLOCK_N keys from start_n; if SPLIT, what one piece of the rows adds."""
+    """Compute and write dk and dv of the BLOCK_N keys from start_n; if SPLIT, what one split of the rows adds."""
     k = load_factor(k_base, start_n, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
     v = load_factor(v_base, start_n, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
     keys = start_n + tl.arange(0, BLOCK_N)
@@ -237,7 +237,7 @@ def dkdv_tile(
         start_n, seqlen_q, seqlen_k, left, right, BLOCK_M, BLOCK_N, HAS_LEFT, HAS_RIGHT
     )
     if SPLIT:
-        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, own_split, splits, split_len)
     dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
     if ONE_LOOP:
@@ -279,10 +279,10 @@ def dkdv_kernel(
     num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
-    ONE_LOOP: tl.constexpr, CHAINED: tl.constexpr,
+    ONE_LOOP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of BLOCK_N keys of one key head, summed over the query heads that share it; heads are key heads."""
-    wait_for_turn(CHAINED)
+    wait_for_previous_kernel(PDL)
     tiles = tl.cdiv(seqlen_k, BLOCK_N)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     num_kv_heads = num_heads // group
@@ -312,33 +312,34 @@ def dkdv_kernel(
         "seqlen_k",
         "left",
         "right",
-        "pieces",
-        "piece",
+        "splits",
+        "split_len",
     ]
 )
-def both_kernel(
+def dq_dkdv_kernel(
     q_ptr, k_ptr, v_ptr, dout_ptr, dq_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, qt_ptr, kt_ptr, vt_ptr, dot_ptr,
     q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, do_b, do_h, do_m, dq_b, dq_h, dq_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
-    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, pieces, piece, scale, softmax_scale,
+    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, splits, split_len, scale,
+    softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
-    ONE_LOOP: tl.constexpr, CHAINED: tl.constexpr,
+    ONE_LOOP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of BLOCK_M keys, then dq of as many query rows, streaming by BLOCK_N; needs group 1.
+    """Compute dk and dv of BLOCK_M keys, then dq of as many query rows, streaming by BLOCK_N; needs group 1.
 
-    If SPLIT, what one piece of the query rows adds to dk and dv, and one piece of the keys to dq (split.py): under a
+    If SPLIT, what one split of the query rows adds to dk and dv, and one split of the keys to dq (split.py): under a
     causal mask, those are two for few programs.
     """
-    wait_for_turn(CHAINED)
+    wait_for_previous_kernel(PDL)
     tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
     program = tl.program_id(0)
-    mine = 0
+    own_split = 0
     if SPLIT:
-        mine = program % pieces
-        program = program // pieces
+        own_split = program % splits
+        program = program // splits
     tile, head = assign(program, tiles, total_heads, heads_at_once)
     if SPLIT:
-        slot = tl.cast(mine, tl.int64) * total_heads * HEAD_DIM
+        slot = tl.cast(own_split, tl.int64) * total_heads * HEAD_DIM
         dq_ptr += slot * seqlen_q
         dk_ptr += slot * seqlen_k
         dv_ptr += slot * seqlen_k
@@ -357,7 +358,7 @@ def both_kernel(
             k_base, v_base, q_base, dout_base, lse_ptr + row_offset, delta_ptr + row_offset,
             qt_ptr + qt_base, dot_ptr + qt_base, dk_ptr + batch * dk_b + head_q * dk_h,
             dv_ptr + batch * dv_b + head_q * dv_h, k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, start, group,
-            seqlen_q, seqlen_k, left, right, scale, softmax_scale, mine, pieces, piece,
+            seqlen_q, seqlen_k, left, right, scale, softmax_scale, own_split, splits, split_len,
             BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, False, COPIED, PRECISION, SPLIT, ONE_LOOP,
         )  # fmt: skip
     if start < seqlen_q:
@@ -369,6 +370,6 @@ def both_kernel(
         dq_tile(
             q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_ptr + kt_base, vt_ptr + kt_base,
             dq_ptr + batch * dq_b + head_q * dq_h, q_m, do_m, k_n, v_n, dq_m, start, seqlen_q, seqlen_k, left, right,
-            scale, softmax_scale, mine, pieces, piece,
+            scale, softmax_scale, own_split, splits, split_len,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, SPLIT, ONE_LOOP,
         )  # fmt: skip

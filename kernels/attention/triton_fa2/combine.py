@@ -1,26 +1,26 @@
-"""The second pass of a split (see split.py): outputs weighted by their softmax sums, gradients added up."""
+"""The second pass of split walks (split.py): outputs weighted by their softmax sums, gradients added up."""
 
 import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.backward import query_ranges
-from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.forward import key_ranges
+from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
 from kernels.attention.triton_fa2.tile_ops import store_logsumexp
 
 
 @triton.jit
-def _rows_of(slot, lo, hi, pieces, piece, limit):
-    """How many of `limit` rows a slot holds: all, or none if it was not written."""
-    first = lo // piece
-    number = first + (slot + pieces - first % pieces) % pieces
-    rows = tl.where(number * piece < tl.where(lo < hi, hi, 0), limit, 0)
-    return tl.where(pieces > slot, rows, 0)
+def _rows_of(slot, lo, hi, splits, split_len, limit):
+    """Return how many of `limit` rows a slot holds: all, or none if it was not written."""
+    first = lo // split_len
+    number = first + (slot + splits - first % splits) % splits
+    rows = tl.where(number * split_len < tl.where(lo < hi, hi, 0), limit, 0)
+    return tl.where(splits > slot, rows, 0)
 
 
 @triton.jit
 def _load(base, start, rows_there, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """ROWS rows of one head in one slot; zeros where it has none. A single row is read like many."""
+    """Load ROWS rows of one head in one slot; zeros where it has none. A single row is read like many."""
     rows = start + tl.arange(0, ROWS)
     dims = tl.arange(0, BLOCK_D)
     mask = (rows < rows_there)[:, None] & (dims < HEAD_DIM)[None, :]
@@ -37,18 +37,18 @@ def _store(base, start, stride, limit, values, ROWS: tl.constexpr, HEAD_DIM: tl.
 
 
 @triton.jit(
-    do_not_specialize=["left", "right", "pieces", "piece"],
+    do_not_specialize=["left", "right", "splits", "split_len"],
     do_not_specialize_on_alignment=["num_heads", "total_heads"],
 )
 def combine_outputs(
     parts_ptr, part_lse_ptr, out_ptr, lse_ptr, out_b, out_h, out_m,
-    num_heads, total_heads, seqlen_q, seqlen_k, left, right, pieces, piece,
+    num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, STORE_LSE: tl.constexpr, SLOTS: tl.constexpr,
-    CHAINED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """Output and logsumexp of BLOCK_M query rows from those of the pieces. BLOCK_M divides the forward's."""
-    wait_for_turn(CHAINED)
+    """Store output and logsumexp of BLOCK_M query rows from those of the splits. BLOCK_M divides the forward's."""
+    wait_for_previous_kernel(PDL)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     head = tl.cast(tl.program_id(0) // tiles, tl.int64)
     start = (tl.program_id(0) % tiles) * BLOCK_M
@@ -62,11 +62,11 @@ def combine_outputs(
     parts = ()
     lses = ()
     for slot in tl.static_range(SLOTS):  # all that is read is asked for before any of it is needed
-        there = _rows_of(slot, lo, hi, pieces, piece, seqlen_q)
+        there = _rows_of(slot, lo, hi, splits, split_len, seqlen_q)
         offset = slot * slot_rows
         parts = parts + (_load(parts_ptr + offset * HEAD_DIM, start, there, BLOCK_M, HEAD_DIM, BLOCK_D),)
         lse = tl.load(part_lse_ptr + offset + rows, mask=rows < there, other=float("inf"))
-        lses = lses + (tl.where(lse == float("inf"), float("-inf"), lse),)  # +inf: a piece, or a row, that saw no key
+        lses = lses + (tl.where(lse == float("inf"), float("-inf"), lse),)  # +inf: a split, or a row, that saw no key
     top = lses[0]
     for slot in tl.static_range(1, SLOTS):
         top = tl.maximum(top, lses[slot])
@@ -94,8 +94,8 @@ def combine_outputs(
         "seqlen_k",
         "left",
         "right",
-        "pieces",
-        "piece",
+        "splits",
+        "split_len",
         "slots",
         "slot_keys",
     ]
@@ -103,15 +103,15 @@ def combine_outputs(
 def combine_gradients(
     dq_parts_ptr, dk_parts_ptr, dv_parts_ptr, dq_ptr, dk_ptr, dv_ptr,
     dq_b, dq_h, dq_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
-    num_heads, total_heads, seqlen_q, seqlen_k, left, right, pieces, piece, slots, slot_keys,
+    num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len, slots, slot_keys,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, AT_ONCE: tl.constexpr, CHAINED: tl.constexpr,
+    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, AT_ONCE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """dq, dk or dv (by program) of BLOCK_M rows from the parts of fused_kernel, or of both_kernel where it is cut.
+    """Store dq, dk or dv (by program) of BLOCK_M rows from the slots of one_pass_kernel, or of dq_dkdv_kernel if split.
 
     BLOCK_M divides those kernels' tiles.
     """
-    wait_for_turn(CHAINED)
+    wait_for_previous_kernel(PDL)
     which = tl.program_id(0) % 3
     tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
     head = tl.cast(tl.program_id(0) // 3 // tiles, tl.int64)
@@ -133,27 +133,27 @@ def combine_gradients(
         if which == 1:
             _add_slots(
                 dk_parts_ptr, dk_ptr + batch * dk_b + head_in_batch * dk_h, dk_n, head, total_heads, start, seqlen_k,
-                lo, hi, pieces, piece, AT_ONCE, BLOCK_M, HEAD_DIM, BLOCK_D,
+                lo, hi, splits, split_len, AT_ONCE, BLOCK_M, HEAD_DIM, BLOCK_D,
             )  # fmt: skip
         else:
             _add_slots(
                 dv_parts_ptr, dv_ptr + batch * dv_b + head_in_batch * dv_h, dv_n, head, total_heads, start, seqlen_k,
-                lo, hi, pieces, piece, AT_ONCE, BLOCK_M, HEAD_DIM, BLOCK_D,
+                lo, hi, splits, split_len, AT_ONCE, BLOCK_M, HEAD_DIM, BLOCK_D,
             )  # fmt: skip
 
 
 @triton.jit
 def _add_slots(
-    parts_ptr, base, stride, head, total_heads, start, limit, lo, hi, pieces, piece,
+    parts_ptr, base, stride, head, total_heads, start, limit, lo, hi, splits, split_len,
     AT_ONCE: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """The sum of the slots, in their order."""
+    """Sum the slots in their order."""
     parts_ptr += head * limit * HEAD_DIM
     slot_size = tl.cast(total_heads, tl.int64) * limit * HEAD_DIM
     total = tl.zeros([ROWS, BLOCK_D], dtype=tl.float32)
-    for begin in tl.range(0, pieces, AT_ONCE):
+    for begin in tl.range(0, splits, AT_ONCE):
         for i in tl.static_range(AT_ONCE):
-            there = _rows_of(begin + i, lo, hi, pieces, piece, limit)
+            there = _rows_of(begin + i, lo, hi, splits, split_len, limit)
             slot = tl.cast(begin + i, tl.int64) * slot_size
             total += _load(parts_ptr + slot, start, there, ROWS, HEAD_DIM, BLOCK_D)
     _store(base, start, stride, limit, total, ROWS, HEAD_DIM, BLOCK_D)

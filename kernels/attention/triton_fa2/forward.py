@@ -8,7 +8,7 @@ p - left <= j <= p + right. Causal is right = 0; without a mask on a side, that 
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import wait_for_turn
+from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
 from kernels.attention.triton_fa2.split import longest_first, share
 from kernels.attention.triton_fa2.tile_ops import (
     add_product,
@@ -22,7 +22,7 @@ from kernels.attention.triton_fa2.tile_ops import (
 
 @triton.jit
 def assign(program, tiles, total_heads, heads_at_once):
-    """The tile and head of a program: all tiles of `heads_at_once` heads (as many as the L2 holds), by rank of tile."""
+    """Return a program's tile and head: all tiles of `heads_at_once` heads (as many as the L2 holds), by rank."""
     batch_of_heads = program // (heads_at_once * tiles)
     rank = program % (heads_at_once * tiles)
     first = batch_of_heads * heads_at_once
@@ -32,7 +32,7 @@ def assign(program, tiles, total_heads, heads_at_once):
 
 @triton.jit
 def visible(positions, keys, seqlen_k, left, right, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr):
-    """Which keys each position sees; the arguments broadcast against one another."""
+    """Return which keys each position sees; the arguments broadcast against one another."""
     seen = keys < seqlen_k
     if HAS_RIGHT:
         seen = seen & (keys <= positions + right)
@@ -46,7 +46,7 @@ def key_ranges(
     first_position, last_position, seqlen_k, left, right,
     BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr,
 ):  # fmt: skip
-    """Bounds lo <= full_lo <= full_hi and hi of the keys that a range of positions sees.
+    """Return bounds lo <= full_lo <= full_hi and hi of the keys that a range of positions sees.
 
     Blocks in [full_lo, full_hi) are seen whole by every position; those before and after need a mask.
     """
@@ -117,33 +117,33 @@ def store_outputs(
 
 
 @triton.jit(
-    do_not_specialize=["left", "right", "pieces", "piece"],
+    do_not_specialize=["left", "right", "splits", "split_len"],
     do_not_specialize_on_alignment=["num_heads", "group", "total_heads", "heads_at_once"],
 )
 def forward_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, kt_ptr,
     q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m,
-    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, pieces, piece, scale,
+    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, splits, split_len, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, COPIED: tl.constexpr,
     PRECISION: tl.constexpr, STORE_LSE: tl.constexpr, SPLIT: tl.constexpr, ONE_LOOP: tl.constexpr,
-    CHAINED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """Output and base-2 logsumexp of BLOCK_M query rows. `scale` is softmax_scale x log2(e), kt k's copy.
+    """Compute output and base-2 logsumexp of BLOCK_M query rows. `scale` is softmax_scale x log2(e), kt k's copy.
 
     If ONE_LOOP, blocks of keys are all masked: half of the code, which a short call reads from memory. If SPLIT,
-    over one piece of the keys, and out and lse are those pieces' (split.py).
+    over one split of the keys, and out and lse are its slot's (split.py).
     """
-    wait_for_turn(CHAINED)
+    wait_for_previous_kernel(PDL)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     program = tl.program_id(0)
     after = 0
-    if SPLIT:  # first the pieces that others follow, which are whole
-        after = pieces - 1 - program // (total_heads * tiles)
+    if SPLIT:  # first the splits that others follow, which are whole
+        after = splits - 1 - program // (total_heads * tiles)
         program = program % (total_heads * tiles)
     tile, head = assign(program, tiles, total_heads, heads_at_once)
     if HAS_RIGHT:  # the longest first, so that no late start decides the time
-        tile = longest_first(tile, tiles, piece // BLOCK_M) if SPLIT else tiles - 1 - tile
+        tile = longest_first(tile, tiles, split_len // BLOCK_M) if SPLIT else tiles - 1 - tile
     start_m = tile * BLOCK_M
     batch = tl.cast(head // num_heads, tl.int64)
     head_q = tl.cast(head % num_heads, tl.int64)
@@ -161,12 +161,12 @@ def forward_kernel(
         start_m + shift, last_position, seqlen_k, left, right, BLOCK_N, HAS_LEFT, HAS_RIGHT
     )
     if SPLIT:
-        mine = (tl.maximum(hi - 1, 0) // piece + pieces - after) % pieces
-        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
+        own_split = (tl.maximum(hi - 1, 0) // split_len + splits - after) % splits
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, own_split, splits, split_len)
         if lo >= hi:
             return
-        out_ptr += tl.cast(mine, tl.int64) * total_heads * seqlen_q * HEAD_DIM
-        lse_ptr += tl.cast(mine, tl.int64) * total_heads * seqlen_q
+        out_ptr += tl.cast(own_split, tl.int64) * total_heads * seqlen_q * HEAD_DIM
+        lse_ptr += tl.cast(own_split, tl.int64) * total_heads * seqlen_q
 
     q = load_factor(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)

@@ -31,7 +31,7 @@ def make_launch(
     tiles: Sequence[Tile],
     programs: Callable[[Tile], int],
 ) -> Launch:
-    """A callable that takes tensors like `pointers` and runs the kernel on the first tile that fits this device.
+    """Return a callable that takes tensors like `pointers` and runs the kernel on the first tile that fits this device.
 
     Raises UnsupportedCase if no tile fits.
     """
@@ -57,13 +57,13 @@ class WarmUps:
         tiles: Sequence[Tile],
         programs: Callable[[Tile], int],
     ) -> Launch:
-        """A launch that does nothing."""
+        """Return a launch that does nothing."""
         self.noted.append(partial(_warmed_up, kernel, [*pointers, *scalars], constants, tiles[0]))
         return _nothing
 
 
 def _constants_of(kernel: Any, tile: Tile, constants: dict[str, Any]) -> dict[str, Any]:
-    """Those that the kernel has, in its order."""
+    """Return those constants that the kernel has, in its order."""
     values = {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n, "SHARES": tile.num_warps, **constants}
     return {name: values[name] for name in kernel.arg_names if name in values}
 
@@ -94,7 +94,7 @@ def _warmed_up(kernel: Any, args: list[Any], constants: dict[str, Any], tile: Ti
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
         enable_fp_fusion=True,
-        launch_pdl=constants.get("CHAINED", False),
+        launch_pdl=constants.get("PDL", False),
     )
 
 
@@ -116,19 +116,4 @@ def _interpreted(kernel: Any, scalars: Sequence[Any], constants: dict[str, Any],
 
 
 def _nothing(*pointers: torch.Tensor) -> None:
-    """What is launched for tensors without elements."""
-
-
-class _NoGuard:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *exception: object) -> None: ...
-
-
-_NO_GUARD = _NoGuard()
-
-
-def device_guard(device: torch.device) -> Any:
-    """Triton launches on the current device; nothing to do when the tensors are there."""
-    if device.type == "cpu" or device.index == torch.cuda.current_device():
-        return _NO_GUARD
-    return torch.cuda.device(device)
+    """Launch nothing, as for tensors without elements."""

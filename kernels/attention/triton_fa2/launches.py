@@ -1,7 +1,4 @@
-"""The launches of one shape, each made on first use with its tile, grid and scalars fixed.
-
-The kernels of one forward and of one backward, launched in their order; `launches` says of what shape.
-"""
+"""The launches of one problem, each made on first use with its tile, grid and scalars fixed, run in their order."""
 
 from __future__ import annotations
 
@@ -10,255 +7,243 @@ from typing import Any
 
 import torch
 
-from kernels.attention.triton_fa2.backward import both_kernel, dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.backward_one_pass import one_pass_kernel
 from kernels.attention.triton_fa2.combine import combine_gradients, combine_outputs
 from kernels.attention.triton_fa2.forward import forward_kernel
-from kernels.attention.triton_fa2.fused import fused_kernel
+from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
 from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, WarmUps, make_launch
-from kernels.attention.triton_fa2.narrow import narrow_kernel
-from kernels.attention.triton_fa2.prepare import prepare_kernel
-from kernels.attention.triton_fa2.problem import LOG2_E, Shape
-from kernels.attention.triton_fa2.split import Cut, slots_of
-from kernels.attention.triton_fa2.tile_ops import PAD, PIECES
+from kernels.attention.triton_fa2.preprocess import preprocess_kernel
+from kernels.attention.triton_fa2.problem import Problem
+from kernels.attention.triton_fa2.split import Split, empty_slots
+from kernels.attention.triton_fa2.tile_ops import BF16_PARTS, PAD
 from kernels.attention.triton_fa2.tuning import Tile
 from kernels.parallel_compile import compile_side_by_side
+from kernels.plans import LOG2_E
 from kernels.registry import UnsupportedCase
 
 Tensors = tuple[torch.Tensor, ...]
-_PREPARE_TILE = Tile(16, 0, 4, 1)
+_PREPROCESS_TILE = Tile(16, 0, 4, 1)
 _COMBINED = 1024  # elements of a result that one program of a second pass makes
 _AT_ONCE = 8  # slots of a gradient that it asks for at once
 
 
 class Launches:
-    """What launches the kernels of a shape; a key tells apart launches of a kernel that differ in more than tensors."""
+    """Forward and backward of a problem, for tensors that differ only in their addresses.
 
-    def __init__(self, shape: Shape, make: Callable[..., Launch] = make_launch) -> None:
-        self.shape = shape
+    A key tells apart launches of one kernel that differ in more than tensors.
+    """
+
+    def __init__(self, problem: Problem, make: Callable[..., Launch] = make_launch) -> None:
+        self.problem = problem
         self._make_launch = make
         self._made: dict[Any, Launch] = {}
+        self._one_pass_fits = problem.has_one_pass  # until its tile turns out not to fit this device
 
-    def copies_of(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        """Room for transposed copies (batch, heads, head_dim, seqlen padded), or the first of the pieces of tensors."""
-        return [self._copy_of(x) for x in tensors]
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None
+    ) -> None:
+        """Write out and, if it is given, the logsumexp (batch, num_heads, seqlen_q)."""
+        problem, kernel, copies = self.problem, few_rows_kernel, ()
+        table, split = problem.forward_table, problem.forward_split
+        if table == "forward":
+            kernel = forward_kernel
+            q, k, v, *copies = self._copies_for_forward(q, k, v)
+        if split is None:
+            name = table if lse is None else f"{table} with lse"
+            self._run_tiles((name, None), kernel, None, (q, k, v, out), (out if lse is None else lse, *copies))
+            return
+        parts = empty_slots(out, split.count)
+        part_lse = torch.empty(parts.shape[:3], dtype=problem.lse_dtype, device=problem.device)
+        self._run_tiles((f"{table} with lse", None), kernel, split, (q, k, v, parts), (part_lse, *copies))
+        both_lse = (part_lse, out if lse is None else lse)
+        self._combine(("outputs", lse is not None), combine_outputs, (parts,), (out,), split, lse=both_lse)
 
-    def _copy_of(self, x: torch.Tensor) -> torch.Tensor:
-        batch, heads, seqlen, head_dim = x.shape
-        if self.shape.precision == "pieces":
+    def backward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        dout: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        delta: torch.Tensor,
+        gradients: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    ) -> None:
+        """Write dq, dk and dv, and delta (batch, num_heads, seqlen_q).
+
+        Every dout must have the strides and the alignment of the first one.
+        """
+        problem = self.problem
+        qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
+        if problem.copied or problem.has_dq_dkdv or self._one_pass_fits:
+            letters = "qdkv" if problem.copied else ""
+            self._preprocess("q, dout, k, v", letters, (q, dout, out, k, v), (qt, dot, kt, vt, delta), delta=True)
+        factors = (qt, kt, vt, dot) if problem.precision == "bf16x6" else (q, k, v, dout)
+        copies = (lse, delta, qt, kt, vt, dot)
+        if self._one_pass_fits and self._run_one_pass(factors, copies, gradients):
+            return
+        if problem.has_dq_dkdv:
+            split = problem.dq_dkdv_split
+            parts = gradients if split is None else _gradient_slots(gradients, (split, split))
+            self._run_tiles(("dq_dkdv", None), dq_dkdv_kernel, split, (*factors, *parts), copies)
+            if split:
+                self._combine(("gradients", None), combine_gradients, parts, gradients, split, split)
+            return
+        (q, k, v, dout), (dq, dk, dv) = factors, gradients
+        self._run_tiles(("dq", None), dq_kernel, None, (q, k, v, out, dout, dq), (lse, delta, kt, vt))
+        self._run_tiles(("dkdv", None), dkdv_kernel, None, (q, k, v, dout, dk, dv), (lse, delta, qt, dot))
+
+    def _copies_for_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return q, k and v, or their bfloat16 parts, and forward_kernel's kt: a transposed copy of k if it needs one.
+
+        Where it needs none, k itself stands for kt.
+        """
+        kt = k
+        if self.problem.precision == "ieee":
+            (kt,) = self._empty_copies(k)
+            self._preprocess("k", "k", (q, q, q, k, v), (q, q, kt, v, q), delta=False)
+        elif self.problem.precision == "bf16x6":
+            copies = self._empty_copies(q, k, v)
+            self._preprocess("q, k, v", "qkv", (q, q, q, k, v), (copies[0], q, *copies[1:], q), delta=False)
+            q, k, v = copies
+        return q, k, v, kt
+
+    def _empty_copies(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """Allocate transposed copies (batch, heads, head_dim, padded seqlen), or bfloat16 parts.
+
+        Of the parts (batch, heads, 3, seqlen, head_dim) the first is returned.
+        """
+        if self.problem.precision == "bf16x6":
             dtype = torch.float32 if INTERPRETED else torch.bfloat16
-            return torch.empty((batch, heads, PIECES.value, seqlen, head_dim), dtype=dtype, device=x.device)[:, :, 0]
-        padded = -(-seqlen // PAD.value) * PAD.value
-        return torch.empty((batch, heads, head_dim, padded), dtype=x.dtype, device=x.device)
+            parts = ((*x.shape[:2], BF16_PARTS.value, *x.shape[2:]) for x in tensors)
+            return [torch.empty(shape, dtype=dtype, device=self.problem.device)[:, :, 0] for shape in parts]
+        padded = [-(-x.shape[2] // PAD.value) * PAD.value for x in tensors]
+        shapes = ((*x.shape[:2], x.shape[3], length) for x, length in zip(tensors, padded, strict=True))
+        return [torch.empty(shape, dtype=self.problem.dtype, device=self.problem.device) for shape in shapes]
 
-    def prepare(self, key: Any, copies: str, strided: Tensors, others: Tensors, *, delta: bool) -> None:
-        """Copies of the tensors that `copies` names (q, d: dout, k, v), and delta if asked for, by prepare_kernel.
+    def _preprocess(self, key: Any, copies: str, strided: Tensors, others: Tensors, *, delta: bool) -> None:
+        """Copy the tensors that `copies` names (q, d: dout, k, v), and compute delta if asked for.
 
         strided: q, dout, out, k, v; others: copies of q, dout, k, v, then delta. Any tensor will do where none is used.
         """
         launch = self._made.get(key)
         if launch is None:
-            shape = self.shape
+            problem = self.problem
 
-            def programs(of: bool, heads: int, seqlen: int) -> int:
-                return shape.batch * heads * -(-seqlen // _PREPARE_TILE.block_m) if of else 0
+            def programs(asked: bool, heads: int, seqlen: int) -> int:
+                return problem.batch * heads * -(-seqlen // _PREPROCESS_TILE.block_m) if asked else 0
 
-            of_q = programs("q" in copies or delta, shape.num_heads, shape.seqlen_q)
-            of_k = programs("k" in copies, shape.num_kv_heads, shape.seqlen_k)
+            of_q = programs("q" in copies or delta, problem.num_heads, problem.seqlen_q)
+            of_k = programs("k" in copies, problem.num_kv_heads, problem.seqlen_k)
             scalars = (
                 *_strides(strided),
-                *(shape.num_heads, shape.num_kv_heads, shape.seqlen_q, shape.seqlen_k, of_q),
+                *(problem.num_heads, problem.num_kv_heads, problem.seqlen_q, problem.seqlen_k, of_q),
             )
             asked = {f"COPY_{letter.upper()}": letter in copies for letter in "qdkv"}
-            constants = {**shape.constants, **asked, "DELTA": delta}
-            tiles, tensors = [_PREPARE_TILE], (*strided, *others)
-            launch = self._make_launch(prepare_kernel, tensors, scalars, constants, tiles, lambda _: of_q + of_k)
+            constants = {**problem.constants, **asked, "DELTA": delta}
+            tiles, tensors = [_PREPROCESS_TILE], (*strided, *others)
+            launch = self._make_launch(preprocess_kernel, tensors, scalars, constants, tiles, lambda _: of_q + of_k)
             self._made[key] = launch
         launch(*strided, *others)
 
-    def attend(self, key: tuple[str, Any], kernel: Any, cut: Cut | None, strided: Tensors, others: Tensors) -> None:
+    def _run_tiles(
+        self, key: tuple[str, Any], kernel: Any, split: Split | None, strided: Tensors, others: Tensors
+    ) -> None:
         """Run a kernel of the tables, whose name is the first word of the key."""
         launch = self._made.get(key)
         if launch is None:
-            launch = self._made[key] = self._make(key[0], kernel, cut, (*strided, *others), strided)
+            launch = self._made[key] = self._make_tiles(key[0], kernel, split, (*strided, *others), strided)
         launch(*strided, *others)
 
-    def _make(self, name: str, kernel: Any, walk: Cut | None, tensors: Tensors, strided: Tensors) -> Launch:
-        table, shape = name.split()[0], self.shape
-        heads, rows = shape.heads(table), shape.rows(table)
-        forward = table in ("forward", "narrow")
-        numbers = (walk or (1, 0)) if table in ("forward", "both") else ()
-        scales = (shape.scale * LOG2_E,) if forward else (shape.scale * LOG2_E, shape.scale)
+    def _make_tiles(self, name: str, kernel: Any, split: Split | None, tensors: Tensors, strided: Tensors) -> Launch:
+        table, problem = name.split()[0], self.problem
+        heads, rows = problem.heads(table), problem.rows(table)
+        numbers = (split or (1, 0)) if table in ("forward", "dq_dkdv") else ()
+        scales = (problem.scale * LOG2_E, problem.scale)
         scalars = (
             *_strides(strided),
-            *(shape.num_heads, shape.group, heads, shape.heads_at_once(table)),
-            *(shape.seqlen_q, shape.seqlen_k, shape.left, shape.right, *numbers, *scales),
+            *(problem.num_heads, problem.group, heads, problem.heads_at_once(table)),
+            *(problem.seqlen_q, problem.seqlen_k, problem.left, problem.right, *numbers),
+            *(scales[:1] if table in ("forward", "few_rows") else scales),
         )
-        constants = {**shape.constants, "STORE_LSE": name != table, "SPLIT": walk is not None}
+        constants = {**problem.constants, "STORE_LSE": name != table, "SPLIT": split is not None}
 
         def programs(tile: Tile) -> int:
             tiles = heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))
-            return tiles * walk.pieces if walk else tiles
+            return tiles * split.count if split else tiles
 
-        return self._make_launch(kernel, tensors, scalars, constants, shape.tiles(table), programs)
+        return self._make_launch(kernel, tensors, scalars, constants, problem.tiles(table), programs)
 
-    def fused(self, strided: Tensors, others: Tensors, parts: Tensors, cuts: tuple[Cut, Cut]) -> bool:
-        """The parts of dq, dk and dv through the slots of fused.py; False if its tile does not fit this device."""
-        key, (walk, slots), shape = "fused", cuts, self.shape
-        tensors = (*strided, *parts, *others)
-        launch = self._made.get(key)
+    def _run_one_pass(self, factors: Tensors, copies: Tensors, gradients: Tensors) -> bool:
+        """Run the backward of one pass; return False if its tile does not fit this device."""
+        problem = self.problem
+        walk = problem.one_pass_split or Split(1, max(1, problem.seqlen_q))
+        tile = problem.tiles("one_pass")[0]
+        keys = min(problem.seqlen_k, problem.window(16) + tile.block_n)
+        splits = (walk, Split(-(-keys // tile.block_n) + (keys < problem.seqlen_k), tile.block_n))
+        parts = _gradient_slots(gradients, splits)
+        lse, delta, qt, _, _, dot = copies
+        tensors = (*factors, *parts, lse, delta, qt, dot)
+        launch = self._made.get("one_pass")
         if launch is None:
-            heads = shape.heads("fused")
-            scalars = (
-                *_strides(strided),
-                *(shape.num_heads, heads, shape.seqlen_q, shape.seqlen_k, shape.left, shape.right),
-                *(*walk, slots.pieces, shape.scale * LOG2_E, shape.scale),
-            )
-
-            def programs(tile: Tile) -> int:
-                return heads * -(-shape.seqlen_k // tile.block_n) * walk.pieces
-
             try:
-                launch = self._make_launch(
-                    fused_kernel, tensors, scalars, shape.constants, shape.tiles("fused")[:1], programs
-                )
+                launch = self._made["one_pass"] = self._make_one_pass(tile, tensors, factors, splits)
             except UnsupportedCase:
+                self._one_pass_fits = False
                 return False
-            self._made[key] = launch
         launch(*tensors)
+        self._combine(("gradients", None), combine_gradients, parts, gradients, *splits)
         return True
 
-    def combine(self, key: Any, kernel: Any, parts: Tensors, results: Tensors, *cuts: Cut, lse: Tensors = ()) -> None:
+    def _make_one_pass(self, tile: Tile, tensors: Tensors, strided: Tensors, splits: tuple[Split, Split]) -> Launch:
+        problem, (walk, slots) = self.problem, splits
+        heads = problem.heads("one_pass")
+        scalars = (
+            *_strides(strided),
+            *(problem.num_heads, heads, problem.seqlen_q, problem.seqlen_k, problem.left, problem.right),
+            *(*walk, slots.count, problem.scale * LOG2_E, problem.scale),
+        )
+        programs = heads * -(-problem.seqlen_k // tile.block_n) * walk.count
+        return self._make_launch(one_pass_kernel, tensors, scalars, problem.constants, [tile], lambda _: programs)
+
+    def _combine(
+        self, key: Any, kernel: Any, parts: Tensors, results: Tensors, *splits: Split, lse: Tensors = ()
+    ) -> None:
         """Sum parts, the slots of results, into them; `lse`: the parts' logsumexps and the result's."""
         tensors = (*parts, *lse[:1], *results, *lse[1:])
         launch = self._made.get(key)
         if launch is None:
-            shape = self.shape
-            heads, rows = shape.batch * shape.num_heads, max(x.shape[2] for x in results)
-            slots = 1 << (min(32, max(c.pieces for c in cuts)) - 1).bit_length()
-            block = max(1, min(16, _COMBINED // shape.block_d))
+            problem = self.problem
+            heads, rows = problem.batch * problem.num_heads, max(x.shape[2] for x in results)
+            slots = 1 << (min(32, max(split.count for split in splits)) - 1).bit_length()
+            block = max(1, min(16, _COMBINED // problem.block_d))
             scalars = (
                 *_strides(results),
-                *(shape.num_heads, heads, shape.seqlen_q, shape.seqlen_k, shape.left, shape.right),
-                *(number for c in cuts for number in c),
+                *(problem.num_heads, heads, problem.seqlen_q, problem.seqlen_k, problem.left, problem.right),
+                *(number for split in splits for number in split),
             )
-            constants = {**shape.constants, "STORE_LSE": key[1], "SLOTS": slots, "AT_ONCE": min(slots, _AT_ONCE)}
-            programs = len(results) * heads * -(-rows // block)
-            launch = self._make_launch(kernel, tensors, scalars, constants, [Tile(block, 0, 4, 1)], lambda _: programs)
+            constants = {**problem.constants, "STORE_LSE": key[1], "SLOTS": slots, "AT_ONCE": min(slots, _AT_ONCE)}
+            programs, tiles = len(results) * heads * -(-rows // block), [Tile(block, 0, 4, 1)]
+            launch = self._make_launch(kernel, tensors, scalars, constants, tiles, lambda _: programs)
             self._made[key] = launch
         launch(*tensors)
 
 
-def compile_launches(shape: Shape, steps: Callable[..., object], arguments: Sequence[Any]) -> None:
-    """Compile side by side the kernels that steps(launches, *arguments) launches one after the other."""
+def compile_launches(problem: Problem, run: Callable[..., object], arguments: Sequence[Any]) -> None:
+    """Compile side by side the kernels that run(launches, *arguments) launches one after the other."""
     if not INTERPRETED:
         warm_ups = WarmUps()
-        steps(Launches(shape, warm_ups), *arguments)
+        run(Launches(problem, warm_ups), *arguments)
         compile_side_by_side(warm_ups.noted)
 
 
-def gradient_slots(gradients: Tensors, cuts: tuple[Cut, Cut]) -> Tensors:
-    """Room for dk and dv by the cut of the walk over rows, and for dq by the cut of the keys."""
-    (dq, dk, dv), (walk, slots) = gradients, cuts
-    return slots_of(dq, slots.pieces), slots_of(dk, walk.pieces), slots_of(dv, walk.pieces)
+def _gradient_slots(gradients: Tensors, splits: tuple[Split, Split]) -> Tensors:
+    """Allocate slots for dq by the split of the keys, and for dk and dv by the split of the walk over rows."""
+    (dq, dk, dv), (walk, slots) = gradients, splits
+    return empty_slots(dq, slots.count), empty_slots(dk, walk.count), empty_slots(dv, walk.count)
 
 
 def _strides(tensors: Tensors) -> tuple[int, ...]:
+    """Return all strides but the last of each tensor."""
     return tuple(stride for tensor in tensors for stride in tensor.stride()[:3])
-
-
-StepTensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-
-
-def forward(
-    launches: Launches,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor | None,
-) -> None:
-    """Write out and, if it is given, the logsumexp."""
-    shape, kernel, copies = launches.shape, narrow_kernel, ()
-    cut = shape.forward_cut
-    if shape.forward == "forward":
-        kernel = forward_kernel
-        q, k, v, *copies = _laid_out(launches, q, k, v)
-    if cut is None:
-        name = shape.forward if lse is None else f"{shape.forward} with lse"
-        launches.attend((name, None), kernel, None, (q, k, v, out), (out if lse is None else lse, *copies))
-        return
-    parts = slots_of(out, cut.pieces)
-    lses = torch.empty(parts.shape[:3], dtype=shape.lse_dtype, device=shape.device)
-    launches.attend((f"{shape.forward} with lse", None), kernel, cut, (q, k, v, parts), (lses, *copies))
-    both_lse = (lses, out if lse is None else lse)
-    launches.combine(("outputs", lse is not None), combine_outputs, (parts,), (out,), cut, lse=both_lse)
-
-
-def _laid_out(launches: Launches, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """q, k and v, or their pieces, and what forward_kernel calls kt: a transposed copy of k if it works on one."""
-    kt = k
-    if launches.shape.precision == "ieee":
-        (kt,) = launches.copies_of(k)
-        launches.prepare("k", "k", (q, q, q, k, v), (q, q, kt, v, q), delta=False)
-    elif launches.shape.precision == "pieces":
-        copies = launches.copies_of(q, k, v)
-        launches.prepare("q, k, v", "qkv", (q, q, q, k, v), (copies[0], q, *copies[1:], q), delta=False)
-        q, k, v = copies
-    return q, k, v, kt
-
-
-def backward(
-    launches: Launches,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    dout: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    delta: torch.Tensor,
-    gradients: StepTensors,
-) -> None:
-    """Write the gradients, and delta; of douts whose strides and alignment are those of the first one."""
-    shape = launches.shape
-    qt, dot, kt, vt = launches.copies_of(q, q, k, v) if shape.copied else (q, dout, k, v)
-    if shape.copied or shape.both or shape.fused:
-        letters = "qdkv" if shape.copied else ""
-        launches.prepare("q, dout, k, v", letters, (q, dout, out, k, v), (qt, dot, kt, vt, delta), delta=True)
-    factors = (qt, kt, vt, dot) if shape.precision == "pieces" else (q, k, v, dout)
-    copies = (lse, delta, qt, kt, vt, dot)
-    if not (shape.fused and _fused(launches, factors, copies, gradients)):
-        if shape.both:
-            _both(launches, factors, copies, gradients)
-        else:
-            _apart(launches, factors, out, copies, gradients)
-
-
-def _fused(launches: Launches, factors: Any, copies: Any, gradients: StepTensors) -> bool:
-    """In one walk; False if its tile does not fit this device."""
-    shape = launches.shape
-    walk = shape.fused_cut or Cut(1, max(1, shape.seqlen_q))
-    tile = shape.tiles("fused")[0]
-    keys = min(shape.seqlen_k, shape.window(16) + tile.block_n)
-    cuts = (walk, Cut(-(-keys // tile.block_n) + (keys < shape.seqlen_k), tile.block_n))
-    parts = gradient_slots(gradients, cuts)
-    lse, delta, qt, _, _, dot = copies
-    shape.fused = launches.fused(factors, (lse, delta, qt, dot), parts, cuts)
-    if shape.fused:
-        launches.combine(("gradients", None), combine_gradients, parts, gradients, *cuts)
-    return shape.fused
-
-
-def _both(launches: Launches, factors: Any, copies: Any, gradients: StepTensors) -> None:
-    """dq, dk and dv in one launch, of pieces of the walks if they are cut."""
-    cut = launches.shape.both_cut
-    parts = gradients if cut is None else gradient_slots(gradients, (cut, cut))
-    launches.attend(("both", None), both_kernel, cut, (*factors, *parts), copies)
-    if cut:
-        launches.combine(("gradients", None), combine_gradients, parts, gradients, cut, cut)
-
-
-def _apart(launches: Launches, factors: Any, out: torch.Tensor, copies: Any, gradients: StepTensors) -> None:
-    """dq, then dk and dv."""
-    (q, k, v, dout), (dq, dk, dv), (lse, delta, qt, kt, vt, dot) = factors, gradients, copies
-    launches.attend(("dq", None), dq_kernel, None, (q, k, v, out, dout, dq), (lse, delta, kt, vt))
-    launches.attend(("dkdv", None), dkdv_kernel, None, (q, k, v, dout, dk, dv), (lse, delta, qt, dot))

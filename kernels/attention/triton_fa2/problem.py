@@ -1,172 +1,232 @@
-"""What is decided once for a shape: masks, precision, which kernels run, and how their walks are cut.
-
-Which tensors the kernels take.
-"""
+"""One attention problem: its shape, masks and chip, and which kernels, tiles and splits they lead to."""
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 
 from kernels.attention.triton_fa2 import split, tuning
-from kernels.attention.triton_fa2.chain import CHAINING
 from kernels.attention.triton_fa2.launch import INTERPRETED
-from kernels.attention.triton_fa2.split import Cut, cut
-from kernels.attention.triton_fa2.tile_ops import PIECES
+from kernels.attention.triton_fa2.pdl import PDL_CHIPS
+from kernels.attention.triton_fa2.split import Split, choose_split
+from kernels.attention.triton_fa2.tile_ops import BF16_PARTS
+from kernels.plans import check_inputs
 from kernels.registry import UnsupportedCase
 
-LOG2_E = math.log2(math.e)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
-ROOM = 1.025  # a 16-bit forward's piece is so much longer than what each place has to walk on average
+ROOM = 1.025  # a 16-bit forward's split is so much longer than what each place has to walk on average
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
 
 
-class Shape:
-    """The numbers of one problem that its kernels and their launches need; `precision` may become "pieces" or "half".
+@dataclass(frozen=True)
+class Problem:
+    """What the kernels of one forward and backward, and their launches, are chosen by. Made by `Problem.of`."""
 
-    q: (batch, num_heads, seqlen_q, head_dim); k: (batch, num_kv_heads, seqlen_k, head_dim).
-    """
+    device: torch.device
+    dtype: torch.dtype
+    batch: int
+    num_heads: int
+    num_kv_heads: int
+    seqlen_q: int
+    seqlen_k: int
+    head_dim: int
+    causal: bool
+    window_size: int  # 0: no window
+    scale: float
+    float32_precision: str  # of float32 products, as the caller asks for it: "ieee" or "tf32"
+    chip: str  # a name of tuning.TABLES
+    multiprocessors: int
+    l2_bytes: int
 
-    def __init__(
-        self, q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, scale: float | None, precision: str
-    ) -> None:
-        self.device = q.device
-        self.batch, self.num_heads, self.seqlen_q, self.head_dim = q.shape
-        self.num_kv_heads, self.seqlen_k = k.shape[1], k.shape[2]
-        self.group = self.num_heads // self.num_kv_heads
-        self.block_d = max(16, 1 << (self.head_dim - 1).bit_length())
-        self.scale = self.head_dim**-0.5 if scale is None else float(scale)
-        self.longest = max(self.seqlen_q, self.seqlen_k)
-        self.left = min(window_size - 1, self._all) if window_size else self._all
-        self.right = 0 if causal else self.left
-        self.windowed = bool(window_size)
-        self.chip, self.multiprocessors, self.l2_bytes = _INTERPRETED_CHIP if INTERPRETED else _chip(q.device)
-        self.precision = self._precision(q.dtype, precision)
-        self.copied = self.precision in ("ieee", "pieces")  # works on copies, see prepare.py
-        self.lse_dtype = torch.float64 if q.dtype == torch.float32 else torch.float32  # see tile_ops.py
-        self.bytes_per_row = (2 * PIECES.value if self.precision == "pieces" else q.dtype.itemsize) * self.head_dim
-        self.constants = {
+    @classmethod
+    def of(
+        cls, q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, scale: float | None, precision: str
+    ) -> Problem:
+        """Describe the problem of q (batch, num_heads, seqlen_q, head_dim) and k (batch, num_kv_heads, seqlen_k, …)."""
+        chip = _INTERPRETED_CHIP if INTERPRETED else _chip(q.device)
+        scale = q.shape[3] ** -0.5 if scale is None else float(scale)
+        batch, num_heads, seqlen_q, head_dim = q.shape
+        sizes = (batch, num_heads, k.shape[1], seqlen_q, k.shape[2], head_dim)
+        return cls(q.device, q.dtype, *sizes, bool(causal), window_size, scale, precision, *chip)
+
+    @cached_property
+    def precision(self) -> str:
+        """The tables' precision: "half" for 16 bits; float32 is "ieee", "tf32" or "bf16x6", which is IEEE's equal."""
+        if self.dtype.itemsize == 2:
+            return "half"
+        if self.float32_precision != "ieee":
+            return self.float32_precision
+        queries = self.batch * self.num_heads * self.seqlen_q / self.multiprocessors  # not the keys: the forward's rows
+        return "bf16x6" if tuning.uses_bf16x6(self.chip, self.block_d, queries) else "ieee"
+
+    @cached_property
+    def block_d(self) -> int:
+        """The columns of a tile: head_dim padded to a power of two."""
+        return max(16, 1 << (self.head_dim - 1).bit_length())
+
+    @cached_property
+    def group(self) -> int:
+        """The query heads that share a key head."""
+        return self.num_heads // self.num_kv_heads
+
+    @cached_property
+    def left(self) -> int:
+        """How many keys before its own position a query sees."""
+        return min(self.window_size - 1, self._beyond_all) if self.window_size else self._beyond_all
+
+    @cached_property
+    def right(self) -> int:
+        """How many keys after its own position a query sees."""
+        return 0 if self.causal else self.left
+
+    @cached_property
+    def copied(self) -> bool:
+        """Whether the kernels work on copies of their inputs, see preprocess.py."""
+        return self.precision in ("ieee", "bf16x6")
+
+    @cached_property
+    def lse_dtype(self) -> torch.dtype:
+        """The dtype of the logsumexp, see tile_ops.py."""
+        return torch.float64 if self.dtype == torch.float32 else torch.float32
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        """The compile-time parameters that all kernels are given, as far as they have them."""
+        return {
             "HEAD_DIM": self.head_dim,
             "BLOCK_D": self.block_d,
-            "HAS_LEFT": self.windowed,
-            "HAS_RIGHT": bool(causal or window_size),
+            "HAS_LEFT": bool(self.window_size),
+            "HAS_RIGHT": bool(self.causal or self.window_size),
             "SCALE_FIRST": self.scale <= 0,  # the forward may then not take the maximum before scaling
             "GROUPED": self.group > 1,
             "COPIED": self.precision == "ieee",
-            "PRECISION": precision if self.precision == "half" else self.precision,
-            "ONE_LOOP": self._busy <= ONE_LOOP or self._long_code,
-            "CHAINED": self.chip in CHAINING,
+            "PRECISION": self.float32_precision if self.precision == "half" else self.precision,
+            "ONE_LOOP": self._longest_per_multiprocessor <= ONE_LOOP or self._is_long_code,
+            "PDL": self.chip in PDL_CHIPS,
         }
-        self.fused = self.group == 1 and bool(self.tiles("fused"))
-        self.both = self.group == 1 and bool(self.tiles("both"))
-        self.forward = "narrow" if self.tiles("narrow") else "forward"  # the table whose kernel computes out
-        self.forward_cut = self._cut(self.forward, self.seqlen_k)
-        self.fused_cut = self._cut("fused", self.seqlen_q) if self.fused else None
-        self.both_cut = self._cut("both", self.longest) if self.both else None
 
-    @property
-    def _all(self) -> int:
-        """A distance that no two tokens are apart."""
-        return self.seqlen_q + self.seqlen_k
+    @cached_property
+    def forward_table(self) -> str:
+        """The table whose kernel computes out."""
+        return "few_rows" if self.tiles("few_rows") else "forward"
 
-    def _precision(self, dtype: torch.dtype, precision: str) -> str:
-        if dtype.itemsize == 2:
-            return "half"
-        queries = self.batch * self.num_heads * self.seqlen_q / self.multiprocessors  # not the keys: the forward's rows
-        pieces = precision == "ieee" and tuning.in_pieces(self.chip, self.block_d, queries)
-        return "pieces" if pieces else precision
+    @cached_property
+    def has_one_pass(self) -> bool:
+        """Whether the backward is one walk, by backward_one_pass.py."""
+        return self.group == 1 and bool(self.tiles("one_pass"))
 
-    @property
-    def _long_code(self) -> bool:
-        """Whether a loop is so much code that two or three, of which one needs no mask, take up to 25 s to compile.
+    @cached_property
+    def has_dq_dkdv(self) -> bool:
+        """Whether dq, dk and dv come from one launch of backward.py's kernels."""
+        return self.group == 1 and bool(self.tiles("dq_dkdv"))
 
-        Beside the products of IEEE float32 and of pieces a mask is little: two comparisons a score.
-        """
-        return self.copied and (self.windowed or self.block_d > 128)
+    @cached_property
+    def forward_split(self) -> Split | None:
+        """How the forward's walks over the keys are split; None if they are not."""
+        return self._split(self.forward_table, self.seqlen_k)
 
-    @property
-    def _busy(self) -> float:
-        """Rows or keys of all heads, of which there are more, that each multiprocessor has to do."""
-        return self.batch * self.num_heads * self.longest / self.multiprocessors
+    @cached_property
+    def one_pass_split(self) -> Split | None:
+        """How the walks over the rows are split in a backward of one pass; None if they are not."""
+        return self._split("one_pass", self.seqlen_q)
+
+    @cached_property
+    def dq_dkdv_split(self) -> Split | None:
+        """How all walks of a backward in one launch are split; None if they are not."""
+        return self._split("dq_dkdv", self._longest)
 
     def heads(self, table: str) -> int:
-        """The heads whose tiles a table's kernel works on."""
+        """Return the heads whose tiles a table's kernel works on."""
         return self.batch * (self.num_kv_heads if table == "dkdv" else self.num_heads)
 
     def rows(self, table: str) -> int:
-        """The rows, or keys, of a head that a table's kernel shares out in tiles."""
-        of_q = dict.fromkeys(("forward", "narrow", "dq"), self.seqlen_q)
-        return {**of_q, "dkdv": self.seqlen_k}.get(table, self.longest)
+        """Return the rows, or keys, of a head that a table's kernel shares out in tiles."""
+        of_q = dict.fromkeys(("forward", "few_rows", "dq"), self.seqlen_q)
+        return {**of_q, "dkdv": self.seqlen_k}.get(table, self._longest)
 
     def tiles(self, table: str) -> list[tuning.Tile]:
-        """The tile to use and those to fall back to; none if this kernel is not for this shape."""
+        """Return the tile to use and those to fall back to; none if this kernel is not for this problem."""
         busy = self.heads(table) * self.rows(table) / self.multiprocessors
         return tuning.tiles(table, self.chip, self.precision, self.block_d, busy)
 
-    def _cut(self, table: str, walk: int) -> Cut | None:
-        """How the walk of a table's tiles over so many keys, or rows, is cut; None if it is not.
+    def window(self, block: int) -> int:
+        """Return the most keys that a block of rows sees, or rows that see a block of keys."""
+        return min(self._beyond_all, self.left + self.right + block) if self.window_size else self._beyond_all
 
-        By the places that a tile's programs have on all multiprocessors at once. In the forward, where pieces differ
-        and run longest first, one is a place's share of all there is to walk, and a little more. In "both" they are
+    def heads_at_once(self, table: str) -> int:
+        """Return how many heads' streamed tensors (k and v, or q and dout) fit in half of the L2."""
+        rows = self.group * self.seqlen_q if table == "dkdv" else self.seqlen_k
+        bytes_per_value = 2 * BF16_PARTS.value if self.precision == "bf16x6" else self.dtype.itemsize
+        streamed = 2 * rows * bytes_per_value * self.head_dim
+        return (1 if table == "dkdv" else self.group) * max(1, self.l2_bytes // 2 // max(1, streamed))
+
+    @property
+    def _beyond_all(self) -> int:
+        """A distance that no two tokens are apart."""
+        return self.seqlen_q + self.seqlen_k
+
+    @property
+    def _longest(self) -> int:
+        return max(self.seqlen_q, self.seqlen_k)
+
+    @property
+    def _longest_per_multiprocessor(self) -> float:
+        """Rows or keys of all heads, of which there are more, that each multiprocessor has to do."""
+        return self.batch * self.num_heads * self._longest / self.multiprocessors
+
+    @property
+    def _is_long_code(self) -> bool:
+        """Whether a loop is so much code that two or three, of which one needs no mask, take up to 25 s to compile.
+
+        Beside the products of IEEE float32 and of bf16x6 a mask is little: two comparisons a score.
+        """
+        return self.copied and (bool(self.window_size) or self.block_d > 128)
+
+    def _split(self, table: str, walk: int) -> Split | None:
+        """Choose how the walks of a table's tiles over so many keys, or rows, are split.
+
+        By the places that a tile's programs have on all multiprocessors at once. In the forward, where splits differ
+        and run longest first, one is a place's share of all there is to walk, and a little more. In "dq_dkdv" they are
         alike, and no more than there are places.
         """
         tile = self.tiles(table)[0]
         window = self.window(tile.block_m + tile.block_n)
-        tiles = self.heads(table) * -(-self.rows(table) // (tile.block_n if table == "fused" else tile.block_m))
+        tiles = self.heads(table) * -(-self.rows(table) // (tile.block_n if table == "one_pass" else tile.block_m))
         if tiles >= self.multiprocessors and walk < split.LONG:
             return None
-        halved = table != "both" and self.right == 0 and window >= walk  # by the mask, on average
+        halved = table != "dq_dkdv" and self.right == 0 and window >= walk  # by the mask, on average
         walks = max(1.0, (tiles + self.heads(table)) / 2 if halved else tiles)
         wanted = tile.programs * self.multiprocessors / walks
-        if table == "both":
+        if table == "dq_dkdv":
             wanted = float(int(wanted))
         elif self.precision == "half":
             wanted /= ROOM
-        return cut(walk, min(walk, window), wanted)
-
-    def window(self, block: int) -> int:
-        """The most keys that a block of rows sees, or rows that see a block of keys."""
-        return min(self._all, self.left + self.right + block) if self.windowed else self._all
-
-    def heads_at_once(self, table: str) -> int:
-        """How many heads' streamed tensors (k and v, or q and dout) fit in half of the L2."""
-        rows = self.group * self.seqlen_q if table == "dkdv" else self.seqlen_k
-        streamed = 2 * rows * self.bytes_per_row
-        return (1 if table == "dkdv" else self.group) * max(1, self.l2_bytes // 2 // max(1, streamed))
-
-
-def _chip(device: torch.device) -> tuple[str, int, int]:
-    properties = torch.cuda.get_device_properties(device)
-    capability = properties.major * 10 + properties.minor
-    chip = tuning.chip_class(capability, properties.shared_memory_per_block_optin)
-    return chip, properties.multi_processor_count, properties.L2_cache_size
-
-
-MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-
-
-def too_far(x: torch.Tensor) -> bool:
-    """Whether the rows lie further apart than a tile's offsets reach."""
-    return x.stride(-2) >= MAX_ROW_STRIDE
+        return choose_split(walk, min(walk, window), wanted)
 
 
 def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     """Raise UnsupportedCase if the tensors do not belong together or the kernels cannot take them."""
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-    if q.dim() != 4 or k.dim() != 4:
-        raise UnsupportedCase(f"triton_fa2 got {shapes}: q, k and v must be (batch, heads, seqlen, head_dim).")
-    dtypes, devices = {q.dtype, k.dtype, v.dtype}, {q.device, k.device, v.device}
-    problems = (
-        (k.shape != v.shape, "k and v must have the same shape"),
-        (q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1], "q and k must agree in batch and head_dim"),
-        (not k.shape[1] or bool(q.shape[1] % max(1, k.shape[1])), "num_heads must be a multiple of num_kv_heads"),
-        (not 0 < q.shape[-1] <= 256, "head_dim must be 1 to 256"),
-        (len(dtypes) > 1 or q.dtype not in DTYPES, f"one dtype of {', '.join(map(str, DTYPES))}, not {dtypes}"),
-        (len(devices) > 1, f"q, k and v must be on one device, not {devices}"),
-        (any(map(too_far, (q, k, v))), f"a row stride must be below {MAX_ROW_STRIDE} elements; call .contiguous()"),
-    )
-    problem = next((text for failed, text in problems if failed), None)
-    if problem:
-        raise UnsupportedCase(f"triton_fa2 got {shapes}: {problem}.")
+    check_inputs("triton_fa2", q, k, v, DTYPES)
+    if any(map(too_far, (q, k, v))):
+        strides = ", ".join(str(x.stride(-2)) for x in (q, k, v))
+        raise UnsupportedCase(
+            f"triton_fa2 got row strides of {strides}, which must be below {MAX_ROW_STRIDE}; call .contiguous()."
+        )
+
+
+def too_far(x: torch.Tensor) -> bool:
+    """Return whether the rows lie further apart than a tile's offsets reach."""
+    return x.stride(-2) >= MAX_ROW_STRIDE
+
+
+def _chip(device: torch.device) -> tuple[str, int, int]:
+    """Return the device's table of tiles, multiprocessors and L2 bytes."""
+    properties = torch.cuda.get_device_properties(device)
+    capability = properties.major * 10 + properties.minor
+    chip = tuning.chip_class(capability, properties.shared_memory_per_block_optin)
+    return chip, properties.multi_processor_count, properties.L2_cache_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-PRECISIONS = ("half", "ieee", "pieces", "tf32")
+PRECISIONS = ("half", "ieee", "bf16x6", "tf32")
 BLOCK_DIMS = (16, 32, 64, 128, 256)
 
 
@@ -15,7 +15,7 @@ class Tile(NamedTuple):
     block_n: int  # key rows
     num_warps: int
     num_stages: int
-    programs: int = 0  # a multiprocessor's fill, for which split.py cuts the walks; 0: never
+    programs: int = 0  # that fill a multiprocessor, for which walks are split (split.py); 0: never
 
 
 Ladder = tuple[tuple[int, Tile | None], ...]
@@ -23,7 +23,7 @@ Table = dict[str, dict[int, Ladder]]  # precision -> padded head_dim -> ladder
 
 
 def row(*rungs: tuple[int, ...]) -> Ladder:
-    """A ladder from (rows, block_m, block_n, num_warps, num_stages[, programs]); (rows,): the kernel is not used."""
+    """Return a ladder of (rows, block_m, block_n, num_warps, num_stages[, programs]); (rows,): not used."""
     return tuple((rung[0], Tile(*rung[1:]) if rung[1:] else None) for rung in rungs)
 
 

@@ -1,115 +1,29 @@
-"""Rows of one head in and out of memory, and their products in every precision.
+"""Operations on tiles that all kernels share: rows of one head in and out of memory, products, softmax statistics.
 
-Why copies (prepare.py): an IEEE float32 product runs on the FMA units, whose operands Triton keeps in shared memory in
-the order of the tile's load. The right factor of q k^T, read along head_dim, then meets up to 32-way bank conflicts
-(measured on an H200: 16 % of the FMA peak at best). Loaded from a (head_dim, seqlen) copy, it meets none.
+Rows: tiles of ROWS x BLOCK_D at a row and a stride, zeros beyond `limit` rows and HEAD_DIM columns.
 
-What the forward leaves of the softmax and the backward rebuilds it from: the base-2 logsumexp of each row.
+Products, by PRECISION: 16-bit and TF32 factors go to the tensor cores as they are. IEEE float32 runs on the FMA units
+(COPIED), whose operands Triton keeps in shared memory in the order of the tile's load. The right factor of q k^T, read
+along head_dim, then meets up to 32-way bank conflicts (measured on an H200: 16 % of the FMA peak at best). Loaded from
+a transposed copy (head_dim, seqlen), which preprocess.py makes, it meets none.
 
+"bf16x6" is float32 on the tensor cores, as near as on the FMA units. A float32 is exactly the sum of three bfloat16
+parts (8 bits each, of the 24 that it has), and a product of two parts is exact in the float32 that the tensor cores add
+up in. Of the nine products of parts the six largest are computed (as cuBLAS's BF16x9 computes all nine); what is left
+out is 2^-26 of the whole at most, a quarter of a rounding of float32. bfloat16 has float32's exponents, so nothing
+overflows (but a factor of 3.39e38 or more) and nothing underflows above 2^-110; an infinite factor gives NaN. The
+tensor cores cut sums off rather than round them, so a sum stays as short as a tile and is then added to the others.
+
+Softmax statistics: the forward leaves the base-2 logsumexp of each row, from which the backward rebuilds probabilities.
 float32 inputs get it in float64. Rounded to float32, at 13 (10000 equal scores) it is off by 5e-7 for a whole row, more
 than all sums together, and at 1500 (large scores) by 6e-5. The scores must be the same bits in both directions, too.
-
-float32 products on the tensor cores, as near as on the FMA units: each factor as three bfloat16 pieces.
-
-A float32 is the sum of three bfloat16 (8 bits each, of the 24 that it has), exactly, and a product of two pieces is
-exact in the float32 that the tensor cores add up in. Of the nine products of pieces the six largest are computed; what
-is left out is 2^-26 of the whole at most, a quarter of a rounding of float32. bfloat16 has float32's exponents, so
-nothing overflows (but a factor of 3.39e38 or more) and nothing underflows above 2^-110; an infinite factor gives NaN.
-
-The tensor cores cut sums off rather than round them, so a sum stays as short as a tile and is then added to the others.
 """
 
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def store_logsumexp(pointers, top, total, some, mask):
-    """top + log2(total); +inf where no key is seen, so that the backward's exp2(score - lse) is 0 there."""
-    if pointers.dtype.element_ty == tl.float64:
-        lse = top.to(tl.float64) + tl.log2(total.to(tl.float64))
-    else:
-        lse = top + tl.log2(total)
-    tl.store(pointers, tl.where(some, lse, float("inf")), mask=mask)
-
-
-@triton.jit
-def load_logsumexp(pointers, mask):
-    """The logsumexp as a float32 and what that lacks; +inf beyond the rows, which makes their tail need no mask."""
-    lse = tl.load(pointers, mask=mask, other=float("inf"))
-    high = lse.to(tl.float32)
-    low = tl.zeros_like(high)
-    if pointers.dtype.element_ty == tl.float64:
-        finite = tl.where(high == float("inf"), 0.0, lse)
-        low = (finite - finite.to(tl.float32).to(tl.float64)).to(tl.float32)
-    return high, low
-
-
-@triton.jit
-def weights(scores, scale, lse, seen, AXIS: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr):
-    """exp2(scores x scale - logsumexp), 0 where not seen (if MASKED); AXIS is the keys', EXACT: lse has a low part."""
-    high = tl.expand_dims(lse[0], AXIS)
-    if EXACT:
-        exponents = tl.fma(scores, scale, -high) - tl.expand_dims(lse[1], AXIS)
-        if MASKED:
-            exponents = tl.where(seen, exponents, float("-inf"))
-    else:
-        exponents = scores * scale
-        if MASKED:
-            exponents = tl.where(seen, exponents, float("-inf"))
-        exponents = exponents - high
-    return tl.exp2(exponents)
-
-
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-PIECES = tl.constexpr(3)
-
-
-@triton.jit
-def _rounded(x):
-    """The nearest bfloat16, in the interpreter as a float32, for that multiplies bfloat16 wrongly (triton 11584)."""
-    if INTERPRETED:
-        bits = x.to(tl.int32, bitcast=True)
-        return ((bits + 0x7FFF + ((bits >> 16) & 1)) & -65536).to(tl.float32, bitcast=True)
-    return x.to(tl.bfloat16)
-
-
-@triton.jit
-def pieces_of(x):
-    """The three pieces of float32 values, the largest first."""
-    high = _rounded(x)
-    rest = x - high.to(tl.float32)
-    middle = _rounded(rest)
-    return high, middle, _rounded(rest - middle.to(tl.float32))
-
-
-@triton.jit
-def transposed(a):
-    """Each piece transposed."""
-    return tl.trans(a[0]), tl.trans(a[1]), tl.trans(a[2])
-
-
-@triton.jit
-def product_of_pieces(a, b, SWAPPED: tl.constexpr):
-    """a b, the small terms first; SWAPPED makes b^T a^T the same bits as a b."""
-    out = tl.zeros([a[0].shape[0], b[0].shape[1]], dtype=tl.float32)
-    out = _add_term(out, a, b, 2, 0, SWAPPED)
-    out = _add_term(out, a, b, 0, 2, SWAPPED)
-    out = _add_term(out, a, b, 1, 1, SWAPPED)
-    out = _add_term(out, a, b, 1, 0, SWAPPED)
-    out = _add_term(out, a, b, 0, 1, SWAPPED)
-    return _add_term(out, a, b, 0, 0, SWAPPED)
-
-
-@triton.jit
-def _add_term(out, a, b, FIRST: tl.constexpr, SECOND: tl.constexpr, SWAPPED: tl.constexpr):
-    """Add the product of one piece of a and one of b."""
-    LEFT: tl.constexpr = SECOND if SWAPPED else FIRST
-    RIGHT: tl.constexpr = FIRST if SWAPPED else SECOND
-    return tl.dot(a[LEFT], b[RIGHT], out, input_precision="ieee")
-
-
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)  # has no inline assembly
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)  # has no inline assembly, and multiplies bfloat16 wrongly
+BF16_PARTS = tl.constexpr(3)  # of a float32
 LONGEST_CHAIN = tl.constexpr(128)  # head_dims that one sum of q k^T runs over: over 256 it costs dk half a decimal
 PAD = tl.constexpr(16)  # rows of a transposed copy are padded to this, so that vector loads stay aligned
 
@@ -137,9 +51,9 @@ def load_factor(
     base, start, stride, limit,
     ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Rows as a factor of products: as they are, or the three pieces of them that lie `limit` rows apart."""
+    """Load rows as a factor of products: as they are, or their three bfloat16 parts, which lie `limit` rows apart."""
     rows = load_rows(base, start, stride, limit, ROWS, HEAD_DIM, BLOCK_D, MASKED)
-    if PRECISION == "pieces":
+    if PRECISION == "bf16x6":
         plane = tl.cast(limit, tl.int64) * HEAD_DIM
         middle = load_rows(base + plane, start, stride, limit, ROWS, HEAD_DIM, BLOCK_D, MASKED)
         low = load_rows(base + 2 * plane, start, stride, limit, ROWS, HEAD_DIM, BLOCK_D, MASKED)
@@ -159,7 +73,7 @@ def store_rows(base, start, stride, limit, values, ROWS: tl.constexpr, HEAD_DIM:
 
 @triton.jit
 def padded(seqlen):
-    """The row length of a transposed copy."""
+    """Return the row length of a transposed copy."""
     return tl.multiple_of(tl.cdiv(seqlen, PAD) * PAD, PAD)
 
 
@@ -169,13 +83,13 @@ def products(
     ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     COPIED: tl.constexpr, PRECISION: tl.constexpr, SWAPPED: tl.constexpr = False,
 ):  # fmt: skip
-    """a b^T for row tiles a and b; if COPIED, from memory in steps along head_dim, b through its transposed copy.
+    """Return a b^T of row tiles a and b; if COPIED, from memory in steps along head_dim, b through its transposed copy.
 
     The steps keep the factors of a product few: unrolled over the whole of head_dim, an IEEE product's operands are
     hoisted out of the loop over the keys and spilled (10 KB a thread at head_dim 128, 16x64, 4 warps on sm_90).
     """
-    if PRECISION == "pieces":
-        out = product_of_pieces(a, transposed(b), SWAPPED)
+    if PRECISION == "bf16x6":
+        out = dot_bf16x6(a, transposed(b), SWAPPED)
     elif COPIED:
         CHAIN: tl.constexpr = LONGEST_CHAIN if BLOCK_D > LONGEST_CHAIN else BLOCK_D
         out = _product_in_steps(
@@ -199,7 +113,7 @@ def _product_in_steps(
     ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CHAIN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The sum over CHAIN of the head_dims, from `begin` on."""
+    """Sum over CHAIN of the head_dims, from `begin` on."""
     STEP: tl.constexpr = BLOCK_D if BLOCK_D <= 64 else 32  # measured on an H200: one step of 64, but 4 of 32
     rows_a = tl.arange(0, ROWS_A)
     rows_b = tl.arange(0, ROWS_B)
@@ -224,13 +138,13 @@ def _product_in_steps(
 
 @triton.jit
 def add_product(acc, a, b, COPIED: tl.constexpr, PRECISION: tl.constexpr):
-    """acc + a b. On the FMA units as a sum of its own: one chain over 65536 rows loses 2 decimals of float32.
+    """Return acc + a b. On the FMA units as a sum of its own: one chain over 65536 rows loses 2 decimals of float32.
 
     The empty instruction keeps the compiler from merging the two again, and LLVM from sinking the product below the
     next loop, which would spill its factors.
     """
-    if PRECISION == "pieces":
-        acc += product_of_pieces(pieces_of(a), b, False)
+    if PRECISION == "bf16x6":
+        acc += dot_bf16x6(split_bf16(a), b, False)
     elif COPIED:
         acc += pinned(tl.dot(a, b, input_precision=PRECISION), COPIED)
     else:
@@ -240,7 +154,89 @@ def add_product(acc, a, b, COPIED: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def pinned(x, COPIED: tl.constexpr):
-    """x, computed here: an empty instruction that the compiler moves nothing across (if COPIED; see add_product)."""
+    """Return x, computed here: an empty instruction that nothing is moved across (if COPIED; see add_product)."""
     if COPIED and not INTERPRETED:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=False, pack=1)
     return x
+
+
+@triton.jit
+def _rounded(x):
+    """Round to the nearest bfloat16, in the interpreter kept as a float32 (triton issue 11584)."""
+    if INTERPRETED:
+        bits = x.to(tl.int32, bitcast=True)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) & -65536).to(tl.float32, bitcast=True)
+    return x.to(tl.bfloat16)
+
+
+@triton.jit
+def split_bf16(x):
+    """Return the three bfloat16 parts of float32 values, the largest first."""
+    high = _rounded(x)
+    rest = x - high.to(tl.float32)
+    middle = _rounded(rest)
+    return high, middle, _rounded(rest - middle.to(tl.float32))
+
+
+@triton.jit
+def transposed(a):
+    """Transpose each of the three parts."""
+    return tl.trans(a[0]), tl.trans(a[1]), tl.trans(a[2])
+
+
+@triton.jit
+def dot_bf16x6(a, b, SWAPPED: tl.constexpr):
+    """Return a b of three parts each, the small terms first; SWAPPED makes b^T a^T the same bits as a b."""
+    out = tl.zeros([a[0].shape[0], b[0].shape[1]], dtype=tl.float32)
+    out = _add_term(out, a, b, 2, 0, SWAPPED)
+    out = _add_term(out, a, b, 0, 2, SWAPPED)
+    out = _add_term(out, a, b, 1, 1, SWAPPED)
+    out = _add_term(out, a, b, 1, 0, SWAPPED)
+    out = _add_term(out, a, b, 0, 1, SWAPPED)
+    return _add_term(out, a, b, 0, 0, SWAPPED)
+
+
+@triton.jit
+def _add_term(out, a, b, FIRST: tl.constexpr, SECOND: tl.constexpr, SWAPPED: tl.constexpr):
+    """Add the product of one part of a and one of b."""
+    LEFT: tl.constexpr = SECOND if SWAPPED else FIRST
+    RIGHT: tl.constexpr = FIRST if SWAPPED else SECOND
+    return tl.dot(a[LEFT], b[RIGHT], out, input_precision="ieee")
+
+
+@triton.jit
+def store_logsumexp(pointers, top, total, some, mask):
+    """Store top + log2(total); +inf where no key is seen, so that the backward's exp2(score - lse) is 0 there."""
+    if pointers.dtype.element_ty == tl.float64:
+        lse = top.to(tl.float64) + tl.log2(total.to(tl.float64))
+    else:
+        lse = top + tl.log2(total)
+    tl.store(pointers, tl.where(some, lse, float("inf")), mask=mask)
+
+
+@triton.jit
+def load_logsumexp(pointers, mask):
+    """Load the logsumexp as a float32 and what that lacks; +inf beyond the rows, whose tail then needs no mask."""
+    lse = tl.load(pointers, mask=mask, other=float("inf"))
+    high = lse.to(tl.float32)
+    low = tl.zeros_like(high)
+    if pointers.dtype.element_ty == tl.float64:
+        finite = tl.where(high == float("inf"), 0.0, lse)
+        low = (finite - finite.to(tl.float32).to(tl.float64)).to(tl.float32)
+    return high, low
+
+
+@triton.jit
+def probabilities(scores, scale, lse, seen, AXIS: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr):
+    """Return exp2(scores x scale - lse), 0 where not seen (if MASKED); AXIS: the keys'; EXACT: lse has a low part."""
+    high = tl.expand_dims(lse[0], AXIS)
+    if EXACT:
+        exponents = tl.fma(scores, scale, -high) - tl.expand_dims(lse[1], AXIS)
+        if MASKED:
+            exponents = tl.where(seen, exponents, float("-inf"))
+    else:
+        exponents = scores * scale
+        if MASKED:
+            exponents = tl.where(seen, exponents, float("-inf"))
+        exponents = exponents - high
+    return tl.exp2(exponents)

@@ -1,6 +1,8 @@
 """Which tile each kernel uses, as data: by chip, precision, head_dim and how much work there is to share out.
 
-"narrow" is the forward of few rows (narrow.py), whose block_n is a warp's keys; where it has no tile it is "forward"'s.
+The tables are named after the kernels: "forward" and "few_rows" (forward_few_rows.py, whose block_n is a warp's keys;
+it is used where it has a tile), "dq" and "dkdv", "dq_dkdv" (both in one launch), "one_pass" (backward_one_pass.py).
+Precisions: "half" for 16 bits; "ieee", "bf16x6" and "tf32" for float32 (tile_ops.py).
 
 A row of a table is a ladder of (rows, Tile). `rows` is the least number of query rows (for dkdv: key rows), counted
 over batch and heads and divided by the number of multiprocessors, from which the tile is used: a single short head
@@ -26,7 +28,7 @@ __all__ = [
     "Tile",
     "chip_class",
     "every_tile",
-    "in_pieces",
+    "uses_bf16x6",
     "ladder",
     "smaller",
     "tiles",
@@ -47,9 +49,9 @@ def chip_class(capability: int, shared_memory_bytes: int) -> str:
     return "sm_90" if capability >= 90 else "sm_80"
 
 
-def in_pieces(chip: str, block_d: int, rows_per_multiprocessor: float) -> bool:
+def uses_bf16x6(chip: str, block_d: int, rows_per_multiprocessor: float) -> bool:
     """Whether IEEE float32 goes through three bfloat16 parts: if six products on tensor cores beat one on FMA units."""
-    return bool(tiles("forward", chip, "pieces", block_d, rows_per_multiprocessor))
+    return bool(tiles("forward", chip, "bf16x6", block_d, rows_per_multiprocessor))
 
 
 @cache
@@ -61,7 +63,7 @@ def ladder(kernel: str, chip: str, precision: str, block_d: int) -> Ladder:
 def tiles(kernel: str, chip: str, precision: str, block_d: int, rows_per_multiprocessor: float) -> list[Tile]:
     """The tile to use, and after it those to fall back to when it does not fit, each smaller than the one before.
 
-    Empty if the table says not to use this kernel for so many rows ("both": then dq and dkdv are faster).
+    Empty if the table says not to use this kernel for so many rows ("dq_dkdv": then dq and dkdv are faster).
     """
     rungs = ladder(kernel, chip, precision, block_d)
     chosen = max((rung for rung in rungs if rung[0] <= rows_per_multiprocessor), key=lambda rung: rung[0])[1]

@@ -1,10 +1,10 @@
-"""Tiles of IEEE float32: on the FMA units, by what a block can hold, and in pieces on the tensor cores."""
+"""Tiles of IEEE float32: on the FMA units, by what a block can hold, and in bf16x6 on the tensor cores."""
 
 from kernels.attention.triton_fa2.tile import UNUSED, row
 
 # IEEE float32. Measured on an H200, 2026-11: single heads of 1024 to 8192 and 16384 tokens of hidden size 2048, causal.
 IEEE = {
-    "fused": {
+    "one_pass": {
         16: row((0,), (5, 32, 64, 4, 2, 2), (40,)),
         32: row((0,)),
         64: row((0,), (5, 32, 64, 8, 2, 2), (40,)),
@@ -18,7 +18,7 @@ IEEE = {
         128: row((0, 16, 128, 4, 3), (3, 32, 64, 4, 3, 8), (40, 32, 64, 4, 3, 2), (200, 32, 64, 4, 2)),
         256: row((0, 16, 128, 8, 2), (50, 32, 64, 8, 2)),
     },
-    "both": {
+    "dq_dkdv": {
         16: row((0, 16, 128, 4, 2), (50, 32, 64, 4, 2), (100,)),
         32: row((0, 16, 64, 4, 2), (24, 32, 128, 8, 2), (50, 64, 64, 8, 2), (100,)),
         64: row((0, 16, 64, 8, 3), (24, 32, 64, 8, 2), (50,)),
@@ -44,15 +44,15 @@ IEEE = {
 # IEEE float32 for chips with less shared memory, where tiles of head_dim 64 and more differ: measured on an H200 too,
 # among those that fit there.
 IEEE_SMALL = {
-    "fused": IEEE["fused"],
+    "one_pass": IEEE["one_pass"],
     "forward": {
         **IEEE["forward"],
         64: row((0, 16, 64, 4, 2), (5, 32, 64, 4, 2, 4), (40, 32, 64, 4, 2, 2), (200, 64, 64, 8, 2)),
         128: row((0, 16, 64, 4, 3), (3, 32, 64, 4, 2, 8), (40, 32, 64, 4, 2, 2), (200, 64, 64, 8, 3)),
         256: row((0, 16, 32, 4, 3), (50, 32, 32, 8, 3)),
     },
-    "both": {
-        **IEEE["both"],
+    "dq_dkdv": {
+        **IEEE["dq_dkdv"],
         64: row((0, 16, 64, 4, 2), (24, 32, 64, 8, 2), (50,)),
         128: row((0, 16, 64, 8, 3), (3, 32, 32, 4, 2, 2), (50, 32, 32, 4, 3)),
         256: row((0, 16, 32, 8, 3)),
@@ -73,17 +73,17 @@ IEEE_SMALL = {
 
 # IEEE float32 on Hopper's tensor cores (tile_ops.py). Each tile was checked on an H200, few were timed beside others:
 # at head_dim 32 they are those of 64, whose times are below the FMA kernels' at 32 already (kernels/NOTES.md, step 20).
-# "both" at 128 has one program a multiprocessor, all alike, so it ends where there are more tiles than multiprocessors:
-# measured at 8192 (both) and at 16384 and 32768 tokens (dq and dkdv) of one head.
-PIECES = {
-    "fused": UNUSED,
+# "dq_dkdv" at 128 has one program a multiprocessor, all alike, so it ends where there are more tiles than
+# multiprocessors: measured at 8192 (both) and at 16384 and 32768 tokens (dq and dkdv) of one head.
+BF16X6 = {
+    "one_pass": UNUSED,
     "forward": {
         **UNUSED,
         32: row((0,), (24, 128, 64, 8, 2, 4), (200, 128, 64, 8, 2)),
         64: row((0, 64, 64, 4, 2, 2), (24, 128, 64, 8, 2, 4), (200, 128, 64, 8, 2)),
         128: row((0,), (1, 64, 64, 4, 1, 1), (24, 128, 32, 8, 2, 4), (200, 128, 32, 8, 2)),
     },
-    "both": {
+    "dq_dkdv": {
         **UNUSED,
         32: row((0, 64, 32, 4, 2, 2), (100, 64, 32, 4, 2), (200,)),
         64: row((0, 64, 32, 4, 2, 2), (100, 64, 32, 4, 2), (200,)),

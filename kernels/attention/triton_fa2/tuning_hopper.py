@@ -1,12 +1,12 @@
 """Tiles for compute capability 9.0, and for 10.0, which has its shared memory."""
 
 from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Table, row
-from kernels.attention.triton_fa2.tuning_float32 import IEEE, PIECES
+from kernels.attention.triton_fa2.tuning_float32 import BF16X6, IEEE
 
 # Measured on an H200, 2026-11: causal, single heads of 512 to 32768 tokens and 16384 tokens of hidden size 2048. Of the
 # rungs that cut walks, 16 bits: forward at 2048, 4096, 6016, 8192, 12032 and 16384 tokens of one head, below 24 rows
-# also at 1024; "both" at head_dim 128 at 1024, 2048, 4096, 8192 and (whole, in two pieces of which one is nearly all)
-# 16384 tokens, 64 at 1024 to 4096, 32 at 4096, 16 at 2048. Between these, without a mask and with several heads:
+# also at 1024; "dq_dkdv" at head_dim 128 at 1024, 2048, 4096, 8192 and 16384 tokens (whole, in two splits of which one
+# is nearly all), 64 at 1024 to 4096, 32 at 4096, 16 at 2048. Between these, without a mask and with several heads:
 # expected, for what decides is how many programs there are and how far they walk.
 SM_90: dict[str, Table] = {
     "forward": {
@@ -23,7 +23,7 @@ SM_90: dict[str, Table] = {
             256: row((0, 16, 64, 4, 2), (50, 128, 64, 8, 2)),
         },
         "ieee": IEEE["forward"],
-        "pieces": PIECES["forward"],
+        "bf16x6": BF16X6["forward"],
         "tf32": {
             16: row((0, 16, 64, 2, 3), (50, 64, 64, 4, 3)),
             32: row((0, 16, 64, 2, 3), (50, 64, 64, 4, 3)),
@@ -32,7 +32,7 @@ SM_90: dict[str, Table] = {
             256: row((0, 16, 32, 4, 1), (48, 32, 32, 4, 1)),
         },
     },
-    "narrow": {
+    "few_rows": {
         **NOWHERE,
         "half": {
             16: row((0, 16, 32, 4, 3), (6,)),
@@ -42,8 +42,8 @@ SM_90: dict[str, Table] = {
             256: row((0,)),
         },
     },
-    "fused": {"half": UNUSED, "ieee": IEEE["fused"], "pieces": PIECES["fused"], "tf32": UNUSED},
-    "both": {
+    "one_pass": {"half": UNUSED, "ieee": IEEE["one_pass"], "bf16x6": BF16X6["one_pass"], "tf32": UNUSED},
+    "dq_dkdv": {
         "half": {
             16: row((0, 32, 64, 2, 3), (12, 64, 64, 4, 3, 2), (24, 32, 64, 2, 3), (200,)),
             32: row((0, 16, 128, 4, 3), (24, 64, 64, 4, 3, 2), (50, 64, 128, 4, 3), (200,)),
@@ -51,8 +51,8 @@ SM_90: dict[str, Table] = {
             128: row((0, 16, 128, 4, 3), (6, 64, 32, 4, 2, 1), (12, 64, 32, 4, 2, 2), (24, 64, 32, 4, 3, 2), (130,)),
             256: row((0, 16, 64, 4, 2), (50,)),
         },
-        "ieee": IEEE["both"],
-        "pieces": PIECES["both"],
+        "ieee": IEEE["dq_dkdv"],
+        "bf16x6": BF16X6["dq_dkdv"],
         "tf32": {
             16: row((0, 16, 64, 2, 3), (100,)),
             32: row((0, 16, 64, 2, 3), (50, 64, 64, 4, 2), (100,)),
@@ -70,7 +70,7 @@ SM_90: dict[str, Table] = {
             256: row((0, 16, 64, 4, 2), (50, 64, 64, 4, 2), (200, 128, 32, 8, 2)),
         },
         "ieee": IEEE["dq"],
-        "pieces": PIECES["dq"],
+        "bf16x6": BF16X6["dq"],
         "tf32": {
             16: row((0, 16, 64, 4, 3), (24, 64, 64, 4, 2)),
             32: row((0, 16, 64, 4, 2), (100, 64, 64, 4, 2)),
@@ -88,7 +88,7 @@ SM_90: dict[str, Table] = {
             256: row((0, 64, 16, 4, 2), (50, 64, 32, 8, 2), (200, 32, 32, 4, 2)),
         },
         "ieee": IEEE["dkdv"],
-        "pieces": PIECES["dkdv"],
+        "bf16x6": BF16X6["dkdv"],
         "tf32": {
             16: row((0, 64, 16, 2, 2), (100, 64, 64, 4, 2)),
             32: row((0, 64, 16, 4, 2), (100, 64, 64, 4, 2)),
@@ -99,5 +99,5 @@ SM_90: dict[str, Table] = {
     },
 }
 
-# sm_100: expected as sm_90, whose shared memory it has, but for pieces, which are unmeasured there.
-SM_100: dict[str, Table] = {kernel: {**table, "pieces": UNUSED} for kernel, table in SM_90.items()}
+# sm_100: expected as sm_90, whose shared memory it has, but for bf16x6, which is unmeasured there.
+SM_100: dict[str, Table] = {kernel: {**table, "bf16x6": UNUSED} for kernel, table in SM_90.items()}

@@ -12,7 +12,7 @@ SM_86: dict[str, Table] = {
             256: row((0, 16, 32, 4, 2), (48, 64, 32, 4, 2)),
         },
         "ieee": IEEE_SMALL["forward"],
-        "pieces": UNUSED,
+        "bf16x6": UNUSED,
         "tf32": {
             **dict.fromkeys((16, 32), row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2))),
             64: row((0, 16, 64, 4, 2), (48, 64, 32, 4, 2)),
@@ -20,16 +20,16 @@ SM_86: dict[str, Table] = {
             256: row((0, 16, 32, 4, 1)),
         },
     },
-    "narrow": NOWHERE,
-    "fused": {"half": UNUSED, "ieee": IEEE_SMALL["fused"], "pieces": UNUSED, "tf32": UNUSED},
-    "both": {
+    "few_rows": NOWHERE,
+    "one_pass": {"half": UNUSED, "ieee": IEEE_SMALL["one_pass"], "bf16x6": UNUSED, "tf32": UNUSED},
+    "dq_dkdv": {
         "half": {
             **dict.fromkeys((16, 32, 64), row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2), (128,))),
             128: row((0, 16, 64, 4, 2), (48, 64, 64, 8, 2), (128,)),
             256: row((0, 16, 32, 4, 2), (48,)),
         },
-        "ieee": IEEE_SMALL["both"],
-        "pieces": UNUSED,
+        "ieee": IEEE_SMALL["dq_dkdv"],
+        "bf16x6": UNUSED,
         "tf32": {
             **dict.fromkeys((16, 32, 64), row((0, 16, 64, 4, 2), (128,))),
             128: row((0, 16, 32, 4, 2), (48,)),
@@ -44,7 +44,7 @@ SM_86: dict[str, Table] = {
             256: row((0, 16, 32, 4, 2), (48, 32, 32, 4, 2)),
         },
         "ieee": IEEE_SMALL["dq"],
-        "pieces": UNUSED,
+        "bf16x6": UNUSED,
         "tf32": {
             **dict.fromkeys((16, 32), row((0, 16, 64, 4, 2), (48, 64, 64, 4, 2))),
             64: row((0, 16, 64, 4, 2), (48, 64, 32, 4, 2)),
@@ -60,7 +60,7 @@ SM_86: dict[str, Table] = {
             256: row((0, 32, 16, 4, 2), (48, 32, 32, 8, 2)),
         },
         "ieee": IEEE_SMALL["dkdv"],
-        "pieces": UNUSED,
+        "bf16x6": UNUSED,
         "tf32": {
             **dict.fromkeys((16, 32), row((0, 64, 16, 4, 2), (48, 64, 64, 4, 2))),
             64: row((0, 32, 16, 4, 2), (48, 32, 64, 4, 2)),

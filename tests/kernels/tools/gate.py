@@ -30,7 +30,7 @@ ALL_DIMS = (16, 32, 64, 128, 256)
 ROWS = (
     ("ieee", (90,), (16, 32, *COMMON_DIMS), ("causal",)),
     ("ieee", (86,), COMMON_DIMS, ("causal",)),
-    ("pieces", (90,), (32, *COMMON_DIMS), ("causal",)),
+    ("bf16x6", (90,), (32, *COMMON_DIMS), ("causal",)),
     ("half", (86, 90), ALL_DIMS, ("causal",)),
     ("half", (80, 100, 120), COMMON_DIMS, ("causal",)),
     ("half", (90,), COMMON_DIMS, ("window", "full")),
@@ -56,7 +56,7 @@ def most_spilled(v: KernelVariant) -> int:
     """Return the bytes that a thread of a variant may spill."""
     if v.package != "triton_fa2":
         return {"gluon_fp8": 64}.get(v.package, 256)
-    if v.precision == "pieces":
+    if v.precision == "bf16x6":
         return 896  # addresses for the most part, kept over a loop of 5 to 10 thousand cycles
     if v.mask == "window":
         return 784  # the 16-bit backward at head_dim 64: 784 (both) and 608 (dkdv) on sm_90, not yet mended

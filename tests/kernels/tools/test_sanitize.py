@@ -70,16 +70,16 @@ def test_each_forward_of_triton_fa2_has_a_case(monkeypatch):
             of_q, of_k = ((2, heads, seqlen, case.head_dim) for heads, seqlen in _sizes(case))
             q, k = (torch.empty(size, dtype=getattr(torch, case.dtype), device="meta") for size in (of_q, of_k))
             with sanitize.circumstances(case):
-                made = problem.Shape(q, k, case.causal, case.window_size, None, "ieee")
-            yield made.precision, made.forward, made.forward_cut is not None
+                made = problem.Problem.of(q, k, case.causal, case.window_size, None, "ieee")
+            yield made.precision, made.forward_table, made.forward_split is not None
 
     chip = {"major": 9, "minor": 0, "shared_memory_per_block_optin": 232448, "L2_cache_size": 50 << 20}
     hopper = SimpleNamespace(**chip, multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: hopper)
     monkeypatch.setattr(problem, "INTERPRETED", False)
     found = set(routes())
-    assert ("half", "narrow", False) in found
-    for precision in ("half", "pieces", "ieee"):
+    assert ("half", "few_rows", False) in found
+    for precision in ("half", "bf16x6", "ieee"):
         assert {(precision, "forward", False), (precision, "forward", True)} <= found
 
 

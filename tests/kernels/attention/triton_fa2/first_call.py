@@ -4,6 +4,7 @@ A process of its own: `python -m tests.kernels.attention.triton_fa2.first_call S
 instead of interpreting.
 """
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -15,8 +16,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.errors import OutOfResources
 
-from kernels.attention.triton_fa2 import launch, plan
-from kernels.attention.triton_fa2 import problem as shape
+from kernels.attention.triton_fa2 import plan
+from kernels.attention.triton_fa2 import problem as problems
 
 SECONDS = 60  # that compilers wait for one another before they give up
 compiled: list[str] = []
@@ -76,27 +77,27 @@ def at_once(number: int) -> Callable[..., Kernel]:
     return made
 
 
-def problem(dtype: torch.dtype = torch.float32, heads: int = 1) -> tuple[plan.Plan, torch.Tensor]:
+def problem(dtype: torch.dtype = torch.float32, heads: int = 1) -> tuple[plan.TritonPlan, torch.Tensor]:
     """A causal plan, and what will do for any of its tensors."""
     q = torch.empty(1, heads, 4096, 64, dtype=dtype, device="meta")
-    return plan.Plan(q, q, q, True, 0, None, "ieee"), q
+    return plan.TritonPlan(q, q, q, True, 0, None, "ieee"), q
 
 
 def forward_and_backward() -> None:
     """Pieces of a cut walk, which take three kernels each way."""
     made, q = problem()
     compilers.append(at_once(3))
-    out, lse = made.forward_with_lse(q, q, q)
+    out, lse = made.forward(q, q, q)
     made.backward(q, q, q, out, lse, q)
     before = len(compiled)
-    made.backward(q, q, q, *made.forward_with_lse(q, q, q), q)
+    made.backward(q, q, q, *made.forward(q, q, q), q)
     assert len(compiled) == before == len(launchers), "nothing is left for later calls"
 
 
 def dq_beside_dkdv() -> None:
     """Of many heads, in 16 bits."""
     made, q = problem(torch.bfloat16, heads=16)
-    out, lse = made.forward_with_lse(q, q, q)
+    out, lse = made.forward(q, q, q)
     compilers.append(at_once(2))
     made.backward(q, q, q, out, lse, q)
 
@@ -105,7 +106,7 @@ def in_a_mode_of_the_callers() -> None:
     """Called where kernels are compiled asynchronously already."""
     made, q = problem()
     with ThreadPoolExecutor(1) as executor, triton.AsyncCompileMode(executor):
-        made.backward(q, q, q, *made.forward_with_lse(q, q, q), q)
+        made.backward(q, q, q, *made.forward(q, q, q), q)
 
 
 def in_two_threads() -> None:
@@ -113,7 +114,7 @@ def in_two_threads() -> None:
     made, q = problem()
     compilers.append(at_once(3))
     with ThreadPoolExecutor(2) as executor:
-        for future in [executor.submit(made.forward, q, q, q) for _ in range(2)]:
+        for future in [executor.submit(made.output, q, q, q) for _ in range(2)]:
             future.result()
 
 
@@ -128,24 +129,24 @@ def one_that_does_not_compile() -> None:
 
     compilers.append(broken)
     try:
-        made.forward(q, q, q)
+        made.output(q, q, q)
     except SyntaxError as error:
         print(error)
     compilers.pop()
-    made.forward(q, q, q)
+    made.output(q, q, q)
 
 
 def a_tile_that_does_not_fit() -> None:
     """The first tile of the forward."""
     made, q = problem()
-    first = made.shape.tiles("forward")[0]
+    first = made.problem.tiles("forward")[0]
 
     def on_this_device(src):
         rows = src.constants.get((src.fn.arg_names.index("BLOCK_M"),))
         return TooLarge(src) if rows == first.block_m else Kernel(src)
 
     compilers.append(on_this_device)
-    made.forward(q, q, q)
+    made.output(q, q, q)
 
 
 def main(scenario: str) -> None:
@@ -153,8 +154,8 @@ def main(scenario: str) -> None:
     driver.set_active(Chip())
     triton.compiler.compile = compile_noted
     torch._C._cuda_getCurrentRawStream = lambda device: 0
-    shape._chip = lambda device: ("sm_90", 132, 60 << 20)
-    plan.device_guard = lambda device: launch._NO_GUARD
+    problems._chip = lambda device: ("sm_90", 132, 60 << 20)
+    plan.device_guard = lambda device: contextlib.nullcontext()
     globals()[scenario]()
     print(*sorted(compiled))
     print(*launched)

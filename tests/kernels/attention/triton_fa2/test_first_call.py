@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("triton")
 
 ROOT = Path(__file__).parents[4]
-FORWARD = ["prepare_kernel", "forward_kernel", "combine_outputs"]
-BACKWARD = ["prepare_kernel", "both_kernel", "combine_gradients"]
+FORWARD = ["preprocess_kernel", "forward_kernel", "combine_outputs"]
+BACKWARD = ["preprocess_kernel", "dq_dkdv_kernel", "combine_gradients"]
 
 
 def run(scenario: str, tmp_path: Path) -> list[list[str]]:
@@ -49,7 +49,7 @@ def test_two_threads_that_make_the_same_first_call_compile_once(tmp_path):
 def test_a_kernel_that_does_not_compile_says_why_and_is_compiled_when_it_can_be(tmp_path):
     error, compiled, launched = run("one_that_does_not_compile", tmp_path)
     assert error == ["no", "such", "instruction"]
-    assert launched == ["prepare_kernel", *FORWARD], "the first call had prepared"
+    assert launched == ["preprocess_kernel", *FORWARD], "the first call had prepared"
 
 
 def test_a_tile_that_does_not_fit_gives_way_in_a_first_call(tmp_path):

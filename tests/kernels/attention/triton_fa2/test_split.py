@@ -1,7 +1,9 @@
-"""Walks cut into pieces: how they are cut and in what order, that results are as near and the same bits every time."""
+"""Walks cut into splits: how they are cut and in what order, that results are as near and the same bits every time."""
 
 import pytest
 import torch
+
+from kernels.plans import PlanCache
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 plan, shapes, split, tuning = (
@@ -10,7 +12,7 @@ plan, shapes, split, tuning = (
 triton, tl = (pytest.importorskip(name) for name in ("triton", "triton.language"))
 longest_first = split.longest_first
 
-# long enough for windows that touch some pieces of a walk only, and a few others
+# long enough for windows that touch some splits of a walk only, and a few others
 CUT_CASES = {
     "causal window": ((1, 1, 1, 140, 140, 16), True, 12),
     "window to both sides, more keys": ((1, 1, 1, 70, 150, 16), False, 10),
@@ -23,23 +25,23 @@ CUT_CASES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "backward", "in_pieces"),
-    [(name, backward, False) for name in CUT_CASES for backward in ("fused", "both")]
-    + [(name, "both", True) for name in ("full", "rows that see no key")],
+    ("name", "backward", "uses_bf16x6"),
+    [(name, backward, False) for name in CUT_CASES for backward in ("one_pass", "dq_dkdv")]
+    + [(name, "dq_dkdv", True) for name in ("full", "rows that see no key")],
 )
-def test_walks_cut_up_are_as_near_and_the_same_bits_every_time(problem, name, backward, in_pieces, monkeypatch):
+def test_walks_cut_up_are_as_near_and_the_same_bits_every_time(problem, name, backward, uses_bf16x6, monkeypatch):
     tile = tuning.Tile(32, 32, 4, 2, programs=64)
     rows = {"forward": [tile], backward: [tile], "dq": [tile], "dkdv": [tile]}
     monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
-    monkeypatch.setattr(tuning, "in_pieces", lambda *key: in_pieces)
+    monkeypatch.setattr(tuning, "uses_bf16x6", lambda *key: uses_bf16x6)
     monkeypatch.setattr(split, "STEP", 32)
     monkeypatch.setattr(split, "LONG", 0)
-    monkeypatch.setattr(plan, "_PLANS", {})
+    monkeypatch.setattr(plan, "_PLANS", PlanCache())
     shape, causal, window_size = CUT_CASES[name]
     made = problem(shape, torch.float32, causal=causal, window_size=window_size)
     made.check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
-    assert used.shape.forward_cut.pieces > 1
+    assert used.problem.forward_split.count > 1
     if shape[3] == 63:  # once will do
         first, second = made.run(triton_fa2.attention), made.run(triton_fa2.attention)
         assert all(first[name].equal(second[name]) for name in first)
@@ -50,16 +52,16 @@ def test_short_walks_of_many_heads_are_left_whole(heads, seqlen, is_cut, monkeyp
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q = torch.empty(1, heads, seqlen, 64, dtype=torch.float16)
-    assert (shapes.Shape(q, q, True, 0, None, "ieee").forward_cut is not None) == is_cut
+    assert (shapes.Problem.of(q, q, True, 0, None, "ieee").forward_split is not None) == is_cut
 
 
 def test_a_walk_is_cut_into_as_many_pieces_as_are_wanted_at_most():
-    assert split.cut(2048, 2048, 1.0) is None
-    assert split.cut(100, 100, 50.0) is None
-    assert split.cut(8192, 1152, 0.5) is None, "a window's walk, which one program does"
-    assert split.cut(2048, 2048, 3.0) == (3, 768)
-    assert split.cut(8192, 8192, 1000.0) == (22, 384), "of 31 that are allowed"
-    assert split.cut(8192, 300, 2.0) == (3, 256), "a window may begin anywhere, and so touch one piece more"
+    assert split.choose_split(2048, 2048, 1.0) is None
+    assert split.choose_split(100, 100, 50.0) is None
+    assert split.choose_split(8192, 1152, 0.5) is None, "a window's walk, which one program does"
+    assert split.choose_split(2048, 2048, 3.0) == (3, 768)
+    assert split.choose_split(8192, 8192, 1000.0) == (22, 384), "of 31 that are allowed"
+    assert split.choose_split(8192, 300, 2.0) == (3, 256), "a window may begin anywhere, and so touch one split more"
 
 
 @pytest.mark.parametrize("head_dim", [16, 64, 128])
@@ -68,28 +70,28 @@ def test_a_piece_of_a_causal_forward_holds_what_each_program_has_to_walk(seqlen,
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q = torch.empty(1, 1, seqlen, head_dim, dtype=torch.float16)
-    shape = shapes.Shape(q, q, True, 0, None, "ieee")
-    tile, made = shape.tiles("forward")[0], shape.forward_cut
+    shape = shapes.Problem.of(q, q, True, 0, None, "ieee")
+    tile, made = shape.tiles("forward")[0], shape.forward_split
     walked = sum(min(seqlen, end) for end in range(tile.block_m, seqlen + tile.block_m, tile.block_m))
     share = walked / (tile.programs * 132)
-    assert share <= made.piece <= 1.1 * share + split.STEP
-    assert made.pieces == -(-seqlen // made.piece)
-    assert made.pieces * seqlen * head_dim * 4 <= 20e6, "bytes of the partial results"
+    assert share <= made.length <= 1.1 * share + split.STEP
+    assert made.count == -(-seqlen // made.length)
+    assert made.count * seqlen * head_dim * 4 <= 20e6, "bytes of the partial results"
 
 
 @triton.jit
-def _order_kernel(out_ptr, tiles, tiles_a_piece, RANKS: tl.constexpr):
+def _order_kernel(out_ptr, tiles, tiles_a_split, RANKS: tl.constexpr):
     ranks = tl.arange(0, RANKS)
-    tl.store(out_ptr + ranks, longest_first(ranks, tiles, tiles_a_piece), mask=ranks < tiles)
+    tl.store(out_ptr + ranks, longest_first(ranks, tiles, tiles_a_split), mask=ranks < tiles)
 
 
-@pytest.mark.parametrize(("tiles", "tiles_a_piece"), [(1, 4), (7, 7), (20, 4), (21, 4), (63, 11), (64, 1)])
-def test_tiles_whose_last_piece_is_long_come_before_those_whose_last_is_short(tiles, tiles_a_piece):
+@pytest.mark.parametrize(("tiles", "tiles_a_split"), [(1, 4), (7, 7), (20, 4), (21, 4), (63, 11), (64, 1)])
+def test_tiles_whose_last_piece_is_long_come_before_those_whose_last_is_short(tiles, tiles_a_split):
     out = torch.full((64,), -1, dtype=torch.int32, device="cuda" if torch.cuda.is_available() else "cpu")
-    _order_kernel[(1,)](out, tiles, tiles_a_piece, RANKS=64)
+    _order_kernel[(1,)](out, tiles, tiles_a_split, RANKS=64)
     order = out[:tiles].tolist()
     assert sorted(order) == list(range(tiles))
-    held = [tile % tiles_a_piece for tile in order]
+    held = [tile % tiles_a_split for tile in order]
     assert held == sorted(held, reverse=True)
 
 
@@ -97,13 +99,13 @@ def test_tiles_whose_last_piece_is_long_come_before_those_whose_last_is_short(ti
 def test_a_cut_walk_gives_the_same_output_with_and_without_gradients(problem, head_dim, monkeypatch):
     tile = tuning.Tile(32, 32, 4, 2, programs=64)
     monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in ("forward", "dq", "dkdv") else [])
-    monkeypatch.setattr(tuning, "in_pieces", lambda *key: False)
+    monkeypatch.setattr(tuning, "uses_bf16x6", lambda *key: False)
     monkeypatch.setattr(split, "STEP", 32)
     monkeypatch.setattr(split, "LONG", 0)
-    monkeypatch.setattr(plan, "_PLANS", {})
+    monkeypatch.setattr(plan, "_PLANS", PlanCache())
     made = problem((1, 1, 1, 100, 100, head_dim), torch.float32, causal=True)
     with torch.no_grad():
         out = triton_fa2.attention(made.q, made.k, made.v, causal=True)
     assert out.equal(made.run(triton_fa2.attention)["out"])
     (used,) = plan._PLANS.values()
-    assert used.shape.forward_cut.pieces > 1
+    assert used.problem.forward_split.count > 1

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kernels import registry
+from kernels.plans import PlanCache
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 plan, shapes, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "problem", "tuning"))
@@ -38,8 +39,8 @@ CASES = {
 }
 
 
-# every way in which pieces are laid out and walked over
-PIECES_CASES = {
+# every way in which bfloat16 parts are laid out and walked over
+BF16X6_CASES = {
     "head_dim 128": ((1, 1, 1, 70, 70, 128), True, 0),
     "head_dim 100": ((1, 1, 1, 40, 70, 100), False, 0),
     "head_dim 40, window": ((1, 2, 2, 70, 40, 40), False, 12),
@@ -65,39 +66,39 @@ NARROW_CASES = {
 @pytest.mark.parametrize("case", NARROW_CASES.values(), ids=NARROW_CASES.keys())
 def test_warps_that_share_out_the_keys_are_as_near_the_oracle_as_naive(problem, case, monkeypatch):
     tile = tuning.Tile(16, 16, 4, 2)
-    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in ("narrow", "dq", "dkdv") else [])
-    monkeypatch.setattr(tuning, "in_pieces", lambda *key: False)
-    monkeypatch.setattr(plan, "_PLANS", {})
+    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in ("few_rows", "dq", "dkdv") else [])
+    monkeypatch.setattr(tuning, "uses_bf16x6", lambda *key: False)
+    monkeypatch.setattr(plan, "_PLANS", PlanCache())
     shape, causal, window_size = case
     problem(shape, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
-    assert used.shape.forward == "narrow" and used.shape.forward_cut is None
+    assert used.problem.forward_table == "few_rows" and used.problem.forward_split is None
 
 
-@pytest.mark.parametrize("backward", [["both"], ["dq", "dkdv"]], ids="-".join)
-@pytest.mark.parametrize("case", PIECES_CASES.values(), ids=PIECES_CASES.keys())
-def test_float32_in_pieces_is_as_near_the_oracle_as_naive(problem, case, backward, monkeypatch):
+@pytest.mark.parametrize("backward", [["dq_dkdv"], ["dq", "dkdv"]], ids="-".join)
+@pytest.mark.parametrize("case", BF16X6_CASES.values(), ids=BF16X6_CASES.keys())
+def test_float32_in_bf16x6_is_as_near_the_oracle_as_naive(problem, case, backward, monkeypatch):
     rows = {name: [tuning.Tile(32, 32, 4, 2)] for name in ("forward", "dq", "dkdv", *backward)}
     monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
-    monkeypatch.setattr(tuning, "in_pieces", lambda *key: True)
-    monkeypatch.setattr(plan, "_PLANS", {})
+    monkeypatch.setattr(tuning, "uses_bf16x6", lambda *key: True)
+    monkeypatch.setattr(plan, "_PLANS", PlanCache())
     shape, causal, window_size = case
     made = problem(shape, torch.float32, causal=causal, window_size=window_size)
     made.check(triton_fa2.attention)
-    assert all(used.shape.precision == "pieces" for used in plan._PLANS.values())
+    assert all(used.problem.precision == "bf16x6" for used in plan._PLANS.values())
 
 
-@pytest.mark.parametrize("backward", [["both"], ["dq", "dkdv"]], ids="-".join)
+@pytest.mark.parametrize("backward", [["dq_dkdv"], ["dq", "dkdv"]], ids="-".join)
 @pytest.mark.parametrize("name", ["window and rows that see no key", "more keys than queries", "full, unequal lengths"])
 def test_a_walk_of_one_masked_loop_is_as_near_the_oracle_as_naive(problem, name, backward, monkeypatch):
     rows = {kernel: [tuning.Tile(32, 32, 4, 2)] for kernel in ("forward", *backward)}
     monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
     monkeypatch.setattr(shapes, "ONE_LOOP", 1 << 30)
-    monkeypatch.setattr(plan, "_PLANS", {})
+    monkeypatch.setattr(plan, "_PLANS", PlanCache())
     sizes, causal, window_size = CASES[name]
     problem(sizes, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
-    assert used.shape.constants["ONE_LOOP"]
+    assert used.problem.constants["ONE_LOOP"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_loops_of_much_code_are_not_repeated(dtype, head_dim, window_size, one_l
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q = torch.empty(1, 1, 4096, head_dim, dtype=dtype)
-    assert shapes.Shape(q, q, True, window_size, None, "ieee").constants["ONE_LOOP"] == one_loop
+    assert shapes.Problem.of(q, q, True, window_size, None, "ieee").constants["ONE_LOOP"] == one_loop
 
 
 @pytest.mark.parametrize(("seqlen_q", "head_dim"), [(1, 128), (1000, 32), (2048, 32)])
@@ -121,8 +122,8 @@ def test_few_queries_of_many_keys_have_a_forward_in_float32(seqlen_q, head_dim, 
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q, k = (torch.empty(1, 1, seqlen, head_dim) for seqlen in (seqlen_q, 8192))
-    shape = shapes.Shape(q, k, True, 0, None, "ieee")
-    assert shape.tiles(shape.forward)
+    shape = shapes.Problem.of(q, k, True, 0, None, "ieee")
+    assert shape.tiles(shape.forward_table)
 
 
 @pytest.mark.parametrize("softmax_scale", [0.5, 0.0, -0.25])

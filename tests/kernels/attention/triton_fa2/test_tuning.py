@@ -22,10 +22,10 @@ def test_every_row_starts_at_nothing_and_climbs_in_powers_of_two(row):
     assert rows[0] == 0
     assert rows == sorted(set(rows))
     for _, tile in rungs:
-        assert tile is not None or kernel in ("narrow", "fused", "both") or precision == "pieces", (
+        assert tile is not None or kernel in ("few_rows", "one_pass", "dq_dkdv") or precision == "bf16x6", (
             "only these have another way"
         )
-        assert kernel != "narrow" or tile is None or tile.programs == 0, "its walks are not cut"
+        assert kernel != "few_rows" or tile is None or tile.programs == 0, "its walks are not cut"
         for size in tile or ():
             assert size == 3 or size & (size - 1) == 0
 
@@ -34,11 +34,13 @@ def test_the_tile_depends_on_how_many_rows_there_are_to_share_out():
     few = tuning.tiles("forward", "sm_86", "half", 64, 4)[0]
     many = tuning.tiles("forward", "sm_86", "half", 64, 4000)[0]
     assert few.block_m < many.block_m
-    assert tuning.tiles("narrow", "sm_90", "half", 64, 4)
-    assert tuning.tiles("narrow", "sm_90", "half", 64, 4000) == []
-    assert tuning.tiles("both", "sm_90", "half", 64, math.inf) == []
-    assert tuning.tiles("both", "sm_90", "pieces", 128, 8192 / 132), "128 tiles of 64 rows: one for each multiprocessor"
-    assert tuning.tiles("both", "sm_90", "pieces", 128, 16384 / 132) == []
+    assert tuning.tiles("few_rows", "sm_90", "half", 64, 4)
+    assert tuning.tiles("few_rows", "sm_90", "half", 64, 4000) == []
+    assert tuning.tiles("dq_dkdv", "sm_90", "half", 64, math.inf) == []
+    assert tuning.tiles("dq_dkdv", "sm_90", "bf16x6", 128, 8192 / 132), (
+        "128 tiles of 64 rows: one for each multiprocessor"
+    )
+    assert tuning.tiles("dq_dkdv", "sm_90", "bf16x6", 128, 16384 / 132) == []
 
 
 @pytest.mark.parametrize("first", sorted({v[3] for chip in tuning.TABLES for v in tuning.every_tile(chip)}))

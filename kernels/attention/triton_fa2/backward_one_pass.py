@@ -1,7 +1,7 @@
-"""The backward in one walk, for few rows: 5 products a block instead of the 7 of backward.py and backward.py.
+"""The backward in one walk, for few rows: 5 products a block instead of the 7 of backward.py's two walks.
 
-A program owns BLOCK_N keys of one head and walks over one piece of the query rows that see them (split.py). It adds up
-dk and dv of that piece, and writes what its keys add to dq to a slot of the key tile; combine.py sums both. No atomics.
+A program owns BLOCK_N keys of one head and walks over one split of the query rows that see them (split.py). It adds up
+dk and dv of that split, and writes what its keys add to dq to a slot of the key tile; combine.py sums both. No atomics.
 The slots cost as much memory as seqlen_k / BLOCK_N copies of dq, so this is for rows that are few.
 """
 
@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.backward import query_ranges
-from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.forward import visible
+from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
 from kernels.attention.triton_fa2.split import share
 from kernels.attention.triton_fa2.tile_ops import (
     add_product,
@@ -18,9 +18,9 @@ from kernels.attention.triton_fa2.tile_ops import (
     load_rows,
     padded,
     pinned,
+    probabilities,
     products,
     store_rows,
-    weights,
 )
 
 
@@ -48,7 +48,7 @@ def _walk_rows(
         seen = visible(positions[None, :], keys[:, None], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
         lse = load_logsumexp(lse_base + rows, rows < seqlen_q)
         delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
-        p = weights(scores, scale, lse, seen, 0, MASKED, COPIED)
+        p = probabilities(scores, scale, lse, seen, 0, MASKED, COPIED)
         dout = load_rows(dout_base, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
         dv = add_product(dv, p, dout, COPIED, PRECISION)
         dp = products(
@@ -67,26 +67,36 @@ def _walk_rows(
 
 
 @triton.jit(
-    do_not_specialize=["num_heads", "total_heads", "seqlen_q", "seqlen_k", "left", "right", "pieces", "piece", "slots"]
+    do_not_specialize=[
+        "num_heads",
+        "total_heads",
+        "seqlen_q",
+        "seqlen_k",
+        "left",
+        "right",
+        "splits",
+        "split_len",
+        "slots",
+    ]
 )
-def fused_kernel(
+def one_pass_kernel(
     q_ptr, k_ptr, v_ptr, dout_ptr, dq_parts_ptr, dk_parts_ptr, dv_parts_ptr, lse_ptr, delta_ptr, qt_ptr, dot_ptr,
     q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, do_b, do_h, do_m,
-    num_heads, total_heads, seqlen_q, seqlen_k, left, right, pieces, piece, slots, scale, softmax_scale,
+    num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len, slots, scale, softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
-    CHAINED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """One piece of dk and dv of BLOCK_N keys, and the part of dq that they and the piece's rows make; needs group 1."""
-    wait_for_turn(CHAINED)
-    mine = tl.program_id(0) % pieces
-    tile = tl.program_id(0) // pieces // total_heads
-    head = tl.cast(tl.program_id(0) // pieces % total_heads, tl.int64)
+    """Compute one split of dk and dv of BLOCK_N keys, and the part of dq of these keys and its rows; needs group 1."""
+    wait_for_previous_kernel(PDL)
+    own_split = tl.program_id(0) % splits
+    tile = tl.program_id(0) // splits // total_heads
+    head = tl.cast(tl.program_id(0) // splits % total_heads, tl.int64)
     start_n = tile * BLOCK_N
     lo, full_lo, full_hi, hi = query_ranges(
         start_n, seqlen_q, seqlen_k, left, right, BLOCK_M, BLOCK_N, HAS_LEFT, HAS_RIGHT
     )
-    lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, mine, pieces, piece)
+    lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, own_split, splits, split_len)
     if lo >= hi:
         return
     batch = head // num_heads
@@ -121,6 +131,6 @@ def fused_kernel(
             k_n, v_n, q_m, do_m, start_n, full_hi, hi, seqlen_q, seqlen_k, left, right, scale,
             softmax_scale, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
         )  # fmt: skip
-    parts = (tl.cast(mine, tl.int64) * total_heads + head) * seqlen_k * HEAD_DIM
+    parts = (tl.cast(own_split, tl.int64) * total_heads + head) * seqlen_k * HEAD_DIM
     store_rows(dk_parts_ptr + parts, start_n, HEAD_DIM, seqlen_k, dk * softmax_scale, BLOCK_N, HEAD_DIM, BLOCK_D)
     store_rows(dv_parts_ptr + parts, start_n, HEAD_DIM, seqlen_k, dv, BLOCK_N, HEAD_DIM, BLOCK_D)

@@ -1,13 +1,13 @@
-"""What is laid out before the main kernels run: delta = rowsum(dout * out), and copies of float32 tensors.
+"""What is computed before the main kernels run: delta = rowsum(dout * out), and copies of float32 tensors.
 
-Transposed for IEEE float32 (tile_ops.py says why), in three pieces for the tensor cores (tile_ops.py).
+The copies are transposed for IEEE float32, and three bfloat16 parts for bf16x6 (tile_ops.py says why).
 """
 
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import wait_for_turn
-from kernels.attention.triton_fa2.tile_ops import PIECES, load_rows, padded, pieces_of, store_rows
+from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
+from kernels.attention.triton_fa2.tile_ops import BF16_PARTS, load_rows, padded, split_bf16, store_rows
 
 
 @triton.jit
@@ -15,9 +15,9 @@ def _store_copy(
     copy, start, limit, tile,
     ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A tile as its three pieces, `limit` rows apart, or transposed."""
-    if PRECISION == "pieces":
-        high, middle, low = pieces_of(tile)
+    """Store a tile as its three bfloat16 parts, `limit` rows apart, or transposed."""
+    if PRECISION == "bf16x6":
+        high, middle, low = split_bf16(tile)
         plane = tl.cast(limit, tl.int64) * HEAD_DIM
         store_rows(copy, start, HEAD_DIM, limit, high, ROWS, HEAD_DIM, BLOCK_D)
         store_rows(copy + plane, start, HEAD_DIM, limit, middle, ROWS, HEAD_DIM, BLOCK_D)
@@ -30,19 +30,19 @@ def _store_copy(
 
 
 @triton.jit
-def _lay_out(
+def _copy_rows(
     x_ptr, y_ptr, out_ptr, xt_ptr, yt_ptr, delta_ptr, x_b, x_h, x_m, y_b, y_h, y_m, out_b, out_h, out_m,
     program, num_heads, seqlen,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     COPY_X: tl.constexpr, COPY_Y: tl.constexpr, DELTA: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Copies of BLOCK_M rows of x and y, and delta = rowsum(y * out), each if asked for."""
+    """Store copies of BLOCK_M rows of x and y, and delta = rowsum(y * out), each if asked for."""
     tiles = tl.cdiv(seqlen, BLOCK_M)
     head = tl.cast(program // tiles, tl.int64)
     start = (program % tiles) * BLOCK_M
     batch = head // num_heads
     head_in_batch = head % num_heads
-    copy = head * HEAD_DIM * (PIECES * seqlen if PRECISION == "pieces" else padded(seqlen))
+    copy = head * HEAD_DIM * (BF16_PARTS * seqlen if PRECISION == "bf16x6" else padded(seqlen))
     if COPY_X:
         x_base = x_ptr + batch * x_b + head_in_batch * x_h
         x = load_rows(x_base, start, x_m, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D, True)
@@ -61,27 +61,27 @@ def _lay_out(
 
 
 @triton.jit(do_not_specialize=["num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "programs_q"])
-def prepare_kernel(
+def preprocess_kernel(
     q_ptr, dout_ptr, out_ptr, k_ptr, v_ptr, qt_ptr, dot_ptr, kt_ptr, vt_ptr, delta_ptr,
     q_b, q_h, q_m, do_b, do_h, do_m, out_b, out_h, out_m, k_b, k_h, k_n, v_b, v_h, v_n,
     num_heads, num_kv_heads, seqlen_q, seqlen_k, programs_q,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     COPY_Q: tl.constexpr, COPY_D: tl.constexpr, COPY_K: tl.constexpr, COPY_V: tl.constexpr, DELTA: tl.constexpr,
-    PRECISION: tl.constexpr, CHAINED: tl.constexpr,
+    PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Copies of BLOCK_M rows of q, dout, k and v, and delta, each if asked for.
+    """Store copies of BLOCK_M rows of q, dout, k and v, and delta, each if asked for.
 
     The first programs_q programs do q and dout, the others k and v.
     """
-    wait_for_turn(CHAINED)
+    wait_for_previous_kernel(PDL)
     program = tl.program_id(0)
     if program < programs_q:
-        _lay_out(
+        _copy_rows(
             q_ptr, dout_ptr, out_ptr, qt_ptr, dot_ptr, delta_ptr, q_b, q_h, q_m, do_b, do_h, do_m, out_b, out_h, out_m,
             program, num_heads, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, COPY_Q, COPY_D, DELTA, PRECISION,
         )  # fmt: skip
     else:
-        _lay_out(
+        _copy_rows(
             k_ptr, v_ptr, v_ptr, kt_ptr, vt_ptr, delta_ptr, k_b, k_h, k_n, v_b, v_h, v_n, v_b, v_h, v_n,
             program - programs_q, num_kv_heads, seqlen_k,
             BLOCK_M, HEAD_DIM, BLOCK_D, COPY_K, COPY_V, False, PRECISION,

@@ -3,17 +3,17 @@
 A matrix instruction takes 16 rows. Where a program has no more, its warps can share out the keys alone, and if they
 share out one softmax they wait for one another's maxima, sums and weights in every step. Here each warp has keys, a
 maximum, a sum and an output of its own, as if its keys were the only ones; at the end these are weighed together, as
-the pieces of a cut walk are. The warps are the first dimension of every product, so that Triton gives each its own.
+the splits of a walk are. The warps are the first dimension of every product, so that Triton gives each its own.
 
-For 16-bit factors. float32 in pieces (tile_ops.py) would be faster here too, but its scores are not the bits of the
+For 16-bit factors. float32 in bf16x6 (tile_ops.py) would be faster here too, but its scores are not the bits of the
 backward's, and a logsumexp of other scores costs large ones their gradients.
 """
 
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.chain import wait_for_turn
 from kernels.attention.triton_fa2.forward import assign, key_ranges, store_outputs, visible
+from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
 
 
 @triton.jit
@@ -21,7 +21,7 @@ def _load_shares(
     base, start, stride, limit,
     SHARES: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """(SHARES, ROWS, BLOCK_D): SHARES times ROWS rows of one head, zeros beyond `limit` and beyond HEAD_DIM."""
+    """Load (SHARES, ROWS, BLOCK_D): SHARES times ROWS rows of one head, zeros beyond `limit` and beyond HEAD_DIM."""
     rows = tl.arange(0, SHARES)[:, None, None] * ROWS + tl.arange(0, ROWS)[None, :, None]
     dims = tl.arange(0, BLOCK_D)[None, None, :]
     pointers = base + tl.cast(start, tl.int64) * stride + (rows * stride + dims)
@@ -33,7 +33,7 @@ def _load_shares(
 
 @triton.jit
 def _together(x, SHARES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The sum over the shares, half to half: each half then lies within the threads, where tl.sum would shuffle."""
+    """Sum over the shares, half to half: each half then lies within the threads, where tl.sum would shuffle."""
     if SHARES == 1:
         x = tl.reshape(x, [ROWS, COLUMNS])
     else:
@@ -47,16 +47,16 @@ def _together(x, SHARES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
     do_not_specialize=["left", "right"],
     do_not_specialize_on_alignment=["num_heads", "group", "total_heads", "heads_at_once"],
 )
-def narrow_kernel(
+def few_rows_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr,
     q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m,
     num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SHARES: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, STORE_LSE: tl.constexpr,
-    CHAINED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """Output and base-2 logsumexp of BLOCK_M query rows: each step is SHARES times BLOCK_N keys."""
-    wait_for_turn(CHAINED)
+    """Compute output and base-2 logsumexp of BLOCK_M query rows: each step is SHARES times BLOCK_N keys."""
+    wait_for_previous_kernel(PDL)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     if HAS_RIGHT:

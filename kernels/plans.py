@@ -1,0 +1,126 @@
+"""What our attention packages share between a call and its launches: input checks, cached plans, autograd, the device.
+
+A plan is what one set of shapes, strides and alignments is computed by. It is made at the first call and found again by
+`plan_key`, so that a later call does little more than allocate and launch. Nothing here needs Triton.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from kernels.registry import UnsupportedCase
+
+LOG2_E = math.log2(math.e)
+MAX_PLANS = 4096
+MAX_HEAD_DIM = 256
+_ON_CURRENT_DEVICE = nullcontext()
+
+P = TypeVar("P")
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class AttentionPlan(Protocol):
+    """Forward and backward of attention for tensors with one `plan_key`."""
+
+    prepare: Callable[[torch.Tensor], torch.Tensor] | None  # copies what the kernels cannot address; None: nothing
+
+    def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Return out (batch, num_heads, seqlen_q, head_dim)."""
+        ...
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return out and the base-2 logsumexp (batch, num_heads, seqlen_q), +inf for a row that sees no key."""
+        ...
+
+    def backward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        dout: torch.Tensor,
+    ) -> Tensors:
+        """Return dq, dk and dv."""
+        ...
+
+
+class PlanCache(dict[tuple[Any, ...], P]):
+    """Plans by their key, emptied when it holds MAX_PLANS."""
+
+    def remember(self, key: tuple[Any, ...], plan: P) -> P:
+        """Keep a plan under a key and return it."""
+        if len(self) >= MAX_PLANS:
+            self.clear()
+        self[key] = plan
+        return plan
+
+
+def plan_key(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what a plan depends on: dtypes, devices, shapes, strides, alignment to 16 bytes, and the options."""
+    return (
+        q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.shape, k.shape, v.shape,
+        q.stride(), k.stride(), v.stride(), q.data_ptr() & 15, k.data_ptr() & 15, v.data_ptr() & 15, options,
+    )  # fmt: skip
+
+
+def attend(plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Compute attention by the plan of these tensors; gradients flow if any of them wants one."""
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return _PlannedAttention.apply(q, k, v, plan)
+    if plan.prepare is not None:
+        q, k, v = map(plan.prepare, (q, k, v))
+    return plan.output(q, k, v)
+
+
+class _PlannedAttention(torch.autograd.Function):
+    """Saves q, k, v, out and lse; the backward recomputes the scores."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPlan) -> torch.Tensor:
+        if plan.prepare is not None:
+            q, k, v = map(plan.prepare, (q, k, v))
+        out, lse = plan.forward(q, k, v)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.plan = plan
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return *ctx.plan.backward(*ctx.saved_tensors, dout), None
+
+
+def device_guard(device: torch.device) -> Any:
+    """Return a context in which a CUDA device is the current one, on which Triton launches."""
+    if device.type == "cpu" or device.index == torch.cuda.current_device():
+        return _ON_CURRENT_DEVICE
+    return torch.cuda.device(device)
+
+
+def check_inputs(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtypes: Sequence[torch.dtype]) -> None:
+    """Raise UnsupportedCase, in the implementation's name, if q, k and v do not belong together.
+
+    q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim).
+    """
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if q.dim() != 4 or k.dim() != 4:
+        raise UnsupportedCase(f"{name} got {shapes}: q, k and v must be (batch, heads, seqlen, head_dim).")
+    found, devices = {q.dtype, k.dtype, v.dtype}, {q.device, k.device, v.device}
+    problems = (
+        (k.shape != v.shape, "k and v must have the same shape"),
+        (q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1], "q and k must agree in batch and head_dim"),
+        (not k.shape[1] or bool(q.shape[1] % max(1, k.shape[1])), "num_heads must be a multiple of num_kv_heads"),
+        (not 0 < q.shape[-1] <= MAX_HEAD_DIM, f"head_dim must be 1 to {MAX_HEAD_DIM}"),
+        (len(found) > 1 or q.dtype not in dtypes, f"one dtype of {', '.join(map(str, dtypes))}, not {found}"),
+        (len(devices) > 1, f"q, k and v must be on one device, not {devices}"),
+    )
+    problem = next((text for failed, text in problems if failed), None)
+    if problem:
+        raise UnsupportedCase(f"{name} got {shapes}: {problem}.")
