@@ -253,7 +253,7 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
 
 def _gluon_fp8() -> Iterator[KernelVariant]:
     """Yield the causal variants, of which the form without a mask is a part."""
-    for head_dim in fp8_tuning.HEAD_DIMS:
+    for head_dim in hopper_tuning.HEAD_DIMS:
         forwards = ("forward" if tiles.consumers == 2 else "three" for tiles in fp8_tuning.forms(head_dim))
         for kernel in ("quantise", *forwards):
             yield KernelVariant("gluon_fp8", kernel, 90, "half", head_dim, "causal")

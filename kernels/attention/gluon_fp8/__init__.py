@@ -58,16 +58,13 @@ def attend(tensors: Quantised, *, causal: bool = False, softmax_scale: float | N
 
 
 def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window_size: int) -> None:
-    """Raises UnsupportedCase for what the kernel cannot compute."""
+    """Raise UnsupportedCase for what the kernel cannot compute."""
     wants_gradient = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     if wants_gradient:
         raise UnsupportedCase("gluon_fp8 has no backward; call it under torch.no_grad(), or use gluon_hopper.")
     if window_size:
         raise UnsupportedCase(f"gluon_fp8 has no sliding window, got window_size {window_size}; use gluon_hopper.")
-    try:
-        gluon_hopper.check(q, k, v)
-    except UnsupportedCase as error:
-        raise UnsupportedCase(str(error).replace("gluon_hopper", "gluon_fp8")) from error
+    gluon_hopper.check(q, k, v, "gluon_fp8")
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:

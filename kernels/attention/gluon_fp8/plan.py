@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.gluon_fp8 import tuning
 from kernels.attention.gluon_fp8.forward import forward_kernel
 from kernels.attention.gluon_fp8.forward_three import forward_three_kernel
 from kernels.attention.gluon_fp8.quantising import quantise_kernel
-from kernels.attention.gluon_hopper.launch import Launch
+from kernels.attention.gluon_hopper.launch import Descriptor, Launch
+from kernels.attention.gluon_hopper.tuning import padded_head_dim
+from kernels.plans import LOG2_E, PlanCache, device_guard
 
-LOG2_E = math.log2(math.e)
-_DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
-_PLANS: dict[tuple[Any, ...], Plan] = {}
-_MAX_PLANS = 4096
+_PLANS: PlanCache[Fp8Plan] = PlanCache()
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class Quantised:
 def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
     """q, k and v of 16 bits, with any strides, in the form that `attend` takes."""
     (batch, num_heads, seqlen_q, head_dim), (num_kv_heads, seqlen_k) = q.shape, k.shape[1:3]
-    size = tuning.padded_head_dim(head_dim)
+    size = padded_head_dim(head_dim)
     q_blocks, k_blocks = (-(-seqlen // tuning.SCALE_ROWS) for seqlen in (seqlen_q, seqlen_k))
     empty = {"dtype": torch.float8_e4m3fn, "device": q.device}
     made = Quantised(
@@ -53,7 +48,7 @@ def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
         dtype=q.dtype,
     )
     programs = made.q_scales.numel(), made.k_scales.numel()
-    with torch.cuda.device_of(q):
+    with device_guard(q.device):
         quantise_kernel[(programs[0] + 2 * programs[1],)](
             *(q, k, v, made.q, made.k, made.v, made.q_scales, made.k_scales, made.v_scales),
             *(*q.stride(), *k.stride(), *v.stride(), num_heads, num_kv_heads, seqlen_q, seqlen_k, q_blocks, k_blocks),
@@ -71,13 +66,11 @@ def attend(tensors: Quantised, causal: bool, softmax_scale: float) -> torch.Tens
     )
     plan = _PLANS.get(key)
     if plan is None:
-        if len(_PLANS) >= _MAX_PLANS:
-            _PLANS.clear()
-        plan = _PLANS[key] = Plan(tensors, causal, softmax_scale)
+        plan = _PLANS.remember(key, Fp8Plan(tensors, causal, softmax_scale))
     return plan(tensors)
 
 
-class Plan:
+class Fp8Plan:
     """The launch for one shape."""
 
     def __init__(self, tensors: Quantised, causal: bool, softmax_scale: float) -> None:
@@ -107,7 +100,7 @@ class Plan:
         """The output, (batch, num_heads, seqlen_q, head_dim)."""
         out = _room(tensors)
         scales = tensors.q_scales, tensors.k_scales, tensors.v_scales
-        with torch.cuda.device_of(out):
+        with device_guard(out.device):
             self._launch(tensors.q, tensors.k, tensors.v, out, *scales)
         return out
 
@@ -117,17 +110,3 @@ def _room(tensors: Quantised) -> torch.Tensor:
     width = -(-tensors.head_dim // 8) * 8
     room = torch.empty((*tensors.q.shape[:3], width), dtype=tensors.dtype, device=tensors.q.device)
     return room if width == tensors.head_dim else room[..., : tensors.head_dim]
-
-
-class Descriptor:
-    """Makes descriptors of tiles of tensors with one shape and one set of strides."""
-
-    def __init__(self, x: torch.Tensor, block: list[int]) -> None:
-        layout = gl.NVMMASharedLayout.get_default_for(block, _DTYPES[x.dtype])
-        self._fields = vars(TensorDescriptor(x, list(x.shape), list(x.stride()), block, layout))
-        self._fields["base"] = None
-
-    def __call__(self, x: torch.Tensor) -> TensorDescriptor:
-        descriptor = object.__new__(TensorDescriptor)
-        vars(descriptor).update(self._fields, base=x)
-        return descriptor

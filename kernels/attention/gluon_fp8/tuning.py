@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 ROWS = 64  # query rows of each consumer warpgroup: the M of one wgmma
 SCALE_ROWS = 128  # queries, keys or values that share one scale
-HEAD_DIMS = (64, 128, 256)  # those between are padded with zeros
 _SHORT_TILE = 0.8  # the time of a tile of 128 rows over that of one of 192
 _MOST_SHORT = 15  # short tiles of a head that are tried
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
@@ -45,11 +44,6 @@ def forms(head_dim: int) -> tuple[Tiles, ...]:
 def quantising_warps(head_dim: int) -> int:
     """Of a block of 128 rows that is quantised."""
     return 16 if head_dim > 128 else 4
-
-
-def padded_head_dim(head_dim: int) -> int:
-    """The kernel's head_dim."""
-    return next(size for size in HEAD_DIMS if head_dim <= size)
 
 
 def tiles_of_head(seqlen_q: int, n_heads: int, programs: int, causal: bool) -> tuple[int, int]:

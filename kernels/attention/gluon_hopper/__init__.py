@@ -12,6 +12,8 @@ import math
 
 import torch
 
+from kernels import plans
+from kernels.plans import check_inputs
 from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
 
 RING_BYTES, RING_SEQLEN = 2**25, 16384  # of the sums of dQ, as `tuning` has them; longer sequences mostly need more
@@ -34,7 +36,7 @@ def attention(
     if scale > 0:
         known = plan.known_plan(q, k, v, causal, window_size, scale)
         if known is not None:
-            return plan.attend_by(known, q, k, v)
+            return plans.attend(known, q, k, v)
     check(q, k, v)
     if q.numel() == 0 or k.numel() == 0:
         return q * 0.0
@@ -43,23 +45,11 @@ def attention(
     return plan.attend(q, k, v, causal, window_size, scale)
 
 
-def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Raises UnsupportedCase for tensors that the kernels cannot take."""
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} of {q.dtype}, {k.dtype}, {v.dtype}"
-    problems = (
-        (q.dim() != 4 or k.dim() != 4, "q, k and v must be (batch, heads, seqlen, head_dim)"),
-        (k.shape != v.shape, "k and v must have the same shape"),
-        (q.shape[:1] + q.shape[3:] != k.shape[:1] + k.shape[3:], "q and k must agree in batch and head_dim"),
-        (k.dim() == 4 and bool(q.shape[1] % max(1, k.shape[1])), "num_heads must be a multiple of num_kv_heads"),
-        (q.shape[-1] > 256, "head_dim must be at most 256"),
-        (q.dtype not in (torch.bfloat16, torch.float16), "the dtype must be bfloat16 or float16"),
-        (not (q.dtype == k.dtype == v.dtype), "q, k and v must have one dtype"),
-        (not (q.device == k.device == v.device), "q, k and v must be on one device"),
-        (q.device.type != "cuda", f"it runs on a Hopper GPU, not on {q.device}"),
-    )
-    problem = next((text for failed, text in problems if failed), None)
-    if problem:
-        raise UnsupportedCase(f"gluon_hopper got {shapes}: {problem}.")
+def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, name: str = "gluon_hopper") -> None:
+    """Raise UnsupportedCase, in the implementation's name, for tensors that the kernels cannot take."""
+    check_inputs(name, q, k, v, (torch.bfloat16, torch.float16))
+    if q.device.type != "cuda":
+        raise UnsupportedCase(f"{name} got tensors on {q.device}: it runs on a Hopper GPU.")
 
 
 def _unavailable() -> str | None:

@@ -20,7 +20,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.parallel_compile import compile_side_by_side, compiled
 
-_DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+_DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
 _MAX_ENCODED = 64  # addresses whose encoded descriptor a launch remembers; a caching allocator gives few
 
 
@@ -32,7 +32,8 @@ class Descriptor:
             layout = gl.NVMMASharedLayout.get_default_for(block, _DTYPES[x.dtype])
         else:
             layout = gl.NVMMASharedLayout(0, 32, len(block))
-        strides = [stride if size > 1 else 8 for stride, size in zip(x.stride()[:-1], x.shape, strict=False)]
+        unit = max(8, 16 // x.itemsize)  # TMA takes strides of whole 16 bytes, also where they do not matter
+        strides = [stride if size > 1 else unit for stride, size in zip(x.stride()[:-1], x.shape, strict=False)]
         self._fields = vars(TensorDescriptor(x, list(x.shape), [*strides, 1], block, layout))
         self._fields["base"] = None
 

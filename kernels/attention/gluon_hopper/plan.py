@@ -7,13 +7,12 @@ one did.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from kernels import plans
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward_launch import (
     BackwardInputs,
@@ -32,78 +31,44 @@ from kernels.attention.gluon_hopper.launch import (
     is_addressable,
     run_in_order,
 )
+from kernels.plans import LOG2_E, PlanCache, device_guard, plan_key
 
-_PLANS: dict[tuple[Any, ...], Plan] = {}
-_MAX_PLANS = 4096
+_PLANS: PlanCache[HopperPlan] = PlanCache()
 
 
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
 ) -> torch.Tensor:
-    """Attention of tensors that belong together, none of them empty, for a positive scale."""
+    """Compute attention of tensors that belong together, none of them empty, for a positive scale."""
     plan = plan_of(q, k, v, causal, window_size, softmax_scale)
     if plan is None:
         q, k, v = addressable(q), addressable(k), addressable(v)
         plan = plan_of(q, k, v, causal, window_size, softmax_scale)
-    return attend_by(plan, q, k, v)
-
-
-def attend_by(plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Attention by the plan of these tensors; gradients flow if any of them wants one."""
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return _Attention.apply(q, k, v, plan)
-    return plan.output(q, k, v)
+    return plans.attend(plan, q, k, v)
 
 
 def known_plan(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
-) -> Plan | None:
-    """The plan that an earlier call with such tensors made, if one did."""
-    if (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
-        return None
-    return _PLANS.get(_key(q, k, v, causal, window_size, softmax_scale))
+) -> HopperPlan | None:
+    """Return the plan that an earlier call with such tensors made, if one did."""
+    return _PLANS.get(plan_key(q, k, v, (causal, window_size, softmax_scale)))
 
 
 def plan_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
-) -> Plan | None:
-    """The plan of these shapes and strides, or None if TMA cannot address them."""
+) -> HopperPlan | None:
+    """Return the plan of these shapes and strides, or None if TMA cannot address them."""
     plan = known_plan(q, k, v, causal, window_size, softmax_scale)
     if plan is None and all(map(is_addressable, (q, k, v))):
-        if len(_PLANS) >= _MAX_PLANS:
-            _PLANS.clear()
-        plan = Plan(q, k, v, causal, window_size, softmax_scale)
-        _PLANS[_key(q, k, v, causal, window_size, softmax_scale)] = plan
+        key = plan_key(q, k, v, (causal, window_size, softmax_scale))
+        plan = _PLANS.remember(key, HopperPlan(q, k, v, causal, window_size, softmax_scale))
     return plan
 
 
-def _key(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
-) -> tuple[Any, ...]:
-    return (
-        *(q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.shape, k.shape, v.shape),
-        *(q.stride(), k.stride(), v.stride(), causal, window_size, softmax_scale),
-    )
+class HopperPlan:
+    """The launches for one shape and set of strides, all addressable by TMA, as `kernels.plans.AttentionPlan`."""
 
-
-class _Attention(torch.autograd.Function):
-    """Saves q, k, v, out and lse; the backward recomputes the scores."""
-
-    @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: Plan) -> torch.Tensor:
-        out, lse = plan.forward(q, k, v)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.plan = plan
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return *ctx.plan.backward(*ctx.saved_tensors, dout), None
-
-
-class Plan:
-    """The launches for one shape and set of strides, all addressable by TMA."""
+    prepare = None
 
     def __init__(
         self,
@@ -130,7 +95,7 @@ class Plan:
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The output, and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
-        with _device_guard(self.device):
+        with device_guard(self.device):
             return self._forward(q, k, v)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -158,7 +123,7 @@ class Plan:
         if launches is None:
             adding = DqWarpgroupBackward if self._has_dq_warpgroup() else SingleKernelBackward
             launches = self._backwards[key] = (TwoKernelBackward if two_kernels else adding)(self, given)
-        with _device_guard(self.device):
+        with device_guard(self.device):
             return launches(given)
 
     def _has_dq_warpgroup(self) -> bool:
@@ -175,27 +140,13 @@ def _is_dense(x: torch.Tensor) -> bool:
     return torch.empty_like(x, device="meta").stride() == x.stride()
 
 
-class _NoGuard:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *exception: object) -> None: ...
-
-
-_NO_GUARD = _NoGuard()
-
-
-def _device_guard(device: torch.device) -> Any:
-    """Triton launches on the current device; nothing to do when the tensors are there."""
-    return _NO_GUARD if device.index == torch.cuda.current_device() else torch.cuda.device(device)
-
-
-LOG2_E = math.log2(math.e)
 _COMBINED_ROWS = 16  # of a program of combine_kernel
 
 
 class Forward:
     """Computes the output and the base-2 logsumexp of a plan's tensors."""
 
-    def __init__(self, plan: Plan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    def __init__(self, plan: HopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         self._plan = plan
         shape = (plan.size, plan.head_dim, plan.seqlen_q)
         tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, q.dtype == torch.bfloat16)
@@ -255,7 +206,7 @@ class Forward:
 
 
 def _schedule(
-    plan: Plan, tiles: tuning.ForwardTiles, tile_rows: int, device: torch.device
+    plan: HopperPlan, tiles: tuning.ForwardTiles, tile_rows: int, device: torch.device
 ) -> tuple[int, Tiling, TileSchedule]:
     """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
     n_m = -(-plan.seqlen_q // tile_rows)

@@ -11,6 +11,7 @@ import torch
 from kernels import reference, registry
 from kernels.attention import gluon_hopper, torch_naive
 from kernels.attention.gluon_hopper import tuning
+from kernels.plans import PlanCache
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
@@ -134,7 +135,7 @@ class TestOnHopper:
         self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, delay: int, head_dim: int, ahead: bool
     ) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
-        monkeypatch.setattr(plan, "_PLANS", {})
+        monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "dq_delay", lambda *_: delay)
         monkeypatch.setattr(tuning, "heads_by_length", lambda heads, *_: (heads % 2, min(delay, 2)))
         monkeypatch.setattr(tuning, "computes_next_delta", lambda *_: ahead)
@@ -147,7 +148,7 @@ class TestOnHopper:
         self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, has_dq_warpgroup: bool
     ) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
-        monkeypatch.setattr(plan, "_PLANS", {})
+        monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "tiles_to_split", lambda n_tiles, *_: min(n_tiles - 1, 7))
         monkeypatch.setattr(tuning, "has_dq_warpgroup", lambda *_: has_dq_warpgroup)
         assert_within_budget(Problem(seqlen_q, seqlen_k, 128, num_heads=10, num_kv_heads=5, batch=3))
@@ -158,7 +159,7 @@ class TestOnHopper:
         self, monkeypatch: pytest.MonkeyPatch, causal: bool, has_dq_warpgroup: bool
     ) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
-        monkeypatch.setattr(plan, "_PLANS", {})
+        monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "has_dq_warpgroup", lambda *_: has_dq_warpgroup)
         assert_within_budget(Problem(LONG, 300, 128, causal, batch=1))
         assert_within_budget(Problem(LONG, 1000, 128, causal, num_heads=2, num_kv_heads=1, batch=1))
