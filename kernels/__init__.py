@@ -23,7 +23,7 @@ def attention(
     window_size: int = 0,
     softmax_scale: float | None = None,
 ) -> torch.Tensor:
-    """Attention by the best of our kernels for these tensors; see `kernels.dispatch.attention`."""
+    """Compute attention by the best of our kernels for these tensors; see `kernels.dispatch.attention`."""
     from kernels import dispatch  # with torch, which importing this package must not bring
 
     return dispatch.attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)

@@ -1,4 +1,4 @@
-"""What other projects' packages of attention have in common: how their tensors lie, and that they may be missing.
+"""What other projects' attention packages have in common: their layout of tensors, and that they may be missing.
 
 They want (batch, seqlen, heads, head_dim); our tensors are handed over as transposed views, so that every
 implementation reads the same memory.
@@ -32,14 +32,14 @@ class Call(Protocol):
 
 
 def implementation(name: str, description: str, call: Call, unavailable: str | None, **rules: Any) -> Implementation:
-    """A peer by its call; `unavailable` is why it cannot be had here, or None; `rules` are Implementation's."""
+    """Declare a peer by its call; `unavailable` is why it cannot be had here, or None; `rules` are Implementation's."""
     usual = {"dtypes": ("bfloat16", "float16"), "devices": ("cuda",), "max_head_dim": 256, "family": "peer"}
     attention = attention_by(call, unavailable)
     return Implementation(name, description, attention, unavailable=unavailable, **{**usual, **rules})
 
 
 def attention_by(call: Call, unavailable: str | None) -> Attention:
-    """Attention as `kernels.registry.Attention` defines it, which raises UnsupportedCase where the peer is missing."""
+    """Make a `kernels.registry.Attention` of a call; it raises UnsupportedCase where the peer is missing."""
 
     def attention(
         q: torch.Tensor,
@@ -60,14 +60,14 @@ def attention_by(call: Call, unavailable: str | None) -> Attention:
 
 
 def window(causal: bool, window_size: int, every: int | None = -1) -> tuple[int | None, int | None]:
-    """How many keys before and after its own position a query sees; `every` is the package's word for all."""
+    """Return how many keys before and after its own position a query sees; `every` is the package's word for all."""
     if not window_size:
         return every, every
     return window_size - 1, 0 if causal else window_size - 1
 
 
 def missing(package: str, sentence: str) -> str | None:
-    """The sentence if a package is not installed. By its name, as modules of one name belong to several packages."""
+    """Return the sentence if a package is not installed. Asks by its name, which several packages' modules share."""
     try:
         importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -76,7 +76,7 @@ def missing(package: str, sentence: str) -> str | None:
 
 
 def misaligned(name: str, case: AttentionCase) -> str | None:
-    """Why a peer cannot take the head_dim of a case, or None if it can."""
+    """Return why a peer cannot take the head_dim of a case, or None if it can."""
     if (case.head_dim or ALIGNMENT) % ALIGNMENT:
         return f"{name} needs a head_dim divisible by {ALIGNMENT}, not {case.head_dim}."
     return None

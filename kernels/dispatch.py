@@ -22,7 +22,7 @@ def attention(
     window_size: int = 0,
     softmax_scale: float | None = None,
 ) -> torch.Tensor:
-    """Attention as `kernels.registry.Attention` defines it, differentiable once, on any device.
+    """Compute attention as `kernels.registry.Attention` defines it, differentiable once, on any device.
 
     In the dtype of autocast where that is on, as PyTorch's scaled_dot_product_attention. The first call of a shape
     compiles; capture CUDA graphs after one. Raises UnsupportedCase for tensors that do not belong together.

@@ -1,4 +1,4 @@
-"""The kernels of a first call, compiled side by side: one after the other they take the sum of their times.
+"""Compile the kernels of a first call in parallel: one after the other they take the sum of their times.
 
 Triton makes its intermediate code under Python's lock, about a sixth of a kernel's time; its passes, LLVM and ptxas run
 without it. Threads are enough for those, and Triton has a mode in which a warm-up is left to them.
@@ -20,7 +20,7 @@ _COMPILING = threading.Lock()  # threads that make the same first call: one comp
 
 
 def compiled(warm_up: WarmUp) -> Any:
-    """The compiled kernel, also where the caller is in an AsyncCompileMode of its own."""
+    """Return the compiled kernel, also where the caller is in an AsyncCompileMode of its own."""
     with _COMPILING:
         return Context().run(warm_up)  # a context in which no mode is active
 
@@ -45,6 +45,6 @@ def _compile(warm_ups: Sequence[WarmUp], executor: Executor) -> None:
 
 
 def _build_launcher(kernel: FutureKernel) -> None:
-    """Triton 3.6 compiles C for each kernel's arguments, 0.3 s, where it is loaded; it is then found in the cache."""
+    """Build a kernel's launcher, which Triton 3.6 compiles from C in 0.3 s where it is loaded, into the cache."""
     made = kernel.result()
     driver.active.launcher_cls(made.src, made.metadata)

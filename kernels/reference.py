@@ -42,7 +42,7 @@ def attention(
     window_size: int = 0,
     softmax_scale: float | None = None,
 ) -> Reference:
-    """Output and logsumexp for q: (batch, num_heads, seqlen_q, head_dim); k, v with num_kv_heads and seqlen_k.
+    """Compute output and logsumexp for q: (batch, num_heads, seqlen_q, head_dim); k, v with num_kv_heads and seqlen_k.
 
     Masks as `kernels.registry.Attention` defines them.
     """
@@ -63,7 +63,7 @@ def gradients(
     window_size: int = 0,
     softmax_scale: float | None = None,
 ) -> Gradients:
-    """Output, logsumexp and the gradients of q, k and v for the output's gradient `dout`.
+    """Compute output, logsumexp and the gradients of q, k and v for the output's gradient `dout`.
 
     With P = softmax(scale Q K^T): dV = P^T dO, dP = dO V^T, dS = P * (dP - rowsum(dO * O)), dQ = scale dS K,
     dK = scale dS^T Q (FlashAttention, arXiv:2205.14135, appendix B.2).
@@ -115,12 +115,12 @@ class _Problem:
         self.lse = self.q.new_full((self.total, self.group, self.seqlen_q), float("-inf"))
 
     def prepare_backward(self, dout: torch.Tensor) -> None:
-        """Room for the gradients."""
+        """Allocate the gradients."""
         self.dout = dout.double().reshape(self.out.shape)
         self.dq, self.dk, self.dv = torch.zeros_like(self.q), torch.zeros_like(self.k), torch.zeros_like(self.v)
 
     def chunks(self) -> Iterator[_Chunk]:
-        """All queries that see a key, a part of the heads and rows at a time."""
+        """Yield all queries that see a key, a part of the heads and rows at a time."""
         row_bytes = 8 * self.group * max(1, self.seqlen_k)
         rows = min(self.seqlen_q, max(1, CHUNK_BYTES // row_bytes), 2048)
         heads = max(1, CHUNK_BYTES // (row_bytes * max(1, rows)))
@@ -133,7 +133,7 @@ class _Problem:
                     yield _Chunk(slice(head, head + heads), slice(row, end), slice(first, last))
 
     def forward(self, chunk: _Chunk) -> torch.Tensor:
-        """The chunk's probabilities (heads, group, rows, keys), its output and logsumexp stored."""
+        """Store a chunk's output and logsumexp; return its probabilities (heads, group, rows, keys)."""
         q, k, v = self._of(self.q, chunk), self.k[chunk.heads, chunk.keys], self.v[chunk.heads, chunk.keys]
         heads, group, rows, _ = self.q[chunk.heads, :, chunk.rows].shape
         scores = torch.bmm(q, k.mT).mul_(self.scale).view(heads, group, rows, -1)
@@ -161,11 +161,11 @@ class _Problem:
         self.dk[chunk.heads, chunk.keys] += torch.bmm(ds.mT, q)
 
     def like_q(self, x: torch.Tensor) -> torch.Tensor:
-        """From (batch x num_kv_heads, group, ...) back to (batch, num_heads, ...)."""
+        """Reshape from (batch x num_kv_heads, group, ...) back to (batch, num_heads, ...)."""
         return x.reshape(self.batch, self.num_heads, *x.shape[2:])
 
     def _of(self, x: torch.Tensor, chunk: _Chunk) -> torch.Tensor:
-        """The chunk's rows of all query heads of a group as one matrix: (heads, group x rows, head_dim)."""
+        """Return the chunk's rows of all query heads of a group as one matrix: (heads, group x rows, head_dim)."""
         part = x[chunk.heads, :, chunk.rows]
         return part.reshape(part.shape[0], -1, part.shape[-1])
 

@@ -1,4 +1,4 @@
-"""Which of our kernels a problem takes, by a table of measurements, and the plans that launch them.
+"""Which of our kernels computes a problem, by a table of measurements, and the plans that launch them.
 
 Both packages agree on what passes from a forward to a backward (out, and the base-2 logsumexp, +inf for a row that sees
 no key), so each direction takes the one that is faster there.
@@ -77,7 +77,7 @@ def route_of(
 
 
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
-    """Whether any kernel of ours computes these tensors; what they do not belong together in is not asked here."""
+    """Return whether any kernel of ours computes these tensors; whether they belong together is not asked here."""
     return (
         q.device.type == "cuda"
         and q.dim() == k.dim() == 4
@@ -93,7 +93,7 @@ def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 def route(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> Route:
-    """The kernels for these tensors. Raises UnsupportedCase if they do not belong together."""
+    """Choose the kernels for these tensors. Raises UnsupportedCase if they do not belong together."""
     names = {direction: name(direction, q, k, softmax_scale) for direction in ("forward", "backward")}
     prepare = _addressable if "gluon_hopper" in names.values() else _contiguous_rows
     ready = tuple(map(prepare, (q, k, v)))
@@ -104,7 +104,7 @@ def route(
 
 
 def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float | None) -> str:
-    """The implementation that computes a direction of tensors that `takes` accepts."""
+    """Return the implementation that computes a direction of tensors that `takes` accepts."""
     if q.dtype == torch.float32 or (softmax_scale is not None and softmax_scale <= 0):
         return "triton_fa2"
     if q.device.type != "cuda" or _capability(q.device) != HOPPER or not _has_gluon():

@@ -1,6 +1,6 @@
-"""Our kernels as PyTorch operators that torch.compile keeps whole: what they give without running, and their gradients.
+"""Our kernels as PyTorch operators, which torch.compile keeps whole, with their fake results and gradients.
 
-`attnbench::attention` gives out and the base-2 logsumexp, `attnbench::attention_backward` dq, dk and dv.
+`attnbench::attention` returns out and the base-2 logsumexp, `attnbench::attention_backward` dq, dk and dv.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kernels import routes
 
 
 def _kernels_for(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> tuple[Any, list[torch.Tensor]]:
-    """The kernels, and the tensors in a form that they can address."""
+    """Return the kernels, and the tensors in a form that they can address."""
     found = routes.route_of(q, k, v, *options)
     if found is None:
         found = routes.route(q, k, v, *options)  # on the CPU, in Triton's interpreter
@@ -24,7 +24,7 @@ def _kernels_for(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: An
 def forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out, with the strides of an empty_like(q), and lse (batch, num_heads, seqlen_q)."""
+    """Return out, with the strides of an empty_like(q), and lse (batch, num_heads, seqlen_q)."""
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), _empty_logsumexp(q).fill_(float("inf"))
     found, ready = _kernels_for(q, k, v, causal, window_size, softmax_scale)
@@ -44,7 +44,7 @@ def backward(
     window_size: int,
     softmax_scale: float | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """dq, dk and dv, with the strides of an empty_like of q, k and v."""
+    """Return dq, dk and dv, with the strides of an empty_like of q, k and v."""
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     found, ready = _kernels_for(q, k, v, causal, window_size, softmax_scale)
@@ -81,11 +81,11 @@ forward.register_autograd(_gradients, setup_context=_save)
 
 
 def _empty_logsumexp(q: torch.Tensor) -> torch.Tensor:
-    """float64 for float32 (kernels/attention/triton_fa2/tile_ops.py)."""
+    """Allocate a logsumexp; float64 for float32 (kernels/attention/triton_fa2/tile_ops.py)."""
     return q.new_empty(q.shape[:3], dtype=torch.float64 if q.dtype == torch.float32 else torch.float32)
 
 
 def _as_empty_like(like: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """The strides that the fake promised."""
+    """Return x with the strides that the fake promised."""
     strides = torch.empty_like(like, device="meta").stride()
     return x if x.stride() == strides else torch.empty_like(like).copy_(x)

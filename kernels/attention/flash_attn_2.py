@@ -14,7 +14,7 @@ from kernels import attention_packages
 def call(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor:
-    """See `kernels.attention_packages.Call`."""
+    """Call the package as a `kernels.attention_packages.Call`."""
     from flash_attn import flash_attn_func
 
     limits = attention_packages.window(causal, window_size)

@@ -20,7 +20,7 @@ MODULE = "flash_attn_interface"
 def call(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor | tuple[Any, ...]:
-    """See `kernels.attention_packages.Call`."""
+    """Call the package as a `kernels.attention_packages.Call`."""
     from flash_attn_interface import flash_attn_func
 
     limits = attention_packages.window(causal, window_size)

@@ -15,7 +15,7 @@ from kernels.registry import AttentionCase, Device
 def call(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor | tuple[Any, ...]:
-    """See `kernels.attention_packages.Call`."""
+    """Call the package as a `kernels.attention_packages.Call`."""
     limits = attention_packages.window(causal, window_size, every=None)
     only_causal = causal and not window_size
     return _function()(q, k, v, softmax_scale=softmax_scale, causal=only_causal, window_size=limits)

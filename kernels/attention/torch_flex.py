@@ -35,7 +35,7 @@ def attention(
 
 
 def visible_keys(seqlen_q: int, seqlen_k: int, causal: bool, window_size: int):
-    """The mask as FlexAttention wants it: True where a query looks; the last query is aligned with the last key."""
+    """Return FlexAttention's mask: True where a query looks; the last query is aligned with the last key."""
     offset = seqlen_k - seqlen_q
 
     def sees(batch, head, query, key):

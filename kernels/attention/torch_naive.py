@@ -37,7 +37,7 @@ def attention(
 
 
 def hidden_keys(seqlen_q: int, seqlen_k: int, causal: bool, window_size: int, device: torch.device) -> torch.Tensor:
-    """True where a query must not look: (seqlen_q, seqlen_k), the last query aligned with the last key."""
+    """Return True where a query must not look: (seqlen_q, seqlen_k), the last query aligned with the last key."""
     positions = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=device)[:, None]
     keys = torch.arange(seqlen_k, device=device)
     if not window_size:

@@ -64,7 +64,7 @@ def attention(
 
 
 def _mask(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, variant: str) -> torch.Tensor | None:
-    """None where is_causal says it all; an aligned causal bias; or True where a query may look."""
+    """Return None where is_causal says it all; an aligned causal bias; or True where a query may look."""
     seqlen_q, seqlen_k = q.shape[2], k.shape[2]
     if not window_size and (not causal or seqlen_q == seqlen_k):
         return None
@@ -88,13 +88,13 @@ _UNDEFINED = (
 
 
 def _undefined_rows(variant: str, device: str, seqlen_q: int, seqlen_k: int, causal: bool, window_size: int) -> bool:
-    """Whether some query sees no key where PyTorch then returns something else than 0 (seen on an H200, torch 2.11)."""
+    """Return whether some query sees no key, where PyTorch then does not return 0 (seen on an H200, torch 2.11)."""
     blind = seqlen_q - seqlen_k - (0 if causal else window_size - 1)
     return blind > 0 and bool(causal or window_size) and variant != "math" and device == "cuda"
 
 
 def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
-    """Rules first, then PyTorch's own answer where this machine can give it."""
+    """Apply rules first, then PyTorch's own answer where this machine can give it."""
     name = f"torch_sdpa_{variant}"
     if case.seqlen_q is not None and case.seqlen_k is not None:
         lengths, window_size = (case.seqlen_q, case.seqlen_k), case.window_size or 0

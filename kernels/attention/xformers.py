@@ -22,7 +22,7 @@ from kernels.registry import AttentionCase, Device, UnsupportedCase
 def call(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor:
-    """See `kernels.attention_packages.Call`."""
+    """Call the package as a `kernels.attention_packages.Call`."""
     from xformers.ops import memory_efficient_attention
 
     shape, group = q.shape, q.shape[2] // k.shape[2]
@@ -39,7 +39,7 @@ def call(
 
 
 def mask(causal: bool, window_size: int) -> Any:
-    """Which keys a query sees, as xFormers says it; the last query is aligned with the last key."""
+    """Return which keys a query sees, as xFormers says it; the last query is aligned with the last key."""
     from xformers.ops.fmha import attn_bias
 
     if not causal and not window_size:

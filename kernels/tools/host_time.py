@@ -1,4 +1,4 @@
-"""What a call of `kernels.attention` costs the host, beside PyTorch's: `python -m kernels.tools.host_time`.
+"""Measure what a call of `kernels.attention` costs the host, beside PyTorch's: `python -m kernels.tools.host_time`.
 
 At 128 tokens the GPU is done before the next call is issued, so the time a call takes in a long row of calls is the
 host's. The first call compiles: it is timed in a new process with an empty Triton cache; `--first-call` times nothing
@@ -51,7 +51,7 @@ print(times[1] - times[0], times[2] - times[1])
 def host_times_us(
     calls: dict[str, Callable[[], object]], wait: Callable[[], None], rows: int = ROWS
 ) -> dict[str, float]:
-    """Microseconds a call, the median of `rows` rows of calls, taken in turn; `wait` ends the work of a row."""
+    """Return microseconds a call, the median of `rows` rows of calls, taken in turn; `wait` ends the work of a row."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         for _ in range(WARM_UP):
@@ -68,7 +68,7 @@ def host_times_us(
 
 
 def first_call_s(dtype: str, head_dim: int, seqlen: int, device: str = "cuda") -> tuple[float, float]:
-    """Seconds of the first forward and of the first backward of a new process that finds nothing compiled."""
+    """Return seconds of the first forward and of the first backward of a new process that finds nothing compiled."""
     with tempfile.TemporaryDirectory() as cache:
         command = [sys.executable, "-c", _FIRST, dtype, str(head_dim), str(seqlen), device]
         environment = {**os.environ, "TRITON_CACHE_DIR": cache}
@@ -78,7 +78,7 @@ def first_call_s(dtype: str, head_dim: int, seqlen: int, device: str = "cuda") -
 
 
 def calls_of(head_dim: int, device: str = "cuda") -> dict[str, dict[str, Callable[[], object]]]:
-    """The calls to time by mode ("forward", "forward + backward") and name."""
+    """Return the calls to time by mode ("forward", "forward + backward") and name."""
     q, k, v, dout = (torch.randn(*SHAPE, head_dim, device=device, dtype=torch.bfloat16) for _ in range(4))
     inputs = tuple(x.clone().requires_grad_() for x in (q, k, v))
     attentions: dict[str, Callable[..., torch.Tensor]] = {
@@ -107,7 +107,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _print_host_times() -> None:
-    """A line for each head_dim and mode; the shape is batch x heads x tokens x head_dim, causal."""
+    """Print a line for each head_dim and mode; the shape is batch x heads x tokens x head_dim, causal."""
     for head_dim in HEAD_DIMS:
         for mode, calls in calls_of(head_dim).items():
             times = host_times_us(calls, torch.cuda.synchronize)
@@ -116,7 +116,7 @@ def _print_host_times() -> None:
 
 
 def _print_first_calls() -> None:
-    """A line for each shape, causal."""
+    """Print a line for each shape, causal."""
     for dtype, head_dim, seqlen in FIRST_CALLS:
         forward, backward = first_call_s(dtype, head_dim, seqlen)
         seconds = f"forward {forward:.1f} s, backward {backward:.1f} s, both {forward + backward:.1f} s"

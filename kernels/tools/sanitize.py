@@ -18,10 +18,10 @@ Only memcheck is silent on our specialised kernels (2025.3; kernels/NOTES.md, "U
 
 - racecheck reports stores before barrier 1 and loads behind it, by which Triton tells each warp its partition and
   arguments. All threads meet at that barrier, so these are ordered; why the tool reports them is not known. It sees
-  nothing of what the copy engine writes and the tensor cores read: a kernel whose wait for its keys was left out gave
+  nothing of what TMA writes and the tensor cores read: a kernel whose wait for its keys was left out gave
   wrong results and no other report. Whether such tiles are guarded, the results must tell.
 - synccheck reports divergent threads, and ends the process, at barriers where two partitions arrive.
-- initcheck takes what the copy engine stores for memory that was never written, and reports every read of it.
+- initcheck takes what TMA stores for memory that was never written, and reports every read of it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LARGEST_ERROR = {"fp8": 0.1, "bfloat16": 0.02, "tf32": 0.01, "float32": 1e-4}  #
 
 
 @dataclass(frozen=True)
-class Case:
+class SanitizerCase:
     """One call of an implementation, and of its backward if it has one."""
 
     implementation: str
@@ -69,43 +69,43 @@ class Case:
 
     @property
     def num_heads(self) -> int:
-        """Of the queries."""
+        """Return the query heads."""
         return HEADS
 
     @property
     def num_kv_heads(self) -> int:
-        """Of keys and values."""
+        """Return the heads of keys and values."""
         return 1 if self.grouped else HEADS
 
     @property
     def head_dim_v(self) -> int:
-        """The same for values."""
+        """Return the head_dim of values."""
         return self.head_dim
 
     @property
     def seqlen_q(self) -> int:
-        """Of the queries."""
+        """Return the queries' tokens."""
         return ALIGNED_Q if self.aligned else SEQLEN_Q
 
     @property
     def seqlen_k(self) -> int:
-        """Of keys and values; what is decided for a shape is remembered, so other circumstances get another shape."""
+        """Return the keys' tokens. Plans are kept by shape, so that each circumstance gets a length of its own."""
         circumstances = (self.busy, self.idle, self.tiles_of == "middle", self.tiles_of == "long")
         return ALIGNED_K if self.aligned else SEQLEN_K + sum(so << bit for bit, so in enumerate(circumstances))
 
     @property
     def causal(self) -> bool:
-        """Whether later keys are hidden."""
+        """Return whether later keys are hidden."""
         return MASKS[self.mask][0]
 
     @property
     def window_size(self) -> int:
-        """Keys that a query sees, 0 for all."""
+        """Return the keys that a query sees, 0 for all."""
         return MASKS[self.mask][1]
 
     @property
     def name(self) -> str:
-        """What the command line chooses by."""
+        """Return the name by which the command line chooses the case."""
         chosen = {
             "ungrouped": not self.grouped,
             "deterministic": self.deterministic,
@@ -119,62 +119,64 @@ class Case:
 
     @property
     def largest_error(self) -> float:
-        """Of out and gradients, root mean square relative to the result's."""
+        """Return the largest error of out and gradients allowed, root mean square relative to the result's."""
         implementation = registry.get(self.implementation)
         return LARGEST_ERROR[implementation.precision or self.dtype]
 
 
-def cases() -> Iterator[Case]:
-    """Each kernel, in every form that its tiles, masks and heads give it."""
+def cases() -> Iterator[SanitizerCase]:
+    """Yield each kernel, in every form that its tiles, masks and heads give it."""
     yield from _of_gluon_hopper()
     for head_dim in (64, 128, 256):
-        yield Case("gluon_fp8", "bfloat16", head_dim, "full")
-        yield Case("gluon_fp8", "bfloat16", head_dim, "full", aligned=True)
-        yield Case("gluon_fp8", "bfloat16", head_dim, "causal")
-        yield Case("gluon_fp8", "bfloat16", head_dim, "causal", busy=True)
-    yield Case("gluon_fp8", "bfloat16", 100, "causal")
+        yield SanitizerCase("gluon_fp8", "bfloat16", head_dim, "full")
+        yield SanitizerCase("gluon_fp8", "bfloat16", head_dim, "full", aligned=True)
+        yield SanitizerCase("gluon_fp8", "bfloat16", head_dim, "causal")
+        yield SanitizerCase("gluon_fp8", "bfloat16", head_dim, "causal", busy=True)
+    yield SanitizerCase("gluon_fp8", "bfloat16", 100, "causal")
     yield from _of_triton_fa2()
 
 
-def _of_gluon_hopper() -> Iterator[Case]:
+def _of_gluon_hopper() -> Iterator[SanitizerCase]:
     for head_dim in (64, 128, 256):
         for mask in MASKS:
-            yield Case("gluon_hopper", "bfloat16", head_dim, mask)
+            yield SanitizerCase("gluon_hopper", "bfloat16", head_dim, mask)
             if head_dim < 256:  # where it is deterministic anyway
-                yield Case("gluon_hopper", "bfloat16", head_dim, mask, deterministic=True)
-        yield Case("gluon_hopper", "bfloat16", head_dim, "full", aligned=True)
-        yield Case("gluon_hopper", "bfloat16", head_dim, "causal", grouped=False, busy=True)
+                yield SanitizerCase("gluon_hopper", "bfloat16", head_dim, mask, deterministic=True)
+        yield SanitizerCase("gluon_hopper", "bfloat16", head_dim, "full", aligned=True)
+        yield SanitizerCase("gluon_hopper", "bfloat16", head_dim, "causal", grouped=False, busy=True)
     for mask in ("full", "causal"):
         for head_dim in (64, 128):
-            yield Case("gluon_hopper", "bfloat16", head_dim, mask, tiles_of="long")
-        yield Case("gluon_hopper", "bfloat16", 64, mask, tiles_of="middle")
-        yield Case("gluon_hopper", "bfloat16", 64, mask, grouped=False, busy=True, tiles_of="middle")
-    yield Case("gluon_hopper", "bfloat16", 100, "causal")  # in the tiles of 128, by way of copies
+            yield SanitizerCase("gluon_hopper", "bfloat16", head_dim, mask, tiles_of="long")
+        yield SanitizerCase("gluon_hopper", "bfloat16", 64, mask, tiles_of="middle")
+        yield SanitizerCase("gluon_hopper", "bfloat16", 64, mask, grouped=False, busy=True, tiles_of="middle")
+    yield SanitizerCase("gluon_hopper", "bfloat16", 100, "causal")  # in the tiles of 128, by way of copies
 
 
-def _of_triton_fa2() -> Iterator[Case]:
+def _of_triton_fa2() -> Iterator[SanitizerCase]:
     for mask in MASKS:
         for dtype in ("bfloat16", "float32"):
-            yield Case("triton_fa2", dtype, 64, mask)
-            yield Case("triton_fa2", dtype, 64, mask, grouped=False)  # one kernel for all gradients
-            yield Case("triton_fa2", dtype, 64, mask, grouped=False, aligned=True)
-        yield Case("triton_fa2", "float32", 16, mask, grouped=False)  # the backward of one pass on the FMA units
-        yield Case("triton_fa2_tf32", "float32", 64, mask)
+            yield SanitizerCase("triton_fa2", dtype, 64, mask)
+            yield SanitizerCase("triton_fa2", dtype, 64, mask, grouped=False)  # one kernel for all gradients
+            yield SanitizerCase("triton_fa2", dtype, 64, mask, grouped=False, aligned=True)
+        yield SanitizerCase(
+            "triton_fa2", "float32", 16, mask, grouped=False
+        )  # the backward of one pass on the FMA units
+        yield SanitizerCase("triton_fa2_tf32", "float32", 64, mask)
     for dtype, head_dim in (("bfloat16", 64), ("float32", 16), ("float32", 64)):
-        yield Case("triton_fa2", dtype, head_dim, "causal", busy=True)  # large tiles, no split walks
+        yield SanitizerCase("triton_fa2", dtype, head_dim, "causal", busy=True)  # large tiles, no split walks
     for dtype in ("bfloat16", "float32"):
-        yield Case("triton_fa2", dtype, 128, "causal", grouped=False)
-        yield Case("triton_fa2", dtype, 64, "causal", idle=True)  # the forward of few rows
-        yield Case("triton_fa2", dtype, 128, "window", grouped=False, idle=True)
-    yield Case("triton_fa2", "bfloat16", 16, "causal")  # a forward whose walks are split
-    yield Case("triton_fa2", "bfloat16", 40, "causal", grouped=False)
-    yield Case("triton_fa2", "bfloat16", 256, "causal", busy=True)
-    yield Case("triton_fa2", "float32", 256, "causal", grouped=False)
-    yield Case("triton_fa2_tf32", "float32", 64, "causal", grouped=False)
+        yield SanitizerCase("triton_fa2", dtype, 128, "causal", grouped=False)
+        yield SanitizerCase("triton_fa2", dtype, 64, "causal", idle=True)  # the forward of few rows
+        yield SanitizerCase("triton_fa2", dtype, 128, "window", grouped=False, idle=True)
+    yield SanitizerCase("triton_fa2", "bfloat16", 16, "causal")  # a forward whose walks are split
+    yield SanitizerCase("triton_fa2", "bfloat16", 40, "causal", grouped=False)
+    yield SanitizerCase("triton_fa2", "bfloat16", 256, "causal", busy=True)
+    yield SanitizerCase("triton_fa2", "float32", 256, "causal", grouped=False)
+    yield SanitizerCase("triton_fa2_tf32", "float32", 64, "causal", grouped=False)
 
 
-def run(case: Case) -> dict[str, float]:
-    """The errors of out, and of dq, dk and dv if there is a backward, relative to the float64 answer."""
+def run(case: SanitizerCase) -> dict[str, float]:
+    """Return the errors of out, and of dq, dk and dv if there is a backward, relative to the float64 answer."""
     queries, keys = (case.num_heads, case.seqlen_q), (case.num_kv_heads, case.seqlen_k)
     generator = torch.Generator().manual_seed(0)
     shapes = [(BATCH, *shape, case.head_dim) for shape in (queries, keys, keys, queries)]
@@ -193,8 +195,8 @@ def run(case: Case) -> dict[str, float]:
 
 
 @contextmanager
-def circumstances(case: Case) -> Iterator[None]:
-    """What a case asks for beside its tensors."""
+def circumstances(case: SanitizerCase) -> Iterator[None]:
+    """Set what a case asks for beside its tensors, and undo it."""
     with ExitStack() as to_undo:
         torch.use_deterministic_algorithms(case.deterministic)
         to_undo.callback(torch.use_deterministic_algorithms, False)
@@ -222,7 +224,7 @@ class _Resized:
 
 
 def _as_if_of(length: int, choose: Callable[..., Any]) -> Callable[..., Any]:
-    """The choice as for sequences of that length."""
+    """Return the function choosing as for sequences of that length."""
     names = inspect.signature(choose).parameters
 
     def chosen(*arguments: Any, **named: Any) -> Any:
@@ -236,15 +238,15 @@ def _error(got: torch.Tensor, wanted: torch.Tensor) -> float:
     return ((got.double() - wanted).norm() / wanted.norm()).nan_to_num(nan=float("inf")).item()
 
 
-def chosen_by(words: list[str]) -> list[Case]:
-    """The case of that name, or else those whose names hold all of the words."""
+def chosen_by(words: list[str]) -> list[SanitizerCase]:
+    """Return the case of that name, or else those whose names hold all of the words."""
     every = list(cases())
     named = [case for case in every if case.name == " ".join(words)]
     return named or [case for case in every if set(words) <= set(case.name.split())]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """A line a case; 1 without a GPU, without such cases, or if a result is wrong."""
+    """Print a line a case; 1 without a GPU, without such cases, or if a result is wrong."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.sanitize", description=__doc__.splitlines()[0])
     parser.add_argument("words", nargs="*", help="a case's name, or words that the names of several hold")
     parser.add_argument("--list", action="store_true", help="print the names of the cases and run none")
@@ -262,8 +264,8 @@ def main(arguments: list[str] | None = None) -> int:
     return int(sum(_is_wrong(case, device) for case in wanted) > 0)
 
 
-def _is_wrong(case: Case, device: registry.Device) -> bool:
-    """Runs it and says so."""
+def _is_wrong(case: SanitizerCase, device: registry.Device) -> bool:
+    """Run a case and print whether it is right; return whether it is wrong."""
     if reason := registry.get(case.implementation).reason_against(case, device):
         print(f"skipped {case.name}: {reason}", flush=True)
         return False

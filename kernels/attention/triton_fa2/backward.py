@@ -281,7 +281,7 @@ def dkdv_kernel(
     HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
     ONE_LOOP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of BLOCK_N keys of one key head, summed over the query heads that share it; heads are key heads."""
+    """Compute dk and dv of BLOCK_N keys of one key head, summed over its query heads; heads are key heads."""
     wait_for_previous_kernel(PDL)
     tiles = tl.cdiv(seqlen_k, BLOCK_N)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)

@@ -33,7 +33,7 @@ def load_rows(
     base, start, stride, limit,
     ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Rows start .. start + ROWS of one head, zeros beyond `limit` (if MASKED) and beyond HEAD_DIM."""
+    """Load rows start .. start + ROWS of one head, zeros beyond `limit` (if MASKED) and beyond HEAD_DIM."""
     rows = tl.arange(0, ROWS)
     dims = tl.arange(0, BLOCK_D)
     pointers = base + tl.cast(start, tl.int64) * stride + (rows[:, None] * stride + dims[None, :])

@@ -41,7 +41,7 @@ SHARED_MEMORY = {80: 166912, 86: 101376, 87: 166912, 89: 101376, 90: 232448, 100
 
 
 def chip_class(capability: int, shared_memory_bytes: int) -> str:
-    """The table that serves a chip: by what a block can hold, since names and capabilities do not order it."""
+    """Return the table that serves a chip: by what a block can hold, since names and capabilities do not order it."""
     if shared_memory_bytes < SHARED_MEMORY[80]:
         return "sm_86"
     if capability >= 100:
@@ -50,18 +50,18 @@ def chip_class(capability: int, shared_memory_bytes: int) -> str:
 
 
 def uses_bf16x6(chip: str, block_d: int, rows_per_multiprocessor: float) -> bool:
-    """Whether IEEE float32 goes through three bfloat16 parts: if six products on tensor cores beat one on FMA units."""
+    """Return whether IEEE float32 is computed as bf16x6: where six products on tensor cores beat one on FMA units."""
     return bool(tiles("forward", chip, "bf16x6", block_d, rows_per_multiprocessor))
 
 
 @cache
 def ladder(kernel: str, chip: str, precision: str, block_d: int) -> Ladder:
-    """The rungs of one table row, smallest demand first."""
+    """Return the rungs of one table row, smallest demand first."""
     return TABLES[chip][kernel][precision][block_d]
 
 
 def tiles(kernel: str, chip: str, precision: str, block_d: int, rows_per_multiprocessor: float) -> list[Tile]:
-    """The tile to use, and after it those to fall back to when it does not fit, each smaller than the one before.
+    """Return the tile to use, and those to fall back to when it does not fit, each smaller than the one before.
 
     Empty if the table says not to use this kernel for so many rows ("dq_dkdv": then dq and dkdv are faster).
     """
@@ -76,7 +76,7 @@ def tiles(kernel: str, chip: str, precision: str, block_d: int, rows_per_multipr
 
 
 def smaller(tile: Tile) -> Tile | None:
-    """The next smaller tile: rows first, then keys, then stages, since fewer stages do not always hold less."""
+    """Return the next smaller tile: rows first, then keys, then stages, since fewer stages do not always hold less."""
     if tile.block_m > 16 and tile.block_m >= tile.block_n:
         return tile._replace(block_m=tile.block_m // 2)
     if tile.block_n > 16:
@@ -87,7 +87,7 @@ def smaller(tile: Tile) -> Tile | None:
 
 
 def every_tile(chip: str) -> list[tuple[str, str, int, Tile]]:
-    """All (kernel, precision, padded head_dim, tile) of a chip's tables, each once."""
+    """Return all (kernel, precision, padded head_dim, tile) of a chip's tables, each once."""
     found = {
         (kernel, precision, block_d, tile): None
         for kernel, table in TABLES[chip].items()

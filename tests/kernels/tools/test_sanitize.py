@@ -36,7 +36,7 @@ def test_words_choose_the_cases_that_hold_them_all(capsys):
 def test_a_busy_or_idle_gpu_is_the_same_gpu_with_fewer_or_more_multiprocessors(monkeypatch, word, multiprocessors):
     real = SimpleNamespace(multi_processor_count=132, major=9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: real)
-    with sanitize.circumstances(sanitize.Case("triton_fa2", "float32", 16, "full", **{word: True})):
+    with sanitize.circumstances(sanitize.SanitizerCase("triton_fa2", "float32", 16, "full", **{word: True})):
         seen = torch.cuda.get_device_properties("cuda")
         assert (seen.multi_processor_count, seen.major) == (multiprocessors, 9)
     assert torch.cuda.get_device_properties("cuda") is real
@@ -47,14 +47,14 @@ def test_a_busy_or_idle_gpu_is_the_same_gpu_with_fewer_or_more_multiprocessors(m
 def test_a_case_of_longer_sequences_gets_tiles_that_short_sequences_do_not(head_dim, mask, length):
     lengths, masks = (sanitize.SEQLEN_Q, sanitize.LENGTHS[length]), (sanitize.MASKS[mask][0], False)
     short, longer = (tuning.forward_tiles(head_dim, head_dim, seqlen, *masks) for seqlen in lengths)
-    case = sanitize.Case("gluon_hopper", "bfloat16", head_dim, mask, tiles_of=length)
+    case = sanitize.SanitizerCase("gluon_hopper", "bfloat16", head_dim, mask, tiles_of=length)
     assert case in sanitize.cases() or (head_dim, length) == (128, "middle")
     with sanitize.circumstances(case):
         assert tuning.forward_tiles(head_dim, head_dim, case.seqlen_q, *masks) == longer != short
 
 
 def test_a_case_of_longer_sequences_gets_their_backward():
-    case = sanitize.Case("gluon_hopper", "bfloat16", 64, "causal", grouped=False, busy=True, tiles_of="middle")
+    case = sanitize.SanitizerCase("gluon_hopper", "bfloat16", 64, "causal", grouped=False, busy=True, tiles_of="middle")
     assert case in sanitize.cases()
     lengths, masks = (case.seqlen_q, case.seqlen_k), (True, False)
     assert not tuning.computes_next_delta(64, *lengths, *masks)
@@ -88,7 +88,7 @@ def _sizes(case):
 
 
 def test_a_deterministic_case_leaves_pytorch_as_it_was():
-    with sanitize.circumstances(sanitize.Case("gluon_hopper", "bfloat16", 64, "full", deterministic=True)):
+    with sanitize.circumstances(sanitize.SanitizerCase("gluon_hopper", "bfloat16", 64, "full", deterministic=True)):
         assert torch.are_deterministic_algorithms_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
 
@@ -109,7 +109,7 @@ def test_a_case_runs_forward_and_backward_and_says_how_far_it_is_off(monkeypatch
     monkeypatch.setattr(registry, "get", lambda name: found)
     monkeypatch.setattr(torch.Tensor, "cuda", lambda x: x)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    case = sanitize.Case("stand_in", "float32", 16, "window")
+    case = sanitize.SanitizerCase("stand_in", "float32", 16, "window")
     errors = sanitize.run(case)
     assert list(errors) == ["out", "dq", "dk", "dv"]
     assert (max(errors.values()) > case.largest_error) == (scale != 1.0)
