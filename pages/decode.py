@@ -12,8 +12,8 @@ from pages.ui.filters import sidebar
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask, ask_slowly
-from results.query import bandwidth, pages
-from results.query.pages import Filters
+from results.query import bandwidth, pages, speedups
+from results.slice import Filters
 
 QUESTION = "Which decode kernel is fastest at my context and batch, and how near is it to the memory's bandwidth?"
 
@@ -24,7 +24,7 @@ def show() -> None:
     if chosen.gpu is None:
         decode.nothing_here()
         return
-    ranking = ask(pages.ranked, chosen)
+    ranking = ask(speedups.ranked, chosen)
     if not ranking:
         messages.nothing_here(chosen, "decode latencies")
         return

@@ -9,6 +9,7 @@ from pages.ui.filters import sidebar
 from pages.ui.memory import by_seqlen, fits, parts
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
+from results.metrics import MEMORY_METRICS
 from results.query import pages
 
 
@@ -17,12 +18,12 @@ def show() -> None:
     chosen = sidebar.current()
     metric, taken = by_seqlen.choose_metric(chosen)
     if metric is None:
-        messages.nothing_here(chosen, "memory", pages.MEMORY_METRICS)
+        messages.nothing_here(chosen, "memory", MEMORY_METRICS)
         return
     table = ask(pages.memory, taken, metric)
     table, kept = by_seqlen.one_shape(table)
     if table.empty:
-        messages.nothing_here(taken, "memory by seqlen", pages.MEMORY_METRICS)
+        messages.nothing_here(taken, "memory by seqlen", MEMORY_METRICS)
         return
     by_seqlen.headline(table, taken)
     peak = metric == "peak_memory_mb"  # what must fit, and what has a formula

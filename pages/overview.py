@@ -12,9 +12,8 @@ from pages.ui.overview import every_gpu, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask, ask_slowly
-from results.query import pages
-from results.query.pages import Filters
-from results.slice import level_in
+from results.query import pages, speedups
+from results.slice import Filters, level_in
 
 VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
@@ -22,7 +21,7 @@ VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 def show() -> None:
     """Draw the answer over the slice, and the chosen view of it."""
     chosen = sidebar.current()
-    ranking = ask(pages.ranked, chosen)
+    ranking = ask(speedups.ranked, chosen)
     if not ranking:
         messages.nothing_here(chosen)
         return
@@ -73,7 +72,7 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
             ranked.winners_table(level, won)
     cells.pictures(level, won, partial(heatmaps.winner_map, palette=palette, names=names), "winners", alt)
     with st.popover("Download", icon=":material/download:"):  # the browser makes the buttons once it is opened
-        messages.download("Ranking as CSV", "ranking", lambda: ask(pages.ranking, chosen), "ranking_csv")
+        messages.download("Ranking as CSV", "ranking", lambda: ask(speedups.ranking, chosen), "ranking_csv")
         messages.download("Winners as CSV", "winners", lambda: ranked.winners_csv(level, won), "winners_csv")
         ranked.view_downloads(chosen)
     messages.provenance(chosen)

@@ -9,21 +9,20 @@ from pages.ui.filters import sidebar
 from pages.ui.overview.ranking import best_of, rivals_of
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
-from results.query import pages
-from results.query.pages import Filters
-from results.slice import level_in
+from results.query import speedups
+from results.slice import Filters, level_in
 
 
 def show() -> None:
     """Draw the speedups of one implementation over the slice, and a chosen cell of them closely."""
     chosen = sidebar.current()
-    rivals = rivals_of(ask(pages.ranked, chosen), chosen)
+    rivals = rivals_of(ask(speedups.ranked, chosen), chosen)
     if not rivals:
         messages.nothing_here(chosen, "speedups")
         return
     shown = choose(rivals, chosen)
     level = level_in(chosen)
-    table = cells.speedup_cells(level, ask(pages.cells, chosen), shown, chosen.baseline)
+    table = cells.speedup_cells(level, ask(speedups.cells, chosen), shown, chosen.baseline)
     alt = f"Speedup of {shown} over {chosen.baseline} by {level.columns.label} and {level.rows.label}"
     maps.show(level, table, maps.speedups(), "speedup_map", alt)
     messages.slice_caption(

@@ -68,3 +68,12 @@ RATIO_OF = {
     "memory_reduction": ("peak_memory_mb",),
     "memory_saved_percent": ("peak_memory_mb",),
 }
+
+# Of which a page shows one at a time.
+MEMORY_METRICS = (
+    "peak_memory_mb",
+    "extra_memory_mb",
+    "activation_memory_mb",
+    "attention_memory_mb",
+    "kv_cache_mb",
+)

@@ -16,7 +16,7 @@ from pages.ui.shell.data import store
 from results.derive import geometric_mean
 from results.query import accuracy
 from results.query.accuracy import NAIVE, NORMAL
-from results.query.pages import Filters
+from results.slice import Filters
 
 _WIDTH = 0.8  # of the room of a kind of inputs that its marks take
 _TWOS = [2.0**power for power in range(-8, 9)]

@@ -11,7 +11,7 @@ from pages.ui.draw import cells, charts, maps, messages, text
 from pages.ui.filters.select import rows_of_one
 from results.derive import geometric_mean
 from results.levels import Level, level_of
-from results.query.pages import Filters
+from results.slice import Filters
 
 LEVEL = level_of("decode")
 COMMAND = "python -m runner run decode"

@@ -14,9 +14,8 @@ from pages.ui.shell.data import ask, ask_slowly
 from results.implementations import facts_of
 from results.query import scaling
 from results.query.declared import declared
-from results.query.pages import Filters
 from results.query.scaling import QUANTITIES, Quantity, Roof
-from results.slice import level_in
+from results.slice import Filters, level_in
 
 GUIDES = {
     "latency_ms": {"∝ n": 1, "∝ n²": 2},

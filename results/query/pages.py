@@ -12,14 +12,11 @@ from dataclasses import replace
 import pandas as pd
 
 from results import levels
+from results.metrics import MEMORY_METRICS
 from results.query.pairing import frame, grouped, numbers, paired, same_run
-from results.query.speedups import cells, grid, ranked, ranking
-from results.slice import AS_PUBLISHED, NEWEST_FIRST, NOT_SAID, Filters, level_in, of_mask
+from results.slice import NEWEST_FIRST, Filters, level_in, of_mask
 from results.slice import cells as _whole_cells
 from results.store.database import Store
-from results.store.summary import MEMORY_METRICS
-
-__all__ = ["AS_PUBLISHED", "MEMORY_METRICS", "NOT_SAID", "Filters", "cells", "grid", "ranked", "ranking"]
 
 _COLUMN_OF = {
     "run": "run_id",

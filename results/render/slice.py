@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from results.levels import Level
-from results.query import pages
+from results.query import pages, speedups
 from results.recommend.winners import winners
 from results.render.markdown import NOT_FOR_IMPORT, markdown_table
 from results.render.text import SOURCE_WORDS, missing, size
@@ -40,10 +40,10 @@ def complete(store: Store, filters: Filters) -> Filters:
 
 def render(store: Store, filters: Filters) -> str:
     """Return the slice as Markdown. Raises SliceError if it holds no latency."""
-    ranking = pages.ranking(store, filters)
+    ranking = speedups.ranking(store, filters)
     if ranking.empty:
         raise SliceError(f"No latency is in this slice: {slice_words(filters)}.")
-    won, grid, level = winners(store, filters), pages.grid(store, filters), level_in(filters)
+    won, grid, level = winners(store, filters), speedups.grid(store, filters), level_in(filters)
     parts = [f"# Attention on {filters.gpu}", slice_words(filters) + ".", NOT_FOR_IMPORT, _statistic(ranking)]
     parts += ["## Fastest implementation by shape", *_winner_tables(won, level)]
     parts += [f"## Every implementation against {filters.baseline}", _ranking_table(ranking, level)]

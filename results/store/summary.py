@@ -18,6 +18,7 @@ from collections.abc import Collection, Sequence
 import duckdb
 
 from results.levels import level_of, names
+from results.metrics import MEMORY_METRICS
 from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, NEWEST_FIRST, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters
 
 OF_SLICE = ("gpu", "level", "workload", "mask", "shape", "mode", "timing", "metric", "run_id")
@@ -79,13 +80,6 @@ def after(cursor: duckdb.DuckDBPyConnection, run_ids: list[str]) -> None:
     cursor.execute("DROP TABLE shrunk")
 
 
-MEMORY_METRICS = (
-    "peak_memory_mb",
-    "extra_memory_mb",
-    "activation_memory_mb",
-    "attention_memory_mb",
-    "kv_cache_mb",
-)
 _METRICS = ", ".join(f"'{name}'" for name in ("latency_ms", *MEMORY_METRICS))
 _NUMBER = (
     "seqlen, head_dim, dtype, implementation, status, value, std, p20, p80, n, statistic, note, time, origin, "

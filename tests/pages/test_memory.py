@@ -4,11 +4,12 @@ from dataclasses import replace
 from pages.ui.memory import fits
 from pages.ui.shell.data import asked_ahead
 from results.query import pages
+from results.slice import Filters
 from tests.pages.conftest import GPU, shown
 
 
 def _table():
-    slice_ = pages.Filters(gpu=GPU, workload="attention", mask="causal", mode="fwd", baseline="torch_naive")
+    slice_ = Filters(gpu=GPU, workload="attention", mask="causal", mode="fwd", baseline="torch_naive")
     table = asked_ahead(pages.memory, replace(slice_, shape="B1 H2"), "peak_memory_mb")
     return table.assign(head_dim=[str(int(d)) for d in table["head_dim"]])
 

@@ -6,8 +6,8 @@ import pytest
 from pages.ui.memory import parts
 from results.files.journal import RunFolder
 from results.query import memory, pages
-from results.query.pages import Filters
 from results.records import Measurement, Run, Status, attention_case
+from results.slice import Filters
 from results.store.database import open_store
 
 SLICE = {"gpu": "A GPU", "workload": "attention", "mask": "causal", "timing": "kernel", "baseline": "torch_naive"}

@@ -13,8 +13,7 @@ from results import derive
 from results.implementations import facts_of
 from results.query import pages
 from results.query.declared import declared
-from results.query.pages import Filters
-from results.slice import level_in
+from results.slice import Filters, level_in
 
 COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup", "tflops", "percent_of_peak", "note")
 RUN_FACTS = (

@@ -10,8 +10,8 @@ import streamlit as st
 from pages.ui.draw import text
 from pages.ui.shell.data import ask, store
 from results.query import pages
-from results.query.pages import Filters
 from results.render.export import Selection, export
+from results.slice import AS_PUBLISHED, Filters
 
 RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "triton", "driver", "protocol", "command")
 
@@ -98,7 +98,7 @@ def download_latencies(chosen: Filters) -> None:
 
     def made() -> bytes:
         runs = tuple(ask(pages.provenance, chosen)["run_id"])
-        timings = () if chosen.timing in (None, pages.AS_PUBLISHED) else (chosen.timing,)
+        timings = () if chosen.timing in (None, AS_PUBLISHED) else (chosen.timing,)
         modes = (chosen.mode,) if chosen.mode else ()
         return export(store(), "csv", Selection(run=runs, mode=modes, timing=timings, metric=("latency_ms",)))
 

@@ -22,8 +22,7 @@ from pages.ui.shell import page_body
 from pages.ui.shell.data import ask
 from results.levels import Level, level_of
 from results.query import pages
-from results.query.pages import Filters
-from results.slice import ORDER, in_order, is_on_map, leading_shape
+from results.slice import ORDER, Filters, in_order, is_on_map, leading_shape
 from results.store.database import Store
 
 ALL_SHAPES = "all"

@@ -14,11 +14,10 @@ from pages.ui.filters.select import rows_of_one
 from pages.ui.shell.data import ask
 from results import levels
 from results.implementations import facts_of
-from results.metrics import METRICS
+from results.metrics import MEMORY_METRICS, METRICS
 from results.query import pages
 from results.query.declared import declared
-from results.query.pages import Filters
-from results.slice import level_in
+from results.slice import Filters, level_in
 
 _MARKS = [2.0**power for power in range(-12, 26, 4)]  # MiB
 COLUMNS = ("implementation", "dtype", "head_dim", "seqlen", "value", "reduction", "status", "note", "source", "run_id")
@@ -29,7 +28,7 @@ def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
     found = ask(pages.memory_choices, chosen)
     if found.empty:
         return None, chosen
-    names = [name for name in pages.MEMORY_METRICS if name in set(found.loc[found["numbers"] > 0, "metric"])]
+    names = [name for name in MEMORY_METRICS if name in set(found.loc[found["numbers"] > 0, "metric"])]
     if not names:
         return None, chosen
     metric = names[0]

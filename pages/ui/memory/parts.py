@@ -9,7 +9,7 @@ from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask
 from results.metrics import METRICS
 from results.query import memory
-from results.query.pages import Filters
+from results.slice import Filters
 
 _LABELS = {
     "given": ("formula: given", "q, k, v, and with a backward dout"),

@@ -11,9 +11,8 @@ import streamlit as st
 from pages.ui.draw import cells, charts, heatmaps, messages, text
 from pages.ui.filters.sidebar import TIMINGS
 from pages.ui.shell.data import ask_slowly
-from results.query.pages import Filters
 from results.recommend import winners
-from results.slice import level_in
+from results.slice import Filters, level_in
 
 _NOTHING = "no data"
 

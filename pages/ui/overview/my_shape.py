@@ -9,9 +9,9 @@ import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask_slowly
-from results.query.pages import Filters
 from results.recommend import rule
 from results.recommend.rule import Rule, RuleError
+from results.slice import Filters
 from results.store.database import Store
 
 _NEIGHBOURS = 5

@@ -12,11 +12,10 @@ from pages.ui.draw import cells, messages, plain_html, text
 from pages.ui.draw.plain_html import Fact, TableColumn
 from pages.ui.shell.data import store
 from results.levels import Level
-from results.query.pages import Filters
 from results.recommend import winners
 from results.render import slice
 from results.render.html import html_page
-from results.slice import level_in
+from results.slice import Filters, level_in
 from results.store.database import Store
 
 COLUMNS = {

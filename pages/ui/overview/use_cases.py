@@ -10,9 +10,9 @@ import streamlit as st
 from pages.ui.draw import messages, text
 from pages.ui.run import plan_form
 from pages.ui.shell.data import ask, ask_slowly, store
-from results.query.pages import Filters
 from results.recommend import advice, features
 from results.render import advice as rendered_advice
+from results.slice import Filters
 
 MARKS = {
     features.RAN: "✓",

@@ -15,8 +15,8 @@ from pages.ui.shell.data import ask, store
 from results.files import journal
 from results.levels import Level, level_of
 from results.query import pages
-from results.query.pages import Filters
 from results.recommend import winners
+from results.slice import Filters
 from runner import launch
 from runner.launch import LaunchError
 

@@ -46,11 +46,11 @@ def first_view() -> None:
     from pages.ui.filters import sidebar
     from pages.ui.overview import ranking
     from pages.ui.shell.data import asked_ahead
-    from results.query import declared, pages
+    from results.query import declared, pages, speedups
 
     chosen = sidebar.at_first(asked_ahead)
     if chosen.gpu is not None:
-        for question in (ranking.judged, pages.ranked, pages.fits, pages.provenance):
+        for question in (ranking.judged, speedups.ranked, pages.fits, pages.provenance):
             asked_ahead(question, chosen)
         asked_ahead(declared.colours)
     for name in _MODULES:

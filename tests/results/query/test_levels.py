@@ -10,7 +10,7 @@ import pytest
 
 from results.files import journal
 from results.files.journal import RunFolder
-from results.query import accuracy, memory, pages, scaling
+from results.query import accuracy, memory, pages, pairing, scaling, speedups
 from results.recommend.winners import winners
 from results.records import Case, Measurement, Run, Status, attention_case, decode_case
 from results.slice import Filters, level_in
@@ -58,17 +58,17 @@ def test_a_workload_says_its_level(store: Store) -> None:
 
 
 def test_a_map_of_decode_has_context_and_batch(store: Store) -> None:
-    grid = pages.grid(store, SLICE)
+    grid = speedups.grid(store, SLICE)
     assert grid.columns[:4].tolist() == ["dtype", "seqlen", "batch", "implementation"]
     fast = grid[grid["implementation"] == "fast"]
     assert [*zip(fast["seqlen"], fast["batch"], strict=True)] == [(1024, 4), (1024, 8), (2048, 4)]
 
 
 def test_a_map_of_the_operator_has_nothing_of_decode(store: Store) -> None:
-    grid = pages.grid(store, Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow"))
+    grid = speedups.grid(store, Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow"))
     assert grid.columns[:4].tolist() == ["dtype", "seqlen", "head_dim", "implementation"]
     assert grid["speedup"].tolist() == [4.0, 1.0]
-    anything = pages.grid(store, Filters(gpu="A GPU", timing="kernel", baseline="slow"))
+    anything = speedups.grid(store, Filters(gpu="A GPU", timing="kernel", baseline="slow"))
     assert anything["seqlen"].tolist() == [1, 1]
 
 
@@ -76,7 +76,7 @@ def test_cases_that_differ_in_the_page_size_alone_are_two_shapes(store: Store) -
     shapes = pages.options(store, "shape", gpu="A GPU", level="decode")["choice"].tolist()
     assert shapes == ["H8 D64", "H8 D64 page 16"]
     (contiguous,), (paged,) = (
-        pages.grid(store, replace(SLICE, shape=shape, batch=(4,), seqlen=(1024,), implementation=("fast",)))
+        speedups.grid(store, replace(SLICE, shape=shape, batch=(4,), seqlen=(1024,), implementation=("fast",)))
         .query("implementation == 'fast'")["speedup"]
         .tolist()
         for shape in shapes
@@ -85,7 +85,7 @@ def test_cases_that_differ_in_the_page_size_alone_are_two_shapes(store: Store) -
 
 
 def test_every_case_is_one_case(store: Store) -> None:
-    assert len({row.number.case_id for row in pages.paired(store, Filters(gpu="A GPU", baseline="slow"))}) == 5
+    assert len({row.number.case_id for row in pairing.paired(store, Filters(gpu="A GPU", baseline="slow"))}) == 5
 
 
 def test_the_winners_stand_where_the_map_has_them(store: Store) -> None:
@@ -124,4 +124,4 @@ def test_errors_of_decode_stand_at_their_context(store: Store) -> None:
 def test_a_filter_chooses_batches(store: Store) -> None:
     assert pages.options(store, "batch", gpu="A GPU", level="decode")["choice"].tolist() == [4, 8]
     assert pages.options(store, "batch", gpu="A GPU", level="op")["choice"].tolist() == []
-    assert pages.grid(store, replace(SLICE, batch=(8,)))["batch"].tolist() == [8, 8]
+    assert speedups.grid(store, replace(SLICE, batch=(8,)))["batch"].tolist() == [8, 8]

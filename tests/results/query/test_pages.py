@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from results.query import pages
-from results.query.pages import Filters
+from results.query import pages, speedups
 from results.records import Case, Measurement, Status
+from results.slice import Filters
 from tests.builders import add_run, latency, small_case
 
 SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow")
@@ -14,14 +14,14 @@ SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow")
 
 def test_speedup_is_baseline_over_implementation(home, opened):
     add_run(home, "a", latency("slow", 3.0, small_case()), latency("fast", 1.5, small_case()))
-    grid = pages.grid(opened(), SLICE).set_index("implementation")
+    grid = speedups.grid(opened(), SLICE).set_index("implementation")
     assert grid.loc["fast", "speedup"] == 2.0
     assert grid.loc["slow", "speedup"] == 1.0
 
 
 def test_speedup_is_missing_when_the_baseline_ran_out_of_memory(home, opened):
     add_run(home, "a", latency("slow", Status.OOM, small_case()), latency("fast", 1.5, small_case()))
-    grid = pages.grid(opened(), SLICE).set_index("implementation")
+    grid = speedups.grid(opened(), SLICE).set_index("implementation")
     assert grid.loc["fast", "latency_ms"] == 1.5
     assert grid["speedup"].isna().all()
     assert grid.loc["fast", "baseline_status"] == "oom"
@@ -30,7 +30,7 @@ def test_speedup_is_missing_when_the_baseline_ran_out_of_memory(home, opened):
 def test_two_runs_are_never_compared_with_each_other(home, opened):
     add_run(home, "only_slow", latency("slow", 100.0, small_case()), created="2026-03-01")
     add_run(home, "only_fast", latency("fast", 1.0, small_case()), created="2026-02-01")
-    grid = pages.grid(opened(), SLICE)
+    grid = speedups.grid(opened(), SLICE)
     assert grid["implementation"].tolist() == ["slow"]
     assert grid["run_id"].tolist() == ["only_slow"]
 
@@ -38,14 +38,14 @@ def test_two_runs_are_never_compared_with_each_other(home, opened):
 def test_of_two_runs_with_the_baseline_the_later_one_counts_whole(home, opened):
     add_run(home, "old", latency("slow", 4.0, small_case()), latency("fast", 1.0, small_case()), created="2026-01-01")
     add_run(home, "new", latency("slow", 6.0, small_case()), latency("fast", 3.0, small_case()), created="2026-02-01")
-    grid = pages.grid(opened(), SLICE).set_index("implementation")
+    grid = speedups.grid(opened(), SLICE).set_index("implementation")
     assert (grid.loc["fast", "speedup"], grid.loc["fast", "run_id"]) == (2.0, "new")
 
 
 def test_a_later_run_without_the_baseline_does_not_hide_one_with_it(home, opened):
     add_run(home, "whole", latency("slow", 4.0, small_case()), latency("fast", 1.0, small_case()), created="2026-01-01")
     add_run(home, "part", latency("fast", 9.0, small_case()), created="2026-02-01")
-    grid = pages.grid(opened(), SLICE).set_index("implementation")
+    grid = speedups.grid(opened(), SLICE).set_index("implementation")
     assert grid.loc["fast", "speedup"] == 4.0
 
 
@@ -55,21 +55,21 @@ def test_kernel_and_eager_times_are_never_in_one_slice(home, opened):
         for name, value, t in [("slow", 8.0, "eager"), ("fast", 1.0, "kernel")]
     ]
     add_run(home, "a", *rows)
-    assert pages.grid(opened(), SLICE)["implementation"].tolist() == ["fast"]
+    assert speedups.grid(opened(), SLICE)["implementation"].tolist() == ["fast"]
 
 
 def test_a_timing_the_source_did_not_say_is_a_choice_of_its_own(home, opened):
     add_run(home, "a", latency("slow", 2.0, small_case(), timing=None), latency("slow", 1.0, small_case()))
     store = opened()
     assert set(pages.options(store, "timing", gpu="A GPU")["choice"]) == {"kernel", "as published"}
-    published = pages.grid(store, Filters(gpu="A GPU", mode="fwd", timing="as published", baseline="slow"))
+    published = speedups.grid(store, Filters(gpu="A GPU", mode="fwd", timing="as published", baseline="slow"))
     assert published["latency_ms"].tolist() == [2.0]
 
 
 def test_what_a_source_left_open_joins_with_the_same_left_open(home, opened):
     case = Case(batch=1, seqlen_q=128, seqlen_k=128, head_dim=64, dtype="float16", causal=True)
     add_run(home, "a", latency("slow", 3.0, case), latency("fast", 1.0, case), latency("fast", 7.0, small_case()))
-    ranking = pages.ranking(opened(), SLICE).set_index("implementation")
+    ranking = speedups.ranking(opened(), SLICE).set_index("implementation")
     assert ranking.loc["fast", "speedup"] == pytest.approx(3.0)
     assert ranking.loc["fast", "compared"] == 1
 
@@ -79,7 +79,7 @@ def test_another_precision_is_ranked_and_marked(home, opened, other, dtype):
     case = small_case(dtype=dtype)
     add_run(home, "a", latency("slow", 3.0, case), latency("fast", 1.5, case), latency(other, 0.5, case))
     store = opened()
-    assert pages.ranking(store, SLICE).set_index("implementation")["precision"].to_dict() == {
+    assert speedups.ranking(store, SLICE).set_index("implementation")["precision"].to_dict() == {
         "fast": None,
         other: other.removeprefix("fast_"),
         "slow": None,
@@ -91,7 +91,7 @@ def test_ranking_counts_coverage_and_each_kind_of_failure(home, opened):
     rows += [latency("fast", 1.0, small_case(128)), latency("fast", Status.OOM, small_case(256))]
     rows += [latency("fast", Status.SKIPPED, small_case(512))]
     add_run(home, "a", *rows)
-    fast = pages.ranking(opened(), SLICE).set_index("implementation").loc["fast"]
+    fast = speedups.ranking(opened(), SLICE).set_index("implementation").loc["fast"]
     assert (fast["compared"], fast["cases"], fast["failures"], fast["oom"], fast["skipped"]) == (1, 3, 1, 1, 1)
     assert (fast["longest"], fast["first_oom"]) == (128, 256)
 
@@ -124,7 +124,7 @@ def test_values_of_filters_never_become_sql(home, opened):
     add_run(home, "a", latency("slow", 1.0, small_case()))
     nasty = "'); DROP TABLE runs; --"
     store = opened()
-    assert pages.grid(store, Filters(gpu=nasty, run=(nasty,), baseline=nasty, implementation=(nasty,))).empty
+    assert speedups.grid(store, Filters(gpu=nasty, run=(nasty,), baseline=nasty, implementation=(nasty,))).empty
     assert len(pages.runs(store)) == 1
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from results.files import journal
 from results.files.journal import RunFolder
-from results.query import pages
-from results.query.pages import Filters
+from results.query import pages, speedups
 from results.records import Measurement, Run, Status, attention_case
+from results.slice import Filters
 from results.store.database import Store, open_store
 
 NAMES = ("slow", "fast", "other")
@@ -55,7 +55,7 @@ def _same_either_way(store: Store) -> None:
     for baseline, mode, implementation in choices:
         some = replace(SLICE, baseline=baseline, mode=mode, implementation=implementation)
         every = replace(some, source=("local",))
-        for question in (pages.grid, pages.ranking, pages.provenance):
+        for question in (speedups.grid, speedups.ranking, pages.provenance):
             pd.testing.assert_frame_equal(question(store, some), question(store, every))
         pd.testing.assert_frame_equal(*(pages.memory(store, f, "peak_memory_mb") for f in (some, every)))
 
