@@ -31,11 +31,12 @@ def show() -> None:
     won, table = ask_slowly(ranked.judged, chosen), ask_slowly(bandwidth.rows, chosen)
     ranked.headline(ranking, won, chosen)
     decode.bandwidth_headline(table)
-    fastest(chosen, ranking, won)
+    palette = charts.colours([row["implementation"] for row in ranking])
+    fastest(chosen, ranking, won, palette)
     st.subheader("Achieved bandwidth")
     decode.bandwidth_map(decode.LEVEL, table, chosen)
     st.subheader("Latency by context")
-    decode.latency_chart(table)
+    decode.latency_chart(table, palette)
     st.subheader("Every implementation")
     ranked.ranking_table(ranking, ask(pages.fits, chosen))
     with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
@@ -44,11 +45,10 @@ def show() -> None:
     messages.provenance(chosen)
 
 
-def fastest(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
+def fastest(chosen: Filters, ranking: list[dict], won: list[dict], palette: dict[str, str]) -> None:
     """Draw the map of winners, and a chosen cell closely."""
     st.subheader("Fastest implementation by context and batch")
     names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
-    palette = charts.colours(names)
     alt = "Fastest implementation by context and batch"
     maps.show(decode.LEVEL, won, maps.winners(palette, names), "winner_map", alt)
     messages.slice_caption(

@@ -52,7 +52,7 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
     """Draw the winner of each shape, a chosen cell closely, and every implementation in a table."""
     st.subheader("Fastest implementation by shape")
     names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
-    palette = charts.colours(names)
+    palette = charts.colours([*names, *(row["implementation"] for row in ranking)])
     level = level_in(chosen)
     alt = f"Fastest implementation by {level.columns.label} and {level.rows.label}"
     maps.show(level, won, maps.winners(palette, names), "winner_map", alt)

@@ -49,7 +49,7 @@ def bandwidth_headline(table: pd.DataFrame) -> None:
     best = known.loc[known["tb_per_s"].idxmax()]
     share = "" if text.missing(best["percent_of_copy"]) else f", {best['percent_of_copy']:.0f} % of the copy bandwidth"
     st.markdown(
-        f"{text.plain(best['implementation'])} reads most: **{best['tb_per_s']:.2f} TB/s**{share}, at context "
+        f"{text.plain(best['implementation'])} reads most: **{rate_words(best['tb_per_s'])}**{share}, at context "
         f"{text.size(best['seqlen'])} and batch {best['batch']}."
     )
 
@@ -67,24 +67,23 @@ def bandwidth_map(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     )
     own = table[table["implementation"] == name]
     drawn = [_bandwidth_cell(level, place, rows) for place, rows in _cells_of(level, own)]
-    scale = {"colours": [_SHADES[at] for at in range(0, 101, 5)], "ticks": list(_TICKS)}
-    look = maps.Look(lambda row: _SHADES[row["shade"]], lambda row: f"{row['shown']:.2f}", scale=scale)
-    alt = f"TB/s of {name} by {level.columns.label} and {level.rows.label}"
+    shares_known = own["percent_of_copy"].notna().any()
+    scale = {"colours": [_SHADES[at] for at in range(0, 101, 5)], "ticks": list(_TICKS)} if shares_known else None
+    look = maps.Look(lambda row: _SHADES[row["shade"]], lambda row: rate_words(row["shown"]), scale=scale)
+    alt = f"Bandwidth of {name} by {level.columns.label} and {level.rows.label}"
     maps.show(level, drawn, look, "bandwidth_map", alt, selectable=False)
     copy = sorted({f"{rate:,.0f} GB/s" for rate in own["measured_gbs"].dropna()})
-    rates = f"Of a copy on the machine: {', '.join(copy)}" if copy else "The runs did not measure a copy"
+    rates = f"A large copy moves {', '.join(copy)}; darker is nearer to it. " if copy else ""
     st.caption(
-        f"{text.slice_words(chosen)} · TB/s by the least traffic of a call; darker is nearer to the bandwidth of a "
-        f"large copy. {rates}. A cache that fits in the L2 can read faster. {level.bytes_source}"
+        f"{text.slice_words(chosen)} · the least traffic of a call over its latency. {rates}{level.bytes_source}"
     )
 
 
-def latency_chart(table: pd.DataFrame) -> None:
+def latency_chart(table: pd.DataFrame, palette: dict[str, str]) -> None:
     """Ask for a batch and shape; draw latency by context, a line an implementation, a chart a dtype."""
     timed = table.assign(batch=table["batch"].map(str))
     timed, batch = rows_of_one(timed, "batch", "latency_ms", "decode_batch", "Batch")
     timed, shape = rows_of_one(timed, "shape", "latency_ms", "decode_shape", "Heads and cache")
-    palette = charts.colours(timed["implementation"].unique().tolist())
 
     def draw(rows: pd.DataFrame, dtype: str | None) -> None:
         if not rows["latency_ms"].notna().any():
@@ -96,10 +95,9 @@ def latency_chart(table: pd.DataFrame) -> None:
         st.plotly_chart(figure, key=f"decode_latency_{dtype}", config=charts.camera(name), alt=alt)
 
     cells.facets(timed, draw)
-    st.caption(
-        f"Batch {batch} · {text.plain(shape)}. Dashed: the time that the least traffic takes at the bandwidth of a "
-        "large copy on that machine. The camera saves a PNG."
-    )
+    copied = timed["copy_ms"].notna().any()
+    dashed = "Dashed: the time that the least traffic takes at the bandwidth of a large copy. " if copied else ""
+    st.caption(f"Batch {batch} · {text.plain(shape)}. {dashed}The camera saves a PNG.")
 
 
 def latency_figure(rows: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
@@ -140,6 +138,11 @@ def numbers_table(table: pd.DataFrame) -> None:
     messages.download("Download numbers", "decode", lambda: table[[*COLUMNS]], "decode_csv")
 
 
+def rate_words(tb_per_s: float) -> str:
+    """Write a bandwidth in TB/s, below one in GB/s."""
+    return f"{tb_per_s:.2f} TB/s" if tb_per_s >= 1 else f"{text.significant(1000 * tb_per_s)} GB/s"
+
+
 def _cells_of(level: Level, table: pd.DataFrame) -> list[tuple[tuple, pd.DataFrame]]:
     """Return the rows of each cell, with its dtype and place."""
     return list(table.groupby([*cells.place_columns(level)], dropna=False, sort=True))
@@ -153,7 +156,7 @@ def _bandwidth_cell(level: Level, place: tuple, rows: pd.DataFrame) -> dict:
     status = rows["status"].iloc[0] if rate is None else "ok"
     sizes = f"{level.columns.label} {cell['seqlen']}, {level.rows.label} {cell['batch']}"
     lines = [sizes, text.ms(latency)] if rate else [sizes, text.status(status)]
-    lines += [f"{rate:.3g} TB/s"] if rate else []
+    lines += [rate_words(rate)] if rate else []
     lines += [f"{share:.0f} % of the copy bandwidth"] if share else []
     lines += [f"geometric mean of {len(rows)} shapes"] if len(rows) > 1 else []
     shade = round(min(100.0, share)) if share else 0
@@ -161,6 +164,6 @@ def _bandwidth_cell(level: Level, place: tuple, rows: pd.DataFrame) -> dict:
 
 
 def _hover(row: dict) -> str:
-    rate = "" if text.missing(row["tb_per_s"]) else f"<br>{row['tb_per_s']:.3g} TB/s"
+    rate = "" if text.missing(row["tb_per_s"]) else f"<br>{rate_words(row['tb_per_s'])}"
     share = "" if text.missing(row["percent_of_copy"]) else f", {row['percent_of_copy']:.0f} % of copy"
     return f"{row['implementation']}<br>context {text.size(row['seqlen'])}: {text.ms(row['latency_ms'])}{rate}{share}"

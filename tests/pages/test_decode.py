@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from pages.ui import decode
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, decode_case
 from tests.pages.conftest import GPU, ROOT, shown
@@ -51,9 +52,9 @@ def _map(page, index=0):
 def test_the_answer_names_the_fastest_kernel_and_what_it_reads(page):
     text = shown(page)
     assert "triton_split_kv is fastest: 8.00× torch_naive, geometric mean of 3 of 4 cases" in text
-    moved = 2 * 8192 * 8 * 8 * 128 * 2 + 2 * 8 * 32 * 128 * 2
-    best = moved / (0.05 * 8 * 8) / 1e9
-    assert f"triton_split_kv reads most: **{best:.2f} TB/s**" in text
+    moved = 2 * 1024 * 8 * 128 * 2 + 2 * 32 * 128 * 2  # q and out are most beside the shortest cache
+    best = moved / 0.05 / 1e9
+    assert f"triton_split_kv reads most: **{decode.rate_words(best)}**" in text
 
 
 def test_the_map_has_context_down_and_batch_across(page):
@@ -67,7 +68,7 @@ def test_the_bandwidth_of_each_cell_is_its_least_traffic_over_its_time(page):
     cell = _map(page, 1)["facets"][0]["cells"][0][0]
     moved = 2 * 1024 * 8 * 128 * 2 + 2 * 32 * 128 * 2
     rate = moved / 0.05 / 1e9
-    assert cell["text"] == f"{rate:.2f}"
+    assert cell["text"] == decode.rate_words(rate)
     assert f"{100 * rate / 4:.0f} % of the copy bandwidth" in cell["note"]
     page.pills(key="show").set_value("torch_naive").run()
     assert _map(page, 1)["facets"][0]["cells"][1][1]["text"] == "OOM"
@@ -129,3 +130,8 @@ def test_an_old_link_to_another_gpu_still_opens(home):
     test.query_params["gpu"] = "RTX 4060 Laptop"
     page = test.run().switch_page("pages/decode.py").run()
     assert page.selectbox(key="gpu").value == GPU
+
+
+def test_a_bandwidth_below_one_terabyte_a_second_is_written_in_gigabytes():
+    assert decode.rate_words(4.123) == "4.12 TB/s"
+    assert decode.rate_words(0.0213) == "21.3 GB/s"
