@@ -19,10 +19,6 @@ COLUMNS = (
     *("dtype", "seqlen", "batch", "shape", "implementation", "latency_ms", "p20", "p80", "n", "tb_per_s"),
     *("percent_of_copy", "status", "note", "source", "run_id"),
 )
-NUMBERS = cells.axis_columns(LEVEL) | {
-    "tb_per_s": st.column_config.NumberColumn("TB/s", format="%.2f", help="Least traffic over the latency"),
-    "percent_of_copy": st.column_config.NumberColumn("% of copy bandwidth", format="%.0f"),
-}
 _SHADES = sample_colorscale(sequential.Blues, [step / 100 for step in range(101)])
 _TICKS = ("0 %", "25 %", "50 %", "75 %", "100 %")
 _AT_COPY = "at copy bandwidth"
@@ -133,7 +129,7 @@ def numbers_table(table: pd.DataFrame) -> None:
         shown[[*COLUMNS]].dropna(axis="columns", how="all"),
         hide_index=True,
         alt="Latency and bandwidth of every case",
-        column_config=cells.NUMBERS | NUMBERS,
+        column_config=cells.NUMBERS | cells.axis_columns(LEVEL),
     )
     messages.download("Download numbers", "decode", lambda: table[[*COLUMNS]], "decode_csv")
 

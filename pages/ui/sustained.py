@@ -198,12 +198,11 @@ def _level(figure: go.Figure, names: list[str], name: str, value: float, colour:
 
 
 def _name(row: dict) -> str:
-    mask = "" if row["causal"] is None else ", causal" if row["causal"] else ", full"
-    window = f" window {row['window_size']}" if row["window_size"] else ""
+    mask = "" if row["causal"] is None else f", {text.mask(row['causal'], row['window_size'])}"
     mode = text.MODE_WORDS.get(row["mode"], row["mode"])
     return (
         f"{row['implementation']} {mode}, seqlen {text.size(row['seqlen_q'])}, "
-        f"head_dim {row['head_dim']}, {row['dtype']}{mask}{window}, B{row['batch']} H{row['num_heads']}"
+        f"head_dim {row['head_dim']}, {row['dtype']}{mask}, B{row['batch']} H{row['num_heads']}"
     )
 
 

@@ -37,18 +37,14 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
         ORDER BY paired.dtype, paired.shape, paired.{other.field}, paired.{length.field}, implementation""",
         params,
     )
-    derived = [_derived(row) for row in table.to_dict("records")]
+    derived = [of_call(row) for row in table.to_dict("records")]
     axes = {axis.column: table[_placed(axis.column)] for axis in (length, other)}
     found = pd.DataFrame(derived, index=table.index, columns=[*DERIVED], dtype=float)
     return table.drop(columns=[_placed(name) for name in axes]).assign(**axes).join(found)
 
 
-def _placed(column: str) -> str:
-    """Return a name that no field of a case has."""
-    return f"placed_{column}"
-
-
-def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
+def of_call(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return DERIVED of one call: a row with the fields of its case, its mode, `latency_ms` and `measured_gbs`."""
     latency, copy = (levels.tensors.known(row[name]) for name in ("latency_ms", "measured_gbs"))
     moved = levels.bytes_moved(row, row["mode"])
     rate = derive.gb_per_s(moved, latency)
@@ -57,3 +53,8 @@ def _derived(row: Mapping[str, Any]) -> dict[str, float | None]:
         "percent_of_copy": 100 * rate / copy if rate and copy else None,
         "copy_ms": moved / copy / 1e6 if moved and copy else None,
     }
+
+
+def _placed(column: str) -> str:
+    """Return a name that no field of a case has."""
+    return f"placed_{column}"

@@ -89,6 +89,9 @@ def test_a_cell_shows_its_numbers_and_run(page):
     assert table.set_index("implementation")["latency_ms"].to_dict() == pytest.approx(
         {"torch_naive": 3.2, "torch_sdpa_auto": 0.8, "triton_split_kv": 0.4}
     )
+    moved = 2 * 8192 * 8 * 128 * 2 + 2 * 32 * 128 * 2
+    share = table.set_index("implementation").loc["triton_split_kv", "percent_of_copy"]
+    assert share == pytest.approx(100 * moved / 0.4e-3 / 4e12)
 
 
 def test_filters_are_those_of_decoding(page):

@@ -81,11 +81,8 @@ def _devices(pairs: list[tuple[str, str]]) -> list[str]:
 @st.cache_data(max_entries=24, show_spinner=False)
 def _table(home: str, version: str, chosen: tuple[str, ...], name: str) -> pd.DataFrame:
     found = gpus.side_by_side(store(), chosen, name)
-    window = [f" window {int(w)}" if not text.missing(w) and w else "" for w in found["window_size"]]
-    masks = ["not said" if text.missing(c) else "causal" if c else "full" for c in found["causal"]]
-    return found.assign(
-        timing=found["timing"].fillna(AS_PUBLISHED), mask=[mask + of for mask, of in zip(masks, window, strict=True)]
-    )
+    masks = [text.mask(causal, window) for causal, window in zip(found["causal"], found["window_size"], strict=True)]
+    return found.assign(timing=found["timing"].fillna(AS_PUBLISHED), mask=masks)
 
 
 def _headline(table: pd.DataFrame, chosen: list[str]) -> None:

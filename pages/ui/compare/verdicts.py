@@ -86,7 +86,6 @@ def cells_table(found: Comparison) -> pd.DataFrame:
     for cell in found.cells:
         judgement, case = cell.judgement, case_to_json(cell.case)
         flops = levels.flops(cell.case, cell.mode)
-        window = f" window {cell.case.window_size}" if cell.case.window_size else ""
         rows.append(
             {
                 "verdict": cell.outcome,
@@ -98,11 +97,9 @@ def cells_table(found: Comparison) -> pd.DataFrame:
                 "mode": cell.mode,
                 "timing": cell.timing or AS_PUBLISHED,
                 **{name: case[name] for name in ("dtype", "head_dim")},
-                "seqlen": case["seqlen_q"],
+                "seqlen": case[levels.level_of(cell.case).columns.field],
                 "shape": f"B{case['batch'] or '?'} H{case['num_heads'] or '?'}",
-                "mask": "not said"
-                if cell.case.causal is None
-                else f"{'causal' if cell.case.causal else 'full'}{window}",
+                "mask": text.mask(cell.case.causal, cell.case.window_size),
                 "first_ms": cell.first.value,
                 "second_ms": cell.second.value,
                 "first_tflops": tflops(flops, cell.first.value),

@@ -25,6 +25,8 @@ NUMBERS = {
     "speedup": st.column_config.NumberColumn("speedup", format="%.2f×"),
     "tflops": st.column_config.NumberColumn("TFLOP/s", format="%.1f"),
     "percent_of_peak": st.column_config.NumberColumn("% of peak", format="%.1f"),
+    "tb_per_s": st.column_config.NumberColumn("TB/s", format="%.2f", help="Least traffic over the latency"),
+    "percent_of_copy": st.column_config.NumberColumn("% of copy bandwidth", format="%.0f"),
     "status": st.column_config.TextColumn("status", width=120),
     "note": st.column_config.TextColumn("note", width="large"),
 }

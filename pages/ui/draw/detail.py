@@ -11,7 +11,7 @@ from pages.ui.draw.cells import NUMBERS
 from pages.ui.shell.data import ask
 from results import derive
 from results.implementations import facts_of
-from results.query import pages
+from results.query import bandwidth, pages
 from results.query.declared import declared
 from results.slice import Filters, level_in
 
@@ -50,15 +50,19 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
         tflops=rate,
         percent_of_peak=[derive.percent_of_peak(r, p) for r, p in zip(rate, peaks, strict=True)],
     )
+    shown = [*COLUMNS]
+    if level.name == "decode":  # which the memory's bandwidth bounds
+        table = table.assign(**pd.DataFrame([bandwidth.of_call(row) for row in derived], index=table.index))
+        shown[-1:-1] = ["tb_per_s", "percent_of_copy"]
     st.dataframe(
-        table[[*COLUMNS]].dropna(axis="columns", how="all"),
+        table[shown].dropna(axis="columns", how="all"),
         hide_index=True,
         alt="Numbers of the chosen cell",
         column_config=NUMBERS,
     )
     _samples(rows)
     _environment(rows)
-    st.caption(f"TFLOP/s: {level_in(chosen).flops_source}")
+    st.caption(f"TFLOP/s: {level.flops_source}")
 
 
 def run_facts(run: pd.Series) -> None:

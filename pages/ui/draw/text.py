@@ -100,6 +100,12 @@ def statistic(names: object) -> str:
     return ", ".join(meanings.get(name, f"{name} of n samples") for name in sorted(found)) or "no number"
 
 
+def mask(causal: object, window_size: object) -> str:
+    """Write a mask as filters name it: causal, full window 1024, or not said."""
+    kind = NOT_SAID if missing(causal) else "causal" if causal else "full"
+    return kind if missing(window_size) or not window_size else f"{kind} window {int(window_size)}"
+
+
 def plain(text: object) -> str:
     """Escape text from a file, so that Markdown takes nothing in it for its own."""
     return "".join(f"\\{mark}" if mark in "\\`*_{}[]<>#$~:|!" else mark for mark in str(text))
