@@ -14,14 +14,14 @@ import streamlit as st
 
 from pages.ui.draw import text
 from pages.ui.shell.data import ask, store
-from results.checks import DOUBTFUL, IMPOSSIBLE, RULES, Finding, check
+from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, Finding, check
 from results.files import library
 from results.files.journal import JournalError
 from results.formats.upload import Understanding
 from results.query import pages
 from results.records import CASE_FIELDS, Measurement, Run
 
-TITLES = {rule.name: rule.title for rule in RULES}
+TITLES = {rule.name: rule.title for rule in CHECKS}
 WEIGHTS = {IMPOSSIBLE: "contradicts arithmetic or the device", DOUBTFUL: "possible, but not what it looks like"}
 _BADGES = {IMPOSSIBLE: ("red", ":material/report:"), DOUBTFUL: ("orange", ":material/help:")}
 _COLUMNS = ("weight", "rule", "title", "place", "source", "run_id", "sentence", "origin", "measurement_ids")
@@ -105,7 +105,7 @@ def rules_table() -> None:
     """Draw what is looked for."""
     st.dataframe(
         pd.DataFrame(
-            [{"weight": rule.weight, "rule": rule.title, "found where": _first_line(rule.look)} for rule in RULES]
+            [{"weight": rule.weight, "rule": rule.title, "found where": _first_line(rule.look)} for rule in CHECKS]
         ),
         hide_index=True,
         alt="Every rule",

@@ -1,8 +1,8 @@
 """Whether a number can be what it says: every row, published, uploaded or own, against arithmetic, the device and the
 other rows.
 
-A finding says its arithmetic in one sentence and never hides or changes a row. A new rule is a function that yields the
-rows it is about and a sentence, and one line in RULES.
+A finding says its arithmetic in one sentence and never hides or changes a row. A new check is a function that yields
+the rows it is about and a sentence, and one line in CHECKS.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from results.checks import claims, memory, speed, times
 from results.checks.finding import DOUBTFUL, IMPOSSIBLE, Check, Finding, Numbers
 from results.records import Measurement, Run
 
-__all__ = ["DOUBTFUL", "IMPOSSIBLE", "RULES", "Finding", "Check", "check"]
+__all__ = ["DOUBTFUL", "IMPOSSIBLE", "CHECKS", "Finding", "Check", "check"]
 
-RULES = (
+CHECKS = (
     Check("above_peak", "faster than the device can be", IMPOSSIBLE, speed.above_peak),
     Check("time_and_tflops", "time and TFLOP/s disagree", IMPOSSIBLE, speed.time_and_tflops),
     Check("claimed_tflops", "TFLOP/s that no row reaches", IMPOSSIBLE, speed.claimed_tflops),
@@ -49,7 +49,7 @@ def check(runs: Iterable[tuple[Run, Sequence[Measurement]]]) -> list[Finding]:
 
 
 def _check(numbers: Numbers) -> Iterable[Finding]:
-    for rule in RULES:
+    for rule in CHECKS:
         for rows, sentence in rule.look(numbers):
             ids = tuple(row.measurement_id for row in rows)
             yield Finding(rule.name, rule.weight, rows[0].run_id, ids, sentence, rows[0].origin)

@@ -1,4 +1,4 @@
-"""A finding, and the numbers that the rules look at."""
+"""A finding, a check, and the numbers that checks look at."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOUBTFUL = "doubtful"  # possible, but not what it looks like
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule has to say about some rows; the rows stay as they are."""
+    """What a check has to say about some rows; the rows stay as they are."""
 
     rule: str
     weight: str  # impossible or doubtful

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from results.checks import RULES, Finding
+from results.checks import CHECKS, Finding
 from results.compare.compare import ComparedCell, Comparison, Mean
 from results.levels import level_of
 from results.records import Run
@@ -48,7 +48,7 @@ def finding_lines(findings: Sequence[Finding], runs: Sequence[Run], *, every: bo
     for place in dict.fromkeys(places.values()):
         there = [finding for finding in findings if places[finding.run_id] == place]
         yield f"{place}: {len(there)} finding{'' if len(there) == 1 else 's'}"
-        for rule in RULES:
+        for rule in CHECKS:
             found = [finding for finding in there if finding.rule == rule.name]
             if found:
                 yield f"  {rule.weight}, {rule.title} ({rule.name}): {len(found)}"

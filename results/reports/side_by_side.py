@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from results import reports
-from results.checks import RULES, Finding, check
+from results.checks import CHECKS, Finding, check
 from results.files import journal, library
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
@@ -116,7 +116,7 @@ def both(row: Row, at: int) -> str:
 
 def findings(runs: Runs) -> list[Finding]:
     """Return what arithmetic says against the numbers, impossible ones first."""
-    weights = {rule.name: at for at, rule in enumerate(RULES)}
+    weights = {rule.name: at for at, rule in enumerate(CHECKS)}
     return sorted(check(runs), key=lambda finding: weights[finding.rule])
 
 
@@ -214,7 +214,7 @@ def _findings_parts(found: Sequence[Finding]) -> Iterator[str]:
     counts = Counter(finding.rule for finding in found)
     yield f"## Findings: {len(found)}"
     yield "What arithmetic says against the printed numbers (`python -m results check`); every number is kept."
-    for rule in RULES:
+    for rule in CHECKS:
         of_rule = [finding for finding in found if finding.rule == rule.name]
         if of_rule:
             more = counts[rule.name] - _EXAMPLES

@@ -10,7 +10,7 @@ import streamlit as st
 
 from pages.ui.draw import charts, messages, text
 from pages.ui.reports.choose import Choice, own_run
-from results.checks import IMPOSSIBLE, RULES, Finding
+from results.checks import CHECKS, IMPOSSIBLE, Finding
 from results.metrics import METRICS, Metric
 from results.reports import side_by_side
 from results.reports.notes import shipped_notes
@@ -18,7 +18,7 @@ from results.reports.rendering import quoted
 from results.reports.side_by_side import Section
 from results.store.database import Store
 
-_TITLES = {rule.name: rule.title for rule in RULES}
+_TITLES = {rule.name: rule.title for rule in CHECKS}
 
 
 def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choice) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from results.checks import RULES, check
+from results.checks import CHECKS, check
 from results.checks.finding import printed_range
 from results.records import Case, Measurement, Status
 from tests.builders import H200, LARGE, at, found, ms_for, noisy, printed, row
@@ -94,7 +94,7 @@ EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
 
 
 def test_every_rule_has_an_example():
-    assert set(EXAMPLES) == {rule.name for rule in RULES}
+    assert set(EXAMPLES) == {rule.name for rule in CHECKS}
 
 
 @pytest.mark.parametrize("rule", EXAMPLES)
@@ -213,7 +213,7 @@ def test_timings_are_never_mixed():
 
 
 def test_a_row_without_a_number_is_nothing_to_check():
-    names = {rule.name for rule in RULES} - {"not_out_of_memory"}
+    names = {rule.name for rule in CHECKS} - {"not_out_of_memory"}
     rows = [replace(m, value=None, std=None, status=Status.ERROR) for name in names for m in EXAMPLES[name][0]]
     assert check([(H200, rows)]) == []
 
