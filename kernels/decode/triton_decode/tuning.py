@@ -66,7 +66,7 @@ _HALF: dict[str, dict[int, _Row]] = {
 # Few tiles, each shared by many programs: what counts is how soon the first keys arrive and the parts are combined.
 _HALF_FEW: dict[int, _Row] = {
     64: {16: Tile(128, 4, 4, 1)},
-    128: {16: Tile(64, 8, 4, 1), 64: Tile(64, 8, 4, 1), 128: Tile(64, 4, 3, 2, 512)},
+    128: {16: Tile(128, 8, 3, 1), 64: Tile(64, 8, 4, 1), 128: Tile(64, 4, 3, 2, 512)},
     256: {16: Tile(64, 8, 3, 1, 256)},
 }
 _HALF_PAGED: _Row = {16: Tile(64, 4, 5)}  # head_dim 128; the table is read two stages ahead
