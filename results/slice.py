@@ -130,6 +130,12 @@ def is_on_map(workload: str, level_name: str) -> bool:
     return level_in(Filters(workload=workload)).rows == level_of(level_name).rows
 
 
+def on_map_of(level: Level) -> str:
+    """Return the condition for rows of levels with the same map as a level; a layer has the operator's."""
+    same = (f"'{name}'" for name in names() if level_of(name).rows == level.rows)
+    return f"{LEVEL} IN ({', '.join(same)})"
+
+
 def of_mask(mask: str | None) -> dict[str, bool | int | None]:
     """causal and window_size of a mask in MASK's words; None for what it does not say."""
     kind, _, window = (mask or "").partition(" window ")

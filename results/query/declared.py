@@ -6,28 +6,30 @@ import json
 from typing import Any
 
 from results.implementations import facts_of, known_names
+from results.levels import names
 from results.store.database import Store
 
 
-def declared(store: Store) -> dict[str, dict[str, Any]]:
-    """Return by name what each implementation declares; of several runs the newest counts."""
+def declared(store: Store, level: str = "op") -> dict[str, dict[str, Any]]:
+    """Return by name what each implementation at that level declares; of several runs the newest counts."""
     found: dict[str, dict[str, Any]] = {}
     for (text,) in store.kept(
         "SELECT implementations FROM runs WHERE implementations IS NOT NULL ORDER BY created NULLS FIRST, run_id DESC"
     ):
-        found |= json.loads(text)
+        found |= {name: facts for name, facts in json.loads(text).items() if facts.get("level", "op") == level}
     return found
 
 
 def colours(store: Store) -> dict[str, str]:
-    """Return the colour of each implementation that has one, as #rrggbb."""
-    said = declared(store)
-    facts = {name: facts_of(name, said) for name in (*known_names(), *said)}
-    return {name: fact.colour for name, fact in facts.items() if fact.colour}
+    """Return the colour of each implementation that has one, as #rrggbb; the operator's where levels differ."""
+    by_level = [declared(store, level) for level in names() if level != "op"]
+    said = {name: facts for each in (*by_level, declared(store)) for name, facts in each.items()}
+    found = {name: facts_of(name, said) for name in (*known_names(), *said)}
+    return {name: facts.colour for name, facts in found.items() if facts.colour}
 
 
-def with_precision(store: Store, precision: str) -> list[str]:
-    """Return the implementations in the store that round factors to that precision ("tf32" or "fp8")."""
-    said = declared(store)
-    names = (name for (name,) in store.kept("SELECT DISTINCT implementation FROM measurements"))
-    return sorted(name for name in names if facts_of(name, said).precision == precision)
+def with_precision(store: Store, precision: str, level: str = "op") -> list[str]:
+    """Return the implementations in the store that round factors to that precision ("tf32" or "fp8") at a level."""
+    said = declared(store, level)
+    there = (name for (name,) in store.kept("SELECT DISTINCT implementation FROM measurements"))
+    return sorted(name for name in there if facts_of(name, said).precision == precision)

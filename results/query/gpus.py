@@ -7,7 +7,7 @@ named. Kernel time is never put beside eager time; a time whose source does not 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import pandas as pd
 
 from results import derive, levels
 from results.implementations import Declared, facts_of
-from results.levels import level_of
+from results.levels import level_of, names
 from results.query.declared import declared
 from results.records import CASE_FIELDS, Case, case_to_json, compatible
 from results.store.database import Store
@@ -65,7 +65,7 @@ def side_by_side(store: Store, gpus: Sequence[str], implementation: str) -> pd.D
     """A row a GPU and shared shape; `shape` numbers the shapes. Of several runs of a GPU the latest counts."""
     by_gpu = {gpu: _rows(store, gpu, implementation) for gpu in gpus}
     first, *others = sorted(gpus, key=lambda gpu: len(by_gpu[gpu]), reverse=True)
-    records, said = [], declared(store)
+    records, said = [], {name: declared(store, name) for name in names()}
     for place, row in enumerate(by_gpu[first]):
         found = [row, *(_fitting(row, by_gpu[gpu]) for gpu in others)]
         if None not in found:
@@ -121,12 +121,12 @@ def _completed(cases: Sequence[Case]) -> Case:
     return replace(cases[0], **said)
 
 
-def _derived(row: dict[str, Any], case: Case, said: Declared) -> dict[str, Any]:
+def _derived(row: dict[str, Any], case: Case, said: Mapping[str, Declared]) -> dict[str, Any]:
     """A row's numbers; `case` is its case with what the other GPUs' rows say of it."""
     fields, latency = case_to_json(case), row["value"]
     flops = levels.flops(case, row["mode"])
     rate = derive.tflops(flops, latency)
-    facts = facts_of(row["implementation"], said)
+    facts = facts_of(row["implementation"], said[level_of(case).name])
     tf32 = True if facts.tf32 else row["tf32"]
     dtype = facts.multiplies(case.dtype)
     measured = json.loads(row["measured_tflops"]) if row["measured_tflops"] else {}

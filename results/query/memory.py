@@ -12,7 +12,7 @@ from results.implementations import Declared, facts_of
 from results.levels.tensors import kv_cache_mb
 from results.query.declared import declared
 from results.records import CASE_FIELDS
-from results.slice import RESULTS, SHAPE, Filters, where
+from results.slice import RESULTS, SHAPE, Filters, level_in, where
 from results.store.database import Store
 
 MEASURED = (
@@ -41,7 +41,7 @@ def parts(store: Store, filters: Filters, runs: Sequence[str]) -> pd.DataFrame:
         [list(MEASURED), filters.mode, *params],
     ).assign(mode=filters.mode)
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    said = declared(store)
+    said = declared(store, level_in(filters).name)
     predicted = pd.DataFrame(
         [_predicted(row, said) for row in rows], index=table.index, columns=[*PREDICTED], dtype=float
     )

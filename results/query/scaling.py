@@ -16,7 +16,7 @@ from results.levels.tensors import query_tokens
 from results.query.declared import declared, with_precision
 from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS
-from results.slice import RESULTS, SEQLEN, Filters, cells
+from results.slice import RESULTS, SEQLEN, Filters, cells, level_in
 from results.slice import where as filtered
 from results.store.database import Store
 
@@ -83,7 +83,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     flops = [levels.flops(row, row["mode"]) for row in table.to_dict("records")]
     table.insert(table.columns.get_loc("gpu_name") + 1, "flops", pd.Series(flops, dtype=float))
     records = table.to_dict("records")
-    said = declared(store)
+    said = declared(store, level_in(filters).name)
     derived = pd.DataFrame([_derived(row, said) for row in records], index=table.index, columns=_DERIVED, dtype=float)
     return table.drop(columns=["measured_tflops", "measured_gbs", *_REST]).join(derived)
 
@@ -97,12 +97,13 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
     In float32 there is one for IEEE products and one for TF32 ones, in 16 bits one for FP8, if they are in the slice.
     """
     ctes, params = cells(to_its_runs(store, filters) or filters)
+    reduced = [with_precision(store, precision, level_in(filters).name) for precision in ("tf32", "fp8")]
     kinds = store.rows(
         f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name,
                           coalesce(runs.tf32, false) OR list_contains(?, implementation) AS tf32,
                           list_contains(?, implementation) AS fp8, runs.measured_tflops, runs.measured_gbs
         FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY tf32, fp8, run_id""",
-        [*params, with_precision(store, "tf32"), with_precision(store, "fp8"), dtype],
+        [*params, *reduced, dtype],
     )
     found: dict[str, Roof] = {}
     for run_id, gpu, tf32, fp8, measured, gbs in kinds:

@@ -54,7 +54,7 @@ def grid(store: Store, filters: Filters) -> pd.DataFrame:
 def ranked(store: Store, filters: Filters) -> list[dict[str, object]]:
     """Every implementation over the slice, best first: geometric-mean speedup, coverage, failures, how far it goes."""
     rows = paired(store, filters)
-    cases, said = len({row.number.case_id for row in rows}), declared(store)
+    cases, said = len({row.number.case_id for row in rows}), declared(store, level_in(filters).name)
     found = [
         _ranked(name, facts_of(name, said).precision, of_it, cases)
         for name, of_it in grouped(rows, lambda row: row.number.implementation).items()

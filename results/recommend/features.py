@@ -8,7 +8,7 @@ import pandas as pd
 
 from results.implementations import FP8, facts_of
 from results.query.declared import declared, with_precision
-from results.slice import Filters
+from results.slice import Filters, level_in, on_map_of
 from results.slice import where as filtered
 from results.store.database import Store
 
@@ -36,7 +36,9 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
     Checked is: its errors were taken, but no time. Refused is: every try ended as unsupported; failed: every try ended
     without a number for another reason.
     """
+    level = level_in(filters)
     condition, params = filtered(Filters(gpu=filters.gpu, source=filters.source, run=filters.run))
+    condition += f" AND {on_map_of(level)}"
     parts = [
         f"""SELECT {at} AS place, '{name}' AS feature, implementation,
                    count(*) FILTER (status = 'ok' AND timed AND {has}) AS numbers,
@@ -51,7 +53,7 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
                 SELECT *, metric = 'latency_ms' AS timed, list_contains(?, implementation) AS in_fp8 FROM results
                 WHERE (metric = 'latency_ms' OR starts_with(metric, 'error_')) AND status <> 'skipped' AND {condition})
             {" UNION ALL ".join(parts)} ORDER BY place, implementation""",
-        [with_precision(store, "fp8"), *params],
+        [with_precision(store, "fp8", level.name), *params],
     )
     return table.assign(seen=[_seen(row) for row in table.to_dict("records")]).drop(columns=["place", "errors"])
 

@@ -185,7 +185,7 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
         params,
     )
     contest: dict[str, Contender] = {}
-    said = declared(store)
+    said = declared(store, level_in(filters).name)
     for row in rows:
         contender = _contender(dict(zip(names, row, strict=True)), said)
         if contest and next(iter(contest.values())).measurement.case != contender.measurement.case:

@@ -38,7 +38,7 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
         derive.tflops(f, None if text.missing(r["latency_ms"]) else r["latency_ms"])
         for f, r in zip(flops, derived, strict=True)
     ]
-    said = ask(declared)
+    said = ask(declared, level_in(chosen).name)
     facts = [facts_of(row["implementation"], said) for row in derived]
     peaks = [
         derive.peak_tflops(row["gpu_name"], fact.multiplies(row["dtype"]), tf32=fact.tf32 or _tf32(row))

@@ -229,7 +229,8 @@ def _round_mib(mark: float) -> str:
 
 
 def _formula_words(table: pd.DataFrame, chosen: Filters) -> str:
-    level, said = level_in(chosen), ask(declared)
+    level = level_in(chosen)
+    said = ask(declared, level.name)
     formulas = {
         name: levels.memory_formula(facts_of(name, said).memory, level, chosen.mode)
         for name in sorted(set(table["implementation"]))

@@ -4,10 +4,11 @@ from dataclasses import replace
 import pytest
 
 from results.files.journal import RunFolder
-from results.query.declared import colours
-from results.records import Run
+from results.query.declared import colours, declared, with_precision
+from results.records import Measurement, Run, Status, attention_case
 from results.store.database import open_store
 
+CASE = attention_case(batch=1, num_heads=1, seqlen=64, head_dim=64, dtype="float16", causal=True)
 RUN = Run("old", "local", created="2026-01-01T00:00:00")
 
 
@@ -20,9 +21,9 @@ def found(home, *sweeps) -> dict[str, str]:
 
 
 def test_the_newest_run_says_the_colour_of_an_implementation(tmp_path):
-    declared = found(tmp_path, {"mine": {"colour": "#111111"}}, {"mine": {"colour": "#222222"}, "other": {}})
-    assert declared["mine"] == "#222222"
-    assert "other" not in declared
+    colour_of = found(tmp_path, {"mine": {"colour": "#111111"}}, {"mine": {"colour": "#222222"}, "other": {}})
+    assert colour_of["mine"] == "#222222"
+    assert "other" not in colour_of
 
 
 def test_runs_from_before_declarations_keep_their_colours(tmp_path):
@@ -32,3 +33,17 @@ def test_runs_from_before_declarations_keep_their_colours(tmp_path):
 @pytest.mark.parametrize("colour", ["red;background:url(//x)", "#12345", 7, None])
 def test_what_is_no_colour_is_left_out(tmp_path, colour):
     assert "mine" not in found(tmp_path, {"mine": {"colour": colour}})
+
+
+def test_an_implementation_at_two_levels_declares_twice(tmp_path):
+    op = {"level": "op", "memory": {"growth": "matrix"}, "colour": "#111111"}
+    decode = {"level": "decode", "memory": {"growth": "linear"}, "precision": "fp8"}
+    for day, facts in enumerate((op, decode), start=1):
+        run = replace(RUN, run_id=f"r{day}", created=f"2026-01-{day:02}", implementations={"mine": facts})
+        RunFolder.create(tmp_path, run, [Measurement(run.run_id, CASE, "mine", "compile_ms", Status.OK, value=1.0)])
+    with closing(open_store(tmp_path)) as store:
+        assert declared(store) == {"mine": op}
+        assert declared(store, "decode") == {"mine": decode}
+        assert colours(store)["mine"] == "#111111"
+        assert "mine" not in with_precision(store, "fp8")
+        assert "mine" in with_precision(store, "fp8", "decode")
