@@ -1,6 +1,6 @@
 """JSON lines between the supervisor and its worker, over pipes of their own: what libraries print cannot get in.
 
-Processes that do not outlive the one that started them. Standard library only.
+Such processes do not outlive the one that started them. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import signal
 import sys
 import time
 from typing import Any
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class Channel:
@@ -46,9 +48,6 @@ class Channel:
         """Close this end."""
         os.close(self._read_fd)
         os.close(self._write_fd)
-
-
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def die_with(parent: int) -> None:

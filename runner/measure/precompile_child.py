@@ -171,7 +171,8 @@ def _main(channel: Channel, parent: int) -> None:
     from kernels import registry
     from runner.measure import triton_hooks
 
-    registry.implementations()
+    for level in registry.FOLDERS:
+        registry.implementations(level)
     triton_hooks.prepare()
     gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     count = processes(len(os.sched_getaffinity(0)), gpus, _free_bytes())

@@ -1,6 +1,6 @@
 """The stopwatches: device time with launches hidden and a cold L2, and the wall time of a plain call.
 
-From samples to a median, its spread and its 95 % interval. Standard library only.
+Samples become a median, its spread and its 95 % interval.
 """
 
 from __future__ import annotations
@@ -16,10 +16,17 @@ from typing import Protocol as Interface
 
 import torch
 
+from runner.levels import Call
 from runner.machine import schedstat
 from runner.protocol import Protocol
 
 CONFIDENCE = 0.95
+_BATCH = 10  # samples queued behind one spin; CUDA holds about a thousand launches before it makes the host wait
+_LONGEST_SPIN_MS = 400.0
+_CALIBRATION_CYCLES = 4_000_000
+_SETTLING_CYCLES = 20_000_000  # 10 ms at 2 GHz
+_SETTLING_S, _LONGEST_SETTLING_S = 0.05, 0.5
+SETTLED = 0.97  # of the highest clock
 
 
 def spread(samples: Sequence[float]) -> dict[str, Any]:
@@ -82,16 +89,6 @@ def _interval_rank(n: int) -> int | None:
             break
         best = rank
     return best
-
-
-Call = Callable[[], object]
-
-_BATCH = 10  # samples queued behind one spin; CUDA holds about a thousand launches before it makes the host wait
-_LONGEST_SPIN_MS = 400.0
-_CALIBRATION_CYCLES = 4_000_000
-_SETTLING_CYCLES = 20_000_000  # 10 ms at 2 GHz
-_SETTLING_S, _LONGEST_SETTLING_S = 0.05, 0.5
-SETTLED = 0.97  # of the highest clock
 
 
 class Stopwatch(Interface):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runner.cells import Cell, cell_to_json
-from runner.supervise.worker_handle import Crew
+from runner.supervise.worker_handle import WorkerHandle
 
 SILENCE_S = 60.0  # the longest that a kernel may take to compile, or the search for all of them
 _GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")  # of the driver on Linux and in WSL
@@ -20,7 +20,7 @@ def is_possible(device: str | None) -> bool:
     return gpu and importlib.util.find_spec("triton") is not None
 
 
-def compile_ahead(crew: Crew, cells: Sequence[Cell], tell: Callable[[int, int], object]) -> str:
+def compile_ahead(handle: WorkerHandle, cells: Sequence[Cell], tell: Callable[[int, int], object]) -> str:
     """Let the worker compile what these cells will launch; returns what came of it, in a sentence.
 
     `tell` hears how many kernels of how many are done. Raises Cancelled, and nothing else: a worker that is lost over
@@ -28,14 +28,14 @@ def compile_ahead(crew: Crew, cells: Sequence[Cell], tell: Callable[[int, int], 
     """
     begun = time.monotonic()
     try:
-        crew.send({"do": "compile", "cells": [cell_to_json(cell) for cell in cells]})
-        while (message := crew.receive(time.monotonic() + SILENCE_S))["event"] == "compiled":
+        handle.send({"do": "compile", "cells": [cell_to_json(cell) for cell in cells]})
+        while (message := handle.receive(time.monotonic() + SILENCE_S))["event"] == "compiled":
             tell(message["done"], message["found"])
         return _sentence(message, time.monotonic() - begun)
     except EOFError:
-        return f"Nothing was compiled ahead. {crew.describe_loss()}"
+        return f"Nothing was compiled ahead. {handle.describe_loss()}"
     except TimeoutError:
-        crew.kill()
+        handle.kill()
         return f"Compiling ahead was given up after {SILENCE_S:.0f} s without progress."
 
 

@@ -2,8 +2,6 @@
 
 A worker announces each step with the cell that it may cost. If it then crashes, hangs or is killed, that cell gets its
 status here, a new worker starts, and the sweep goes on with the cells that have none.
-
-A sweep under way: cases go to the worker, answers are written down, losses get their status. No torch.
 """
 
 from __future__ import annotations
@@ -29,17 +27,21 @@ from runner.protocol import PROTOCOLS
 from runner.supervise import precompile
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.precompile import compile_ahead
-from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, Crew
+from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, WorkerHandle
 
 _STEP_LIMIT_S = 120.0  # compiling included; the estimate of the cell comes on top
 _STEP_LIMIT_ESTIMATES = 20.0
 _LOSSES_OF_CASE = 3  # workers lost in one case while no cell was announced, and no cell got a status
 _LOSSES_OF_ONE = 6  # workers one implementation may cost before the rest of it is skipped
 _STATE_EVERY_S = 0.5
+MOST_TRACES = 6  # cells of a sustained run
+_LOCK_WAIT_RESUMED_S = 5.0  # the worker of a killed supervisor may need a moment to die
+# What must be the same when a run is resumed, or its numbers would not be comparable.
+_SAME = ("gpu_uuid", "gpu_name", "torch", "triton", "kernel_hash", "protocol")
 
 
 class Sweeping:
-    """A sweep under way."""
+    """A sweep under way: cases go to the worker, answers are written down, losses get their status."""
 
     def __init__(
         self,
@@ -47,12 +49,12 @@ class Sweeping:
         folder: RunFolder,
         cells: list[Cell],
         timings: tuple[str, ...],
-        crew: Crew,
+        handle: WorkerHandle,
         progress: Progress,
         begun: float,  # time.monotonic() when the first worker was started
     ) -> None:
         self._job, self._folder, self._cells, self._timings = job, folder, cells, timings
-        self._crew, self._progress = crew, progress
+        self._handle, self._progress = handle, progress
         self._ids: set[str] = set()
         self._left: dict[Cell, set[str]] = {}  # latency rows that cells still lack
         self._owner: dict[str, Cell] = {}  # of such a row
@@ -77,7 +79,7 @@ class Sweeping:
         """
         try:
             self._recall()
-            self._follow_crew()
+            self._watch_for_cancel()
             self._write_state("running", force=True)
             for cell in self._cells:
                 if cell.reason:
@@ -107,12 +109,12 @@ class Sweeping:
                 self._work_left += cell.seconds
         self._work_at_start = self._work_left
 
-    def _follow_crew(self) -> None:
+    def _watch_for_cancel(self) -> None:
         if self._job.resume:
             self._folder.clear_cancel()
-        signalled = self._crew.stop
-        self._crew.stop = lambda: signalled() or self._folder.cancel_requested()
-        self._crew.on_wait = lambda: self._write_state("running")  # a step that hangs must show as the current one
+        signalled = self._handle.stop
+        self._handle.stop = lambda: signalled() or self._folder.cancel_requested()
+        self._handle.on_wait = lambda: self._write_state("running")  # a step that hangs must show as the current one
 
     def _compile_ahead(self, names: Collection[str]) -> None:
         """Let the worker compile what the implementations of these names will launch, before anything is measured."""
@@ -125,13 +127,13 @@ class Sweeping:
             self._write_state("running")
 
         if ours:
-            self._crew.log.note(f"{utc_now()} {compile_ahead(self._crew, ours, tell)}")
+            self._handle.log.note(f"{utc_now()} {compile_ahead(self._handle, ours, tell)}")
         self._costs[COMPILING] += time.monotonic() - begun
 
     def _finish_case(self, cells: list[Cell]) -> None:
         losses = 0
         done = len(self._cells) - len(self._left)
-        self._crew.log.note(f"{utc_now()} {done}/{len(self._cells)} cells, next {levels.words(cells[0].case)}")
+        self._handle.log.note(f"{utc_now()} {done}/{len(self._cells)} cells, next {levels.words(cells[0].case)}")
         while todo := self._without_hopeless([cell for cell in cells if cell in self._left]):
             before = len(self._left)
             self._work(todo)
@@ -151,22 +153,22 @@ class Sweeping:
         self._at, self._step, self._deadline_s = None, "start", OPEN_LIMIT_S
         try:
             self._ensure_worker()
-            self._crew.send({"do": "case", "cells": [cell_to_json(cell) for cell in todo]})
+            self._handle.send({"do": "case", "cells": [cell_to_json(cell) for cell in todo]})
             self._deadline_s = self._limit(todo)
             self._listen(todo)
             unanswered = [cell for cell in todo if cell in self._left]
             self._give_status(unanswered, Status.ERROR, "The worker reported no result.")
             return
         except EOFError:
-            status, self._why = Status.ERROR, f"{self._crew.describe_loss()} (in its {self._step})"
+            status, self._why = Status.ERROR, f"{self._handle.describe_loss()} (in its {self._step})"
         except TimeoutError:
             status = Status.TIMEOUT
             self._why = f"No answer within {self._deadline_s:.0f} s in its {self._step}; the worker was killed."
-            self._crew.kill()
+            self._handle.kill()
         self._blame(status)
 
     def _listen(self, todo: list[Cell]) -> None:
-        while message := self._crew.receive(time.monotonic() + self._deadline_s):
+        while message := self._handle.receive(time.monotonic() + self._deadline_s):
             if message["event"] == "case_done":
                 self._costs.update(message.get("costs", {}))
                 return
@@ -179,7 +181,7 @@ class Sweeping:
 
     def _blame(self, status: Status) -> None:
         """Give the cell at which the worker was lost its status; count a worker that was lost before it began."""
-        self._crew.log.note(f"{utc_now()} {self._at.words if self._at else 'No cell announced'}: {self._why}")
+        self._handle.log.note(f"{utc_now()} {self._at.words if self._at else 'No cell announced'}: {self._why}")
         if not self._ready:
             self._failed_starts += 1
             if self._failed_starts == _LOSSES_OF_CASE:
@@ -191,13 +193,13 @@ class Sweeping:
 
     def _ensure_worker(self) -> None:
         begun = time.monotonic()
-        if not self._crew.present:
-            self._crew.open(plan=False)
+        if not self._handle.present:
+            self._handle.open(plan=False)
         if not self._ready:
             run = self._folder.run()
             wanted = run.measured_tflops is None and bool(self._timings)
-            self._crew.send({"do": "start", "run_id": run.run_id, "peaks": wanted})
-            answer = self._crew.receive(time.monotonic() + OPEN_LIMIT_S)
+            self._handle.send({"do": "start", "run_id": run.run_id, "peaks": wanted})
+            answer = self._handle.receive(time.monotonic() + OPEN_LIMIT_S)
             self._ready, self._failed_starts = True, 0
             if answer.get("tflops"):
                 self._folder.write_run(replace(run, measured_tflops=answer["tflops"], measured_gbs=answer.get("gbs")))
@@ -271,13 +273,6 @@ class Sweeping:
             self._write_state(state, force=True, message=message)
 
 
-MOST_TRACES = 6  # cells of a sustained run
-_LOCK_WAIT_RESUMED_S = 5.0  # the worker of a killed supervisor may need a moment to die
-
-# What must be the same when a run is resumed, or its numbers would not be comparable.
-_SAME = ("gpu_uuid", "gpu_name", "torch", "triton", "kernel_hash", "protocol")
-
-
 def supervise(
     job: Job,
     home: Path,
@@ -291,19 +286,19 @@ def supervise(
     Raises Refused, DeviceBusy, Cancelled, SweepFailed or JournalError.
     """
     begun = time.monotonic()
-    crew = Crew(job, worker_command, stop)
+    handle = WorkerHandle(job, worker_command, stop)
     try:
-        opened = _open(crew, job)
+        opened = _open(handle, job)
         _refuse_long_traces(job, opened["cells"])
         run_id = job.resume or job.run_id or new_run_id(job.sweep.name)
         wait_s = _LOCK_WAIT_RESUMED_S if job.resume else 0.0
         with device_lock(home, opened["device"]["lock"], run_id, wait_s=wait_s):
             try:
-                return _sweep(job, home, run_id, opened, crew, progress, begun)
+                return _sweep(job, home, run_id, opened, handle, progress, begun)
             finally:
-                crew.dismiss()  # before the device is given free
+                handle.dismiss()  # before the device is given free
     finally:
-        crew.dismiss()
+        handle.dismiss()
 
 
 def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:
@@ -316,23 +311,23 @@ def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:
 
 
 def _sweep(
-    job: Job, home: Path, run_id: str, opened: dict[str, Any], crew: Crew, progress: Progress, begun: float
+    job: Job, home: Path, run_id: str, opened: dict[str, Any], handle: WorkerHandle, progress: Progress, begun: float
 ) -> RunFolder:
     cells = [cell_from_json(record) for record in opened["cells"]]
     folder = _folder(job, home, run_id, opened)
     with folder.lock():
-        crew.log.write_to(folder.log_path)
-        sweeping = Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), crew, progress, begun)
+        handle.log.write_to(folder.log_path)
+        sweeping = Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), handle, progress, begun)
         sweeping.run(compiled_ahead=opened["compiled_ahead"] if opened.get("ahead") else ())
-        crew.close()
+        handle.close()
     return folder
 
 
-def _open(crew: Crew, job: Job) -> dict[str, Any]:
+def _open(handle: WorkerHandle, job: Job) -> dict[str, Any]:
     try:
-        return crew.open(plan=True, ahead=precompile.is_possible(job.device))
+        return handle.open(plan=True, ahead=precompile.is_possible(job.device))
     except EOFError:
-        raise SweepFailed(f"The worker does not start. {crew.describe_loss()}") from None
+        raise SweepFailed(f"The worker does not start. {handle.describe_loss()}") from None
     except TimeoutError:
         raise SweepFailed(f"The worker does not answer within {OPEN_LIMIT_S:.0f} s.") from None
 

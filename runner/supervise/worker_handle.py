@@ -1,7 +1,4 @@
-"""The worker of the moment, and how to get the next. No torch.
-
-A worker as the supervisor holds it: started, spoken to, its output kept, ended. No torch.
-"""
+"""A worker as the supervisor holds it: started, spoken to, its output kept, ended, followed by the next. No torch."""
 
 from __future__ import annotations
 
@@ -24,6 +21,8 @@ from runner.supervise.job import Cancelled, Job, Refused
 
 COMMAND = (sys.executable, "-m", "runner.worker")
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
+OPEN_LIMIT_S = 300.0  # importing torch from a cold network disk takes long
+_POLL_S = 0.2
 
 
 class Log:
@@ -155,11 +154,7 @@ def describe_exit(code: int | None, last_words: str | None) -> str:
     return f"{how}; its last words: {last_words}" if last_words else f"{how}."
 
 
-OPEN_LIMIT_S = 300.0  # importing torch from a cold network disk takes long
-_POLL_S = 0.2
-
-
-class Crew:
+class WorkerHandle:
     """The worker of the moment, and how to get the next."""
 
     def __init__(self, job: Job, command: tuple[str, ...], stop: Callable[[], bool]) -> None:

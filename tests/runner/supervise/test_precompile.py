@@ -15,7 +15,7 @@ COMPILED = {"event": "compiled", "done": 1, "found": 3}
 DONE = {"event": "rehearsed", "kernels": 3, "seconds": 7.25, "failed": 0, "fault": None}
 
 
-class Crew:
+class ScriptedHandle:
     """A worker that says what was prepared for it; an exception is what listening to it ends in."""
 
     def __init__(self, *answers: dict | BaseException) -> None:
@@ -40,10 +40,10 @@ class Crew:
 
 
 def test_it_says_what_it_did_and_tells_on_the_way() -> None:
-    crew, told = Crew(COMPILED, DONE), []
-    said = precompile.compile_ahead(crew, CELLS, lambda *numbers: told.append(numbers))
-    assert crew.heard[0]["do"] == "compile"
-    assert crew.heard[0]["cells"][0]["implementation"] == "triton_fa2"
+    handle, told = ScriptedHandle(COMPILED, DONE), []
+    said = precompile.compile_ahead(handle, CELLS, lambda *numbers: told.append(numbers))
+    assert handle.heard[0]["do"] == "compile"
+    assert handle.heard[0]["cells"][0]["implementation"] == "triton_fa2"
     assert said.startswith("Compiled 3 kernels ahead in ")
     assert said.endswith(" s, 7.2 s of work side by side.")
     assert told == [(1, 3)]
@@ -59,14 +59,14 @@ def test_it_says_what_it_did_and_tells_on_the_way() -> None:
     ],
 )
 def test_whatever_goes_wrong_is_a_sentence(answer, sentence) -> None:
-    crew = Crew(answer)
-    assert sentence in precompile.compile_ahead(crew, CELLS, lambda *numbers: None)
-    assert crew.killed == isinstance(answer, TimeoutError)
+    handle = ScriptedHandle(answer)
+    assert sentence in precompile.compile_ahead(handle, CELLS, lambda *numbers: None)
+    assert handle.killed == isinstance(answer, TimeoutError)
 
 
 def test_who_cancels_waits_for_nothing() -> None:
     with pytest.raises(Cancelled):
-        precompile.compile_ahead(Crew(Cancelled()), CELLS, lambda *numbers: None)
+        precompile.compile_ahead(ScriptedHandle(Cancelled()), CELLS, lambda *numbers: None)
 
 
 def test_it_is_possible_where_there_is_a_gpu_and_triton(monkeypatch, tmp_path) -> None:
