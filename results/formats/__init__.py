@@ -52,4 +52,6 @@ def understand(filename: str, data: bytes) -> Understanding:
             return format.understand(upload)
         if reason:
             reasons.append(f"As {format.NAME} ({format.DESCRIPTION}): {reason}")
-    raise UploadError("\n".join([f"{upload.filename} is of no known format.", *reasons]))
+    others = "; ".join(format.DESCRIPTION for format in formats() if ".peers." in format.__name__)
+    known = f"Of other tools these files are known: {others}."
+    raise UploadError("\n".join([f"{upload.filename} is of no known format.", *reasons, known]))

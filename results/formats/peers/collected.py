@@ -196,6 +196,23 @@ def sheet_with(upload: Upload, required: Sequence[str]) -> Sheet | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
+def lacking(upload: Upload, required: Sequence[str]) -> str | None:
+    """Return None if `sheet_with` finds the table, which columns it lacks if it has most of them, "" otherwise."""
+    if sheet_with(upload, required) is not None:
+        return None
+    if upload.kind != "text" or sum(name.encode() in upload.data for name in required) * 2 < len(required):
+        return ""
+    try:
+        headers = [set(sheet.header) for sheet in upload.sheets]
+    except (UploadError, csv.Error):
+        return ""
+    closest = max(headers, key=lambda header: len(header & set(required)))
+    missing = [name for name in required if name not in closest]
+    if not missing or len(missing) * 2 > len(required):
+        return ""
+    return f"It lacks the columns {', '.join(missing)}."
+
+
 def document(upload: Upload, *markers: str) -> Any:
     """Return what a JSON file says if all markers are in its text; None otherwise. NaN and Infinity become floats."""
     data = upload.data.removeprefix(b"\xef\xbb\xbf").lstrip()

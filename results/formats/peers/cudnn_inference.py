@@ -16,6 +16,7 @@ from results.formats.peers.collected import (
     Collected,
     columns_of,
     failure_of,
+    lacking,
     not_finite,
     only,
     positive,
@@ -63,8 +64,8 @@ _MASK = (
 
 
 def reason_against(upload: Upload) -> str | None:
-    """Return None if it is such a table, nothing to say otherwise."""
-    return None if sheet_with(upload, COLUMNS) else ""
+    """Return None if it is such a table, otherwise which columns it lacks, or "" if it lacks most of them."""
+    return lacking(upload, COLUMNS)
 
 
 def understand(upload: Upload) -> Understanding:

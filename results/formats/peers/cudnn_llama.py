@@ -6,7 +6,16 @@
 from __future__ import annotations
 
 from results.formats import values
-from results.formats.peers.collected import CellFault, Cells, Collected, columns_of, positive, rows_of, sheet_with
+from results.formats.peers.collected import (
+    CellFault,
+    Cells,
+    Collected,
+    columns_of,
+    lacking,
+    positive,
+    rows_of,
+    sheet_with,
+)
 from results.formats.peers.cudnn_training import SOURCE
 from results.formats.upload import Understanding, Upload
 from results.records import Case
@@ -26,8 +35,8 @@ _MEANINGS = {
 
 
 def reason_against(upload: Upload) -> str | None:
-    """Return None if it is such a table, nothing to say otherwise."""
-    return None if sheet_with(upload, COLUMNS) else ""
+    """Return None if it is such a table, otherwise which columns it lacks, or "" if it lacks most of them."""
+    return lacking(upload, COLUMNS)
 
 
 def understand(upload: Upload) -> Understanding:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.collected import Cells, Collected, columns_of, positive, rows_of, sheet_with
+from results.formats.peers.collected import Cells, Collected, columns_of, lacking, positive, rows_of, sheet_with
 from results.formats.upload import Understanding, Upload
 from results.records import Case
 
@@ -59,8 +59,8 @@ _ASSUMED = (
 
 
 def reason_against(upload: Upload) -> str | None:
-    """Return None if it is such a table, nothing to say otherwise."""
-    return None if sheet_with(upload, COLUMNS) else ""
+    """Return None if it is such a table, otherwise which columns it lacks, or "" if it lacks most of them."""
+    return lacking(upload, COLUMNS)
 
 
 def understand(upload: Upload) -> Understanding:

@@ -12,6 +12,7 @@ from results.formats.peers.collected import (
     Cells,
     Collected,
     columns_of,
+    lacking,
     positive,
     rows_of,
     sheet_with,
@@ -50,8 +51,8 @@ _LAYER = "fused_neighborhood_attention"  # its module projects q, k and v from h
 
 
 def reason_against(upload: Upload) -> str | None:
-    """Return None if it is such a table, nothing to say otherwise."""
-    return None if sheet_with(upload, COLUMNS) else ""
+    """Return None if it is such a table, otherwise which columns it lacks, or "" if it lacks most of them."""
+    return lacking(upload, COLUMNS)
 
 
 def understand(upload: Upload) -> Understanding:

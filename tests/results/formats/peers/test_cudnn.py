@@ -106,6 +106,12 @@ def test_a_table_without_its_times_is_refused_and_not_read_as_some_other_table()
         understood("", data)
 
 
+def test_a_table_that_lacks_a_few_columns_is_told_which() -> None:
+    data = excerpt("cudnn_inference_mla_b300.csv").replace(b"kv_cache_dtype", b"cache").replace(b"q_tokens", b"tokens")
+    with pytest.raises(UploadError, match="cudnn_inference .*: It lacks the columns kv_cache_dtype, q_tokens"):
+        understood("", data)
+
+
 def test_skipped_is_unsupported_whatever_the_message_says() -> None:
     data = excerpt("cudnn_training_c_a100.csv").decode()
     data = data.replace("749.317,117.000,0.000,10,,True,False,", "inf,0.000,0.000,10,,False,True,backend says no")
