@@ -62,5 +62,5 @@ if found.cells:
     st.subheader("By how much on average")
     verdicts.means_table(found.means)
     st.caption("Geometric means of the cells with a number on both sides; timings are never mixed.")
-st.caption("The same in a terminal")
+st.caption("In a terminal")
 st.code(choose.command(*sides), language=None)

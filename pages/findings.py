@@ -55,5 +55,5 @@ st.subheader("How many of which rule")
 st.dataframe(findings.counts(table), hide_index=True, alt="Findings by rule and by report or run")
 with st.expander("What is looked for", icon=":material/rule:"):
     findings.rules_table()
-st.caption("The same in a terminal, with every sentence")
+st.caption("In a terminal, with every sentence")
 st.code("python -m results check --all", language=None)

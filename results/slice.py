@@ -14,7 +14,7 @@ from typing import TypeVar
 from results.levels import Level, level_of, names
 from results.records import CASE_FIELDS
 
-Choice = TypeVar("Choice")
+Offered = TypeVar("Offered")
 NOT_SAID = "not said"
 # The first that is there is what others are compared with.
 BASELINES = ("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math", "torch_flex")
@@ -105,7 +105,7 @@ def level_in(filters: Filters) -> Level:
     return level_of(filters.level or (word if subject and word in names() else None))
 
 
-def in_order(name: str, numbers: Mapping[Choice, int]) -> list[Choice]:
+def in_order(name: str, numbers: Mapping[Offered, int]) -> list[Offered]:
     """Return what a filter can be set to, the default first; what has no number comes last.
 
     `numbers` counts the numbers of each choice, and says their order where the filter's own does not.

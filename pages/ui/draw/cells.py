@@ -42,7 +42,7 @@ def pictures(level: Level, table: Sequence[dict], draw: Draw, name: str, alt: st
             st.markdown(f"**{title}**")
             key = f"picture_{name}_{dtype}"
             st.plotly_chart(figure, key=key, config=charts.camera(f"{name}-{title}"), alt=f"{alt}, {title}")
-        st.caption("The same map as a figure. The camera saves a PNG.")
+        st.caption("The map as a figure. The camera saves a PNG.")
 
 
 def place_columns(level: Level) -> tuple[str, str, str]:

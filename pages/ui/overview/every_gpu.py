@@ -55,25 +55,12 @@ def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str])
     found = {(int(row["seqlen"]), row["gpu"]): row for row in rows.to_dict("records")}
     lines = [[found.get((seqlen, gpu)) for gpu in gpus] for seqlen in seqlens]
     names = sorted(palette)
-    strong = [palette[name] for name in names]
-    colours = [
-        charts.EMPTY_COLOUR,
-        heatmaps.FAILED_COLOUR,
-        *strong,
-        *(heatmaps.winner_colour(palette, name, tie=True) for name in names),
-    ]
+    of_names = [heatmaps.winner_colour(palette, name, tie) for tie in (False, True) for name in names]
+    colours = [charts.EMPTY_COLOUR, heatmaps.FAILED_COLOUR, *of_names]
     steps = [(edge / len(colours), colour) for at, colour in enumerate(colours) for edge in (at, at + 1)]
-
-    def place(row: dict | None) -> float:
-        if row is None or (text.missing(row["winner"]) and text.missing(row["status"])):
-            return 0.5
-        if text.missing(row["winner"]):
-            return 1.5
-        return 2.5 + names.index(row["winner"]) + len(names) * bool(row["ties"])
-
     figure = go.Figure(
         go.Heatmap(
-            z=[[place(row) for row in line] for line in lines],
+            z=[[_shade(row, names) for row in line] for line in lines],
             x=gpus,
             y=[text.size(seqlen) for seqlen in seqlens],
             text=[[_text(row) for row in line] for line in lines],
@@ -95,8 +82,21 @@ def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str])
     return figure
 
 
+def _shade(row: dict | None, names: list[str]) -> float:
+    """Return the middle of a cell's colour among those of nothing, failure, each winner and each tie."""
+    if _has_nothing(row):
+        return 0.5
+    if text.missing(row["winner"]):
+        return 1.5
+    return 2.5 + names.index(row["winner"]) + len(names) * bool(row["ties"])
+
+
+def _has_nothing(row: dict | None) -> bool:
+    return row is None or (text.missing(row["winner"]) and text.missing(row["status"]))
+
+
 def _text(row: dict | None) -> str:
-    if row is None or (text.missing(row["winner"]) and text.missing(row["status"])):
+    if _has_nothing(row):
         return _NOTHING
     if text.missing(row["winner"]):
         return text.status(row["status"])

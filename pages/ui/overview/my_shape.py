@@ -99,4 +99,4 @@ def _downloads(made: Rule) -> None:
                 icon=":material/download:",
                 key=f"rule_{ending}",
             )
-    st.caption(f"{text.plain(made.basis)} The same by `python -m results rule`.")
+    st.caption(f"{text.plain(made.basis)} In a terminal: `python -m results rule`.")

@@ -137,7 +137,7 @@ def findings_table(problems: Sequence[Finding]) -> None:
         alt="Every finding with its arithmetic",
         column_config={"finding": st.column_config.TextColumn("finding", width="large")},
     )
-    st.caption("A finding never hides or changes a number. The same by `python -m results check`.")
+    st.caption("A finding never hides or changes a number. In a terminal: `python -m results check`.")
     st.page_link("pages/findings.py", label="Findings in all runs", icon=":material/fact_check:")
 
 
