@@ -8,7 +8,7 @@ import pandas as pd
 
 from results.implementations import FP8, facts_of
 from results.query.declared import declared, with_precision
-from results.slice import Filters, level_in, on_map_of
+from results.slice import SEQLEN, Filters, level_in, on_map_of
 from results.slice import where as filtered
 from results.store.database import Store
 
@@ -24,8 +24,8 @@ FEATURES = {
     "sliding window": "window_size > 0",
     "fewer key heads than query heads": "num_kv_heads < num_heads",
     "head_dim above 128": "head_dim > 128",
-    "seqlen from 16k on": "seqlen_q >= 16384",
-    "seqlen from 64k on": "seqlen_q >= 65536",
+    "seqlen from 16k on": f"{SEQLEN} >= 16384",
+    "seqlen from 64k on": f"{SEQLEN} >= 65536",
 }
 RAN, CHECKED, REFUSED, FAILED, NOT_TRIED = "ran", "checked", "refused", "failed", "not tried"
 

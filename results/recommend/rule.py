@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from results.levels import level_of
 from results.recommend import nearest as nearest_module
 from results.recommend.winners import Contest, contests, decide
-from results.slice import Filters, SliceError
+from results.slice import Filters, SliceError, level_in
 from results.store.database import Store
 
 # As torch.nn.attention.SDPBackend calls them.
@@ -52,7 +53,16 @@ class Rule:
 
 
 def rule_of(store: Store, filters: Filters) -> Rule:
-    """Return the rule of a slice, of all modes and masks if it names none. Raises RuleError if nothing has a time."""
+    """Return the rule of a slice, of all modes and masks if it names none.
+
+    Raises RuleError if nothing has a time, or if the slice is of a level whose shapes a rule does not tell apart.
+    """
+    level = level_in(filters)
+    if level.rows != level_of("op").rows:
+        raise RuleError(
+            f"A rule chooses by seqlen and head_dim; {filters.workload} is told apart by {level.columns.label} and "
+            f"{level.rows.label}. Choose a workload of the operator."
+        )
     cases = contests(store, filters)
     points = tuple(point for contest in cases if (point := _point(contest)))
     if not points:

@@ -11,6 +11,8 @@ import pytest
 from results.files import journal
 from results.files.journal import RunFolder
 from results.query import accuracy, memory, pages, pairing, scaling, speedups
+from results.recommend.features import features
+from results.recommend.rule import RuleError, rule_of
 from results.recommend.winners import winners
 from results.records import Case, Measurement, Run, Status, attention_case, decode_case
 from results.slice import Filters, level_in
@@ -119,6 +121,20 @@ def test_kinds_of_memory_of_two_page_sizes_are_two_rows(store: Store) -> None:
 
 def test_errors_of_decode_stand_at_their_context(store: Store) -> None:
     assert accuracy.errors(store, SLICE, "out").empty
+
+
+def test_a_rule_is_of_the_operator_alone(store: Store) -> None:
+    with pytest.raises(RuleError, match="decode attention is told apart by context and batch"):
+        rule_of(store, SLICE)
+
+
+def test_features_of_decode_are_seen_in_decode_alone(store: Store) -> None:
+    op = Filters(gpu="A GPU", workload="attention")
+    counts = {
+        name: table.set_index(["feature", "implementation"]).loc[("bfloat16", "fast"), "numbers"]
+        for name, table in (("op", features(store, op)), ("decode", features(store, SLICE)))
+    }
+    assert counts == {"op": 1, "decode": 4}
 
 
 def test_a_filter_chooses_batches(store: Store) -> None:
