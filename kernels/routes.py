@@ -126,10 +126,10 @@ def _gluon_hopper(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[Callable[..., Any], ...]:
     from kernels.attention.gluon_hopper import check
-    from kernels.attention.gluon_hopper.plan import HopperPlan
+    from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 
     check(q, k, v)
-    plan = HopperPlan(q, k, v, causal, window_size, q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale)
+    plan = GluonHopperPlan(q, k, v, causal, window_size, q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale)
     return plan.output, plan.forward, plan.backward
 
 

@@ -96,8 +96,8 @@ def test_a_checkpointed_call_has_the_same_gradients() -> None:
 @pytest.fixture
 def operators():
     """The operators, which compute on the CPU in Triton's interpreter."""
-    plan = pytest.importorskip("kernels.attention.triton_fa2.plan", exc_type=ImportError)
-    if not ON_GPU and not plan.INTERPRETED:
+    launch = pytest.importorskip("kernels.attention.triton_fa2.launch", exc_type=ImportError)
+    if not ON_GPU and not launch.INTERPRETED:
         pytest.skip("needs a GPU or TRITON_INTERPRET=1")
     import kernels.torch_ops
 

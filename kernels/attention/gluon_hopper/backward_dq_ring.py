@@ -41,32 +41,17 @@ def counter_of(kv_head, fragments, slots, per_head):
 
 
 @gluon.jit
-def _execute(instructions: gl.constexpr, counter, number):
-    gl.inline_asm_elementwise(
-        instructions, "=r,l,r", [counter.to(gl.int64), gl.to_tensor(number)], dtype=gl.int32, is_pure=False, pack=1
-    )
-
-
-@gluon.jit
-def await_count(counter, programs):
-    """Wait until all programs of a key head have counted themselves."""
-    _execute(
-        "{ .reg .pred p; .reg .b32 t; SPIN: ld.acquire.gpu.global.b32 t, [$1]; setp.lt.s32 p, t, $2; @p bra SPIN;"
-        " fence.proxy.async; mov.b32 $0, 0; }",
-        counter,
-        programs,
-    )
-
-
-@gluon.jit
 def count_finished(counter):
     """Count this program once all additions of this warpgroup have arrived."""
-    _execute(
+    gl.inline_asm_elementwise(
         "{ .reg .pred first; .reg .b32 t; cp.async.bulk.wait_group 0; fence.proxy.async; bar.sync 5, 128;"
         " mov.u32 t, %tid.x; and.b32 t, t, 127; setp.eq.u32 first, t, 0;"
         " @first red.release.gpu.global.add.u32 [$1], $2; mov.b32 $0, 0; }",
-        counter,
-        1,
+        "=r,l,r",
+        [counter.to(gl.int64), gl.to_tensor(1)],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
     )
 
 

@@ -39,7 +39,6 @@ from kernels.attention.gluon_hopper.backward_common import (
 )
 from kernels.attention.gluon_hopper.backward_dq_ring import (
     DqRing,
-    await_count,
     convert_share,
     count_finished,
     counter_of,
@@ -49,6 +48,7 @@ from kernels.attention.gluon_hopper.barriers import (
     DO_EMPTY,
     Q_EMPTY,
     arrive_at,
+    await_programs,
     pdl_launch_dependents,
     pdl_wait,
     wait_at,
@@ -176,7 +176,7 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
     if CONFIG.split_q:
         share += tile.low * per_head  # the first split has the tile's share
     if kv_head >= ring.delay:
-        await_count(counter_of(kv_head - ring.delay, ring.fragments, ring.slots, per_head), key_tiles)
+        await_programs(counter_of(kv_head - ring.delay, ring.fragments, ring.slots, per_head), key_tiles)
     if CONFIG.next_delta:
         _load_first_deltas(gl.minimum(total, CONFIG.slots), descs, buffers, bars, tile, shape, CONFIG)
     _convert_earlier_head(

@@ -33,7 +33,7 @@ from kernels.attention.gluon_hopper.launch import (
 )
 from kernels.plans import LOG2_E, PlanCache, device_guard, plan_key
 
-_PLANS: PlanCache[HopperPlan] = PlanCache()
+_PLANS: PlanCache[GluonHopperPlan] = PlanCache()
 
 
 def attend(
@@ -49,23 +49,23 @@ def attend(
 
 def known_plan(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
-) -> HopperPlan | None:
+) -> GluonHopperPlan | None:
     """Return the plan that an earlier call with such tensors made, if one did."""
     return _PLANS.get(plan_key(q, k, v, (causal, window_size, softmax_scale)))
 
 
 def plan_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
-) -> HopperPlan | None:
+) -> GluonHopperPlan | None:
     """Return the plan of these shapes and strides, or None if TMA cannot address them."""
     plan = known_plan(q, k, v, causal, window_size, softmax_scale)
     if plan is None and all(map(is_addressable, (q, k, v))):
         key = plan_key(q, k, v, (causal, window_size, softmax_scale))
-        plan = _PLANS.remember(key, HopperPlan(q, k, v, causal, window_size, softmax_scale))
+        plan = _PLANS.remember(key, GluonHopperPlan(q, k, v, causal, window_size, softmax_scale))
     return plan
 
 
-class HopperPlan:
+class GluonHopperPlan:
     """The launches for one shape and set of strides, all addressable by TMA, as `kernels.plans.AttentionPlan`."""
 
     prepare = None
@@ -146,7 +146,7 @@ _COMBINED_ROWS = 16  # of a program of combine_kernel
 class Forward:
     """Computes the output and the base-2 logsumexp of a plan's tensors."""
 
-    def __init__(self, plan: HopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    def __init__(self, plan: GluonHopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         self._plan = plan
         shape = (plan.size, plan.head_dim, plan.seqlen_q)
         tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, q.dtype == torch.bfloat16)
@@ -206,7 +206,7 @@ class Forward:
 
 
 def _schedule(
-    plan: HopperPlan, tiles: tuning.ForwardTiles, tile_rows: int, device: torch.device
+    plan: GluonHopperPlan, tiles: tuning.ForwardTiles, tile_rows: int, device: torch.device
 ) -> tuple[int, Tiling, TileSchedule]:
     """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
     n_m = -(-plan.seqlen_q // tile_rows)

@@ -10,7 +10,7 @@ pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels.attention.gluon_hopper import backward_common, backward_launch, plan, tuning
 from kernels.attention.gluon_hopper.backward_launch import BackwardInputs, DqWarpgroupBackward
-from kernels.attention.gluon_hopper.plan import HopperPlan
+from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 
 
 def fragment_of(tile: torch.Tensor) -> torch.Tensor:
@@ -90,7 +90,7 @@ def test_where_the_ring_is_too_large_every_key_head_has_a_slot_and_is_converted_
     monkeypatch.setattr(tuning, "computes_next_delta", lambda *_: True)
     monkeypatch.setattr(backward_launch, "Launch", note)
     q = torch.zeros(3, 4, 384, 64, dtype=torch.bfloat16)  # 12 key heads of 3 key tiles and 6 fragments
-    backward = DqWarpgroupBackward(HopperPlan(q, q, q, False, 0, 1.0), BackwardInputs(*[q] * 6))
+    backward = DqWarpgroupBackward(GluonHopperPlan(q, q, q, False, 0, 1.0), BackwardInputs(*[q] * 6))
     assert backward.zeros() == slots * 6 * 4096 + 256
     heads = 4 if slots == 8 else 12  # converted at the end; those that the kernel before computes delta of
     assert made["finish_kernel"] == (heads * 6, 1, 1)

@@ -128,7 +128,7 @@ def events_of(
         patch.setattr(test_partitions_backward, "_tensor", watched)
         patch.setattr(backward_dq_warpgroup, "counter_of", lambda kv_head, *_: kv_head)
         patch.setattr(
-            backward_dq_warpgroup, "await_count", lambda kv_head, programs: events.append(("awaited", int(kv_head)))
+            backward_dq_warpgroup, "await_programs", lambda kv_head, programs: events.append(("awaited", int(kv_head)))
         )
         patch.setattr(backward_dq_warpgroup, "count_finished", lambda head: events.append(("counted", int(head))))
         run(launch, tile, seed, kv_head)

@@ -13,7 +13,7 @@ pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels.attention.gluon_hopper import forward, forward_softmax, plan, tuning
 from kernels.attention.gluon_hopper.forward import forward_kernel
-from kernels.attention.gluon_hopper.plan import HopperPlan
+from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
 from tests.kernels.attention.gluon_hopper.interleavings.program import Program
 from tests.kernels.attention.gluon_hopper.interleavings.registers import Number, Pointer, Value
@@ -41,7 +41,7 @@ def launches_of(
         mock.patch.object(plan, "Launch", lambda *arguments, **_: made.append(arguments)),
         mock.patch.object(tuning, "forward_tiles", lambda size, d, n, *rest: choose(size, d, long or n, *rest)),
     ):
-        HopperPlan(q, k, k, causal, window, 1.0)
+        GluonHopperPlan(q, k, k, causal, window, 1.0)
     return made
 
 

@@ -28,7 +28,7 @@ from kernels.attention.gluon_hopper.backward_launch import (
     SplitTiles,
     TwoKernelBackward,
 )
-from kernels.attention.gluon_hopper.plan import HopperPlan
+from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
 from tests.kernels.attention.gluon_hopper.interleavings.program import Program
 from tests.kernels.attention.gluon_hopper.interleavings.registers import Number, Pointer, Value
@@ -58,7 +58,7 @@ def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bo
         mock.patch.object(backward_launch, "Launch", note),
         mock.patch.object(backward_launch, "SplitTiles", lambda *sizes: split.append(SplitTiles(*sizes)) or split[-1]),
     ):
-        kind(HopperPlan(q, k, k, *mask, 1.0), BackwardInputs(q, k, k, q, q, q))
+        kind(GluonHopperPlan(q, k, k, *mask, 1.0), BackwardInputs(q, k, k, q, q, q))
     found = [launch for launch in made if launch[0].arg_names[0] == "q_desc"]
     assert found
     return [(*launch, *(tiles.table for tiles in split)) for launch in found]
