@@ -12,7 +12,6 @@ of this: it is added up in memory anyway.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
@@ -27,8 +26,8 @@ from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_ke
 from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel, dq_kernel
 from kernels.attention.gluon_hopper.barriers import zero_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch, Step, run_in_order
+from kernels.plans import LOG2_E
 
-LOG2_E = math.log2(math.e)
 FRAGMENT = 64 * 64  # numbers of dQ that are added at once
 SLOTS = 2  # blocks of queries under way
 _MERGED_ROWS = 16  # of dK and dV that a program of merge_kernel adds up
