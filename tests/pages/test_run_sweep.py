@@ -223,3 +223,16 @@ def test_the_more_tabs_look_the_less_often_each_does(others, pace, monkeypatch):
     monkeypatch.setattr(st, "session_state", {})
     assert progress._pace(("a run",)) == pace
     assert progress._pace(()) == max(15, pace)
+
+
+def test_a_decode_sweep_is_edited_by_its_own_axes_and_implementations(app, started, monkeypatch):
+    decoding = [{"name": "torch_sdpa_auto", "level": "decode", "description": "SDPA", "reason": None}]
+    listing = LISTING | {"sweeps": [{"name": "decode"}], "implementations": LISTING["implementations"] + decoding}
+    monkeypatch.setattr(launch, "listing", lambda device=None: listing)
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert not page.exception
+    typed = {box.key: box.value for box in page.text_input}
+    assert typed["edit_context_decode"] == "2048,8192,32768,131072"
+    assert typed["edit_heads_decode"] == "64/8,32/8,32/32"
+    assert not any("seqlen" in key for key in typed)
+    assert page.multiselect(key="edit_implementations_decode").options == ["torch_sdpa_auto"]
