@@ -194,7 +194,7 @@ class Measurement:
 
     @property
     def measurement_id(self) -> str:
-        """Twenty hex digits made from what names the number within its run, so that a repeated line adds nothing."""
+        """Return twenty hex digits of what names the number within its run, so that a repeated line adds nothing."""
         case = case_to_json(self.case)
         case = {name: value for name, value in case.items() if value is not None or name not in LATER_CASE_FIELDS}
         key = (self.run_id, case, self.implementation, self.mode, self.timing, self.metric, self.baseline)

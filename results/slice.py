@@ -137,13 +137,13 @@ def on_map_of(level: Level) -> str:
 
 
 def of_mask(mask: str | None) -> dict[str, bool | int | None]:
-    """causal and window_size of a mask in MASK's words; None for what it does not say."""
+    """Return causal and window_size of a mask in MASK's words; None for what it does not say."""
     kind, _, window = (mask or "").partition(" window ")
     return {"causal": {"causal": True, "full": False}.get(kind), "window_size": int(window) if window else None}
 
 
 def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
-    """The filters as a condition and its parameters; implementations always keep the baseline."""
+    """Return the filters as a condition and its parameters; implementations always keep the baseline."""
     conditions, params = ["TRUE"], []
     for name, column in COLUMNS.items():
         value = getattr(filters, name)
@@ -173,7 +173,7 @@ def counting_run(of: str, *preferred: str) -> str:
 
 
 def cells(filters: Filters) -> tuple[str, list[object]]:
-    """The common table `paired`: a row a case and implementation, of each case all of one run, with every field."""
+    """Return the common table `paired`: a row a case and implementation, of each case all of one run."""
     condition, params = where(filters)
     ctes = f"""WITH one AS (
         SELECT *, value AS latency_ms, {SHAPE} AS shape,

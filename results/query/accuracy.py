@@ -31,8 +31,10 @@ SUMMARY = (
 def errors(
     store: Store, filters: Filters, tensor: str, measure: str = "error", *, by_inputs: bool = False
 ) -> pd.DataFrame:
-    """A row a case and implementation: error, torch_naive's error, time and speedup over the baseline of the slice, and
-    what the check said where its pass is too far off to be timed. `by_inputs`: of runs that varied the inputs."""
+    """Return a row a case and implementation: error, torch_naive's error, time and speedup over the slice's baseline.
+
+    `fails` is what the check said where a pass is too far off to be timed. `by_inputs`: of runs that varied the inputs.
+    """
     condition, params = _in_slice(filters)
     counts = counting_run("cell", "naive_error IS NOT NULL", "varied" if by_inputs else "timed")
     found = store.query(
@@ -68,7 +70,7 @@ def errors(
 
 
 def _in_slice(filters: Filters) -> tuple[str, list[object]]:
-    """The condition for what was measured under these filters: any mode, timing and implementation, inputs of any kind.
+    """Return the condition for the slice with any mode, timing and implementation, and with inputs of any kind.
 
     The name of a workload ends with its inputs where they are not normal.
     """
@@ -79,8 +81,11 @@ def _in_slice(filters: Filters) -> tuple[str, list[object]]:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """A row an implementation, the closest first: geometric means over its cases, the worst, and whether it is on the
-    frontier. Speedups and shares of torch_naive's error are of the cases where both are known."""
+    """Return a row an implementation, the closest first: geometric means over its cases, the worst, the frontier.
+
+    Speedups and shares of torch_naive's error are of the cases where both are known. On the frontier is who no other
+    beats.
+    """
     rows = [{"implementation": name, **_of_one(those)} for name, those in table.groupby("implementation", sort=True)]
     known = [row for row in rows if row["speedup"] and row["error"] is not None]
     for row in rows:
@@ -89,7 +94,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _beats(other: dict, row: dict) -> bool:
-    """Better in one of speed and error by more than the band, and worse in neither."""
+    """Return whether one is better in one of speed and error by more than the band, and worse in neither."""
     speed = other["speedup"] / row["speedup"]
     error = row["error"] / other["error"] if other["error"] else 1.0 if not row["error"] else math.inf
     return min(speed, error) >= 1 / (1 + BAND) and max(speed, error) > 1 + BAND

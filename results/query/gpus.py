@@ -38,7 +38,7 @@ _ROW = ("mode", "timing", "value", "sm_clock_mhz")
 
 
 def pairs(store: Store) -> list[tuple[str, str]]:
-    """GPUs that have results of the same implementation, mode, seqlen and head_dim; those with most first."""
+    """Return the pairs of GPUs that share implementation, mode, seqlen and head_dim; those with most first."""
     return store.rows(
         """WITH cells AS (SELECT DISTINCT gpu_name, implementation, mode, seqlen_q, head_dim FROM results
                           WHERE metric = 'latency_ms' AND status = 'ok' AND gpu_name <> '' AND seqlen_q > 0)
@@ -49,7 +49,7 @@ def pairs(store: Store) -> list[tuple[str, str]]:
 
 
 def implementations(store: Store, gpus: Sequence[str]) -> list[str]:
-    """What every one of the GPUs has times of; most numbers first."""
+    """Return what every one of the GPUs has times of; most numbers first."""
     return [
         name
         for (name,) in store.rows(
@@ -62,7 +62,7 @@ def implementations(store: Store, gpus: Sequence[str]) -> list[str]:
 
 
 def side_by_side(store: Store, gpus: Sequence[str], implementation: str) -> pd.DataFrame:
-    """A row a GPU and shared shape; `shape` numbers the shapes. Of several runs of a GPU the latest counts."""
+    """Return a row a GPU and shared shape; `shape` numbers the shapes. Of several runs of a GPU the latest counts."""
     by_gpu = {gpu: _rows(store, gpu, implementation) for gpu in gpus}
     first, *others = sorted(gpus, key=lambda gpu: len(by_gpu[gpu]), reverse=True)
     records, said = [], {name: declared(store, name) for name in names()}
@@ -99,7 +99,7 @@ def _of(table: str) -> str:
 
 
 def _fitting(row: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The row of the same shape and mode that says most of it; seqlen must be said."""
+    """Return the row of a shape and mode that says most of it; seqlen must be said."""
     found = [
         other
         for other in others
@@ -112,7 +112,7 @@ def _fitting(row: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str,
 
 
 def _open(row: dict[str, Any]) -> list[str]:
-    """The fields of the case that the row's source does not say."""
+    """Return the fields of the case that the row's source does not say."""
     return [name for name in CASE_FIELDS if row[name] is None]
 
 
@@ -122,7 +122,7 @@ def _completed(cases: Sequence[Case]) -> Case:
 
 
 def _derived(row: dict[str, Any], case: Case, said: Mapping[str, Declared]) -> dict[str, Any]:
-    """A row's numbers; `case` is its case with what the other GPUs' rows say of it."""
+    """Return a row's numbers; `case` is its case with what the other GPUs' rows say of it."""
     fields, latency = case_to_json(case), row["value"]
     flops = levels.flops(case, row["mode"])
     rate = derive.tflops(flops, latency)

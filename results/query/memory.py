@@ -29,7 +29,7 @@ COLUMNS = ("implementation", *_CASE, "shape", "mode", "run_id", *MEASURED, *PRED
 
 
 def parts(store: Store, filters: Filters, runs: Sequence[str]) -> pd.DataFrame:
-    """A row an implementation and case of those runs, in the slice's mode."""
+    """Return a row an implementation and case of those runs, in the slice's mode."""
     condition, params = where(replace(filters, run=tuple(sorted(runs))), without=("timing", "mode"))
     of_mode = "(mode IS NOT DISTINCT FROM ? OR metric = 'activation_memory_mb')"
     values = ", ".join(f"max(value) FILTER (metric = '{name}') AS {name}" for name in MEASURED)

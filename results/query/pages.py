@@ -1,7 +1,4 @@
-"""The questions the pages ask, each answered with a small table.
-
-The runs that a slice rests on: a question about samples or memory then looks through those alone, not all.
-"""
+"""The questions that the pages ask of the store, each answered with a small table."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ _OF_MEMORY = (
 
 
 def gpus(store: Store) -> pd.DataFrame:
-    """Every device with latencies or memory, the one with most numbers of the operator first."""
+    """Return every device with latencies or memory, the one with most numbers of the operator first."""
     return store.query(
         """SELECT gpu, sum(numbers)::BIGINT AS numbers, count(DISTINCT run_id) AS runs,
                   count(DISTINCT choice) AS implementations, max(created) AS latest,
@@ -45,7 +42,7 @@ def gpus(store: Store) -> pd.DataFrame:
 
 
 def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
-    """The devices that have a number of one of these metrics, most numbers first."""
+    """Return the devices that have a number of one of these metrics, most numbers first."""
     return store.query(
         """SELECT gpu, sum(numbers)::BIGINT AS numbers FROM choices
            WHERE name = 'metric' AND list_contains(?, choice) GROUP BY gpu HAVING sum(numbers) > 0
@@ -90,7 +87,7 @@ def choices(
 
 
 def provenance(store: Store, filters: Filters) -> pd.DataFrame:
-    """The runs the slice is made of: source, title, when, software, and how many numbers each gives."""
+    """Return the runs that the slice is made of: source, title, when, software, and how many numbers each gives."""
     numbers = Counter(row.number.run_id for row in paired(store, filters))
     runs = store.query(f"SELECT * EXCLUDE (implementations) FROM runs WHERE run_id IN ({_places(numbers)})", [*numbers])
     runs["numbers"] = [numbers[run_id] for run_id in runs["run_id"]]
@@ -126,7 +123,7 @@ def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, row: in
 
 
 def memory(store: Store, filters: Filters, metric: str) -> pd.DataFrame:
-    """One memory metric of the slice with its reduction against the baseline in the same run, failures included."""
+    """Return one memory metric of the slice, failures included, with its reduction against the baseline of its run."""
     rows = [row for row in same_run(store, filters, metric, without=("timing",)) if row.seqlen is not None]
     baselines = {row.case_id: row.value for row in rows if row.implementation == filters.baseline}
     rows.sort(key=lambda r: [(x is None, x) for x in (r.dtype, r.head_dim, r.shape, r.implementation, r.seqlen)])
@@ -137,7 +134,7 @@ def memory(store: Store, filters: Filters, metric: str) -> pd.DataFrame:
 
 
 def fits(store: Store, filters: Filters) -> pd.DataFrame:
-    """How far each implementation goes: longest seqlen with a peak memory, that memory, first seqlen out of memory."""
+    """Return how far each implementation goes: its longest seqlen, the memory of that, the first out of memory."""
     rows = numbers(store, filters, ["peak_memory_mb"], without=("timing", "mode"))
     found = []
     for name, of_it in sorted(grouped(rows, lambda row: row.implementation).items()):
@@ -150,7 +147,7 @@ def fits(store: Store, filters: Filters) -> pd.DataFrame:
 
 
 def memory_choices(store: Store, filters: Filters) -> pd.DataFrame:
-    """Which memory metrics and modes the slice holds, most numbers first."""
+    """Return which memory metrics and modes the slice holds, most numbers first."""
     rows = numbers(store, filters, MEMORY_METRICS, without=("timing", "mode"))
     there = {(row.metric, row.mode): 0 for row in rows} | Counter((r.metric, r.mode) for r in rows if r.status == "ok")
     order = sorted(there, key=lambda place: (-there[place], place))
@@ -159,7 +156,7 @@ def memory_choices(store: Store, filters: Filters) -> pd.DataFrame:
 
 
 def runs(store: Store) -> pd.DataFrame:
-    """Every run with what it holds, newest first."""
+    """Return every run with what it holds, newest first."""
     return store.query(
         f"""SELECT runs.* EXCLUDE (implementations), coalesce(numbers, 0) AS numbers, coalesce(failures, 0) AS failures,
                   counts.implementations
@@ -168,7 +165,7 @@ def runs(store: Store) -> pd.DataFrame:
 
 
 def run_progress(store: Store, run_id: str) -> pd.DataFrame:
-    """How many latencies a growing run has, by mode and timing."""
+    """Count the latencies that a growing run has, by mode and timing."""
     return store.query(
         """SELECT mode, timing, count(*) AS numbers FROM numbers JOIN slices USING (slice_id)
            WHERE run_id = ? AND metric = 'latency_ms' AND status = 'ok' GROUP BY ALL ORDER BY mode, timing""",
@@ -186,6 +183,9 @@ def _places(values: Collection[object]) -> str:
 
 
 def to_its_runs(store: Store, filters: Filters) -> Filters | None:
-    """The same slice, naming the runs whose latencies it shows; None if it shows none."""
+    """Return the slice with the runs whose latencies it shows, so that a question looks through those alone.
+
+    None if it shows none.
+    """
     runs = provenance(store, filters)["run_id"].tolist()
     return replace(filters, run=tuple(sorted(runs))) if runs else None

@@ -1,9 +1,8 @@
 """The numbers of a slice, of each case all from one run, and what each is against the baseline of that run.
 
 Filters of one value are left to the store, which answers from the rows of results/store/summary.py; the rest is done
-here, on about as many rows as a page shows, because planning SQL for it takes longer than doing it.
-
-Rows made in Python as a table like those that the store answers with: text stays text where all of it is missing.
+here, on about as many rows as a page shows, because planning SQL for it takes longer than doing it. `frame` makes such
+rows a table like those that the store answers with: text stays text where all of it is missing.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Paired(NamedTuple):
 
 
 def numbers(store: Store, filters: Filters, metrics: Sequence[str], *, without: tuple[str, ...] = ()) -> list[Number]:
-    """The rows of a slice; implementations always keep the baseline."""
+    """Return the rows of a slice; implementations always keep the baseline."""
     sql, params = summary.numbers(filters, metrics, without=without)
     found: Iterable[Number] = map(Number._make, store.kept(sql, params))
     for name in ("dtype", "head_dim", "batch", "seqlen", "implementation"):
@@ -73,14 +72,14 @@ def same_run(store: Store, filters: Filters, metric: str, *, without: tuple[str,
 
 
 def paired(store: Store, filters: Filters) -> list[Paired]:
-    """A row a case and implementation, with its speedup and how the baseline ended."""
+    """Return a row a case and implementation, with its speedup and how the baseline ended."""
     rows = same_run(store, filters, "latency_ms")
     baselines = {row.case_id: row for row in rows if row.implementation == filters.baseline}
     return [_beside(row, baselines.get(row.case_id)) for row in rows]
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Hashable, list[Row]]:
-    """The rows by what they have in common."""
+    """Return the rows by what they have in common."""
     groups: dict[Hashable, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -94,7 +93,7 @@ def _beside(row: Number, baseline: Number | None) -> Paired:
 
 
 def _one_each(rows: list[Number]) -> list[Number]:
-    """Of several modes or timings one number; within each the store holds the best already."""
+    """Return one number of several modes or timings; within each the store holds the best already."""
     best: dict[tuple, tuple[tuple, Number]] = {}
     for row in rows:
         place = row.run_id, row.case_id, row.implementation
@@ -105,7 +104,7 @@ def _one_each(rows: list[Number]) -> list[Number]:
 
 
 def _age(time: datetime | None) -> timedelta:
-    """Less for what is later."""
+    """Return how old a time is: less for what is later."""
     return _NEVER if time is None else _EPOCH - time
 
 
@@ -122,7 +121,7 @@ _KINDS |= {"precision": "object", "tied": "object", "failed": "object"}
 
 
 def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.DataFrame:
-    """The named columns; one that is not known above counts something, and may be missing somewhere."""
+    """Return the named columns; one that is not known above counts something, and may be missing somewhere."""
     made = {name: _column([row[name] for row in rows], _KINDS.get(name)) for name in columns}
     return pd.DataFrame(made, index=pd.RangeIndex(len(rows)), copy=False)
 

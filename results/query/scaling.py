@@ -57,14 +57,16 @@ class Roof:
     source: str
 
     def at(self, intensity: float) -> float | None:
-        """The most TFLOP/s at that many operations a byte."""
+        """Return the most TFLOP/s at that many operations a byte."""
         sloped = self.gb_per_s * intensity / 1000 if self.gb_per_s else None
         return min((bound for bound in (self.tflops, sloped) if bound), default=None)
 
 
 def rows(store: Store, filters: Filters) -> pd.DataFrame:
-    """Every case and implementation of the slice that says its seqlen, with the columns of QUANTITIES, `intensity` and
-    what they rest on."""
+    """Return every case and implementation of the slice that says its seqlen, with the columns of QUANTITIES.
+
+    `intensity` is in operations a byte, `gb_per_s` counts the level's least traffic.
+    """
     filters = to_its_runs(store, filters) or filters
     ctes, params = cells(filters)
     memory, memory_params = _beside(filters, "peak_memory_mb", "fwd_bwd" if filters.mode == "bwd" else filters.mode)
@@ -92,7 +94,7 @@ _DERIVED = [*(name for name in QUANTITIES if name != "latency_ms"), "intensity",
 
 
 def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
-    """The device's roofs for a dtype: by its datasheet, and as measured by each run that measured them.
+    """Return the device's roofs for a dtype: by its datasheet, and as measured by each run that measured them.
 
     In float32 there is one for IEEE products and one for TF32 ones, in 16 bits one for FP8, if they are in the slice.
     """
@@ -122,7 +124,7 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
 
 
 def growth(points: Sequence[tuple[float, float]]) -> float | None:
-    """The power of seqlen that the last doubling follows: 2 is four times as much for twice the length."""
+    """Return the power of seqlen that the last doubling follows: 2 is four times as much for twice the length."""
     ordered = sorted((x, y) for x, y in points if x > 0 and y > 0)
     if len(ordered) < 2 or ordered[-1][0] == ordered[-2][0]:
         return None
@@ -131,7 +133,7 @@ def growth(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _beside(filters: Filters, metric: str, mode: str | None) -> tuple[str, list[object]]:
-    """Another metric of the same cases, implementations and runs; it is taken without the slice's timing."""
+    """Return the query for another metric of the slice's cases, implementations and runs, whatever the timing."""
     condition, params = filtered(filters, without=("timing", "mode"))
     keys = ", ".join(_KEY)
     return (
@@ -170,10 +172,10 @@ def _derived(row: Mapping[str, Any], said: Declared) -> dict[str, float | None]:
 
 
 def _rates(text: object) -> dict[str, float] | None:
-    """What the store keeps as JSON."""
+    """Return the rates that the store keeps as JSON."""
     return json.loads(text) if isinstance(text, str) else None
 
 
 def _known(value: Any) -> Any:
-    """None for a table's NaN or NA."""
+    """Return a number as it is; None for a table's NaN or NA."""
     return None if value is None or str(value) in ("nan", "<NA>") else value

@@ -52,7 +52,7 @@ def grid(store: Store, filters: Filters) -> pd.DataFrame:
 
 
 def ranked(store: Store, filters: Filters) -> list[dict[str, object]]:
-    """Every implementation over the slice, best first: geometric-mean speedup, coverage, failures, how far it goes."""
+    """Return every implementation over the slice, best first: mean speedup, coverage, failures, how far it goes."""
     rows = paired(store, filters)
     cases, said = len({row.number.case_id for row in rows}), declared(store, level_in(filters).name)
     found = [
@@ -111,7 +111,7 @@ def _cell(rows: Sequence[Paired]) -> dict[str, object]:
 
 
 def _ends(known: Iterable[tuple], deviations: float) -> list[float]:
-    """One end of the spread of each number that has one."""
+    """Return one end of the spread of each number that has one."""
     ends = []
     for said, value, std in known:
         if said is None and None not in (value, std):

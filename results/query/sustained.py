@@ -23,7 +23,7 @@ _SLICE_S = 0.25
 
 
 def traces(store: Store) -> pd.DataFrame:
-    """A row a trace, newest first, with shares of the first second and of a sampled call with a cold L2 (percent)."""
+    """Return a row a trace, newest first, with percentages of the first second and of a call with a cold L2."""
     pivoted = ", ".join(f"max(value) FILTER (metric = '{name}') AS {name}" for name in ("burst_tflops", *QUANTITIES))
     # the run is found by the trace first, so that only the measurements of such runs are looked at
     table = store.query(
@@ -50,7 +50,7 @@ def traces(store: Store) -> pd.DataFrame:
 
 
 def series(store: Store, trace: dict[str, object]) -> pd.DataFrame:
-    """A trace slice by slice: `seconds` since its start and a column for each quantity that was watched."""
+    """Return a trace slice by slice: `seconds` since its start and a column for each quantity that was watched."""
     of_cell = " AND ".join(f"{name} IS NOT DISTINCT FROM ?" for name in CELL)
     rows = store.rows(
         f"SELECT metric, samples, note FROM measurements WHERE list_contains(?, metric) AND {of_cell}",
@@ -67,7 +67,7 @@ def series(store: Store, trace: dict[str, object]) -> pd.DataFrame:
 
 
 def _known(value: object) -> object:
-    """None for a table's NaN or NA; numbers as Python's own."""
+    """Return a number as Python's own; None for a table's NaN or NA."""
     if value is None or str(value) in ("nan", "<NA>", "NaT"):
         return None
     return value.item() if hasattr(value, "item") else value

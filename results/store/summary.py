@@ -213,9 +213,9 @@ def bring_up_to_date(cursor: duckdb.DuckDBPyConnection, run_ids: list[str], *, s
 
 
 def numbers(filters: Filters, metrics: Sequence[str], *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
-    """The numbers of the filters of one value as a query with its parameters; those of all runs where some are chosen.
+    """Return the query for the numbers of a slice, with its parameters; of all runs where some are chosen.
 
-    The other filters, which choose among cases and implementations, are left to whoever asks.
+    Only the filters of one value are applied: those that choose cases and implementations are left to the caller.
     """
     conditions, params = [f"metric IN ({', '.join('?' * len(metrics))})"], [*metrics]
     for name in ("gpu", "level", "workload", "mask", "mode", "timing", "shape"):
