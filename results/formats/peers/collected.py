@@ -27,7 +27,8 @@ MAX_RUNS = 100
 MAX_NOTE = 500
 _SHOWN = 80  # characters of a refused value
 _AGREES = 1.1  # a printed rate over the one that the time gives, at most
-_DISAGREE = "are left out: they differ by more than a tenth from what the time gives, so they count other work"
+_DISAGREE = "are left out: they differ by more than a tenth from what the times give"
+_RATIOS = {"speedup": "latency_ms", "memory_reduction": "peak_memory_mb"}  # of which numbers
 _NOT_FINITE = ("inf", "-inf", "+inf", "nan", "infinity", "-infinity")
 _FAILURES = (  # in this order: the first that the text contains
     (Status.OOM, ("out of memory", "outofmemory", "cuda oom", "cuda_oom")),
@@ -158,6 +159,7 @@ class Collected:
         questions: Sequence[str] = (),
     ) -> Understanding:
         """Return all of it. Raises UploadError if there is nothing to take and nothing was refused."""
+        self._leave_out_wrong_ratios()
         lines = [f"{count:,} {what}." for what, count in self.left_out.items()]
         if not self.measurements and not self.rejected:
             raise UploadError(" ".join([f"{self.upload.filename} has no numbers to take.", *lines]))
@@ -175,6 +177,21 @@ class Collected:
             assumptions=(*assumptions, *lines),
             questions=(*asked, *questions),
         )
+
+    def _leave_out_wrong_ratios(self) -> None:
+        """Leave out printed ratios that differ by more than a tenth from what the numbers of the file give."""
+        numbers = {
+            (m.run_id, m.case, m.mode, m.metric, m.implementation): m.value for m in self.measurements if m.value
+        }
+        kept = []
+        for m in self.measurements:
+            of = _RATIOS.get(m.metric)
+            pair = [numbers.get((m.run_id, m.case, m.mode, of, name)) for name in (m.baseline, m.implementation)]
+            if m.value and None not in pair and not 1 / _AGREES <= m.value * pair[1] / pair[0] <= _AGREES:
+                self.left_out[f"printed values of {METRICS[m.metric].label} {_DISAGREE}"] += 1
+            else:
+                kept.append(m)
+        self.measurements = kept
 
     def _refuse(self, line: int, column: str, value: str, reason: str) -> None:
         for key in self._of_row:

@@ -64,7 +64,13 @@ def understand(upload: Upload) -> Understanding:
             _row(collected, place, cells, lists)
     count = len(sheet.rows) if sheet else 1
     columns = columns_of(sheet, {name: name for name in sheet.header if _measured(_short(name))}) if sheet else ()
-    return collected.understanding(f"{count:,} reports of optimum-benchmark", columns=columns, assumptions=_ASSUMED)
+    nameless = any(m.case.subject is None for m in collected.measurements)
+    return collected.understanding(
+        f"{count:,} reports of optimum-benchmark",
+        columns=columns,
+        assumptions=_ASSUMED,
+        questions=("The file names neither the model nor the batch and its lengths.",) if nameless else (),
+    )
 
 
 def _sheet(upload: Upload) -> Sheet | None:

@@ -170,3 +170,10 @@ def test_llama_times_are_seconds_of_a_training_step() -> None:
         ("FLASH_ATTENTION (cudnn-frontend)", "EFFICIENT_ATTENTION (cudnn-frontend)", 1.045670438364999),
     ]
     assert found.questions == ("The file does not name a GPU. Which one was it?",)
+
+
+def test_a_speedup_that_the_times_do_not_give_is_left_out() -> None:
+    data = excerpt("cudnn_llama_h200.csv").replace(b"1.0699159337629112", b"3.0699159337629112")
+    found = understood("", data)
+    assert [m.implementation for m in numbers(found, "speedup")] == ["FLASH_ATTENTION (cudnn-frontend)"]
+    assert any(text.startswith("1 printed values of Speedup are left out") for text in found.assumptions)
