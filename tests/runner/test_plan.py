@@ -154,3 +154,9 @@ def test_a_cell_that_is_not_timed_owes_the_errors_of_its_pass() -> None:
     for mode, owed in (("fwd", ["error_out"]), ("bwd", ["error_dq", "error_dk", "error_dv"])):
         rows = without_number("r", Cell(CASES[0], "x", mode), (), Status.ERROR, "why")
         assert [(row.metric, row.timing) for row in rows] == [(metric, None) for metric in owed]
+
+
+@pytest.mark.parametrize("level", registry.FOLDERS)
+def test_every_implementation_takes_part_in_a_sweep_of_its_level_and_no_sweep_names_another(level: str) -> None:
+    named = {name for sweep in sweeps.SWEEPS.values() if sweep.level == level for name in sweep.implementations}
+    assert named == set(registry.implementations(level))
