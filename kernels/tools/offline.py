@@ -27,6 +27,7 @@ from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dq_kernel as hopper_dq_kernel
+from kernels.attention.gluon_hopper.compat import Constants
 from kernels.attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
@@ -210,7 +211,7 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     )
     out = Pointer("bf16") if tiles.store_from_registers else q
     pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32"), Pointer("i32")]
-    return hopper_forward_kernel, [q, kv, kv, *pointers, *[9] * 10, 0.125, 9, 9, 9, config]
+    return hopper_forward_kernel, [q, kv, kv, *pointers, *[9] * 10, 0.125, 9, 9, 9, Constants(config)]
 
 
 def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
@@ -238,17 +239,17 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     )
     if variant.kernel == "dkv":
         tensors = [q, kv, kv, q, kv, kv, rows, rows, Pointer("fp32")]
-        return dkv_kernel, [*tensors, 9, 9, 9, *counts, *scales, config]
+        return dkv_kernel, [*tensors, 9, 9, 9, *counts, *scales, Constants(config)]
     if variant.kernel == "dq":
         tensors = [q, kv, kv, q, q, Pointer("bf16"), *[Pointer("fp32")] * 3]
-        return hopper_dq_kernel, [*tensors, *[9] * 5, *counts[1:], *scales, config]
+        return hopper_dq_kernel, [*tensors, *[9] * 5, *counts[1:], *scales, Constants(config)]
     tensors, split = [q, kv, kv, q, fragments, kv, kv, rows, rows], [Pointer("i32"), Pointer("fp32")]
     if variant.kernel in ("backward", "split backward") and head_dim > 64:
-        return backward_kernel, [*tensors, *split, *counts, 9, 9, *scales, config]
+        return backward_kernel, [*tensors, *split, *counts, 9, 9, *scales, Constants(config)]
     ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]
     next_delta = [Pointer("bf16"), Pointer("bf16"), Pointer("fp32")]
     counts += [9, 9, *[4096] * 6, 9, 9]
-    return dq_warpgroup_kernel, [*tensors, *ring, *next_delta, *split, *counts, *scales, config]
+    return dq_warpgroup_kernel, [*tensors, *ring, *next_delta, *split, *counts, *scales, Constants(config)]
 
 
 def _gluon_fp8() -> Iterator[KernelVariant]:
@@ -270,9 +271,9 @@ def _call_gluon_fp8(variant: KernelVariant) -> Call:
     blocks = (fp8_tuning.ROWS, head_dim), (tiles.block_n, head_dim), (head_dim, tiles.block_n)
     tensors = [descriptor("fp8e4nv", [1, 1, *block]) for block in blocks]
     tensors += [descriptor("bf16", [1, 1, fp8_tuning.ROWS, head_dim]), *[Pointer("fp32")] * 3]
-    constants = [fp8_tuning.ROWS, tiles.block_n, head_dim, tiles.kv_slots, True, True]
+    config = fp8_tuning.Fp8Config(**vars(tiles), head_dim=head_dim, causal=True, masked=True)
     kernel = fp8_forward_kernel if consumers == 2 else forward_three_kernel
-    return kernel, [*tensors, *[9] * (8 + consumers - 2), 0.125, *constants], {"num_warps": 4}
+    return kernel, [*tensors, *[9] * (8 + consumers - 2), 0.125, Constants(config)], {"num_warps": 4}
 
 
 # package -> its variants, and from one of them to a kernel with arguments and options

@@ -145,7 +145,8 @@ def prepare() -> None:
 
 
 def _fields(name: str | None, constant: Any) -> list[tuple[str | None, Any]]:
-    """Return a constant by its name, or the fields of one that is a dataclass, in capitals."""
+    """Return a constant by its name, or the fields of one that wraps a dataclass, in capitals."""
+    constant = getattr(constant, "config", constant)
     if dataclasses.is_dataclass(constant) and not isinstance(constant, type):
         return [(field.upper(), value) for field, value in vars(constant).items()]
     return [(name, constant)]

@@ -1,19 +1,21 @@
-"""The forward at head_dim 128: a producer warpgroup and three consumers of 64 rows, weights in shared memory.
+"""The forward at head_dim 128: a producer warpgroup and three consumers of 64 rows, P in shared memory.
 
-A consumer issues the product of its last weights with their values and that of its queries with the next keys, waits
-for both, and takes the exponentials while the other two have the tensor cores. Its 160 registers hold scores and
-output, no weights. Keys and values of a block share a slot and its barriers; scales are as in forward.py.
+A consumer issues the product of its last P with its values and that of its queries with the next keys, waits
+for both, and computes the exponentials while the other two have the tensor cores. Its 160 registers hold scores and
+output, not P. Keys and values of a block share a slot and its barriers; scales are as in forward.py.
 """
+
+from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
 from kernels.attention.gluon_fp8 import tuning
-from kernels.attention.gluon_fp8.memory import full_and_empty, load_queries, store_tile
-from kernels.attention.gluon_fp8.order import LONG_TILE, hide_keys, key_blocks, tile_of_three
-from kernels.attention.gluon_fp8.softmax import first_softmax_by_lane, softmax_by_lane
-from kernels.attention.gluon_fp8.weights import begin_scores, begin_values, put
+from kernels.attention.gluon_fp8.memory import Fp8Scales, Fp8Tables, full_and_empty, load_queries, store_tile
+from kernels.attention.gluon_fp8.probabilities import begin_scores, begin_values, put
+from kernels.attention.gluon_fp8.softmax import first_softmax_per_lane, softmax_per_lane
+from kernels.attention.gluon_fp8.tiles import LONG_TILE, Fp8Shape, hide_keys, key_blocks, tile_of_three
 from kernels.attention.gluon_hopper.compat import tma_load
 from kernels.attention.gluon_hopper.forward_overflow import rescale
 from kernels.attention.gluon_hopper.forward_softmax import by_lane, of_lanes
@@ -23,159 +25,167 @@ SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(160)  # of a consumer's thread
 
 
+class ThreeConsumerBuffers(NamedTuple):
+    """Shared memory of a program: tiles, and an mbarrier for each slot, full and empty."""
+
+    q: Any  # one for each consumer
+    k: Any
+    v: Any  # transposed
+    out: Any
+    p: Any
+    q_full: Any
+    q_empty: Any
+    full: Any  # of keys and values of a block
+    empty: Any
+
+
+@gluon.jit(do_not_specialize=["n_tiles", "n_m", "num_heads", "n_heads", "group_size", "heads_in_l2",
+                              "seqlen_q", "seqlen_k", "n_long"])  # fmt: skip
+def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scales, n_tiles, n_m, num_heads,
+                         n_heads, group_size, heads_in_l2, seqlen_q, seqlen_k, n_long, scale,
+                         CONFIG: gl.constexpr):  # fmt: skip
+    """Compute attention of all query tiles, of which each head has n_m; `scale` is softmax_scale x log2(e).
+
+    CONFIG is a tuning.Fp8Config. Without a mask, `n_long` tiles of a head have 192 rows.
+    """
+    slots: gl.constexpr = CONFIG.kv_slots
+    q_s = gl.allocate_shared_memory(q_desc.dtype, [3, 1, 1, CONFIG.rows, CONFIG.head_dim], q_desc.layout)
+    k_s = gl.allocate_shared_memory(k_desc.dtype, [slots, 1, 1, CONFIG.block_n, CONFIG.head_dim], k_desc.layout)
+    v_s = gl.allocate_shared_memory(v_desc.dtype, [slots, 1, 1, CONFIG.head_dim, CONFIG.block_n], v_desc.layout)
+    out_s = gl.allocate_shared_memory(out_desc.dtype, [3, 1, 1, CONFIG.rows, CONFIG.head_dim], out_desc.layout)
+    p_s = gl.allocate_shared_memory(v_desc.dtype, [3, CONFIG.rows, CONFIG.block_n], gl.NVMMASharedLayout(128, 8, 2))
+    q_full, q_empty = full_and_empty(3, 1)
+    full, empty = full_and_empty(slots, 3)
+    buffers = ThreeConsumerBuffers(q=q_s, k=k_s, v=v_s, out=out_s, p=p_s, q_full=q_full, q_empty=q_empty, full=full,
+                                   empty=empty)  # fmt: skip
+    scales = Fp8Scales(q=q_scales, k=k_scales, v=v_scales)
+    shape = Fp8Shape(n_tiles=n_tiles, n_m=n_m, num_heads=num_heads, n_heads=n_heads, group_size=group_size,
+                     heads_in_l2=heads_in_l2, seqlen_q=seqlen_q, seqlen_k=seqlen_k)  # fmt: skip
+    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    gl.warp_specialize([
+        (_load_partition, (q_desc, k_desc, v_desc, buffers, shape, n_long, CONFIG)),
+        (_consumer_partition, (0, out_desc, scales, buffers, shape, n_long, scale, CONFIG)),
+        (_consumer_partition, (1, out_desc, scales, buffers, shape, n_long, scale, CONFIG)),
+        (_consumer_partition, (2, out_desc, scales, buffers, shape, n_long, scale, CONFIG)),
+    ], [4, 4, 4], [REGISTERS, REGISTERS, REGISTERS])  # fmt: skip
+
+
 @gluon.jit
-def _producer(q_desc, k_desc, v_desc, memory, sizes, threes,
-              ROWS: gl.constexpr, BLOCK_N: gl.constexpr, KV_SLOTS: gl.constexpr, CAUSAL: gl.constexpr):  # fmt: skip
-    q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty = memory
-    n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
+def _load_partition(q_desc, k_desc, v_desc, buffers, shape, n_long, CONFIG: gl.constexpr):
+    """Load what the consumers of this program need by TMA, as slots become free."""
     count = 0
-    for turn in range(num_static_tiles(n_tiles)):
-        head, row, end = tile_of_three(turn, sizes, threes, CAUSAL)
-        right, high = key_blocks(row, sizes, LONG_TILE, BLOCK_N, CAUSAL)
-        batch = head // num_heads
-        h = head - batch * num_heads
-        h_kv = h // group_size
-        load_queries(turn, batch, h, row, q_desc, q_s, q_full, q_empty, ROWS, 3)
+    for i_tile in range(num_static_tiles(shape.n_tiles)):
+        head, row, end = tile_of_three(i_tile, shape, n_long, CONFIG)
+        right, high = key_blocks(row, shape, LONG_TILE, CONFIG)
+        batch = head // shape.num_heads
+        h = head - batch * shape.num_heads
+        h_kv = h // shape.group_size
+        load_queries(i_tile, batch, h, row, q_desc, buffers.q, buffers.q_full, buffers.q_empty, CONFIG, 3)
         for i in range(high):
-            key = (high - 1 - i) * BLOCK_N
-            slot = count % KV_SLOTS
-            bar = full.index(slot)
-            mbarrier.wait(empty.index(slot), ((count // KV_SLOTS) & 1) ^ 1)
+            key = (high - 1 - i) * CONFIG.block_n
+            slot = count % CONFIG.kv_slots
+            bar = buffers.full.index(slot)
+            mbarrier.wait(buffers.empty.index(slot), ((count // CONFIG.kv_slots) & 1) ^ 1)
             mbarrier.expect(bar, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
-            tma_load(k_desc, [batch, h_kv, key, 0], bar, k_s.index(slot))
-            tma_load(v_desc, [batch, h_kv, 0, key], bar, v_s.index(slot))
+            tma_load(k_desc, [batch, h_kv, key, 0], bar, buffers.k.index(slot))
+            tma_load(v_desc, [batch, h_kv, 0, key], bar, buffers.v.index(slot))
             count += 1
 
 
 @gluon.jit
-def _block(j, count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, memory, diagonal, seqlen_k,
-           ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, KV_SLOTS: gl.constexpr,
-           CAUSAL: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """The weights p of the block before meet their values; scores and weights of block j.
-
-    v_scale: of the values of the block before, in whose units `out` is.
-    """
-    q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty = memory
-    k_table, v_table = tables
-    last = count % KV_SLOTS
-    count += 1
-    slot = count % KV_SLOTS
-    out_token = begin_values(p, v_s, last, out, BLOCK_N, HEAD_DIM)
-    mbarrier.wait(full.index(slot), (count // KV_SLOTS) & 1)
-    s_token = begin_scores(q, k_s, slot, ROWS, BLOCK_N, HEAD_DIM)
-    out, s = warpgroup_mma_wait(0, deps=(out_token, s_token))
-    mbarrier.arrive(empty.index(last), count=1)
-    at = j * BLOCK_N // SCALE_ROWS
-    k_scale = gl.load(k_table + at)
-    next_v = gl.load(v_table + at)
-    if MASKED:
-        s = hide_keys(s, j * BLOCK_N, diagonal, seqlen_k, CAUSAL)
-    p_new, m_i, l_i, alpha = softmax_by_lane(s, m_i, l_i, tile_scale * k_scale, MASKED)
-    put(p_new, p)
-    lanes = by_lane(out)
-    out = rescale(lanes, of_lanes(alpha * gl.exp2(v_scale - next_v), lanes)).reshape(out.shape)
-    out = gl.convert_layout(out, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 32]), assert_trivial=True)
-    return count, out, m_i, l_i, next_v
+def _consumer_partition(consumer: gl.constexpr, out_desc, scales, buffers, shape, n_long, scale, CONFIG: gl.constexpr):
+    """Compute 64 rows of every tile of this program; blocks that these rows do not see are released unread."""
+    count = gl.to_tensor(0)
+    for i_tile in range(num_static_tiles(shape.n_tiles)):
+        head, row, end = tile_of_three(i_tile, shape, n_long, CONFIG)
+        right, loaded = key_blocks(row, shape, LONG_TILE, CONFIG)
+        row += consumer * CONFIG.rows
+        right, high = key_blocks(row, shape, CONFIG.rows, CONFIG)
+        unseen = loaded - high
+        if row >= end:
+            unseen = loaded
+            mbarrier.wait(buffers.q_full.index(consumer), i_tile & 1)
+            mbarrier.arrive(buffers.q_empty.index(consumer), count=1)
+        for _i in range(unseen):
+            mbarrier.wait(buffers.full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)
+            mbarrier.arrive(buffers.empty.index(count % CONFIG.kv_slots), count=1)
+            count += 1
+        if row < end:
+            count = _tile(
+                consumer, i_tile, count, head, row, right, high, out_desc, scales, buffers, shape, scale,
+                CONFIG)  # fmt: skip
+    tma.store_wait(0)
 
 
 @gluon.jit
-def _tile(consumer: gl.constexpr, turn, count, head, row, right, high, out_desc, scales, memory, sizes, scale,
-          ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, KV_SLOTS: gl.constexpr,
-          CAUSAL: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """64 rows from `row` on."""
-    q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty = memory
-    n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
-    q_scales, k_scales, v_scales = scales
-    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
-    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 32])
-    tile_scale = scale * gl.load(q_scales + head * gl.cdiv(seqlen_q, SCALE_ROWS) + row // SCALE_ROWS)
-    blocks_before = head // group_size * gl.cdiv(seqlen_k, SCALE_ROWS)
-    tables = (k_scales + blocks_before, v_scales + blocks_before)
-    first = (high - 1) * BLOCK_N // SCALE_ROWS
-    k_scale = gl.load(tables[0] + first)
-    v_scale = gl.load(tables[1] + first)
-    diagonal = row + seqlen_k - seqlen_q
-    q = q_s.index(consumer).reshape([ROWS, HEAD_DIM])
-    p = p_s.index(consumer)
-    mbarrier.wait(q_full.index(consumer), turn & 1)
-    mbarrier.wait(full.index(count % KV_SLOTS), (count // KV_SLOTS) & 1)
-    s_token = begin_scores(q, k_s, count % KV_SLOTS, ROWS, BLOCK_N, HEAD_DIM)
-    out = gl.zeros([ROWS, HEAD_DIM], gl.float32, out_layout)
+def _tile(consumer: gl.constexpr, i_tile, count, head, row, right, high, out_desc, scales, buffers, shape, scale,
+          CONFIG: gl.constexpr):  # fmt: skip
+    """Compute 64 rows from `row` on."""
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 32])
+    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim, 32])
+    tile_scale = scale * gl.load(scales.q + head * gl.cdiv(shape.seqlen_q, SCALE_ROWS) + row // SCALE_ROWS)
+    blocks_before = head // shape.group_size * gl.cdiv(shape.seqlen_k, SCALE_ROWS)
+    tables = Fp8Tables(k=scales.k + blocks_before, v=scales.v + blocks_before)
+    first = (high - 1) * CONFIG.block_n // SCALE_ROWS
+    k_scale = gl.load(tables.k + first)
+    v_scale = gl.load(tables.v + first)
+    diagonal = row + shape.seqlen_k - shape.seqlen_q
+    q = buffers.q.index(consumer).reshape([CONFIG.rows, CONFIG.head_dim])
+    p = buffers.p.index(consumer)
+    mbarrier.wait(buffers.q_full.index(consumer), i_tile & 1)
+    mbarrier.wait(buffers.full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)
+    s_token = begin_scores(q, buffers.k, count % CONFIG.kv_slots, CONFIG)
+    out = gl.zeros([CONFIG.rows, CONFIG.head_dim], gl.float32, out_layout)
     s = warpgroup_mma_wait(0, deps=(s_token,))
-    if MASKED:
-        s = hide_keys(s, (high - 1) * BLOCK_N, diagonal, seqlen_k, CAUSAL)
-    weights, m_i, l_i = first_softmax_by_lane(s, tile_scale * k_scale, MASKED)
-    put(weights, p)
-    if CAUSAL:
+    if CONFIG.masked:
+        s = hide_keys(s, (high - 1) * CONFIG.block_n, diagonal, shape.seqlen_k, CONFIG.causal)
+    packed, m_i, l_i = first_softmax_per_lane(s, tile_scale * k_scale, CONFIG.masked)
+    put(packed, p)
+    if CONFIG.causal:
         for i in range(right, high - 1):
             count, out, m_i, l_i, v_scale = _block(
-                high - 2 - (i - right), count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, memory, diagonal,
-                seqlen_k, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, True)  # fmt: skip
+                high - 2 - (i - right), count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, buffers, diagonal,
+                shape.seqlen_k, CONFIG, True)  # fmt: skip
     for i in range(right):
         count, out, m_i, l_i, v_scale = _block(
-            right - 1 - i, count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, memory, diagonal, seqlen_k,
-            ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, False)  # fmt: skip
-    mbarrier.arrive(q_empty.index(consumer), count=1)
-    slot = count % KV_SLOTS
-    out_token = begin_values(p, v_s, slot, out, BLOCK_N, HEAD_DIM)
+            right - 1 - i, count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, buffers, diagonal, shape.seqlen_k,
+            CONFIG, False)  # fmt: skip
+    mbarrier.arrive(buffers.q_empty.index(consumer), count=1)
+    slot = count % CONFIG.kv_slots
+    out_token = begin_values(p, buffers.v, slot, out, CONFIG)
     out = warpgroup_mma_wait(0, deps=(out_token,))
-    mbarrier.arrive(empty.index(slot), count=1)
-    store_tile(out, l_i, v_scale, out_desc, out_s, consumer, head, row, num_heads, gl.SliceLayout(1, s_layout))
+    mbarrier.arrive(buffers.empty.index(slot), count=1)
+    store_tile(
+        out, l_i, v_scale, out_desc, buffers.out, consumer, head, row, shape.num_heads, gl.SliceLayout(1, s_layout)
+    )
     return count + 1
 
 
 @gluon.jit
-def _consumer(consumer: gl.constexpr, out_desc, scales, memory, sizes, threes, scale,
-              ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, KV_SLOTS: gl.constexpr,
-              CAUSAL: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """64 rows of every tile of this program; blocks that these rows do not see are handed back unread."""
-    q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty = memory
-    n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k = sizes
-    count = gl.to_tensor(0)
-    for turn in range(num_static_tiles(n_tiles)):
-        head, row, end = tile_of_three(turn, sizes, threes, CAUSAL)
-        right, loaded = key_blocks(row, sizes, LONG_TILE, BLOCK_N, CAUSAL)
-        row += consumer * ROWS
-        right, high = key_blocks(row, sizes, ROWS, BLOCK_N, CAUSAL)
-        unseen = loaded - high
-        if row >= end:
-            unseen = loaded
-            mbarrier.wait(q_full.index(consumer), turn & 1)
-            mbarrier.arrive(q_empty.index(consumer), count=1)
-        for _i in range(unseen):
-            mbarrier.wait(full.index(count % KV_SLOTS), (count // KV_SLOTS) & 1)
-            mbarrier.arrive(empty.index(count % KV_SLOTS), count=1)
-            count += 1
-        if row < end:
-            count = _tile(consumer, turn, count, head, row, right, high, out_desc, scales, memory, sizes, scale,
-                          ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL, MASKED)  # fmt: skip
-    tma.store_wait(0)
+def _block(j, count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, buffers, diagonal, seqlen_k,
+           CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+    """Multiply P of the block before with its values, and compute scores and softmax of block j.
 
-
-@gluon.jit(do_not_specialize=["n_tiles", "n_m", "num_heads", "n_heads", "group_size", "heads_together",
-                              "seqlen_q", "seqlen_k", "threes"])  # fmt: skip
-def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scales, n_tiles, n_m, num_heads,
-                         n_heads, group_size, heads_together, seqlen_q, seqlen_k, threes, scale,
-                         ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, KV_SLOTS: gl.constexpr,
-                         CAUSAL: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """Attention of all query tiles, of which each head has n_m; `scale` is softmax_scale x log2(e)."""
-    q_s = gl.allocate_shared_memory(q_desc.dtype, [3, 1, 1, ROWS, HEAD_DIM], q_desc.layout)
-    k_s = gl.allocate_shared_memory(k_desc.dtype, [KV_SLOTS, 1, 1, BLOCK_N, HEAD_DIM], k_desc.layout)
-    v_s = gl.allocate_shared_memory(v_desc.dtype, [KV_SLOTS, 1, 1, HEAD_DIM, BLOCK_N], v_desc.layout)
-    out_s = gl.allocate_shared_memory(out_desc.dtype, [3, 1, 1, ROWS, HEAD_DIM], out_desc.layout)
-    p_s = gl.allocate_shared_memory(v_desc.dtype, [3, ROWS, BLOCK_N], gl.NVMMASharedLayout(128, 8, 2))
-    q_full, q_empty = full_and_empty(3, 1)
-    full, empty = full_and_empty(KV_SLOTS, 3)
-    memory = (q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty)
-    scales = (q_scales, k_scales, v_scales)
-    sizes = (n_tiles, n_m, num_heads, n_heads, group_size, heads_together, seqlen_q, seqlen_k)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
-    gl.warp_specialize([
-        (_producer, (q_desc, k_desc, v_desc, memory, sizes, threes, ROWS, BLOCK_N, KV_SLOTS, CAUSAL)),
-        (_consumer, (0, out_desc, scales, memory, sizes, threes, scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL,
-                     MASKED)),
-        (_consumer, (1, out_desc, scales, memory, sizes, threes, scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL,
-                     MASKED)),
-        (_consumer, (2, out_desc, scales, memory, sizes, threes, scale, ROWS, BLOCK_N, HEAD_DIM, KV_SLOTS, CAUSAL,
-                     MASKED)),
-    ], [4, 4, 4], [REGISTERS, REGISTERS, REGISTERS])  # fmt: skip
+    v_scale: of the values of the block before, in whose units `out` is.
+    """
+    last = count % CONFIG.kv_slots
+    count += 1
+    slot = count % CONFIG.kv_slots
+    out_token = begin_values(p, buffers.v, last, out, CONFIG)
+    mbarrier.wait(buffers.full.index(slot), (count // CONFIG.kv_slots) & 1)
+    s_token = begin_scores(q, buffers.k, slot, CONFIG)
+    out, s = warpgroup_mma_wait(0, deps=(out_token, s_token))
+    mbarrier.arrive(buffers.empty.index(last), count=1)
+    at = j * CONFIG.block_n // SCALE_ROWS
+    k_scale = gl.load(tables.k + at)
+    next_v = gl.load(tables.v + at)
+    if MASKED:
+        s = hide_keys(s, j * CONFIG.block_n, diagonal, seqlen_k, CONFIG.causal)
+    p_new, m_i, l_i, alpha = softmax_per_lane(s, m_i, l_i, tile_scale * k_scale, MASKED)
+    put(p_new, p)
+    lanes = by_lane(out)
+    out = rescale(lanes, of_lanes(alpha * gl.exp2(v_scale - next_v), lanes)).reshape(out.shape)
+    out = gl.convert_layout(
+        out, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim, 32]), assert_trivial=True
+    )
+    return count, out, m_i, l_i, next_v

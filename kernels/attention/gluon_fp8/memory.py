@@ -1,7 +1,6 @@
-"""A finished tile of the output, from a consumer's registers to global memory.
+"""What both forwards do with memory: slots and their barriers, loads of queries, and the store of a finished tile."""
 
-Slots of shared memory: their barriers, and the loads of the queries, of which each consumer has a slot.
-"""
+from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -10,15 +9,30 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from kernels.attention.gluon_hopper.compat import tma_load, tma_store
 
 
+class Fp8Scales(NamedTuple):
+    """Addresses of the scales of 128 rows each, of all heads."""
+
+    q: Any
+    k: Any
+    v: Any  # exponents
+
+
+class Fp8Tables(NamedTuple):
+    """Addresses of the scales of one key head's blocks."""
+
+    k: Any
+    v: Any
+
+
 @gluon.jit
 def by_row(factor, out):
-    """A factor of each row, where `out` is."""
+    """Return a factor of each row in the layout of `out`, to be broadcast."""
     return gl.convert_layout(factor, gl.SliceLayout(1, out.type.layout))[:, None]
 
 
 @gluon.jit
 def store_tile(out, l_i, v_scale, out_desc, out_s, consumer: gl.constexpr, head, row, num_heads, rows: gl.constexpr):
-    """The tile over the sums of its weights, out of the units of its last values.
+    """Store the tile, divided by the sums of P, out of the units of its last values.
 
     Rows that saw no key have no sum and are zeros; the store before has left the buffer when this one is written.
     """
@@ -35,7 +49,7 @@ def store_tile(out, l_i, v_scale, out_desc, out_s, consumer: gl.constexpr, head,
 
 @gluon.jit
 def full_and_empty(SLOTS: gl.constexpr, READERS: gl.constexpr):
-    """For each slot a barrier that the copy engine completes, and one that those complete who have read it."""
+    """Return for each slot an mbarrier that TMA completes, and one that those complete who have read it."""
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
     empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
@@ -46,10 +60,10 @@ def full_and_empty(SLOTS: gl.constexpr, READERS: gl.constexpr):
 
 
 @gluon.jit
-def load_queries(turn, batch, head, row, q_desc, q_s, q_full, q_empty, ROWS: gl.constexpr, CONSUMERS: gl.constexpr):
-    """Load a tile, of whose rows each consumer has `ROWS`, when the one before has been read."""
+def load_queries(i_tile, batch, head, row, q_desc, q_s, q_full, q_empty, CONFIG: gl.constexpr, CONSUMERS: gl.constexpr):
+    """Load a tile of queries, of which each consumer has `rows` rows, when the one before has been read."""
     for c in gl.static_range(CONSUMERS):
         q_bar = q_full.index(c)
-        mbarrier.wait(q_empty.index(c), (turn & 1) ^ 1)
+        mbarrier.wait(q_empty.index(c), (i_tile & 1) ^ 1)
         mbarrier.expect(q_bar, q_desc.block_type.nbytes)
-        tma_load(q_desc, [batch, head, row + c * ROWS, 0], q_bar, q_s.index(c))
+        tma_load(q_desc, [batch, head, row + c * CONFIG.rows, 0], q_bar, q_s.index(c))

@@ -32,7 +32,7 @@ class Quantised:
 
 
 def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
-    """q, k and v of 16 bits, with any strides, in the form that `attend` takes."""
+    """Quantise q, k and v of 16 bits, with any strides, to the form that `attend` takes."""
     (batch, num_heads, seqlen_q, head_dim), (num_kv_heads, seqlen_k) = q.shape, k.shape[1:3]
     size = padded_head_dim(head_dim)
     q_blocks, k_blocks = (-(-seqlen // tuning.SCALE_ROWS) for seqlen in (seqlen_q, seqlen_k))
@@ -59,7 +59,7 @@ def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
 
 
 def attend(tensors: Quantised, causal: bool, softmax_scale: float) -> torch.Tensor:
-    """Attention of quantised tensors, none of them empty, for a positive scale."""
+    """Compute attention of quantised tensors, none of them empty, for a positive scale."""
     key = (
         *(tensors.q.shape, tensors.k.shape, tensors.q.device, tensors.dtype, tensors.head_dim),
         *(causal, softmax_scale),
@@ -87,17 +87,18 @@ class Fp8Plan:
             long, short = tuning.tiles_of_head(seqlen_q, n_heads, programs, causal)
             kernel, n_m, extra = forward_three_kernel, long + short, (long,)
         n_tiles = n_m * n_heads
-        together = tuning.heads_together(seqlen_k, size, group_size, n_heads)
+        heads_in_l2 = tuning.heads_in_l2(seqlen_k, size, group_size, n_heads)
+        masked = causal or seqlen_k % tiles.block_n > 0
+        config = tuning.Fp8Config(**vars(tiles), head_dim=size, causal=causal, masked=masked)
         rest = (
-            *(n_tiles, n_m, num_heads, n_heads, group_size, together, seqlen_q, seqlen_k),
-            *(*extra, softmax_scale * LOG2_E),
-            *(tuning.ROWS, tiles.block_n, size, tiles.kv_slots, causal, causal or seqlen_k % tiles.block_n > 0),
+            *(n_tiles, n_m, num_heads, n_heads, group_size, heads_in_l2, seqlen_q, seqlen_k),
+            *(*extra, softmax_scale * LOG2_E, config),
         )
         grid = (min(programs, n_tiles), 1, 1)
         self._launch = Launch(kernel, grid, tensors.q.device, [*makers, None, None, None], rest)
 
     def __call__(self, tensors: Quantised) -> torch.Tensor:
-        """The output, (batch, num_heads, seqlen_q, head_dim)."""
+        """Return the output, (batch, num_heads, seqlen_q, head_dim)."""
         out = _room(tensors)
         scales = tensors.q_scales, tensors.k_scales, tensors.v_scales
         with device_guard(out.device):
@@ -106,7 +107,7 @@ class Fp8Plan:
 
 
 def _room(tensors: Quantised) -> torch.Tensor:
-    """An empty output, with rows that the copy engine can address."""
+    """Return an empty output, with rows that TMA can address."""
     width = -(-tensors.head_dim // 8) * 8
     room = torch.empty((*tensors.q.shape[:3], width), dtype=tensors.dtype, device=tensors.q.device)
     return room if width == tensors.head_dim else room[..., : tensors.head_dim]

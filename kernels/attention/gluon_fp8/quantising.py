@@ -17,7 +17,7 @@ _LARGEST = tl.constexpr(0x600000)  # the mantissa of 448 = 1.75 x 2^8, e4m3's la
 
 @triton.jit
 def _load(x, x_b, x_h, x_m, x_d, index, blocks, num_heads, seqlen, rows, HEAD_DIM: tl.constexpr, SIZE: tl.constexpr):
-    """Rows of the index-th block of a tensor in float32, zeros beyond its ends."""
+    """Load rows of the index-th block of a tensor in float32, zeros beyond its ends."""
     head = (index // blocks).to(tl.int64)
     batch = head // num_heads
     rows = (index % blocks) * ROWS + rows
@@ -29,7 +29,7 @@ def _load(x, x_b, x_h, x_m, x_d, index, blocks, num_heads, seqlen, rows, HEAD_DI
 
 @triton.jit
 def _exponent(x):
-    """Of the scale of a block: the largest number over 2^exponent is at most 448."""
+    """Return the exponent of a block's scale: the largest number over 2^exponent is at most 448."""
     largest = tl.max(tl.max(tl.abs(x), 1), 0)
     bits = largest.to(tl.int32, bitcast=True)
     exponent = (bits >> 23) - (127 + 8) + ((bits & 0x7FFFFF) > _LARGEST).to(tl.int32)
@@ -38,19 +38,20 @@ def _exponent(x):
 
 @triton.jit
 def _power(exponent):
+    """Return 2^exponent."""
     return ((exponent + 127) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _scaled(x, exponent, finite):
-    """The numbers of a block in e4m3; all of them NaN if one is infinite."""
+    """Convert a block to e4m3; all of its numbers are NaN if one is infinite."""
     return (x * tl.where(finite, _power(-exponent), float("nan"))).to(tl.float8e4nv)
 
 
 @triton.jit
 def _quantise_rows(x, x_b, x_h, x_m, x_d, x8, scales, index, blocks, num_heads, seqlen,
                    HEAD_DIM: tl.constexpr, SIZE: tl.constexpr):  # fmt: skip
-    """A block of queries or keys, as it stands."""
+    """Quantise a block of queries or keys, as it stands."""
     rows = tl.arange(0, ROWS)
     values = _load(x, x_b, x_h, x_m, x_d, index, blocks, num_heads, seqlen, rows, HEAD_DIM, SIZE)
     exponent, finite = _exponent(values)
@@ -63,7 +64,7 @@ def _quantise_rows(x, x_b, x_h, x_m, x_d, x8, scales, index, blocks, num_heads, 
 @triton.jit
 def _quantise_values(v, v_b, v_h, v_m, v_d, v8, scales, index, blocks, num_heads, seqlen,
                      HEAD_DIM: tl.constexpr, SIZE: tl.constexpr):  # fmt: skip
-    """A block of values, transposed, with the keys in another order (weights.py says why)."""
+    """Quantise a block of values, transposed, with the keys in another order (probabilities.py says why)."""
     places = tl.arange(0, ROWS)
     keys = (places & ~15) + 8 * ((places >> 1) & 1) + 2 * ((places >> 2) & 3) + (places & 1)  # the key of each place
     values = _load(v, v_b, v_h, v_m, v_d, index, blocks, num_heads, seqlen, keys, HEAD_DIM, SIZE)
@@ -79,7 +80,7 @@ def _quantise_values(v, v_b, v_h, v_m, v_d, v8, scales, index, blocks, num_heads
 def quantise_kernel(q, k, v, q8, k8, v8, q_scales, k_scales, v_scales, q_b, q_h, q_m, q_d, k_b, k_h, k_m, k_d,
                     v_b, v_h, v_m, v_d, num_heads, num_kv_heads, seqlen_q, seqlen_k, q_blocks, k_blocks, q_programs,
                     k_programs, HEAD_DIM: tl.constexpr, SIZE: tl.constexpr):  # fmt: skip
-    """One block of 128 rows of q, k or v, by the number of the program.
+    """Quantise one block of 128 rows of q, k or v, by the number of the program.
 
     q8, k8: rows of SIZE numbers; v8: SIZE rows of whole blocks of keys. Scales of queries and keys as they are, those
     of values as exponents.

@@ -1,91 +1,90 @@
-"""The running softmax, in powers of two, with weights of 8 bits in the order in which the tensor cores take them.
+"""The online softmax, in powers of two, with P of 8 bits in the order in which the tensor cores take it.
 
-The running softmax where lanes talk only when a maximum is outgrown (as in gluon_hopper's softmax.py and rare.py).
-
-The maximum that weights are relative to is raised only when a score exceeds it by more than SLACK powers of two, and
-each lane looks at its own scores alone: only where one of a warp has outgrown its row's maximum do lanes exchange
-theirs. Maxima and sums are (rows, lanes), the same maximum in all lanes of a row.
+The first two functions are for two consumers. The others are for three: the maximum that P is relative to is raised
+only when a score exceeds it by more than RESCALE_THRESHOLD powers of two, and each lane looks at its own scores alone.
+Only where one of a warp exceeds its row's maximum do lanes exchange theirs (gluon_hopper/forward_overflow.py). Maxima
+and sums are then (rows, lanes), with the same maximum in all lanes of a row.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.attention.gluon_fp8.weights import pack, weights
+from kernels.attention.gluon_fp8.probabilities import pack, packed_powers
 from kernels.attention.gluon_hopper.forward_overflow import rise_of_rows
 from kernels.attention.gluon_hopper.forward_softmax import by_lane, of_lanes, row_maxima
 
-# Weights are at most 2^8: the top of e4m3 (448) is used, and a weight stays a normal number down to 2^-14 of the
-# largest.
-WEIGHT_BITS = gl.constexpr(8.0)
+# P is at most 2^8: the top of e4m3 (448) is used, and it stays a normal number down to 2^-14 of the largest.
+P_BITS = gl.constexpr(8.0)
 
 
 @gluon.jit
 def _row_sums(p):
-    """The sums of each of the four lanes that share a row, added up once at the end of a tile."""
+    """Return the sums of each of the four lanes that share a row, which are added up once at the end of a tile."""
     return gl.sum(gl.sum(p.reshape([p.shape[0], p.shape[1] // 8, 4, 2]), 3), 1)
 
 
 @gluon.jit
 def first_softmax(s, scale, MASKED: gl.constexpr):
-    """Weights, maxima and sums of a tile's first block."""
+    """Compute P, maxima and sums of a tile's first block."""
     m_i = gl.max(s, 1) * scale
     m_used = m_i
     if MASKED:
         m_used = gl.where(m_i == -float("inf"), 0.0, m_i)
-    p = gl.exp2(s * scale - (m_used - WEIGHT_BITS)[:, None])
+    p = gl.exp2(s * scale - (m_used - P_BITS)[:, None])
     return pack(p), m_i, _row_sums(p)
 
 
 @gluon.jit
 def softmax(s, m_i, l_i, scale, MASKED: gl.constexpr):
-    """One step of the running softmax."""
+    """Compute P of a block and update maxima and sums; returns also the factor for what was summed before."""
     m_new = gl.maximum(m_i, gl.max(s, 1) * scale)
     m_used = m_new
     if MASKED:
         m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
     alpha = gl.exp2(m_i - m_used)
-    p = gl.exp2(s * scale - (m_used - WEIGHT_BITS)[:, None])
-    by_lane = gl.convert_layout(alpha, gl.SliceLayout(1, l_i.type.layout), assert_trivial=True)[:, None]
-    l_i = l_i * by_lane + _row_sums(p)
+    p = gl.exp2(s * scale - (m_used - P_BITS)[:, None])
+    factor = gl.convert_layout(alpha, gl.SliceLayout(1, l_i.type.layout), assert_trivial=True)[:, None]
+    l_i = l_i * factor + _row_sums(p)
     return pack(p), m_new, l_i, alpha
 
 
-# A weight is 2^5 at a row's maximum, so that equal weights are rounded to nothing else, and at most 2^8.75 = 431 where
-# a score exceeds it; the largest e4m3 number is 448. A weight stays a normal number down to 2^-11 of the largest.
-WEIGHT_BITS_BY_LANE = gl.constexpr(5.0)
-SLACK = gl.constexpr(3.75)
+# P is 2^5 at a row's maximum, so that equal numbers are rounded to nothing else, and at most 2^8.75 = 431 where a score
+# exceeds it; the largest e4m3 number is 448. It stays a normal number down to 2^-11 of the largest.
+P_BITS_PER_LANE = gl.constexpr(5.0)
+RESCALE_THRESHOLD = gl.constexpr(3.75)
 
 
 @gluon.jit
-def _weights(s, m_used, scale):
+def _probabilities(s, m_used, scale):
+    """Compute P relative to these maxima, packed, and the sums of each lane."""
     x = by_lane(s)
-    return weights((x * scale - of_lanes(m_used - WEIGHT_BITS_BY_LANE, x)).reshape(s.shape))
+    return packed_powers((x * scale - of_lanes(m_used - P_BITS_PER_LANE, x)).reshape(s.shape))
 
 
 @gluon.jit
-def first_softmax_by_lane(s, scale, MASKED: gl.constexpr):
-    """Weights, maxima and sums of a tile's first block."""
+def first_softmax_per_lane(s, scale, MASKED: gl.constexpr):
+    """Compute P, maxima and sums of a tile's first block."""
     m_i = row_maxima(s, gl.sum(gl.sum(by_lane(s), 3), 1)) * scale
     m_used = m_i
     if MASKED:
         m_used = gl.where(m_i == -float("inf"), 0.0, m_i)
-    p, l_i = _weights(s, m_used, scale)
+    p, l_i = _probabilities(s, m_used, scale)
     return p, m_i, gl.convert_layout(l_i, m_i.type.layout, assert_trivial=True)
 
 
 @gluon.jit
-def softmax_by_lane(s, m_i, l_i, scale, MASKED: gl.constexpr):
-    """One step of the running softmax; unless `MASKED`, every row has seen a key and sees all of these."""
+def softmax_per_lane(s, m_i, l_i, scale, MASKED: gl.constexpr):
+    """Update the online softmax with a block; unless `MASKED`, every row has seen a key and sees all of these."""
     if MASKED:
         m_new = gl.maximum(m_i, row_maxima(s, m_i) * scale)
-        m_new = gl.where(m_new - m_i > SLACK, m_new, m_i)
+        m_new = gl.where(m_new - m_i > RESCALE_THRESHOLD, m_new, m_i)
         m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
         alpha = gl.exp2(m_i - m_used)
     else:
         top = gl.convert_layout(gl.max(gl.max(by_lane(s), 1), 2), m_i.type.layout, assert_trivial=True)
-        rise, alpha = rise_of_rows(top * scale - m_i, SLACK)
+        rise, alpha = rise_of_rows(top * scale - m_i, RESCALE_THRESHOLD)
         m_new = m_i + rise
         m_used = m_new
-    p, sums = _weights(s, m_used, scale)
+    p, sums = _probabilities(s, m_used, scale)
     l_i = l_i * alpha + gl.convert_layout(sums, l_i.type.layout, assert_trivial=True)
     return p, m_new, l_i, alpha

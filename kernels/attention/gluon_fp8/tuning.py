@@ -12,42 +12,52 @@ L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a t
 
 
 @dataclass(frozen=True)
-class Tiles:
-    """The constants of the kernel."""
+class Fp8Tiles:
+    """What the tables choose of the kernel's constants."""
 
     block_n: int  # keys of a step
     kv_slots: int  # blocks of keys and of values in shared memory
     consumers: int  # warpgroups that share a tile of queries: two (forward.py) or three (forward_three.py)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fp8Config(Fp8Tiles):
+    """What the kernel is compiled for."""
+
+    head_dim: int  # padded
+    causal: bool
+    masked: bool  # any block of keys may need a mask
+    rows: int = ROWS  # of a consumer
+
+
 _TWO = {
-    64: Tiles(block_n=128, kv_slots=3, consumers=2),
-    128: Tiles(block_n=128, kv_slots=3, consumers=2),
-    256: Tiles(block_n=128, kv_slots=2, consumers=2),
+    64: Fp8Tiles(block_n=128, kv_slots=3, consumers=2),
+    128: Fp8Tiles(block_n=128, kv_slots=3, consumers=2),
+    256: Fp8Tiles(block_n=128, kv_slots=2, consumers=2),
 }
-_THREE = {128: Tiles(block_n=128, kv_slots=3, consumers=3)}
+_THREE = {128: Fp8Tiles(block_n=128, kv_slots=3, consumers=3)}
 _LONG = 4096  # keys from which causal tiles go to three consumers
 
 
-def tiles(head_dim: int, seqlen_k: int, causal: bool) -> Tiles:
-    """What a shape gets; `head_dim` is the kernel's."""
+def tiles(head_dim: int, seqlen_k: int, causal: bool) -> Fp8Tiles:
+    """Return what a shape gets; `head_dim` is the kernel's."""
     if head_dim in _THREE and (not causal or seqlen_k >= _LONG):
         return _THREE[head_dim]
     return _TWO[head_dim]
 
 
-def forms(head_dim: int) -> tuple[Tiles, ...]:
-    """All that shapes of this head_dim may get."""
+def forms(head_dim: int) -> tuple[Fp8Tiles, ...]:
+    """Return all that shapes of this head_dim may get."""
     return tuple(table[head_dim] for table in (_TWO, _THREE) if head_dim in table)
 
 
 def quantising_warps(head_dim: int) -> int:
-    """Of a block of 128 rows that is quantised."""
+    """Return the warps of a program that quantises 128 rows."""
     return 16 if head_dim > 128 else 4
 
 
 def tiles_of_head(seqlen_q: int, n_heads: int, programs: int, causal: bool) -> tuple[int, int]:
-    """Tiles of 192 and of 128 rows of each head, where three consumers share one.
+    """Return how many tiles of 192 and of 128 rows each head has, where three consumers share one.
 
     The last round of long tiles may leave most programs idle; a few short ones then make it one of short tiles.
     """
@@ -63,8 +73,8 @@ def tiles_of_head(seqlen_q: int, n_heads: int, programs: int, causal: bool) -> t
     return min(choices, key=time)
 
 
-def heads_together(seqlen_k: int, head_dim: int, group_size: int, n_heads: int) -> int:
-    """How many query heads are worked on at a time, so that their keys and values stay in the L2."""
+def heads_in_l2(seqlen_k: int, head_dim: int, group_size: int, n_heads: int) -> int:
+    """Return how many query heads are worked on at a time, so that their keys and values stay in the L2."""
     fit = max(1, L2_BYTES * group_size // (2 * seqlen_k * head_dim))
     rounds = -(-n_heads // fit)
     return -(-n_heads // rounds)

@@ -10,6 +10,7 @@ Launches that follow one another; of those that never ran, the kernels are compi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ import triton
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.attention.gluon_hopper.compat import Constants
 from kernels.parallel_compile import compile_side_by_side, compiled
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
@@ -46,8 +48,9 @@ class Descriptor:
 class Launch:
     """A kernel on a fixed grid, for tensors that differ only in their addresses.
 
-    `makers`: a tensor's Descriptor, or None where the kernel takes its address; `rest`: the arguments after them;
-    `pdl`: the kernel may begin while the one before it still runs, and waits by itself for what it reads.
+    `makers`: a tensor's Descriptor, or None where the kernel takes its address; `rest`: the arguments after them, one
+    of which may be a dataclass of constants; `pdl`: the kernel may begin while the one before it still runs, and waits
+    by itself for what it reads.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Launch:
     ) -> None:
         self._options = {"num_warps": 4, **({"launch_pdl": True} if pdl else {})}
         self._kernel, self._grid, self._device = kernel, grid, device.index
-        self._makers, self._rest = tuple(makers), rest
+        self._makers, self._rest = tuple(makers), tuple(Constants(x) if is_dataclass(x) else x for x in rest)
         self._run: Any = None
         self._encoded: list[tuple[Descriptor | None, dict[int, list[Any]], Any]] = []
 

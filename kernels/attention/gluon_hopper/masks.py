@@ -77,7 +77,7 @@ def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: g
         keep = ((bits >> (2 * (columns >> 3) + (columns & 1))) & 1) != 0
     else:
         rows = diagonal + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
-        keep = _visible(rows, key + columns, seqlen_k, window, CAUSAL, WINDOW)
+        keep = is_visible(rows, key + columns, seqlen_k, window, CAUSAL, WINDOW)
     return gl.where(keep, x, value)
 
 
@@ -121,7 +121,7 @@ def hide_queries(x, value: gl.constexpr, diagonal, key, seqlen_k, window, CAUSAL
 
 
 @gluon.jit
-def _visible(rows, keys, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
+def is_visible(rows, keys, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
     """Return where the queries with these diagonals see these keys."""
     keep = keys < seqlen_k
     if CAUSAL:

@@ -10,9 +10,9 @@ import torch
 
 from kernels import reference, registry
 from kernels.attention import gluon_fp8
-from kernels.attention.gluon_fp8.rounding import dequantised
 from kernels.attention.gluon_fp8.tuning import tiles_of_head
 from tests.kernels.attention.gluon_fp8.inputs import draw, on_hopper
+from tests.kernels.attention.gluon_fp8.rounding import dequantised
 
 EPSILON = 2.0**-4  # half a unit in the last place of e4m3, relative to a normal number
 

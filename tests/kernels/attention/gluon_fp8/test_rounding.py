@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kernels.attention import gluon_fp8
-from kernels.attention.gluon_fp8.rounding import dequantised, key_of_place
 from tests.kernels.attention.gluon_fp8.inputs import ON_HOPPER, draw
+from tests.kernels.attention.gluon_fp8.rounding import dequantised, key_of_place
 
 
 def e4m3(x: torch.Tensor) -> torch.Tensor:

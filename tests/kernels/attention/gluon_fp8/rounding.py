@@ -1,4 +1,4 @@
-"""What is left of queries, keys and values in 8 bits, as numbers again: the problem that the kernel solves exactly."""
+"""Queries, keys and values in 8 bits as float32 again: the problem that the kernel of gluon_fp8 solves exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def dequantised(tensors: Quantised) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """q, k and v in float32 as the kernel sees them: attention of these in float64 leaves its own errors alone."""
+    """Return q, k and v in float32 as the kernel sees them: float64 attention of these leaves its own errors alone."""
     size, seqlen_k = tensors.head_dim, tensors.k.shape[2]
     v = torch.empty_like(tensors.v, dtype=torch.float32)
     v[..., key_of_place(v.shape[-1]).to(v.device)] = tensors.v.float()
@@ -24,7 +24,7 @@ def dequantised(tensors: Quantised) -> tuple[torch.Tensor, torch.Tensor, torch.T
 
 
 def key_of_place(length: int) -> torch.Tensor:
-    """Which key's value stands at each place of `Quantised.v`'s last dimension.
+    """Return which key's value stands at each place of `Quantised.v`'s last dimension.
 
     The place 16 h + 4 c + 2 f + e holds the key 16 h + 8 f + 2 c + e: h counts 16s, c goes to 3, e and f to 1.
     """

@@ -1,12 +1,11 @@
-"""Weights of 8 bits in registers: four of a row to a 32-bit number, in the order in which the tensor cores take them.
+"""P in 8 bits: packed in registers, four of a row to a 32-bit number, and as a factor of the tensor cores' products.
 
 A tensor of 8-bit numbers that lives across a loop's iterations takes a register a number, and four moves of bytes at
 each end; one of 32-bit numbers takes a quarter of them and no move.
 
-The asynchronous product of 8-bit factors, added up by the tensor cores alone.
-
-Gluon's own `warpgroup_mma` takes no more than K uncorrected additions, and then adds each product to the sum in float32
-right behind issuing it, which makes ptxas wait for every one of them (C7514).
+Products are asynchronous and added up by the tensor cores alone. Gluon's own `warpgroup_mma` takes no more than K
+uncorrected additions, and then adds each product to the sum in float32 right behind issuing it, which makes ptxas wait
+for every one of them (C7514).
 """
 
 from triton.experimental import gluon
@@ -31,7 +30,7 @@ _EXPONENTIATE = gl.constexpr(
 
 @gluon.constexpr_function
 def packed_layout(keys):
-    """64 rows of keys / 4 packed numbers, as the warpgroup's first factor of a product has them."""
+    """Return the layout of 64 rows of keys / 4 packed numbers, as that of a warpgroup's first factor."""
     registers = [[0, 0, 1], [0, 0, 2], [8, 0, 0]]
     registers += [[0, place, 0] for place in (4, 8, 16, 32) if 4 * place < keys]
     lanes, warps = [[0, 1, 0], [0, 2, 0], [1, 0, 0], [2, 0, 0], [4, 0, 0]], [[16, 0, 0], [32, 0, 0]]
@@ -40,7 +39,7 @@ def packed_layout(keys):
 
 @gluon.jit
 def _by_four(x):
-    """The four numbers of each place of the packed ones, apart."""
+    """Split the four numbers of each packed one."""
     ROWS: gl.constexpr = x.shape[0]
     KEYS: gl.constexpr = x.shape[1]
     x = x.reshape([ROWS, KEYS // 32, 2, 2, 4, 2]).permute((0, 1, 2, 4, 3, 5)).reshape([ROWS, KEYS // 4, 2, 2])
@@ -52,7 +51,7 @@ def _by_four(x):
 
 @gluon.jit
 def pack(p):
-    """The weights of 64 rows, rounded to e4m3; no number changes its thread.
+    """Round P of 64 rows to e4m3 and pack it; no number changes its thread.
 
     Of 32 keys a thread holds 8 g + 2 c + e (c its place in a row of four) where an 8-bit factor has 16 h + 4 c + 2 f
     + e; with g = 2 h + f that is another order of the keys, and the values are stored in it (quantising.py).
@@ -63,8 +62,8 @@ def pack(p):
 
 
 @gluon.jit
-def weights(x):
-    """2^x of 64 rows as `pack` makes it, and the sums of each of the four lanes that share a row."""
+def packed_powers(x):
+    """Compute 2^x of 64 rows, packed as `pack` does it, and the sums of each of the four lanes that share a row."""
     ROWS: gl.constexpr = x.shape[0]
     KEYS: gl.constexpr = x.shape[1]
     packed, sums = gl.inline_asm_elementwise(
@@ -76,7 +75,7 @@ def weights(x):
 
 @gluon.jit
 def put(packed, memory):
-    """Packed weights into shared memory, a byte a weight, where products take them."""
+    """Store packed P in shared memory, a byte a number, where products take it."""
     layout: gl.constexpr = gl.NVMMASharedLayout(128, 32, 2)
     reinterpret(memory, gl.int32, packed.shape, layout).store(packed)
     fence_async_shared()
@@ -84,7 +83,7 @@ def put(packed, memory):
 
 @gluon.jit
 def unpack(packed, layout: gl.constexpr):
-    """Packed weights as the first factor of a product, in `layout`: the same registers by another name."""
+    """Reinterpret packed P as the first factor of a product, in `layout`: the registers stay."""
     ROWS: gl.constexpr = packed.shape[0]
     QUADS: gl.constexpr = packed.shape[1]
     alike = packed[:, :, None]
@@ -100,7 +99,7 @@ _UNCORRECTED = 2**30  # more additions than any product has
 
 @builtin
 def begin_product(a, b, acc, use_acc=True, _semantic=None):
-    """acc + a b (or a b) by the tensor cores: a in registers or shared memory, b in shared memory, both e4m3."""
+    """Begin acc + a b (or a b) on the tensor cores: a in registers or shared memory, b in shared memory, both e4m3."""
     use_acc = _semantic.to_tensor(use_acc)
     precision = _semantic._str_to_dot_input_precision(_semantic.builder.options.default_dot_input_precision)
     handle = _semantic.builder.create_warpgroup_mma(
@@ -110,16 +109,16 @@ def begin_product(a, b, acc, use_acc=True, _semantic=None):
 
 
 @gluon.jit
-def begin_scores(q, k_s, slot, ROWS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr):
+def begin_scores(q, k_s, slot, CONFIG: gl.constexpr):
     """Begin a product of queries and the keys of a slot."""
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
-    k_t = k_s.index(slot).reshape([BLOCK_N, HEAD_DIM]).permute((1, 0))
-    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 32])
+    k_t = k_s.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim]).permute((1, 0))
+    zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, layout)
     return begin_product(q, k_t, zero, use_acc=False)
 
 
 @gluon.jit
-def begin_values(p, v_s, slot, out, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr):
-    """Begin to add the weighted values of a slot to `out`."""
-    values = v_s.index(slot).reshape([HEAD_DIM, BLOCK_N]).permute((1, 0))
+def begin_values(p, v_s, slot, out, CONFIG: gl.constexpr):
+    """Begin to add the product of P and the values of a slot to `out`."""
+    values = v_s.index(slot).reshape([CONFIG.head_dim, CONFIG.block_n]).permute((1, 0))
     return begin_product(p, values, out)
