@@ -92,18 +92,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write what the variants need to compiled.json")
     chosen = parser.parse_args(arguments)
     variants = [v for package in chosen.packages for v in wanted(package)]
-    entries, bad = {}, 0
-    for v, print_, needs in gate(variants):
-        is_bad = not v.fits(needs) or bool(needs.warnings) or needs.spilled_bytes > most_spilled(v)
-        print(offline.line(v, needs), "" if print_ in recorded() else "(compiled)", "BAD" if is_bad else "", flush=True)
-        entries[print_] = {"variant": " ".join(str(v).split()), **asdict(needs)}
-        bad += is_bad
+    entries: dict[str, dict] = {}
+    bad = 0
+    try:
+        for v, print_, needs in gate(variants):
+            is_bad = not v.fits(needs) or bool(needs.warnings) or needs.spilled_bytes > most_spilled(v)
+            marks = ("" if print_ in recorded() else "(compiled)", "BAD" if is_bad else "")
+            print(offline.line(v, needs), *marks, flush=True)
+            entries[print_] = {"variant": " ".join(str(v).split()), **asdict(needs)}
+            bad += is_bad
+    finally:
+        if chosen.record:
+            _record(entries, all_of_them=len(entries) == sum(len(wanted(package)) for package in offline.PACKAGES))
     print(f"{len(variants)} variants, {bad} too large, serialised or spilling too much")
-    if chosen.record:
-        known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-        kept = {} if len(chosen.packages) == len(offline.PACKAGES) else known.get(triton.__version__, {})
-        _write({**known, triton.__version__: {**kept, **entries}})
     return int(bad > 0)
+
+
+def _record(entries: dict[str, dict], *, all_of_them: bool) -> None:
+    """Write entries of this version of Triton: in place of those there are, or beside them if some are missing."""
+    known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    kept = {} if all_of_them else known.get(triton.__version__, {})
+    _write({**known, triton.__version__: {**kept, **entries}})
 
 
 def _write(record: dict[str, dict[str, dict]]) -> None:
