@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kernels.plans import PlanCache, device_guard
+
 if TYPE_CHECKING:
     from kernels.decode.triton_decode.plan import Plan
     from kernels.decode.triton_decode.tuning import Tile
@@ -14,8 +16,7 @@ MAX_SEQLEN_Q = 16
 MAX_HEAD_DIM = 256
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 LAYOUTS = ("NHD", "HND")
-_PLANS: dict[tuple[Any, ...], Plan] = {}
-_MAX_PLANS = 4096
+_PLANS: PlanCache[Plan] = PlanCache()
 
 
 def decode(
@@ -73,13 +74,8 @@ def decode(
             q, k_cache, v_cache, cache_seqlens, page_table, kv_layout, softmax_scale, causal, window_size, k_scale,
             v_scale,
         )  # fmt: skip
-        if len(_PLANS) >= _MAX_PLANS:
-            _PLANS.clear()
-        plan = _PLANS[key] = Plan(request, tile)
-    if q.is_cuda and q.device.index != torch.cuda.current_device():
-        with torch.cuda.device(q.device):  # Triton launches on the current device
-            out, lse = plan(q, k_cache, v_cache, cache_seqlens, page_table, k_scale, v_scale, return_lse)
-    else:
+        plan = _PLANS.remember(key, Plan(request, tile))
+    with device_guard(q.device):
         out, lse = plan(q, k_cache, v_cache, cache_seqlens, page_table, k_scale, v_scale, return_lse)
     return (out, lse) if return_lse else out
 

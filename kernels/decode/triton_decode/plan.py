@@ -17,7 +17,7 @@ from kernels.decode.triton_decode.combine import combine_kernel
 from kernels.decode.triton_decode.launch import INTERPRETED, Launch
 from kernels.decode.triton_decode.split import split_kernel
 from kernels.decode.triton_decode.tuning import Tile, chip_class, tile
-from kernels.decode.triton_decode.workspace import tickets
+from kernels.decode.triton_decode.workspace import workspace
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
 _TICKETS_BYTES = 1 << 20  # parts of a tile up to which the program with the last ticket combines them
@@ -73,7 +73,8 @@ class Plan:
         self.block_m = max(t.least_rows, min(t.rows, wanted))
         self.row_tiles = -(-rows // self.block_m)
         tiles = r.batch * r.num_kv_heads
-        self.tickets = tiles * self.row_tiles
+        self._tickets = tiles * self.row_tiles
+        self._out_shape = (r.batch, r.num_heads, r.seqlen_q, r.head_dim_v)
         left = r.window_size - 1 if r.window_size else 0
         most_keys = min(r.capacity, r.seqlen_q + left + t.block_n) if r.window_size else r.capacity
         most_blocks = max(1, -(-most_keys // t.block_n))
@@ -137,14 +138,10 @@ class Plan:
         return_lse: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """out (batch, num_heads, seqlen_q, head_dim_v) and, if asked for, its natural logsumexp in float32."""
-        r = self.request
-        out = q.new_empty((r.batch, r.num_heads, r.seqlen_q, r.head_dim_v))
-        lse = None
-        if return_lse:
-            lse = torch.empty((r.batch, r.num_heads, r.seqlen_q), dtype=torch.float32, device=q.device)
-        parts = torch.empty(self.room, dtype=torch.float32, device=q.device)
+        out = q.new_empty(self._out_shape)
+        lse = q.new_empty(self._out_shape[:3], dtype=torch.float32) if return_lse else None
         stream = torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
-        counters = tickets(self.tickets, q.device, stream) if self._alone else self._integer
+        counters, parts, *_ = workspace(self._tickets, self.room, q.device, stream)
         pointers, combine_pointers = self._pointers(
             q, k, v, out, lse, parts, counters, lengths, table, k_scale, v_scale
         )

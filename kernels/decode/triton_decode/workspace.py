@@ -1,35 +1,63 @@
-"""Tickets: a counter for each tile that programs share, zero before and after every launch.
+"""Scratch memory of launches: parts of outputs, and tickets, which are zero before and after every launch.
 
 The program with a tile's last ticket sets its counter back, so nothing is cleared between launches. Launches on one
-stream follow one another and share their counters. A launch recorded into a CUDA graph has counters of its own, since
-the graph may run beside anything: they come from a reserve that was zeroed outside of any capture.
+stream follow one another and share their scratch. A launch recorded into a CUDA graph has scratch of its own, since the
+graph may run beside anything: parts from the graph's memory, tickets from a reserve zeroed outside of any capture.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
-_RESERVE = 1 << 20  # counters; beyond them a recorded launch clears its own
-_BY_STREAM: dict[tuple[int, int], torch.Tensor] = {}
-_RESERVES: dict[int, tuple[torch.Tensor, int]] = {}  # by device: counters, and how many are taken
+_RESERVE = 1 << 20  # tickets; beyond them a recorded launch clears its own
+_FEWEST_TICKETS = 4096
 
 
-def tickets(count: int, device: torch.device, stream: int) -> torch.Tensor:
-    """At least `count` int32 zeros for a launch on the stream."""
+class Workspace(NamedTuple):
+    """Scratch memory and its size."""
+
+    tickets: torch.Tensor  # int32
+    parts: torch.Tensor  # float32
+    most_tickets: int
+    most_parts: int
+
+
+_BY_STREAM: dict[tuple[int | None, int], Workspace] = {}
+_RESERVES: dict[int, tuple[torch.Tensor, int]] = {}  # by device: tickets, and how many are taken
+
+
+def workspace(tickets: int, parts: int, device: torch.device, stream: int) -> Workspace:
+    """Return scratch of at least that many tickets and parts for a launch on the stream."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        return _recorded(count, device)
-    key = (device.index or 0, stream)
+        return _recorded(tickets, parts, device)
+    key = (device.index, stream)
     found = _BY_STREAM.get(key)
-    if found is None or found.numel() < count:
-        if device.type == "cuda" and device.index not in _RESERVES:
-            _RESERVES[device.index] = torch.zeros(_RESERVE, dtype=torch.int32, device=device), 0
-        found = _BY_STREAM[key] = torch.zeros(max(count, 4096), dtype=torch.int32, device=device)
+    if found is None or found.most_tickets < tickets or found.most_parts < parts:
+        found = _BY_STREAM[key] = _larger(found, tickets, parts, device)
     return found
 
 
-def _recorded(count: int, device: torch.device) -> torch.Tensor:
+def _larger(found: Workspace | None, tickets: int, parts: int, device: torch.device) -> Workspace:
+    if device.type == "cuda" and device.index not in _RESERVES:
+        _RESERVES[device.index] = torch.zeros(_RESERVE, dtype=torch.int32, device=device), 0
+    tickets = max(tickets, found.most_tickets if found else _FEWEST_TICKETS)
+    parts = max(parts, found.most_parts if found else 1)
+    return Workspace(
+        torch.zeros(tickets, dtype=torch.int32, device=device),
+        torch.empty(parts, dtype=torch.float32, device=device),
+        tickets,
+        parts,
+    )
+
+
+def _recorded(tickets: int, parts: int, device: torch.device) -> Workspace:
+    tickets = -(-tickets // 4) * 4  # the next ones too begin at 16 bytes
     counters, taken = _RESERVES.get(device.index, (None, 0))
-    if counters is None or taken + count > counters.numel():
-        return torch.zeros(count, dtype=torch.int32, device=device)
-    _RESERVES[device.index] = counters, taken + count
-    return counters[taken : taken + count]
+    if counters is None or taken + tickets > counters.numel():
+        own = torch.zeros(tickets, dtype=torch.int32, device=device)
+    else:
+        _RESERVES[device.index] = counters, taken + tickets
+        own = counters[taken : taken + tickets]
+    return Workspace(own, torch.empty(parts, dtype=torch.float32, device=device), tickets, parts)

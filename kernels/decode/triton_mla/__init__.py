@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kernels.plans import PlanCache, device_guard
+
 if TYPE_CHECKING:
     from kernels.decode.triton_decode.plan import Plan, Request
     from kernels.decode.triton_decode.tuning import Tile
 
-_PLANS: dict[tuple[Any, ...], Plan] = {}
-_MAX_PLANS = 4096
+_PLANS: PlanCache[Plan] = PlanCache()
 
 
 def mla_decode(
@@ -58,13 +59,8 @@ def mla_decode(
         from kernels.decode.triton_decode.checks import latent_request_of  # with triton, which may not be there
 
         request = latent_request_of(q, kv_cache, latent_dim, cache_seqlens, page_table, softmax_scale, causal)
-        if len(_PLANS) >= _MAX_PLANS:
-            _PLANS.clear()
-        plan = _PLANS[key] = plan_of(request, tile)
-    if q.is_cuda and q.device.index != torch.cuda.current_device():
-        with torch.cuda.device(q.device):  # Triton launches on the current device
-            out, lse = plan(q, kv_cache, kv_cache, cache_seqlens, page_table, None, None, return_lse)
-    else:
+        plan = _PLANS.remember(key, plan_of(request, tile))
+    with device_guard(q.device):
         out, lse = plan(q, kv_cache, kv_cache, cache_seqlens, page_table, None, None, return_lse)
     return (out, lse) if return_lse else out
 
