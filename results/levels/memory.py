@@ -10,7 +10,7 @@ measurements against them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, TensorBytes, known, tensor_bytes
@@ -99,18 +99,6 @@ def law_from_json(record: Mapping[str, Any] | None) -> MemoryLaw:
         return MemoryLaw(**record, **passes)
     except TypeError as error:
         raise ValueError(f"Not a memory law: {error}.") from error
-
-
-def law_to_json(law: MemoryLaw) -> dict[str, Any]:
-    """Return the law as a dict without what is 0; `law_from_json` is its inverse."""
-    passes = {name: getattr(law, name) for name in ("fwd", "fwd_bwd")}
-    empty = asdict(Workspace())
-    said = {
-        name: {field: list(value) if isinstance(value, tuple) else value for field, value in asdict(work).items()
-               if value != empty[field]}
-        for name, work in passes.items() if work is not None
-    }  # fmt: skip
-    return ({"growth": law.growth} if law.growth else {}) | said
 
 
 def attention_parts(case: Fields, work: Workspace, of_pass: str) -> MemoryParts | None:
