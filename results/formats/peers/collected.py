@@ -27,7 +27,7 @@ MAX_RUNS = 100
 MAX_NOTE = 500
 _SHOWN = 80  # characters of a refused value
 _AGREES = 1.1  # a printed rate over the one that the time gives, at most
-_DISAGREE = "are left out: they differ by more than a tenth from what the times give"
+_DISAGREE = "that differ by more than a tenth from what the times give"
 _RATIOS = {"speedup": "latency_ms", "memory_reduction": "peak_memory_mb"}  # of which numbers
 _NOT_FINITE = ("inf", "-inf", "+inf", "nan", "infinity", "-infinity")
 _FAILURES = (  # in this order: the first that the text contains
@@ -160,7 +160,7 @@ class Collected:
     ) -> Understanding:
         """Return all of it. Raises UploadError if there is nothing to take and nothing was refused."""
         self._leave_out_wrong_ratios()
-        lines = [f"{count:,} {what}." for what, count in self.left_out.items()]
+        lines = [f"Left out ({count:,}): {what}." for what, count in self.left_out.items()]
         if not self.measurements and not self.rejected:
             raise UploadError(" ".join([f"{self.upload.filename} has no numbers to take.", *lines]))
         used = {measurement.run_id for measurement in self.measurements}

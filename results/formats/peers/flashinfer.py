@@ -7,6 +7,7 @@ are median milliseconds, TB are 10^12 bytes. With `random_actual_seq_len` the le
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from results.formats import values
@@ -68,18 +69,18 @@ def understand(upload: Upload) -> Understanding:
     sheet = sheet_with(upload, COLUMNS)
     assert sheet is not None  # reason_against has seen it
     collected = Collected(upload, NAME)
-    others: dict[str, int] = {}
+    others: Counter[str] = Counter()
     for line, cells in rows_of(collected, sheet):
         routine = cells.text("routine")
         if routine not in ROUTINES:
-            others[routine] = others.get(routine, 0) + 1
+            others[routine] += 1
             continue
         with collected.row(line, ", ".join(cells.row)):
             _row(collected, line, cells)
     if others:
         named = ", ".join(sorted(others)[:60])
-        what = f"rows of {len(others)} routines that are no attention are left out: {named}"[:1000]
-        collected.left_out[what] = sum(others.values())
+        what = f"rows of routines that are no attention: {named}"[:1000]
+        collected.left_out[what] = others.total()
     return collected.understanding(
         f"{sheet.description}, {len(sheet.rows):,} rows of FlashInfer's benchmark",
         columns=columns_of(sheet, _MEANINGS),

@@ -63,11 +63,11 @@ def _line(collected: Collected, line: int, found: dict[str, Any]) -> None:
     definition = text(found.get("definition"), "definition")
     shape = _ATTENTION.fullmatch(definition)
     if shape is None:
-        collected.left_out["traces of definitions that are no attention are left out"] += 1
+        collected.left_out["traces of definitions that are no attention"] += 1
         return
     evaluation = found.get("evaluation")
     if found.get("solution") is None or evaluation is None:
-        collected.left_out["lines with a workload and no evaluation are left out"] += 1
+        collected.left_out["lines with a workload and no evaluation"] += 1
         return
     evaluation, workload = mapping(evaluation, "evaluation"), mapping(found.get("workload"), "workload")
     environment = mapping(evaluation.get("environment"), "environment")

@@ -119,7 +119,7 @@ def _ratios(
             continue
         ratio = ratios[at]
         if isinstance(ratio, float) and not math.isfinite(ratio) or ratio == 0:
-            collected.left_out[f"{part} are left out: one of the two ran out of memory"] += 1
+            collected.left_out[f"{part} of which one side ran out of memory"] += 1
             continue
         collected.add(
             entry, part, metric=metric, timing=timing, value=checked(ratio, part), statistic="printed",

@@ -6,6 +6,8 @@ mixes GPUs and Liger versions, so each pair of them is a run. Most kernels are n
 
 from __future__ import annotations
 
+from collections import Counter
+
 from results.formats import values
 from results.formats.peers.collected import (
     CellFault,
@@ -60,18 +62,17 @@ def understand(upload: Upload) -> Understanding:
     sheet = sheet_with(upload, COLUMNS)
     assert sheet is not None  # reason_against has seen it
     collected = Collected(upload, NAME)
-    others: set[str] = set()
+    others: Counter[str] = Counter()
     for line, cells in rows_of(collected, sheet):
         kernel = cells.text("kernel_name")
         if "attention" not in kernel:
-            others.add(kernel)
+            others[kernel] += 1
             continue
         with collected.row(line, ", ".join(cells.row)):
             _row(collected, line, cells)
-    count = sum("attention" not in row[sheet.header.index("kernel_name")] for _, row in sheet.rows)
-    if count:
+    if others:
         named = ", ".join(sorted(others)[:40])
-        collected.left_out[f"rows of {len(others)} kernels that are no attention are left out: {named}"[:1000]] = count
+        collected.left_out[f"rows of kernels that are no attention: {named}"[:1000]] = others.total()
     return collected.understanding(
         f"{sheet.description}, {len(sheet.rows):,} rows of Liger-Kernel's benchmarks",
         columns=columns_of(sheet, _MEANINGS),

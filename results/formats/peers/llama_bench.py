@@ -201,7 +201,7 @@ def _differing(rows: Sequence[Cells]) -> list[tuple[str, str]]:
 def _row(collected: Collected, line: int, cells: Cells, said: dict[str, Any], names: Sequence[tuple[str, str]]) -> None:
     counts = {name: cells.read(name, lambda text: values.whole(text, minimum=0)) or 0 for name in ("n_prompt", "n_gen")}
     if counts["n_prompt"] and counts["n_gen"]:
-        collected.left_out["tests of a prompt and a generation together (pg) are left out"] += 1
+        collected.left_out["tests of a prompt and a generation together (pg)"] += 1
         return
     prefill = counts["n_prompt"] > 0
     time = cells.text("test_time")

@@ -165,7 +165,7 @@ def _meaning(name: str, at: int) -> str | None:
 
 def _row(collected: Collected, line: int, table: _Table, row: Sequence[str]) -> None:
     if row[0] in ("average", "hashes"):
-        collected.left_out[f"rows {row[0]} are left out"] += 1
+        collected.left_out[f"rows {row[0]}"] += 1
         return
     if len(row) != len(table.header):
         raise CellError(f"has {len(row)} cells where the header has {len(table.header)}")
@@ -198,7 +198,7 @@ def _backend(
     first = next(iter(cells.values()))
     if not taken or first in ("", "None"):
         if taken and not any(text not in ("", "None") for text in taken.values()):
-            collected.left_out["empty cells of a backend are left out"] += 1
+            collected.left_out["empty cells of a backend"] += 1
             return
         if not taken:
             return

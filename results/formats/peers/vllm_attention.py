@@ -119,7 +119,7 @@ def _case(spec: str, **shape: Any) -> Case | None:
 
 def _add(collected: Collected, place: int, case: Case | None, known: dict[str, Any]) -> None:
     if case is None:
-        collected.left_out["batches of requests that differ in length are left out"] += 1
+        collected.left_out["batches of requests that differ in length"] += 1
         return
     mode = "decode" if case.level == "decode" else "fwd"
     collected.add(place, "mean_time", case=case, mode=mode, metric="latency_ms", run_id=collected.run(None), **known)

@@ -159,7 +159,7 @@ def _throughput(collected: Collected, place: int, found: dict[str, Any]) -> None
     rate = checked(found["requests_per_second"], "requests_per_second")
     if not 1 / 1.1 <= rate * seconds / requests <= 1.1 or not math.isfinite(rate):
         raise CellFault("requests_per_second", repr(rate), "is not what elapsed_time and num_requests give")
-    collected.left_out["values of tokens_per_second are left out: they count the prompts as well"] += 1
+    collected.left_out["values of tokens_per_second, which count the prompts as well"] += 1
     collected.add(
         place, "requests_per_second", run_id=collected.run(place), case=Case(level="model", subject=None),
         implementation="vllm (vllm bench throughput)", metric="requests_per_s", value=rate, statistic="printed",

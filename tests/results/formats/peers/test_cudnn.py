@@ -134,7 +134,9 @@ def test_a_context_row_is_a_forward_pass_and_a_generation_row_is_decoding() -> N
 
 def test_rates_of_inference_windows_are_no_numbers_for_they_count_no_window() -> None:
     found = understood("cudnn_inference_gpt_oss_a100.csv")
-    assert numbers(found, "tflops") == [] and any(text.startswith("4 printed values") for text in found.assumptions)
+    assert numbers(found, "tflops") == [] and any(
+        text.startswith("Left out (4): printed values") for text in found.assumptions
+    )
 
 
 def test_absorbed_latent_attention_has_one_cache_of_576_numbers() -> None:
@@ -176,4 +178,4 @@ def test_a_speedup_that_the_times_do_not_give_is_left_out() -> None:
     data = excerpt("cudnn_llama_h200.csv").replace(b"1.0699159337629112", b"3.0699159337629112")
     found = understood("", data)
     assert [m.implementation for m in numbers(found, "speedup")] == ["FLASH_ATTENTION (cudnn-frontend)"]
-    assert any(text.startswith("1 printed values of Speedup are left out") for text in found.assumptions)
+    assert any(text.startswith("Left out (1): printed values of Speedup") for text in found.assumptions)

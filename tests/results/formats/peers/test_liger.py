@@ -32,7 +32,7 @@ def test_a_module_with_projections_is_a_layer_with_its_window_in_the_subject() -
 
 def test_other_kernels_are_counted_and_named() -> None:
     assumptions = understood("liger.csv").assumptions
-    assert "2 rows of 1 kernels that are no attention are left out: rms_norm." in assumptions
+    assert "Left out (2): rows of kernels that are no attention: rms_norm." in assumptions
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,11 @@ def test_what_is_not_known_is_refused_by_column(old: str, new: str, column: str)
     assert old in data
     found = understood("", data.replace(old, new, 1).encode())
     assert [(r.line, r.column) for r in found.rejected] == [(2, column)]
+
+
+def test_columns_may_stand_in_any_order_and_a_short_row_is_refused() -> None:
+    rows = [line.split(",", 1) for line in excerpt("liger.csv").decode().splitlines()]
+    data = "\n".join([*(f"{rest},{first}" for first, rest in rows), "speed"])
+    found = understood("", data.encode())
+    assert len(found.measurements) == len(understood("liger.csv").measurements)
+    assert [r.reason for r in found.rejected] == ["has 1 cells where the header has 15"]
