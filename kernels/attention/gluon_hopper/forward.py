@@ -323,12 +323,12 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, seqlen_q, CONFIG:
 @gluon.jit
 def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, seqlen_q, CONFIG: gl.constexpr):
     """Store the output rows x from registers, or by TMA through the slot of the queries, which have been read."""
+    stride = output.stride_m
     batch = tile.head // num_heads
     head = tile.head - batch * num_heads
     row = tile.row
     if CONFIG.store_from_registers:
         address = output.out + (batch.to(gl.int64) * output.stride_b + head.to(gl.int64) * output.stride_h) * 8
-        stride = output.stride_m
         if CONFIG.split_kv:  # noqa: SIM102 - decided at compile time
             if tile.split >= 0:
                 address = output.partial_out
