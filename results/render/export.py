@@ -79,7 +79,7 @@ def export(store: Store, form: str, selection: Selection = EVERYTHING) -> bytes:
 
 def write(store: Store, form: str, file: BinaryIO, selection: Selection = EVERYTHING) -> None:
     """Write the selected measurements into an open file, row by row."""
-    FORMS[form](_Table(store, selection), file)
+    FORMS[form](_Selected(store, selection), file)
 
 
 def count(store: Store, selection: Selection = EVERYTHING) -> int:
@@ -95,7 +95,7 @@ def choices(store: Store, name: str) -> list[str]:
     return [value for (value,) in rows]
 
 
-class _Table:
+class _Selected:
     """What is selected, read piece by piece so that a large selection needs little memory."""
 
     def __init__(self, store: Store, selection: Selection) -> None:
@@ -135,7 +135,7 @@ def _where(selection: Selection, *, without: tuple[str, ...] = ()) -> tuple[str,
     return " AND ".join(["true", *(f"{column} = ANY(?)" for column in chosen)]), list(chosen.values())
 
 
-def _csv(table: _Table, file: BinaryIO) -> None:
+def _csv(table: _Selected, file: BinaryIO) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\r\n")  # it quotes only the line ends that it uses itself
     writer.writerow(table.columns)
@@ -155,7 +155,7 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _json(table: _Table, file: BinaryIO) -> None:
+def _json(table: _Selected, file: BinaryIO) -> None:
     runs = [
         {"run_id": run_id}
         | {name: value for name, value in zip(RUN_FIELDS, values, strict=True) if name in table.run_fields}
@@ -168,7 +168,7 @@ def _json(table: _Table, file: BinaryIO) -> None:
     file.write(b"\n]}\n")
 
 
-def _markdown(table: _Table, file: BinaryIO) -> None:
+def _markdown(table: _Selected, file: BinaryIO) -> None:
     rows = list(table.rows())
     used = [any(row[index] not in (None, []) for row in rows) for index in range(len(table.columns))]
     shown = [index for index, name in enumerate(table.columns) if used[index] and name not in _NOT_FOR_READING]
@@ -185,7 +185,7 @@ def _words(value: Any) -> str:
     return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
 
 
-def _parquet(table: _Table, file: BinaryIO) -> None:
+def _parquet(table: _Selected, file: BinaryIO) -> None:
     """Write Parquet by DuckDB, but not on the store's connection: that one may not touch other files."""
     lines = [json.dumps(dict(zip(table.columns, row, strict=True))) for row in table.rows()]
     kinds = {name: _TYPES[name] for name in table.columns}
@@ -200,7 +200,7 @@ def _parquet(table: _Table, file: BinaryIO) -> None:
             shutil.copyfileobj(written, file)
 
 
-FORMS: dict[str, Callable[[_Table, BinaryIO], None]] = {
+FORMS: dict[str, Callable[[_Selected, BinaryIO], None]] = {
     "csv": _csv,
     "json": _json,
     "md": _markdown,

@@ -71,14 +71,14 @@ ON_CPU = dataclasses.replace(
 
 
 @dataclass(frozen=True)
-class Finding:
+class MeasuredShare:
     """A share with its goal."""
 
     words: str
     reached: bool
 
 
-def false_verdicts(first: Side, second: Side) -> Finding:
+def false_verdicts(first: Side, second: Side) -> MeasuredShare:
     """Return how often two runs of the same code are called different."""
     cells = [cell for cell in compare(first, second).cells if cell.judgement]
     outcomes = Counter(cell.outcome for cell in cells)
@@ -88,10 +88,10 @@ def false_verdicts(first: Side, second: Side) -> Finding:
         f"Same code twice: {false} of {len(cells)} cells are called FASTER or SLOWER: {share:.1%} "
         f"(goal: at most {MOST_FALSE:.0%} of at least 200). {_counted(outcomes)}."
     )
-    return Finding(words, share <= MOST_FALSE and len(cells) >= 200)
+    return MeasuredShare(words, share <= MOST_FALSE and len(cells) >= 200)
 
 
-def found_slowdowns(first: Side, second: Side) -> Finding:
+def found_slowdowns(first: Side, second: Side) -> MeasuredShare:
     """Return how often calls that take 5 % longer are found SLOWER, of those long enough."""
     cells = [c for c in compare(first, second).cells if c.judgement and (c.first.value or 0.0) >= LEAST_MS]
     outcomes = Counter(cell.outcome for cell in cells)
@@ -102,7 +102,7 @@ def found_slowdowns(first: Side, second: Side) -> Finding:
         f"least {LEAST_MS * 1e3:.0f} us are called SLOWER: {share:.1%} (goal: at least {LEAST_FOUND:.0%}). "
         f"{_counted(outcomes)}."
     )
-    return Finding(words, share >= LEAST_FOUND)
+    return MeasuredShare(words, share >= LEAST_FOUND)
 
 
 def delays_ms(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -> dict[str, float]:
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(finding.reached for finding in findings) else 1
 
 
-def _experiments(options: argparse.Namespace) -> Iterator[Finding]:
+def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
     first = _side(options.first) if options.first else _measured(options, COMMAND)
     if options.experiment != "slowdown":
         yield false_verdicts(first, _side(options.second) if options.second else _measured(options, COMMAND))
