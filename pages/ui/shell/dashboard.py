@@ -79,7 +79,7 @@ def show() -> None:
     """Draw one view: the page that the URL names."""
     st.set_page_config(page_title="attnbench", page_icon="⚡", layout="wide")
     results, *others = (_pages(group) for group in (RESULTS, EVIDENCE, WORK))
-    page = st.navigation([*results, *(page for group in others for page in group)])
+    page = st.navigation([*results, *(page for group in others for page in group)], expanded=True)
     notice = store().notice
     if notice:
         st.warning(notice, icon=":material/info:")
