@@ -91,13 +91,15 @@ class Collected:
     _lines: dict[tuple[Any, ...], int] = field(default_factory=dict)  # where each number was taken from
     _of_row: list[tuple[Any, ...]] = field(default_factory=list)  # keys of the numbers of the row at hand
 
-    def run(self, key: Hashable, *, title: str = "", **said: Any) -> str:
-        """Return the id of the run of that key, made at first use with what the file says of it."""
+    def run(self, key: Hashable, *, title: str = "", **said: str | None) -> str:
+        """Return the id of the run of that key, made at first use with the texts that the file says of it."""
         if key not in self.runs:
             if len(self.runs) >= MAX_RUNS:
                 raise CellError(f"is of one run more than the {MAX_RUNS} that a file may have")
             number = len(self.runs) + 1
             name = f"{self.upload.filename[:120]}{title and ', '}{title}"[: values.MAX_TEXT]
+            for text in (name, *said.values()):
+                values.words(text or "")
             run_id = self.upload.run_id if number == 1 else f"{self.upload.run_id}-{number}"
             self.runs[key] = Run(run_id=run_id, source="upload", title=name, **said)
         return self.runs[key].run_id

@@ -3,8 +3,13 @@
 A longer run: `ATTNBENCH_MUTANTS=3000 python -m pytest tests/results/formats/peers/test_hostile.py`.
 """
 
+import copy
+import csv
+import io
+import json
 import os
 import random
+from typing import Any
 
 import pytest
 
@@ -22,6 +27,24 @@ WORDS = (
     *(b"true", b"null", b"[]", b"{}", b'"', b"'", b",", b";", b"\n", b"\r", b"\x00", b"\xff", b"\xe2\x80\xae", b"|"),
     *(b"[" * 2000, b"![x](http://example.com/y)", b"<script>", b"OOM", b"CUDA out of memory", b"### seqlen=1 ###"),
     *(b"10000-01-01T00:00:00Z", b"999999999", b"1000000000", b"x" * 3000, b"$(reboot)", b"../../etc"),
+)
+NODES = (
+    None,
+    True,
+    0,
+    -1,
+    1e99,
+    10**30,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "\x1b[0m",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    "9" * 300,
 )
 NUMBERS = ("value", "mean", "std", "p20", "p80")
 SIZES = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "window_size")
@@ -69,21 +92,64 @@ def _holds(measurement: Measurement) -> None:
     assert measurement_of(measurement_to_json(measurement)) == measurement
 
 
+def _table(data: bytes, chance: random.Random) -> bytes:
+    """The table with its columns moved, and some of them gone, twice there or renamed."""
+    mark = ";" if b";" in data.split(b"\n")[0] else ","
+    rows = list(csv.reader(io.StringIO(data.decode()), delimiter=mark))
+    order = list(range(len(rows[0])))
+    chance.shuffle(order)
+    order = [at for at in order if chance.random() > 0.05]
+    order += [at for at in order if chance.random() < 0.02]
+    written = io.StringIO()
+    csv.writer(written, delimiter=mark).writerows([row[at] for at in order if at < len(row)] for row in rows)
+    return written.getvalue().encode()
+
+
+def _document(data: bytes, chance: random.Random) -> bytes:
+    """The document, or its lines, with a few nodes of another kind or gone."""
+    lines = data.splitlines() if data.startswith(b"{") and b"\n{" in data else [data]
+    return b"\n".join(json.dumps(_changed(json.loads(line), chance)).encode() for line in lines)
+
+
+def _changed(document: Any, chance: random.Random) -> Any:
+    for _ in range(chance.randint(1, 3)):
+        node = document
+        while isinstance(node, dict | list) and node:
+            key = chance.choice(list(node) if isinstance(node, dict) else range(len(node)))
+            if not isinstance(node[key], dict | list) or not node[key] or chance.random() < 0.2:
+                node[key] = copy.deepcopy(chance.choice(NODES))
+                break
+            node = node[key]
+    return document
+
+
+def _read(data: bytes) -> None:
+    """Read a mutant: it is refused in words, or all that is taken of it holds."""
+    try:
+        found = understand("file.txt", data)
+    except UploadError as error:
+        assert str(error)
+        return
+    for measurement in found.measurements:
+        _holds(measurement)
+    for run in found.runs:
+        assert run_of(run_to_json(run)) == run
+    assert all(rejection.reason and rejection.line > 0 for rejection in found.rejected)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_mutant_is_refused_in_words_or_understood(name: str) -> None:
     chance = random.Random(name)
     for _ in range(MUTANTS):
-        data = _mutant(excerpt(name), chance)
-        try:
-            found = understand("file.txt", data)
-        except UploadError as error:
-            assert str(error)
-            continue
-        for measurement in found.measurements:
-            _holds(measurement)
-        for run in found.runs:
-            assert run_of(run_to_json(run)) == run
-        assert all(rejection.reason and rejection.line > 0 for rejection in found.rejected)
+        _read(_mutant(excerpt(name), chance))
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith((".csv", ".json", ".jsonl"))])
+def test_a_table_of_other_columns_and_a_document_of_other_nodes_too(name: str) -> None:
+    chance = random.Random(name)
+    change = _table if name.endswith(".csv") else _document
+    for _ in range(MUTANTS):
+        _read(change(excerpt(name), chance))
 
 
 @pytest.mark.parametrize("name", FILES)
