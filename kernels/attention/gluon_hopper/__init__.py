@@ -1,4 +1,4 @@
-"""Attention for Hopper alone: warp-specialised kernels in Gluon, fed by the copy engine.
+"""Attention for Hopper alone: warp-specialised kernels in Gluon, fed by TMA.
 
 Forward and backward for head dims up to 256. NOTES.md holds the measurements behind the choices.
 """

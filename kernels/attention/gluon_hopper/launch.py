@@ -1,10 +1,11 @@
 """Launching with little host work: what depends on a shape alone is made once, and a call only fills in addresses.
 
 `JITFunction.run` binds and hashes every argument of every call, a descriptor checks itself whenever it is made, and
-Triton encodes it anew at every launch: together over 100 us for these kernels on the H200's host, more than the kernels
-of short sequences take.
+Triton encodes it again at every launch. Together this took over 100 us for these kernels on the H200's host, more than
+the kernels of short sequences take.
 
-Launches that follow one another; of those that never ran, the kernels are compiled side by side before the first.
+`run_in_order` runs launches that follow one another; the kernels of those that never ran are compiled side by side
+before the first.
 """
 
 from __future__ import annotations
@@ -71,11 +72,11 @@ class Launch:
 
     @property
     def is_new(self) -> bool:
-        """Whether it has never run."""
+        """Return whether it has never run."""
         return self._run is None
 
     def warm_up(self, *tensors: torch.Tensor) -> Any:
-        """What JITFunction.warmup answers: the compiled kernel, or its future in an AsyncCompileMode."""
+        """Return what JITFunction.warmup does: the compiled kernel, or its future in an AsyncCompileMode."""
         return self._kernel.warmup(*self._described(tensors), grid=self._grid, **self._options)
 
     def __call__(self, *tensors: torch.Tensor) -> None:
@@ -151,7 +152,7 @@ def addressable(x: torch.Tensor) -> torch.Tensor:
 
 
 def empty_addressable(like: torch.Tensor) -> torch.Tensor:
-    """An empty tensor with the shape and order of dimensions of `like`, rows at multiples of 16 bytes."""
+    """Return an empty tensor with the shape and order of dimensions of `like`, rows at multiples of 16 bytes."""
     order = sorted(range(3), key=like.stride, reverse=True)
     width = -(-like.shape[3] // 8) * 8
     room = torch.empty([like.shape[dim] for dim in order] + [width], dtype=like.dtype, device=like.device)

@@ -90,7 +90,7 @@ class GluonHopperPlan:
         self._forward = Forward(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:
-        """Whether any block of keys needs a mask."""
+        """Return whether any block of keys needs a mask."""
         return self.causal or self.window_size > 0 or self.seqlen_k % block_n > 0
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -132,7 +132,7 @@ class GluonHopperPlan:
         return tuning.has_dq_warpgroup(self.size, *shape, self.causal, self.window_size > 0, programs)
 
     def new(self, like: torch.Tensor) -> torch.Tensor:
-        """Room for a result with the shape and order of dimensions of `like`."""
+        """Return room for a result with the shape and order of dimensions of `like`."""
         return torch.empty_like(like) if self._as_like else empty_addressable(like)
 
 
