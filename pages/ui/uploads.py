@@ -22,6 +22,7 @@ from results.formats import (
     standing,
     understand,
 )
+from results.levels import level_of
 
 ENDINGS = ("csv", "tsv", "txt", "md", "json", "jsonl", "zip", "tar", "gz", "tgz")
 LIMIT_MB = 50
@@ -206,7 +207,7 @@ def _preview(found: Understanding) -> pd.DataFrame:
             "status": str(m.status),
             "mode": m.mode,
             "timing": m.timing,
-            "seqlen": m.case.seqlen_q,
+            "seqlen": getattr(m.case, level_of(m.case).columns.field),
             "head_dim": m.case.head_dim,
             "dtype": m.case.dtype,
             "causal": m.case.causal,
