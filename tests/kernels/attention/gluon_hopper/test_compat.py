@@ -1,0 +1,40 @@
+"""A dataclass of constants as one argument of a kernel."""
+
+import dataclasses
+import pickle
+
+import pytest
+
+pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
+
+from triton.experimental.gluon import language as gl
+
+from kernels.attention.gluon_hopper.compat import Constants
+from kernels.attention.gluon_hopper.tuning import BACKWARD, BackwardConfig
+
+CONFIG = BackwardConfig(
+    **{name: getattr(BACKWARD[128], name) for name in ("block_m", "block_n")},
+    head_dim=128,
+    slots=2,
+    causal=True,
+    has_window=False,
+    masked=True,
+)
+
+
+def test_every_field_is_a_constexpr() -> None:
+    constants = Constants(CONFIG)
+    for field in dataclasses.fields(CONFIG):
+        found = getattr(constants, field.name)
+        assert isinstance(found, gl.constexpr)
+        assert found.value == getattr(CONFIG, field.name)
+
+
+def test_equal_configs_are_one_key_of_a_cache_and_others_are_not() -> None:
+    other = Constants(dataclasses.replace(CONFIG, causal=False))
+    assert len({Constants(CONFIG), Constants(dataclasses.replace(CONFIG)), other}) == 2
+    assert str(Constants(CONFIG)) != str(other)  # Triton's cache on disk goes by the text
+
+
+def test_constants_reach_another_process_to_be_compiled_there() -> None:
+    assert pickle.loads(pickle.dumps(Constants(CONFIG))) == Constants(CONFIG)
