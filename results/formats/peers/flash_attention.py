@@ -26,7 +26,7 @@ MODES = {"fwd": "fwd", "bwd": "bwd", "fwd + bwd": "fwd_bwd", "fwdbwd": "fwd_bwd"
 MAX_LINE = 2000
 
 _BLOCK = re.compile(r"^\W*### (?P<said>[^#]*\bseqlen *=[^#]*) ###\W*$")
-_SAID = re.compile(r"(\w+) *= *('[^']*'|[^,]+)")
+_ZERO = re.compile(r"0+(?:\.0*)?")
 _METHOD = re.compile(r"^(?P<name>[^:]{1,80}?)(?P<rest>(?: (?:fwd \+ bwd|fwd|bwd))?:.*TFLOP.*)$")
 _PASS = re.compile(r"(fwd \+ bwd|fwd|bwd):")
 _RATE = re.compile(r"(\S+) *TFLOP[sS](?:/s)?\b")
@@ -62,12 +62,13 @@ def understand(upload: Upload) -> Understanding:
         raise UploadError(f"{upload.filename} has {len(lines):,} lines; at most {MAX_ROWS:,} are taken. Split it.")
     collected = Collected(upload, NAME)
     heads = {int(found[1]): (found[2], found[3]) for _, line in lines if (found := _HEADS.search(line))}
-    ran = {name for _, name, mode, rate, _ in _methods(lines) if mode and rate.strip("0.")}
+    ran = {name for name, rate in _methods(lines) if not _ZERO.fullmatch(rate)}
     block: dict[str, str] = {}
     table: _Table | None = None
     for number, line in lines:
         if found := _BLOCK.match(line):
-            block, table = {name: text.strip().strip("'") for name, text in _SAID.findall(found["said"])}, None
+            parts = (part.partition("=") for part in found["said"].split(","))
+            block, table = {name.strip(): text.strip().strip("'") for name, _, text in parts}, None
         elif found := _TABLE.match(line):
             block, table = {}, _Table(found["mode"].lower(), heads)
         elif table is not None:
@@ -83,12 +84,12 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
     return ((number, line.rstrip()[:MAX_LINE]) for number, line in enumerate(text.split("\n"), start=1))
 
 
-def _methods(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str, str, str, str]]:
-    """Yield line, method, pass, TFLOP/s and milliseconds of every line of a method; "" for what it does not say."""
-    for number, line in lines:
+def _methods(lines: list[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the method and the TFLOP/s of every pass of every line of a method."""
+    for _, line in lines:
         if found := _METHOD.match(line):
-            for mode, rate, time in _parts(found["rest"]):
-                yield number, found["name"].strip(" -*`|"), mode or "fwd", rate, time
+            for _, rate, _ in _parts(found["rest"]):
+                yield found["name"].strip(" -*`|"), rate
 
 
 def _parts(rest: str) -> Iterator[tuple[str, str, str]]:
@@ -121,7 +122,7 @@ def _line(collected: Collected, number: int, line: str, block: dict[str, str], r
 
 def _number(collected: Collected, line: int, rate: str, time: str, known: dict[str, Any], ran: bool) -> None:
     """Take the TFLOP/s and the time of a pass, or its failure."""
-    if rate and not rate.strip("0."):
+    if _ZERO.fullmatch(rate):
         status = Status.ERROR if ran else Status.SKIPPED
         note = f"prints {rate}: " + ("failed, the cause is not said" if ran else "did not run")
         collected.add(line, "TFLOP/s", metric="tflops", status=status, note=note, printed=rate, **known)

@@ -128,9 +128,11 @@ def _objects(upload: Upload) -> list[tuple[int, Any]]:
 def _rows(collected: Collected) -> Iterator[tuple[int, Cells, dict[str, Any]]]:
     """Yield the place, the columns and the object, if it is one, of each test."""
     upload = collected.upload
-    for sheet in _sheets(upload):
+    sheets = _sheets(upload)
+    lines = decode(upload.data).split("\n") if sheets else []
+    for sheet in sheets:
         if "test" in sheet.header:
-            yield from ((line, cells, {}) for line, cells in _printed(collected, sheet))
+            yield from ((line, cells, {}) for line, cells in _printed(collected, sheet, lines))
         else:
             yield from ((line, cells, {}) for line, cells in rows_of(collected, sheet))
     for place, entry in _objects(upload):
@@ -149,9 +151,9 @@ def _text(value: Any) -> str:
         return "a very large number"
 
 
-def _printed(collected: Collected, sheet: Sheet) -> Iterator[tuple[int, Cells]]:
+def _printed(collected: Collected, sheet: Sheet, lines: Sequence[str]) -> Iterator[tuple[int, Cells]]:
     """Yield the rows of a Markdown table under the names that the other outputs have."""
-    around = _around(collected.upload, sheet)
+    around = _around(lines, sheet)
     for line, cells in rows_of(collected, sheet):
         with collected.row(line, ", ".join(cells.row)):
             test, rate = _TEST.match(cells.text("test")), _RATE.match(cells.text("t/s"))
@@ -173,9 +175,8 @@ def _printed(collected: Collected, sheet: Sheet) -> Iterator[tuple[int, Cells]]:
             yield line, Cells(list(said.values()), places_of(list(said)))
 
 
-def _around(upload: Upload, sheet: Sheet) -> dict[str, str]:
+def _around(lines: Sequence[str], sheet: Sheet) -> dict[str, str]:
     """Return what llama-bench prints around a table: the devices before it, the build after it, and its line."""
-    lines = decode(upload.data).split("\n")
     first = min((line for line, _ in sheet.rows), default=1)
     last = max((line for line, _ in sheet.rows), default=1)
     before = first - 3

@@ -193,40 +193,40 @@ def _baseline(by_backend: dict[str, dict[str, str]]) -> str | None:
 def _backend(
     collected: Collected, line: int, backend: str, cells: dict[str, str], known: dict[str, Any], baseline: str | None
 ) -> None:
-    """Take the numbers of one backend, or its failure."""
-    taken = {metric: text for metric, text in cells.items() if metric in METRICS}
-    first = next(iter(cells.values()))
-    if not taken or first in ("", "None"):
-        if taken and not any(text not in ("", "None") for text in taken.values()):
-            collected.left_out["empty cells of a backend"] += 1
-            return
-        if not taken:
-            return
-    metric = next(iter(taken))
-    if _is_text(first):
-        collected.add(
-            line, f"{backend}-{metric}", metric=METRICS[metric], status=failure_of(first), note=telling_line(first),
-            printed=first[: values.MAX_TEXT], **known,
-        )  # fmt: skip
+    """Take the numbers of one backend, or its failure: a text in its first column and nothing in the others."""
+    metrics = [metric for metric in METRICS if metric in cells]
+    filled = {metric: text for metric, text in cells.items() if text not in ("", "None")}
+    first, said = next(iter(cells.items()))
+    if not metrics:
         return
-    wrong = cells.get("accuracy") in ("0", "0.0", "False")
-    latency = None
-    for metric, text in taken.items():
-        if text in ("", "None"):
-            continue
-        column = f"{backend}-{metric}"
-        at = {"metric": METRICS[metric], "printed": text} | ({"baseline": baseline} if metric == "speedup" else {})
-        if wrong:
-            collected.add(line, column, status=Status.INCORRECT, note="tritonbench says accuracy 0", **at, **known)
-            continue
-        value = _positive(column, text.removesuffix("x"))
-        if metric in ("tflops", "gbps") and latency:
-            collected.add_rate(line, column, latency_ms=latency, value=value, **at, **known)
-            continue
-        latency = value if metric == "latency" else latency
+    if not filled:
+        collected.left_out["empty cells of a backend"] += 1
+    elif list(filled) == [first] and _is_text(said):
         collected.add(
-            line, column, value=value, statistic="median" if metric == "latency" else "printed", **at, **known
-        )
+            line, f"{backend}-{first}", metric=METRICS[metrics[0]], status=failure_of(said), note=telling_line(said),
+            printed=said[: values.MAX_TEXT], **known,
+        )  # fmt: skip
+    else:
+        for metric in metrics:
+            if metric in filled:
+                of = {"baseline": baseline} if metric == "speedup" else {}
+                _number(collected, line, f"{backend}-{metric}", cells, known | of)
+
+
+def _number(collected: Collected, line: int, column: str, cells: dict[str, str], known: dict[str, Any]) -> None:
+    """Take one number of a backend; a backend whose accuracy is 0 has none."""
+    metric = column.rpartition("-")[2]
+    text = cells[metric]
+    known = known | {"metric": METRICS[metric], "printed": text}
+    if cells.get("accuracy") in ("0", "0.0", "False"):
+        collected.add(line, column, status=Status.INCORRECT, note="tritonbench says accuracy 0", **known)
+        return
+    value = _positive(column, text.removesuffix("x"))
+    if metric in ("tflops", "gbps") and cells.get("latency"):
+        collected.add_rate(line, column, latency_ms=_positive(column, cells["latency"]), value=value, **known)
+    else:
+        statistic = "median" if metric == "latency" else "printed"
+        collected.add(line, column, value=value, statistic=statistic, **known)
 
 
 def _is_text(cell: str) -> bool:

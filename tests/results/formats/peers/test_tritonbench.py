@@ -67,3 +67,9 @@ def test_a_shape_of_other_length_is_refused() -> None:
     data = excerpt("tritonbench.csv").decode().replace("(4, 48, 1024, 1024, 128)", "(4, 48, 1024)")
     found = understood("", data.encode())
     assert [(r.line, r.reason) for r in found.rejected] == [(2, "is not a tuple of 5 whole numbers")]
+
+
+def test_a_column_of_text_beside_numbers_is_no_failure() -> None:
+    data = b"(Batch, Heads, SeqLen, Dhead);a-best_config;a-latency\n(4, 32, 512, 64);BLOCK_M: 128;0.25\n"
+    (only,) = understood("", data).measurements
+    assert (only.metric, only.value, only.status) == ("latency_ms", 0.25, Status.OK)
