@@ -7,9 +7,8 @@ from typing import Any
 import torch
 
 from kernels.decode.gluon_mla.kernel import mla_kernel
-from kernels.decode.triton_decode.combine import combine_kernel
 from kernels.decode.triton_decode.launch import INTERPRETED
-from kernels.decode.triton_decode.plan import Machine, Plan, Request, machine_of
+from kernels.decode.triton_decode.plan import LaunchOf, Machine, Plan, Request, machine_of
 from kernels.decode.triton_decode.split import LOG2_E
 from kernels.decode.triton_decode.tuning import Tile
 
@@ -40,22 +39,21 @@ class HopperPlan(Plan):
     def __init__(self, request: Request, machine: Machine | None = None) -> None:
         super().__init__(request, _TILE, machine)
 
-    def kernels(self, store_lse: bool) -> list[tuple[Any, tuple[int, int, int], tuple[Any, ...], dict, dict]]:
+    def kernels(self, store_lse: bool) -> list[LaunchOf]:
         """The Gluon kernel, and the one that combines parts."""
-        r = self.request
+        r, shares = self.request, self.shares
         q_b, q_h, q_m, kv_b, _, kv_n, *_ = r.strides
         scalars = (
             *(q_b, q_h, q_m, kv_b, kv_n, r.strides[11], r.batch, r.num_heads * r.seqlen_q, r.seqlen_q, r.capacity),
-            *(self.slots, self.least, self.row_tiles, self.parts, r.softmax_scale * LOG2_E.value),
+            *(shares.slots, shares.least, shares.row_tiles, shares.parts, r.softmax_scale * LOG2_E.value),
         )
         constants = {
-            "BATCH": self._shared["BATCH"], "PAGE": r.page, "CAUSAL": r.causal and r.seqlen_q > 1,
+            "BATCH": self._constants(store_lse)["BATCH"], "PAGE": r.page, "CAUSAL": r.causal and r.seqlen_q > 1,
             "STORE_LSE": store_lse, "CHAINED": True,
         }  # fmt: skip
         options = {"num_warps": 4, "launch_pdl": True}
-        first = (mla_kernel, (self.slots * self.row_tiles, 1, 1), scalars, constants, options)
-        second = next(found for found in super().kernels(store_lse) if found[0] is combine_kernel)
-        return [first, second]
+        first = (mla_kernel, (shares.slots * shares.row_tiles, 1, 1), scalars, constants, options)
+        return [first, self._combine(store_lse)]
 
     def _pointers(
         self, q: Any, k: Any, v: Any, out: Any, lse: Any, parts: Any, counters: Any, lengths: Any, table: Any, *_: Any

@@ -15,18 +15,21 @@ import triton
 
 from kernels.decode.triton_decode.combine import combine_kernel
 from kernels.decode.triton_decode.launch import INTERPRETED, Launch
+from kernels.decode.triton_decode.shares import divide
 from kernels.decode.triton_decode.split import split_kernel
 from kernels.decode.triton_decode.tuning import Tile, chip_class, tile
 from kernels.decode.triton_decode.workspace import workspace
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
-_TICKETS_BYTES = 1 << 20  # parts of a tile up to which the program with the last ticket combines them
 _REGISTERS = 65536  # of a multiprocessor
 _FLOATS = 64  # of parts that a thread holds at once
 _FLOATS_FEW = 16  # where more programs than two share a multiprocessor's registers
+_COMBINED = 512  # values of a part that a program of the second kernel takes
 _SHORT = 8  # steps of a program up to which reading q with the keys pays
 
 
+# kernel, grid, scalars, constants and compiler options of a launch
+LaunchOf = tuple[Any, tuple[int, int, int], tuple[int | float, ...], dict[str, Any], dict[str, Any]]
 Machine = tuple[str, int, int]  # the chip's table, multiprocessors, compute capability: 90 for 9.0
 
 
@@ -60,67 +63,22 @@ class Plan:
 
     def __init__(self, request: Request, chosen: Tile | None = None, machine: Machine | None = None) -> None:
         self.request = r = request
-        chip, self.multiprocessors, self.capability = machine or machine_of(r.device)
-        group = r.num_heads // r.num_kv_heads
-        rows = group * r.seqlen_q
-        self.block_dv = max(16, triton.next_power_of_2(r.head_dim_v))
-        block_d = max(16, triton.next_power_of_2(r.head_dim))
-        wanted = max(16, triton.next_power_of_2(rows))
-        few = r.batch * r.num_kv_heads * 8 <= self.multiprocessors
-        paged = 0 < r.page < 64
-        widest = max(block_d, self.block_dv)
-        t = self.tile = chosen or tile(chip, _CACHES[r.cache_dtype], min(128, wanted), widest, few=few, paged=paged)
-        self.block_m = max(t.least_rows, min(t.rows, wanted))
-        self.row_tiles = -(-rows // self.block_m)
-        tiles = r.batch * r.num_kv_heads
-        self._tickets = tiles * self.row_tiles
+        chip, multiprocessors, self.capability = machine or machine_of(r.device)
+        self.tile = chosen or _tile_of(r, chip, multiprocessors)
+        self._left = r.window_size - 1 if r.window_size else 0
+        seen = r.seqlen_q + self._left + self.tile.block_n if r.window_size else r.capacity
+        self.shares = divide(
+            self.tile,
+            rows=r.num_heads // r.num_kv_heads * r.seqlen_q,
+            tiles=r.batch * r.num_kv_heads,
+            most_keys=min(r.capacity, seen),
+            head_dim_v=r.head_dim_v,
+            ragged=r.ragged,
+            multiprocessors=multiprocessors,
+        )
+        self._form = self._cache_form()
         self._out_shape = (r.batch, r.num_heads, r.seqlen_q, r.head_dim_v)
-        left = r.window_size - 1 if r.window_size else 0
-        most_keys = min(r.capacity, r.seqlen_q + left + t.block_n) if r.window_size else r.capacity
-        most_blocks = max(1, -(-most_keys // t.block_n))
-        least = max(1, t.least_keys // t.block_n)
-        slots = max(1, self.multiprocessors * t.per_sm // self.row_tiles)
-        share = aligned_share(tiles, most_blocks, slots, least)
-        if not r.ragged:
-            least = share
-        self.slots = min(slots, -(-tiles * most_blocks // least))
-        rows_held = min(self.block_m, triton.next_power_of_2(rows))
-        splits = min(most_blocks, -(-most_blocks // share) + (most_blocks % share > 0))
-        alone = splits * rows_held * self.block_dv * 4 <= _TICKETS_BYTES if t.tickets is None else t.tickets
-        self.parts = self.slots * 2 * self.row_tiles * self.block_m * self.block_dv
-        self.room = self.parts + self.slots * 2 * self.row_tiles * self.block_m
-        self._alone, self.least = alone, least
-        self._shared = shared = {
-            "BLOCK_M": self.block_m, "BLOCK_N": t.block_n, "HEAD_DIM_V": r.head_dim_v, "BLOCK_DV": self.block_dv,
-            "BATCH": triton.next_power_of_2(r.batch) if r.ragged else 0, "HAS_LEFT": bool(r.window_size),
-            "CHAINED": self.capability >= 90,
-        }  # fmt: skip
-        threads = 32 * t.num_warps
-        self.registers = _REGISTERS // (t.per_sm * threads) // 8 * 8
-        floats = (_FLOATS if self.registers >= 255 else _FLOATS_FEW) * threads // (rows_held * self.block_dv)
-        cache_form = self._cache_form()
-        self._as_bytes, self._as_pairs = cache_form == "bytes", cache_form == "pairs"
-        strides = r.strides
-        if self._as_pairs:
-            strides = (*strides[:7], *(stride // 2 for stride in strides[7:10]), *strides[10:])
-        self._split_constants = {
-            **shared, "HEAD_DIM": r.head_dim, "BLOCK_D": block_d, "ROPE_DIM": r.rope_dim, "PAGE": r.page,
-            "CACHE": cache_form, "K_SCALED": r.scaled[0], "V_SCALED": r.scaled[1], "TICKETS": alone,
-            "CAUSAL": r.causal and (r.seqlen_q > 1 or r.window_size > 0),
-            "Q_IN_LOOP": cache_form == "plain" and not r.rope_dim and self.block_m == 16 and share <= _SHORT,
-            "AT_ONCE": min(16, _power_of_2_below(floats)), "ROWS": rows_held,
-        }  # fmt: skip
-        self._split_scalars = (
-            *strides, r.batch, r.num_kv_heads, group, r.seqlen_q, r.capacity, left, self.slots, least,
-            self.row_tiles, self.parts, r.softmax_scale,
-        )  # fmt: skip
-        dims = min(self.block_dv, 128)
-        held = min(rows_held, 512 // dims)
-        self._combine_constants = {**shared, "AT_ONCE": 16, "ROWS": held, "DIMS": dims}
-        self._combine_scalars = (
-            r.batch, r.num_kv_heads, group, r.seqlen_q, r.capacity, left, self.slots, least, self.row_tiles, self.parts,
-        )  # fmt: skip
-        self._combine_grid = (tiles * self.row_tiles, -(-rows_held // held), -(-self.block_dv // dims))
+        self._tickets = self.shares.tiles * self.shares.row_tiles
         self._number, self._integer = (
             torch.zeros(16, dtype=dtype, device=r.device) for dtype in (torch.float32, torch.int32)
         )
@@ -141,7 +99,7 @@ class Plan:
         out = q.new_empty(self._out_shape)
         lse = q.new_empty(self._out_shape[:3], dtype=torch.float32) if return_lse else None
         stream = torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
-        counters, parts, *_ = workspace(self._tickets, self.room, q.device, stream)
+        counters, parts, *_ = workspace(self._tickets, self.shares.room, q.device, stream)
         pointers, combine_pointers = self._pointers(
             q, k, v, out, lse, parts, counters, lengths, table, k_scale, v_scale
         )
@@ -164,9 +122,9 @@ class Plan:
         k_scale: Any, v_scale: Any,
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
         """What the two kernels are given; tensors of the right dtype stand for those that there are not."""
-        if self._as_bytes:
+        if self._form == "bytes":
             k, v = k.view(torch.uint8), v.view(torch.uint8)
-        elif self._as_pairs:
+        elif self._form == "pairs":
             v = v.view(torch.int16)
         lse = self._number if lse is None else lse
         lengths = self._integer if lengths is None else lengths
@@ -183,34 +141,82 @@ class Plan:
         kernel, grid, scalars, constants, options = second[0]
         return split, Launch(kernel, grid, combine_pointers, scalars, constants, options)
 
-    def kernels(self, store_lse: bool) -> list[tuple[Any, tuple[int, int, int], tuple[Any, ...], dict, dict]]:
-        """What is launched: kernel, grid, scalars, constants and compiler options."""
-        t = self.tile
+    def kernels(self, store_lse: bool) -> list[LaunchOf]:
+        """Return what is launched."""
+        split = self._split(store_lse)
+        return [split] if self.shares.tickets else [split, self._combine(store_lse)]
+
+    def _split(self, store_lse: bool) -> LaunchOf:
+        r, t, shares = self.request, self.tile, self.shares
+        threads = 32 * t.num_warps
+        registers = _REGISTERS // (t.per_sm * threads) // 8 * 8
+        floats = (_FLOATS if registers >= 255 else _FLOATS_FEW) * threads // (shares.rows * shares.block_dv)
+        short = shares.block_m == 16 and shares.expected <= _SHORT
+        constants = {
+            **self._constants(store_lse), "HEAD_DIM": r.head_dim, "BLOCK_D": _padded(r.head_dim),
+            "ROPE_DIM": r.rope_dim, "PAGE": r.page, "CACHE": self._form, "K_SCALED": r.scaled[0],
+            "V_SCALED": r.scaled[1], "CAUSAL": r.causal and (r.seqlen_q > 1 or r.window_size > 0),
+            "Q_IN_LOOP": short and self._form == "plain" and not r.rope_dim, "TICKETS": shares.tickets,
+            "AT_ONCE": min(16, _power_of_2_below(floats)), "ROWS": shares.rows,
+        }  # fmt: skip
+        strides = r.strides
+        if self._form == "pairs":
+            strides = (*strides[:7], *(stride // 2 for stride in strides[7:10]), *strides[10:])
         options = {"num_warps": t.num_warps, "num_stages": t.num_stages, "launch_pdl": self.capability >= 90}
-        if self.registers < 255:
-            options["maxnreg"] = self.registers
-        constants = {**self._split_constants, "STORE_LSE": store_lse}
-        grid = (self.slots * self.row_tiles, 1, 1)
-        found = [(split_kernel, grid, self._split_scalars, constants, options)]
-        if not self._alone:
-            options = {"num_warps": 4, "num_stages": 1, "launch_pdl": self.capability >= 90}
-            constants = {**self._combine_constants, "STORE_LSE": store_lse}
-            found.append((combine_kernel, self._combine_grid, self._combine_scalars, constants, options))
-        return found
+        if registers < 255:
+            options["maxnreg"] = registers
+        grid = (shares.slots * shares.row_tiles, 1, 1)
+        return split_kernel, grid, (*strides, *self._scalars(), r.softmax_scale), constants, options
+
+    def _combine(self, store_lse: bool) -> LaunchOf:
+        shares = self.shares
+        dims = min(shares.block_dv, 128)
+        rows = min(shares.rows, _COMBINED // dims)
+        constants = {**self._constants(store_lse), "AT_ONCE": 16, "ROWS": rows, "DIMS": dims}
+        options = {"num_warps": 4, "num_stages": 1, "launch_pdl": self.capability >= 90}
+        grid = (shares.tiles * shares.row_tiles, -(-shares.rows // rows), -(-shares.block_dv // dims))
+        return combine_kernel, grid, self._scalars(), constants, options
+
+    def _constants(self, store_lse: bool) -> dict[str, Any]:
+        """Return those of both kernels."""
+        r, shares = self.request, self.shares
+        return {
+            "BLOCK_M": shares.block_m, "BLOCK_N": self.tile.block_n, "HEAD_DIM_V": r.head_dim_v,
+            "BLOCK_DV": shares.block_dv, "BATCH": triton.next_power_of_2(r.batch) if r.ragged else 0,
+            "HAS_LEFT": bool(r.window_size), "CHAINED": self.capability >= 90, "STORE_LSE": store_lse,
+        }  # fmt: skip
+
+    def _scalars(self) -> tuple[int, ...]:
+        """Return those of both kernels."""
+        r, shares = self.request, self.shares
+        return (
+            r.batch, r.num_kv_heads, r.num_heads // r.num_kv_heads, r.seqlen_q, r.capacity, self._left, shares.slots,
+            shares.least, shares.row_tiles, shares.parts,
+        )  # fmt: skip
 
     def _cache_form(self) -> str:
         if _CACHES[self.request.cache_dtype] != "e4m3":
             return "plain"
         if self.capability < 89 or INTERPRETED:
             return "bytes"
-        return "pairs" if self.request.pairs and self.block_dv >= 64 else "e4m3"
+        return "pairs" if self.request.pairs and self.shares.block_dv >= 64 else "e4m3"
 
 
-def aligned_share(tiles: int, blocks: int, slots: int, least: int) -> int:
-    """Blocks of a program over uniform lengths, as schedule.share_of finds it on the device."""
-    share = max(least, -(-tiles * blocks // slots))
-    aligned = -(-tiles // slots) * blocks if tiles > slots else max(least, -(-blocks // (slots // tiles)))
-    return aligned if aligned * 10 <= share * 11 else share
+def _tile_of(r: Request, chip: str, multiprocessors: int) -> Tile:
+    """Return the table's tile."""
+    rows = r.num_heads // r.num_kv_heads * r.seqlen_q
+    return tile(
+        chip,
+        _CACHES[r.cache_dtype],
+        min(128, _padded(rows)),
+        max(_padded(r.head_dim), _padded(r.head_dim_v)),
+        few=r.batch * r.num_kv_heads * 8 <= multiprocessors,
+        paged=0 < r.page < 64,
+    )
+
+
+def _padded(number: int) -> int:
+    return max(16, triton.next_power_of_2(number))
 
 
 def _power_of_2_below(number: int) -> int:

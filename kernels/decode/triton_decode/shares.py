@@ -1,0 +1,61 @@
+"""How a request is divided: rows into tiles, key blocks into shares of programs, and where their parts are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import triton
+
+from kernels.decode.triton_decode.tuning import Tile
+
+_TICKETS_BYTES = 1 << 20  # parts of a tile up to which the program with the last ticket combines them
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The division of a request; schedule.py finds shares on the device as these do."""
+
+    block_m: int
+    block_dv: int
+    row_tiles: int  # tiles of the rows of one sequence and key head
+    tiles: int  # sequences times key heads
+    slots: int  # shares
+    least: int  # key blocks of a share: all of them have as many for uniform lengths, at least as many else
+    expected: int  # key blocks of a share if all lengths are the capacity
+    rows: int  # of parts that programs hold: no more than there are, padded
+    tickets: bool  # whether programs combine their parts
+    parts: int  # float32 values of all parts
+
+    @property
+    def room(self) -> int:
+        """Float32 values of all parts and their logsumexp."""
+        return self.parts + self.slots * 2 * self.row_tiles * self.block_m
+
+
+def divide(
+    tile: Tile, *, rows: int, tiles: int, most_keys: int, head_dim_v: int, ragged: bool, multiprocessors: int
+) -> Shares:
+    """Divide a request of `rows` query rows for each of `tiles` sequences and key heads, which see up to most_keys."""
+    padded = triton.next_power_of_2(rows)
+    block_m = max(tile.least_rows, min(tile.rows, max(16, padded)))
+    block_dv = max(16, triton.next_power_of_2(head_dim_v))
+    row_tiles = -(-rows // block_m)
+    most_blocks = max(1, -(-most_keys // tile.block_n))
+    least = max(1, tile.least_keys // tile.block_n)
+    slots = max(1, multiprocessors * tile.per_sm // row_tiles)
+    expected = aligned_share(tiles, most_blocks, slots, least)
+    if not ragged:
+        least = expected
+    slots = min(slots, -(-tiles * most_blocks // least))
+    held = min(block_m, padded)
+    splits = min(most_blocks, -(-most_blocks // expected) + (most_blocks % expected > 0))
+    tickets = splits * held * block_dv * 4 <= _TICKETS_BYTES if tile.tickets is None else tile.tickets
+    parts = slots * 2 * row_tiles * block_m * block_dv
+    return Shares(block_m, block_dv, row_tiles, tiles, slots, least, expected, held, tickets, parts)
+
+
+def aligned_share(tiles: int, blocks: int, slots: int, least: int) -> int:
+    """Return the blocks of a program over uniform lengths, as schedule.share_of finds them on the device."""
+    share = max(least, -(-tiles * blocks // slots))
+    aligned = -(-tiles // slots) * blocks if tiles > slots else max(least, -(-blocks // (slots // tiles)))
+    return aligned if aligned * 10 <= share * 11 else share
