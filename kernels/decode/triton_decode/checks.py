@@ -216,10 +216,19 @@ def _check_spacing(name: str, stride: int, capacity: int) -> None:
 
 
 def _check_device(q: torch.Tensor) -> None:
-    if q.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+    if q.device.type == "cuda":
+        capability = torch.cuda.get_device_capability(q.device)
+        _check(capability >= (8, 0), f"decode needs compute capability 8.0, this device has {capability}.")
+        return
+    if os.environ.get("TRITON_INTERPRET") != "1":
         raise UnsupportedCase(
             "decode runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts."
         )
+    _check(
+        q.dtype != torch.bfloat16,
+        "Triton's interpreter multiplies bfloat16 wrongly (triton issue 11584); on the CPU, decode takes float16 and "
+        "float32.",
+    )
 
 
 def _check_integers(name: str, x: torch.Tensor, shape: tuple[int | None, ...], device: torch.device) -> None:

@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 import triton
+from triton.runtime.errors import OutOfResources
+
+from kernels.registry import UnsupportedCase
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
 
@@ -37,8 +40,14 @@ class Launch:
         self._interpreted = None
         warm_up = partial(kernel.warmup, *pointers, *scalars, grid=(1,), **constants, **options)
         made = Context().run(warm_up)  # outside of any AsyncCompileMode that the caller is in
-        self.compiled = made
-        self._run, self._function, self._metadata = made.run, made.function, made.packed_metadata
+        try:
+            self._run = made.run  # loads the kernel, which is when Triton checks what it needs against the device
+        except OutOfResources as error:
+            raise UnsupportedCase(
+                f"The tile of {kernel.__name__} needs {error.required} of a block's {error.name}, and this device has "
+                f"{error.limit}; use a smaller head_dim or a 16-bit dtype."
+            ) from error
+        self._function, self._metadata = made.function, made.packed_metadata
         self._rest = (*scalars, *constants.values())
 
     def __call__(self, stream: int, *pointers: torch.Tensor) -> None:

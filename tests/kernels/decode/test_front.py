@@ -102,3 +102,6 @@ def test_dtypes_and_gradients_are_refused(device):
         kernels.decode(q.requires_grad_(), k, v)
     with torch.no_grad():
         kernels.decode(q, k, v)
+    if device == "cpu":
+        with pytest.raises(UnsupportedCase, match="triton issue 11584"):
+            kernels.decode(*(x.detach().bfloat16() for x in (q, k, v)))
