@@ -22,7 +22,7 @@ from kernels.tools.compile import Pointer, Resources, compile_offline, read_reso
 CHIPS = (80, 86, 89, 90, 100, 120)
 MULTIPROCESSORS = 132
 GATE_DIMS = (64, 128, 256, 512)
-SPILLED_BYTES = 1536  # of latent attention over 64 rows, most of them outside its loop; the others stay below 256
+SPILLED_BYTES = 1664  # of latent attention over 64 rows, most of them outside its loop; the others stay far below
 
 
 @dataclass(frozen=True)
