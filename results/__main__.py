@@ -359,8 +359,8 @@ def _read(folder: RunFolder) -> tuple[Run, list[Measurement]]:
 @contextmanager
 def _store() -> Iterator[Store]:
     with closing(open_store()) as store:
-        if store.notice:
-            _say(store.notice)
+        if said := store.notice or store.mended:
+            _say(said)
         yield store
 
 

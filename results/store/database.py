@@ -1,12 +1,13 @@
 """Every result, ready for SQL. Derived from the run folders at any time, so losing it loses nothing.
 
-One process owns `store.duckdb`; whoever cannot open it (in use, damaged, read-only, disk full) has the same results in
-memory instead, and a notice that says so. The file is never opened by other means than DuckDB: closing any other handle
-on it would drop DuckDB's own lock.
+One process owns `store.duckdb`; whoever cannot open it (in use, read-only, disk full) has the same results in memory
+instead, and a notice that says so. A file that is damaged when it is opened is moved aside and made anew. The file is
+never opened by other means than DuckDB: closing any other handle on it would drop DuckDB's own lock.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import re
@@ -25,6 +26,7 @@ import duckdb
 import pandas as pd
 
 from results.files import journal
+from results.files.durable import take_lock
 from results.store import summary
 from results.store.ingest import Problem
 from results.store.sync import FolderSync
@@ -56,11 +58,18 @@ class Store:
     """The results of a home and the published ones, behind SQL. Safe to share between threads."""
 
     def __init__(
-        self, home: Path, connection: duckdb.DuckDBPyConnection, path: Path | None, notice: str | None
+        self,
+        home: Path,
+        connection: duckdb.DuckDBPyConnection,
+        path: Path | None,
+        notice: str | None,
+        damaged: bool = False,
     ) -> None:
         self.home = home
         self.path = path  # None: in memory
         self.notice = notice  # what a reader should know about where the results come from
+        self.damaged = damaged  # the file cannot be read, hence the copy in memory
+        self.mended: str | None = None  # what was done to a damaged file on opening it
         self._connection = connection
         self._closed = False
         self._folder_sync = FolderSync(home)
@@ -126,6 +135,7 @@ class Store:
                 raise StoreError(f"The results cannot be read: {_first_line(error)}.") from error
             with self._lock:
                 if connection is self._connection:
+                    self.damaged = _is_damage(self.path, error)
                     self._go_on_in_memory(_notice(self.path, error))
             return self._on_cursor(work)
 
@@ -147,18 +157,55 @@ class Store:
 
 
 def open_store(home: Path | None = None) -> Store:
-    """Open the results of a home, up to date; in memory, with a notice, where the file cannot be used."""
+    """Open the results of a home, up to date; in memory, with a notice, where the file cannot be used.
+
+    A damaged file is moved aside and made anew. A kill while DuckDB creates its file leaves one of 0 bytes.
+    """
     home = Path(home) if home else journal.home()
     path = (home / "store.duckdb").resolve()
+    store = _open_store(home, path)
+    if not store.damaged:
+        return store
+    try:
+        with open(path.with_name(f"{path.name}.lock"), "ab") as lock:
+            take_lock(lock.fileno(), fcntl.LOCK_EX, _WAIT_S)
+            again = _open_store(home, path)
+            if not again.damaged:  # another process made it anew
+                return again
+            again.close()
+            said = _move_aside(path)
+            store = _open_store(home, path)
+            store.mended = said
+    except OSError:
+        pass  # the copy in memory serves, and its notice says what to do
+    return store
+
+
+def _open_store(home: Path, path: Path) -> Store:
+    notice, damaged = None, False
     try:
         home.mkdir(parents=True, exist_ok=True)
-        connection, notice = _connect_patiently(path), None
+        connection = _connect_patiently(path)
         _open[path] = _open.get(path, 0) + 1
     except (OSError, StoreError, duckdb.Error) as error:
-        connection, notice = _connect(None), _notice(path, error)
-    store = Store(home, connection, None if notice else path, notice)
+        connection, notice, damaged = _connect(None), _notice(path, error), _is_damage(path, error)
+    store = Store(home, connection, None if notice else path, notice, damaged)
     store.refresh()
     return store
+
+
+def _move_aside(path: Path) -> str:
+    """Rename a damaged file and its log, in place of those moved before; returns a sentence about it."""
+    aside = path.with_name(f"{path.name}.damaged")
+    path.replace(aside)
+    log = path.with_name(f"{path.name}.wal")
+    if log.exists():
+        log.replace(aside.with_name(f"{aside.name}.wal"))
+    return f"{path.name} was damaged and is made anew from the run folders; the damaged file is kept as {aside.name}."
+
+
+def _is_damage(path: Path | None, error: Exception) -> bool:
+    return bool(path and path.is_file() and not _holder(error) and _DAMAGE.search(str(error)))
 
 
 def rebuild(home: Path | None = None) -> int:

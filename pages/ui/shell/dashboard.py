@@ -80,7 +80,7 @@ def show() -> None:
     st.set_page_config(page_title="attnbench", page_icon="⚡", layout="wide")
     results, *others = (_pages(group) for group in (RESULTS, EVIDENCE, WORK))
     page = st.navigation([*results, *(page for group in others for page in group)], expanded=True)
-    notice = store().notice
+    notice = store().notice or store().mended
     if notice:
         st.warning(notice, icon=":material/info:")
     page_body.none_yet()

@@ -71,29 +71,56 @@ DAMAGE = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 3]),
     "header": lambda path: _flip(path, 0.0001),
     "a byte of the log": _crash_with_a_log,
-    "a folder in its place": lambda path: (path.unlink(), path.mkdir()),
+    "0 bytes": lambda path: path.write_bytes(b""),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_loses_nothing_and_the_notice_says_how_to_mend_it(
-    home: Path, folder: RunFolder, damage: str
-) -> None:
+def test_a_damaged_file_is_moved_aside_and_made_anew(home: Path, folder: RunFolder, damage: str) -> None:
     folder.append(latency(1))
     if damage != "a byte of the log":
         open_store(home).close()
         assert (home / "store.duckdb").is_file()
     DAMAGE[damage](home / "store.duckdb")
     with closing(open_store(home)) as opened:
-        assert "python -m results rebuild" in opened.notice
+        assert "store.duckdb.damaged" in opened.mended
+        assert opened.notice is None
+        assert opened.path == (home / "store.duckdb").resolve()
         assert count(opened, "results") == 1
-        assert opened.path is None
         folder.append(latency(2))
         assert opened.refresh() == 1
-    if damage != "a folder in its place":
-        assert rebuild(home) == 2
-        with closing(open_store(home)) as opened:
-            assert (opened.notice, count(opened)) == (None, 2)
+    assert (home / "store.duckdb.damaged").exists()
+    assert not (home / "store.duckdb.wal").exists()
+    with closing(open_store(home)) as opened:
+        assert (opened.notice, opened.mended, count(opened)) == (None, None, 2)
+
+
+def test_a_folder_in_the_place_of_the_file_loses_nothing_and_is_left_alone(home: Path, folder: RunFolder) -> None:
+    folder.append(latency(1))
+    (home / "store.duckdb").mkdir()
+    with closing(open_store(home)) as opened:
+        assert opened.path is None and opened.notice
+        assert count(opened, "results") == 1
+    assert (home / "store.duckdb").is_dir()
+
+
+def test_eight_processes_that_find_a_file_of_0_bytes_all_have_the_results(home: Path, folder: RunFolder) -> None:
+    folder.append(latency(1))
+    (home / "store.duckdb").touch()
+    code = """
+import sys
+from pathlib import Path
+from results.files import journal
+from results.store.database import open_store
+journal.PUBLISHED = Path("none")
+held = open_store(Path(sys.argv[1]))
+print(held.rows("SELECT count(*) FROM measurements")[0][0])
+held.close()
+"""
+    started = [in_python(code, str(home)) for _ in range(8)]
+    assert [process.communicate()[0].strip() for process in started] == ["1"] * 8
+    with closing(open_store(home)) as opened:
+        assert (opened.notice, count(opened)) == (None, 1)
 
 
 def test_damage_that_shows_only_in_a_query_is_answered_from_memory(home: Path, folder: RunFolder) -> None:
