@@ -18,17 +18,19 @@ def decode(
     v_cache: torch.Tensor,
     *,
     context: int,
-    cache_seqlens: torch.Tensor,
+    cache_seqlens: torch.Tensor | None = None,
     causal: bool = True,
     window_size: int = 0,
     softmax_scale: float | None = None,
 ) -> torch.Tensor:
-    """Attend to the keys that `cache_seqlens` says on the device; see `kernels.registry.DecodeAttention`."""
+    """Attend to the first `context` keys, as PyTorch's backends are given them; see `kernels.registry.DecodeAttention`.
+
+    All sequences of a case are alike, so their lengths need not be read from the device.
+    """
     return split_kv(
         q,
-        k_cache,
-        v_cache,
-        cache_seqlens=cache_seqlens,
+        k_cache[:, :, :context],
+        v_cache[:, :, :context],
         causal=causal,
         window_size=window_size,
         softmax_scale=softmax_scale,
