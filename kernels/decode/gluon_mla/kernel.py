@@ -3,8 +3,8 @@
 A row's output is 512 float32 values, too many for the registers of one warpgroup. The first warpgroup ("scores")
 multiplies queries with a block, computes the softmax, leaves probabilities and the factor of the rows so far in shared
 memory, and multiplies them with the first 256 dimensions of the block; the second ("values") does so with the last 256.
-While the first is alone at work, the second copies the next block (cp.async, so that pages of any size do). FlashMLA
-divides the output so too; there each warpgroup computes the scores of every other block.
+A third copies blocks as slots become free (cp.async, so that pages of any size do). FlashMLA divides the output so too;
+there each warpgroup computes the scores of every other block.
 
 Shares of key blocks and their parts are those of the portable kernel (triton_decode/schedule.py, combine.py).
 """
@@ -43,7 +43,7 @@ class Buffers(NamedTuple):
     p: Any  # (64, 64): probabilities of a block
     factors: Any  # (64,): of the output so far, and at the end of all of it
     full: Any  # mbarriers, one a slot: the block is there
-    empty: Any  # the first warpgroup has done with it
+    empty: Any  # both warpgroups have done with it
     p_full: Any  # probabilities and factors are there
     p_empty: Any  # the second warpgroup has done with them
 
@@ -151,8 +151,8 @@ def mla_kernel(q_ptr, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_pt
         p_empty=gl.allocate_shared_memory(gl.int64, [1], bars),
     )
     for i in gl.static_range(2):
-        mbarrier.init(buffers.full.index(i), count=1)
-        mbarrier.init(buffers.empty.index(i), count=1)
+        mbarrier.init(buffers.full.index(i), count=128)  # each thread's copies arrive by themselves
+        mbarrier.init(buffers.empty.index(i), count=2)
     mbarrier.init(buffers.p_full, count=1)
     mbarrier.init(buffers.p_empty, count=1)
     fence_async_shared()
@@ -162,8 +162,9 @@ def mla_kernel(q_ptr, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_pt
                 capacity=capacity, stats_offset=stats_offset, scale=scale)  # fmt: skip
     gl.warp_specialize([
         (scores_partition, (q_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, CAUSAL, STORE_LSE)),
-        (values_partition, (kv_ptr, out_ptr, parts_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED, PAGE)),
-    ], [4], [240])  # fmt: skip
+        (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED)),
+        (copy_partition, (kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED, PAGE)),
+    ], [4, 4], [208, 56])  # fmt: skip
 
 
 @gluon.jit
@@ -196,6 +197,7 @@ def scores_partition(q_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, w
         for j in range(count):
             slot = n & 1
             mbarrier.wait(buffers.full.index(slot), (n >> 1) & 1)
+            fence_async_shared()  # the copies were no asynchronous ones in the sense of the tensor cores
             latents = buffers.latents.index(slot)
             zero = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
             scores = warpgroup_mma(buffers.q, latents.permute((1, 0)), zero, use_acc=False, is_async=True)
@@ -246,23 +248,11 @@ def scores_partition(q_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, w
 
 
 @gluon.jit
-def values_partition(kv_ptr, out_ptr, parts_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED: gl.constexpr,
-                     PAGE: gl.constexpr):  # fmt: skip
-    """The copies of blocks, and the second half of the output."""
+def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.constexpr):
+    """The second half of the output."""
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HALF, 16])
     o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
     unit, seq, begin = work.unit, work.seq, work.begin
-    next_unit, next_seq, next_begin = unit, seq, begin  # of the block to be copied next
-    if unit < work.end:
-        next_unit, next_seq, next_begin = _copy_block(
-            kv_ptr, lengths_ptr, table_ptr, 0, next_unit, next_seq, next_begin, buffers, work, RAGGED, PAGE
-        )
-        next_unit, next_seq, next_begin = _copy_block(
-            kv_ptr, lengths_ptr, table_ptr, 1, next_unit, next_seq, next_begin, buffers, work, RAGGED, PAGE
-        )
-        async_copy.wait_group(1)
-        fence_async_shared()
-        mbarrier.arrive(buffers.full.index(0), count=1)
     n = 0
     shakes = 0
     while unit < work.end:
@@ -273,20 +263,16 @@ def values_partition(kv_ptr, out_ptr, parts_ptr, lengths_ptr, table_ptr, buffers
         acc = gl.zeros([ROWS, HALF], gl.float32, o_layout)
         for _ in range(count):
             slot = n & 1
+            mbarrier.wait(buffers.full.index(slot), (n >> 1) & 1)
+            fence_async_shared()
             mbarrier.wait(buffers.p_full, shakes & 1)
             acc = acc * buffers.factors.load(o_rows)[:, None]
             values = buffers.latents.index(slot).slice(HALF, HALF, dim=1)
             acc = warpgroup_mma(buffers.p, values, acc, is_async=True)
             acc = warpgroup_mma_wait(0, deps=(acc,))
             mbarrier.arrive(buffers.p_empty, count=1)
+            mbarrier.arrive(buffers.empty.index(slot), count=1)
             shakes += 1
-            async_copy.wait_group(0)
-            fence_async_shared()
-            mbarrier.arrive(buffers.full.index(slot ^ 1), count=1)
-            mbarrier.wait(buffers.empty.index(slot), (n >> 1) & 1)
-            next_unit, next_seq, next_begin = _copy_block(
-                kv_ptr, lengths_ptr, table_ptr, slot, next_unit, next_seq, next_begin, buffers, work, RAGGED, PAGE
-            )
             n += 1
         mbarrier.wait(buffers.p_full, shakes & 1)
         acc = acc * buffers.factors.load(o_rows)[:, None]
@@ -297,6 +283,28 @@ def values_partition(kv_ptr, out_ptr, parts_ptr, lengths_ptr, table_ptr, buffers
         if block + count == blocks:
             seq += 1
             begin = unit
+
+
+@gluon.jit
+def copy_partition(kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED: gl.constexpr, PAGE: gl.constexpr):
+    """The blocks of the share, each into the slot of the one before the last."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [4, 1], [1, 0])
+    narrow: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    seq, begin = work.seq, work.begin
+    for unit in range(work.unit, work.end):
+        n = unit - work.unit
+        slot = n & 1
+        length = _length(lengths_ptr, seq, work.capacity, RAGGED)
+        start = (unit - begin) * BLOCK_N
+        if n >= 2:
+            mbarrier.wait(buffers.empty.index(slot), ((n >> 1) - 1) & 1)
+        _copy_part(kv_ptr, table_ptr, seq, start, length, buffers.latents.index(slot), 0, work, LATENT, PAGE, layout)
+        _copy_part(kv_ptr, table_ptr, seq, start, length, buffers.ropes.index(slot), LATENT, work, ROPE, PAGE, narrow)
+        async_copy.mbarrier_arrive(buffers.full.index(slot), increment_count=False)
+        if unit + 1 - begin == _blocks(length):
+            seq += 1
+            begin = unit + 1
+    async_copy.commit_group()
     async_copy.wait_group(0)
 
 
@@ -319,25 +327,6 @@ def _copy_query_part(q_ptr, seq, memory, first: gl.constexpr, work, DIMS: gl.con
     dims = first + gl.arange(0, DIMS, gl.SliceLayout(0, layout))
     at = gl.cast(seq, gl.int64) * work.q_b + (rows // work.seqlen_q) * work.q_h + (rows % work.seqlen_q) * work.q_m
     _async_load(memory, q_ptr + at[:, None] + dims[None, :], mask=rows[:, None] < work.rows)
-
-
-@gluon.jit
-def _copy_block(kv_ptr, lengths_ptr, table_ptr, slot, unit, seq, begin, buffers, work, RAGGED: gl.constexpr,
-                PAGE: gl.constexpr):  # fmt: skip
-    """Begin to copy a block, if it is in the share, and answer with the unit, sequence and its begin of the next."""
-    if unit < work.end:
-        length = _length(lengths_ptr, seq, work.capacity, RAGGED)
-        start = (unit - begin) * BLOCK_N
-        layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [4, 1], [1, 0])
-        narrow: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
-        _copy_part(kv_ptr, table_ptr, seq, start, length, buffers.latents.index(slot), 0, work, LATENT, PAGE, layout)
-        _copy_part(kv_ptr, table_ptr, seq, start, length, buffers.ropes.index(slot), LATENT, work, ROPE, PAGE, narrow)
-        unit += 1
-        if unit - begin == _blocks(length):
-            seq += 1
-            begin = unit
-    async_copy.commit_group()
-    return unit, seq, begin
 
 
 @gluon.jit

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
-from kernels.decode.triton_decode.schedule import block_ends, share_of, visible_blocks
+from kernels.decode.triton_decode.schedule import begin_of, block_ends, share_of, visible_blocks
 
 LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -83,10 +83,9 @@ def combine_kernel(
         ends, total, even = block_ends(
             lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, BATCH, BLOCK_N, HAS_LEFT
         )
-        end = tl.sum(tl.where(tl.arange(0, BATCH) == seq, ends, 0), 0)
         length = tl.minimum(tl.maximum(tl.load(lengths_ptr + seq), 0), capacity)
         _, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
-        tile_start = end - (num_kv_heads - head) * blocks
+        tile_start = begin_of(seq, ends, even, num_kv_heads, BATCH) + head * blocks
         chunk = share_of(total, even, batch * num_kv_heads, slots, least)
     else:
         _, blocks = visible_blocks(capacity, seqlen_q, left, BLOCK_N, HAS_LEFT)

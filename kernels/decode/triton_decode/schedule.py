@@ -31,7 +31,7 @@ def block_ends(
 ):  # fmt: skip
     """Where each sequence's blocks of all its key heads end in the row of blocks (BATCH,), and the row's length.
 
-    Last, the blocks of a tile if all have as many, else 0.
+    Last, the blocks of a tile if all have as many, else 0; ends are then not those.
     """
     sequences = tl.arange(0, BATCH)
     lengths = tl.load(lengths_ptr + sequences, mask=sequences < batch, other=0)
@@ -41,14 +41,32 @@ def block_ends(
     most = tl.max(blocks, 0)
     blocks = blocks * num_kv_heads
     total = tl.sum(blocks, 0)
-    return tl.cumsum(blocks, 0), total, tl.where(total == most * (batch * num_kv_heads), most, 0)
+    even = tl.where(total == most * (batch * num_kv_heads), most, 0)
+    if even == 0:
+        blocks = tl.cumsum(blocks, 0)
+    return blocks, total, even
 
 
 @triton.jit
-def sequence_at(unit, ends):
-    """The sequence that a block of the row belongs to, and where that sequence begins."""
-    passed = ends <= unit
-    return tl.sum(passed.to(tl.int32), 0), tl.max(tl.where(passed, ends, 0), 0)
+def sequence_at(unit, ends, even, num_kv_heads):
+    """The sequence that a block of the row belongs to, and where that sequence begins (arguments of block_ends)."""
+    if even > 0:
+        seq = unit // (even * num_kv_heads)
+        begin = seq * even * num_kv_heads
+    else:
+        passed = ends <= unit
+        seq = tl.sum(passed.to(tl.int32), 0)
+        begin = tl.max(tl.where(passed, ends, 0), 0)
+    return seq, begin
+
+
+@triton.jit
+def begin_of(seq, ends, even, num_kv_heads, BATCH: tl.constexpr):
+    """Where a sequence's blocks begin in the row (arguments of block_ends)."""
+    begin = seq * even * num_kv_heads
+    if even == 0:
+        begin = tl.sum(tl.where(tl.arange(0, BATCH) == seq - 1, ends, 0), 0)
+    return begin
 
 
 @triton.jit

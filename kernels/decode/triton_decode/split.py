@@ -76,7 +76,7 @@ def split_kernel(
     end = tl.minimum(unit + chunk, total)
     while unit < end:
         if BATCH > 0:
-            seq, begin = sequence_at(unit, ends)
+            seq, begin = sequence_at(unit, ends, even, num_kv_heads)
             length = tl.minimum(tl.maximum(tl.load(lengths_ptr + seq), 0), capacity)
             first_block, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
         else:
