@@ -30,6 +30,7 @@ HOPPER, FP8 = ("gluon_hopper",), ("gluon_fp8",)
 ONE_HEAD = ("h200-fa2_speedup", "h200-long_context")
 FA_PAPER = ("h200-fa_paper-full", "h200-fa_paper-causal")
 WINDOW = ("h200-window_gqa",)
+DECODE, SPLIT_KV = ("h200-decode",), ("triton_split_kv",)
 DOCUMENT = journal.PUBLISHED / "README.md"
 _BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -196,6 +197,22 @@ def fp8(shipped: Shipped) -> str:
     return markdown_table(("head_dim, mask", *map(str, seqlens), "error"), rows)
 
 
+def decode(shipped: Shipped) -> str:
+    """Return decoding by heads and context, a column a batch: PyTorch's fastest over ours, and our TB/s."""
+    ratios = {ratio.case: ratio.value for ratio in shipped.ratios(DECODE, PYTORCH, SPLIT_KV)}
+    own = {case: times[SPLIT_KV[0]] for (case, _), times in shipped.latencies(DECODE).items() if SPLIT_KV[0] in times}
+    batches = sorted({case.batch for case in ratios})
+    places = sorted({(case.num_heads, case.num_kv_heads, case.seqlen_k) for case in ratios})
+    lines = []
+    for heads, kv_heads, context in places:
+        row = {c.batch: c for c in ratios if (c.num_heads, c.num_kv_heads, c.seqlen_k) == (heads, kv_heads, context)}
+        cells = (f"{_x(ratios[row[b]])}, {_terabytes(own[row[b]])}" if b in row else "—" for b in batches)
+        lines.append([f"{heads} over {kv_heads}, {context}", *cells])
+    mean, lowest = geometric_mean(ratios.values()), min(ratios.values())
+    lines.append([f"geometric mean of {len(ratios)}", f"{_x(mean)}, lowest {_x(lowest)}", *("" for _ in batches[1:])])
+    return markdown_table(("heads, context", *(f"batch {batch}" for batch in batches)), lines)
+
+
 def runs(shipped: Shipped) -> str:
     """Return our own shipped runs: when, of which code, and what each cost beyond its samples."""
     rows = []
@@ -232,6 +249,7 @@ TABLES: dict[str, Callable[[Shipped], str]] = {
     "torch_naive": torch_naive,
     "window": window,
     "fp8": fp8,
+    "decode": decode,
     "runs": runs,
     "findings": findings,
 }
@@ -273,6 +291,11 @@ def _cell(ratio: Ratio) -> str:
 
 def _x(value: float) -> str:
     return f"{value:.2f}×"
+
+
+def _terabytes(measurement: Measurement) -> str:
+    """Return the least traffic of a call over its time, in TB/s."""
+    return f"{levels.bytes_moved(measurement.case, measurement.mode) / measurement.value / 1e9:.2f}"
 
 
 def _rate(measurement: Measurement) -> str:
