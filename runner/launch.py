@@ -47,7 +47,7 @@ class LaunchError(ValueError):
 
 
 @dataclass(frozen=True)
-class Request:
+class SweepRequest:
     """What somebody wants measured."""
 
     sweep: str
@@ -85,13 +85,13 @@ def listing(device: str | None = None) -> dict[str, Any]:
     return _ask(["list", "--json", *(["--device", device] if device else [])])
 
 
-def plan(request: Request) -> dict[str, Any]:
+def plan(request: SweepRequest) -> dict[str, Any]:
     """Return what a request would measure: cells with reasons and estimates, and totals. Raises LaunchError."""
     checked(request)
     return _ask(["plan", *_words(request), "--json"])
 
 
-def start(request: Request, home: Path | None = None) -> str:
+def start(request: SweepRequest, home: Path | None = None) -> str:
     """Start a sweep that outlives this process; returns its run_id once it is under way.
 
     Raises LaunchError, for example if another sweep holds the device.
@@ -135,7 +135,7 @@ def cancel(run_id: str, home: Path | None = None) -> None:
         raise LaunchError(str(error)) from error
 
 
-def checked(request: Request) -> Sweep:
+def checked(request: SweepRequest) -> Sweep:
     """Return the sweep of a request, once everything in it is within bounds. Raises LaunchError saying what is not."""
     if not _DEVICE.fullmatch(request.device):
         raise LaunchError(f"Unknown device {request.device!r}. Possible: cpu, cuda:0, cuda:1, ...")
@@ -181,7 +181,7 @@ def _check_bounds(changes: dict[str, str]) -> None:
         raise LaunchError(f"This makes {combinations} combinations; at most {MAX_CELLS} cells are possible.")
 
 
-def _words(request: Request) -> list[str]:
+def _words(request: SweepRequest) -> list[str]:
     words = [request.sweep, "--device", request.device, f"--{request.protocol}"]
     if request.implementations:
         words += ["--implementations", ",".join(request.implementations)]

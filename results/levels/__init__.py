@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from results.levels.memory import MemoryLaw, MemoryParts, Workspace, memory_words
+from results.levels.memory import MemoryLaw, MemoryParts, WorkspaceLaw, memory_words
 from results.levels.tensors import Fields
 from results.records import Case, case_to_json
 
@@ -56,7 +56,7 @@ class Level:
     bytes_moved: Callable[[Fields, str | None], float | None]  # the least traffic to device memory of one call
     bytes_source: str
     memory_passes: Mapping[str, str]  # by mode that has a predicted peak, the pass of the memory law that it is
-    memory: Callable[[Fields, Workspace, str], MemoryParts | None]  # what the peak of a pass is made of
+    memory: Callable[[Fields, WorkspaceLaw, str], MemoryParts | None]  # what the peak of a pass is made of
     words: Callable[[Case], str]  # the shape as far as it is said, without the mask: "batch 1, heads 16, seqlen 1024"
     short: Callable[[Case], str]  # shape, dtype and mask: B1 H16 S1024 D64 bfloat16 causal
 

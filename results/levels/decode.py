@@ -9,7 +9,7 @@ as value (multi-head latent attention, absorbed).
 from __future__ import annotations
 
 from results.levels import Axis, Level
-from results.levels.memory import MemoryParts, Workspace, attention_parts
+from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, product_flops
 from results.records import Case
 
@@ -57,7 +57,7 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
     return cache + queries + _page_table_bytes(case, keys)
 
 
-def memory(case: Fields, work: Workspace, of_pass: str) -> MemoryParts | None:
+def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
     """Return what the peak of one call is made of, the whole cache and its page table given."""
     parts = attention_parts(case, work, of_pass)
     if parts is None:

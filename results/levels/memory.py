@@ -17,7 +17,7 @@ from results.levels.tensors import DTYPE_BYTES, MIB, Fields, TensorBytes, known,
 
 
 @dataclass(frozen=True)
-class Workspace:
+class WorkspaceLaw:
     """What a pass works in, beside inputs and results."""
 
     matrices: float = 0.0  # score matrices, in the dtype or in float32
@@ -38,22 +38,22 @@ class MemoryLaw:
     """How an implementation's memory grows, and what each pass works in where that was confirmed.
 
     An implementation declares it as a dict, for example `{"growth": "linear", "fwd": {"numbers": 1}}`; `fwd` and
-    `fwd_bwd` hold the fields of Workspace that are not 0. The dict travels in the run's `implementations`.
+    `fwd_bwd` hold the fields of WorkspaceLaw that are not 0. The dict travels in the run's `implementations`.
     """
 
     growth: str | None = None  # "matrix": with seqlen squared; "linear": with seqlen; None: not known
-    fwd: Workspace | None = None  # None: only the growth is known
-    fwd_bwd: Workspace | None = None
+    fwd: WorkspaceLaw | None = None  # None: only the growth is known
+    fwd_bwd: WorkspaceLaw | None = None
 
     def __post_init__(self) -> None:
         if self.growth not in (None, *GROWTHS):
             raise ValueError(f"growth {self.growth!r} is not one of {', '.join(GROWTHS)}.")
 
-    def confirmed(self, of_pass: str | None) -> Workspace | None:
+    def confirmed(self, of_pass: str | None) -> WorkspaceLaw | None:
         """Return what a pass ("fwd" or "fwd_bwd") works in; None where that was not confirmed."""
         return {"fwd": self.fwd, "fwd_bwd": self.fwd_bwd}.get(of_pass or "")
 
-    def least(self, of_pass: str | None) -> Workspace | None:
+    def least(self, of_pass: str | None) -> WorkspaceLaw | None:
         """Return what a pass must keep by the growth of its memory alone; None if that is not known."""
         return _LEAST.get(self.growth or "", {}).get(of_pass or "")
 
@@ -75,8 +75,8 @@ class MemoryParts:
 
 # What an algorithm keeps at least, where nothing more was confirmed.
 _LEAST = {
-    "matrix": {"fwd": Workspace(matrices=2), "fwd_bwd": Workspace(matrices=3)},
-    "linear": {"fwd": Workspace(numbers=1), "fwd_bwd": Workspace(numbers=2)},
+    "matrix": {"fwd": WorkspaceLaw(matrices=2), "fwd_bwd": WorkspaceLaw(matrices=3)},
+    "linear": {"fwd": WorkspaceLaw(numbers=1), "fwd_bwd": WorkspaceLaw(numbers=2)},
 }
 GROWTHS = tuple(_LEAST)
 _LEAST_WORDS = {
@@ -101,7 +101,7 @@ def law_from_json(record: Mapping[str, Any] | None) -> MemoryLaw:
         raise ValueError(f"Not a memory law: {error}.") from error
 
 
-def attention_parts(case: Fields, work: Workspace, of_pass: str) -> MemoryParts | None:
+def attention_parts(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
     """Return what the peak of a pass ("fwd" or "fwd_bwd") is made of; None if the case leaves a size open."""
     sizes = tensor_bytes(case)
     if sizes is None:
@@ -140,11 +140,11 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
     return ", ".join([counted, *filter(None, more)])
 
 
-def _workspace(record: Mapping[str, Any]) -> Workspace:
-    return Workspace(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
+def _workspace(record: Mapping[str, Any]) -> WorkspaceLaw:
+    return WorkspaceLaw(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
 
 
-def _workspace_bytes(case: Fields, work: Workspace, sizes: TensorBytes) -> float:
+def _workspace_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes) -> float:
     size = DTYPE_BYTES[str(case["dtype"])]
     found = work.numbers * sizes.lse + _dq_sum_bytes(case, work, sizes.q)
     found += work.copies * sizes.q if case["num_heads"] > 1 else 0.0
@@ -154,7 +154,7 @@ def _workspace_bytes(case: Fields, work: Workspace, sizes: TensorBytes) -> float
     return found + (_quantised_bytes(case, work) if work.quantised_rows else 0.0)
 
 
-def _dq_sum_bytes(case: Fields, work: Workspace, q: float) -> float:
+def _dq_sum_bytes(case: Fields, work: WorkspaceLaw, q: float) -> float:
     """Count the bytes in which dq is added up in float32; `q` are those of a tensor like q."""
     sums = work.queries_float32 * q * 4 / DTYPE_BYTES[str(case["dtype"])]
     if not work.ring_bytes:
@@ -166,7 +166,7 @@ def _dq_sum_bytes(case: Fields, work: Workspace, q: float) -> float:
     return min(sums, work.ring_bytes) if short else sums
 
 
-def _quantised_bytes(case: Fields, work: Workspace) -> float:
+def _quantised_bytes(case: Fields, work: WorkspaceLaw) -> float:
     """Count the bytes of q, k and v in 8 bits and of their scales; head_dim is padded, rows of v fill whole blocks."""
     rows = work.quantised_rows
     head_dim, seqlen_q, seqlen_k = (int(case[name]) for name in ("head_dim", "seqlen_q", "seqlen_k"))

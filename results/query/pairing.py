@@ -9,23 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
 from results.slice import NEWEST_FIRST, Filters
 from results.store import summary
+from results.store.database import Store
 
 _NEVER = timedelta.max  # of a run that does not say when it was made: older than any
 _EPOCH = datetime(1970, 1, 1)
 Row = TypeVar("Row")
-
-
-class Store(Protocol):
-    """Anything that answers SQL, with a table or with tuples; `kept` is the same until the data change."""
-
-    def query(self, sql: str, params: Sequence[object] = ()) -> pd.DataFrame: ...
-    def kept(self, sql: str, params: Sequence[object] = ()) -> Sequence[tuple]: ...
 
 
 Number = NamedTuple(

@@ -11,8 +11,9 @@ from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.levels import level_of
 from results.query.declared import declared
-from results.query.pairing import Paired, Store, frame, grouped, paired
+from results.query.pairing import Paired, frame, grouped, paired
 from results.slice import Filters, level_in
+from results.store.database import Store
 
 FAILURES = ("oom", "out_of_resources", "unsupported", "incorrect", "timeout", "error")
 _P80_OF_NORMAL = 0.8416  # standard deviations; where only that is known, the same interval of a normal distribution

@@ -10,7 +10,7 @@ from pages.ui.run import plan_form, progress
 from pages.ui.shell import access
 from results.files.journal import RunFolder, State
 from runner import launch, sweeps
-from runner.launch import Request
+from runner.launch import SweepRequest
 from tests.pages.conftest import shown
 
 LISTING = {
@@ -36,7 +36,7 @@ PLAN = {
 @pytest.fixture
 def started(monkeypatch):
     """Requests that were started; nothing really runs."""
-    requests: list[Request] = []
+    requests: list[SweepRequest] = []
     monkeypatch.setattr(launch, "listing", lambda device=None: LISTING)
     monkeypatch.setattr(launch, "plan", lambda request: PLAN)
     monkeypatch.setattr(launch, "start", lambda request, home=None: requests.append(request))
@@ -68,7 +68,7 @@ def test_start_starts_exactly_what_was_planned(page, started):
     page.multiselect(key="edit_implementations_quick").set_value(["torch_naive"]).run()
     page.button(key="show_plan").click().run()
     page.button(key="start").click().run()
-    assert started == [Request("quick", "cpu", ("torch_naive",), {"seqlen": "64,256"}, "quick")]
+    assert started == [SweepRequest("quick", "cpu", ("torch_naive",), {"seqlen": "64,256"}, "quick")]
 
 
 def test_mask_heads_modes_and_timings_can_be_changed_too(page, started):
@@ -89,7 +89,7 @@ def test_a_trace_is_of_one_cell_and_starts_as_it_was_planned(page, started):
     page.button(key="start").click().run()
     cell = {"seqlen": "512", "head_dim": "64", "dtype": "float32", "causal": "true", "modes": "fwd"}
     changes = cell | {"inputs": "normal", "timings": "eager"}
-    assert started == [Request("quick", "cpu", ("torch_naive",), changes, "sustained")]
+    assert started == [SweepRequest("quick", "cpu", ("torch_naive",), changes, "sustained")]
 
 
 def test_a_trace_from_a_link_has_the_cell_of_the_link(app, started):
@@ -140,17 +140,17 @@ def test_a_size_that_is_no_number_is_refused_in_words(page):
 @pytest.mark.parametrize(
     "request_,reason",
     [
-        (Request("quick", "cuda:9"), "Device 'cuda:9' is not here. Available: cpu."),
-        (Request("quick; rm", "cpu"), "Unknown sweep 'quick; rm'."),
-        (Request("quick", "cpu", ("--help",)), "Unknown implementation --help."),
-        (Request("quick", "cpu", ()), "No implementation is chosen"),
+        (SweepRequest("quick", "cuda:9"), "Device 'cuda:9' is not here. Available: cpu."),
+        (SweepRequest("quick; rm", "cpu"), "Unknown sweep 'quick; rm'."),
+        (SweepRequest("quick", "cpu", ("--help",)), "Unknown implementation --help."),
+        (SweepRequest("quick", "cpu", ()), "No implementation is chosen"),
         (
-            Request("quick", "cpu", protocol="sustained"),
+            SweepRequest("quick", "cpu", protocol="sustained"),
             "A trace takes half a minute a cell and this makes 162; choose a single",
         ),
-        (Request("quick", "cpu", protocol="forever"), "Unknown protocol 'forever'."),
-        (Request("quick", "cpu", changes={"seqlen": "99999999"}), "seqlen 99999999 is too large"),
-        (Request("quick", "cpu", changes={"exec": "1"}), "Unknown axis 'exec'."),
+        (SweepRequest("quick", "cpu", protocol="forever"), "Unknown protocol 'forever'."),
+        (SweepRequest("quick", "cpu", changes={"seqlen": "99999999"}), "seqlen 99999999 is too large"),
+        (SweepRequest("quick", "cpu", changes={"exec": "1"}), "Unknown axis 'exec'."),
     ],
 )
 def test_a_forged_request_is_refused_before_anything_starts(request_, reason):

@@ -3,7 +3,7 @@
 import pytest
 
 from results.implementations import FP8, facts_of
-from results.levels.memory import MemoryLaw, Workspace
+from results.levels.memory import MemoryLaw, WorkspaceLaw
 
 
 def test_what_a_run_recorded_comes_before_the_table() -> None:
@@ -29,7 +29,7 @@ def test_a_declared_precision_needs_no_name() -> None:
 
 def test_of_gluon_fp8_the_table_says_the_precision() -> None:
     assert facts_of("gluon_fp8").multiplies("float16") == FP8
-    assert facts_of("gluon_fp8").memory.fwd == Workspace(quantised_rows=128, quantised_head_dims=(64, 128, 256))
+    assert facts_of("gluon_fp8").memory.fwd == WorkspaceLaw(quantised_rows=128, quantised_head_dims=(64, 128, 256))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from results.files.journal import RunFolder, State, run_folders
 from results.paths import REPOSITORY
 from results.records import Run
 from runner import launch
-from runner.launch import LaunchError, Request, checked
+from runner.launch import LaunchError, SweepRequest, checked
 
-SMALL = Request(
+SMALL = SweepRequest(
     "fa2_speedup", implementations=("torch_naive", "triton_fa2"), changes={"seqlen": "128,256", "head_dim": "16"}
 )
 
@@ -56,7 +56,7 @@ def home(runner, monkeypatch):
 )
 def test_a_request_out_of_bounds_is_refused_before_anything_starts(changes: dict, sentence: str) -> None:
     with pytest.raises(LaunchError) as refused:
-        checked(Request(**{"sweep": "quick"} | changes))
+        checked(SweepRequest(**{"sweep": "quick"} | changes))
     assert str(refused.value).startswith(sentence)
 
 
@@ -64,7 +64,7 @@ ONE = {"seqlen": "128", "head_dim": "64", "dtype": "float32", "modes": "fwd"}
 
 
 def test_a_trace_of_one_cell_is_possible_where_something_is_timed() -> None:
-    request = Request("quick", implementations=("torch_naive",), changes=ONE, protocol="sustained")
+    request = SweepRequest("quick", implementations=("torch_naive",), changes=ONE, protocol="sustained")
     assert len(checked(request).cases()) == 1
     untimed = replace(request, sweep="accuracy", changes={**ONE, "inputs": "normal"})
     with pytest.raises(LaunchError, match="A trace needs a timing"):
@@ -74,7 +74,7 @@ def test_a_trace_of_one_cell_is_possible_where_something_is_timed() -> None:
 
 def test_the_plan_of_a_trace_says_what_it_takes_and_leaves_out_what_is_not_timed(runner, monkeypatch) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
-    request = Request("quick", implementations=("torch_naive",), changes=ONE, protocol="sustained")
+    request = SweepRequest("quick", implementations=("torch_naive",), changes=ONE, protocol="sustained")
     assert 30 < launch.plan(request)["seconds"] < 40
     interpreted = launch.plan(replace(request, implementations=("triton_fa2",)))
     assert interpreted["skipped_count"] == 1
@@ -82,12 +82,12 @@ def test_the_plan_of_a_trace_says_what_it_takes_and_leaves_out_what_is_not_timed
 
 
 def test_the_largest_values_are_possible() -> None:
-    request = Request("quick", changes={"seqlen": "1048576", "head_dim": "1024"})
+    request = SweepRequest("quick", changes={"seqlen": "1048576", "head_dim": "1024"})
     assert checked(request).seqlen == (1048576,)
 
 
 def test_a_started_sweep_is_under_way_and_ends_without_its_starter(home, wait_for) -> None:
-    code = "import sys; from runner import launch; print(launch.start(launch.Request(**eval(sys.argv[1]))))"
+    code = "import sys; from runner import launch; print(launch.start(launch.SweepRequest(**eval(sys.argv[1]))))"
     request = repr({"sweep": SMALL.sweep, "implementations": SMALL.implementations, "changes": SMALL.changes})
     starter = subprocess.run([sys.executable, "-c", code, request], capture_output=True, text=True, cwd=REPOSITORY)
     assert starter.returncode == 0, starter.stderr
@@ -156,9 +156,9 @@ def test_an_unknown_run_has_no_status(home) -> None:
 def test_a_plan_and_the_devices_come_from_the_machine(runner, monkeypatch) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
     found = launch.plan(
-        Request("quick", changes={"seqlen": "64", "dtype": "float32"}, implementations=("torch_naive",))
+        SweepRequest("quick", changes={"seqlen": "64", "dtype": "float32"}, implementations=("torch_naive",))
     )
     assert (found["device"], found["cell_count"], found["skipped_count"]) == ("cpu", 3, 0)
     with pytest.raises(LaunchError, match="Unknown implementation 'nope'. Available: "):
-        launch.plan(Request("quick", implementations=("nope",)))
+        launch.plan(SweepRequest("quick", implementations=("nope",)))
     assert {"id": "cpu", "type": "cpu", "busy": None}.items() <= launch.devices()[-1].items()

@@ -10,7 +10,7 @@ from pages.ui.run import plan_axes
 from pages.ui.shell import access
 from results.levels import level_of
 from runner import launch, sweeps
-from runner.launch import LaunchError, Request
+from runner.launch import LaunchError, SweepRequest
 
 _PLANNED = "planned_request"
 
@@ -55,7 +55,7 @@ def _range(sizes: tuple[int, ...]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def ask_for(found: dict) -> Request | None:
+def ask_for(found: dict) -> SweepRequest | None:
     """Return the request as it stands in the form; None, and the reason on the page, if it makes no sweep."""
     devices = {device["id"]: device for device in found["devices"]}
     names = [sweep["name"] for sweep in found["sweeps"]]
@@ -83,7 +83,9 @@ def ask_for(found: dict) -> Request | None:
         else:
             changes = plan_axes.edited_axes(sweep)
             implementations = _implementations(found, sweep, name)
-    request = Request(sweep=name, device=device, implementations=implementations, changes=changes, protocol=protocol)
+    request = SweepRequest(
+        sweep=name, device=device, implementations=implementations, changes=changes, protocol=protocol
+    )
     problems = problems_of(request, found)
     for problem in problems:
         st.error(problem, icon=":material/error:")
@@ -96,7 +98,7 @@ def link_to_traces() -> None:
         st.page_link("pages/sustained.py", label="Traces of sustained sweeps", icon=":material/thermostat:")
 
 
-def problems_of(request: Request, found: dict) -> list[str]:
+def problems_of(request: SweepRequest, found: dict) -> list[str]:
     """Return what speaks against a request, in sentences; nothing from the browser is trusted."""
     problems = []
     devices = [device["id"] for device in found["devices"]]
@@ -114,7 +116,7 @@ def problems_of(request: Request, found: dict) -> list[str]:
     return problems
 
 
-def plan_and_start(request: Request, found: dict, allowed: bool) -> None:
+def plan_and_start(request: SweepRequest, found: dict, allowed: bool) -> None:
     """Draw the button that plans, the plan it made, and the button that starts exactly that plan."""
     remember, icon = {_PLANNED: request}, ":material/checklist:"
     st.button("Show plan", icon=icon, key="show_plan", on_click=st.session_state.update, args=(remember,))
@@ -139,7 +141,7 @@ def plan_and_start(request: Request, found: dict, allowed: bool) -> None:
     )
 
 
-def _start(request: Request, found: dict) -> None:
+def _start(request: SweepRequest, found: dict) -> None:
     """Check everything once more, then start."""
     problems = problems_of(request, found)
     if not access.allowed(st.session_state.get("run_token")):
@@ -160,7 +162,7 @@ def _listing() -> dict:
 
 
 @st.cache_data(ttl=600, max_entries=16, show_spinner="Planning")
-def _plan(request: Request) -> dict:
+def _plan(request: SweepRequest) -> dict:
     return launch.plan(request)
 
 

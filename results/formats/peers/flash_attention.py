@@ -64,13 +64,13 @@ def understand(upload: Upload) -> Understanding:
     heads = {int(found[1]): (found[2], found[3]) for _, line in lines if (found := _HEADS.search(line))}
     ran = {name for name, rate in _methods(lines) if not _ZERO.fullmatch(rate)}
     block: dict[str, str] = {}
-    table: _Table | None = None
+    table: _PrintedTable | None = None
     for number, line in lines:
         if found := _BLOCK.match(line):
             parts = (part.partition("=") for part in found["said"].split(","))
             block, table = {name.strip(): text.strip().strip("'") for name, _, text in parts}, None
         elif found := _TABLE.match(line):
-            block, table = {}, _Table(found["mode"].lower(), heads)
+            block, table = {}, _PrintedTable(found["mode"].lower(), heads)
         elif table is not None:
             with collected.row(number, line):
                 table.read(collected, number, line)
@@ -169,7 +169,7 @@ def _case(block: dict[str, str]) -> Case:
     )
 
 
-class _Table:
+class _PrintedTable:
     """The table of one pass: its columns, then its rows."""
 
     def __init__(self, mode: str, heads: dict[int, tuple[str, str]]) -> None:

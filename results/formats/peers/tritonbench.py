@@ -60,7 +60,7 @@ _ASSUMED = (
 
 
 @dataclass
-class _Table:
+class _MetricTable:
     """One table: what its command said, its columns and its rows with their lines."""
 
     said: dict[str, Any]
@@ -98,16 +98,16 @@ def understand(upload: Upload) -> Understanding:
     return collected.understanding(f"{count} tables of tritonbench", columns=unique, assumptions=_ASSUMED)
 
 
-def _tables(text: str) -> Iterator[_Table]:
+def _tables(text: str) -> Iterator[_MetricTable]:
     lines = text.split("\n")
     if len(lines) > MAX_ROWS:
         raise UploadError(f"The text has {len(lines):,} lines; at most {MAX_ROWS:,} are taken. Split it.")
     if (header := _csv_header(lines)) is not None:
         rows = enumerate(csv.reader(lines[1:], delimiter=";"), start=2)
-        yield _Table({}, header, [(line, row) for line, row in rows if row])
+        yield _MetricTable({}, header, [(line, row) for line, row in rows if row])
         return
     said: dict[str, Any] = {}
-    table: _Table | None = None
+    table: _MetricTable | None = None
     for number, raw in enumerate(lines, start=1):
         line = _STAMP.sub("", raw[:MAX_LINE].rstrip())
         cells = _GAP.split(line.strip())
@@ -116,7 +116,7 @@ def _tables(text: str) -> Iterator[_Table]:
         elif len(cells) > 1 and _LABEL.match(cells[0]) and _named(cells[0]):
             if table:
                 yield table
-            table = _Table(said, cells, [])
+            table = _MetricTable(said, cells, [])
         elif table and (_TUPLE.match(cells[0]) or cells[0] == "average"):
             table.rows.append((number, cells))
         elif table and set(line) <= {"-", " "}:
@@ -163,7 +163,7 @@ def _meaning(name: str, at: int) -> str | None:
     return f"{metric} of {backend}" if backend and metric in (*METRICS, "accuracy") else None
 
 
-def _row(collected: Collected, line: int, table: _Table, row: Sequence[str]) -> None:
+def _row(collected: Collected, line: int, table: _MetricTable, row: Sequence[str]) -> None:
     if row[0] in ("average", "hashes"):
         collected.left_out[f"rows {row[0]}"] += 1
         return
@@ -234,7 +234,7 @@ def _is_text(cell: str) -> bool:
     return bool(re.search(r"[A-Za-z]{3}", cell)) and cell.lower() not in ("none", "nan", "inf", "true", "false")
 
 
-def _case(table: _Table, text: str) -> Case:
+def _case(table: _MetricTable, text: str) -> Case:
     """Return the case of a tuple such as (4, 48, 1024, 1024, 128)."""
     fields, found = _named(table.header[0]), _TUPLE.match(text.strip())
     numbers = found["numbers"].split(", ") if found else []

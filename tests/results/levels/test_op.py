@@ -6,7 +6,7 @@ import pytest
 
 from results import levels
 from results.implementations import facts_of
-from results.levels.memory import MemoryLaw, Workspace, law_from_json
+from results.levels.memory import MemoryLaw, WorkspaceLaw, law_from_json
 from results.levels.tensors import unmasked_pairs
 from results.records import Case, attention_case, case_to_json
 
@@ -33,7 +33,7 @@ def test_a_law_is_read_as_it_was_declared() -> None:
         "fwd": {"numbers": 1},
         "fwd_bwd": {"quantised_rows": 128, "quantised_head_dims": [64, 128]},
     }
-    law = MemoryLaw("linear", Workspace(numbers=1), Workspace(quantised_rows=128, quantised_head_dims=(64, 128)))
+    law = MemoryLaw("linear", WorkspaceLaw(numbers=1), WorkspaceLaw(quantised_rows=128, quantised_head_dims=(64, 128)))
     assert law_from_json(declared) == law
 
 

@@ -42,8 +42,8 @@ def test_an_implementation_at_two_levels_declares_twice(tmp_path):
         run = replace(RUN, run_id=f"r{day}", created=f"2026-01-{day:02}", implementations={"mine": facts})
         RunFolder.create(tmp_path, run, [Measurement(run.run_id, CASE, "mine", "compile_ms", Status.OK, value=1.0)])
     with closing(open_store(tmp_path)) as store:
-        assert declared(store) == {"mine": op}
-        assert declared(store, "decode") == {"mine": decode}
+        assert declared(store)["mine"] == op
+        assert declared(store, "decode")["mine"] == decode
         assert colours(store)["mine"] == "#111111"
         assert "mine" not in with_precision(store, "fp8")
         assert "mine" in with_precision(store, "fp8", "decode")
