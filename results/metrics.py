@@ -17,6 +17,13 @@ class Metric:
 
 METRICS: dict[str, Metric] = {
     "latency_ms": Metric("Latency", "ms", "lower", "time of one call"),
+    "latency_extrapolated_ms": Metric(
+        "Latency, extrapolated",
+        "ms",
+        "lower",
+        "of a model deeper than was measured, from two depths; never compared with measured latencies",
+    ),
+    "attention_share": Metric("Share of attention", "%", "lower", "of the call's device time"),
     "compile_ms": Metric(
         "Compile time",
         "ms",
@@ -31,7 +38,9 @@ METRICS: dict[str, Metric] = {
     ),
     "activation_memory_mb": Metric("Saved for backward", "MiB", "lower", "kept between forward and backward"),
     "attention_memory_mb": Metric("Attention matrix", "MiB", "lower", "scores and probabilities, as published"),
-    "kv_cache_mb": Metric("KV cache", "MiB", "lower", "keys and values kept, as published"),
+    "kv_cache_mb": Metric("KV cache", "MiB", "lower", "keys and values kept"),
+    "weights_memory_mb": Metric("Weights", "MiB", "lower", "parameters of a model"),
+    "states_memory_mb": Metric("Training states", "MiB", "lower", "gradients, optimizer states and master weights"),
     "memory_per_token_mb": Metric("Memory per token", "MiB", "lower", "memory over tokens"),
     "memory_reduction": Metric("Memory reduction", "x", "higher", "baseline over implementation, as printed"),
     "memory_saved_percent": Metric("Memory saved", "%", "higher", "1 - implementation / baseline, as printed"),

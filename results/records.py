@@ -18,7 +18,7 @@ from results.schema import LISTS, REQUIRED, Field, rule, schema_of
 
 DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
 LEVELS = ("op", "decode", "layer", "model")
-MODES = ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train")
+MODES = ("fwd", "bwd", "fwd_bwd", "step", "prefill", "decode", "train")
 TIMINGS = ("kernel", "eager")
 SOURCES = ("local", "published", "upload", "shipped")
 STATISTICS = ("median", "mean", "max", "single", "printed")

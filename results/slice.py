@@ -20,7 +20,7 @@ NOT_SAID = "not said"
 BASELINES = ("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math", "torch_flex")
 AS_PUBLISHED = "as published"  # the timing of rows whose source did not say how time was taken
 ORDER = {  # by filter what leads where nothing was chosen
-    "mode": ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train"),
+    "mode": ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train", "step"),
     "timing": ("kernel", "eager", AS_PUBLISHED),
     "baseline": BASELINES,
     "dtype": ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn"),

@@ -1,0 +1,272 @@
+"""Configurations of published models, and what they imply: parameters, cache bytes a token. Standard library only.
+
+Sizes are those of each model's `config.json` at its source. `gpt2-tiny` is ours: GPT-2's block, small enough to train on
+a CPU. Counts are exact: tests hold them against the published numbers of parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+_HUB = "https://huggingface.co/"
+
+
+class UnknownModel(LookupError):
+    """A model that the table does not hold; the message names those that it does."""
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Widths of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+
+    rank: int  # of the compressed keys and values, which a cache can hold in their place
+    nope_dim: int  # of a query or key head without position
+    rope_dim: int  # with position, shared by all key heads
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts in place of the MLP (DeepSeekMoE, arXiv 2401.06066)."""
+
+    routed: int
+    active: int  # of the routed ones, for each token
+    shared: int  # seen by every token
+    ffn: int  # of one expert
+    dense_layers: int  # leading layers with an ordinary MLP
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What the layers of a family have in common."""
+
+    family: str  # Hugging Face's model_type
+    norm: str  # "layer" (weight and bias) or "rms" (weight)
+    norms: int  # of a layer
+    positions: str  # "learned", "rotary"
+    gated_mlp: bool = False  # three matrices (SwiGLU) in place of two
+    parallel_mlp: bool = False  # beside the attention, not after it
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False  # of the output head
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """One model's sizes."""
+
+    name: str
+    title: str  # as people write it
+    architecture: Architecture
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int  # of queries and keys
+    ffn: int
+    vocab: int
+    source: str  # URL of the configuration
+    tied: bool = False  # the output head is the embedding
+    max_context: int = 0  # longest sequence the model was made for
+    head_dim_v: int = 0  # 0: head_dim
+    rotary_dim: int = 0  # leading numbers of a head that are rotated; 0: all of a rotary model's
+    rope_theta: float | None = None
+    window_size: int = 0  # 0: every layer sees the whole context
+    latent: LatentAttention | None = None
+    experts: Experts | None = None
+
+    @property
+    def value_dim(self) -> int:
+        """Return the width of a head's values."""
+        return self.head_dim_v or self.head_dim
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Count the parameters that are looked up and never multiplied, where the head has its own matrix."""
+        return 0 if self.tied else self.vocab * self.hidden
+
+    @property
+    def position_parameters(self) -> int:
+        """Count the learned position embeddings."""
+        return self.max_context * self.hidden if self.architecture.positions == "learned" else 0
+
+    @property
+    def parameters(self) -> int:
+        """Count all parameters."""
+        return sum(self._layer(at) for at in range(self.layers)) + self.outside_parameters
+
+    @property
+    def outside_parameters(self) -> int:
+        """Count the parameters outside the layers: embeddings, last norm, output head."""
+        head = 0 if self.tied else self.vocab * self.hidden
+        bias = self.vocab if self.architecture.head_bias else 0
+        return self.vocab * self.hidden + self.position_parameters + self._norm(self.hidden) + head + bias
+
+    @property
+    def matmul_parameters(self) -> int:
+        """Count the parameters that a token is multiplied with: matrices of the layers and the output head.
+
+        Of experts only the active ones count; an embedding that is tied to the head counts once, as the head.
+        """
+        layers = sum(self._attention_matrices() + self._mlp_matrices(at, active=True) for at in range(self.layers))
+        return layers + self.vocab * self.hidden
+
+    @property
+    def active_parameters(self) -> int:
+        """Count the parameters that one token uses: all, but of experts only the active ones."""
+        if self.experts is None:
+            return self.parameters
+        idle = sum(
+            self._mlp_matrices(at, active=False) - self._mlp_matrices(at, active=True) for at in range(self.layers)
+        )
+        return self.parameters - idle
+
+    def parameters_at(self, layers: int | None) -> int:
+        """Count the parameters of the model cut to its first `layers`; all where None."""
+        depth = self.layers if layers is None else layers
+        return sum(self._layer(at) for at in range(depth)) + self.outside_parameters
+
+    def cache_numbers(self, *, latent: bool = False) -> int:
+        """Count the numbers that one layer's cache holds a token: keys and values, or the latent and its rope part.
+
+        Raises ValueError if a latent cache is asked of a model without latent attention.
+        """
+        if not latent:
+            return self.kv_heads * (self.head_dim + self.value_dim)
+        if self.latent is None:
+            raise ValueError(f"{self.name} has no latent attention, so its cache holds keys and values.")
+        return self.latent.rank + self.latent.rope_dim
+
+    def _layer(self, at: int) -> int:
+        kind = self.architecture
+        biases = self._attention_biases() if kind.attention_bias else 0
+        biases += self.ffn + self.hidden if kind.mlp_bias else 0
+        norms = kind.norms * self._norm(self.hidden) + (self.latent.rank if self.latent else 0)
+        return self._attention_matrices() + self._mlp_matrices(at, active=False) + biases + norms
+
+    def _norm(self, width: int) -> int:
+        return 2 * width if self.architecture.norm == "layer" else width
+
+    def _attention_biases(self) -> int:
+        return self.heads * self.head_dim + self.kv_heads * (self.head_dim + self.value_dim) + self.hidden
+
+    def _attention_matrices(self) -> int:
+        queries = self.hidden * self.heads * self.head_dim
+        out = self.heads * self.value_dim * self.hidden
+        if self.latent is None:
+            return queries + self.hidden * self.kv_heads * (self.head_dim + self.value_dim) + out
+        down = self.hidden * (self.latent.rank + self.latent.rope_dim)
+        up = self.latent.rank * self.heads * (self.latent.nope_dim + self.value_dim)
+        return queries + down + up + out
+
+    def _mlp_matrices(self, at: int, *, active: bool) -> int:
+        of_width = (3 if self.architecture.gated_mlp else 2) * self.hidden
+        if self.experts is None or at < self.experts.dense_layers:
+            return of_width * self.ffn
+        routed = self.experts.active if active else self.experts.routed
+        return of_width * self.experts.ffn * (routed + self.experts.shared) + self.hidden * self.experts.routed
+
+
+_GPT2 = Architecture("gpt2", "layer", 2, "learned", attention_bias=True, mlp_bias=True)
+_GPTJ = Architecture("gptj", "layer", 1, "rotary", parallel_mlp=True, mlp_bias=True, head_bias=True)
+_NEOX = Architecture("gpt_neox", "layer", 2, "rotary", parallel_mlp=True, attention_bias=True, mlp_bias=True)
+_LLAMA = Architecture("llama", "rms", 2, "rotary", gated_mlp=True)
+_MISTRAL = Architecture("mistral", "rms", 2, "rotary", gated_mlp=True)
+_DEEPSEEK = Architecture("deepseek_v2", "rms", 2, "rotary", gated_mlp=True)
+
+# name, title, architecture, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, source
+_CONFIGS = (
+    ModelConfig(
+        *("gpt2-tiny", "GPT-2 tiny (5.8M)", _GPT2, 256, 4, 4, 4, 64, 1024, 8192),
+        source="GPT-2's block at sizes of our own, for CPUs",
+        tied=True,
+        max_context=2048,
+    ),
+    ModelConfig(
+        *("gpt2", "GPT-2 (124M)", _GPT2, 768, 12, 12, 12, 64, 3072, 50257),
+        source=_HUB + "openai-community/gpt2",
+        tied=True,
+        max_context=1024,
+    ),
+    ModelConfig(
+        *("gpt2-xl", "GPT-2 XL (1.5B)", _GPT2, 1600, 48, 25, 25, 64, 6400, 50257),
+        source=_HUB + "openai-community/gpt2-xl",
+        tied=True,
+        max_context=1024,
+    ),
+    ModelConfig(
+        *("gpt-j-6b", "GPT-J 6B", _GPTJ, 4096, 28, 16, 16, 256, 16384, 50400),
+        source=_HUB + "EleutherAI/gpt-j-6b",
+        max_context=2048,
+        rotary_dim=64,
+        rope_theta=10000.0,
+    ),
+    ModelConfig(
+        *("gpt-neox-20b", "GPT-NeoX 20B", _NEOX, 6144, 44, 64, 64, 96, 24576, 50432),
+        source=_HUB + "EleutherAI/gpt-neox-20b",
+        max_context=2048,
+        rotary_dim=24,
+        rope_theta=10000.0,
+    ),
+    ModelConfig(
+        *("llama2-7b", "Llama-2 7B", _LLAMA, 4096, 32, 32, 32, 128, 11008, 32000),
+        source=_HUB + "meta-llama/Llama-2-7b-hf",
+        max_context=4096,
+        rope_theta=10000.0,
+    ),
+    ModelConfig(
+        *("llama2-13b", "Llama-2 13B", _LLAMA, 5120, 40, 40, 40, 128, 13824, 32000),
+        source=_HUB + "meta-llama/Llama-2-13b-hf",
+        max_context=4096,
+        rope_theta=10000.0,
+    ),
+    ModelConfig(
+        *("llama2-70b", "Llama-2 70B", _LLAMA, 8192, 80, 64, 8, 128, 28672, 32000),
+        source=_HUB + "meta-llama/Llama-2-70b-hf",
+        max_context=4096,
+        rope_theta=10000.0,
+    ),
+    ModelConfig(
+        *("llama3-8b", "Llama-3 8B", _LLAMA, 4096, 32, 32, 8, 128, 14336, 128256),
+        source=_HUB + "meta-llama/Meta-Llama-3-8B",
+        max_context=8192,
+        rope_theta=500000.0,
+    ),
+    ModelConfig(
+        *("llama3-70b", "Llama-3 70B", _LLAMA, 8192, 80, 64, 8, 128, 28672, 128256),
+        source=_HUB + "meta-llama/Meta-Llama-3-70B",
+        max_context=8192,
+        rope_theta=500000.0,
+    ),
+    ModelConfig(
+        *("mistral-7b", "Mistral 7B (v0.1)", _MISTRAL, 4096, 32, 32, 8, 128, 14336, 32000),
+        source=_HUB + "mistralai/Mistral-7B-v0.1",
+        max_context=32768,
+        rope_theta=10000.0,
+        window_size=4096,
+    ),
+    ModelConfig(
+        *("deepseek-v2-lite", "DeepSeek-V2-Lite (15.7B)", _DEEPSEEK, 2048, 27, 16, 16, 192, 10944, 102400),
+        source=_HUB + "deepseek-ai/DeepSeek-V2-Lite",
+        max_context=163840,
+        head_dim_v=128,
+        rotary_dim=64,
+        rope_theta=10000.0,
+        latent=LatentAttention(rank=512, nope_dim=128, rope_dim=64),
+        experts=Experts(routed=64, active=6, shared=2, ffn=1408, dense_layers=1),
+    ),
+)
+
+
+@cache
+def models() -> dict[str, ModelConfig]:
+    """Return every configuration by name."""
+    return {config.name: config for config in _CONFIGS}
+
+
+def model(name: str) -> ModelConfig:
+    """Return the configuration of that name. Raises UnknownModel naming those there are."""
+    try:
+        return models()[name]
+    except KeyError:
+        raise UnknownModel(f"Unknown model {name!r}. Available: {', '.join(models())}.") from None
