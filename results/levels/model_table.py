@@ -1,7 +1,7 @@
 """Configurations of published models, and what they imply: parameters, cache bytes a token. Standard library only.
 
-Sizes are those of each model's `config.json` at its source. `gpt2-tiny` is ours: GPT-2's block, small enough to train on
-a CPU. Counts are exact: tests hold them against the published numbers of parameters.
+Sizes are those of each model's `config.json` at its source. `gpt2-tiny` is ours: GPT-2's block, small enough to train
+on a CPU. Counts are exact: tests hold them against the published numbers of parameters.
 """
 
 from __future__ import annotations
