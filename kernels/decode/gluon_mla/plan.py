@@ -8,11 +8,12 @@ import torch
 
 from kernels.decode.gluon_mla.kernel import mla_kernel
 from kernels.decode.triton_decode.launch import INTERPRETED
-from kernels.decode.triton_decode.plan import LaunchOf, Machine, Plan, Request, machine_of
+from kernels.decode.triton_decode.plan import LaunchOf, Machine, Plan, machine_of
+from kernels.decode.triton_decode.request import Request
 from kernels.decode.triton_decode.split import LOG2_E
-from kernels.decode.triton_decode.tuning import Tile
+from kernels.decode.triton_decode.tuning import DecodeTile
 
-_TILE = Tile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)
+_TILE = DecodeTile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)
 _MAX_BATCH = 1024  # lengths that a program sums up in registers
 _FEW_ROWS = 16  # of a tile, up to which the portable kernel is as fast
 

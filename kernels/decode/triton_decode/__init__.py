@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from kernels.plans import PlanCache, device_guard
+from kernels.decode.triton_decode.calls import attend
+from kernels.decode.triton_decode.checks import MAX_HEAD_DIM, MAX_SEQLEN_Q
+from kernels.decode.triton_decode.operators import decode_op
+from kernels.decode.triton_decode.request import Caches, Options
 
 if TYPE_CHECKING:
-    from kernels.decode.triton_decode.plan import Plan
-    from kernels.decode.triton_decode.tuning import Tile
+    from kernels.decode.triton_decode.tuning import DecodeTile
 
-MAX_SEQLEN_Q = 16
-MAX_HEAD_DIM = 256
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-LAYOUTS = ("NHD", "HND")
-_PLANS: PlanCache[Plan] = PlanCache()
+__all__ = ["MAX_HEAD_DIM", "MAX_SEQLEN_Q", "decode"]
 
 
 def decode(
@@ -33,7 +31,7 @@ def decode(
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
     return_lse: bool = False,
-    tile: Tile | None = None,
+    tile: DecodeTile | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attend with 1 to 16 query tokens a sequence to a cache of keys and values, which hold those tokens' own already.
 
@@ -49,36 +47,10 @@ def decode(
     entries beyond its pages are never read. Nothing waits for the device: capture CUDA graphs after a first call.
     Raises UnsupportedCase for tensors that do not belong together.
     """
+    options = (kv_layout, softmax_scale, causal, window_size)
     if torch.compiler.is_compiling():
-        from kernels.decode.triton_decode.operators import decode_op
-
-        scales = (k_scale, v_scale)
-        answer = decode_op(
-            q, k_cache, v_cache, cache_seqlens, page_table, kv_layout, softmax_scale, causal, window_size, *scales
-        )
-        return answer if return_lse else answer[0]
-    key = (
-        *(q.dtype, q.shape, q.stride(), q.device, q.data_ptr() & 15),
-        *(k_cache.dtype, k_cache.shape, k_cache.stride(), k_cache.device, k_cache.data_ptr() & 15),
-        *(v_cache.dtype, v_cache.shape, v_cache.stride(), v_cache.device, v_cache.data_ptr() & 15),
-        *(_form(cache_seqlens), _form(page_table), _form(k_scale), _form(v_scale)),
-        *(kv_layout, softmax_scale, causal, window_size, tile),
-        torch.is_grad_enabled() and (q.requires_grad or k_cache.requires_grad or v_cache.requires_grad),
-    )
-    plan = _PLANS.get(key)
-    if plan is None:
-        from kernels.decode.triton_decode.checks import request_of  # with triton, which may not be there
-        from kernels.decode.triton_decode.plan import Plan
-
-        request = request_of(
-            q, k_cache, v_cache, cache_seqlens, page_table, kv_layout, softmax_scale, causal, window_size, k_scale,
-            v_scale,
-        )  # fmt: skip
-        plan = _PLANS.remember(key, Plan(request, tile))
-    with device_guard(q.device):
-        out, lse = plan(q, k_cache, v_cache, cache_seqlens, page_table, k_scale, v_scale, return_lse)
+        out, lse = decode_op(q, k_cache, v_cache, cache_seqlens, page_table, *options, k_scale, v_scale)
+    else:
+        caches = Caches(k_cache, v_cache, cache_seqlens, page_table, k_scale, v_scale)
+        out, lse = attend(q, caches, Options(*options), return_lse, tile)
     return (out, lse) if return_lse else out
-
-
-def _form(x: torch.Tensor | None) -> Any:
-    return None if x is None else (x.dtype, x.shape, x.stride(), x.device, x.data_ptr() & 15)

@@ -1,7 +1,7 @@
 """A kernel with its grid, scalars and constants fixed, launched with little host work.
 
-`JITFunction.run` binds and hashes every argument of every call, 13 us and more of Python; a Launch keeps the compiled
-kernel and calls it directly.
+`JITFunction.run` binds and hashes every argument of every call, 13 us and more of Python; a DecodeLaunch keeps the
+compiled kernel and calls it directly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernels.registry import UnsupportedCase
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
 
 
-class Launch:
+class DecodeLaunch:
     """Compiles for tensors like `pointers`, then takes a stream and tensors that differ only in their addresses."""
 
     def __init__(

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from kernels.decode.triton_decode.plan import Plan, Request
-from kernels.decode.triton_decode.tuning import SHARED_MEMORY, Tile, chip_class, every_tile
+from kernels.decode.triton_decode.plan import Plan
+from kernels.decode.triton_decode.request import Request
+from kernels.decode.triton_decode.tuning import SHARED_MEMORY, DecodeTile, chip_class, every_tile
 from kernels.tools.compile import Pointer, Resources, compile_offline, read_resources
 
 CHIPS = (80, 86, 89, 90, 100, 120)
@@ -34,7 +35,7 @@ class Variant:
     rows: int
     head_dim: int
     paged: bool
-    tile: Tile
+    tile: DecodeTile
 
 
 def variants(chips: tuple[int, ...] = CHIPS) -> Iterator[Variant]:
@@ -44,7 +45,7 @@ def variants(chips: tuple[int, ...] = CHIPS) -> Iterator[Variant]:
             yield Variant(chip, cache, rows, head_dim, paged, tile)
     if 90 in chips:
         for paged in (False, True):
-            yield Variant(90, "half", 64, 512, paged, Tile(64, 4, 1, 1, form="gluon"))
+            yield Variant(90, "half", 64, 512, paged, DecodeTile(64, 4, 1, 1, form="gluon"))
 
 
 def gate() -> list[Variant]:
@@ -55,10 +56,10 @@ def gate() -> list[Variant]:
             key = (v.chip, v.cache, v.head_dim, v.rows if v.cache == "half" and v.head_dim != 64 else 0)
             if key not in found or _holds(v.tile) > _holds(found[key].tile):
                 found[key] = v
-    return [*found.values(), Variant(90, "half", 64, 512, False, Tile(64, 4, 1, 1, form="gluon"))]
+    return [*found.values(), Variant(90, "half", 64, 512, False, DecodeTile(64, 4, 1, 1, form="gluon"))]
 
 
-def _holds(tile: Tile) -> int:
+def _holds(tile: DecodeTile) -> int:
     return tile.block_n * tile.num_stages
 
 

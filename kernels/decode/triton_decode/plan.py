@@ -6,7 +6,6 @@ captures a call, after one outside of it that compiles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,10 +13,11 @@ import torch
 import triton
 
 from kernels.decode.triton_decode.combine import combine_kernel
-from kernels.decode.triton_decode.launch import INTERPRETED, Launch
+from kernels.decode.triton_decode.launch import INTERPRETED, DecodeLaunch
+from kernels.decode.triton_decode.request import Request
 from kernels.decode.triton_decode.shares import divide
 from kernels.decode.triton_decode.split import split_kernel
-from kernels.decode.triton_decode.tuning import Tile, chip_class, tile
+from kernels.decode.triton_decode.tuning import DecodeTile, chip_class, tile
 from kernels.decode.triton_decode.workspace import workspace
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
@@ -33,35 +33,10 @@ LaunchOf = tuple[Any, tuple[int, int, int], tuple[int | float, ...], dict[str, A
 Machine = tuple[str, int, int]  # the chip's table, multiprocessors, compute capability: 90 for 9.0
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a plan depends on."""
-
-    dtype: torch.dtype  # of the query and the output
-    cache_dtype: torch.dtype
-    batch: int
-    num_heads: int
-    num_kv_heads: int
-    seqlen_q: int
-    capacity: int  # keys that the cache, or a row of the page table, has room for
-    page: int  # keys of a page, 0 for a contiguous cache
-    head_dim: int
-    head_dim_v: int
-    ragged: bool
-    causal: bool
-    window_size: int
-    softmax_scale: float
-    strides: tuple[int, ...]  # q batch, head, token; k sequence or page, head, key, dim; v likewise; table; scales
-    scaled: tuple[bool, bool]  # whether keys and values have factors
-    rope_dim: int  # of a latent cache, else 0
-    pairs: bool  # whether e4m3 values can be read two columns at a time
-    device: torch.device
-
-
 class Plan:
     """The launches of a request."""
 
-    def __init__(self, request: Request, chosen: Tile | None = None, machine: Machine | None = None) -> None:
+    def __init__(self, request: Request, chosen: DecodeTile | None = None, machine: Machine | None = None) -> None:
         self.request = r = request
         chip, multiprocessors, self.capability = machine or machine_of(r.device)
         self.tile = chosen or _tile_of(r, chip, multiprocessors)
@@ -82,7 +57,7 @@ class Plan:
         self._number, self._integer = (
             torch.zeros(16, dtype=dtype, device=r.device) for dtype in (torch.float32, torch.int32)
         )
-        self._launches: dict[bool, tuple[Launch, Launch | None]] = {}
+        self._launches: dict[bool, tuple[DecodeLaunch, DecodeLaunch | None]] = {}
 
     def __call__(
         self,
@@ -133,13 +108,13 @@ class Plan:
         v_scale = self._number if v_scale is None else v_scale
         return (q, k, v, out, lse, parts, counters, lengths, table, k_scale, v_scale), (out, lse, parts, lengths)
 
-    def _make(self, store_lse: bool, pointers: Any, combine_pointers: Any) -> tuple[Launch, Launch | None]:
+    def _make(self, store_lse: bool, pointers: Any, combine_pointers: Any) -> tuple[DecodeLaunch, DecodeLaunch | None]:
         (kernel, grid, scalars, constants, options), *second = self.kernels(store_lse)
-        split = Launch(kernel, grid, pointers, scalars, constants, options)
+        split = DecodeLaunch(kernel, grid, pointers, scalars, constants, options)
         if not second:
             return split, None
         kernel, grid, scalars, constants, options = second[0]
-        return split, Launch(kernel, grid, combine_pointers, scalars, constants, options)
+        return split, DecodeLaunch(kernel, grid, combine_pointers, scalars, constants, options)
 
     def kernels(self, store_lse: bool) -> list[LaunchOf]:
         """Return what is launched."""
@@ -202,7 +177,7 @@ class Plan:
         return "pairs" if self.request.pairs and self.shares.block_dv >= 64 else "e4m3"
 
 
-def _tile_of(r: Request, chip: str, multiprocessors: int) -> Tile:
+def _tile_of(r: Request, chip: str, multiprocessors: int) -> DecodeTile:
     """Return the table's tile."""
     rows = r.num_heads // r.num_kv_heads * r.seqlen_q
     return tile(

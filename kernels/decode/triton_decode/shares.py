@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import triton
 
-from kernels.decode.triton_decode.tuning import Tile
+from kernels.decode.triton_decode.tuning import DecodeTile
 
 _TICKETS_BYTES = 1 << 20  # parts of a tile up to which the program with the last ticket combines them
 
@@ -33,7 +33,7 @@ class Shares:
 
 
 def divide(
-    tile: Tile, *, rows: int, tiles: int, most_keys: int, head_dim_v: int, ragged: bool, multiprocessors: int
+    tile: DecodeTile, *, rows: int, tiles: int, most_keys: int, head_dim_v: int, ragged: bool, multiprocessors: int
 ) -> Shares:
     """Divide a request of `rows` query rows for each of `tiles` sequences and key heads, which see up to most_keys."""
     padded = triton.next_power_of_2(rows)

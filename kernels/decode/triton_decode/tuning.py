@@ -17,7 +17,7 @@ ROWS = (16, 32, 64, 128)  # 128: more than one tile of 64, or one of 128
 
 
 @dataclass(frozen=True)
-class Tile:
+class DecodeTile:
     """How a program works, and how many there are."""
 
     block_n: int  # keys of a step
@@ -31,66 +31,70 @@ class Tile:
     form: str = "triton"  # or "gluon": of latent attention on Hopper
 
 
-_Row = dict[int, Tile]  # by rows of a tile, at most
+_Row = dict[int, DecodeTile]  # by rows of a tile, at most
 
 _HALF: dict[str, dict[int, _Row]] = {
     "sm_90": {
-        16: {16: Tile(128, 4, 3), 128: Tile(64, 4, 3)},  # head_dim 16 and 32: not swept
-        32: {16: Tile(128, 4, 3), 128: Tile(64, 4, 3)},
-        64: {16: Tile(128, 4, 3), 128: Tile(64, 4, 3)},
-        128: {16: Tile(128, 4, 2), 32: Tile(64, 4, 3), 64: Tile(32, 4, 4), 128: Tile(64, 4, 3)},
-        256: {64: Tile(64, 8, 3, 1), 128: Tile(32, 8, 3, 1)},  # more than 16 rows: not swept
+        16: {16: DecodeTile(128, 4, 3), 128: DecodeTile(64, 4, 3)},  # head_dim 16 and 32: not swept
+        32: {16: DecodeTile(128, 4, 3), 128: DecodeTile(64, 4, 3)},
+        64: {16: DecodeTile(128, 4, 3), 128: DecodeTile(64, 4, 3)},
+        128: {16: DecodeTile(128, 4, 2), 32: DecodeTile(64, 4, 3), 64: DecodeTile(32, 4, 4), 128: DecodeTile(64, 4, 3)},
+        256: {64: DecodeTile(64, 8, 3, 1), 128: DecodeTile(32, 8, 3, 1)},  # more than 16 rows: not swept
         512: {
-            16: Tile(32, 4, 3, tickets=False),
-            32: Tile(32, 8, 3, 1, rows=32, tickets=False),
-            128: Tile(64, 8, 2, 1, tickets=False),
+            16: DecodeTile(32, 4, 3, tickets=False),
+            32: DecodeTile(32, 8, 3, 1, rows=32, tickets=False),
+            128: DecodeTile(64, 8, 2, 1, tickets=False),
         },
     },
     "sm_80": {
-        16: {128: Tile(64, 4, 3)},
-        32: {128: Tile(64, 4, 3)},
-        64: {128: Tile(64, 4, 3)},
-        128: {16: Tile(64, 4, 3), 128: Tile(32, 4, 3)},
-        256: {128: Tile(32, 8, 2, 1)},
-        512: {16: Tile(32, 8, 2, 1), 128: Tile(16, 8, 3, 1, rows=32)},
+        16: {128: DecodeTile(64, 4, 3)},
+        32: {128: DecodeTile(64, 4, 3)},
+        64: {128: DecodeTile(64, 4, 3)},
+        128: {16: DecodeTile(64, 4, 3), 128: DecodeTile(32, 4, 3)},
+        256: {128: DecodeTile(32, 8, 2, 1)},
+        512: {16: DecodeTile(32, 8, 2, 1), 128: DecodeTile(16, 8, 3, 1, rows=32)},
     },
     "sm_86": {
-        16: {128: Tile(64, 4, 3)},
-        32: {128: Tile(64, 4, 3)},
-        64: {128: Tile(64, 4, 2)},
-        128: {16: Tile(64, 4, 2), 128: Tile(32, 4, 2)},
-        256: {128: Tile(16, 8, 2, 1)},
-        512: {128: Tile(16, 8, 2, 1, rows=16)},
+        16: {128: DecodeTile(64, 4, 3)},
+        32: {128: DecodeTile(64, 4, 3)},
+        64: {128: DecodeTile(64, 4, 2)},
+        128: {16: DecodeTile(64, 4, 2), 128: DecodeTile(32, 4, 2)},
+        256: {128: DecodeTile(16, 8, 2, 1)},
+        512: {128: DecodeTile(16, 8, 2, 1, rows=16)},
     },
 }
 # Few tiles, each shared by many programs: what counts is how soon the first keys arrive and the parts are combined.
 _HALF_FEW: dict[int, _Row] = {
-    64: {16: Tile(128, 4, 4, 1)},
-    128: {16: Tile(128, 8, 3, 1), 64: Tile(64, 8, 4, 1), 128: Tile(64, 4, 3, 2, 512)},
-    256: {16: Tile(64, 8, 3, 1, 256)},
+    64: {16: DecodeTile(128, 4, 4, 1)},
+    128: {16: DecodeTile(128, 8, 3, 1), 64: DecodeTile(64, 8, 4, 1), 128: DecodeTile(64, 4, 3, 2, 512)},
+    256: {16: DecodeTile(64, 8, 3, 1, 256)},
 }
-_HALF_PAGED: _Row = {16: Tile(64, 4, 5)}  # head_dim 128; the table is read two stages ahead
+_HALF_PAGED: _Row = {16: DecodeTile(64, 4, 5)}  # head_dim 128; the table is read two stages ahead
 _E4M3: dict[str, dict[int, _Row]] = {
     "sm_90": {
-        16: {128: Tile(128, 4, 3)},
-        32: {128: Tile(128, 4, 3)},
-        64: {16: Tile(128, 4, 3, tickets=False), 128: Tile(64, 4, 3)},
-        128: {16: Tile(128, 4, 3, tickets=False), 128: Tile(64, 8, 3, 1)},
-        256: {16: Tile(64, 8, 3, tickets=False), 128: Tile(32, 8, 3, 1)},
+        16: {128: DecodeTile(128, 4, 3)},
+        32: {128: DecodeTile(128, 4, 3)},
+        64: {16: DecodeTile(128, 4, 3, tickets=False), 128: DecodeTile(64, 4, 3)},
+        128: {16: DecodeTile(128, 4, 3, tickets=False), 128: DecodeTile(64, 8, 3, 1)},
+        256: {16: DecodeTile(64, 8, 3, tickets=False), 128: DecodeTile(32, 8, 3, 1)},
     },
-    "sm_80": {dim: {128: Tile(64 if dim < 256 else 32, 4 if dim < 256 else 8, 2, 1)} for dim in (16, 32, 64, 128, 256)},
-    "sm_86": {dim: {128: Tile(64 if dim < 256 else 16, 4 if dim < 256 else 8, 2, 1)} for dim in (16, 32, 64, 128, 256)},
+    "sm_80": {
+        dim: {128: DecodeTile(64 if dim < 256 else 32, 4 if dim < 256 else 8, 2, 1)} for dim in (16, 32, 64, 128, 256)
+    },
+    "sm_86": {
+        dim: {128: DecodeTile(64 if dim < 256 else 16, 4 if dim < 256 else 8, 2, 1)} for dim in (16, 32, 64, 128, 256)
+    },
 }
-_E4M3_FEW: dict[int, _Row] = {128: {16: Tile(128, 8, 4, 1)}}
+_E4M3_FEW: dict[int, _Row] = {128: {16: DecodeTile(128, 8, 4, 1)}}
 
 
-def tile(chip: str, cache: str, rows: int, block_d: int, *, few: bool = False, paged: bool = False) -> Tile:
+def tile(chip: str, cache: str, rows: int, block_d: int, *, few: bool = False, paged: bool = False) -> DecodeTile:
     """The tile for `rows` rows (padded) of head_dim (block_d, padded) over a cache.
 
     few: there are not an eighth as many tiles as multiprocessors; paged: pages are smaller than a step.
     """
     if cache == "float32":
-        return Tile(16, 4, 2, 2 if block_d <= 64 else 1, rows=16 if block_d > 64 else 32)
+        return DecodeTile(16, 4, 2, 2 if block_d <= 64 else 1, rows=16 if block_d > 64 else 32)
     by_dim = (_HALF if cache == "half" else _E4M3)[chip]
     row = by_dim[block_d]
     if chip == "sm_90":
@@ -102,7 +106,7 @@ def tile(chip: str, cache: str, rows: int, block_d: int, *, few: bool = False, p
     return _pick(row, rows)
 
 
-def every_tile(chip: str) -> list[tuple[str, int, int, bool, Tile]]:
+def every_tile(chip: str) -> list[tuple[str, int, int, bool, DecodeTile]]:
     """Cache, rows, block_d, whether paged, and tile, of everything that tile() answers for a chip."""
     found = []
     for cache in CACHES:
@@ -126,5 +130,5 @@ def chip_class(capability: int, shared_memory_bytes: int) -> str:
     return "sm_90" if capability >= 90 else "sm_80"
 
 
-def _pick(row: _Row, rows: int) -> Tile | None:
+def _pick(row: _Row, rows: int) -> DecodeTile | None:
     return next((tile for most, tile in row.items() if rows <= most), None)

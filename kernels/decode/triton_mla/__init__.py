@@ -6,17 +6,16 @@ its keys. The products with W_UK before it and W_UV after it are the caller's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from kernels.plans import PlanCache, device_guard
+from kernels.decode.triton_decode.request import Caches, Options
+from kernels.decode.triton_mla.calls import attend_to_latents
+from kernels.decode.triton_mla.operators import mla_decode_op
 
 if TYPE_CHECKING:
-    from kernels.decode.triton_decode.plan import Plan, Request
-    from kernels.decode.triton_decode.tuning import Tile
-
-_PLANS: PlanCache[Plan] = PlanCache()
+    from kernels.decode.triton_decode.tuning import DecodeTile
 
 
 def mla_decode(
@@ -29,7 +28,7 @@ def mla_decode(
     page_table: torch.Tensor | None = None,
     causal: bool = True,
     return_lse: bool = False,
-    tile: Tile | None = None,
+    tile: DecodeTile | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attend with 1 to 16 absorbed query tokens a sequence to a cache of latents and rotary keys.
 
@@ -44,38 +43,9 @@ def mla_decode(
     Raises UnsupportedCase for tensors that do not belong together.
     """
     if torch.compiler.is_compiling():
-        from kernels.decode.triton_decode.operators import mla_decode_op
-
-        answer = mla_decode_op(q, kv_cache, softmax_scale, latent_dim, cache_seqlens, page_table, causal)
-        return answer if return_lse else answer[0]
-    key = (
-        *(q.dtype, q.shape, q.stride(), q.device, q.data_ptr() & 15),
-        *(kv_cache.dtype, kv_cache.shape, kv_cache.stride(), kv_cache.device, kv_cache.data_ptr() & 15),
-        *(_form(cache_seqlens), _form(page_table), latent_dim, softmax_scale, causal, tile),
-        torch.is_grad_enabled() and (q.requires_grad or kv_cache.requires_grad),
-    )
-    plan = _PLANS.get(key)
-    if plan is None:
-        from kernels.decode.triton_decode.checks import latent_request_of  # with triton, which may not be there
-
-        request = latent_request_of(q, kv_cache, latent_dim, cache_seqlens, page_table, softmax_scale, causal)
-        plan = _PLANS.remember(key, plan_of(request, tile))
-    with device_guard(q.device):
-        out, lse = plan(q, kv_cache, kv_cache, cache_seqlens, page_table, None, None, return_lse)
+        out, lse = mla_decode_op(q, kv_cache, softmax_scale, latent_dim, cache_seqlens, page_table, causal)
+    else:
+        caches = Caches(kv_cache, kv_cache, cache_seqlens, page_table)
+        options = Options(softmax_scale=softmax_scale, causal=causal)
+        out, lse = attend_to_latents(q, caches, latent_dim, options, return_lse, tile)
     return (out, lse) if return_lse else out
-
-
-def plan_of(request: Request, tile: Tile | None) -> Plan:
-    """The plan of the faster kernel, or of the one that `tile` is for."""
-    from kernels.decode.triton_decode.plan import Plan
-
-    if tile is None or tile.form != "triton":
-        from kernels.decode.gluon_mla.plan import HopperPlan, suits
-
-        if suits(request):
-            return HopperPlan(request)
-    return Plan(request, tile)
-
-
-def _form(x: torch.Tensor | None) -> Any:
-    return None if x is None else (x.dtype, x.shape, x.stride(), x.device, x.data_ptr() & 15)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from kernels.decode.triton_decode import decode
-from kernels.decode.triton_decode.tuning import Tile
+from kernels.decode.triton_decode.tuning import DecodeTile
 
-SMALL = Tile(16, 4, 2, per_sm=2, least_keys=16)  # of many shares, though a test's cache is short
+SMALL = DecodeTile(16, 4, 2, per_sm=2, least_keys=16)  # of many shares, though a test's cache is short
 
 
 def run(problem, **more):
@@ -53,18 +53,19 @@ def test_keys_before_every_window_are_not_read(make):
 @pytest.mark.parametrize("seqlen_q", [1, 9])
 def test_more_rows_than_one_tile(make, heads, seqlen_q):
     problem = make(heads, [70, 33], 70, 16, seqlen_q=seqlen_q)
-    problem.check(run(problem, tile=Tile(32, 4, 2, 2, 32)))
+    problem.check(run(problem, tile=DecodeTile(32, 4, 2, 2, 32)))
 
 
 def test_parts_that_a_second_kernel_combines(make, monkeypatch):
-    from kernels.decode.triton_decode import _PLANS, shares
+    from kernels.decode.triton_decode import shares
+    from kernels.decode.triton_decode.calls import PLANS
 
     monkeypatch.setattr(shares, "_TICKETS_BYTES", 0)
-    _PLANS.clear()
+    PLANS.clear()
     for lengths, heads in (([90, 0, 31], (6, 2)), ([200], (40, 1))):
         problem = make(heads, lengths, 200, 40, seqlen_q=2)
         problem.check(run(problem))
-    _PLANS.clear()
+    PLANS.clear()
 
 
 def test_without_lengths_all_of_the_cache_is_used(make):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernels.decode.triton_decode import decode
-from kernels.decode.triton_decode.tuning import Tile
+from kernels.decode.triton_decode.tuning import DecodeTile
 from tests.kernels.decode.conftest import Problem, paged
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -16,7 +16,7 @@ def test_a_replay_reads_the_lengths_and_tables_of_now(tickets, page):
     problem = Problem((8, 2), [700, 0, 513, 64], 1024, 64, seqlen_q=2, device="cuda", dtype=torch.bfloat16)
     for x in (problem.k, problem.v):
         x.nan_to_num_(nan=0.5)
-    tile = Tile(32, 4, 3, 2, 64, tickets=tickets)
+    tile = DecodeTile(32, 4, 3, 2, 64, tickets=tickets)
     lengths = problem.cache_seqlens
     k, v, table = problem.k, problem.v, None
     if page:

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from kernels.decode.triton_decode import tuning
-from kernels.decode.triton_decode.tuning import Tile
+from kernels.decode.triton_decode.tuning import DecodeTile
 from kernels.decode.triton_mla import mla_decode
 from kernels.registry import UnsupportedCase
 from tests.kernels.decode.conftest import Problem, paged
 
-SMALL = Tile(16, 4, 2, per_sm=2, least_keys=16)
+SMALL = DecodeTile(16, 4, 2, per_sm=2, least_keys=16)
 LATENT, ROPE = 32, 16
 
 
@@ -86,7 +86,7 @@ def test_the_full_size_on_a_gpu(heads, seqlen_q, page, form):
     if page:
         pages, _, table = paged(problem, page, "NHD")
         cache, more = pages[:, :, 0], {"page_table": table}
-    tile = None if form == "triton" else Tile(64, 4, 1, 1, form=form)
+    tile = None if form == "triton" else DecodeTile(64, 4, 1, 1, form=form)
     if form == "triton":
         tile = tuning.tile("sm_90", "half", min(128, heads * seqlen_q), 512)
     options = {"softmax_scale": 192**-0.5, "cache_seqlens": problem.cache_seqlens, "return_lse": True, "tile": tile}

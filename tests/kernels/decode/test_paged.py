@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from kernels.decode.triton_decode import decode
-from kernels.decode.triton_decode.tuning import Tile
+from kernels.decode.triton_decode.tuning import DecodeTile
 from tests.kernels.decode.conftest import paged
 
-SMALL = Tile(16, 4, 2, per_sm=2, least_keys=16)
+SMALL = DecodeTile(16, 4, 2, per_sm=2, least_keys=16)
 
 
 @pytest.mark.parametrize("layout", ["NHD", "HND"])

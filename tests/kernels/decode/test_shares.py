@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernels.decode.triton_decode.shares import aligned_share, divide
-from kernels.decode.triton_decode.tuning import BLOCK_DIMS, CACHES, CHIPS, ROWS, Tile, every_tile
+from kernels.decode.triton_decode.tuning import BLOCK_DIMS, CACHES, CHIPS, ROWS, DecodeTile, every_tile
 from kernels.decode.triton_decode.workspace import workspace
 
 
@@ -24,7 +24,7 @@ def test_shares_end_with_tiles_where_few_programs_are_left_without_work():
 def test_rows_beyond_a_tile_are_more_tiles_of_fewer_shares():
     one, two = (
         divide(
-            Tile(64, 4, 3), rows=rows, tiles=4, most_keys=8192, head_dim_v=128, ragged=False, multiprocessors=132
+            DecodeTile(64, 4, 3), rows=rows, tiles=4, most_keys=8192, head_dim_v=128, ragged=False, multiprocessors=132
         )
         for rows in (64, 65)
     )  # fmt: skip
@@ -34,9 +34,17 @@ def test_rows_beyond_a_tile_are_more_tiles_of_fewer_shares():
 
 def test_parts_are_combined_by_programs_where_they_are_small():
     few, many = (
-        divide(Tile(64, 4, 3), rows=rows, tiles=1, most_keys=1 << 17, head_dim_v=256, ragged=False, multiprocessors=132)
+        divide(
+            DecodeTile(64, 4, 3),
+            rows=rows,
+            tiles=1,
+            most_keys=1 << 17,
+            head_dim_v=256,
+            ragged=False,
+            multiprocessors=132,
+        )
         for rows in (1, 64)
-    )
+    )  # fmt: skip
     assert few.tickets
     assert not many.tickets
 

@@ -1,4 +1,4 @@
-"""Time the decoding kernels beside PyTorch's on a GPU: `python -m kernels.decode.triton_decode.bench --grid few`.
+"""Time the decoding kernels beside PyTorch's on a GPU: `python -m kernels.tools.time_decode --grid few`.
 
 Times are medians of calls with the L2 flushed before each, between CUDA events; with --graph, of a CUDA graph of calls
 that take turns over caches larger together than L2. Bytes are those of every key and value in use, once.
@@ -21,13 +21,14 @@ from pathlib import Path
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+from triton.compiler import CompilationError
 
 from kernels.decode.triton_decode import decode
-from kernels.decode.triton_decode.checks import latent_request_of, request_of
 from kernels.decode.triton_decode.plan import Plan
-from kernels.decode.triton_decode.tuning import Tile
+from kernels.decode.triton_decode.request import Caches, Options, latent_request_of, request_of
+from kernels.decode.triton_decode.tuning import DecodeTile
 from kernels.decode.triton_mla import mla_decode
-from kernels.decode.triton_mla import plan_of as plan_of_latents
+from kernels.decode.triton_mla.calls import plan_of as plan_of_latents
 
 PEERS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -128,12 +129,12 @@ _LATENT = (  # rows, most rows of a head, then keys, warps, stages, programs a m
 )
 
 
-def ladder(shape: Shape, least: tuple[int, ...] = (128,)) -> list[Tile]:
+def ladder(shape: Shape, least: tuple[int, ...] = (128,)) -> list[DecodeTile]:
     """Tiles worth a try."""
     if shape.latent:
         rows = shape.num_heads * shape.seqlen_q
         forms = ((m, n, w, s, p) for m, most, *rest in _LATENT for n, w, s, p in rest if m <= rows <= most)
-        return [Tile(64, 4, 1, 1, form="gluon"), *(Tile(n, w, s, p, 128, m) for m, n, w, s, p in forms)]
+        return [DecodeTile(64, 4, 1, 1, form="gluon"), *(DecodeTile(n, w, s, p, 128, m) for m, n, w, s, p in forms)]
     bytes_a_key = 2 * shape.head_dim * (1 if shape.cache != "bfloat16" else 2)
     rows = shape.num_heads // shape.num_kv_heads * shape.seqlen_q
     few = shape.batch * shape.num_kv_heads < 300
@@ -143,7 +144,7 @@ def ladder(shape: Shape, least: tuple[int, ...] = (128,)) -> list[Tile]:
             forms, (64, 128) if rows > 64 else (64,), (True, False) if few else (True,), least
         ):
             more = 2 if shape.page else 0
-            found.append(Tile(kilobytes * 1024 // bytes_a_key, warps, stages + more, per_sm, keys, m, tickets))
+            found.append(DecodeTile(kilobytes * 1024 // bytes_a_key, warps, stages + more, per_sm, keys, m, tickets))
     return found
 
 
@@ -190,7 +191,7 @@ class Inputs:
             return self.tokens * 576 * self.k.element_size()
         return 2 * self.tokens * self.shape.num_kv_heads * self.shape.head_dim * self.k.element_size()
 
-    def call(self, tile: Tile | None = None, **more: object) -> object:
+    def call(self, tile: DecodeTile | None = None, **more: object) -> object:
         """Our kernel's answer."""
         if self.shape.latent:
             return mla_decode(
@@ -281,7 +282,7 @@ def time_row(
     """Add a name's microseconds a call to the rows, or say why there are none."""
     try:
         rows.append((name, graph_time_us(calls) if flush is None else time_us(calls[0], flush)))
-    except Exception as error:  # noqa: BLE001 - what does not fit, or is not supported, has no time
+    except (RuntimeError, CompilationError) as error:
         print(f"{name}: {type(error).__name__} {str(error)[:100]}", flush=True)
 
 
@@ -319,26 +320,26 @@ def print_host_times() -> None:
         print(f"host us a call, {shape.name}: " + ", ".join(found), flush=True)
 
 
-def compile_one(job: tuple[Shape, Tile | None]) -> str | None:
+def compile_one(job: tuple[Shape, DecodeTile | None]) -> str | None:
     """Leave a shape's kernels in Triton's cache; what went wrong."""
     shape, tile = job
     x = Inputs(shape, "meta")
     try:
+        caches = Caches(x.k, x.v, x.lengths, x.table)
         if shape.latent:
-            request = latent_request_of(x.q, x.k, 512, x.lengths, x.table, 192**-0.5, True, check_device=False)
+            options = Options(softmax_scale=192**-0.5)
+            request = latent_request_of(x.q, caches, 512, options, check_device=False)
         else:
-            request = request_of(
-                x.q, x.k, x.v, x.lengths, x.table, shape.layout, None, True, 0, None, None, check_device=False
-            )
+            request = request_of(x.q, caches, Options(shape.layout), check_device=False)
         request = replace(request, device=torch.device("cuda", 0))
         plan = plan_of_latents(request, tile) if shape.latent else Plan(request, tile)
         plan.compile(x.q, x.k, x.v)
-    except Exception as error:  # noqa: BLE001 - the timing says it again
+    except (RuntimeError, CompilationError) as error:
         return f"{shape.name} {tile}: {type(error).__name__} {str(error)[:200]}"
     return None
 
 
-def compile_all(jobs: list[tuple[Shape, Tile | None]], processes: int) -> None:
+def compile_all(jobs: list[tuple[Shape, DecodeTile | None]], processes: int) -> None:
     """Compile in processes side by side."""
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for failure in pool.imap_unordered(compile_one, jobs, chunksize=4):
@@ -348,9 +349,7 @@ def compile_all(jobs: list[tuple[Shape, Tile | None]], processes: int) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Print a line a shape: ours and the peers in microseconds, TB/s, and the best peer's time over ours."""
-    parser = argparse.ArgumentParser(
-        prog="python -m kernels.decode.triton_decode.bench", description=__doc__.split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m kernels.tools.time_decode", description=__doc__.split("\n")[0])
     parser.add_argument("--grid", nargs="+", default=["few"])
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--graph", action="store_true")
@@ -397,7 +396,7 @@ def main(arguments: list[str] | None = None) -> None:
         torch.cuda.empty_cache()
 
 
-def _tile_name(tile: Tile) -> str:
+def _tile_name(tile: DecodeTile) -> str:
     if tile.form != "triton":
         return tile.form
     more = "" if tile.tickets is None else "t" if tile.tickets else "c"

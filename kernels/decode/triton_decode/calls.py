@@ -1,0 +1,40 @@
+"""From the tensors of an eager call to its plan, found again by what plans depend on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernels.decode.triton_decode.request import Caches, Options, request_of
+from kernels.plans import PlanCache, device_guard
+
+if TYPE_CHECKING:
+    from kernels.decode.triton_decode.plan import Plan
+    from kernels.decode.triton_decode.tuning import DecodeTile
+
+PLANS: PlanCache[Plan] = PlanCache()
+
+
+def attend(
+    q: torch.Tensor, caches: Caches, options: Options, return_lse: bool, tile: DecodeTile | None = None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return out and, if asked for, the logsumexp of `triton_decode.decode`."""
+    key = (*map(form_of, (q, *caches)), options, tile, wants_gradients(q, caches.k, caches.v))
+    plan = PLANS.get(key)
+    if plan is None:
+        from kernels.decode.triton_decode.plan import Plan  # with triton, which may not be there
+
+        plan = PLANS.remember(key, Plan(request_of(q, caches, options), tile))
+    with device_guard(q.device):
+        return plan(q, *caches, return_lse)
+
+
+def wants_gradients(*tensors: torch.Tensor) -> bool:
+    """Return whether autograd would record a call with these tensors."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
+def form_of(x: torch.Tensor | None) -> Any:
+    """Return what a plan depends on of a tensor: dtype, shape, strides, device and alignment to 16 bytes."""
+    return None if x is None else (x.dtype, x.shape, x.stride(), x.device, x.data_ptr() & 15)
