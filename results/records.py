@@ -23,6 +23,8 @@ TIMINGS = ("kernel", "eager")
 SOURCES = ("local", "published", "upload", "shipped")
 STATISTICS = ("median", "mean", "max", "single", "printed")
 INPUTS = ("normal", "outliers", "large")  # runner.measure.inputs says what each is
+LENGTHS = ("uniform", "ragged")  # of the sequences of a decoding batch; results.levels.decode says what ragged is
+OPTIMIZERS = ("none", "sgd", "adamw_bf16", "adamw_fp32_master")  # results.levels.model says what each keeps
 PEAKS = (*DTYPES, "tf32")  # what a measured peak can be of; float32 is IEEE, tf32 is float32 on tensor cores
 
 
@@ -62,11 +64,19 @@ class Case:
     page_size: int | None = rule(minimum=0)
     latent_dim: int | None = rule(minimum=0)
     inputs: str | None = rule(choices=INPUTS, later=True)  # the data it is computed on
+    cache_dtype: str | None = rule(choices=DTYPES, later=True)  # how the KV cache is stored; dtype if not quantised
+    lengths: str | None = rule(choices=LENGTHS, later=True)  # of the sequences whose mean is seqlen_k
+    num_layers: int | None = rule(minimum=1, later=True)  # of the model that are there
+    optimizer: str | None = rule(choices=OPTIMIZERS, later=True)
+    checkpointing: bool | None = rule(later=True)  # whether the backward computes activations anew
+    compiled: bool | None = rule(later=True)  # whether the model is compiled by torch.compile
 
     def __post_init__(self) -> None:
         _check(self, CASE_SCHEMA)
-        if self.causal is not None and not isinstance(self.causal, bool):
-            raise RecordError(f"causal is {self.causal!r}; possible are true and false.")
+        for name in ("causal", "checkpointing", "compiled"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise RecordError(f"{name} is {value!r}; possible are true and false.")
         if self.num_heads and self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise RecordError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}.")
 

@@ -47,7 +47,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "results/files/journal.py": ({"results.files.durable", "results.paths", "results.records"}, set()),
     "runner": ({"kernels", "results", "runner"}, {"torch", "pynvml"}),
     "runner/measure/triton_hooks.py": (set(), {"triton"}),
-    "runner/sweeps.py": ({"results.levels", "results.records"}, set()),
+    "runner/sweeps": ({"results.levels", "results.records", "runner.sweeps"}, set()),
     "runner/launch.py": (
         {
             "results.levels",

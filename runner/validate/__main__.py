@@ -30,7 +30,8 @@ from runner.progress import Progress
 from runner.supervise.job import Job, Refused, SweepFailed
 from runner.supervise.supervisor import supervise
 from runner.supervise.worker_handle import COMMAND
-from runner.sweeps import Sweep, SweepError
+from runner.sweeps import SweepError
+from runner.sweeps.op import OpSweep
 from runner.validate.slow_worker import VARIABLE, key_of
 
 MOST_FALSE, LEAST_FOUND = 0.01, 0.95
@@ -38,7 +39,7 @@ SLOWDOWN = 0.05
 LEAST_MS = 0.05  # shorter calls are not asked to show 5 %
 _SLOWED = (sys.executable, "-m", "runner.validate.slow_worker")
 
-ON_GPU = Sweep(
+ON_GPU = OpSweep(
     name="experiment",
     description="280 forwards of 30 microseconds to some milliseconds",
     seqlen=(1024, 1536, 2048, 3072, 4096),

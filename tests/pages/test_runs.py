@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from pages.ui.run import plan_axes
 from pages.ui.runs import actions
 from pages.ui.shell import access
 from results.files.journal import RunFolder, State, published_folders
@@ -149,7 +148,7 @@ def asks_for_the_very_sweep(name, changes):
     usual = sweeps.get(name)
     wanted = sweeps.override(usual, changes)
     link = actions.rerun_link({"sweep": json.dumps(sweeps.to_json(wanted)), "protocol": "quick/1"})
-    start = [f"edit_{axis}_{name}" for axis in (*plan_axes.SIZES, *plan_axes.CHOICES)]
+    start = [f"edit_{axis}_{name}" for axis in sweeps.axes_of(usual)]
     filled = {key.split("_", 1)[1].removesuffix(f"_{name}"): value for key, value in link.items() if key in start}
     typed = {axis: ",".join(value) if isinstance(value, list) else value for axis, value in filled.items()}
     assert set(typed) <= set(changes)

@@ -1,0 +1,89 @@
+"""Sweeps as data, one module a level. A new sweep is one entry of the level's SWEEPS; a level of its own one module."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from results.records import LEVELS
+from runner.sweeps.grid import Axis, Sweep, SweepError
+
+__all__ = [
+    *("SWEEPS", "Axis", "Sweep", "SweepError", "axes_of", "changes_of", "from_json", "get", "override", "to_json"),
+]
+
+
+def _classes() -> dict[str, type[Sweep]]:
+    """Return the class of each level's sweeps, in the order of the levels."""
+    stems = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")}
+    return {name: importlib.import_module(f"{__name__}.{name}").SWEEP for name in LEVELS if name in stems}
+
+
+_CLASSES = _classes()
+SWEEPS: dict[str, Sweep] = {
+    sweep.name: sweep for level in _CLASSES for sweep in importlib.import_module(f"{__name__}.{level}").SWEEPS
+}
+
+
+def get(name: str) -> Sweep:
+    """Return the sweep of that name. Raises SweepError naming those that exist."""
+    if name not in SWEEPS:
+        raise SweepError(f"Unknown sweep {name!r}. Available: {', '.join(sorted(SWEEPS))}.")
+    return SWEEPS[name]
+
+
+def axes_of(sweep: Sweep) -> dict[str, Axis]:
+    """Return the axes that the sweep can be given, by name."""
+    return {axis.name: axis for axis in sweep.AXES}
+
+
+def changes_of(texts: Sequence[str]) -> dict[str, str]:
+    """Return what `override` takes, from words such as "seqlen=1024,2048". Raises SweepError for any other."""
+    found: dict[str, str] = {}
+    for text in texts:
+        axis, equals, values = text.partition("=")
+        axis = axis.strip()
+        if not equals:
+            raise SweepError(f"--set {text!r} is not AXIS=VALUES, such as seqlen=1024,2048.")
+        if axis in found:
+            raise SweepError(
+                f"--set {axis} is given twice; give all its values at once: {axis}={found[axis]},{values}."
+            )
+        found[axis] = values
+    return found
+
+
+def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:
+    """Return the sweep with axes replaced, each a comma-separated list as typed: {"seqlen": "1024,2048"}.
+
+    Raises SweepError for an unknown axis or value.
+    """
+    values: dict[str, tuple[Any, ...]] = {}
+    axes = axes_of(sweep)
+    for name, text in changes.items():
+        if name not in axes:
+            raise SweepError(f"Unknown axis {name!r}. Possible: {', '.join(axes)}.")
+        values[name] = tuple(dict.fromkeys(axes[name].parse(part.strip()) for part in text.split(",")))
+    changed = sweep.with_axes(values)
+    changed.cases()
+    return changed
+
+
+def to_json(sweep: Sweep) -> dict[str, Any]:
+    """Return the sweep as plain data, for the run's record; `from_json` is its inverse."""
+    return {"level": sweep.level, **dataclasses.asdict(sweep)}
+
+
+def from_json(record: dict[str, Any]) -> Sweep:
+    """Return the sweep of a run's record; fields that came later have their defaults.
+
+    Records of the first runs hold the fields of every level; those of other levels are left out. Raises TypeError if
+    the name or another field without a default is missing, KeyError for a level without sweeps.
+    """
+    kind = _CLASSES[record.get("level", "op")]
+    own = {field.name for field in dataclasses.fields(kind)}
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items() if name in own}
+    return kind(**found)
