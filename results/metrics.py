@@ -24,6 +24,9 @@ METRICS: dict[str, Metric] = {
         "of a model deeper than was measured, from two depths; never compared with measured latencies",
     ),
     "attention_share": Metric("Share of attention", "%", "lower", "of the call's device time"),
+    "throttled_latency_ms": Metric(
+        "Latency of a throttled attempt", "ms", "lower", "kept beside the latency that was measured again"
+    ),
     "compile_ms": Metric(
         "Compile time",
         "ms",

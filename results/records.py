@@ -256,6 +256,9 @@ class Run:
     sweep: dict[str, Any] = field(default_factory=dict)
     # By name what each declares: level, family, precision, memory (its law, see results.levels.memory), colour.
     implementations: dict[str, dict[str, Any]] | None = rule(later=True)
+    # The other version measured beside this one: label, git_commit, kernel_hash, torch, triton, python.
+    against: dict[str, Any] | None = rule(later=True)
+    empty_launch_ms: float | None = rule(later=True)  # between two events around an empty kernel: in every kernel time
 
     def __post_init__(self) -> None:
         _check(self, RUN_SCHEMA)

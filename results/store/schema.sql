@@ -33,7 +33,9 @@ CREATE TABLE IF NOT EXISTS runs (
     measured_tflops VARCHAR,  -- JSON: dtype to 10^12 operations a second
     measured_gbs DOUBLE,
     sweep VARCHAR,  -- JSON
-    implementations VARCHAR  -- JSON: by name what each declares
+    implementations VARCHAR,  -- JSON: by name what each declares
+    against VARCHAR,  -- JSON: the other version measured beside this one
+    empty_launch_ms DOUBLE
 );
 
 CREATE TABLE IF NOT EXISTS measurements (

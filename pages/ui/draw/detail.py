@@ -19,7 +19,7 @@ COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup
 RUN_FACTS = (
     *("source", "title", "created", "gpu_name", "compute_capability", "sm_count", "gpu_memory_mb", "power_limit_w"),
     *("driver", "cuda", "cudnn", "torch", "triton", "python", "os", "cpu", "git_commit", "git_dirty", "kernel_hash"),
-    *("tf32", "protocol", "seed", "report", "notes"),
+    *("tf32", "protocol", "seed", "report", "empty_launch_ms", "against", "notes"),
 )
 
 

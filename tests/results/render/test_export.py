@@ -40,6 +40,8 @@ RUN = Run(
     measured_gbs=4012.25,
     sweep={"a": [1, "=x"]},
     implementations={"torch_naive": {"family": "pytorch", "memory": {"growth": "matrix"}}},
+    against={"label": "0b16fc2", "git_commit": "0b16fc2"},
+    empty_launch_ms=0.0042,
 )
 TEXTS = [
     "=1+1",
@@ -110,12 +112,13 @@ def test_what_is_exported_as_csv_is_read_back_equal(opened: Store) -> None:
         assert json.loads(row["run_sweep"]) == RUN.sweep
         assert json.loads(row["run_measured_tflops"]) == RUN.measured_tflops
         assert json.loads(row["run_implementations"]) == RUN.implementations
+        assert json.loads(row["run_against"]) == RUN.against
 
 
 def test_what_runs_did_not_record_in_earlier_versions_has_no_column(opened: Store) -> None:
     exported = export.export(opened, "csv", Selection(run=("r2",)))
     header = next(csv.reader(io.StringIO(exported.decode(), newline="")))
-    assert set(COLUMNS) - set(header) == {"run_implementations"}
+    assert set(COLUMNS) - set(header) == {"run_implementations", "run_against", "run_empty_launch_ms"}
     assert "implementations" not in json.loads(export.export(opened, "json", Selection(run=("r2",))))["runs"][0]
 
 
