@@ -187,6 +187,7 @@ class Measurement:
     round_sizes: tuple[int, ...] = rule((), later=True)  # samples of each round, in their order; () if not said
     sm_clock_mhz: float | None = rule(later=True)  # median SM clock while it was taken
     config: str | None = rule(later=True)  # what the implementation chose: tiles, warps, stages; None without a choice
+    card: str | None = rule(later=True)  # which of the run's cards it was taken on; None of a run on one card
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status(self.status))
@@ -256,6 +257,8 @@ class Run:
     sweep: dict[str, Any] = field(default_factory=dict)
     # By name what each declares: level, family, precision, memory (its law, see results.levels.memory), colour.
     implementations: dict[str, dict[str, Any]] | None = rule(later=True)
+    # By name the cards of a run that was spread over several: host, gpu_name, and the calibration case's latencies.
+    cards: dict[str, dict[str, Any]] | None = rule(later=True)
     # The other version measured beside this one: label, git_commit, kernel_hash, torch, triton, python.
     against: dict[str, Any] | None = rule(later=True)
     empty_launch_ms: float | None = rule(later=True)  # between two events around an empty kernel: in every kernel time

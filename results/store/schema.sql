@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS runs (
     measured_gbs DOUBLE,
     sweep VARCHAR,  -- JSON
     implementations VARCHAR,  -- JSON: by name what each declares
+    cards VARCHAR,  -- JSON: by name what each is
     against VARCHAR,  -- JSON: the other version measured beside this one
     empty_launch_ms DOUBLE
 );
@@ -86,7 +87,8 @@ CREATE TABLE IF NOT EXISTS measurements (
     time_text VARCHAR,  -- as the journal says it
     round_sizes INTEGER[],
     sm_clock_mhz DOUBLE,
-    config VARCHAR
+    config VARCHAR,
+    card VARCHAR
 );
 
 -- How far each run folder has been read; written in the same transaction as its rows.

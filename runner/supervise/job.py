@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from runner.cells import Cell
 from runner.sweeps import Sweep
 
 
@@ -33,3 +34,4 @@ class Job:
     resume: str | None = None  # the run to go on with
     step_limit_s: float | None = None  # None: by estimate
     command: Callable[[str], str] = lambda device: ""  # what repeats the run on that device
+    order: Callable[[list[list[Cell]]], Iterable[list[Cell]]] = iter  # of the cases, each given by its cells

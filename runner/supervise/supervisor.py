@@ -85,8 +85,8 @@ class Sweeping:
                 if cell.reason:
                     self._give_status([cell], Status(cell.reason_status), cell.reason)
             self._compile_ahead(compiled_ahead)
-            for _, cells in groupby(self._cells, key=lambda cell: cell.case):
-                self._finish_case(list(cells))
+            for cells in self._job.order([list(cells) for _, cells in groupby(self._cells, key=lambda c: c.case)]):
+                self._finish_case(cells)
             self._current = None
             self._write_state("finished", force=True)
         except Cancelled:
@@ -280,10 +280,12 @@ def supervise(
     progress: Progress,
     stop: Callable[[], bool],
     worker_command: tuple[str, ...] = COMMAND,
+    locks: Path | None = None,
 ) -> RunFolder:
     """Measure everything that has no status yet; returns the run's folder once every cell has one.
 
-    Raises Refused, DeviceBusy, Cancelled, SweepFailed or JournalError.
+    The device is locked in the home `locks`, `home` if not given. Raises Refused, DeviceBusy, Cancelled, SweepFailed or
+    JournalError.
     """
     begun = time.monotonic()
     handle = WorkerHandle(job, worker_command, stop)
@@ -292,7 +294,7 @@ def supervise(
         _refuse_long_traces(job, opened["cells"])
         run_id = job.resume or job.run_id or new_run_id(job.sweep.name)
         wait_s = _LOCK_WAIT_RESUMED_S if job.resume else 0.0
-        with device_lock(home, opened["device"]["lock"], run_id, wait_s=wait_s):
+        with device_lock(locks or home, opened["device"]["lock"], run_id, wait_s=wait_s):
             try:
                 return _sweep(job, home, run_id, opened, handle, progress, begun)
             finally:
