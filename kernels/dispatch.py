@@ -48,6 +48,10 @@ def _traced(
 ) -> torch.Tensor:
     if not routes.takes(q, k, v):
         return _without_ours(q, k, v, causal, window_size, softmax_scale)
+    if routes.decodes(q, k, v) and not plans.wants_gradients(q, k, v):
+        from kernels.decode.triton_decode.operators import decode_op
+
+        return decode_op(q, k, v, None, None, "NHD", softmax_scale, causal, window_size, None, None)[0]
     from kernels.torch_ops import forward
 
     return forward(q, k, v, causal, window_size, softmax_scale)[0]

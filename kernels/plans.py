@@ -72,11 +72,16 @@ def plan_key(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[A
 
 def attend(plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Compute attention by the plan of these tensors; gradients flow if any of them wants one."""
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if wants_gradients(q, k, v):
         return _PlannedAttention.apply(q, k, v, plan)
     if plan.prepare is not None:
         q, k, v = map(plan.prepare, (q, k, v))
     return plan.output(q, k, v)
+
+
+def wants_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Return whether autograd records a call with these tensors."""
+    return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
 
 
 class _PlannedAttention(torch.autograd.Function):

@@ -1,7 +1,8 @@
 """Which of our kernels computes a problem, by a table of measurements, and the plans that launch them.
 
 Both packages agree on what passes from a forward to a backward (out, and the base-2 logsumexp, +inf for a row that sees
-no key), so each direction takes the one that is faster there.
+no key), so each direction takes the one that is faster there. Few query tokens that want no gradients, as in generating
+text, go to the kernels of `kernels.decode` instead.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ GLUON_HOPPER = {
 }
 
 
+DECODED_KEYS = 64  # from how many keys on triton_decode computes up to 16 query tokens
+
+
 @dataclass(frozen=True)
 class Route:
     """How tensors of one shape, stride and alignment are computed: a `kernels.plans.AttentionPlan`."""
@@ -100,7 +104,15 @@ def route(
     plans = {each: _PLANS[each](*ready, causal, window_size, softmax_scale) for each in set(names.values())}
     forward, backward = plans[names["forward"]], plans[names["backward"]]
     addressable = all(a is b for a, b in zip(ready, (q, k, v), strict=True))
-    return Route(None if addressable else prepare, forward[0], forward[1], backward[2])
+    output = _triton_decode(*ready, causal, window_size, softmax_scale) if decodes(*ready) else forward[0]
+    return Route(None if addressable else prepare, output, forward[1], backward[2])
+
+
+def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Return whether triton_decode computes tensors that `takes` accepts, where no gradients are wanted."""
+    from kernels.decode.triton_decode import MAX_SEQLEN_Q
+
+    return q.shape[2] <= MAX_SEQLEN_Q and k.shape[2] >= DECODED_KEYS and q.stride(3) == 1
 
 
 def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float | None) -> str:
@@ -131,6 +143,18 @@ def _gluon_hopper(
     check(q, k, v)
     plan = GluonHopperPlan(q, k, v, causal, window_size, q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale)
     return plan.output, plan.forward, plan.backward
+
+
+def _triton_decode(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> Callable[..., Any]:
+    """Return a decoding plan's output: of all keys, as of a cache that is full."""
+    from kernels.decode.triton_decode.plan import Plan
+    from kernels.decode.triton_decode.request import Caches, Options, request_of
+
+    with torch.no_grad():  # the route serves calls that want gradients too, by its forward
+        request = request_of(q, Caches(k, v), Options("NHD", softmax_scale, causal, window_size), check_device=False)
+    return Plan(request).output
 
 
 _PLANS = {"triton_fa2": _triton_fa2, "gluon_hopper": _gluon_hopper}

@@ -11,7 +11,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import kernels
-from kernels import reference, registry, routes
+from kernels import plans, reference, registry, routes
 from kernels.attention import torch_naive
 
 ON_GPU = torch.cuda.is_available()
@@ -127,6 +127,84 @@ def test_a_query_that_sees_no_key_passes_nothing_on(operators, device: str) -> N
     out, lse = operators.forward(q, k[:, :, :0], v[:, :, :0], False, 0, None)
     assert torch.equal(out, torch.zeros_like(q))
     assert torch.all(lse == float("inf"))
+
+
+@pytest.fixture
+def decoder():
+    """`routes.route`, whose outputs come from triton_decode for few query tokens, in Triton's interpreter here."""
+    launch = pytest.importorskip("kernels.decode.triton_decode.launch", exc_type=ImportError)
+    if not ON_GPU and not launch.INTERPRETED:
+        pytest.skip("needs a GPU or TRITON_INTERPRET=1")
+    return routes.route
+
+
+def few_tokens(seqlen_q: int, device: str, heads: tuple[int, int] = (4, 2), seqlen_k: int = 90) -> list[torch.Tensor]:
+    """q, k, v and dout of head_dim 32, keys and values as slices of a longer cache; q, k and v want gradients."""
+    generator = torch.Generator().manual_seed(0)
+    rows = (2, heads[0], seqlen_q, 32), (2, heads[1], seqlen_k + 38, 32), (2, heads[1], seqlen_k + 38, 32)
+    q, k, v = (torch.randn(*shape, generator=generator).to(device) for shape in rows)
+    inputs = (x.requires_grad_() for x in (q, k[:, :, :seqlen_k], v[:, :, :seqlen_k]))
+    return [*inputs, torch.randn(q.shape, generator=generator).to(device)]
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (6, 2), (5, 1)])
+@pytest.mark.parametrize("seqlen_q", [1, 2, 16])
+@pytest.mark.parametrize("options", [(False, 0, None), (True, 0, 0.3), (True, 20, None), (False, 20, None)])
+def test_few_query_tokens_are_decoded_where_no_gradients_are_wanted(decoder, device, heads, seqlen_q, options) -> None:
+    q, k, v, _ = few_tokens(seqlen_q, device, heads)
+    route = decoder(q, k, v, *options)
+    assert type(route.output.__self__).__module__ == "kernels.decode.triton_decode.plan"
+    with torch.no_grad():
+        out = plans.attend(route, q, k, v)
+    causal, window_size, softmax_scale = options
+    expected = reference.attention(
+        q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale or 32**-0.5
+    )
+    assert (out.double() - expected.out).abs().max() < 1e-5
+
+
+def test_few_query_tokens_have_the_gradients_of_the_formula(decoder, device) -> None:
+    inputs = few_tokens(3, device)
+    route = decoder(*inputs[:3], True, 0, None)
+    assert_right(gradients_of(lambda *x, causal: plans.attend(route, *x), *inputs, causal=True), *inputs, causal=True)
+
+
+def test_queries_and_caches_may_have_any_strides(decoder, device) -> None:
+    q, k, v, _ = (x.detach() for x in few_tokens(2, device))
+    expected = reference.attention(q, k, v, causal=True, softmax_scale=32**-0.5).out
+    turned = [x.permute(3, 1, 0, 2).contiguous().permute(2, 1, 3, 0) for x in (q, k, v)]
+    beside = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    for tensors_ in (turned, beside):
+        out = plans.attend(decoder(*tensors_, True, 0, None), *tensors_)
+        assert (out.double() - expected).abs().max() < 1e-5
+
+
+def test_many_query_tokens_and_few_keys_are_not_decoded(device) -> None:
+    q, k, v, _ = few_tokens(17, device)
+    assert not routes.decodes(q, k, v)
+    assert routes.decodes(q[:, :, :16], k, v)
+    assert not routes.decodes(q[:, :, :16], k[:, :, : routes.DECODED_KEYS - 1], v)
+
+
+@TORCH_COMPILE
+def test_compiled_calls_of_few_query_tokens_are_decoded(decoder, device, monkeypatch) -> None:
+    q, k, v, _ = few_tokens(2, device)
+    monkeypatch.setattr(routes, "takes", lambda q, k, v: True)
+    names = []
+
+    def backend(module, example_inputs):
+        names.extend(str(node.target) for node in module.graph.nodes)
+        return module
+
+    compiled = torch.compile(lambda *x: kernels.attention(*x, causal=True), fullgraph=True, backend=backend)
+    with torch.no_grad():
+        out = compiled(q, k, v)
+    assert any("decode" in name for name in names)
+    assert (out.double() - reference.attention(q, k, v, causal=True, softmax_scale=32**-0.5).out).abs().max() < 1e-5
+    names.clear()
+    compiled(q, k, v).sum().backward()
+    assert q.grad is not None
+    assert not any("decode" in name for name in names)
 
 
 class TestOnGpu:

@@ -56,10 +56,7 @@ class HopperPlan(Plan):
         first = (mla_kernel, (shares.slots * shares.row_tiles, 1, 1), scalars, constants, options)
         return [first, self._combine(store_lse)]
 
-    def _pointers(
-        self, q: Any, k: Any, v: Any, out: Any, lse: Any, parts: Any, counters: Any, lengths: Any, table: Any, *_: Any
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        (q, k, _, out, lse, parts, _, lengths, table, *_), combine = super()._pointers(
-            q, k, v, out, lse, parts, counters, lengths, table, None, None
-        )
-        return (q, k, out, lse, parts, lengths, table), combine
+    def _of_split(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return q, latents, out, lse, parts, lengths and table; q stands for those that there are not."""
+        q = arguments[0]
+        return tuple([q if arguments[i] is None else arguments[i] for i in (0, 1, 3, 4, 5, 7, 8)])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernels.decode.triton_decode.request import Caches, Options, request_of
-from kernels.plans import PlanCache, device_guard
+from kernels.plans import PlanCache, device_guard, wants_gradients
 
 if TYPE_CHECKING:
     from kernels.decode.triton_decode.plan import Plan
@@ -28,11 +28,6 @@ def attend(
         plan = PLANS.remember(key, Plan(request_of(q, caches, options), tile))
     with device_guard(q.device):
         return plan(q, *caches, return_lse)
-
-
-def wants_gradients(*tensors: torch.Tensor) -> bool:
-    """Return whether autograd would record a call with these tensors."""
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def form_of(x: torch.Tensor | None) -> Any:

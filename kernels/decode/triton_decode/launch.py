@@ -15,19 +15,23 @@ import torch
 import triton
 from triton.runtime.errors import OutOfResources
 
+from kernels.plans import PlanCache
 from kernels.registry import UnsupportedCase
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
 
 
+_COMPILED: PlanCache[Any] = PlanCache()
+
+
 class DecodeLaunch:
-    """Compiles for tensors like `pointers`, then takes a stream and tensors that differ only in their addresses."""
+    """Compiles for tensors like those given, then takes a stream and the addresses of others."""
 
     def __init__(
         self,
         kernel: Any,
         grid: tuple[int, int, int],
-        pointers: Sequence[torch.Tensor],
+        tensors: Sequence[torch.Tensor | None],
         scalars: Sequence[int | float],
         constants: Mapping[str, Any],
         options: Mapping[str, Any],
@@ -38,24 +42,46 @@ class DecodeLaunch:
             self._interpreted = partial(_interpret, kernel, grid, tuple(scalars), constants)
             return
         self._interpreted = None
-        warm_up = partial(kernel.warmup, *pointers, *scalars, grid=(1,), **constants, **options)
+        made = _compiled(kernel, tensors, scalars, constants, options)
+        self._run, self._function, self._metadata = made.run, made.function, made.packed_metadata
+        self._rest = (*scalars, *constants.values())
+
+    def __call__(self, stream: int, arguments: tuple[Any, ...]) -> None:
+        """Launch with addresses, None where there is no tensor; the interpreter wants the tensors themselves."""
+        if self._interpreted is not None:
+            self._interpreted(*arguments)
+            return
+        self._run(*self._grid, stream, self._function, self._metadata, None, None, None, *arguments, *self._rest)
+
+
+def _compiled(
+    kernel: Any,
+    tensors: Sequence[torch.Tensor | None],
+    scalars: Sequence[int | float],
+    constants: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Any:
+    """Return Triton's CompiledKernel, found again by all that Triton specialises a kernel on.
+
+    While text is generated a cache has another length at every token, and Triton's own look-up takes longer.
+    """
+    forms = tuple((x.dtype, x.device, x.data_ptr() & 15) if x is not None else None for x in tensors)
+    of_scalars = tuple((x % 16 == 0, x == 1, x >> 31) if isinstance(x, int) else None for x in scalars)
+    key = (kernel, forms, of_scalars, tuple(constants.items()), tuple(options.items()))
+    made = _COMPILED.get(key)
+    if made is None:
+        warm_up = partial(kernel.warmup, *tensors, *scalars, grid=(1,), **constants, **options)
         made = Context().run(warm_up)  # outside of any AsyncCompileMode that the caller is in
         try:
-            self._run = made.run  # loads the kernel, which is when Triton checks what it needs against the device
+            made.run  # noqa: B018 - loads the kernel, which is when Triton checks what it needs against the device
         except OutOfResources as error:
             raise UnsupportedCase(
                 f"The tile of {kernel.__name__} needs {error.required} of a block's {error.name}, and this device has "
                 f"{error.limit}; use a smaller head_dim or a 16-bit dtype."
             ) from error
-        self._function, self._metadata = made.function, made.packed_metadata
-        self._rest = (*scalars, *constants.values())
-
-    def __call__(self, stream: int, *pointers: torch.Tensor) -> None:
-        if self._interpreted is not None:
-            self._interpreted(*pointers)
-            return
-        self._run(*self._grid, stream, self._function, self._metadata, None, None, None, *pointers, *self._rest)
+        _COMPILED.remember(key, made)
+    return made
 
 
-def _interpret(kernel: Any, grid: Any, scalars: tuple[Any, ...], constants: dict[str, Any], *pointers: Any) -> None:
-    kernel[grid](*pointers, *scalars, **constants)
+def _interpret(kernel: Any, grid: Any, scalars: tuple[Any, ...], constants: dict[str, Any], *tensors: Any) -> None:
+    kernel[grid](*tensors, *scalars, **constants)

@@ -10,15 +10,15 @@ from functools import cache
 from typing import Any
 
 import torch
-import triton
 
 from kernels.decode.triton_decode.combine import combine_kernel
 from kernels.decode.triton_decode.launch import INTERPRETED, DecodeLaunch
 from kernels.decode.triton_decode.request import Request
-from kernels.decode.triton_decode.shares import divide
+from kernels.decode.triton_decode.shares import divide, power_of_2_from
 from kernels.decode.triton_decode.split import split_kernel
 from kernels.decode.triton_decode.tuning import DecodeTile, chip_class, tile
 from kernels.decode.triton_decode.workspace import workspace
+from kernels.plans import device_guard
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
 _REGISTERS = 65536  # of a multiprocessor
@@ -54,9 +54,6 @@ class Plan:
         self._form = self._cache_form()
         self._out_shape = (r.batch, r.num_heads, r.seqlen_q, r.head_dim_v)
         self._tickets = self.shares.tiles * self.shares.row_tiles
-        self._number, self._integer = (
-            torch.zeros(16, dtype=dtype, device=r.device) for dtype in (torch.float32, torch.int32)
-        )
         self._launches: dict[bool, tuple[DecodeLaunch, DecodeLaunch | None]] = {}
 
     def __call__(
@@ -70,51 +67,72 @@ class Plan:
         v_scale: torch.Tensor | None,
         return_lse: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """out (batch, num_heads, seqlen_q, head_dim_v) and, if asked for, its natural logsumexp in float32."""
+        """Return out (batch, num_heads, seqlen_q, head_dim_v) and, if asked for, its natural logsumexp in float32."""
         out = q.new_empty(self._out_shape)
         lse = q.new_empty(self._out_shape[:3], dtype=torch.float32) if return_lse else None
-        stream = torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
-        counters, parts, *_ = workspace(self._tickets, self.shares.room, q.device, stream)
-        pointers, combine_pointers = self._pointers(
-            q, k, v, out, lse, parts, counters, lengths, table, k_scale, v_scale
-        )
-        launches = self._launches.get(return_lse)
-        if launches is None:
-            launches = self._launches[return_lse] = self._make(return_lse, pointers, combine_pointers)
-        split, combine = launches
-        split(stream, *pointers)
-        if combine is not None:
-            combine(stream, *combine_pointers)
+        self._launch(q, k, v, out, lse, lengths, table, k_scale, v_scale)
         return out, lse
+
+    def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Return out of a contiguous cache that is all in use, on whichever device is the current one."""
+        out = q.new_empty(self._out_shape)
+        with device_guard(q.device):
+            self._launch(q, k, v, out, None, None, None, None, None)
+        return out
 
     def compile(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         """Leave the kernels in Triton's cache, for tensors like these, which may be on device "meta"."""
-        number, integer = self._number, self._integer
-        self._make(False, *self._pointers(q, k, v, q, number, number, integer, integer, integer, number, number))
+        r = self.request
+        number, integer = (torch.empty(16, dtype=dtype, device="meta") for dtype in (torch.float32, torch.int32))
+        lengths, table = integer if r.ragged else None, integer if r.page else None
+        scales = (number if scaled else None for scaled in r.scaled)
+        self._make(False, (q, k, v, q, None, number, integer, lengths, table, *scales))
 
-    def _pointers(
-        self, q: Any, k: Any, v: Any, out: Any, lse: Any, parts: Any, counters: Any, lengths: Any, table: Any,
-        k_scale: Any, v_scale: Any,
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
-        """What the two kernels are given; tensors of the right dtype stand for those that there are not."""
+    def _launch(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor | None,
+        *rest: torch.Tensor | None,  # lengths, page table, factors of keys and of values
+    ) -> None:
+        stream = torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
+        scratch = workspace(self._tickets, self.shares.room, q.device, stream)
+        tensors = (q, k, v, out, lse, scratch.parts, scratch.tickets, *rest)
+        launches = self._launches.get(lse is not None)
+        if launches is None:
+            launches = self._launches[lse is not None] = self._make(lse is not None, tensors)
+        split, combine = launches
+        if INTERPRETED:
+            arguments: tuple[Any, ...] = self._views(tensors)
+        else:
+            arguments = tuple([None if x is None else x.data_ptr() for x in tensors])
+        split(stream, self._of_split(arguments))
+        if combine is not None:
+            combine(stream, _of_combine(arguments))
+
+    def _views(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the tensors of a launch as the kernel reads them."""
+        q, k, v, *rest = tensors
         if self._form == "bytes":
             k, v = k.view(torch.uint8), v.view(torch.uint8)
         elif self._form == "pairs":
             v = v.view(torch.int16)
-        lse = self._number if lse is None else lse
-        lengths = self._integer if lengths is None else lengths
-        table = self._integer if table is None else table
-        k_scale = self._number if k_scale is None else k_scale
-        v_scale = self._number if v_scale is None else v_scale
-        return (q, k, v, out, lse, parts, counters, lengths, table, k_scale, v_scale), (out, lse, parts, lengths)
+        return q, k, v, *rest
 
-    def _make(self, store_lse: bool, pointers: Any, combine_pointers: Any) -> tuple[DecodeLaunch, DecodeLaunch | None]:
+    def _of_split(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return those tensors or addresses of a launch that the first kernel takes."""
+        return arguments
+
+    def _make(self, store_lse: bool, tensors: tuple[Any, ...]) -> tuple[DecodeLaunch, DecodeLaunch | None]:
+        views = self._views(tensors)
         (kernel, grid, scalars, constants, options), *second = self.kernels(store_lse)
-        split = DecodeLaunch(kernel, grid, pointers, scalars, constants, options)
+        split = DecodeLaunch(kernel, grid, self._of_split(views), scalars, constants, options)
         if not second:
             return split, None
         kernel, grid, scalars, constants, options = second[0]
-        return split, DecodeLaunch(kernel, grid, combine_pointers, scalars, constants, options)
+        return split, DecodeLaunch(kernel, grid, _of_combine(views), scalars, constants, options)
 
     def kernels(self, store_lse: bool) -> list[LaunchOf]:
         """Return what is launched."""
@@ -157,7 +175,7 @@ class Plan:
         r, shares = self.request, self.shares
         return {
             "BLOCK_M": shares.block_m, "BLOCK_N": self.tile.block_n, "HEAD_DIM_V": r.head_dim_v,
-            "BLOCK_DV": shares.block_dv, "BATCH": triton.next_power_of_2(r.batch) if r.ragged else 0,
+            "BLOCK_DV": shares.block_dv, "BATCH": power_of_2_from(r.batch) if r.ragged else 0,
             "HAS_LEFT": bool(r.window_size), "CHAINED": self.capability >= 90, "STORE_LSE": store_lse,
         }  # fmt: skip
 
@@ -190,8 +208,13 @@ def _tile_of(r: Request, chip: str, multiprocessors: int) -> DecodeTile:
     )
 
 
+def _of_combine(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return out, lse, parts and lengths of a launch's tensors or addresses."""
+    return arguments[3], arguments[4], arguments[5], arguments[7]
+
+
 def _padded(number: int) -> int:
-    return max(16, triton.next_power_of_2(number))
+    return max(16, power_of_2_from(number))
 
 
 def _power_of_2_below(number: int) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import triton
-
 from kernels.decode.triton_decode.tuning import DecodeTile
 
 _TICKETS_BYTES = 1 << 20  # parts of a tile up to which the program with the last ticket combines them
@@ -36,9 +34,9 @@ def divide(
     tile: DecodeTile, *, rows: int, tiles: int, most_keys: int, head_dim_v: int, ragged: bool, multiprocessors: int
 ) -> Shares:
     """Divide a request of `rows` query rows for each of `tiles` sequences and key heads, which see up to most_keys."""
-    padded = triton.next_power_of_2(rows)
+    padded = power_of_2_from(rows)
     block_m = max(tile.least_rows, min(tile.rows, max(16, padded)))
-    block_dv = max(16, triton.next_power_of_2(head_dim_v))
+    block_dv = max(16, power_of_2_from(head_dim_v))
     row_tiles = -(-rows // block_m)
     most_blocks = max(1, -(-most_keys // tile.block_n))
     least = max(1, tile.least_keys // tile.block_n)
@@ -52,6 +50,11 @@ def divide(
     tickets = splits * held * block_dv * 4 <= _TICKETS_BYTES if tile.tickets is None else tile.tickets
     parts = slots * 2 * row_tiles * block_m * block_dv
     return Shares(block_m, block_dv, row_tiles, tiles, slots, least, expected, held, tickets, parts)
+
+
+def power_of_2_from(number: int) -> int:
+    """Return the least power of two that is not below a number."""
+    return 1 << max(0, number - 1).bit_length()
 
 
 def aligned_share(tiles: int, blocks: int, slots: int, least: int) -> int:

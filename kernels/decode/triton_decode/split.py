@@ -119,7 +119,9 @@ def split_kernel(
         of_page = far_seq if PAGE == 0 else tl.zeros_like(far_seq)
         k_base = k_ptr + of_page * k_b + tl.cast(head, tl.int64) * k_h
         v_base = k_base + HEAD_DIM if ROPE_DIM > 0 else v_ptr + of_page * v_b + tl.cast(head, tl.int64) * v_h
-        table = table_ptr + far_seq * table_b
+        table = table_ptr
+        if PAGE > 0:
+            table += far_seq * table_b
 
         acc = tl.zeros([BLOCK_M, ACC_DIMS], dtype=tl.float32)
         acc_odd = acc

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernels.decode.triton_decode.calls import form_of, wants_gradients
+from kernels.decode.triton_decode.calls import form_of
 from kernels.decode.triton_decode.request import Caches, Options, latent_request_of
-from kernels.plans import PlanCache, device_guard
+from kernels.plans import PlanCache, device_guard, wants_gradients
 
 if TYPE_CHECKING:
     from kernels.decode.triton_decode.plan import Plan
@@ -28,7 +28,7 @@ def attend_to_latents(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return out and, if asked for, the logsumexp of `triton_mla.mla_decode`; the latents are both caches."""
     kv, _, seqlens, table, *_ = caches
-    key = (*map(form_of, (q, kv, seqlens, table)), latent_dim, options, tile, wants_gradients(q, kv))
+    key = (*map(form_of, (q, kv, seqlens, table)), latent_dim, options, tile, wants_gradients(q, kv, kv))
     plan = _PLANS.get(key)
     if plan is None:
         plan = _PLANS.remember(key, plan_of(latent_request_of(q, caches, latent_dim, options), tile))
