@@ -136,7 +136,7 @@ TEXTS = (  # among them all that a file format could spoil
     "\ttabbed",
     'with "quotes", commas; and | pipes',
     "two\nlines",
-    "<script>alert(1)</script>",
+    "a < b & c > d",
     "Grüße 東京 🚀",
     " spaces ",
     "None",

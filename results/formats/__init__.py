@@ -11,12 +11,13 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from results.formats.errors import UploadError
+from results.formats.errors import ReaderFault, UploadError, wall
 from results.formats.importing import Standing, import_understanding, left_alone, standing
 from results.formats.upload import Column, Rejection, Understanding, Upload
 
 __all__ = [
     "Column",
+    "ReaderFault",
     "Rejection",
     "Standing",
     "Understanding",
@@ -46,12 +47,13 @@ def understand(filename: str, data: bytes) -> Understanding:
     name = "".join(character if character.isprintable() else "_" for character in Path(filename).name)
     upload = Upload(name or "upload", data)
     reasons = []
-    for format in formats():
-        reason = format.reason_against(upload)
-        if reason is None:
-            return format.understand(upload)
-        if reason:
-            reasons.append(f"As {format.NAME} ({format.DESCRIPTION}): {reason}")
+    with wall(upload.filename):
+        for format in formats():
+            reason = format.reason_against(upload)
+            if reason is None:
+                return format.understand(upload)
+            if reason:
+                reasons.append(f"As {format.NAME} ({format.DESCRIPTION}): {reason}")
     others = "; ".join(format.DESCRIPTION for format in formats() if ".peers." in format.__name__)
     known = f"Of other tools these files are known: {others}."
     raise UploadError("\n".join([f"{upload.filename} is of no known format.", *reasons, known]))

@@ -1,11 +1,38 @@
-"""Why an upload cannot be taken."""
+"""Why an upload cannot be taken, and the wall around every reader of one.
+
+UploadError         the file is refused; the message is for its reader
+└── ReaderFault     it is refused because a reader broke on it, which is a defect of ours
+CellError           one cell or row is refused
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SHOWN = 200  # characters of what broke
 
 
 class UploadError(ValueError):
     """A file that cannot be read or imported; the message says what was given, what is possible and what to do."""
 
 
+class ReaderFault(UploadError):
+    """A file that a reader broke on. It is refused like any other; the fuzz test counts it as a defect."""
+
+
 class CellError(ValueError):
     """A cell that breaks a rule; the message is the reason, the caller knows line, column and value."""
+
+
+@contextmanager
+def wall(where: str, doing: str = "read") -> Iterator[None]:
+    """Turn whatever is raised inside into an UploadError that names the place. CellError passes: it names a cell."""
+    try:
+        yield
+    except (UploadError, CellError):
+        raise
+    except Exception as error:  # a hostile file can raise anything: RecursionError, MemoryError, struct.error
+        said = "".join(character if character.isprintable() else " " for character in str(error)[:_SHOWN])
+        what = f"{type(error).__name__}{said and f': {said}'}"
+        raise ReaderFault(f"{where} cannot be {doing} ({what}). Nothing of the file is taken.") from error

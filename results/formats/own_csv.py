@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from results.formats import values
-from results.formats.errors import CellError, UploadError
+from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MARKDOWN, Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload, reason_against_file, sheet_of
 from results.formats.validation import check_metric, fault, run_of
@@ -48,7 +48,8 @@ def understand_own(
     """Return the rows of a table with the columns of an export; `parsers` reads a cell by the kind of its field."""
     reader = _TableReader(_Columns(sheet.header), parsers)
     for line, row in sheet.rows:
-        reader.read(line, row)
+        with wall(f"{upload.filename}, line {line},"):
+            reader.read(line, row)
     if not reader.measurements and not reader.rejected:
         raise UploadError(f"{upload.filename} has a header and no numbers.")
     return Understanding(

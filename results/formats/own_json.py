@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from results.formats.errors import CellError, UploadError
+from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MAX_ROWS, check_size, decode
 from results.formats.upload import Rejection, Understanding, Upload
 from results.formats.validation import measurement_of, run_of
@@ -31,16 +31,17 @@ def understand(upload: Upload) -> Understanding:
     measurements: dict[str, Measurement] = {}
     rejected = []
     for number, entry in enumerate(record["measurements"], start=1):
-        try:
-            measurement = measurement_of(entry)
-            if measurement.run_id not in runs:
-                raise CellError(f"is of run {measurement.run_id[:80]!r}, which is not among the runs")
-            if measurement.measurement_id in measurements:
-                raise CellError("is there twice")
-        except CellError as error:
-            rejected.append(Rejection(number, "measurements", json.dumps(entry)[:80], str(error)))
-            continue
-        measurements[measurement.measurement_id] = measurement
+        with wall(f"{upload.filename}, measurement {number},"):
+            try:
+                measurement = measurement_of(entry)
+                if measurement.run_id not in runs:
+                    raise CellError(f"is of run {measurement.run_id[:80]!r}, which is not among the runs")
+                if measurement.measurement_id in measurements:
+                    raise CellError("is there twice")
+            except CellError as error:
+                rejected.append(Rejection(number, "measurements", json.dumps(entry)[:80], str(error)))
+                continue
+            measurements[measurement.measurement_id] = measurement
     if not measurements and not rejected:
         raise UploadError(f"{upload.filename} has no measurements.")
     used = {measurement.run_id for measurement in measurements.values()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from results.formats.own_csv import PARSERS, lacking_own, understand_own
 from results.formats.tables import MARKDOWN, Sheet
 from results.formats.upload import Understanding, Upload, reason_against_file, sheet_of
+from results.render.markdown import unescape
 
 NAME = "own_markdown"
 DESCRIPTION = "the Markdown table that attnbench exports, with any number of runs"
@@ -13,8 +14,11 @@ LEFT_OUT = (
     "by their intervals and cannot be run again from Runs. CSV and JSON keep them."
 )
 
-_TEXT = {kind: lambda cell: cell.replace("\\\\", "\\") for kind in ("text", "status")}
-_PARSERS = {**PARSERS, **_TEXT, "texts": lambda cell: cell.split(", ")}
+_PARSERS = {
+    **PARSERS,
+    **dict.fromkeys(("text", "status"), unescape),
+    "texts": lambda cell: unescape(cell).split(", "),
+}
 
 
 def reason_against(upload: Upload) -> str | None:

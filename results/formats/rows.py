@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from results.formats import values
-from results.formats.errors import CellError, UploadError
+from results.formats.errors import CellError, UploadError, wall
 from results.formats.headers import PARSERS, Number
 from results.formats.tables import Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload
@@ -57,12 +57,11 @@ def understand_rows(
             text = f"has {len(row)} cells where the header has {len(sheet.header)}"
             reading.reject(line, "", ", ".join(row), text)
             continue
-        said = _fields(reading, sheet, line, row, fields)
-        if said is None:
-            continue
-        case = _case(reading, cases, line, row, fields, said)
-        if case is not None:
-            _numbers(reading, runs, numbers, line, row, said, case)
+        with wall(f"{upload.filename}, line {line},"):
+            said = _fields(reading, sheet, line, row, fields)
+            case = None if said is None else _case(reading, cases, line, row, fields, said)
+            if case is not None:
+                _numbers(reading, runs, numbers, line, row, said, case)
     return _understanding(upload, sheet, format, fields, numbers, runs, reading, assumptions)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from results.formats.archives import members
-from results.formats.errors import CellError, UploadError
+from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MAX_ROWS, check_size, decode
 from results.formats.upload import Rejection, Understanding, Upload
 from results.formats.validation import measurement_of, run_of
@@ -73,10 +73,11 @@ class _FolderReader:
         found: list[Measurement] = []
         for line, text in self._complete_lines(path, files[path]):
             try:
-                measurement = measurement_of(strict_json(text))
-                run = run or self._unknown_run(measurement.run_id)
-                if measurement.run_id != run.run_id:
-                    raise CellError(f"is of run {measurement.run_id!r}, not of {run.run_id!r}")
+                with wall(f"{path}, line {line},"):
+                    measurement = measurement_of(strict_json(text))
+                    run = run or self._unknown_run(measurement.run_id)
+                    if measurement.run_id != run.run_id:
+                        raise CellError(f"is of run {measurement.run_id!r}, not of {run.run_id!r}")
             except CellError as error:
                 self.rejected.append(Rejection(line, path, text[:80], str(error)))
                 continue
@@ -94,10 +95,12 @@ class _FolderReader:
         return run_of({"run_id": run_id, "source": "upload"})
 
     def _complete_lines(self, path: str, data: bytes) -> Iterator[tuple[int, str]]:
-        text = decode(data)
-        lines = text.split("\n")
-        if len(lines) > MAX_ROWS:
-            raise UploadError(f"{path} has {len(lines):,} lines; at most {MAX_ROWS:,} are taken.")
+        count = data.count(b"\n")
+        if count > MAX_ROWS:
+            raise UploadError(
+                f"{path} has {count:,} lines; at most {MAX_ROWS:,} are taken. Upload its runs one by one."
+            )
+        lines = decode(data).split("\n")
         if lines[-1].strip():
             self.assumptions.append(f"The last line of {path} is cut off and left out.")
         return ((number, line) for number, line in enumerate(lines[:-1], start=1) if line.strip())

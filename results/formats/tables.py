@@ -16,7 +16,9 @@ from results.render.markdown import Table, plain, tables
 MAX_BYTES = 64 * 1024 * 1024
 MAX_ROWS = 200_000
 MAX_COLUMNS = 500
+MAX_LINES = 1_000_000  # empty ones too, so that a file of nothing else costs no memory
 MARKDOWN = "Markdown table"
+_LINE_ENDS = ("\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")  # of str.splitlines
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
 
 
@@ -31,14 +33,19 @@ class Sheet:
 
 
 def decode(data: bytes) -> str:
-    """Return the text of a file in UTF-8, with or without a byte order mark. Raises UploadError naming the byte."""
+    """Return the text of a file in UTF-8, with or without a byte order mark.
+
+    Raises UploadError naming the byte that is not, or if the text has more than `MAX_LINES` lines.
+    """
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         utf16 = " It looks like UTF-16." if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
         raise UploadError(
             f"Byte {error.start} (0x{data[error.start]:02x}) is not UTF-8.{utf16} Save the file as UTF-8 and try again."
         ) from error
+    check_lines(text)
+    return text
 
 
 def read_sheets(filename: str, data: bytes) -> list[Sheet]:
@@ -64,6 +71,12 @@ def check_size(data: bytes) -> None:
         raise UploadError(f"The file has {len(data):,} bytes; at most {MAX_BYTES:,} are taken. Split it.")
 
 
+def check_lines(text: str) -> None:
+    """Raise UploadError if the text has too many lines, without splitting it."""
+    if sum(map(text.count, _LINE_ENDS)) > MAX_LINES:
+        raise UploadError(f"The file has more than {MAX_LINES:,} lines, empty ones included. Split it.")
+
+
 def _of_markdown(table: Table) -> Sheet:
     rows = tuple((table.line + 2 + number, row) for number, row in enumerate(table.rows))
     return _checked(Sheet(tuple(map(plain, table.header)), rows, MARKDOWN))
@@ -75,13 +88,21 @@ def _csv(text: str) -> Sheet:
     comments = tuple(line.strip() for line in lines[:skipped] if line.strip())
     if skipped == len(lines):
         raise UploadError("The file has only comments; it needs a header line and rows.")
-    widths = {mark: len(next(csv.reader([lines[skipped]], delimiter=mark))) for mark in _DELIMITERS}
+    widths = {mark: _width(lines[skipped], mark) for mark in _DELIMITERS}
     delimiter = max(widths, key=widths.__getitem__)
     records = list(_records("".join(lines[skipped:]), delimiter, skipped))
     if not records:
         raise UploadError("The file has no header line.")
     header = tuple(cell.strip() for cell in records[0][1])
     return _checked(Sheet(header, tuple(records[1:]), f"CSV, separated by {_DELIMITERS[delimiter]}", comments))
+
+
+def _width(line: str, delimiter: str) -> int:
+    """Return how many cells a line has; 0 if it is not well-formed or a cell of it is beyond the csv module's limit."""
+    try:
+        return len(next(csv.reader([line], delimiter=delimiter)))
+    except csv.Error:
+        return 0
 
 
 def _records(text: str, delimiter: str, skipped: int) -> Iterator[tuple[int, tuple[str, ...]]]:

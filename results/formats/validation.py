@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
+from results.formats import values
 from results.formats.errors import CellError
 from results.metrics import METRICS
 from results.records import (
@@ -25,9 +28,14 @@ from results.schema import LARGEST, LARGEST_WHOLE, LISTS, SMALLEST, Field, magni
 
 MAX_TEXT = 20_000  # notes hold messages of compilers
 MAX_SAMPLES = 100_000
+MAX_OBJECT = 1_000_000  # characters of an object such as a sweep, as JSON
+MAX_DEPTH = 20  # of lists and objects in one another
 _STATUSES = tuple(map(str, Status))
 _MEASUREMENT_ID = Field("measurement_id", "text", nullable=True)
 _LINE = {**MEASUREMENT_SCHEMA, **CASE_SCHEMA, "measurement_id": _MEASUREMENT_ID}  # what a line of a journal may hold
+_NAMES = ("implementation", "baseline", "subject", "gpu_name", "cpu", "report")  # that pages draw
+_TIMES = ("created", "time")  # ISO 8601
+_YEARS = (1970, 2200)
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}", re.ASCII)
 
 
@@ -85,6 +93,22 @@ def _check(name: str, value: Any, schema: Mapping[str, Field]) -> None:
     reason = fault(schema[name], value)
     if reason:
         raise CellError(f"{name} {reason}")
+    if name in _TIMES:
+        _check_time(name, value)
+    if name in _NAMES:
+        try:
+            values.refuse_markup(value)
+        except CellError as error:
+            raise CellError(f"{name} {error}") from error
+
+
+def _check_time(name: str, text: str) -> None:
+    try:
+        year = datetime.fromisoformat(text).year
+    except ValueError:
+        raise CellError(f"{name} is {_shown(text)}, not a time such as 2026-03-04T05:06:07Z") from None
+    if not _YEARS[0] <= year <= _YEARS[1]:
+        raise CellError(f"{name} is {_shown(text)}; years from {_YEARS[0]} to {_YEARS[1]} are taken")
 
 
 def _fault(kind: str, value: Any, largest: int) -> str | None:
@@ -96,7 +120,7 @@ def _fault(kind: str, value: Any, largest: int) -> str | None:
         return None if isinstance(value, bool) else f"is {_shown(value)}; possible are true and false"
     if kind in ("whole", "number"):
         return _number_fault(value, kind, largest)
-    return None if isinstance(value, dict) else f"is {_shown(value)}, not an object"
+    return _object_fault(value)
 
 
 def _text_fault(value: Any) -> str | None:
@@ -126,6 +150,19 @@ def _list_fault(value: Any, kind: str) -> str | None:
     if len(value) > MAX_SAMPLES:
         return f"has {len(value)} entries; at most {MAX_SAMPLES} are taken"
     return next((f"holds one that {reason}" for entry in value if (reason := _fault(kind, entry, LARGEST_WHOLE))), None)
+
+
+def _object_fault(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return f"is {_shown(value)}, not an object"
+    inside: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        inside = [entry for node in inside for entry in (node.values() if isinstance(node, dict) else node)]
+        inside = [entry for entry in inside if isinstance(entry, dict | list)]
+        if not inside:
+            size = len(json.dumps(value))
+            return f"has {size:,} characters; at most {MAX_OBJECT:,} are taken" if size > MAX_OBJECT else None
+    return f"holds more than {MAX_DEPTH} lists and objects in one another"
 
 
 def _shown(value: Any) -> str:

@@ -48,6 +48,7 @@ MAX_TEXT = 200
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"(\d+|\d{1,3}(?:,\d{3})+)(?:\.0+)?", re.ASCII)
 _COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_MARKUP = re.compile(r"\]\(|\]\[|<[A-Za-z/!?]|://|&#?\w+;")
 _NOT_FINITE = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}
 
 
@@ -113,6 +114,19 @@ def boolean(text: str) -> bool:
     if value is None:
         raise CellError("is not one of True, False, yes, no, 1, 0")
     return value
+
+
+@lru_cache(maxsize=4096)
+def name(text: str) -> str:
+    """Return a name of an implementation, a model or a device: `words` that no page or document takes for markup."""
+    refuse_markup(text)
+    return words(text)
+
+
+def refuse_markup(text: str) -> None:
+    """Raise CellError if a page or document could take part of a name for a link, an image or a tag."""
+    if found := _MARKUP.search(text):
+        raise CellError(f"has {found[0]!r}, which is markup; write the name in plain text")
 
 
 @lru_cache(maxsize=4096)

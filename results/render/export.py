@@ -33,6 +33,7 @@ import duckdb
 import pandas as pd
 
 from results.records import LATER_RUN_FIELDS
+from results.render.markdown import escape
 from results.render.text import guard
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
@@ -178,11 +179,13 @@ def _markdown(table: _Selected, file: BinaryIO) -> None:
 
 
 def _words(value: Any) -> str:
-    """Return a value inside a Markdown table: one line, with its bars escaped."""
+    """Return a value inside a Markdown table: one line, with whatever Markdown takes for its own escaped in texts."""
     if value is None:
         return ""
-    text = ", ".join(value) if isinstance(value, list) else value if isinstance(value, str) else str(_cell(value))
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
+    if not isinstance(value, list | str):
+        return str(_cell(value))
+    text = ", ".join(value) if isinstance(value, list) else value
+    return " ".join(escape(text).split())
 
 
 def _parquet(table: _Selected, file: BinaryIO) -> None:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from results.render.markdown import MARKS
+
 _STYLE = """
 :root { color-scheme: light dark; --line: #8888; --soft: #8881; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
@@ -31,6 +33,9 @@ _SPEEDUP = re.compile(r"(?:^|\s)(\d+(?:\.\d+)?)×(?: ≈.*)?$")  # alone, or aft
 _MAP = "head_dim "  # starts the columns of a table whose cells are coloured as the heatmaps of the pages
 _FULL, _DEEPEST = 3.0, 0.45  # colours end at eight times, and stay so light that text can be read on them
 _PIPE = re.compile(r"(?<!\\)\|")
+_PRIVATE = 0xE000  # where an escaped mark is hidden while bold and code are looked for
+_ESCAPED = re.compile(rf"\\({MARKS.pattern})")
+_HIDDEN = re.compile(f"[{chr(_PRIVATE)}-{chr(_PRIVATE + 127)}]")
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title><style>{style}</style></head>
@@ -100,7 +105,9 @@ def _cell(text: str, *, heated: bool) -> str:
 
 
 def _inline(text: str) -> str:
-    """Return bold and code as HTML, everything else as it stands."""
-    safe = html.escape(text, quote=False)
+    """Return bold and code as HTML, everything else as it stands, without the backslashes before escaped marks."""
+    hidden = _ESCAPED.sub(lambda mark: chr(_PRIVATE + ord(mark[1])), text)
+    safe = html.escape(hidden, quote=False)
     safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", safe)
-    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", safe)
+    bold = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", safe)
+    return _HIDDEN.sub(lambda mark: html.escape(chr(ord(mark[0]) - _PRIVATE), quote=False), bold)

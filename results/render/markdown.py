@@ -16,6 +16,8 @@ NOT_FOR_IMPORT = (
 )
 
 _SEPARATOR = re.compile(r"^\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
+MARKS = re.compile(r"[\\|`*\[\]<>~$&]")  # what `escape` puts a backslash before
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _PIPE = re.compile(r"(?<!\\)\|")
 
 
@@ -57,6 +59,16 @@ def tables(text: str) -> list[Table]:
 def plain(cell: str) -> str:
     """Return the cell without bold marks and outer space."""
     return cell.replace("**", "").strip()
+
+
+def escape(text: str) -> str:
+    """Return a text from a file so that Markdown takes no part of it for a link, an image, a tag or emphasis."""
+    return MARKS.sub(r"\\\g<0>", text)
+
+
+def unescape(text: str) -> str:
+    """Return the text that `escape` made this of."""
+    return _ESCAPED.sub(r"\1", text)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

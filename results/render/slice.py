@@ -10,7 +10,7 @@ import pandas as pd
 from results.levels import Level
 from results.query import pages, speedups
 from results.recommend.winners import winners
-from results.render.markdown import NOT_FOR_IMPORT, markdown_table
+from results.render.markdown import NOT_FOR_IMPORT, escape, markdown_table
 from results.render.text import SOURCE_WORDS, missing, size
 from results.slice import Filters, SliceError, in_order, is_on_map, leading_shape, level_in
 from results.store.database import Store
@@ -181,7 +181,7 @@ def _failures(grid: pd.DataFrame) -> Iterator[str]:
     if failed.empty:
         return
     found = failed.groupby(["implementation", "status", "note"]).size().reset_index(name="cells")
-    rows = [[r["implementation"], r["status"], str(r["cells"]), r["note"]] for r in found.to_dict("records")]
+    rows = [[r["implementation"], r["status"], str(r["cells"]), _cell(r["note"])] for r in found.to_dict("records")]
     yield "## What has no number, and why"
     yield markdown_table(["implementation", "status", "cells", "for example"], rows)
 
@@ -191,9 +191,14 @@ def _provenance(runs: pd.DataFrame) -> Iterator[str]:
         facts = {name: row[name] for name in _RUN_FACTS if not missing(row[name])}
         facts["source"] = SOURCE_WORDS[row["source"]]
         lines = [f"- **{row['run_id']}**, {row['numbers']} numbers of this slice"]
-        lines += [f"  - {name}: {value}" for name, value in facts.items()]
-        lines += [f"  - `{row['command']}`"] if not missing(row["command"]) else []
+        lines += [f"  - {name}: {escape(str(value))}" for name, value in facts.items()]
+        lines += [f"  - `{' '.join(row['command'].replace('`', ' ').split())}`"] if not missing(row["command"]) else []
         yield "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Return a text of a file for a table: escaped but for the bars, which the table escapes."""
+    return " ".join(escape(text).replace("\\|", "|").split())
 
 
 def _ratio(number: object) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from results.formats import values
-from results.formats.errors import CellError, UploadError
+from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MAX_BYTES, MAX_ROWS, Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload
 from results.levels import bytes_moved, flops
@@ -98,8 +98,9 @@ class Collected:
                 raise CellError(f"is of one run more than the {MAX_RUNS} that a file may have")
             number = len(self.runs) + 1
             name = f"{self.upload.filename[:120]}{title and ', '}{title}"[: values.MAX_TEXT]
-            for text in (name, *said.values()):
-                values.words(text or "")
+            values.words(name)
+            for text in said.values():
+                values.name(text or "")
             run_id = self.upload.run_id if number == 1 else f"{self.upload.run_id}-{number}"
             self.runs[key] = Run(run_id=run_id, source="upload", title=name, **said)
         return self.runs[key].run_id
@@ -108,12 +109,13 @@ class Collected:
     def row(self, line: int, text: str = "") -> Iterator[None]:
         """Keep what the row is refused for; nothing of a refused row is taken."""
         self._of_row.clear()
-        try:
-            yield
-        except CellFault as fault:
-            self._refuse(line, fault.column, fault.text, str(fault))
-        except (CellError, RecordError) as error:
-            self._refuse(line, "", text, str(error).rstrip("."))
+        with wall(f"{self.upload.filename}, {self.unit} {line},"):
+            try:
+                yield
+            except CellFault as fault:
+                self._refuse(line, fault.column, fault.text, str(fault))
+            except (CellError, RecordError) as error:
+                self._refuse(line, "", text, str(error).rstrip("."))
 
     def add(self, line: int, column: str, *, case: Case, implementation: str, metric: str, **rest: Any) -> None:
         """Take one number (`value`) or failure (`status`). Raises CellError if the same one was taken before."""
@@ -128,7 +130,7 @@ class Collected:
             rest |= dict.fromkeys(("value", "mean", "std", "p20", "p80", "statistic"))
         measurement = Measurement(
             case=case,
-            implementation=values.words(implementation),
+            implementation=values.name(implementation),
             metric=metric,
             origin=origin,
             **rest,
@@ -251,8 +253,10 @@ def json_lines(upload: Upload, *markers: str) -> list[tuple[int, Any]] | None:
     data = upload.data.removeprefix(b"\xef\xbb\xbf").lstrip()
     if data[:1] != b"{" or len(data) > MAX_BYTES or not all(mark.encode() in data for mark in markers):
         return None
+    if data.count(b"\n") + data.count(b"\r") > MAX_ROWS:
+        return None
     lines = data.splitlines()
-    if len(lines) > MAX_ROWS or _object(lines[0]) is None:
+    if _object(lines[0]) is None:
         return None
     return [(number, _object(line)) for number, line in enumerate(lines, start=1) if line.strip()]
 

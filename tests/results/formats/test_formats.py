@@ -240,10 +240,16 @@ def test_what_a_file_does_not_say_is_asked_and_stays_unknown() -> None:
     assert found.runs[0].gpu_name is None
 
 
-def test_markup_and_formulas_in_names_are_just_text() -> None:
-    text = LONG.replace("impl,", "impl,gpu,") + ROW.replace("torch,", '=cmd(),"<script>alert(1)</script>",')
+def test_formulas_in_names_are_just_text() -> None:
+    text = LONG.replace("impl,", "impl,gpu,") + ROW.replace("torch,", "=cmd(),+1,")
     found = understand("a.csv", text.encode())
-    assert found.runs[0].gpu_name == "<script>alert(1)</script>" and _only(found).implementation == "=cmd()"
+    assert found.runs[0].gpu_name == "+1" and _only(found).implementation == "=cmd()"
+
+
+@pytest.mark.parametrize("name", ["![x](http://a/y.png)", "<script>alert(1)</script>", "[x](y)", "&#60;b", "https://a"])
+def test_markup_in_a_name_is_refused_in_words(name: str) -> None:
+    found = understand("a.csv", (LONG + ROW.replace("torch", name)).encode())
+    assert found.measurements == () and "markup; write the name in plain text" in found.rejected[0].reason
 
 
 def test_each_gpu_of_a_file_is_a_run() -> None:

@@ -109,3 +109,8 @@ def test_a_view_says_that_it_is_for_reading_and_an_upload_of_it_names_the_run_to
     assert "For reading: numbers are rounded" in text
     with pytest.raises(UploadError, match="rendered for reading.*--format csv --run a$"):
         understand("attention.md", text.encode())
+
+
+def test_html_shows_escaped_marks_as_they_are() -> None:
+    page = html_page("# A\n\nnot \\*\\*bold\\*\\* nor \\[a\\](b) nor \\<b\\> nor \\`code\\` but **bold \\* star**")
+    assert "not **bold** nor [a](b) nor &lt;b&gt; nor `code` but <strong>bold * star</strong>" in page

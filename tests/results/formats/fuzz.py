@@ -1,0 +1,203 @@
+"""Break files of every format, import what is accepted, then draw every command and page over it.
+
+    python -m tests.results.formats.fuzz --mutants 100000 [--seed 1] [--chunk 2000]
+
+Each chunk has a home of its own. Every defect is printed with the seed of its mutant, and the file that shows it is
+kept in --keep. The last line of stdout is the sum as JSON; exit status 1 says that there was a defect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import random
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from unittest.mock import patch
+
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from pages.ui.shell.dashboard import EVIDENCE, RESULTS, WORK
+from results.__main__ import main as results_main
+from results.files import journal, library
+from results.formats import Understanding, UploadError, import_understanding
+from results.query import pages as of_pages
+from results.store.database import open_store
+from tests.results.formats.mutants import corpus, mutant, read
+
+ROOT = Path(__file__).parents[3]
+MARKUP = "![x]("  # of the mutants' words; where a page reads Markdown it must be escaped
+PAGES = tuple(file for file, *_ in (*RESULTS, *EVIDENCE, *WORK))
+_GPUS = 4  # of a home that pages are drawn for, besides the one they choose
+_IMPORTED = 400  # files of a chunk, so that pages stay quick
+_KINDS = ("title", "header", "subheader", "markdown", "caption", "info", "warning", "error", "success")
+_LABELLED = ("button", "expander", "metric", "radio", "checkbox", "selectbox", "multiselect", "text_input", "tabs")
+
+
+class Sum:
+    """What came of all mutants so far."""
+
+    def __init__(self, keep: Path) -> None:
+        self.counts: Counter[str] = Counter()
+        self.defects: list[str] = []
+        self._keep = keep
+
+    def defect(self, where: str, data: bytes | None = None) -> None:
+        """Keep a defect with what shows it."""
+        text = f"{where}: {traceback.format_exc(limit=-4)}"
+        self.defects.append(text)
+        print(text, file=sys.stderr, flush=True)
+        if data is not None:
+            self._keep.mkdir(parents=True, exist_ok=True)
+            (self._keep / where.replace("/", "_")).write_bytes(data)
+
+
+def main() -> int:
+    """Run all chunks; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--mutants", type=int, default=100_000)
+    parser.add_argument("--chunk", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "fuzz-defects")
+    options = parser.parse_args()
+    found, names = Sum(options.keep), sorted(corpus())
+    for first in range(0, options.mutants, options.chunk):
+        with _home() as home:
+            _import(home, found, _accepted(found, names, first, min(options.chunk, options.mutants - first), options))
+            _commands(home, found, random.Random(first))
+            _pages(home, found)
+        print(json.dumps(dict(found.counts)), file=sys.stderr, flush=True)
+    print(json.dumps({**found.counts, "defects": len(found.defects)}))
+    return 1 if found.defects else 0
+
+
+@contextlib.contextmanager
+def _home() -> Iterator[Path]:
+    """Yield a new home that nothing ships into, and look there."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.object(journal, "PUBLISHED", Path(folder) / "none"),
+        patch.dict(os.environ, {"ATTNBENCH_HOME": folder}),
+    ):
+        st.cache_resource.clear()
+        st.cache_data.clear()
+        yield Path(folder)
+
+
+def _accepted(
+    found: Sum, names: list[str], first: int, count: int, options: argparse.Namespace
+) -> Iterator[tuple[str, bytes, Understanding]]:
+    """Yield each mutant that is understood, with where it came from."""
+    for number in range(first, first + count):
+        name = names[number % len(names)]
+        data = mutant(name, random.Random(f"{options.seed} {number}"))
+        found.counts["mutants"] += 1
+        try:
+            understood = read(name, data)
+        except Exception:  # whatever is no refusal in words is what this looks for
+            found.defect(f"reading {number} {name}", data)
+            continue
+        found.counts["refused" if understood is None else "understood"] += 1
+        if understood is not None:
+            yield f"{number} {name}", data, understood
+
+
+def _import(home: Path, found: Sum, accepted: Iterator[tuple[str, bytes, Understanding]]) -> None:
+    """Import them, the rejected cells left out; what cannot be written whole must leave nothing."""
+    imported = 0
+    for where, data, understood in accepted:
+        if not understood.measurements or imported >= _IMPORTED:
+            continue
+        before = len(journal.run_folders(home))
+        try:
+            ids = import_understanding(home, understood, skip_rejected=True)
+        except UploadError:
+            assert len(journal.run_folders(home)) == before, "a part of a refused file was imported"
+            found.counts["refused at import"] += 1
+            continue
+        except Exception:  # as above
+            found.defect(f"importing {where}", data)
+            continue
+        imported += bool(ids)
+        found.counts["imported"] += bool(ids)
+    assert {path.name for path in home.iterdir()} <= {"runs"}, "an import wrote outside of the runs"
+
+
+def _commands(home: Path, found: Sum, chance: random.Random) -> None:
+    """Run every command over the home."""
+    ids = [folder.run_id for folder in library.folders()]
+    with closing(open_store(home)) as store:
+        gpus = of_pages.gpus(store)["gpu"].tolist()
+    forms = [["export", "--format", form, "--output", str(home / "out")] for form in ("csv", "json", "md", "parquet")]
+    slices = [
+        [*command, "--gpu", gpu]
+        for gpu in chance.sample(gpus, min(_GPUS, len(gpus)))
+        for command in (
+            *(["render", "--format", form] for form in ("md", "html")),
+            *(["rule", "--format", form] for form in ("python", "json")),
+            ["advise", "--format", "html"],
+        )
+    ]
+    pairs = [["compare", *chance.sample(ids, 2), "--json"] for _ in range(10 if len(ids) > 1 else 0)]
+    reports = [["report", "fa2_rtx4060", "--run", run_id] for run_id in chance.sample(ids, min(5, len(ids)))]
+    for arguments in (
+        ["runs"],
+        ["check", "--all"],
+        ["check", "--json"],
+        *forms,
+        *slices,
+        *pairs,
+        *reports,
+        ["rebuild"],
+    ):
+        said = io.StringIO()
+        binary = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        try:
+            with contextlib.redirect_stdout(binary), contextlib.redirect_stderr(said):
+                status = results_main(arguments)
+            assert status in (0, 1), f"exit status {status}"
+        except BaseException:  # argparse's SystemExit is none that these arguments may meet
+            found.defect(f"command {' '.join(arguments)}")
+        found.counts["commands"] += 1
+    (home / "out").unlink(missing_ok=True)
+
+
+def _pages(home: Path, found: Sum) -> None:
+    """Draw every page over the home, for the GPU that it chooses and for some others."""
+    with closing(open_store(home)) as store:
+        gpus = of_pages.gpus(store)["gpu"].tolist()
+    os.chdir(ROOT)
+    for gpu in (None, *gpus[:_GPUS]):
+        for page in PAGES if gpu is None else PAGES[: len(RESULTS)]:
+            try:
+                app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+                if gpu is not None:
+                    app.query_params["gpu"] = gpu
+                app = app.switch_page(f"pages/{page}.py").run()
+                assert not app.exception, [problem.message for problem in app.exception]
+                _check_markup(app)
+            except Exception:  # as above
+                found.defect(f"page {page} for {gpu!r}")
+            found.counts["pages"] += 1
+
+
+def _check_markup(app: AppTest) -> None:
+    for kind in _KINDS:
+        for element in getattr(app, kind):
+            assert MARKUP not in element.value, f"{kind} has markup: {element.value[:300]}"
+    for kind in _LABELLED:
+        for element in getattr(app, kind):
+            assert MARKUP not in element.label, f"{kind} has markup: {element.label[:300]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
