@@ -1,25 +1,206 @@
-"""A whole model. Only published reports have results of it so far; nothing is derived from its shape yet."""
+"""A whole model: prefill of a prompt, decoding of a token, and training of a batch of sequences.
+
+`subject` names a configuration of `model_table`. `seqlen_q` counts the tokens of the call (1 in decoding) and
+`seqlen_k` the context. `num_layers` below the configuration's is a model cut to that depth. The map is context by
+batch.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from results.levels import op
-from results.levels.tensors import Fields
+from results.levels import Axis, Level, model_memory
+from results.levels.memory import MemoryParts, WorkspaceLaw
+from results.levels.model_table import ModelConfig, UnknownModel, model, models
+from results.levels.tensors import DTYPE_BYTES, Fields, known, numbers_of
+from results.records import Case
+
+FLOP_SOURCE = (
+    "PaLM's count (arXiv 2204.02311, appendix B), causal attention in full and nothing for recomputing: a token costs "
+    "2 operations a parameter of the matrices and 2 x layers x heads x (head_dim + head_dim_v) x context; backward "
+    "twice that. A prefill computes logits of the last token only."
+)
+BYTES_SOURCE = (
+    "A decoding step reads every matrix once (of experts those that the batch is expected to choose), one row of the "
+    "embedding a sequence, and the KV cache of the context, and writes one token's keys and values. An optimizer step "
+    "reads and writes each of its states once."
+)
+INFERENCE, TRAINING = ("prefill", "decode"), ("train", "fwd", "bwd", "step")
+_PARTS_OF_TRAINING = {"fwd": 1.0, "bwd": 2.0, "train": 3.0}  # in forward passes
 
 
-def not_known(case: Fields, mode: str | None) -> None:
-    """Return None: the operations and bytes of a model are not counted."""
+@dataclass(frozen=True)
+class FlopConvention:
+    """A way to count the operations of training."""
+
+    words: str
+    source: str
+    of_token: Callable[[ModelConfig, int], float]  # configuration and sequence length: forward and backward
 
 
-LEVEL = replace(
-    op.LEVEL,
+def _attention(config: ModelConfig, seqlen: int) -> float:
+    """Count forward and backward of both products for one token that sees the whole sequence."""
+    return 6.0 * config.layers * config.heads * (config.head_dim + config.value_dim) * seqlen
+
+
+FLOP_CONVENTIONS = {
+    "palm": FlopConvention(
+        "6 x parameters of matrices, attention over the whole sequence",
+        "PaLM, arXiv 2204.02311, appendix B",
+        lambda config, seqlen: 6.0 * config.matmul_parameters + _attention(config, seqlen),
+    ),
+    "causal": FlopConvention(
+        "6 x parameters of matrices, attention over the tokens that the causal mask leaves",
+        "PaLM's count with the exact number of query-key pairs",
+        lambda config, seqlen: (
+            6.0 * config.matmul_parameters + _attention(config, seqlen) * (seqlen + 1) / (2 * seqlen)
+        ),
+    ),
+    "nanogpt": FlopConvention(
+        "6 x parameters but those of positions, attention over the whole sequence",
+        "https://github.com/karpathy/nanoGPT/blob/master/model.py, estimate_mfu",
+        lambda config, seqlen: (
+            6.0 * (config.active_parameters - config.position_parameters) + _attention(config, seqlen)
+        ),
+    ),
+    "torchtitan": FlopConvention(
+        "6 x parameters but those of the embedding, attention over the whole sequence",
+        "https://github.com/pytorch/torchtitan/blob/main/torchtitan/models/utils.py",
+        lambda config, seqlen: (
+            6.0 * (config.active_parameters - config.embedding_parameters) + _attention(config, seqlen)
+        ),
+    ),
+    "llm-foundry": FlopConvention(
+        "6 x all parameters, 12 x layers x hidden x sequence",
+        "https://github.com/mosaicml/llm-foundry/tree/main/scripts/train/benchmarking",
+        lambda config, seqlen: 6.0 * config.active_parameters + 12.0 * config.layers * config.hidden * seqlen,
+    ),
+}
+
+
+def config_of(case: Fields) -> ModelConfig | None:
+    """Return the configuration of a case at its depth; None if the table does not hold its subject."""
+    try:
+        config = model(str(known(case.get("subject"))))
+    except UnknownModel:
+        return None
+    layers = known(case.get("num_layers"))
+    return config.at_depth(None if layers is None else int(layers))
+
+
+def training_flops(case: Fields, convention: str) -> float | None:
+    """Return the operations of forward and backward of a batch by a convention of FLOP_CONVENTIONS."""
+    config, found = config_of(case), numbers_of(case, "batch", "seqlen_q")
+    if config is None or found is None:
+        return None
+    batch, seqlen = (int(number) for number in found)
+    return batch * seqlen * FLOP_CONVENTIONS[convention].of_token(config, seqlen)
+
+
+def flops(case: Fields, mode: str | None) -> float | None:
+    """Return the operations of one call by FLOP_SOURCE; None if the case leaves something open."""
+    if mode in _PARTS_OF_TRAINING:
+        whole = training_flops(case, "palm")
+        return whole and whole * _PARTS_OF_TRAINING[mode] / 3
+    config, found = config_of(case), numbers_of(case, "batch", "seqlen_q", "seqlen_k")
+    if mode not in INFERENCE or config is None or found is None:
+        return None
+    batch, tokens, context = found
+    head = config.vocab * config.hidden
+    matrices = 2.0 * ((config.matmul_parameters - head) * tokens + head)  # logits of the last token
+    return batch * (matrices + tokens * _attention(config, context) / 3)
+
+
+def bytes_moved(case: Fields, mode: str | None) -> float | None:
+    """Return the bytes of one call by BYTES_SOURCE; None if the case leaves something open, or for another mode."""
+    config, size = config_of(case), DTYPE_BYTES.get(str(case.get("dtype")))
+    if config is None or size is None:
+        return None
+    if mode == "step":
+        optimizer = model_memory.OPTIMIZERS.get(str(case.get("optimizer")))
+        return optimizer and optimizer.bytes_moved(size) * config.parameters
+    found = numbers_of(case, "batch", "seqlen_k")
+    if mode != "decode" or found is None:
+        return None
+    batch, context = (int(number) for number in found)
+    cache = model_memory.cache_bytes(case, config, batch, context) + model_memory.cache_bytes(case, config, batch, 1)
+    return (config.matrices_read(batch) + batch * config.hidden) * size + cache
+
+
+def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
+    """Return what the peak of a call is made of: of inference ("fwd") or of training ("fwd_bwd")."""
+    config = config_of(case)
+    if config is None:
+        return None
+    parts = (model_memory.training if of_pass == "fwd_bwd" else model_memory.inference)(case, config, work)
+    return parts and MemoryParts(
+        given=parts.weights + parts.optimizer + parts.cache,
+        returned=parts.gradients,
+        matrices=parts.matrices,
+        workspace=parts.activations + parts.workspace,
+    )
+
+
+def with_seqlen(seqlen: int) -> dict[str, int]:
+    """Return a context of that length."""
+    return {"seqlen_k": seqlen}
+
+
+def words(case: Case) -> str:
+    """Return model, shape and dtype as far as they are said."""
+    one_token = case.seqlen_q == 1 and (case.seqlen_k or 1) > 1
+    parts = (
+        case.subject,
+        f"{case.num_layers} layers" if case.num_layers else None,
+        f"batch {case.batch}" if case.batch else None,
+        f"{'context' if one_token else 'seqlen'} {case.seqlen_k}" if case.seqlen_k else None,
+        case.dtype,
+        *_settings(case),
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def short(case: Case) -> str:
+    """Return model, shape and dtype as far as they are said: llama2-7b L32 B4 S2048 bfloat16 adamw_bf16."""
+    parts = (
+        case.subject,
+        f"L{case.num_layers}" if case.num_layers else None,
+        f"B{case.batch}" if case.batch else None,
+        f"S{case.seqlen_q}/{case.seqlen_k}" if case.seqlen_q != case.seqlen_k else f"S{case.seqlen_k}",
+        case.dtype,
+        *_settings(case),
+    )
+    return " ".join(part for part in parts if part)
+
+
+def _settings(case: Case) -> tuple[str | None, ...]:
+    return (
+        case.optimizer,
+        "checkpointing" if case.checkpointing else None,
+        "compiled" if case.compiled else None,
+    )
+
+
+SHAPE_SQL = (
+    "concat_ws(', ', num_layers || ' layers', optimizer, CASE WHEN checkpointing THEN 'checkpointing' END, "
+    "CASE WHEN compiled THEN 'compiled' END, CASE WHEN subject IS NULL THEN 'model ?' END)"
+)
+
+LEVEL = Level(
     name="model",
-    subjects=("gpt2-124m", "llama2-7b"),
-    modes=("prefill", "decode", "train"),
-    flops=not_known,
-    flops_source="Not counted.",
-    bytes_moved=not_known,
-    bytes_source="Not counted.",
-    memory_passes={},
+    subjects=tuple(models()),
+    modes=("prefill", "decode", "train", "fwd", "bwd", "step"),
+    columns=Axis("seqlen_k", "seqlen", "context", "Context length"),
+    rows=Axis("batch", "batch", "batch", "Sequences at a time"),
+    with_seqlen=with_seqlen,
+    shape_sql=SHAPE_SQL,
+    flops=flops,
+    flops_source=FLOP_SOURCE,
+    bytes_moved=bytes_moved,
+    bytes_source=BYTES_SOURCE,
+    memory_passes={**dict.fromkeys(INFERENCE, "fwd"), **dict.fromkeys((*TRAINING, "fwd_bwd"), "fwd_bwd")},
+    memory=memory,
+    words=words,
+    short=short,
 )

@@ -6,7 +6,7 @@ on a CPU. Counts are exact: tests hold them against the published numbers of par
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 _HUB = "https://huggingface.co/"
@@ -111,6 +111,19 @@ class ModelConfig:
         layers = sum(self._attention_matrices() + self._mlp_matrices(at, active=True) for at in range(self.layers))
         return layers + self.vocab * self.hidden
 
+    def matrices_read(self, tokens: int) -> float:
+        """Count the parameters of matrices that a step over so many tokens reads: of experts those chosen by any.
+
+        Experts are taken as chosen independently and evenly, so that the number of different ones is an expectation.
+        """
+        if self.experts is None:
+            return float(self.matmul_parameters)
+        routed, active = self.experts.routed, self.experts.active
+        chosen = routed * (1 - (1 - active / routed) ** tokens)
+        of_an_expert = (3 if self.architecture.gated_mlp else 2) * self.hidden * self.experts.ffn
+        layers = max(0, self.layers - self.experts.dense_layers)
+        return self.matmul_parameters + (chosen - active) * of_an_expert * layers
+
     @property
     def active_parameters(self) -> int:
         """Count the parameters that one token uses: all, but of experts only the active ones."""
@@ -121,10 +134,9 @@ class ModelConfig:
         )
         return self.parameters - idle
 
-    def parameters_at(self, layers: int | None) -> int:
-        """Count the parameters of the model cut to its first `layers`; all where None."""
-        depth = self.layers if layers is None else layers
-        return sum(self._layer(at) for at in range(depth)) + self.outside_parameters
+    def at_depth(self, layers: int | None) -> ModelConfig:
+        """Return the model cut to its first `layers`; itself where None."""
+        return self if layers is None else replace(self, layers=layers)
 
     def cache_numbers(self, *, latent: bool = False) -> int:
         """Count the numbers that one layer's cache holds a token: keys and values, or the latent and its rope part.

@@ -61,14 +61,14 @@ def test_a_latent_cache_is_refused_where_there_is_no_latent():
 
 def test_depth_changes_parameters_by_whole_layers():
     config = model("llama2-7b")
-    of_a_layer = config.parameters_at(2) - config.parameters_at(1)
-    assert config.parameters_at(None) == config.parameters == config.outside_parameters + 32 * of_a_layer
+    of_a_layer = config.at_depth(2).parameters - config.at_depth(1).parameters
+    assert config.at_depth(None).parameters == config.parameters == config.outside_parameters + 32 * of_a_layer
 
 
 def test_the_first_layer_of_a_mixture_of_experts_is_dense():
     config = model("deepseek-v2-lite")
-    first = config.parameters_at(1) - config.outside_parameters
-    second = config.parameters_at(2) - config.parameters_at(1)
+    first = config.at_depth(1).parameters - config.outside_parameters
+    second = config.at_depth(2).parameters - config.at_depth(1).parameters
     assert first < second / 7
 
 

@@ -1,0 +1,206 @@
+"""Memory of a whole model by arithmetic: weights, cache, activations and training states. Standard library only.
+
+Training has three moments at which memory can be largest: at the loss, when every layer's activations are kept; at the
+first layer in the backward, when nearly every gradient is; and at the optimizer's step. PyTorch frees gradients after
+the step (`zero_grad(set_to_none=True)`) and activations as the backward passes them, so that they do not add up.
+Activations are those that Hugging Face's modules save in eager PyTorch; a test holds them against torch's own count. A
+compiled model keeps less.
+
+Sources: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054 (training states).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from results.levels.memory import WorkspaceLaw
+from results.levels.model_table import ModelConfig
+from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of
+
+_FLOAT32 = 4
+_TOKEN_ID = 8  # int64
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What a training step keeps for each parameter beside the weight and its gradient."""
+
+    words: str
+    states: int  # tensors in the dtype of the weights
+    float32_states: int = 0
+
+    def bytes_a_parameter(self, size: int) -> int:
+        """Return the bytes of the states of one parameter of `size` bytes."""
+        return self.states * size + self.float32_states * _FLOAT32
+
+    def bytes_moved(self, size: int) -> int:
+        """Return what a step reads and writes for one parameter: weight and states both ways, the gradient once."""
+        return 2 * (size + self.bytes_a_parameter(size)) + size
+
+
+OPTIMIZERS: Mapping[str, Optimizer] = {
+    "none": Optimizer("no step: forward and backward alone", 0),
+    "sgd": Optimizer("SGD without momentum", 0),
+    "adamw_bf16": Optimizer("AdamW with both moments in the weights' dtype: 8 bytes a parameter in bfloat16", 2),
+    "adamw_fp32_master": Optimizer("AdamW with moments and master weights in float32: 16 bytes a parameter", 0, 3),
+}
+
+
+@dataclass(frozen=True)
+class SavedByLayer:
+    """What a layer of an architecture keeps for its backward, a token, beside q, k, v, out and lse."""
+
+    hidden: float  # numbers in the dtype, in widths of the residual stream
+    hidden_float32: float  # likewise in float32
+    ffn: float  # numbers in the dtype, in widths of the MLP
+    in_flight: float  # of these widths, at most at once where nothing is kept
+    queries: float = 0.0  # copies of q, k and v in another layout
+
+
+# By Hugging Face's model_type, as its modules of transformers 5 save them.
+SAVED = {
+    "gpt2": SavedByLayer(hidden=4, hidden_float32=0, ffn=5, in_flight=5),  # NewGELU is five operations
+    "gptj": SavedByLayer(hidden=2, hidden_float32=0, ffn=5, in_flight=5),
+    "gpt_neox": SavedByLayer(hidden=4, hidden_float32=0, ffn=2, in_flight=2, queries=2),
+    "llama": SavedByLayer(hidden=4, hidden_float32=2, ffn=4, in_flight=3),  # RMSNorm computes in float32
+    "mistral": SavedByLayer(hidden=4, hidden_float32=2, ffn=4, in_flight=3),
+    "deepseek_v2": SavedByLayer(hidden=4, hidden_float32=2, ffn=4, in_flight=3),
+}
+# At the first product of the backward: logits, and in float32 log-probabilities, their gradient and that of the logits.
+_LOSS_FLOAT32 = 3
+
+
+@dataclass(frozen=True)
+class ModelMemory:
+    """What a model's memory is made of at one moment, in MiB."""
+
+    moment: str
+    weights: float
+    cache: float = 0.0  # keys and values of all tokens so far
+    gradients: float = 0.0
+    optimizer: float = 0.0  # its states, master weights included
+    activations: float = 0.0  # kept for the backward
+    matrices: float = 0.0  # scores and probabilities of the attention
+    workspace: float = 0.0  # logits, loss, and what one layer works in
+
+    @property
+    def peak(self) -> float:
+        """Return the sum."""
+        parts = (self.cache, self.gradients, self.optimizer, self.activations, self.matrices, self.workspace)
+        return self.weights + sum(parts)
+
+
+def cache_bytes(case: Fields, config: ModelConfig, batch: int, context: int) -> float:
+    """Return the bytes of the keys and values of all layers.
+
+    With a window a layer holds no more tokens than it sees. `latent_dim` of the case says that the latent is cached in
+    place of keys and values; `cache_dtype` how numbers are stored, where not in the case's dtype.
+    """
+    window = known(case.get("window_size"))
+    window = config.window_size if window is None else window
+    tokens = min(context, window) if window else context
+    size = DTYPE_BYTES[str(known(case.get("cache_dtype")) or case["dtype"])]
+    latent = bool(known(case.get("latent_dim"))) and config.latent is not None
+    return float(batch) * tokens * config.layers * config.cache_numbers(latent=latent) * size
+
+
+def inference(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> ModelMemory | None:
+    """Return the memory of a prefill of the whole context, or of decoding where the case has one query token.
+
+    A prefill computes logits of the last token only, and is largest in the attention or in the MLP of a layer. None if
+    the case leaves a size open.
+    """
+    found, size = numbers_of(case, "batch", "seqlen_k"), DTYPE_BYTES.get(str(case.get("dtype")))
+    if found is None or size is None:
+        return None
+    batch, context = (int(number) for number in found)
+    tokens = 1 if known(case.get("seqlen_q")) == 1 else context
+    moment = "decoding" if tokens == 1 else "prefill"
+    weights = config.parameters * size / MIB
+    cache = cache_bytes(case, config, batch, context) / MIB
+    matrices = work.matrices * _matrix_bytes(config, work, batch, tokens, context, size) / MIB
+    logits = batch * config.vocab * (size + _FLOAT32)
+    in_attention, in_mlp = (
+        (batch * tokens * numbers * size + logits) / MIB
+        for numbers in (2 * config.hidden + _attention_numbers(config), _mlp_numbers(config))
+    )
+    if matrices + in_attention > in_mlp:
+        return ModelMemory(moment, weights, cache, matrices=matrices, workspace=in_attention)
+    return ModelMemory(moment, weights, cache, workspace=in_mlp)
+
+
+def training(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> ModelMemory | None:
+    """Return the memory of a training step at its largest moment; None if the case leaves a size open."""
+    return max(training_moments(case, config, work), key=lambda moment: moment.peak, default=None)
+
+
+def training_moments(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> tuple[ModelMemory, ...]:
+    """Return the memory of a training step at the loss, at the first layer in the backward, and at the step.
+
+    Return nothing if the case leaves a size open. A case that does not say its optimizer has none.
+    """
+    found, size = numbers_of(case, "batch", "seqlen_k"), DTYPE_BYTES.get(str(case.get("dtype")))
+    if found is None or size is None:
+        return ()
+    batch, seqlen = (int(number) for number in found)
+    tokens, optimizer = batch * seqlen, OPTIMIZERS[str(known(case.get("optimizer")) or "none")]
+    weights = config.parameters * size / MIB
+    states = config.parameters * optimizer.bytes_a_parameter(size) / MIB
+    matrix = _matrix_bytes(config, work, batch, seqlen, seqlen, size)
+    layer, inputs = tokens * saved_bytes(config, size), tokens * config.hidden * size
+    recomputed = bool(known(case.get("checkpointing")))
+    kept = config.layers * (inputs if recomputed else layer) + tokens * _saved_outside(config, size)
+    at_loss = ModelMemory(
+        "at the loss",
+        weights,
+        optimizer=states,
+        activations=kept / MIB,
+        matrices=0.0 if recomputed or not work.matrices else config.layers * matrix / MIB,  # the probabilities
+        workspace=tokens * config.vocab * (size + _LOSS_FLOAT32 * _FLOAT32) / MIB,
+    )
+    in_backward = ModelMemory(
+        "at the first layer in the backward",
+        weights,
+        gradients=weights - config.vocab * config.hidden * size / MIB,
+        optimizer=states,
+        activations=(inputs + layer) / MIB,
+        matrices=work.matrices * matrix / MIB,
+        workspace=tokens * _mlp_numbers(config) * size / MIB,
+    )
+    return at_loss, in_backward, ModelMemory("at the step", weights, gradients=weights, optimizer=states)
+
+
+def saved_bytes(config: ModelConfig, size: int) -> float:
+    """Return the bytes that one layer keeps for its backward, a token, without score matrices."""
+    saved = SAVED[config.architecture.family]
+    queries = saved.queries * config.heads * config.head_dim
+    numbers = saved.hidden * config.hidden + saved.ffn * _ffn(config) + queries + _attention_numbers(config)
+    return numbers * size + _FLOAT32 * (saved.hidden_float32 * config.hidden + config.heads)
+
+
+def _attention_numbers(config: ModelConfig) -> int:
+    """Count the numbers of q, k, v and out, a token."""
+    return (config.heads + config.kv_heads) * (config.head_dim + config.value_dim)
+
+
+def _mlp_numbers(config: ModelConfig) -> float:
+    """Count the numbers in flight inside the MLP at most, a token, beside its input and the residual stream."""
+    return SAVED[config.architecture.family].in_flight * _ffn(config) + 2 * config.hidden
+
+
+def _ffn(config: ModelConfig) -> int:
+    """Return the width that a token passes through in the MLP: of experts that of all it visits."""
+    experts = config.experts
+    return config.ffn if experts is None else experts.ffn * (experts.active + experts.shared)
+
+
+def _saved_outside(config: ModelConfig, size: int) -> float:
+    """Return the bytes a token that are kept outside the layers: its number, and what the last norm keeps."""
+    float32 = config.hidden * _FLOAT32 if config.architecture.norm == "rms" else 0
+    return 2 * _TOKEN_ID + 2 * config.hidden * size + float32
+
+
+def _matrix_bytes(config: ModelConfig, work: WorkspaceLaw, batch: int, tokens: int, context: int, size: int) -> float:
+    """Return the bytes of one score matrix of a layer."""
+    return float(batch) * config.heads * tokens * context * (_FLOAT32 if work.float32_matrices else size)
