@@ -6,7 +6,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -96,7 +96,7 @@ class Implementation:
     name: str
     description: str
     attention: Attention | DecodeAttention
-    level: str = "op"  # op or decode
+    level: str = "op"  # one of FOLDERS or AROUND
     family: str = "own"  # pytorch; own: of this repository; peer: another project's package, which may be missing
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
     devices: tuple[str, ...] = ("cuda", "cpu")
@@ -154,7 +154,7 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
         (bool(case.window_size and not impl.window), "does not support sliding windows"),
         (case.num_heads != case.num_kv_heads and not impl.gqa, "does not support fewer key heads than query heads"),
         (bool(case.page_size and not impl.paged), "does not support paged caches"),
-        (bool(case.latent_dim), "does not support latent caches"),
+        (bool(case.latent_dim and impl.level not in AROUND), "does not support latent caches"),
         (
             bool(capability and wanted[0] and capability < wanted[0]),
             f"needs compute capability {wanted[0]}, this is {capability}",
@@ -168,21 +168,25 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
 
 
 FOLDERS = {"op": "attention", "decode": "decode"}  # of each level, within `kernels`
+AROUND = {"layer": "op"}  # levels around the attention of another, whose implementations serve inside
 
 
 def implementations(level: str = "op") -> dict[str, Implementation]:
-    """Return all implementations of a level by name, in the order of their files.
+    """Return all implementations of a level by name, in the order of their files; of a layer those of its attention.
 
     A file or package of the level's folder offers a tuple IMPLEMENTATIONS; one without it holds kernels for others.
     Raises KeyError naming the levels that have implementations.
     """
-    if level not in FOLDERS:
-        raise KeyError(f"No implementations of level {level!r}. Levels: {', '.join(FOLDERS)}.")
+    if level not in (*FOLDERS, *AROUND):
+        raise KeyError(f"No implementations of level {level!r}. Levels: {', '.join((*FOLDERS, *AROUND))}.")
     return _found(level)
 
 
 @cache
 def _found(level: str) -> dict[str, Implementation]:
+    if level in AROUND:  # but those in FP8, which have no oracle there: it would round q, k and v
+        inside = (each for each in _found(AROUND[level]).values() if each.precision != "fp8")
+        return {each.name: replace(each, level=level) for each in inside}
     package = f"kernels.{FOLDERS[level]}"
     folder = importlib.import_module(package)  # `kernels.attention` as an attribute is the dispatching function
     found: dict[str, Implementation] = {}

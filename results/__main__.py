@@ -38,7 +38,8 @@ from results.slice import Filters, SliceError
 from results.store.database import Store, StoreError, open_store, rebuild
 
 _ONE = ("gpu", "workload", "mask", "mode", "timing", "baseline", "shape")  # filters of one value
-_MANY = {"dtype": str, "implementation": str, "source": str, "run": str, "seqlen": int, "head_dim": int, "batch": int}
+_MANY = dict.fromkeys(("dtype", "implementation", "source", "run"), str)
+_MANY |= dict.fromkeys(("seqlen", "head_dim", "batch", "num_heads"), int)
 _RULES = {"python": rule.as_python, "json": rule.as_json}
 
 

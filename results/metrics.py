@@ -15,6 +15,10 @@ class Metric:
     description: str
 
 
+_WEIGHTS = ("qkv", "q", "k", "v", "down", "up", "out")  # projections of layers
+# Tensors that are compared with float64: of the operator, and of layers with the gradients of weights and biases.
+CHECKED = ("out", "dq", "dk", "dv", "dx", *(f"d{kind}_{name}" for kind in "wb" for name in _WEIGHTS))
+
 METRICS: dict[str, Metric] = {
     "latency_ms": Metric("Latency", "ms", "lower", "time of one call"),
     "latency_extrapolated_ms": Metric(
@@ -26,6 +30,9 @@ METRICS: dict[str, Metric] = {
     "attention_share": Metric("Share of attention", "%", "lower", "of the call's device time"),
     "throttled_latency_ms": Metric(
         "Latency of a throttled attempt", "ms", "lower", "kept beside the latency that was measured again"
+    ),
+    "attention_ms": Metric(
+        "Attention alone", "ms", "lower", "time of the attention inside a layer, on the views its projections give"
     ),
     "compile_ms": Metric(
         "Compile time",
@@ -64,14 +71,16 @@ METRICS: dict[str, Metric] = {
     "utilization_percent": Metric("GPU utilization", "%", "higher", "as printed"),
     "shared_memory_kb": Metric("Shared memory", "KiB", "lower", "of one block, as printed"),
     "speedup": Metric("Speedup", "x", "higher", "baseline over implementation, as printed"),
-    "error_out": Metric("Error of out", "", "lower", "relative root mean square error against float64"),
-    "error_dq": Metric("Error of dq", "", "lower", "relative root mean square error against float64"),
-    "error_dk": Metric("Error of dk", "", "lower", "relative root mean square error against float64"),
-    "error_dv": Metric("Error of dv", "", "lower", "relative root mean square error against float64"),
-    "max_error_out": Metric("Largest error of out", "", "lower", "largest absolute difference from float64"),
-    "max_error_dq": Metric("Largest error of dq", "", "lower", "largest absolute difference from float64"),
-    "max_error_dk": Metric("Largest error of dk", "", "lower", "largest absolute difference from float64"),
-    "max_error_dv": Metric("Largest error of dv", "", "lower", "largest absolute difference from float64"),
+    **{
+        f"error_{tensor}": Metric(f"Error of {tensor}", "", "lower", "relative root mean square error against float64")
+        for tensor in CHECKED
+    },
+    **{
+        f"max_error_{tensor}": Metric(
+            f"Largest error of {tensor}", "", "lower", "largest absolute difference from float64"
+        )
+        for tensor in CHECKED
+    },
 }
 
 # A printed ratio -> the metrics that it can be a ratio of; the first is what our own runs are compared by.

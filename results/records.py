@@ -157,6 +157,40 @@ def decode_case(
     )
 
 
+def layer_case(
+    subject: str,
+    *,
+    batch: int,
+    num_heads: int,
+    num_kv_heads: int,
+    seqlen: int,
+    head_dim: int,
+    dtype: str,
+    causal: bool,
+    latent_dim: int = 0,
+) -> Case:
+    """Return a fully specified case of a layer: a subject of level layer, on x: (batch, seqlen, num_heads x head_dim).
+
+    `latent_dim` is the width of the latent that keys and values come from; 0 without one.
+    """
+    return Case(
+        level="layer",
+        subject=subject,
+        batch=batch,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        seqlen_q=seqlen,
+        seqlen_k=seqlen,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        dtype=dtype,
+        causal=causal,
+        window_size=0,
+        page_size=0,
+        latent_dim=latent_dim,
+    )
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One number: of what case, by which implementation, how it was taken, its spread and its status."""

@@ -76,6 +76,7 @@ class Filters:
     dtype: tuple[str, ...] = ()
     head_dim: tuple[int, ...] = ()
     batch: tuple[int, ...] = ()
+    num_heads: tuple[int, ...] = ()
     seqlen: tuple[int, ...] = ()  # on the axis that the level calls so: of decode the context
     shape: str | None = None  # None: all shapes
     source: tuple[str, ...] = ()
@@ -92,6 +93,7 @@ COLUMNS = {
     "dtype": "dtype",
     "head_dim": "head_dim",
     "batch": "batch",
+    "num_heads": "num_heads",
     "seqlen": SEQLEN,
     "shape": SHAPE,
     "source": "source",
@@ -131,7 +133,7 @@ def is_on_map(workload: str, level_name: str) -> bool:
 
 
 def on_map_of(level: Level) -> str:
-    """Return the condition for rows of levels with the same map as a level; a layer has the operator's."""
+    """Return the condition for rows of levels with the same map as a level."""
     same = (f"'{name}'" for name in names() if level_of(name).rows == level.rows)
     return f"{LEVEL} IN ({', '.join(same)})"
 

@@ -23,11 +23,10 @@ def above_peak(numbers: Numbers) -> Found:
         peak = _highest_rate(numbers.run(m).gpu_name, numbers.facts(m).multiplies(m.case.dtype))
         flops = flops_range(m.case, m.mode) if peak and m.value else None
         if flops and flops[0] / m.value / 1e9 > HEADROOM * peak[0]:
-            layer = " (attention alone, projections left out)" if m.case.level == "layer" else ""
             mask = " even if causal" if m.case.causal is None else ""
             yield (
                 (m,),
-                f"{what(m)} in {ms(m)} is {flops[0] / m.value / 1e9:.0f} TFLOP/s{mask}{layer}, above the "
+                f"{what(m)} in {ms(m)} is {flops[0] / m.value / 1e9:.0f} TFLOP/s{mask}, above the "
                 f"{peak[0]:g} of {numbers.run(m).gpu_name} ({peak[1]}): work is missing or the time is wrong.",
             )
     for m in numbers.of("tflops"):

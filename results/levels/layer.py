@@ -1,12 +1,160 @@
-"""A layer: projections around an attention. Only published reports have results of it so far.
+"""A layer: projections around an attention, on x: (batch, seqlen, hidden) with hidden = num_heads x head_dim.
 
-Operations, bytes and memory are those of the attention inside, so they bound the layer's from below.
+What a case of a layer does not say is the same for all: no rotary embedding, no dropout, no normalisation, gradients of
+x and of every weight, and a bias only in the subjects that end in `_bias` (the layers of report flashtile_a100). The
+mask is a field of the case.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
-from results.levels import op
+from results.levels import Axis, Level, op
+from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
+from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, product_flops, tensor_bytes
+from results.records import Case
 
-LEVEL = replace(op.LEVEL, name="layer", subjects=("mha_fused", "mha", "gqa", "mqa", "mla"))
+FLOP_SOURCE = (
+    "Projections: 2 x tokens x weights forward, twice that backward (gradients of input and weights). Attention: the "
+    "two (forward) or five (backward) matrix products over the unmasked query-key pairs, as at level op."
+)
+BYTES_SOURCE = (
+    "Every tensor that passes from one kernel to the next written once and read once: x, weights, what the projections "
+    "give, out of the attention, y; backward the same again with gradients in their place."
+)
+_FLOPS = {"fwd": (1, 1, 1), "bwd": (2, 3, 2), "fwd_bwd": (3, 4, 3)}  # projections, products over head_dim, head_dim_v
+SUBJECTS = ("mha_fused", "mha", "gqa", "mqa", "mla", "mha_fused_bias", "gqa_bias")
+
+SHAPE_SQL = (
+    "'B' || coalesce(batch::VARCHAR, '?') "
+    "|| CASE WHEN num_kv_heads <> num_heads THEN ' KV' || num_kv_heads ELSE '' END "
+    "|| ' D' || coalesce(head_dim::VARCHAR, '?') "
+    "|| CASE WHEN latent_dim > 0 THEN ' latent ' || latent_dim ELSE '' END"
+)
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """How many numbers the tensors of one layer hold."""
+
+    tokens: float
+    hidden: float  # of x and y, a token; of q and of what the attention returns too
+    keys: float  # of k and v together, a token
+    latent: float  # a token; 0 without one
+    weights: float  # of the projections, without biases
+    out_weights: float  # of the last projection alone
+
+    @property
+    def projected(self) -> float:
+        """Count q, k and v."""
+        return self.tokens * (self.hidden + self.keys)
+
+
+def sizes(case: Fields) -> LayerSizes | None:
+    """Return the sizes of a case; None if it leaves one open."""
+    found = numbers_of(case, "batch", "num_heads", "seqlen_q", "head_dim")
+    if found is None or case.get("subject") not in SUBJECTS:
+        return None
+    batch, heads, seqlen, head_dim = found
+    latent = known(case.get("latent_dim")) if case["subject"] == "mla" else 0
+    kv_heads = heads if case["subject"] == "mla" else known(case.get("num_kv_heads"))
+    if latent is None or kv_heads is None or (case["subject"] == "mla" and not latent):
+        return None
+    hidden, keys = float(heads * head_dim), 2.0 * kv_heads * head_dim
+    to_keys = hidden * latent + latent * keys if latent else hidden * keys
+    weights = 2 * hidden * hidden + to_keys
+    return LayerSizes(float(batch * seqlen), hidden, keys, float(latent), weights, hidden * hidden)
+
+
+def flops(case: Fields, mode: str | None) -> float | None:
+    """Return the operations of one call by FLOP_SOURCE; None if the case leaves something open."""
+    found = sizes(case)
+    if mode not in _FLOPS or found is None:
+        return None
+    projections, *products = _FLOPS[mode]
+    attention = product_flops(case, *products)
+    return None if attention is None else attention + projections * 2.0 * found.tokens * found.weights
+
+
+def bytes_moved(case: Fields, mode: str | None) -> float | None:
+    """Return the bytes of one call by BYTES_SOURCE; None if the case leaves a size open."""
+    found, size = sizes(case), DTYPE_BYTES.get(str(case.get("dtype")))
+    if found is None or size is None or mode not in _FLOPS:
+        return None
+    between = found.projected + found.tokens * (found.hidden + found.latent)  # written once, read once
+    ends = 2 * found.tokens * found.hidden  # x and y
+    forward = ends + found.weights + 2 * between
+    # dout, weights, x again, what was kept of the forward; gradients of all of them
+    backward = ends + found.weights + between + 2 * between + found.tokens * found.hidden + found.weights
+    return size * {"fwd": forward, "bwd": backward, "fwd_bwd": forward + backward}[mode]
+
+
+def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
+    """Return what the peak of a pass is made of, where the attention inside works in `work`.
+
+    Given are x, the weights and with a backward dout, returned are y and with a backward the gradients. Forward, the
+    peak is in the attention (q, k, v and its out are there) or in the last projection; with a backward, in the
+    backward of the attention (q, k, v, out, their gradients, y and the gradient of the last weight are there) or in
+    that of the first projections, whose gradients come last.
+    """
+    found, tensors, inner = sizes(case), tensor_bytes(_whole(case)), attention_parts(_whole(case), work, of_pass)
+    if found is None or tensors is None or inner is None:
+        return None
+    size = DTYPE_BYTES[str(case["dtype"])]
+    x, weights, projected = (
+        count * size / MIB for count in (found.tokens * found.hidden, found.weights, found.projected)
+    )
+    extra = inner.workspace + inner.matrices
+    if of_pass == "fwd":
+        return MemoryParts(x + weights, x, inner.matrices, max(projected + inner.workspace, x - inner.matrices))
+    given, returned = 2 * x + weights, 2 * x + weights
+    last_weight, lse = found.out_weights * size / MIB, tensors.lse / MIB
+    in_attention = x + projected + x + lse + last_weight + x + projected + extra  # y, qkv, out, lse, dW, dout of it
+    in_projections = x + last_weight + 2 * projected + weights - last_weight + x
+    peak = given + max(in_attention, in_projections)
+    return MemoryParts(given, returned, inner.matrices, max(0.0, peak - given - returned - inner.matrices))
+
+
+def words(case: Case) -> str:
+    """Return the shape and dtype as far as they are said."""
+    grouped = case.num_kv_heads and case.num_kv_heads != case.num_heads
+    parts = (
+        case.subject,
+        f"batch {case.batch}" if case.batch else None,
+        (f"heads {case.num_heads}" + (f" over {case.num_kv_heads}" if grouped else "")) if case.num_heads else None,
+        f"seqlen {case.seqlen_q}" if case.seqlen_q else None,
+        f"head_dim {case.head_dim}" if case.head_dim else None,
+        f"latent_dim {case.latent_dim}" if case.latent_dim else None,
+        case.dtype,
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def short(case: Case) -> str:
+    """Return shape, dtype and mask as far as they are said: gqa B2 H32 KV8 D64 S2048 bfloat16 full."""
+    text = op.short(case)
+    return f"{text} latent {case.latent_dim}" if case.latent_dim else text
+
+
+def _whole(case: Fields) -> Fields:
+    """Return the case of the attention inside: a latent is widened to as many key heads as query heads."""
+    return {**case, "num_kv_heads": case.get("num_heads")} if case.get("subject") == "mla" else case
+
+
+LEVEL = Level(
+    name="layer",
+    subjects=SUBJECTS,
+    modes=("fwd", "bwd", "fwd_bwd"),
+    columns=Axis("seqlen_q", "seqlen", "seqlen", "Sequence length"),
+    rows=Axis("num_heads", "num_heads", "heads", "Query heads"),
+    with_seqlen=op.with_seqlen,
+    shape_sql=SHAPE_SQL,
+    flops=flops,
+    flops_source=FLOP_SOURCE,
+    bytes_moved=bytes_moved,
+    bytes_source=BYTES_SOURCE,
+    memory_passes={"fwd": "fwd", "fwd_bwd": "fwd_bwd"},
+    memory=memory,
+    words=words,
+    short=short,
+)

@@ -22,7 +22,7 @@ _COLUMN_OF = {
     "workload": "workload",
     "mask": "mask",
 }  # those of every number
-_SIZES = ("seqlen", "head_dim", "batch")
+_SIZES = ("seqlen", "head_dim", "batch", "num_heads")
 _OF_MEMORY = (
     *("implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode"),
     *("dtype", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v"),

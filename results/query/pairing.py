@@ -39,7 +39,7 @@ def numbers(store: Store, filters: Filters, metrics: Sequence[str], *, without: 
     """Return the rows of a slice; implementations always keep the baseline."""
     sql, params = summary.numbers(filters, metrics, without=without)
     found: Iterable[Number] = map(Number._make, store.kept(sql, params))
-    for name in ("dtype", "head_dim", "batch", "seqlen", "implementation"):
+    for name in ("dtype", "head_dim", "batch", "num_heads", "seqlen", "implementation"):
         wanted = getattr(filters, name)
         if wanted and name not in without:
             wanted = {*wanted, filters.baseline} if name == "implementation" else {*wanted}

@@ -16,7 +16,7 @@ from results.slice import Filters, SliceError, in_order, is_on_map, leading_shap
 from results.store.database import Store
 
 _SINGLE = ("mode", "timing", "baseline")  # that a slice has one value of
-_SEVERAL = ("dtype", "seqlen", "head_dim", "batch", "implementation", "source", "run")
+_SEVERAL = ("dtype", "seqlen", "head_dim", "batch", "num_heads", "implementation", "source", "run")
 _RUN_FACTS = ("source", "created", "gpu_name", "driver", "cuda", "torch", "triton", "git_commit", "protocol")
 
 

@@ -148,8 +148,11 @@ CREATE TABLE counts (
     + TABLE
 )
 
-# Levels whose map has a batch on an axis; of the others it is part of the shape.
-_WITH_BATCH = ", ".join(f"'{name}'" for name in names() if level_of(name).rows.field == "batch")
+# Levels whose map has a batch or heads on an axis; of the others they are part of the shape.
+_WITH_BATCH, _WITH_HEADS = (
+    ", ".join(f"'{name}'" for name in names() if level_of(name).rows.field == field)
+    for field in ("batch", "num_heads")
+)
 _GATHER = f"""
     CREATE OR REPLACE TEMP TABLE gathered AS
     SELECT (SELECT coalesce(max(slice_id), 0) FROM slices) + dense_rank() OVER (ORDER BY {_SLICE}) AS slice_id, *
@@ -167,10 +170,11 @@ _CHOICES = f"""
     FROM (UNPIVOT (
         SELECT run_id, gpu, level, workload, mask, status, mode,
                CASE WHEN metric = 'latency_ms' THEN timing END AS timing, dtype, head_dim::VARCHAR AS head_dim,
-               CASE WHEN level IN ({_WITH_BATCH}) THEN batch::VARCHAR END AS batch, seqlen::VARCHAR AS seqlen, shape,
-               implementation, metric
+               CASE WHEN level IN ({_WITH_BATCH}) THEN batch::VARCHAR END AS batch,
+               CASE WHEN level IN ({_WITH_HEADS}) THEN num_heads::VARCHAR END AS num_heads, seqlen::VARCHAR AS seqlen,
+               shape, implementation, metric
         FROM gathered
-    ) ON mode, timing, dtype, head_dim, batch, seqlen, shape, implementation, metric INTO NAME name VALUE choice)
+    ) ON mode, timing, dtype, head_dim, batch, num_heads, seqlen, shape, implementation, metric INTO NAME name VALUE choice)
     GROUP BY ALL
 """
 _STEPS = (

@@ -65,7 +65,8 @@ class Trial:
 class MeasuredLevel(Protocol):
     """What a module of this package offers. `attention` is the callable of an implementation of the level."""
 
-    PASSES: tuple[Pass, ...]  # in the order of their checks
+    # In the order of their checks; a level whose tensors depend on the case offers `passes(case)` instead.
+    PASSES: tuple[Pass, ...]
 
     def empty_inputs(self, case: Case, device: str) -> CaseInputs:
         """Return the tensors of a case, with whatever their memory held."""
@@ -78,6 +79,8 @@ class MeasuredLevel(Protocol):
     def call(self, attention: Any, inputs: CaseInputs, mode: str) -> Call:
         """Return what is timed as `mode`."""
         ...
+
+    # `inner_call(attention, inputs, mode)`, where there is something around the attention: what is timed of it alone.
 
     def kept_for_backward(self, attention: Any, inputs: CaseInputs, mode: str) -> Call | None:
         """Return a forward whose result keeps what the backward of `mode` needs; None without a backward."""
@@ -95,6 +98,12 @@ class MeasuredLevel(Protocol):
 def level_of(case: Case) -> MeasuredLevel:
     """Return the module of a case's level. Raises ModuleNotFoundError if cases of that level cannot be measured."""
     return cast(MeasuredLevel, importlib.import_module(f"runner.levels.{case.level}"))
+
+
+def passes_of(case: Case) -> tuple[Pass, ...]:
+    """Return the passes of a case, in the order of their checks."""
+    level = level_of(case)
+    return level.passes(case) if hasattr(level, "passes") else level.PASSES
 
 
 def make_inputs(case: Case, device: str, seed: int) -> CaseInputs:

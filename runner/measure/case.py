@@ -79,6 +79,11 @@ class CaseRun:
         """Return what is timed of a cell."""
         return self.level.call(self.implementation(cell.implementation).attention, self.inputs, cell.mode)
 
+    def inner_call(self, cell: Cell) -> Call | None:
+        """Return the attention inside of a cell alone, where its level has something around it."""
+        make = getattr(self.level, "inner_call", None)
+        return make and make(self.implementation(cell.implementation).attention, self.inputs, cell.mode)
+
     def attempt(
         self, cell: Cell | None, charged: Iterable[Cell], step: str, action: Callable[[], Any]
     ) -> tuple[Status, str] | None:

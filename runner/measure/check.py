@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from kernels import registry
-from runner.levels import CaseInputs, Pass, level_of
+from runner.levels import CaseInputs, Pass, level_of, passes_of
 from runner.measure import tf32
 from runner.measure.errors import is_out_of_memory
 
@@ -91,7 +91,7 @@ def make_oracle(
     `modes` are those that will be measured, all of the level's by default; what none of them needs is left out.
     """
     level = level_of(inputs.case)
-    passes = [p for p in level.PASSES if modes is None or set(p.modes) & set(modes)]
+    passes = [p for p in passes_of(inputs.case) if modes is None or set(p.modes) & set(modes)]
     exact = level.oracle(inputs, tuple(p.mode for p in passes))
     reach = {name: _size(float(tensor.abs().amax()), tensor) for name, tensor in exact.items()}
     naive = {each: _naive_errors(inputs, passes, exact, in_tf32=each == "tf32") for each in precisions if each != "fp8"}

@@ -10,7 +10,7 @@ from typing import Any
 
 from results.records import Case, Status
 from runner.cells import MODES_WITH_MEMORY, Cell
-from runner.levels import Pass
+from runner.levels import Pass, passes_of
 from runner.measure import memory, triton_hooks
 from runner.measure.case import Bench, CaseRun
 from runner.measure.check import CheckedPass, Oracle, check, make_oracle
@@ -78,7 +78,7 @@ class _Checks:
 
     def _check(self, name: str) -> None:
         run = self._run
-        for each in run.level.PASSES:
+        for each in passes_of(run.case):
             cells = [cell for cell in run.live if cell.implementation == name and cell.mode in each.modes]
             if not cells:
                 continue

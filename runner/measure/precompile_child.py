@@ -103,7 +103,7 @@ def small_cells(cells: Iterable[Cell]) -> list[Cell]:
     """Return a small problem for each of PyTorch's compiled implementations, dtypes and head dims among the cells: what
     the first call of a library waits for is done once it has solved that."""
     from kernels import registry
-    from runner.levels import level_of
+    from runner.levels import level_of, passes_of
 
     found: dict[Cell, None] = {}
     for cell in cells:
@@ -111,7 +111,7 @@ def small_cells(cells: Iterable[Cell]) -> list[Cell]:
         if known and known.family == "pytorch" and not known.compiled and not cell.reason:
             level = level_of(cell.case)
             case = level.small_case(str(cell.case.dtype), cell.case.head_dim)
-            found |= {Cell(case, cell.implementation, mode): None for mode in level.PASSES[-1].modes[-1:]}
+            found |= {Cell(case, cell.implementation, mode): None for mode in passes_of(case)[-1].modes[-1:]}
     return list(found)
 
 
@@ -122,10 +122,10 @@ def processes(cores: int, gpus: int, free_bytes: int) -> int:
 
 def _call(attention: Any, inputs: Any, modes: set[str]) -> None:
     """Make each call once that the checks and timings of these modes will make."""
-    from runner.levels import level_of
+    from runner.levels import level_of, passes_of
 
     level = level_of(inputs.case)
-    for each in level.PASSES:
+    for each in passes_of(inputs.case):
         if modes & set(each.modes):
             trial = level.trial(attention, inputs, each.mode)
             trial.prepare()

@@ -35,11 +35,12 @@ class Timed:
     waits: dict[str, list[float]] = field(default_factory=dict)  # beside the samples, where they are watched
     flags: dict[str, set[str]] = field(default_factory=dict)
     windows: list[tuple[float, float]] = field(default_factory=list)
+    inner: dict[str, list[float]] = field(default_factory=dict)  # of the attention inside alone, by timing
     retries: int = 0
 
     def forget(self) -> None:
         """Start over."""
-        self.samples, self.round_sizes, self.waits, self.flags, self.windows = {}, {}, {}, {}, []
+        self.samples, self.round_sizes, self.waits, self.flags, self.windows, self.inner = {}, {}, {}, {}, [], {}
         self.retries += 1
 
 
@@ -103,6 +104,19 @@ class Rounds:
             if stopwatch.flag:
                 item.flags.setdefault(timing, set()).add(stopwatch.flag)
         item.windows.append((start, time.monotonic()))
+        if not item.inner:
+            self._sample_inner(item)
+
+    def _sample_inner(self, item: Timed) -> None:
+        """Sample the attention inside alone, in one round and by one timing: it answers for a share, not for a race."""
+        call = self.run.inner_call(item.cell)
+        timing = next((each for each in self.bench.timings if each in self.bench.stopwatches), None)
+        if call is None or timing is None:
+            return
+        stopwatch = self.bench.stopwatches[timing]
+        with self.bench.costs.of(SAMPLING):
+            item.inner[timing] = sample_round(stopwatch, call, [], self.bench.protocol)
+        stopwatch.take_waits()
 
     def _has_energy(self, item: Timed) -> bool:
         wanted = self.bench.energy is not None and self.bench.protocol.energy_s > 0
@@ -145,4 +159,6 @@ class Rounds:
                 sm_clock_mhz=findings.sm_clock_mhz,
                 **spread(item.samples[timing]),
             )
+        for timing, samples in item.inner.items():
+            self.run.emit(item.cell, "attention_ms", timing=timing, **spread(samples))
         self.run.live.remove(item.cell)

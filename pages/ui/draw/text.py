@@ -87,6 +87,7 @@ def slice_words(filters: Filters) -> str:
         f"{level.columns.label} " + ", ".join(size(n) for n in filters.seqlen) if filters.seqlen else None,
         "head_dim " + ", ".join(str(n) for n in filters.head_dim) if filters.head_dim else None,
         "batch " + ", ".join(str(n) for n in filters.batch) if filters.batch else None,
+        "heads " + ", ".join(str(n) for n in filters.num_heads) if filters.num_heads else None,
         ", ".join(SOURCE_WORDS[source] for source in filters.source),
         "run " + ", ".join(filters.run) if filters.run else None,
     ]

@@ -26,10 +26,10 @@ from results.slice import ORDER, Filters, in_order, is_on_map, leading_shape
 from results.store.database import Store
 
 ALL_SHAPES = "all"
-SHAPE_LABELS = {"decode": "Heads and cache"}  # by level, where it is not batch and heads
+SHAPE_LABELS = {"decode": "Heads and cache", "layer": "Batch and widths"}  # by level, where it is not batch and heads
 MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
-SIZES = ("seqlen", "head_dim", "batch")
+SIZES = ("seqlen", "head_dim", "batch", "num_heads")
 MULTIPLE = ("dtype", *SIZES, "implementation", "source", "run")
 _KEPT = "filters_kept"  # by level, and by name
 _LEVEL = "filters_level"
