@@ -150,8 +150,7 @@ CREATE TABLE counts (
 
 # Levels whose map has a batch or heads on an axis; of the others they are part of the shape.
 _WITH_BATCH, _WITH_HEADS = (
-    ", ".join(f"'{name}'" for name in names() if level_of(name).rows.field == field)
-    for field in ("batch", "num_heads")
+    ", ".join(f"'{name}'" for name in names() if level_of(name).rows.field == field) for field in ("batch", "num_heads")
 )
 _GATHER = f"""
     CREATE OR REPLACE TEMP TABLE gathered AS
@@ -174,7 +173,8 @@ _CHOICES = f"""
                CASE WHEN level IN ({_WITH_HEADS}) THEN num_heads::VARCHAR END AS num_heads, seqlen::VARCHAR AS seqlen,
                shape, implementation, metric
         FROM gathered
-    ) ON mode, timing, dtype, head_dim, batch, num_heads, seqlen, shape, implementation, metric INTO NAME name VALUE choice)
+    ) ON mode, timing, dtype, head_dim, batch, num_heads, seqlen, shape, implementation, metric
+      INTO NAME name VALUE choice)
     GROUP BY ALL
 """
 _STEPS = (

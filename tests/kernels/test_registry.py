@@ -46,5 +46,5 @@ def test_memory_grows_with_the_square_of_seqlen_where_a_pass_keeps_a_matrix() ->
 def test_an_unknown_name_or_level_is_told_with_those_that_exist() -> None:
     with pytest.raises(KeyError, match="'nothing' at level op. Available: .*torch_naive"):
         registry.get("nothing")
-    with pytest.raises(KeyError, match="Levels: op, decode"):
-        registry.implementations("layer")
+    with pytest.raises(KeyError, match="Levels: op, decode, layer"):
+        registry.implementations("model")

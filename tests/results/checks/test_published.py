@@ -22,7 +22,7 @@ PUBLISHED = [
 
 CAUGHT = {
     "attention_layers_a100": {
-        "above_peak": 4,
+        "above_peak": 12,  # the operations of projections and weight gradients counted
         "whole_below_part": 2,
         "ratio": 1,
         "summary": 2,
@@ -61,7 +61,7 @@ CAUGHT = {
 SENTENCES = {
     "attention_layers_a100": [
         "summed up as 3.37 to 41.99x, but the report's own tables go from 4.43x (27.4436 / 6.2005) to 17.15x",
-        "(mha_fused, batch 1, heads 32, seqlen 4096, head_dim 128) in 0.9097 ms is 378 TFLOP/s even if causal",
+        "(mha_fused, batch 1, heads 32, seqlen 4096, head_dim 128) in 0.9097 ms is 1586 TFLOP/s even if causal",
     ],
     "fa2_rtx4060": ["takes 0.2387 ms, less than its bwd alone: 0.2562 ms."],
     "performance_guide": [

@@ -96,8 +96,6 @@ def test_shipped_cases_have_the_numbers_they_had(
     assert levels.memory_mb(case, facts_of(implementation).memory, mode) == memory
 
 
-def test_a_layer_has_the_operations_of_its_attention_and_an_unknown_model_none() -> None:
-    layer = replace(CASE, level="layer", subject="mha")
-    assert levels.flops(layer, "fwd") == levels.flops(CASE, "fwd")
+def test_an_unknown_model_has_no_operations() -> None:
     assert levels.flops(replace(CASE, level="model", subject="llama4"), "train") is None
     assert levels.words(Case(level="model", subject="llama2-7b", batch=8)) == "llama2-7b, batch 8"

@@ -1,0 +1,109 @@
+"""Sweeps of level layer: kinds of layers by shape, around several implementations of the attention."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from results.records import Case, layer_case
+from runner.sweeps.grid import DTYPE, TIMING, TORCH, Axis, Sweep, SweepError, split_heads
+
+SUBJECTS = ("mha_fused", "mha", "gqa", "mqa", "mla", "mha_fused_bias", "gqa_bias")
+OURS = ("triton_fa2", "gluon_hopper")
+_MODES = ("fwd", "bwd", "fwd_bwd")
+_SIZES = ("batch", "seqlen", "heads", "head_dim", "latent_dim")
+_SHAPE = re.compile(
+    r"(?P<subject>\w+) B(?P<batch>\d+) S(?P<seqlen>\d+) H(?P<heads>[\d/]+) D(?P<head_dim>\d+)( L(?P<latent_dim>\d+))?"
+)
+_AS_SHAPES = "Empty: as the sweep's layers have it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSweep(Sweep):
+    """Layers in given shapes; every size that is set takes the place of theirs.
+
+    A shape is written as "gqa B2 S2048 H32/8 D64", with L512 at its end for the latent of MLA. Only GQA has the key
+    heads that stand behind the slash: MQA has one, and the others as many as query heads.
+    """
+
+    LEVEL = "layer"
+    AXES = (
+        Axis("subject", "text", SUBJECTS, about="Kinds of layers.", first=True, of_a_cell="one"),
+        Axis("batch", about=_AS_SHAPES, first=True, of_a_cell="any"),
+        Axis("seqlen", about=_AS_SHAPES, first=True, of_a_cell="any"),
+        Axis("heads", "heads", about="Query heads over the key heads of GQA, such as 32/8.", of_a_cell="any"),
+        Axis("head_dim", about=_AS_SHAPES, of_a_cell="any"),
+        Axis("latent_dim", about="Width of the latent of MLA.", of_a_cell="any"),
+        DTYPE,
+        Axis("causal", "boolean", about="true: a query sees no later key.", of_a_cell="one"),
+        Axis("modes", "text", _MODES, of_a_cell="one"),
+        TIMING,
+    )
+    FOLDED = "Heads, widths, mask, modes and timings"
+    FOLDED_OF_A_CELL = "Sizes"
+
+    shapes: tuple[str, ...]
+    subject: tuple[str, ...] = ("mha_fused", "mha", "gqa", "mqa", "mla")
+    batch: tuple[int, ...] = ()  # empty, as the sizes below: as the shapes have it
+    seqlen: tuple[int, ...] = ()
+    heads: tuple[str, ...] = ()  # num_heads/num_kv_heads
+    head_dim: tuple[int, ...] = ()
+    latent_dim: tuple[int, ...] = ()
+    causal: tuple[bool, ...] = (False,)
+    dtype: tuple[str, ...] = ("bfloat16", "float16")
+    modes: tuple[str, ...] = _MODES
+    implementations: tuple[str, ...] = TORCH + OURS
+
+    def _cases(self) -> Iterator[Case]:
+        found: dict[Case, None] = {}  # shapes that differ in what is set are one case
+        for shape in (shape for shape in map(_fields_of, self.shapes) if shape["subject"] in self.subject):
+            sizes = product(*(getattr(self, name) or (shape[name],) for name in _SIZES))
+            for values, dtype, causal in product(sizes, self.dtype, self.causal):
+                given = dict(zip(_SIZES, values, strict=True))
+                found[_case(shape["subject"], **given, dtype=dtype, causal=causal)] = None
+        yield from found
+
+
+def _fields_of(text: str) -> dict:
+    """Return the fields of a shape's text. Raises SweepError for any other text."""
+    match = _SHAPE.fullmatch(text)
+    if not match or match["subject"] not in SUBJECTS:
+        raise SweepError(f"Shape {text!r} is not one such as 'gqa B2 S2048 H32/8 D64'; layers: {', '.join(SUBJECTS)}.")
+    sizes = {name: int(match[name] or 0) for name in _SIZES if name != "heads"}
+    return {"subject": match["subject"], "heads": match["heads"], **sizes}
+
+
+def _case(subject: str, heads: str, latent_dim: int, **fields: object) -> Case:
+    num_heads, fewer = split_heads(heads)
+    num_kv_heads = fewer if subject.startswith("gqa") else 1 if subject == "mqa" else num_heads
+    latent_dim = latent_dim if subject == "mla" else 0
+    return layer_case(subject, num_heads=num_heads, num_kv_heads=num_kv_heads, latent_dim=latent_dim, **fields)
+
+
+_MULTI_HEAD = ("B2 S2048 H12 D64", "B1 S4096 H32 D128", "B1 S2048 H40 D128")
+_OF_THE_REPORT = {
+    "mha_fused": _MULTI_HEAD,
+    "mha": _MULTI_HEAD,
+    "gqa": ("B2 S2048 H32/8 D64", "B1 S4096 H32/8 D128", "B1 S2048 H40/8 D128"),
+    "mqa": ("B2 S2048 H16 D64", "B1 S4096 H32 D128", "B1 S2048 H40 D128"),
+    "mla": ("B2 S2048 H32 D128 L512", "B1 S4096 H64 D128 L1024", "B1 S2048 H128 D128 L2048"),
+}
+
+SWEEP = LayerSweep
+SWEEPS = (
+    LayerSweep(
+        name="attention_layers",
+        description="The 15 layers of report attention_layers_a100, with a full mask, in two dtypes",
+        shapes=tuple(f"{subject} {shape}" for subject, shapes in _OF_THE_REPORT.items() for shape in shapes),
+    ),
+    LayerSweep(
+        name="attention_layers_quick",
+        description="A first look at layers in seconds, on any GPU or CPU",
+        shapes=tuple(f"{subject} B1 S128 H4/2 D64 L128" for subject in _OF_THE_REPORT),
+        seqlen=(128, 512),
+        dtype=("float16", "float32"),
+        protocol="quick",
+    ),
+)
