@@ -13,6 +13,8 @@ from types import FrameType
 
 from results.files.journal import JournalError, RunFolder, home
 from runner import sweeps
+from runner.launchers import ray as cluster
+from runner.launchers.ray import ClusterRequest
 from runner.locks import DeviceBusy
 from runner.overhead import sentence
 from runner.progress import Progress
@@ -74,12 +76,29 @@ def _parser() -> argparse.ArgumentParser:
             preset.add_argument(f"--{name}", dest="protocol", action="store_const", const=name, help=about)
     for command in (listing, planning):
         command.add_argument("--json", action="store_true", help="machine-readable")
+    for command in (listing, running):
+        command.add_argument("--on", choices=("ray",), help="a cluster in place of this machine's own devices")
+        command.add_argument("--address", metavar="HOST", help="of the cluster's head; default: this machine's GPUs")
+    _add_cluster_choices(running)
     return parser
+
+
+def _add_cluster_choices(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--gpus", metavar="all|N|KIND,…|kinds", help="of the cluster: all, a number, those of a kind, one of each kind"
+    )
+    command.add_argument(
+        "--mode", choices=cluster.MODES, help="spread: one sweep over equal GPUs; each: the whole sweep on each card"
+    )
+    command.add_argument("--one-per-host", action="store_true", help="never measure on two cards of a host at a time")
 
 
 def _list(options: argparse.Namespace) -> int:
     from runner import listing  # with torch, which `run` keeps out of this process
 
+    if options.on or options.address:
+        listing.show_cluster(cluster.describe(options.address), as_json=options.json)
+        return 0
     listing.show_list(home(), options.device, as_json=options.json)
     return 0
 
@@ -100,14 +119,39 @@ def _run(options: argparse.Namespace) -> int:
     progress = Progress()
     command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker
     with _StopSignals() as stop:
-        folder = supervise(job, home(), progress=progress, stop=stop, worker_command=command)
-    print(folder.run_id)
-    progress.say(f"Every cell has a status; numbers are in {folder.journal_path}.")
-    state = folder.read_state()
-    if state and state.costs:
-        progress.say(sentence(state.costs))
+        if (where := _cluster(options, job)) is not None:
+            folders = cluster.measure(job, home(), where, progress=progress, stop=stop, worker_command=command)
+        else:
+            folders = [supervise(job, home(), progress=progress, stop=stop, worker_command=command)]
+    for folder in folders:
+        print(folder.run_id)
+        progress.say(f"Every cell has a status; numbers are in {folder.journal_path}.")
+        state = folder.read_state()
+        if state and state.costs:
+            progress.say(sentence(state.costs))
     _ingest()
     return 0
+
+
+def _cluster(options: argparse.Namespace, job: Job) -> ClusterRequest | None:
+    """Return which cluster measures; None: this machine. A resumed run goes on where it was started."""
+    asked = _cluster_wanted(options)
+    if not job.resume:
+        chosen = ClusterRequest(options.address, options.gpus or "all", options.mode or "spread", options.one_per_host)
+        return chosen if asked else None
+    words = shlex.split(job.command(""))
+    if "--on" not in words:
+        if asked:
+            raise Refused(f"Run {job.resume!r} was measured on this machine alone; resume it without a cluster.")
+        return None
+    before = _parser().parse_args(words[words.index("run") :])
+    each = before.mode == "each"
+    return ClusterRequest(
+        address=options.address or before.address,
+        gpus=options.gpus or ("1" if each else before.gpus or "all"),
+        mode=before.mode or "spread",
+        one_per_host=options.one_per_host or before.one_per_host,
+    )
 
 
 def _new(options: argparse.Namespace) -> Job:
@@ -157,11 +201,21 @@ def _resumed(options: argparse.Namespace) -> Job:
 
 
 def _command(options: argparse.Namespace, device: str, protocol: str) -> str:
-    words = ["python", "-m", "runner", "run", options.sweep, "--device", device, f"--{protocol}"]
+    words = ["python", "-m", "runner", "run", options.sweep, "--device", device or options.device or "cuda"]
+    words += [f"--{protocol}"]
     words += ["--implementations", options.implementations] if options.implementations else []
     words += [word for change in options.set for word in ("--set", change)]
     words += ["--seed", str(options.seed)] if options.seed else []
+    if _cluster_wanted(options):
+        words += ["--on", "ray"]
+        choices = {"--address": options.address, "--gpus": options.gpus, "--mode": options.mode}
+        words += [word for name, value in choices.items() if value for word in (name, value)]
+        words += ["--one-per-host"] if options.one_per_host else []
     return shlex.join(words)
+
+
+def _cluster_wanted(options: argparse.Namespace) -> bool:
+    return bool(options.on or options.address or options.gpus or options.mode or options.one_per_host)
 
 
 def _names(options: argparse.Namespace) -> tuple[str, ...] | None:

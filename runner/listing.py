@@ -50,6 +50,18 @@ def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
         print(f"  {entry['name']:<24}{entry['description']} ({entry['case_count']} cases)")
 
 
+def show_cluster(found: dict[str, Any], *, as_json: bool) -> None:
+    """Print the nodes of a cluster with their GPUs, and how many are free."""
+    if as_json:
+        print(json.dumps(found))
+        return
+    where = f"at {found['address']}" if found["address"] else "of this machine"
+    print(f"Ray {found['ray']} {where}: {len(found['nodes'])} nodes")
+    for node in found["nodes"]:
+        gpus = f"{node['gpus']} x {node['kind'] or 'GPU of no named kind'}, {node['free']} free" if node["gpus"] else ""
+        print(f"  {node['host']:<24}{node['address']:<18}{gpus or 'no GPU'}, {node['cpus']} CPUs")
+
+
 def show_plan(
     sweep: Sweep, device: str | None, named: tuple[str, ...] | None, protocol: Protocol, seed: int, *, as_json: bool
 ) -> None:

@@ -18,7 +18,8 @@ from runner import sweeps
 from runner.cells import cell_from_json, cell_to_json, ordered_cells
 from runner.ipc import Channel, die_with
 
-SETTINGS = json.loads(os.environ["ATTNBENCH_TEST_WORKER"])
+SETTINGS_VARIABLE = "ATTNBENCH_TEST_WORKER"
+SETTINGS = json.loads(os.environ.get(SETTINGS_VARIABLE, "{}"))
 
 
 def number_of(measurement_id: str) -> float:

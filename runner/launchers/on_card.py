@@ -1,0 +1,182 @@
+"""A supervisor on one card of a cluster: it takes cases as the driver deals them and says what it measures. No Ray."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from results.files.journal import JournalError, RunFolder, home
+from results.records import Case, measurement_to_json, run_to_json
+from runner import sweeps
+from runner.cells import Cell, cell_to_json
+from runner.locks import DeviceBusy
+from runner.machine.kernel_hash import kernel_hash
+from runner.progress import Progress
+from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
+from runner.supervise.supervisor import supervise
+
+_ASK_S = 0.1  # between two looks for the driver's answer
+_TELL_S = 0.5  # between two reports of what has come
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What the driver asks of a card: plain data, since it travels."""
+
+    run_id: str
+    sweep: dict[str, Any]
+    device: str | None  # cpu, or None: the GPU that the cluster gave
+    implementations: tuple[str, ...] | None
+    protocol: str
+    seed: int
+    step_limit_s: float | None
+    home: str  # of the driver: on its host, devices are locked there
+    worker_command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """The card's end of the line to the driver."""
+
+    say: Callable[[dict[str, Any]], None]
+    hear: Callable[[], list[dict[str, Any]]]  # what the driver said since
+
+
+class CardSupervisor:
+    """Measures cases on the card of this process, one after the other, until the driver has no more."""
+
+    def __init__(self, errand: Errand, line: Line, slot: str) -> None:
+        self._errand, self._line, self._slot = errand, line, slot
+        self._place = Path(tempfile.mkdtemp(prefix="attnbench-card-"))
+        self._folder = RunFolder(self._place / "runs" / errand.run_id)
+        self._guard = threading.Lock()  # of what is below
+        self._offset, self._kept = 0, {}  # rows of cases that are not dealt to this card, by case
+        self._case: Case | None = None
+        self._answers: list[dict[str, Any]] = []
+        self._stop, self._over = threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        """Measure until the driver says that it is enough. What went wrong is said to the driver, not raised."""
+        teller = threading.Thread(target=self._keep_telling, daemon=True)
+        teller.start()
+        try:
+            how, message = self._supervise()
+        finally:
+            self._over.set()
+            teller.join()
+            shutil.rmtree(self._place, ignore_errors=True)
+        self._line.say({"event": "ended", "how": how, "message": message})
+
+    def _supervise(self) -> tuple[str, str]:
+        errand = self._errand
+        job = Job(
+            sweep=sweeps.from_json(errand.sweep),
+            device=errand.device,
+            implementations=errand.implementations,
+            protocol=errand.protocol,
+            seed=errand.seed,
+            run_id=errand.run_id,
+            step_limit_s=errand.step_limit_s,
+            order=self._order,
+        )
+        shared = Path(errand.home) if Path(errand.home).is_dir() else home()
+        locks = self._place if errand.device == "cpu" else shared
+        try:
+            quiet = Progress(StringIO())
+            supervise(
+                job,
+                self._place,
+                progress=quiet,
+                stop=self._stop.is_set,
+                worker_command=errand.worker_command,
+                locks=locks,
+            )
+        except (Refused, DeviceBusy, SweepFailed, JournalError) as error:
+            return type(error).__name__, str(error)
+        except Cancelled:
+            return "Cancelled", ""
+        return "done", ""
+
+    def _order(self, cases: list[list[Cell]]) -> Iterator[list[Cell]]:
+        """Yield the cases that the driver deals; between two, the one before is reported as whole."""
+        run = self._folder.run()
+        cells = [cell_to_json(cell) for of_case in cases for cell in of_case]
+        card = f"cpu-{self._slot}" if self._errand.device == "cpu" else run.gpu_uuid or self._slot
+        self._line.say(
+            {
+                "event": "opened",
+                "card": card,
+                "host": socket.gethostname(),
+                "code": kernel_hash(),
+                "run": run_to_json(run),
+                "cells": cells,
+            }
+        )
+        while (index := self._ask()) is not None:
+            with self._guard:
+                self._case = cases[index][0].case
+            yield cases[index]
+            self._tell()
+            with self._guard:
+                self._case = None
+            self._line.say({"event": "done", "run": run_to_json(self._folder.run())})
+
+    def _ask(self) -> int | None:
+        """Return the number of the next case; None if there is none."""
+        while True:
+            self._line.say({"event": "take"})
+            answer = self._answer()
+            if answer["do"] != "wait":
+                return answer.get("index")
+            self._over.wait(5 * _ASK_S)
+
+    def _answer(self) -> dict[str, Any]:
+        while True:
+            self._hear()
+            with self._guard:
+                if self._answers:
+                    return self._answers.pop(0)
+            if self._stop.is_set():
+                raise Cancelled
+            self._over.wait(_ASK_S)
+
+    def _hear(self) -> None:
+        for message in self._line.hear():
+            if message["do"] == "stop":
+                self._stop.set()
+            else:
+                with self._guard:
+                    self._answers.append(message)
+
+    def _keep_telling(self) -> None:
+        while not self._over.wait(_TELL_S):
+            self._hear()
+            if self._folder.run_path.exists():
+                self._tell()
+
+    def _tell(self) -> None:
+        """Say what the journal here holds of the case at hand since the last time, and what is measured now."""
+        with self._guard:
+            found, self._offset, _ = self._folder.read(self._offset)
+            for row in found:
+                self._kept.setdefault(row.case, []).append(measurement_to_json(row))
+            rows = self._kept.pop(self._case, [])
+            state = self._folder.read_state()
+            if rows:
+                self._line.say({"event": "lines", "rows": rows})
+        if state and state.current:
+            self._line.say({"event": "at", "current": state.current})
+
+
+def slot_of_process(node: str) -> str:
+    """Return a name for the place that the cluster gave this process: its node and what CUDA_VISIBLE_DEVICES says."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace(",", "+")
+    return f"{node[:8]}-{visible}" if visible else node[:8]

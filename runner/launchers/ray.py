@@ -1,0 +1,508 @@
+"""Sweeps through Ray: one task is one supervisor on one GPU, which it has to itself. Needs the package ray.
+
+`spread` cuts one sweep by case over equal GPUs and fills one run; `each` measures the whole sweep once on every card or
+on every kind of card, a run each. The driver deals the cases and writes everything down, so that nothing depends on a
+file of another host. Ray of 2.60 sets what its decorator declares: a GPU of `.options` gives no fresh process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from results.compare.cards import differences
+from results.files.journal import JournalError, RunFolder, new_run_id
+from results.paths import REPOSITORY
+from results.records import run_from_json
+from runner import sweeps
+from runner.cells import cell_from_json
+from runner.launchers.on_card import CardSupervisor, Errand, Line, slot_of_process
+from runner.launchers.share import Share
+from runner.locks import DeviceBusy
+from runner.machine.kernel_hash import kernel_hash
+from runner.progress import Progress
+from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
+from runner.supervise.worker_handle import COMMAND
+
+MODES = ("spread", "each")
+_LOOK_S = 0.05  # between two looks at what the cards say
+_FORCE_AFTER_S = 3.0  # of a cancel, when a card does not end by itself
+_LOSSES_OF_CARD = 5  # cards that may be lost one after the other in one place
+_PORT = 6379  # where `ray start --head` listens
+_ANSWER_LIMIT_S = 5.0
+_NODES_EVERY_S = 2.0  # between two looks at which nodes live
+_GONE_AFTER_S = 10.0  # a card that is told to end and does not
+_STORE_BYTES = 80 * 2**20  # of Ray's object store: messages are small
+_LEFT_OUT = ("results/runs", "results/trash", "results/logs", ".git", ".screenshots", "tests", "*.duckdb")
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """Which cluster, which of its GPUs, and how they share the work."""
+
+    address: str | None = None  # of the head node; None: the GPUs of this machine
+    gpus: str = "all"  # a number of them, kinds such as H200,H100, or "kinds": one of every kind
+    mode: str = "spread"
+    one_per_host: bool = False  # never two cards of a host at a time
+
+
+@dataclass
+class Task:
+    """A Ray task: a card, once it said which."""
+
+    share: Share
+    kind: str | None
+    ref: Any = None
+    card: str | None = None
+    ended: bool = False
+    why: str = ""  # it ended, if not because all is measured
+    busy: bool = False
+    told_at: float | None = None  # time.monotonic() when it was told to stop
+    losses: int = 0  # of the cards before it that had this place
+
+
+class Board:
+    """Keeps what cards and driver say to each other until the other looks; an actor on the driver's node."""
+
+    def __init__(self) -> None:
+        self._said: list[tuple[int, dict[str, Any]]] = []
+        self._told: dict[int, list[dict[str, Any]]] = defaultdict(list)
+
+    def say(self, task: int, message: dict[str, Any]) -> None:
+        """Keep a card's message for the driver."""
+        self._said.append((task, message))
+
+    def collect(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return what cards said since the last look."""
+        said, self._said = self._said, []
+        return said
+
+    def tell(self, task: int, message: dict[str, Any]) -> None:
+        """Keep the driver's message for a card."""
+        self._told[task].append(message)
+
+    def hear(self, task: int) -> list[dict[str, Any]]:
+        """Return what the driver said to a card since its last look."""
+        return self._told.pop(task, [])
+
+
+def installed(*, only_here: bool) -> Any:
+    """Return the module ray, with `only_here` listening on the loopback interface alone.
+
+    Raises Refused saying what to install.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its use to its makers
+    if only_here:
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = (
+            "0"  # read when ray is imported; its name says more than it is
+        )
+    try:
+        import ray
+    except ImportError:
+        raise Refused("Ray is not installed here; `pip install ray` brings it.") from None
+    return ray
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Connect to a cluster, or start one of this machine alone, and leave it again. Raises Refused if that fails."""
+    ray = installed(only_here=address is None)
+    if address is not None:
+        address = _answering(address)
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    quiet = {"log_to_driver": False, "logging_level": "ERROR", "namespace": f"attnbench-{os.getpid()}"}
+    try:
+        if address is None:
+            here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+            ray.init(address="local", runtime_env=_same_files(), **here, **quiet)
+        else:
+            ray.init(address=address, runtime_env=_runtime_env(ray, address, quiet), **quiet)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        raise Refused(f"There is no Ray cluster at {address or 'this machine'}: {str(error).splitlines()[0]}") from None
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in signals.items():  # Ray takes SIGTERM for itself
+            signal.signal(number, handler)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def describe(address: str | None) -> dict[str, Any]:
+    """Return the cluster's nodes, each with its GPUs by kind, as plain data. Raises Refused."""
+    with connected(address) as ray:
+        free = ray.available_resources()
+        nodes = [_node(ray, node) for node in ray.nodes() if node["Alive"]]
+        return {"address": address, "nodes": nodes, "free": free.get("GPU", 0.0), "ray": ray.__version__}
+
+
+def measure(
+    job: Job,
+    home: Path,
+    request: ClusterRequest,
+    *,
+    progress: Progress,
+    stop: Callable[[], bool],
+    worker_command: tuple[str, ...] = COMMAND,
+) -> list[RunFolder]:
+    """Measure a sweep on the cards of a cluster; returns the folders of its runs once every cell has a status.
+
+    Raises Refused, DeviceBusy, Cancelled, SweepFailed or JournalError.
+    """
+    with connected(request.address) as ray:
+        kinds = chosen_cards(ray, request, job.device)
+        driver = Driver(ray, job, home, request, progress, stop, worker_command)
+        try:
+            return driver.run(kinds)
+        finally:
+            driver.close()
+
+
+def chosen_cards(ray: Any, request: ClusterRequest, device: str | None) -> list[str | None]:
+    """Return the kind of each card that is to take part, None for any. Raises Refused with what the cluster has."""
+    have = _slots_by_kind(ray, device)
+    words = ", ".join(f"{count} x {kind or 'of no named kind'}" for kind, count in have.items()) or "no GPU"
+    if not have:
+        raise Refused(f"The cluster has {words}; --device cpu measures on its processors.")
+    if request.gpus.isdecimal():
+        wanted = int(request.gpus)
+        if not 0 < wanted <= sum(have.values()):
+            raise Refused(f"{wanted} cards are asked for; the cluster has {words}.")
+        have = _first(have, wanted)
+    elif request.gpus not in ("all", "kinds"):
+        named = [kind.strip() for kind in request.gpus.split(",")]
+        if unknown := [kind for kind in named if kind not in have]:
+            raise Refused(f"No card of kind {', '.join(unknown)}; the cluster has {words}.")
+        have = Counter({kind: have[kind] if request.mode == "spread" else 1 for kind in named})
+    elif request.gpus == "kinds":
+        have = Counter(dict.fromkeys(have, 1))
+    if request.mode == "spread" and len(have) > 1:
+        raise Refused(f"A sweep is spread over equal cards, and these are {words}; name one kind, such as --gpus H200.")
+    return list(have.elements())
+
+
+class Driver:
+    """Deals the cases of a sweep to the cards of a cluster and writes down what they say."""
+
+    def __init__(
+        self,
+        ray: Any,
+        job: Job,
+        home: Path,
+        request: ClusterRequest,
+        progress: Progress,
+        stop: Callable[[], bool],
+        worker_command: tuple[str, ...],
+    ) -> None:
+        self._ray, self._job, self._home, self._request = ray, job, home, request
+        self._progress, self._stop, self._worker_command = progress, stop, worker_command
+        self._tasks: dict[int, Task] = {}
+        self._looked_at = 0.0
+        self._shares: list[Share] = []
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
+        self._board = ray.remote(num_cpus=0, scheduling_strategy=here)(Board).remote()
+
+    def run(self, kinds: list[str | None]) -> list[RunFolder]:
+        """Measure on cards of these kinds."""
+        self._begin(kinds)
+        self._follow()
+        for share in self._shares:
+            if not share.over:
+                raise self._failure(share)
+        for share in self._shares:
+            share.write_state("finished", force=True)
+            self._say_differences(share)
+        return [share.folder for share in self._shares]
+
+    def close(self) -> None:
+        """Give locks back, and end tasks that are left."""
+        for task in self._tasks.values():
+            if not task.ended:
+                self._force(task)
+        for share in self._shares:
+            share.close()
+        self._progress.finish()
+
+    def _begin(self, kinds: list[str | None]) -> None:
+        run_id = self._job.resume or self._job.run_id or new_run_id(self._job.sweep.name)
+        spread = self._request.mode == "spread"
+        options = {"several": spread, "one_per_host": self._request.one_per_host}
+        for number, kind in enumerate(kinds):
+            if not self._shares or not spread:
+                name = run_id if not number else f"{run_id}-{number + 1}"
+                self._shares.append(Share(self._job, self._home, name, **options))
+            self._tasks[number] = Task(self._shares[-1], kind)
+            self._tasks[number].ref = self._submit(number)
+
+    def _submit(self, number: int) -> Any:
+        task, job = self._tasks[number], self._job
+        errand = Errand(
+            run_id=task.share.run_id,
+            sweep=sweeps.to_json(job.sweep),
+            device="cpu" if job.device == "cpu" else None,
+            implementations=job.implementations,
+            protocol=job.protocol,
+            seed=job.seed,
+            step_limit_s=job.step_limit_s,
+            home=str(self._home),
+            worker_command=self._worker_command,
+        )
+        gpus = {"num_gpus": 1} if _gpus_by_kind(self._ray) else {}
+        remote = self._ray.remote(max_calls=1, max_retries=0, num_cpus=0 if gpus else 1, **gpus)(_on_card)
+        kind = {"resources": {f"accelerator_type:{task.kind}": 0.001}} if task.kind else {}
+        return remote.options(**kind).remote(self._board, number, errand)
+
+    def _follow(self) -> None:
+        """Listen to the cards until every share is over or has no card left. Raises Cancelled or JournalError."""
+        try:
+            while any(not task.ended for task in self._tasks.values()):
+                if self._stop():
+                    raise Cancelled
+                self._listen()
+                self._look_for_losses()
+                for share in self._shares:
+                    if share.stop_requested():
+                        raise Cancelled
+                    share.write_state("running")
+                self._show()
+                if all(share.over for share in self._shares):
+                    self._end_all("end")
+                time.sleep(_LOOK_S)
+        except (Cancelled, JournalError) as error:
+            self._end_all("stop")
+            cancelled = isinstance(error, Cancelled)
+            for share in self._shares:
+                with contextlib.suppress(JournalError):
+                    state, words = (
+                        ("cancelled", "Cancelled; --resume goes on.") if cancelled else ("failed", str(error))
+                    )
+                    share.write_state(state, message=words, force=True)
+            raise
+
+    def _listen(self) -> None:
+        for number, message in self._ray.get(self._board.collect.remote()):
+            task = self._tasks[number]
+            if not task.ended:
+                self._answer(number, task, message)
+
+    def _answer(self, number: int, task: Task, message: dict[str, Any]) -> None:
+        share, event = task.share, message["event"]
+        if event == "opened":
+            self._admit(number, task, message)
+        elif event == "ended":
+            task.ended, task.busy = True, message["how"] == "DeviceBusy"
+            if message["how"] != "done":
+                task.why = task.why or message["message"] or "It was cancelled."
+            if task.card:
+                share.lost(task.card, task.why)
+        elif task.card is None or task.told_at:
+            return
+        elif event == "take":
+            do, index = share.take(task.card)
+            self._tell(number, {"do": do, "index": index})
+        elif event == "lines":
+            share.lines(task.card, message["rows"])
+        elif event == "at":
+            share.heard(task.card, message["current"])
+        elif event == "done":
+            share.done(task.card)
+            share.peaks(run_from_json(message["run"]))
+
+    def _admit(self, number: int, task: Task, message: dict[str, Any]) -> None:
+        """Let a card take part, unless its code or its software is not the run's."""
+        try:
+            if message["code"] != kernel_hash():
+                raise Refused(
+                    f"Card {message['card']} on {message['host']} has kernels {message['code']}, and here they are "
+                    f"{kernel_hash()}: bring that checkout to the same commit."
+                )
+            cells = [cell_from_json(record) for record in message["cells"]]
+            task.share.admit(message["card"], message["host"], run_from_json(message["run"]), cells)
+            task.card = message["card"]
+        except Refused as error:
+            task.why = str(error)
+            self._progress.say(task.why)
+            self._send_away(number, task)
+
+    def _look_for_losses(self) -> None:
+        """Notice tasks that ended without a word: their process, their node or the network is gone."""
+        refs = {task.ref: task for task in self._tasks.values() if task.ref and not task.ended}
+        ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=0) if refs else ([], [])
+        for ref in ready:
+            try:
+                self._ray.get(ref)
+                self._listen()  # its last words may have come meanwhile
+                lost = None
+            except self._ray.exceptions.RayError as error:
+                lost = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            task = refs[ref]
+            if not task.ended:
+                self._lose(task, lost or "It ended without a word.")
+        self._give_up_waiting()
+
+    def _lose(self, task: Task, why: str) -> None:
+        """Give back what a lost card was at, and ask for another one in its place."""
+        task.ended, task.why = True, why
+        self._progress.say(f"Lost {task.card or 'a card'}. {why}")
+        if task.card:
+            task.share.lost(task.card, why)
+        if task.losses < _LOSSES_OF_CARD and task.told_at is None and not task.share.over:
+            number = len(self._tasks)
+            self._tasks[number] = Task(task.share, task.kind, losses=task.losses + 1)
+            self._tasks[number].ref = self._submit(number)
+
+    def _give_up_waiting(self) -> None:
+        """End tasks that wait for a GPU once no living node has one of their kind; Ray would wait for ever."""
+        waiting = [task for task in self._tasks.values() if not task.ended and task.card is None]
+        if not waiting or time.monotonic() - self._looked_at < _NODES_EVERY_S:
+            return
+        self._looked_at = time.monotonic()
+        alive = _slots_by_kind(self._ray, self._job.device)
+        for task in waiting:
+            if not (alive[task.kind] if task.kind else alive.total()):
+                self._force(task)
+                task.why = "Its node is gone, and no other node has a card of its kind."
+
+    def _show(self) -> None:
+        counts = [share.counts for share in self._shares]
+        done, total = (sum(column) for column in zip(*counts, strict=True))
+        if not total:
+            return
+        etas = [share.eta_s for share in self._shares if share.eta_s is not None and not share.over]
+        current = "; ".join(share.current for share in self._shares if share.current) or "waiting for a card"
+        self._progress.show(done, total, current, max(etas, default=None))
+
+    def _tell(self, number: int, message: dict[str, Any]) -> None:
+        self._board.tell.remote(number, message)
+
+    def _send_away(self, number: int, task: Task) -> None:
+        if task.told_at is None:
+            task.told_at = time.monotonic()
+            self._tell(number, {"do": "stop"})
+
+    def _end_all(self, how: str) -> None:
+        """Let every card end; who does not within seconds is killed with all its processes."""
+        limit_s = _FORCE_AFTER_S if how == "stop" else _GONE_AFTER_S
+        for number, task in self._tasks.items():
+            if how == "stop" and not task.ended:
+                self._send_away(number, task)
+            elif not task.ended and task.card is None:  # it waits for a GPU that nobody needs any more
+                self._force(task)
+        deadline = time.monotonic() + limit_s
+        while any(not task.ended for task in self._tasks.values()) and time.monotonic() < deadline:
+            self._listen()
+            self._look_for_losses()
+            time.sleep(_LOOK_S)
+        for task in self._tasks.values():
+            if not task.ended:
+                self._force(task)
+
+    def _force(self, task: Task) -> None:
+        """Kill a task and its processes, which die with it."""
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            self._ray.cancel(task.ref, force=True)
+        task.ended = True
+
+    def _failure(self, share: Share) -> Exception:
+        """Return what to raise for a share that nobody is left to finish."""
+        tasks = [task for task in self._tasks.values() if task.share is share]
+        why = " ".join(dict.fromkeys(task.why for task in tasks if task.why)) or "No card answered."
+        with contextlib.suppress(JournalError):
+            share.write_state("failed", message=why, force=True)
+        if share.folder is None:
+            return DeviceBusy(why) if all(task.busy for task in tasks) else Refused(why)
+        return SweepFailed(f"No card is left; --resume goes on. {why}")
+
+    def _say_differences(self, share: Share) -> None:
+        found = differences(share.folder.run().cards or {})
+        if len(found) > 1:
+            words = ", ".join(f"{card} {ratio:.3f}" for card, ratio in found.items())
+            self._progress.say(f"Calibration case, time over the cards' median: {words}.")
+
+
+def _on_card(board: Any, number: int, errand: Errand) -> None:
+    """Be a card: the body of a Ray task."""
+    import ray
+
+    line = Line(
+        say=lambda message: ray.get(board.say.remote(number, message)),
+        hear=lambda: ray.get(board.hear.remote(number)),
+    )
+    CardSupervisor(errand, line, slot_of_process(ray.get_runtime_context().get_node_id())).run()
+
+
+def _answering(address: str) -> str:
+    """Return host:port of a head node. Raises Refused if nothing answers there; Ray would wait for ever."""
+    host, _, port = address.partition(":")
+    try:
+        with socket.create_connection((host, int(port or _PORT)), timeout=_ANSWER_LIMIT_S):
+            return f"{host}:{port or _PORT}"
+    except (OSError, ValueError) as error:
+        raise Refused(f"There is no Ray cluster at {address}: {error}. `ray start --head` starts one.") from None
+
+
+def _same_files() -> dict[str, Any]:
+    return {"env_vars": {"PYTHONPATH": str(REPOSITORY)}}
+
+
+def _runtime_env(ray: Any, address: str, quiet: dict[str, Any]) -> dict[str, Any]:
+    """Return how the cluster's processes get this checkout: as it is where all nodes are this host, else a copy."""
+    ray.init(address=address, **quiet)
+    try:
+        hosts = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+    finally:
+        ray.shutdown()
+    if hosts == {os.uname().nodename}:
+        return _same_files()
+    return {"working_dir": str(REPOSITORY), "excludes": list(_LEFT_OUT)}
+
+
+def _node(ray: Any, node: dict[str, Any]) -> dict[str, Any]:
+    resources = node["Resources"]
+    used = ray._private.state.available_resources_per_node().get(node["NodeID"], {})
+    return {
+        "host": node["NodeManagerHostname"],
+        "address": node["NodeManagerAddress"],
+        "kind": _kind_of(resources),
+        "gpus": int(resources.get("GPU", 0)),
+        "free": int(used.get("GPU", 0)),
+        "cpus": int(resources.get("CPU", 0)),
+    }
+
+
+def _gpus_by_kind(ray: Any) -> Counter[str | None]:
+    """Return how many GPUs of each kind the living nodes have."""
+    found: Counter[str | None] = Counter()
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get("GPU"):
+            found[_kind_of(node["Resources"])] += int(node["Resources"]["GPU"])
+    return found
+
+
+def _slots_by_kind(ray: Any, device: str | None) -> Counter[str | None]:
+    """Return how many cards of each kind can take part; of a cluster without a GPU each node is a place on a CPU."""
+    found = _gpus_by_kind(ray)
+    if device == "cpu" and not found:
+        return Counter({None: sum(node["Alive"] for node in ray.nodes())})
+    return found
+
+
+def _kind_of(resources: dict[str, float]) -> str | None:
+    prefix = "accelerator_type:"
+    return next((name.removeprefix(prefix) for name in resources if name.startswith(prefix)), None)
+
+
+def _first(have: Counter[str | None], wanted: int) -> Counter[str | None]:
+    """Return the first `wanted` cards, those of the commonest kind before others."""
+    return Counter([kind for kind, count in have.most_common() for _ in range(count)][:wanted])

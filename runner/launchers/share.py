@@ -1,0 +1,308 @@
+"""One run that one or more cards fill: who measures which case, what has come, what is in the journal. No Ray.
+
+The cases are dealt one at a time, the longest first, so that all cards end together. What a card says of a case is
+fsynced to a file of the card beside the journal, and moves to the journal when the case is whole: rounds and ratios of
+a case are always of one card, and a card that is lost in the middle of a case leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from results.files import durable
+from results.files.journal import JournalError, RunFolder, State
+from results.records import Case, Measurement, RecordError, Run, Status, measurement_from_json
+from runner.cells import Cell, utc_now, without_number
+from runner.supervise.job import Job, Refused
+
+LOSSES_OF_CASE = 3  # cards that may be lost with a case before it is given up
+_STATE_EVERY_S = 0.5
+# What must be the same on every card of a run, or its numbers could not be compared.
+SAME = ("gpu_name", "torch", "triton", "kernel_hash", "protocol")
+_DONE = "case_done"
+
+
+@dataclass
+class Card:
+    """A card at work on a share."""
+
+    name: str
+    host: str
+    gpu_name: str | None
+    case: Case | None = None  # being measured
+    current: str = "starting"  # in words
+    cases: int = 0  # finished
+
+
+@dataclass
+class Planned:
+    """A case of the plan."""
+
+    cells: list[Cell]
+    lacking: set[str]  # ids of the rows that its cells still lack
+    losses: int = 0
+    seconds: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seconds = sum(cell.seconds for cell in self.cells)
+
+
+class Share:
+    """A run, the cards that fill it, and what is left to measure. Its folder exists from the first card on."""
+
+    def __init__(self, job: Job, home: Path, run_id: str, *, several: bool, one_per_host: bool) -> None:
+        self._job, self._home, self.run_id = job, home, run_id
+        self._several, self._one_per_host = several, one_per_host
+        self.folder: RunFolder | None = None
+        self._lock = contextlib.ExitStack()
+        self._ids: set[str] = set()
+        self._plan: dict[Case, Planned] = {}
+        self._waiting: list[Case] = []  # not dealt, the longest last
+        self._calibration: Case | None = None
+        self._cards: dict[str, Card] = {}
+        self._was_calibrated: set[str] = set()
+        self._timings: tuple[str, ...] = ()
+        self._work_at_start = 0.0
+        self._started, self._started_at, self._state_at = time.monotonic(), utc_now(), 0.0
+
+    # cards come and go
+
+    def admit(self, name: str, host: str, record: Run, cells: list[Cell]) -> None:
+        """Let a card take part; the first one brings the run's record and its plan.
+
+        Raises Refused if it differs from the run in what must be the same.
+        """
+        if self.folder is None:
+            self._begin(record, cells)
+        run = self.folder.run()
+        for key in SAME:
+            if getattr(run, key) != getattr(record, key):
+                raise Refused(
+                    f"Card {name} has {key} {getattr(record, key)!r} and the run {getattr(run, key)!r}: their numbers "
+                    "do not belong into one run."
+                )
+        self._cards[name] = Card(name, host, record.gpu_name)
+
+    def take(self, name: str) -> tuple[str, int | None]:
+        """Return what a card does next: ("case", its number in the sweep), ("wait", None) or ("end", None)."""
+        card = self._cards[name]
+        card.case = None
+        if self._one_per_host and any(c.host == card.host and c.case for c in self._cards.values() if c is not card):
+            return "wait", None
+        case = self._next_for(card)
+        if case is None:
+            card.current = "done"
+            return ("wait", None) if any(c.case for c in self._cards.values()) else ("end", None)
+        card.case = case
+        return "case", list(self._plan).index(case)
+
+    def lost(self, name: str, why: str) -> None:
+        """Give back what a card was at; what it said of an unfinished case is dropped."""
+        card = self._cards.pop(name, None)
+        if card is None:
+            return
+        with contextlib.suppress(OSError):
+            self._spool(name).unlink(missing_ok=True)
+        case, card.case = card.case, None
+        if case is None or not self._plan[case].lacking:
+            return
+        planned = self._plan[case]
+        planned.losses += 1
+        if planned.losses < LOSSES_OF_CASE:
+            self._wait_again(case)
+            return
+        note = f"Given up after {planned.losses} cards were lost with it. {why}"
+        rows = [row for cell in planned.cells for row in self._rows_of(cell, Status.ERROR, note)]
+        self._journal(case, rows, None)
+
+    # what cards say
+
+    def heard(self, name: str, current: str) -> None:
+        """Note what a card is at, in words."""
+        self._cards[name].current = current
+
+    def lines(self, name: str, records: Iterable[dict[str, Any]]) -> None:
+        """Keep what a card measured of its case; on return it is on disk. Raises JournalError."""
+        self._spool_lines(name, [json.dumps(record, separators=(",", ":")) for record in records])
+
+    def done(self, name: str) -> None:
+        """Move a card's case, which is whole, to the journal. Raises JournalError."""
+        card = self._cards[name]
+        self._spool_lines(name, [json.dumps({_DONE: True})])
+        self._take_over(name)
+        if self._plan[card.case].lacking:
+            self._wait_again(card.case)
+        card.cases, card.case = card.cases + 1, None
+        self.write_state("running")
+
+    def peaks(self, record: Run) -> None:
+        """Note what a card's worker measured of the machine, if the run says nothing yet."""
+        run = self.folder.run()
+        if run.measured_tflops is None and record.measured_tflops:
+            self.folder.write_run(
+                replace(run, measured_tflops=record.measured_tflops, measured_gbs=record.measured_gbs)
+            )
+
+    # how far it is
+
+    @property
+    def over(self) -> bool:
+        """Return whether every cell has a status."""
+        return self.folder is not None and not any(planned.lacking for planned in self._plan.values())
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return how many cells have a status, and how many there are."""
+        total = sum(len(planned.cells) for planned in self._plan.values())
+        left = sum(len(planned.cells) for planned in self._plan.values() if planned.lacking)
+        return total - left, total
+
+    @property
+    def current(self) -> str:
+        """Return what each card is at, in words."""
+        several = len(self._cards) > 1
+        return "; ".join(f"{c.name}: {c.current}" if several else c.current for c in self._cards.values())
+
+    @property
+    def eta_s(self) -> float | None:
+        """Return the seconds that it may still take, by what the estimates were worth so far."""
+        left = sum(planned.seconds for planned in self._plan.values() if planned.lacking)
+        spent, did = time.monotonic() - self._started, self._work_at_start - left
+        return left * spent / did if did > 0 else None
+
+    def stop_requested(self) -> bool:
+        """Tell whether somebody asked this run to stop."""
+        return self.folder is not None and self.folder.cancel_requested()
+
+    def write_state(self, state: str, *, message: str | None = None, force: bool = False) -> None:
+        """Say how far the run is, at most twice a second. Raises JournalError."""
+        if self.folder is None or not force and time.monotonic() - self._state_at < _STATE_EVERY_S:
+            return
+        self._state_at = time.monotonic()
+        done, total = self.counts
+        running = state == "running"
+        self.folder.write_state(
+            State(
+                state=state,
+                done=done,
+                total=total,
+                current=self.current if running else None,
+                started=self._started_at,
+                updated=utc_now(),
+                eta_s=self.eta_s if running else None,
+                message=message,
+            )
+        )
+
+    def close(self) -> None:
+        """Give the run's lock back."""
+        self._lock.close()
+
+    # the run's folder
+
+    def _begin(self, record: Run, cells: list[Cell]) -> None:
+        run = replace(record, run_id=self.run_id, command=self._job.command(""), cards={} if self._several else None)
+        self._timings = tuple(run.sweep["timings"])
+        if self._job.resume:
+            self.folder = RunFolder.open(self._home, self._job.resume)
+            self._check_resumed(run)
+        else:
+            self.folder = RunFolder.create(self._home, run)
+        self._lock.enter_context(self.folder.lock())
+        self.folder.clear_cancel()
+        self._ids = self.folder.measurement_ids()
+        for _, of_case in groupby(cells, key=lambda cell: cell.case):
+            of_case = list(of_case)
+            rows = [row for cell in of_case for row in self._rows_of(cell, Status.SKIPPED, "")]
+            lacking = {row.measurement_id for row in rows} - self._ids
+            self._plan[of_case[0].case] = Planned(of_case, lacking)
+        self._recover()
+        self._waiting = sorted((c for c, p in self._plan.items() if p.lacking), key=lambda c: self._plan[c].seconds)
+        self._work_at_start = sum(self._plan[case].seconds for case in self._waiting)
+        if self._several and self._waiting:
+            self._calibration = self._waiting[len(self._waiting) // 2]
+        self.write_state("running", force=True)
+
+    def _check_resumed(self, run: Run) -> None:
+        before = self.folder.run()
+        for name in SAME if self._several else (*SAME, "gpu_uuid"):
+            if getattr(before, name) != getattr(run, name):
+                raise Refused(
+                    f"Run {self.run_id!r} was taken with {name} {getattr(before, name)!r}, this would be "
+                    f"{getattr(run, name)!r}: the numbers could not be compared. Start a new run."
+                )
+
+    def _recover(self) -> None:
+        """Finish what a killed driver began: whole cases move to the journal, parts of a case are dropped."""
+        for path in sorted((self.folder.path / "cards").glob("*.jsonl")):
+            self._take_over(path.stem)
+
+    def _next_for(self, card: Card) -> Case | None:
+        calibrate = self._calibration
+        if calibrate and card.name not in self._was_calibrated:
+            self._was_calibrated.add(card.name)
+            if calibrate in self._waiting:
+                self._waiting.remove(calibrate)
+            return calibrate
+        return self._waiting.pop() if self._waiting else None
+
+    def _wait_again(self, case: Case) -> None:
+        if case not in self._waiting:
+            self._waiting.append(case)  # the next to be dealt
+
+    def _rows_of(self, cell: Cell, status: Status, note: str) -> list[Measurement]:
+        return without_number(self.run_id, cell, self._timings, status, note)
+
+    # numbers on their way to the journal
+
+    def _spool(self, name: str) -> Path:
+        return self.folder.path / "cards" / f"{name}.jsonl"
+
+    def _spool_lines(self, name: str, lines: list[str]) -> None:
+        path = self._spool(name)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            with open(path, "a+b") as file:
+                durable.append_line(file.fileno(), "".join(f"{line}\n" for line in lines).encode())
+        except OSError as error:
+            raise JournalError(f"Cannot write {path}: {durable.reason(error)}.") from error
+
+    def _take_over(self, name: str) -> None:
+        """Move what a card's file holds to the journal if it is a whole case; then the file goes."""
+        path = self._spool(name)
+        try:
+            *lines, last = path.read_bytes().splitlines() or [b""]
+            rows = [measurement_from_json(json.loads(line)) for line in lines] if _DONE.encode() in last else []
+        except (OSError, ValueError, RecordError) as error:
+            raise JournalError(f"{path} cannot be read: {error}") from error
+        for case in dict.fromkeys(row.case for row in rows):
+            self._journal(case, [row for row in rows if row.case == case], name)
+        path.unlink(missing_ok=True)
+
+    def _journal(self, case: Case, rows: list[Measurement], card: str | None) -> None:
+        if card and case == self._calibration:
+            self._calibrate(card, rows)
+        for row in rows:
+            if row.measurement_id not in self._ids:
+                self.folder.append(replace(row, card=card if self._several else None))
+                self._ids.add(row.measurement_id)
+        self._plan[case].lacking -= self._ids
+
+    def _calibrate(self, name: str, rows: list[Measurement]) -> None:
+        """Keep the latencies of a card's calibration case in the run's record."""
+        card, run = self._cards.get(name), self.folder.run()
+        facts = {"host": card.host, "gpu_name": card.gpu_name} if card else {}
+        latencies = {
+            f"{row.implementation} {row.mode} {row.timing}": row.value
+            for row in rows
+            if row.metric == "latency_ms" and row.status is Status.OK
+        }
+        cards = {**(run.cards or {}), name: {**facts, "calibration": latencies}}
+        self.folder.write_run(replace(run, cards=cards))

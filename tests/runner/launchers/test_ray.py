@@ -1,0 +1,229 @@
+"""Sweeps over two made-up nodes with two made-up GPUs each: spread, lost, cancelled, refused, killed and resumed."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from results.files.journal import RunFolder, run_folders
+from results.records import Status
+from runner import __main__ as command_line
+from runner import sweeps
+from runner.cells import ordered_cells, without_number
+from runner.launchers.ray import ClusterRequest, describe, measure
+from runner.progress import Progress
+from runner.supervise.job import Cancelled, Job, Refused
+from tests.runner.conftest import HERE
+from tests.runner.fast_worker import SETTINGS_VARIABLE, number_of
+
+pytestmark = pytest.mark.ray
+NAMES = ("torch_naive", "triton_fa2")
+SWEEP = sweeps.override(sweeps.get("fa2_speedup"), {"seqlen": "128,256", "head_dim": "16,32"})  # 8 cases
+WORKER = (sys.executable, str(HERE / "fast_worker.py"))
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def pids(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("ray") / "pids"
+
+
+@pytest.fixture(scope="module")
+def cluster(pids: Path):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    before = dict(os.environ)
+    os.environ[SETTINGS_VARIABLE] = json.dumps({"delay_s": 0.01, "pids": str(pids)})
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={**NODE, "num_gpus": 2})
+    made.add_node(**NODE, num_gpus=2)
+    yield made
+    made.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def job(**changes) -> Job:
+    return Job(SWEEP, device="cpu", implementations=NAMES, protocol="quick", **changes)
+
+
+def measured(cluster, home: Path, *, stop=lambda: False, asked: Job | None = None, **choices) -> list[RunFolder]:
+    request = ClusterRequest(address=cluster.address, **choices)
+    return measure(asked or job(), home, request, progress=Progress(StringIO()), stop=stop, worker_command=WORKER)
+
+
+def ids_of_the_plan(run_id: str) -> set[str]:
+    cells = ordered_cells(SWEEP.cases(), NAMES, SWEEP.modes, 0)
+    return {
+        row.measurement_id for cell in cells for row in without_number(run_id, cell, SWEEP.timings, Status.SKIPPED, "")
+    }
+
+
+def check_rows(folder: RunFolder) -> None:
+    """Each number of the plan is there once and is what a worker said."""
+    rows = folder.read()[0]
+    assert sorted(row.measurement_id for row in rows) == sorted(ids_of_the_plan(folder.run_id))
+    assert {row.status for row in rows} == {Status.OK}
+    assert all(row.value == number_of(row.measurement_id) for row in rows)
+    for case in SWEEP.cases():
+        assert len({row.card for row in rows if row.case == case}) == 1, "a case is of one card"
+
+
+def test_a_sweep_is_spread_over_four_cards(cluster, tmp_path: Path) -> None:
+    (folder,) = measured(cluster, tmp_path)
+    check_rows(folder)
+    cards = folder.run().cards
+    assert len(cards) == 4
+    assert {row.card for row in folder.read()[0]} <= set(cards)
+    assert all(len(facts["calibration"]) == len(NAMES) * 3 * 2 for facts in cards.values())
+    state = folder.read_state()
+    assert (folder.condition(), state.done, state.total) == ("finished", 48, 48)
+    assert not list((folder.path / "cards").iterdir())
+
+
+def test_the_whole_sweep_once_on_every_card(cluster, tmp_path: Path) -> None:
+    folders = measured(cluster, tmp_path, mode="each", gpus="2", one_per_host=True)
+    assert len(folders) == 2
+    for folder in folders:
+        check_rows(folder)
+        assert folder.run().cards is None
+
+
+@pytest.mark.parametrize(
+    ("choices", "sentence"),
+    [
+        ({"gpus": "5"}, "5 cards are asked for; the cluster has 4 x of no named kind"),
+        ({"gpus": "H200"}, "No card of kind H200; the cluster has 4 x of no named kind"),
+    ],
+)
+def test_what_no_node_can_serve_is_refused_at_once(cluster, tmp_path: Path, choices, sentence) -> None:
+    with pytest.raises(Refused, match=sentence):
+        measured(cluster, tmp_path, **choices)
+    assert not run_folders(tmp_path)
+
+
+def test_the_cluster_says_what_it_has(cluster) -> None:
+    found = describe(cluster.address)
+    assert [node["gpus"] for node in found["nodes"]] == [2, 2]
+    assert found["free"] == 4
+
+
+def test_a_cancelled_sweep_ends_all_its_processes_in_five_seconds(cluster, tmp_path: Path, pids: Path) -> None:
+    asked = []
+
+    def stop() -> bool:
+        if not asked and any(folder.read()[0] for folder in run_folders(tmp_path)):
+            asked.append(time.monotonic())
+        return bool(asked)
+
+    with pytest.raises(Cancelled):
+        measured(cluster, tmp_path, stop=stop)
+    assert not alive(pids)
+    assert time.monotonic() - asked[0] < 5
+    (folder,) = run_folders(tmp_path)
+    assert folder.condition() == "cancelled"
+    assert describe(cluster.address)["free"] == 4
+    (folder,) = measured(cluster, tmp_path, asked=job(resume=folder.run_id))
+    check_rows(folder)
+
+
+def test_a_node_killed_in_the_middle_loses_and_doubles_nothing(cluster, tmp_path: Path) -> None:
+    node = cluster.add_node(**NODE, num_gpus=1)
+    killed = threading.Event()
+
+    def stop() -> bool:
+        if not killed.is_set() and any(folder.read()[0] for folder in run_folders(tmp_path)):
+            cluster.remove_node(node, allow_graceful=False)
+            killed.set()
+        return False
+
+    (folder,) = measured(cluster, tmp_path, stop=stop)
+    assert killed.is_set()
+    check_rows(folder)
+
+
+def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(cluster, runner, pids, wait_for) -> None:
+    runner.use("fast_worker")
+    words = ["run", "fa2_speedup", "--set", "seqlen=128,256", "--set", "head_dim=16,32", "--quick", "--device", "cpu"]
+    words += ["--implementations", ",".join(NAMES), "--on", "ray", "--address", cluster.address]
+    chance, kills, process = random.Random(7), 0, runner.start(*words)
+    while kills < KILLS:
+        done = len(runner.lines())
+        wait_for(lambda p=process: p.poll() is not None or alive(pids), "a worker")
+        if process.poll() is not None:
+            if run_folders(runner.home) and runner.folder().condition() == "finished":
+                break
+            words = ["run", "--resume", runner.folder().run_id] if run_folders(runner.home) else words
+            process = runner.start(*words)
+            continue
+        time.sleep(chance.uniform(0.0, 0.25))
+        if kills % 7 == 6:
+            process.kill()
+            process.communicate()
+        elif found := alive(pids):
+            worker = chance.choice(found)
+            kill(worker if kills % 2 else parent_of(worker))
+        kills += 1
+        assert len(runner.lines()) >= done
+    while process.wait() or runner.folder().condition() != "finished":
+        process = runner.start("run", "--resume", runner.folder().run_id)
+    assert kills >= KILLS
+    rows = runner.folder().read()[0]
+    ids = [row.measurement_id for row in rows]
+    assert sorted(ids) == sorted(ids_of_the_plan(runner.folder().run_id))
+    lost = [row for row in rows if row.status is not Status.OK]
+    assert all("was killed by signal 9" in row.note or "cards were lost" in row.note for row in lost)
+    assert all(row.value == number_of(row.measurement_id) for row in rows if row.status is Status.OK)
+
+
+def test_without_ray_the_command_says_what_to_install(monkeypatch, capsys, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    assert command_line.main(["run", "quick", "--on", "ray"]) == command_line.EXIT_ARGUMENTS
+    assert "`pip install ray` brings it" in capsys.readouterr().err
+
+
+def test_an_address_without_a_cluster_is_refused_in_words(cluster, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="There is no Ray cluster at 127.0.0.1:1"):
+        measure(
+            job(),
+            tmp_path,
+            ClusterRequest(address="127.0.0.1:1"),
+            progress=Progress(StringIO()),
+            stop=lambda: False,
+            worker_command=WORKER,
+        )
+
+
+def alive(pids: Path) -> list[int]:
+    """The workers that live."""
+    found = [int(pid) for pid in pids.read_text().split()] if pids.exists() else []
+    return [pid for pid in found if state_of(pid) not in ("", "Z")]
+
+
+def state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def kill(pid: int) -> None:
+    if pid > 1:
+        subprocess.run(["kill", "-9", str(pid)], check=False, capture_output=True)
