@@ -91,6 +91,8 @@ _OF_THE_REPORT = {
     "mla": ("B2 S2048 H32 D128 L512", "B1 S4096 H64 D128 L1024", "B1 S2048 H128 D128 L2048"),
 }
 
+_FLASHTILE_LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
+
 SWEEP = LayerSweep
 SWEEPS = (
     LayerSweep(
@@ -104,6 +106,19 @@ SWEEPS = (
         shapes=tuple(f"{subject} B1 S128 H4/2 D64 L128" for subject in _OF_THE_REPORT),
         seqlen=(128, 512),
         dtype=("float16", "float32"),
+        protocol="quick",
+    ),
+    LayerSweep(
+        name="flashtile",
+        description="The layers of report flashtile_a100: biases, float32, causal, forward, plain calls as it times them",
+        shapes=("mha_fused_bias B4 S256 H12 D64", "gqa_bias B4 S256 H12/3 D64"),
+        subject=("mha_fused_bias", "gqa_bias"),
+        seqlen=_FLASHTILE_LENGTHS,
+        dtype=("float32",),
+        causal=(True,),
+        modes=("fwd",),
+        timings=("eager",),
+        implementations=("torch_naive", "tiled_v1", "tiled_v2", "triton_fa2", "torch_sdpa_auto"),
         protocol="quick",
     ),
 )

@@ -36,8 +36,8 @@ def explain() -> None:
                 "what": sweep.description,
                 "cases": len(sweep.cases()),
                 "level": sweep.level,
-                "seqlen or context": _range(getattr(sweep, level_of(sweep.level).columns.label)),
-                "head_dim": _range(sweep.head_dim),
+                "seqlen or context": _range(sweep, level_of(sweep.level).columns.field),
+                "head_dim": _range(sweep, "head_dim"),
                 "dtype": ", ".join(sweep.dtype),
                 "implementations": len(sweep.implementations),
                 "modes": ", ".join(sweep.modes),
@@ -50,7 +50,11 @@ def explain() -> None:
         st.caption("Sizes, dtypes and implementations can be changed below; the plan then says what that costs.")
 
 
-def _range(sizes: tuple[int, ...]) -> str:
+def _range(sweep: sweeps.Sweep, field: str) -> str:
+    """Return from where to where a size of its cases goes; nothing where no case has it."""
+    sizes = {size for case in sweep.cases() if (size := getattr(case, field)) is not None}
+    if not sizes:
+        return ""
     low, high = text.size(min(sizes)), text.size(max(sizes))
     return low if low == high else f"{low} to {high}"
 

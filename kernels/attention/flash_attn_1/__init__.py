@@ -1,0 +1,49 @@
+"""FlashAttention-1 (arXiv 2205.14135) as a Triton kernel: blocks of keys outside, queries inside, sums in memory.
+
+Measured beside FlashAttention-2 it shows what the later loop order gained. One program works on one head of one
+sequence, out, sum and maximum of a row are float32 in device memory and read and written for every block of keys, and
+out is divided every time (algorithms 1 and 4). Of what the paper's own CUDA code adds, blocks that a causal mask hides
+are left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import torch
+
+from kernels.attention import triton_fa2
+from kernels.registry import Implementation
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+) -> torch.Tensor:
+    """Compute attention as `kernels.registry.Attention` defines it. Raises UnsupportedCase for what it cannot take."""
+    from kernels.attention.flash_attn_1.launch import attend  # needs triton, which this package must import without
+
+    return attend(q, k, v, causal, window_size, softmax_scale)
+
+
+IMPLEMENTATIONS = (
+    Implementation(
+        name="flash_attn_1",
+        description="FlashAttention-1's algorithm in Triton: keys outside, sums in device memory",
+        attention=attention,
+        max_head_dim=256,
+        window=False,
+        min_compute_capability=(8, 0),
+        memory={"growth": "linear", "fwd": {"numbers": 2, "queries_float32": 1}},
+        colour="#c44e52",
+        compiled="first_call",
+        interpreted_on_cpu=True,
+        unavailable=None if importlib.util.find_spec("triton") else "Triton is not installed; it exists for Linux.",
+        refuses=triton_fa2.IMPLEMENTATIONS[0].refuses,  # the same rules of Triton, its interpreter and one head_dim
+    ),
+)

@@ -1,0 +1,110 @@
+"""From tensors to the kernels of FlashAttention-1, with gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch.autograd.function import once_differentiable
+
+from kernels.attention.flash_attn_1.kernels import backward_kernel, forward_kernel
+from kernels.plans import check_inputs, device_guard
+from kernels.registry import UnsupportedCase
+
+_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+@dataclass(frozen=True)
+class Fa1Tile:
+    """Rows and keys of a block, and the warps of a program."""
+
+    block_m: int
+    block_n: int
+    num_warps: int
+
+
+# (bytes of a number, head_dim up to): the paper's Bc = M / 4d and Br = min(Bc, d), in powers of two that fit sm_86.
+TILES = {
+    (2, 64): Fa1Tile(64, 128, 4),
+    (2, 128): Fa1Tile(64, 64, 4),
+    (2, 256): Fa1Tile(32, 32, 4),
+    (4, 64): Fa1Tile(32, 64, 4),
+    (4, 128): Fa1Tile(32, 32, 4),
+    (4, 256): Fa1Tile(16, 16, 4),
+}
+
+
+def tile_of(size: int, head_dim: int) -> Fa1Tile:
+    """Return the blocks for numbers of so many bytes."""
+    return next(tile for (each, widest), tile in TILES.items() if each == size and head_dim <= widest)
+
+
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> torch.Tensor:
+    """Compute attention, differentiable once. Raises UnsupportedCase for tensors that the kernels cannot take."""
+    check_inputs("flash_attn_1", q, k, v, _DTYPES)
+    if window_size:
+        raise UnsupportedCase("flash_attn_1 does not support sliding windows.")
+    if q.device.type != "cuda" and not triton.knobs.runtime.interpret:
+        raise UnsupportedCase("flash_attn_1 runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1.")
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    return _FlashAttention1.apply(q, k, v, causal, scale)
+
+
+class _FlashAttention1(torch.autograd.Function):
+    """Saves q, k, v, out and the sums and maxima of rows."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float
+    ) -> torch.Tensor:
+        q, k, v = map(_with_dense_rows, (q, k, v))
+        out = torch.zeros_like(q, dtype=torch.float32)
+        total = torch.zeros(q.shape[:3], dtype=torch.float32, device=q.device)
+        highest = torch.full_like(total, float("-inf"))
+        tensors = (q, k, v, out)
+        with device_guard(q.device):
+            if q.numel() and k.numel():
+                forward_kernel[(q.shape[0] * q.shape[1],)](
+                    *tensors, total, highest, *_strides(tensors), *_sizes(q, k), scale, **_constants(q, causal)
+                )
+        out = out.to(q.dtype)
+        ctx.save_for_backward(q, k, v, out, total, highest)
+        ctx.causal, ctx.scale = causal, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        q, k, v, out, total, highest = ctx.saved_tensors
+        dq = torch.zeros_like(q, dtype=torch.float32)
+        tensors = (q, k, v, out, _with_dense_rows(dout), dq, torch.zeros_like(k), torch.zeros_like(v))
+        with device_guard(q.device):
+            if q.numel() and k.numel():
+                backward_kernel[(k.shape[0] * k.shape[1],)](
+                    *tensors, total, highest, *_strides(tensors), *_sizes(q, k), ctx.scale, **_constants(q, ctx.causal)
+                )
+        return dq.to(q.dtype), *tensors[6:], None, None
+
+
+def _with_dense_rows(x: torch.Tensor) -> torch.Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _strides(tensors: tuple[torch.Tensor, ...]) -> list[int]:
+    """Return strides of batch, head and row of each tensor."""
+    return [stride for tensor in tensors for stride in tensor.stride()[:3]]
+
+
+def _sizes(q: torch.Tensor, k: torch.Tensor) -> tuple[int, ...]:
+    """Return query heads, key heads and both lengths."""
+    return q.shape[1], k.shape[1], q.shape[2], k.shape[2]
+
+
+def _constants(q: torch.Tensor, causal: bool) -> dict[str, Any]:
+    head_dim, tile = q.shape[3], tile_of(q.element_size(), q.shape[3])
+    blocks = {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n, "BLOCK_D": max(16, triton.next_power_of_2(head_dim))}
+    return {**blocks, "HEAD_DIM": head_dim, "CAUSAL": causal, "num_warps": tile.num_warps, "num_stages": 1}

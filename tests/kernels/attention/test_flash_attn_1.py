@@ -1,0 +1,53 @@
+"""On a CPU machine these run in Triton's interpreter (float16 and float32), on a CUDA machine for real."""
+
+import pytest
+import torch
+
+from kernels.registry import UnsupportedCase, get
+
+flash_attn_1 = pytest.importorskip("kernels.attention.flash_attn_1")
+launch = pytest.importorskip("kernels.attention.flash_attn_1.launch")
+DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if torch.cuda.is_available() else [])]
+CASES = {  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal
+    "one token": ((1, 1, 1, 1, 1, 16), True),
+    "63 tokens": ((1, 2, 2, 63, 63, 32), True),
+    "150 tokens, full": ((2, 1, 1, 150, 150, 64), False),
+    "200 tokens": ((1, 1, 1, 200, 200, 16), True),
+    "head_dim 128": ((1, 1, 1, 96, 96, 128), True),
+    "head_dim 40": ((1, 1, 1, 70, 70, 40), True),
+    "head_dim 256": ((1, 1, 1, 40, 40, 256), False),
+    "more keys than queries": ((1, 2, 2, 63, 128, 16), True),
+    "rows that see no key": ((1, 2, 2, 128, 63, 16), True),
+    "grouped heads": ((2, 4, 2, 70, 70, 16), True),
+    "one key head": ((1, 4, 1, 40, 70, 32), False),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_outputs_and_gradients_are_as_near_the_oracle_as_naive(problem, case, dtype) -> None:
+    shape, causal = case
+    problem(shape, dtype, causal=causal).check(flash_attn_1.attention)
+
+
+def test_views_with_heads_behind_tokens_are_taken_as_they_are(device) -> None:
+    qkv = torch.randn(2, 70, 3, 2, 32, device=device)
+    q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+    out = flash_attn_1.attention(q, k, v)
+    assert out.transpose(1, 2).is_contiguous()
+    dense = (part.contiguous() for part in (q, k, v))
+    torch.testing.assert_close(out, flash_attn_1.attention(*dense))
+
+
+def test_blocks_are_the_papers_where_they_fit() -> None:
+    tile = launch.tile_of(2, 64)
+    assert tile.block_m == min(tile.block_n, 64)
+    assert {size for size, _ in launch.TILES} == {2, 4}
+    assert all(tile.block_m <= tile.block_n for tile in launch.TILES.values())
+
+
+def test_a_window_is_refused(device) -> None:
+    x = torch.randn(1, 1, 16, 16, device=device)
+    with pytest.raises(UnsupportedCase, match="sliding windows"):
+        flash_attn_1.attention(x, x, x, window_size=4)
+    assert not get("flash_attn_1").window

@@ -1,0 +1,63 @@
+"""The readable references of report flashtile_a100, and what they keep in memory."""
+
+import pytest
+import torch
+
+from kernels.attention import tiled_blocks, tiled_v1, tiled_v2
+
+BOTH = {"v1": tiled_v1, "v2": tiled_v2}
+CASES = {  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
+    "one token": ((1, 1, 1, 1, 1, 16), True, 0),
+    "two blocks and a rest": ((2, 2, 2, 150, 150, 16), True, 0),
+    "full": ((1, 2, 2, 150, 150, 16), False, 0),
+    "grouped heads": ((2, 4, 2, 70, 70, 16), True, 0),
+    "one key head": ((1, 4, 1, 40, 130, 24), False, 0),
+    "more keys": ((1, 2, 2, 63, 128, 16), True, 0),
+    "rows that see no key": ((1, 2, 1, 128, 63, 16), True, 0),
+    "window": ((1, 2, 2, 200, 200, 16), True, 30),
+    "window to both sides": ((1, 2, 2, 100, 200, 16), False, 30),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("module", BOTH.values(), ids=BOTH.keys())
+def test_outputs_and_gradients_are_as_near_the_oracle_as_naive(problem, module, case, dtype) -> None:
+    shape, causal, window_size = case
+    problem(shape, dtype, causal=causal, window_size=window_size).check(module.attention)
+
+
+def blocks_of(monkeypatch, module, *, causal: bool) -> list[tuple[int, int]]:
+    """Return where the blocks start whose scores a forward computes, in their order."""
+    seen = []
+
+    def scores(problem, rows, keys):
+        seen.append((rows.start, keys.start))
+        return computed(problem, rows, keys)
+
+    computed = tiled_blocks.TiledProblem.scores
+    monkeypatch.setattr(tiled_blocks.TiledProblem, "scores", scores)
+    x = torch.randn(1, 1, 128, 16)
+    module.attention(x, x, x, causal=causal)
+    return seen
+
+
+def test_the_first_version_has_keys_outside_and_leaves_nothing_out(monkeypatch) -> None:
+    assert blocks_of(monkeypatch, tiled_v1, causal=True) == [(0, 0), (64, 0), (0, 64), (64, 64)]
+
+
+def test_the_second_version_has_queries_outside_and_leaves_out_what_the_mask_hides(monkeypatch) -> None:
+    assert blocks_of(monkeypatch, tiled_v2, causal=True) == [(0, 0), (64, 0), (64, 64)]
+    assert blocks_of(monkeypatch, tiled_v2, causal=False)[-4:] == [(0, 0), (0, 64), (64, 0), (64, 64)]
+
+
+@pytest.mark.parametrize("module", BOTH.values(), ids=BOTH.keys())
+def test_what_is_kept_for_the_backward_grows_with_seqlen_and_not_with_its_square(module) -> None:
+    def kept(seqlen: int) -> int:
+        q, k, v = (torch.randn(1, heads, seqlen, 16, requires_grad=True) for heads in (4, 2, 2))
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+            module.attention(q, k, v, causal=True)
+        return sum(sizes)
+
+    assert kept(512) == 4 * kept(128) == 4 * (2 * 4 * 128 * 16 + 2 * 2 * 128 * 16 + 4 * 128)
