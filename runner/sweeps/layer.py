@@ -110,7 +110,7 @@ SWEEPS = (
     ),
     LayerSweep(
         name="flashtile",
-        description="The layers of report flashtile_a100: biases, float32, causal, forward, plain calls as it times them",
+        description="The layers of report flashtile_a100: biases, float32, causal, forward, timed as plain calls",
         shapes=("mha_fused_bias B4 S256 H12 D64", "gqa_bias B4 S256 H12/3 D64"),
         subject=("mha_fused_bias", "gqa_bias"),
         seqlen=_FLASHTILE_LENGTHS,
