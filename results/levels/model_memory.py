@@ -3,8 +3,7 @@
 Training has three moments at which memory can be largest: at the loss, when every layer's activations are kept; at the
 first layer in the backward, when nearly every gradient is; and at the optimizer's step. PyTorch frees gradients after
 the step (`zero_grad(set_to_none=True)`) and activations as the backward passes them, so that they do not add up.
-Activations are those that Hugging Face's modules save in eager PyTorch; a test holds them against torch's own count. A
-compiled model keeps less.
+Activations are those that Hugging Face's modules save; a test holds them against torch's own count.
 
 Sources: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054 (training states).
 """
@@ -67,7 +66,15 @@ SAVED = {
     "mistral": SavedByLayer(hidden=4, hidden_float32=2, ffn=4, in_flight=3),
     "deepseek_v2": SavedByLayer(hidden=4, hidden_float32=2, ffn=4, in_flight=3),
 }
-# At the first product of the backward: logits, and in float32 log-probabilities, their gradient and that of the logits.
+# Where torch.compile compiles each layer around its attention: what is cheap to compute anew is not kept.
+SAVED_COMPILED = SAVED | {
+    "gpt2": SavedByLayer(hidden=4, hidden_float32=0, ffn=2, in_flight=2),
+    "gptj": SavedByLayer(hidden=2, hidden_float32=0, ffn=2, in_flight=2),
+    "llama": SavedByLayer(hidden=4, hidden_float32=0, ffn=3, in_flight=3),
+    "mistral": SavedByLayer(hidden=4, hidden_float32=0, ffn=3, in_flight=3),
+}
+# At the first operation of the backward, a number of each token and word: log-probabilities, their gradient and that of
+# the logits.
 _LOSS_FLOAT32 = 3
 
 
@@ -123,7 +130,7 @@ def inference(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> ModelMem
     logits = batch * config.vocab * (size + _FLOAT32)
     in_attention, in_mlp = (
         (batch * tokens * numbers * size + logits) / MIB
-        for numbers in (2 * config.hidden + _attention_numbers(config), _mlp_numbers(config))
+        for numbers in (2 * config.hidden + _attention_numbers(config), _mlp_numbers(_saved(case, config), config))
     )
     if matrices + in_attention > in_mlp:
         return ModelMemory(moment, weights, cache, matrices=matrices, workspace=in_attention)
@@ -148,7 +155,8 @@ def training_moments(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> t
     weights = config.parameters * size / MIB
     states = config.parameters * optimizer.bytes_a_parameter(size) / MIB
     matrix = _matrix_bytes(config, work, batch, seqlen, seqlen, size)
-    layer, inputs = tokens * saved_bytes(config, size), tokens * config.hidden * size
+    saved = _saved(case, config)
+    layer, inputs = tokens * saved_bytes(saved, config, size), tokens * config.hidden * size
     recomputed = bool(known(case.get("checkpointing")))
     kept = config.layers * (inputs if recomputed else layer) + tokens * _saved_outside(config, size)
     at_loss = ModelMemory(
@@ -157,26 +165,33 @@ def training_moments(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> t
         optimizer=states,
         activations=kept / MIB,
         matrices=0.0 if recomputed or not work.matrices else config.layers * matrix / MIB,  # the probabilities
-        workspace=tokens * config.vocab * (size + _LOSS_FLOAT32 * _FLOAT32) / MIB,
+        workspace=tokens * config.vocab * _LOSS_FLOAT32 * _FLOAT32 / MIB,
     )
     in_backward = ModelMemory(
         "at the first layer in the backward",
         weights,
-        gradients=weights - config.vocab * config.hidden * size / MIB,
+        gradients=max(0.0, weights - (config.vocab * config.hidden + _of_first_layer(config)) * size / MIB),
         optimizer=states,
         activations=(inputs + layer) / MIB,
         matrices=work.matrices * matrix / MIB,
-        workspace=tokens * _mlp_numbers(config) * size / MIB,
+        workspace=tokens * _mlp_numbers(saved, config) * size / MIB,
     )
     return at_loss, in_backward, ModelMemory("at the step", weights, gradients=weights, optimizer=states)
 
 
-def saved_bytes(config: ModelConfig, size: int) -> float:
+def saved_bytes(saved: SavedByLayer, config: ModelConfig, size: int) -> float:
     """Return the bytes that one layer keeps for its backward, a token, without score matrices."""
-    saved = SAVED[config.architecture.family]
     queries = saved.queries * config.heads * config.head_dim
     numbers = saved.hidden * config.hidden + saved.ffn * _ffn(config) + queries + _attention_numbers(config)
     return numbers * size + _FLOAT32 * (saved.hidden_float32 * config.hidden + config.heads)
+
+
+def _of_first_layer(config: ModelConfig) -> int:
+    return config.at_depth(1).parameters - config.outside_parameters
+
+
+def _saved(case: Fields, config: ModelConfig) -> SavedByLayer:
+    return (SAVED_COMPILED if known(case.get("compiled")) else SAVED)[config.architecture.family]
 
 
 def _attention_numbers(config: ModelConfig) -> int:
@@ -184,9 +199,9 @@ def _attention_numbers(config: ModelConfig) -> int:
     return (config.heads + config.kv_heads) * (config.head_dim + config.value_dim)
 
 
-def _mlp_numbers(config: ModelConfig) -> float:
+def _mlp_numbers(saved: SavedByLayer, config: ModelConfig) -> float:
     """Count the numbers in flight inside the MLP at most, a token, beside its input and the residual stream."""
-    return SAVED[config.architecture.family].in_flight * _ffn(config) + 2 * config.hidden
+    return saved.in_flight * _ffn(config) + 2 * config.hidden
 
 
 def _ffn(config: ModelConfig) -> int:

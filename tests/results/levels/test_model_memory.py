@@ -57,6 +57,7 @@ def counted(case: Case, attention: str, *, training: bool) -> float:
     """Return the peak in MiB that torch counts for a second call of a model; nothing is computed."""
     torch = pytest.importorskip("torch")
     tracker = pytest.importorskip("torch.distributed._tools.mem_tracker").MemTracker()
+    loss_of = pytest.importorskip("kernels.models").loss_of
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(allow_non_fake_inputs=True), torch.set_grad_enabled(training):
@@ -68,8 +69,7 @@ def counted(case: Case, attention: str, *, training: bool) -> float:
             if not training:
                 module(input_ids=tokens, use_cache=True, logits_to_keep=1)
                 return
-            logits = module(input_ids=tokens, use_cache=False).logits
-            torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens.flatten()).backward()
+            loss_of(module(input_ids=tokens, use_cache=False).logits, tokens).backward()
             optimizers[0].step()
             optimizers[0].zero_grad()
 
@@ -113,6 +113,11 @@ def test_prefill_memory_is_torchs_count_to_within_five_percent(name):
 def test_score_matrices_are_torchs_count_to_within_five_percent(name, training):
     case, mode = cut(name), "train" if training else "prefill"
     assert levels.memory_mb(case, NAIVE, mode) == pytest.approx(counted(case, "naive", training=training), rel=0.05)
+
+
+def test_a_compiled_layer_keeps_less():
+    eager, compiled = (levels.memory_parts(replace(LLAMA, compiled=kind), LINEAR, "train") for kind in (False, True))
+    assert compiled.workspace < 0.8 * eager.workspace
 
 
 def test_a_cache_grows_by_the_bytes_of_its_tokens():
