@@ -8,9 +8,12 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+
+if TYPE_CHECKING:
+    from kernels.decode.step import DecodeStep
 
 
 class UnsupportedCase(RuntimeError):
@@ -32,6 +35,8 @@ class AttentionCase(Protocol):
     window_size: int | None
     page_size: int | None
     latent_dim: int | None
+    cache_dtype: str | None  # of what a cache is stored in, where that is not dtype
+    lengths: str | None  # of a batch's sequences: uniform or ragged
 
 
 @dataclass(frozen=True)
@@ -67,26 +72,14 @@ class Attention(Protocol):
 
 
 class DecodeAttention(Protocol):
-    """The callable of an implementation at level decode: a few query tokens against a contiguous cache, no gradients.
+    """The callable of an implementation at level decode: prepares one step and returns it as a call without gradients.
 
-    q: (batch, num_heads, query_tokens, head_dim); k_cache, v_cache: (batch, num_kv_heads, capacity, head_dim), which
-    hold the keys of the query tokens already. Every sequence uses the first `context` keys; cache_seqlens, int32
-    (batch,), says so on the device, for kernels that take sequences of different lengths. What lies beyond is
-    undefined and must not be used, not even multiplied by 0. The last query stands at the last key. Returns out like q.
+    What it does with lengths and page tables before it returns is not timed, as a model does it once for all layers;
+    `Implementation.planned` says what that is. The tensors of the step keep their places and hold other data at each
+    call, but for the lengths and the page table. The call returns out like q, head_dim_v wide.
     """
 
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k_cache: torch.Tensor,
-        v_cache: torch.Tensor,
-        *,
-        context: int,
-        cache_seqlens: torch.Tensor,
-        causal: bool = True,
-        window_size: int = 0,
-        softmax_scale: float | None = None,
-    ) -> torch.Tensor: ...
+    def __call__(self, step: DecodeStep) -> Callable[[], torch.Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -108,6 +101,10 @@ class Implementation:
     gqa: bool = True
     backward: bool = True
     paged: bool = False
+    ragged: bool = False  # sequences of different lengths in a batch
+    quantised: bool = False  # caches in e4m3 with a scale for each head
+    latent: bool = False  # caches of latents
+    planned: str | None = None  # what is done of a decoding step once before it is timed; None: nothing
     min_compute_capability: tuple[int, int] | None = None
     max_compute_capability: tuple[int, int] | None = None
     memory: Mapping[str, Any] | None = None  # the law of results.levels.memory.MemoryLaw, as JSON; None: not known
@@ -125,7 +122,8 @@ class Implementation:
     @property
     def facts(self) -> dict[str, Any]:
         """Return what a run records of an implementation, ready for JSON."""
-        return {name: getattr(self, name) for name in ("level", "family", "precision", "memory", "colour")}
+        names = ("level", "family", "precision", "memory", "colour", *(("planned",) if self.planned else ()))
+        return {name: getattr(self, name) for name in names}
 
     def reason_against(self, case: AttentionCase, device: Device) -> str | None:
         """Return why this case cannot run here, in one sentence, or None if it can."""
@@ -154,7 +152,12 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
         (bool(case.window_size and not impl.window), "does not support sliding windows"),
         (case.num_heads != case.num_kv_heads and not impl.gqa, "does not support fewer key heads than query heads"),
         (bool(case.page_size and not impl.paged), "does not support paged caches"),
-        (bool(case.latent_dim and impl.level not in AROUND), "does not support latent caches"),
+        (bool(case.latent_dim and not impl.latent and impl.level not in AROUND), "does not support latent caches"),
+        (bool(case.lengths == "ragged" and not impl.ragged), "does not support sequences of different lengths"),
+        (
+            bool(case.cache_dtype not in (None, case.dtype) and not impl.quantised),
+            f"does not support caches in {case.cache_dtype}",
+        ),
         (
             bool(capability and wanted[0] and capability < wanted[0]),
             f"needs compute capability {wanted[0]}, this is {capability}",

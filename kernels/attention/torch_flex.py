@@ -31,7 +31,7 @@ def attention(
     mask = None
     if causal or window_size:
         mask = _block_mask(q.shape[2], k.shape[2], causal, window_size, q.device)
-    return _compiled()(q, k, v, block_mask=mask, scale=softmax_scale, enable_gqa=q.shape[1] != k.shape[1])
+    return compiled()(q, k, v, block_mask=mask, scale=softmax_scale, enable_gqa=q.shape[1] != k.shape[1])
 
 
 def visible_keys(seqlen_q: int, seqlen_k: int, causal: bool, window_size: int):
@@ -47,7 +47,8 @@ def visible_keys(seqlen_q: int, seqlen_k: int, causal: bool, window_size: int):
 
 
 @cache
-def _compiled():
+def compiled():
+    """Return FlexAttention under torch.compile, which compiles for each new shape."""
     from torch.nn.attention.flex_attention import flex_attention  # brings torch._dynamo, seconds at import
 
     torch._dynamo.config.recompile_limit = max(COMPILED_SHAPES, torch._dynamo.config.recompile_limit)
@@ -68,7 +69,8 @@ def _unavailable() -> str | None:
     return None
 
 
-def _refuses(case: AttentionCase, device: Device) -> str | None:
+def refuses(case: AttentionCase, device: Device) -> str | None:
+    """Return what FlexAttention cannot compute of a case, or None."""
     if (case.head_dim or 16) < 16:
         return f"torch_flex needs a head_dim of at least 16, not {case.head_dim}."
     return None
@@ -86,6 +88,6 @@ IMPLEMENTATIONS = (
         compiled="first_call",
         min_compute_capability=(8, 0),
         unavailable=_unavailable(),
-        refuses=_refuses,
+        refuses=refuses,
     ),
 )

@@ -1,37 +1,35 @@
 """Decoding by PyTorch's scaled_dot_product_attention over the used part of a contiguous cache, each backend by itself.
 
-The slice of the cache is a view: batch and head strides keep the room beyond the context. PyTorch's causal mask is
-aligned top-left, so a single query token takes none; several take an aligned one where the backend has it.
+The slice of the cache is a view: batch and head strides keep the room beyond the context. Heads that share keys are
+passed as they are (enable_gqa), never repeated. PyTorch's causal mask is aligned top-left, so a single query token takes
+none; several take an aligned one where the backend has it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
 from kernels.attention import torch_sdpa
+from kernels.decode.step import DecodeStep
 from kernels.registry import AttentionCase, Device, Implementation
 
 
-def decode(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    *,
-    context: int,
-    cache_seqlens: torch.Tensor | None = None,
-    causal: bool = True,
-    window_size: int = 0,
-    softmax_scale: float | None = None,
-    variant: str = "auto",
-) -> torch.Tensor:
-    """Attend to the first `context` keys by one backend; see `kernels.registry.DecodeAttention`.
-
-    Raises UnsupportedCase when PyTorch has no such kernel for these tensors.
-    """
-    mask = {"causal": causal and q.shape[2] > 1, "window_size": window_size, "softmax_scale": softmax_scale}
-    return torch_sdpa.attention(q, k_cache[:, :, :context], v_cache[:, :, :context], variant=variant, **mask)
+def decode(step: DecodeStep, *, variant: str = "auto") -> Callable[[], torch.Tensor]:
+    """Return the step as a call of one backend, which raises UnsupportedCase when PyTorch has no kernel for it."""
+    k, v = step.in_use()
+    return partial(
+        torch_sdpa.attention,
+        step.q,
+        k,
+        v,
+        causal=step.causal and step.query_tokens > 1,
+        window_size=step.window_size,
+        softmax_scale=step.softmax_scale,
+        variant=variant,
+    )
 
 
 def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:

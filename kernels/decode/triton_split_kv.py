@@ -1,45 +1,60 @@
-"""Split-KV decoding of this repository (`kernels.decode.triton_decode`) as an implementation of level decode."""
+"""Split-KV decoding of this repository as an implementation of level decode: keys and values, or latents.
+
+Nothing is planned before a call: lengths and page tables are read on the device.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
+from kernels.decode.step import DecodeStep
 from kernels.decode.triton_decode import MAX_HEAD_DIM, MAX_SEQLEN_Q
 from kernels.decode.triton_decode import decode as split_kv
+from kernels.decode.triton_mla import mla_decode
 from kernels.registry import AttentionCase, Device, Implementation
 
 
-def decode(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    *,
-    context: int,
-    cache_seqlens: torch.Tensor | None = None,
-    causal: bool = True,
-    window_size: int = 0,
-    softmax_scale: float | None = None,
-) -> torch.Tensor:
-    """Attend to the first `context` keys, as PyTorch's backends are given them; see `kernels.registry.DecodeAttention`.
+def decode(step: DecodeStep) -> Callable[[], torch.Tensor]:
+    """Return the step as a call.
 
-    All sequences of a case are alike, so their lengths need not be read from the device.
+    Where a contiguous cache is of one length, its used part is handed over, as PyTorch's backends are given it, and
+    no length is read from the device.
     """
-    return split_kv(
-        q,
-        k_cache[:, :, :context],
-        v_cache[:, :, :context],
-        causal=causal,
-        window_size=window_size,
-        softmax_scale=softmax_scale,
+    plain = step.page_table is None and step.uniform
+    where = {} if plain else {"cache_seqlens": step.cache_seqlens, "page_table": step.page_table}
+    k, v = step.in_use() if plain else (step.k_cache, step.v_cache)
+    if step.latent_dim:
+        records = k.squeeze(1 if step.page_table is None else 2)
+        latent = {"softmax_scale": step.scale, "latent_dim": step.latent_dim, "causal": step.causal}
+        return partial(mla_decode, step.q, records, **latent, **where)
+    return partial(
+        split_kv,
+        step.q,
+        k,
+        v,
+        causal=step.causal,
+        window_size=step.window_size,
+        softmax_scale=step.softmax_scale,
+        k_scale=step.k_scale,
+        v_scale=step.v_scale,
+        **where,
     )
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     if (case.seqlen_q or 1) > MAX_SEQLEN_Q:
         return f"triton_split_kv takes up to {MAX_SEQLEN_Q} query tokens, not {case.seqlen_q}."
+    if case.latent_dim and case.window_size:
+        return "triton_split_kv takes no sliding window over a latent cache."
+    if case.latent_dim and case.cache_dtype not in (None, case.dtype):
+        return f"triton_split_kv takes latents in the dtype of q, not in {case.cache_dtype}."
+    if not case.latent_dim and max(case.head_dim or 0, case.head_dim_v or 0) > MAX_HEAD_DIM:
+        return f"triton_split_kv does not support head_dim {case.head_dim} (up to {MAX_HEAD_DIM})."
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         return (
             "triton_split_kv runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts."
@@ -58,11 +73,14 @@ def _unavailable() -> str | None:
 IMPLEMENTATIONS = (
     Implementation(
         name="triton_split_kv",
-        description="Split-KV decoding in Triton",
+        description="Split-KV decoding in Triton, and in Gluon for latents on Hopper",
         attention=decode,
         level="decode",
-        max_head_dim=MAX_HEAD_DIM,
         backward=False,
+        paged=True,
+        ragged=True,
+        quantised=True,
+        latent=True,
         min_compute_capability=(8, 0),
         memory={"growth": "linear"},
         colour="#e69f00",
