@@ -81,6 +81,18 @@ METRICS: dict[str, Metric] = {
         )
         for tensor in CHECKED
     },
+    "error_out_original": Metric(
+        "Error of out, original cache",
+        "",
+        "lower",
+        "relative root mean square error against float64 on the cache before it was quantised",
+    ),
+    "max_error_out_original": Metric(
+        "Largest error of out, original cache",
+        "",
+        "lower",
+        "largest absolute difference from float64 on the cache before it was quantised",
+    ),
 }
 
 # A printed ratio -> the metrics that it can be a ratio of; the first is what our own runs are compared by.

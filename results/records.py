@@ -130,30 +130,34 @@ def decode_case(
     dtype: str,
     query_tokens: int = 1,
     page_size: int = 0,
+    latent_dim: int = 0,
     window_size: int = 0,
-    inputs: str | None = None,
+    cache_dtype: str | None = None,
+    lengths: str = "uniform",
 ) -> Case:
     """Return a fully specified decoding case: query tokens of each sequence against `context` cached tokens.
 
-    `page_size` 0 is a contiguous cache. The mask is causal and aligned bottom-right: the last query token sees the
-    whole context.
+    `page_size` 0 is a contiguous cache, `cache_dtype` None that of q. With `latent_dim` the cache holds latents, and
+    head_dim is the width of a record. The mask is causal and aligned bottom-right: the last query token sees the whole
+    context.
     """
     return Case(
         level="decode",
-        subject="attention",
+        subject="mla" if latent_dim else "attention",
         batch=batch,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         seqlen_q=query_tokens,
         seqlen_k=context,
         head_dim=head_dim,
-        head_dim_v=head_dim,
+        head_dim_v=latent_dim or head_dim,
         dtype=dtype,
         causal=True,
         window_size=window_size,
         page_size=page_size,
-        latent_dim=0,
-        inputs=inputs,
+        latent_dim=latent_dim,
+        cache_dtype=cache_dtype or dtype,
+        lengths=lengths,
     )
 
 

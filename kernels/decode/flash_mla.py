@@ -1,8 +1,8 @@
 """FlashMLA's dense decoding over latents (deepseek-ai/FlashMLA, MIT licence), where it is built.
 
 Pages of 64 tokens, records of 512 + 64 in 16 bits, compute capability 9.0. Its schedule is made at the first call of a
-step and kept. Written to the signature of its file flash_mla_interface.py (April 2026) and tested against a stand-in that
-has it; it was never run against the package itself.
+step and kept. Written to the signature of its file flash_mla_interface.py (April 2026) and tested against a stand-in
+that has it; it was never run against the package itself.
 """
 
 from __future__ import annotations

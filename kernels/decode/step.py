@@ -1,4 +1,4 @@
-"""What an implementation of level decode is given: query tokens, a cache in one of its forms, and how much is in use."""
+"""What an implementation of level decode is given: query tokens, a cache in one of its forms, its part in use."""
 
 from __future__ import annotations
 

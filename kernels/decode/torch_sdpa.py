@@ -1,8 +1,8 @@
 """Decoding by PyTorch's scaled_dot_product_attention over the used part of a contiguous cache, each backend by itself.
 
 The slice of the cache is a view: batch and head strides keep the room beyond the context. Heads that share keys are
-passed as they are (enable_gqa), never repeated. PyTorch's causal mask is aligned top-left, so a single query token takes
-none; several take an aligned one where the backend has it.
+passed as they are (enable_gqa), never repeated. PyTorch's causal mask is aligned top-left, so a single query token
+takes none; several take an aligned one where the backend has it.
 """
 
 from __future__ import annotations

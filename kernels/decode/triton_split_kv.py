@@ -53,6 +53,8 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
         return "triton_split_kv takes no sliding window over a latent cache."
     if case.latent_dim and case.cache_dtype not in (None, case.dtype):
         return f"triton_split_kv takes latents in the dtype of q, not in {case.cache_dtype}."
+    if case.cache_dtype not in (None, case.dtype) and case.dtype == "float32":
+        return "triton_split_kv takes an e4m3 cache with q in 16 bits alone."
     if not case.latent_dim and max(case.head_dim or 0, case.head_dim_v or 0) > MAX_HEAD_DIM:
         return f"triton_split_kv does not support head_dim {case.head_dim} (up to {MAX_HEAD_DIM})."
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":

@@ -25,7 +25,8 @@ def prepare(step: DecodeStep) -> decode_packages.Step:
 
 def _contiguous(step: DecodeStep) -> decode_packages.Step:
     q, k, v = step.tokens_first()
-    mask = {"causal": step.causal and step.query_tokens > 1, "window_size": step.window_size}
+    masked = step.query_tokens > 1 or step.window_size > 0  # one query token sees all keys
+    mask = {"causal": step.causal and masked, "window_size": step.window_size}
     return lambda: of_op.call(q, k, v, softmax_scale=step.softmax_scale, **mask).transpose(1, 2)
 
 
@@ -65,7 +66,7 @@ def _paged(step: DecodeStep, mask: Any) -> torch.Tensor:
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     if case.lengths == "ragged" and not case.page_size:
-        return "xformers takes different lengths in paged caches alone: its contiguous keys are one row of all sequences."
+        return "xformers takes different lengths in paged caches alone: its contiguous keys are one row."
     if case.page_size and case.window_size:
         return "xformers takes no sliding window over pages."
     return attention_packages.misaligned("xformers", case)

@@ -3,28 +3,38 @@
 `seqlen_q` counts the query tokens, `seqlen_k` the tokens in the cache (the context), and the causal mask is aligned
 bottom-right, so that the last query token sees the whole context. `page_size` 0 is a contiguous cache. With
 `latent_dim` the cache holds one record of width head_dim a token that serves as key and, its first head_dim_v numbers,
-as value (multi-head latent attention, absorbed).
+as value (multi-head latent attention, absorbed). A cache in another dtype than q has a float32 scale for each head of
+keys and of values. Ragged lengths are drawn by `lengths_of`, their mean is the context. Where a source says neither
+dtype nor lengths of a cache, the formulas take it to be in q's dtype and all sequences to be of one length.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from functools import cache
+from statistics import NormalDist
+
 from results.levels import Axis, Level
 from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
-from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, product_flops
+from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, unmasked_pairs
 from results.records import Case
 
 FLOP_SOURCE = (
     "Multiply-adds of the two matrix products over the query-key pairs that the mask leaves: "
-    "2 x batch x heads x pairs x (head_dim + head_dim_v), pairs aligned bottom-right and counted exactly "
-    "(cuDNN counts the full rectangle, FlashMLA and FlashAttention-3 the mean length)."
+    "2 x heads x pairs x (head_dim + head_dim_v), pairs aligned bottom-right and counted exactly for the length of "
+    "each sequence (cuDNN counts the full rectangle, FlashMLA and FlashAttention-3 the mean length)."
 )
 BYTES_SOURCE = (
-    "Keys and values that the mask leaves, read once a key head, and q and out: "
-    "batch x keys x kv_heads x (head_dim + head_dim_v) x size + batch x tokens x heads x (head_dim + head_dim_v) x "
-    "size, and 4 bytes a page of the page table. Of a latent cache max(head_dim, head_dim_v) in place of the sum of "
-    "keys and values. With a window, keys are at most window + tokens - 1."
+    "Keys and values that the mask leaves, as stored, read once a key head, and q and out: "
+    "keys x kv_heads x (head_dim + head_dim_v) x size of the cache + batch x tokens x heads x (head_dim + head_dim_v) "
+    "x size of q, and 4 bytes a page of the page table and a scale of a quantised cache. Keys are summed over the "
+    "sequences; with a window they are at most window + tokens - 1 of each. Of a latent cache max(head_dim, "
+    "head_dim_v) in place of the sum of keys and values."
 )
 _PAGE_ENTRY_BYTES = 4  # int32
+_SCALE_BYTES = 4  # float32
+_RAGGED_DEVIATION = 0.5  # of the mean
 
 SHAPE_SQL = (
     "'H' || coalesce(num_heads::VARCHAR, '?') "
@@ -33,28 +43,59 @@ SHAPE_SQL = (
     "|| CASE WHEN head_dim_v <> head_dim THEN ' DV' || head_dim_v ELSE '' END "
     "|| CASE WHEN latent_dim > 0 THEN ' latent ' || latent_dim ELSE '' END "
     "|| CASE WHEN seqlen_q > 1 THEN ' ' || seqlen_q || ' tokens' ELSE '' END "
-    "|| CASE WHEN page_size > 0 THEN ' page ' || page_size WHEN page_size = 0 THEN '' ELSE ' page ?' END"
+    "|| CASE WHEN page_size > 0 THEN ' page ' || page_size WHEN page_size = 0 THEN '' ELSE ' page ?' END "
+    "|| CASE WHEN cache_dtype <> dtype THEN ' ' || cache_dtype || ' cache' ELSE '' END "
+    "|| CASE WHEN lengths = 'ragged' THEN ' ragged' ELSE '' END"
 )
+
+
+def lengths_of(case: Fields) -> tuple[int, ...] | None:
+    """Return the keys of each sequence; None if the case leaves batch, context or query tokens open.
+
+    Ragged lengths are normal with half the mean as deviation, drawn from a seed that batch and context make, at least
+    as long as the query tokens, and scaled so that they sum up to batch x context: the tokens of the uniform case.
+    """
+    found = numbers_of(case, "batch", "seqlen_k", "seqlen_q")
+    if found is None:
+        return None
+    batch, context, tokens = map(int, found)
+    return _ragged(batch, context, tokens) if case.get("lengths") == "ragged" else (context,) * batch
+
+
+@cache
+def _ragged(batch: int, context: int, least: int) -> tuple[int, ...]:
+    source, normal = random.Random(f"{batch}/{context}"), NormalDist(context, _RAGGED_DEVIATION * context)
+    drawn = [max(float(least), normal.inv_cdf(source.random())) for _ in range(batch)]
+    scale = batch * context / sum(drawn)
+    found = [max(least, int(length * scale)) for length in drawn]
+    found[found.index(max(found))] += batch * context - sum(found)
+    return tuple(found)
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
     """Return the operations of one call by FLOP_SOURCE; None if the case leaves something open."""
-    return product_flops(case, 1, 1) if mode == "decode" else None
+    found = numbers_of(case, "num_heads", "seqlen_q", "head_dim", "causal", "window_size")
+    lengths = lengths_of(case)
+    if mode != "decode" or found is None or lengths is None:
+        return None
+    heads, tokens, head_dim, causal, window = found
+    mask = {"causal": bool(causal), "window_size": int(window)}
+    if case.get("lengths") == "ragged":
+        pairs = sum(unmasked_pairs(int(tokens), length, **mask) for length in lengths)
+    else:
+        pairs = len(lengths) * unmasked_pairs(int(tokens), lengths[0], **mask)
+    return 2.0 * heads * pairs * (head_dim + (known(case.get("head_dim_v")) or head_dim))
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
     """Return the bytes of one call by BYTES_SOURCE; None if the case leaves something open."""
-    names = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "window_size")
-    found, size = numbers_of(case, *names), DTYPE_BYTES.get(str(case.get("dtype")))
-    if mode != "decode" or found is None or size is None:
+    window = known(case.get("window_size"))
+    queries = _query_bytes(case)
+    lengths = lengths_of(case)
+    if mode != "decode" or None in (window, queries, lengths, known(case.get("num_kv_heads"))):
         return None
-    batch, heads, kv_heads, tokens, context, head_dim, window = found
-    head_dim_v = known(case.get("head_dim_v")) or head_dim
-    keys = min(context, window + tokens - 1) if window else context
-    width = max(head_dim, head_dim_v) if known(case.get("latent_dim")) else head_dim + head_dim_v
-    cache = float(batch) * keys * kv_heads * width * size
-    queries = float(batch) * tokens * heads * (head_dim + head_dim_v) * size
-    return cache + queries + _page_table_bytes(case, keys)
+    keys = [min(length, int(window + case["seqlen_q"] - 1)) if window else length for length in lengths]
+    return queries + _cache_bytes(case, keys)
 
 
 def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
@@ -62,11 +103,9 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
     parts = attention_parts(case, work, of_pass)
     if parts is None:
         return None
-    given = parts.given + _page_table_bytes(case, case["seqlen_k"]) / MIB
-    if known(case.get("latent_dim")):  # the record is its own value
-        head_dim_v = known(case.get("head_dim_v")) or case["head_dim"]
-        smaller = min(case["head_dim"], head_dim_v) * DTYPE_BYTES[str(case["dtype"])]
-        given -= case["batch"] * case["num_kv_heads"] * case["seqlen_k"] * smaller / MIB
+    head_dim_v = known(case.get("head_dim_v")) or case["head_dim"]
+    q = _query_bytes(case) * case["head_dim"] / (case["head_dim"] + head_dim_v)
+    given = (q + _cache_bytes(case, lengths_of(case))) / MIB
     return MemoryParts(given, parts.returned, parts.matrices, parts.workspace)
 
 
@@ -88,7 +127,9 @@ def words(case: Case) -> str:
         f"head_dim {case.head_dim}" if case.head_dim else None,
         f"latent_dim {case.latent_dim}" if case.latent_dim else None,
         f"page_size {case.page_size}" if case.page_size else None,
+        "ragged lengths" if case.lengths == "ragged" else None,
         case.dtype,
+        _quantised(case),
     )
     return ", ".join(part for part in parts if part)
 
@@ -109,15 +150,39 @@ def short(case: Case) -> str:
         f"tokens {case.seqlen_q}" if case.seqlen_q and case.seqlen_q > 1 else None,
         f"context {case.seqlen_k}" if case.seqlen_k else None,
         f"page {case.page_size}" if case.page_size else None,
+        "ragged" if case.lengths == "ragged" else None,
         case.dtype,
+        _quantised(case),
         "full" if case.causal is False else None,
     )
     return " ".join(part for part in parts if part)
 
 
-def _page_table_bytes(case: Fields, keys: float) -> float:
-    page_size = known(case.get("page_size"))
-    return float(case["batch"]) * -(-int(keys) // int(page_size)) * _PAGE_ENTRY_BYTES if page_size else 0.0
+def _quantised(case: Case) -> str | None:
+    return f"{case.cache_dtype} cache" if case.cache_dtype not in (None, case.dtype) else None
+
+
+def _query_bytes(case: Fields) -> float | None:
+    """Return the bytes of q and out; None if the case leaves a size open."""
+    found = numbers_of(case, "batch", "num_heads", "seqlen_q", "head_dim")
+    size = DTYPE_BYTES.get(str(case.get("dtype")))
+    if found is None or size is None:
+        return None
+    batch, heads, tokens, head_dim = found
+    return float(batch) * tokens * heads * (head_dim + (known(case.get("head_dim_v")) or head_dim)) * size
+
+
+def _cache_bytes(case: Fields, keys: Sequence[int]) -> float:
+    """Return the bytes of so many keys of each sequence and their values, with the page table and scales."""
+    head_dim = case["head_dim"]
+    head_dim_v = known(case.get("head_dim_v")) or head_dim
+    width = max(head_dim, head_dim_v) if known(case.get("latent_dim")) else head_dim + head_dim_v
+    stored = known(case.get("cache_dtype")) or case["dtype"]
+    scales = 0 if stored == case["dtype"] else 2 * case["num_kv_heads"] * _SCALE_BYTES
+    page_size = int(known(case.get("page_size")) or 0)
+    pages = sum(-(-length // page_size) for length in keys) if page_size else 0
+    records = float(sum(keys)) * case["num_kv_heads"] * width * DTYPE_BYTES[str(stored)]
+    return records + scales + pages * _PAGE_ENTRY_BYTES
 
 
 LEVEL = Level(

@@ -51,6 +51,8 @@ class Pass:
     words: str
     modes: tuple[str, ...]  # that contain it
     tensors: tuple[str, ...]  # that it returns, in this order
+    # A tensor and the oracle's result that its error is recorded against too, where there is one; it decides nothing.
+    beside: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

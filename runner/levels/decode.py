@@ -1,84 +1,179 @@
-"""Level decode: a few query tokens of each sequence against its contiguous KV cache, no gradients.
+"""Level decode: a few query tokens of each sequence against its KV cache, no gradients.
 
-The cache has room for more tokens than the context, and NaN stands there: an implementation that reads beyond the
-context without hiding it gives NaN, which no check passes.
+Caches are contiguous or paged, of keys and values or of latents, in q's dtype or in e4m3. Whoever reads what is not in
+use gets caught: NaN stands beyond every length and in pages that belong to no sequence, and the entries of the page
+table that are out of use name a page that does not exist. Pages are permuted, and no two sequences share one.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from kernels import reference
+from kernels.decode.step import DecodeStep
 from kernels.registry import DecodeAttention, UnsupportedCase
-from results.records import Case, decode_case
+from results.levels.decode import lengths_of
+from results.records import Case, case_to_json, decode_case
 from runner.levels import Call, Pass, Trial, fill_normal, generator_of
 
-PASSES = (Pass("decode", "decode step", ("decode",), ("out",)),)
-ROOM = 128  # tokens of the cache beyond the context
+PASSES = (Pass("decode", "decode step", ("decode",), ("out",), beside=(("out", "out_original"),)),)
+ROOM = 128  # tokens of a contiguous cache beyond the longest sequence
+SPARE_PAGES = 3  # that belong to no sequence
+NO_PAGE = 2_147_480_000  # in entries of the page table that are out of use
+LATENT_HEADS_WIDTH = 192  # of a head before absorption, 128 and 64 rotary: the scale of the scores is its root
+_E4M3, _LARGEST_E4M3, _NAN_E4M3 = torch.float8_e4m3fn, 448.0, 0x7F
+_MAGNITUDES = (1.0, 0.5, 2.0)  # of the heads of a quantised cache in turn, so that their scales differ
+_CHUNK_NUMBERS = 1 << 26  # that are quantised at a time
 _SMALL_CONTEXT = 64
 
 
 @dataclass(frozen=True)
 class DecodeInputs:
-    """The query tokens, the cache, and how much of it is in use; all standard normal."""
+    """The step that implementations are given, and what is needed to fill and to judge it; all standard normal."""
 
     case: Case
-    q: torch.Tensor  # (batch, num_heads, query tokens, head_dim)
-    k_cache: torch.Tensor  # (batch, num_kv_heads, context + ROOM, head_dim), NaN beyond the context
-    v_cache: torch.Tensor  # (batch, num_kv_heads, context + ROOM, head_dim_v), likewise
-    cache_seqlens: torch.Tensor  # int32 (batch,), the context
+    step: DecodeStep
+    originals: tuple[torch.Tensor, ...]  # keys and values, or latents, before they were quantised; else the caches
+    unused: tuple[torch.Tensor, ...]  # indices, or a mask, of the rows that are not in use
 
     @property
     def device(self) -> torch.device:
         """Return where the tensors are."""
-        return self.q.device
+        return self.step.q.device
 
     @property
-    def k(self) -> torch.Tensor:
-        """Return the keys in use: (batch, num_kv_heads, context, head_dim)."""
-        return self.k_cache[:, :, : self.case.seqlen_k]
-
-    @property
-    def v(self) -> torch.Tensor:
-        """Return the values in use: (batch, num_kv_heads, context, head_dim_v)."""
-        return self.v_cache[:, :, : self.case.seqlen_k]
+    def caches(self) -> tuple[torch.Tensor, ...]:
+        """Return the caches as stored: keys and values, or latents."""
+        return (self.step.k_cache,) if self.case.latent_dim else (self.step.k_cache, self.step.v_cache)
 
     def fill(self, seed: int) -> None:
         """Write the data of a seed into the tensors; on one kind of device the same seed gives the same data."""
-        generator = generator_of(self.case, self.device, seed)
-        fill_normal((self.q, self.k_cache, self.v_cache), generator)
-        for cache in (self.k_cache, self.v_cache):
-            cache[:, :, self.case.seqlen_k :] = math.nan
+        fill_normal((self.step.q, *self.originals), generator_of(self.case, self.device, seed))
+        if self.step.k_scale is not None:
+            scales = (self.step.k_scale, self.step.v_scale)
+            for original, cache, scale in zip(self.originals, self.caches, scales, strict=False):
+                self._quantise(original, cache, scale)
+        for cache in self.caches:
+            self._poison(cache)
 
     def bytes_of(self, mode: str) -> int:
-        """Return the bytes of q and of the keys and values in use."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in (self.q, self.k, self.v))
+        """Return the bytes of q, of the cache in use, and of page table and scales."""
+        widths = sum(cache.shape[3] * cache.element_size() for cache in self.caches)
+        table = (self.step.page_table,) if self.step.page_size else ()
+        scales = (self.step.k_scale, self.step.v_scale) if self.step.k_scale is not None else ()
+        given = sum(tensor.numel() * tensor.element_size() for tensor in (self.step.q, *table, *scales))
+        return given + sum(self.step.lengths) * self.step.num_kv_heads * widths
 
     def result_shapes(self) -> list[torch.Size]:
         """Return the shape of out, twice."""
-        return [torch.Size((*self.q.shape[:3], self.v_cache.shape[3]))] * 2
+        return [torch.Size((*self.step.q.shape[:3], self.step.v_cache.shape[3]))] * 2
+
+    def sequences(self, *, original: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Yield q, keys and values of each sequence, (1, heads, tokens, head_dim), quantised ones in float64.
+
+        With `original` of the cache before it was quantised.
+        """
+        quantised = self.step.k_scale is not None and not original
+        scales = (self.step.k_scale, self.step.v_scale)[: len(self.caches)]
+        for at, length in enumerate(self.step.lengths):
+            found = [self._rows(cache, at, length) for cache in (self.originals if original else self.caches)]
+            if quantised:
+                found = [x.double() * scale[:, None, None] for x, scale in zip(found, scales, strict=True)]
+            values = found[-1][..., : self.case.latent_dim] if self.case.latent_dim else found[-1]
+            yield self.step.q[at : at + 1], found[0], values
+
+    def _rows(self, cache: torch.Tensor, at: int, length: int) -> torch.Tensor:
+        if not self.step.page_size:
+            return cache[at : at + 1, :, :length]
+        pages = self.step.page_table[at, : self.step.pages_of_sequences[at]]
+        plain = cache.view(torch.uint8) if cache.dtype == _E4M3 else cache  # which PyTorch can index
+        return plain[pages].flatten(0, 1)[:length].transpose(0, 1)[None].view(cache.dtype)
+
+    def _quantise(self, original: torch.Tensor, cache: torch.Tensor, scale: torch.Tensor) -> None:
+        """Give the original's heads their magnitudes, and write it to the cache as e4m3, each head's largest as 448."""
+        heads = 2 if self.step.page_size else 1
+        shape = [-1 if dim == heads else 1 for dim in range(4)]
+        factors = [_MAGNITUDES[head % len(_MAGNITUDES)] for head in range(self.step.num_kv_heads)]
+        original.mul_(torch.tensor(factors, device=self.device, dtype=original.dtype).view(shape))
+        scale.copy_(original.abs().amax([dim for dim in range(4) if dim != heads]).float() / _LARGEST_E4M3)
+        step = max(1, _CHUNK_NUMBERS // max(1, original[0].numel()))
+        for rows, stored in zip(original.split(step), cache.split(step), strict=True):
+            stored.copy_((rows.float() / scale.view(shape)).to(_E4M3))
+
+    def _poison(self, cache: torch.Tensor) -> None:
+        plain, nan = (cache.view(torch.uint8), _NAN_E4M3) if cache.dtype == _E4M3 else (cache, math.nan)
+        if self.step.page_size:
+            plain[self.unused] = nan
+        elif self.step.uniform:
+            plain[:, :, self.step.longest :] = nan
+        else:
+            plain.masked_fill_(self.unused[0][:, None, :, None], nan)
 
 
 def empty_inputs(case: Case, device: str) -> DecodeInputs:
-    """Return the tensors of a case, the cache with whatever its memory held.
+    """Return the tensors of a case, the cache with whatever its memory held; lengths and page table are there.
 
-    Raises UnsupportedCase for a paged or latent cache.
+    Raises UnsupportedCase for a cache that is neither in q's dtype nor in e4m3, or for quantised latents.
     """
-    if case.page_size or case.latent_dim:
-        raise UnsupportedCase("Only contiguous caches of keys and values are measured; page_size and latent_dim are 0.")
-    dtype, capacity = getattr(torch, case.dtype), case.seqlen_k + ROOM
-    keys = (case.batch, case.num_kv_heads, capacity)
-    shapes = (
-        (case.batch, case.num_heads, case.seqlen_q, case.head_dim),
-        (*keys, case.head_dim),
-        (*keys, case.head_dim_v or case.head_dim),
+    if case.cache_dtype not in (None, case.dtype) and (case.cache_dtype != "float8_e4m3fn" or case.latent_dim):
+        raise UnsupportedCase(f"A cache in {case.cache_dtype} is not measured: e4m3 is, of keys and values.")
+    lengths = lengths_of(case_to_json(case))
+    rows, table, unused = _pages(case, lengths, device) if case.page_size else _contiguous(case, lengths, device)
+    dtype = getattr(torch, case.dtype)
+    widths = (case.head_dim,) if case.latent_dim else (case.head_dim, case.head_dim_v or case.head_dim)
+    originals = tuple(torch.empty((*rows, width), dtype=dtype, device=device) for width in widths)
+    quantised = case.cache_dtype not in (None, case.dtype)
+    caches = tuple(torch.empty_like(x, dtype=_E4M3) for x in originals) if quantised else originals
+    scales = [torch.ones(case.num_kv_heads, device=device) if quantised else None for _ in range(2)]
+    step = DecodeStep(
+        q=torch.empty((case.batch, case.num_heads, case.seqlen_q, case.head_dim), dtype=dtype, device=device),
+        k_cache=caches[0],
+        v_cache=caches[0][..., : case.latent_dim] if case.latent_dim else caches[1],
+        lengths=lengths,
+        cache_seqlens=torch.tensor(lengths, dtype=torch.int32, device=device),
+        page_table=table,
+        latent_dim=case.latent_dim or 0,
+        k_scale=scales[0],
+        v_scale=scales[1],
+        causal=bool(case.causal),
+        window_size=case.window_size or 0,
+        softmax_scale=LATENT_HEADS_WIDTH**-0.5 if case.latent_dim else None,
     )
-    q, k_cache, v_cache = (torch.empty(shape, dtype=dtype, device=device) for shape in shapes)
-    cache_seqlens = torch.full((case.batch,), case.seqlen_k, dtype=torch.int32, device=device)
-    return DecodeInputs(case, q, k_cache, v_cache, cache_seqlens)
+    return DecodeInputs(case, step, originals, unused)
+
+
+def _contiguous(
+    case: Case, lengths: Sequence[int], device: str
+) -> tuple[tuple[int, int, int], None, tuple[torch.Tensor, ...]]:
+    """Return the shape of a contiguous cache's rows, no table, and (batch, capacity), true beyond each length."""
+    capacity = max(lengths) + ROOM
+    tokens = torch.arange(capacity, device=device)
+    unused = tokens >= torch.tensor(lengths, device=device)[:, None]
+    return (case.batch, case.num_kv_heads, capacity), None, (unused,)
+
+
+def _pages(
+    case: Case, lengths: Sequence[int], device: str
+) -> tuple[tuple[int, int, int], torch.Tensor, tuple[torch.Tensor, ...]]:
+    """Return the shape of the pages' rows, a permuted table, and page and token of each row that is not in use."""
+    size = case.page_size
+    counts = [-(-length // size) for length in lengths]
+    pages = sum(counts) + SPARE_PAGES
+    order = torch.randperm(pages, generator=generator_of(case, torch.device("cpu"), 0))
+    table = torch.full((case.batch, max(counts)), NO_PAGE, dtype=torch.int32)
+    in_use = torch.zeros(pages, dtype=torch.int64)  # tokens of each page
+    for row, count, length, own in zip(table, counts, lengths, order[SPARE_PAGES:].split(counts), strict=True):
+        row[:count] = own
+        in_use[own] = size
+        in_use[own[-1]] = length - (count - 1) * size
+    rest = torch.arange(size) >= in_use[:, None]
+    page, token = rest.nonzero(as_tuple=True)
+    unused = (page.to(device), token.to(device))
+    return (pages, size, case.num_kv_heads), table.to(device), unused
 
 
 def trial(attention: DecodeAttention, inputs: DecodeInputs, mode: str) -> Trial:
@@ -87,20 +182,13 @@ def trial(attention: DecodeAttention, inputs: DecodeInputs, mode: str) -> Trial:
 
 
 def call(attention: DecodeAttention, inputs: DecodeInputs, mode: str) -> Call:
-    """Return one step of decoding, without gradients."""
-    case = inputs.case
-    mask = {"causal": bool(case.causal), "window_size": case.window_size or 0}
+    """Return one step of decoding, without gradients; what an implementation plans of it is done here."""
+    with torch.no_grad():
+        attend = attention(inputs.step)
 
     def decode() -> torch.Tensor:
         with torch.no_grad():
-            return attention(
-                inputs.q,
-                inputs.k_cache,
-                inputs.v_cache,
-                context=case.seqlen_k,
-                cache_seqlens=inputs.cache_seqlens,
-                **mask,
-            )
+            return attend()
 
     return decode
 
@@ -111,12 +199,20 @@ def kept_for_backward(attention: DecodeAttention, inputs: DecodeInputs, mode: st
 
 
 def oracle(inputs: DecodeInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
-    """Return out in float64, from the cache as it is stored, one sequence after the other to save memory."""
+    """Return out in float64 from the cache as it is stored, one sequence after the other to save memory.
+
+    Where the cache is quantised, `out_original` is the out of the cache before that.
+    """
     if fp8:
         raise NotImplementedError("Decoding has no oracle for inputs rounded to FP8.")
-    mask = {"causal": bool(inputs.case.causal), "window_size": inputs.case.window_size or 0}
-    rows = zip(inputs.q.split(1), inputs.k.split(1), inputs.v.split(1), strict=True)
-    return {"out": torch.cat([reference.attention(q, k, v, **mask).out for q, k, v in rows])}
+    found = {"out": _exact(inputs, original=False)}
+    return found if inputs.step.k_scale is None else {**found, "out_original": _exact(inputs, original=True)}
+
+
+def _exact(inputs: DecodeInputs, *, original: bool) -> torch.Tensor:
+    step = inputs.step
+    mask = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.scale}
+    return torch.cat([reference.attention(*each, **mask).out for each in inputs.sequences(original=original)])
 
 
 def small_case(dtype: str, head_dim: int) -> Case:

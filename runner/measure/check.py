@@ -132,10 +132,12 @@ def check(
     result = trial.run()
     tensors = [tensor.detach().clone() for tensor in (result if isinstance(result, tuple) else (result,))]
     _synchronize(inputs)
-    named = zip(checked.tensors, tensors, strict=True)
-    errors = {name: error_of(tensor, oracle.exact[name]) for name, tensor in named}
+    returned = dict(zip(checked.tensors, tensors, strict=True))
+    errors = {name: error_of(tensor, oracle.exact[name]) for name, tensor in returned.items()}
     beside = {name: error_of(tensor, oracle.exact[name]) for name, tensor in trial.prepared().items()}
     reason = _reason(errors, oracle, precision) or _reason(beside, oracle, precision)
+    also = [(name, other) for name, other in checked.beside if other in oracle.exact]
+    errors |= {other: error_of(returned[name], oracle.exact[other]) for name, other in also}
     return CheckedPass(errors, reason, first_ms, warm_ms)
 
 

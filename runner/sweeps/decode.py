@@ -1,15 +1,27 @@
-"""Sweeps of level decode: context by batch, pairs of heads."""
+"""Sweeps of level decode: context by batch, and what a cache can be: paged, ragged, quantised, latent."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
-from results.records import Case, decode_case
+from results.records import DTYPES, LENGTHS, Case, decode_case
 from runner.sweeps.grid import DTYPE, TIMING, TORCH, Axis, Sweep, split_heads
 
 OURS = ("triton_split_kv",)
+FUSED = ("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_efficient")
+PEERS = ("cudnn_frontend", "flashinfer", "flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")
+OVER_PAGES = ("flex_paged",)
+OVER_LATENTS = ("flashinfer", "flash_attn_3", "flash_mla")
+SAME = "same"  # of a cache in the dtype of q
+ROPE_DIM = 64  # of a latent record, beside its latent
+_FEATURES = (
+    *("heads", "head_dim", "dtype", "query_tokens", "window_size"),
+    *("page_size", "lengths", "cache_dtype", "latent_dim"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,63 +30,157 @@ class DecodeSweep(Sweep):
 
     LEVEL = "decode"
     AXES = (
-        Axis("context", about="Tokens in each sequence's cache.", first=True, of_a_cell="one"),
+        Axis("context", about="Tokens in each sequence's cache, on average.", first=True, of_a_cell="one"),
         Axis("batch", first=True, of_a_cell="one"),
         Axis("heads", "heads", about="Query heads over key heads, such as 64/8.", first=True, of_a_cell="one"),
         Axis("head_dim", of_a_cell="one"),
         DTYPE,
-        Axis("query_tokens", of_a_cell="any"),
+        Axis("query_tokens", about="New tokens of each sequence, up to 16.", of_a_cell="any"),
         Axis("window_size", about="Keys that a query sees to its left; 0: all of them.", of_a_cell="any"),
+        Axis("page_size", about="Tokens of a page of the cache; 0: contiguous.", of_a_cell="any"),
+        Axis("lengths", "text", LENGTHS, about="ragged: normal, deviation half the context.", of_a_cell="any"),
+        Axis("cache_dtype", "text", (SAME, *DTYPES), about="float8_e4m3fn: a scale for each head.", of_a_cell="any"),
+        Axis(
+            "latent_dim",
+            about=f"Latent of a record, beside {ROPE_DIM} rotary dimensions (MLA, absorbed); 0: keys and values.",
+            of_a_cell="any",
+        ),
         TIMING,
     )
-    FOLDED = "Head_dim, dtype, window and timings"
-    FOLDED_OF_A_CELL = "Query tokens and window"
+    FOLDED = "Head_dim, dtype, cache, window and timings"
+    FOLDED_OF_A_CELL = "Query tokens, window and cache"
 
     context: tuple[int, ...]  # tokens in each sequence's cache
     batch: tuple[int, ...]
-    heads: tuple[str, ...]  # num_heads/num_kv_heads
-    head_dim: tuple[int, ...]
+    heads: tuple[str, ...]  # num_heads/num_kv_heads; of latents, which all heads share, the first counts
+    head_dim: tuple[int, ...] = (128,)  # of latents the record's width counts
     query_tokens: tuple[int, ...] = (1,)
     window_size: tuple[int, ...] = (0,)
+    page_size: tuple[int, ...] = (0,)
+    lengths: tuple[str, ...] = ("uniform",)
+    cache_dtype: tuple[str, ...] = (SAME,)
+    latent_dim: tuple[int, ...] = (0,)
+    features_apart: bool = False  # whether each feature departs from the first values by itself, not in a product
+    dtype: tuple[str, ...] = ("bfloat16",)
     modes: tuple[str, ...] = ("decode",)
-    implementations: tuple[str, ...] = TORCH + OURS
+    implementations: tuple[str, ...] = FUSED + OURS + PEERS
 
     def _cases(self) -> Iterator[Case]:
-        shapes = product(self.context, self.batch, self.heads, self.head_dim, self.dtype, self.query_tokens)
-        for context, batch, heads, head_dim, dtype, query_tokens in shapes:
-            num_heads, num_kv_heads = split_heads(heads)
-            for window_size in self.window_size:
-                yield decode_case(
-                    batch=batch,
-                    num_heads=num_heads,
-                    num_kv_heads=num_kv_heads,
-                    context=context,
-                    head_dim=head_dim,
-                    dtype=dtype,
-                    query_tokens=query_tokens,
-                    window_size=window_size,
-                )
+        for context, batch in product(self.context, self.batch):
+            for values in self._features():
+                yield _case(context=context, batch=batch, **values)
+
+    def _features(self) -> Iterator[dict[str, Any]]:
+        """Yield the combinations of all that a case is beside its context and batch."""
+        axes = {name: getattr(self, name) for name in _FEATURES}
+        if not self.features_apart:
+            yield from (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
+            return
+        first = {name: values[0] for name, values in axes.items()}
+        yield first
+        for name, values in axes.items():
+            yield from (first | {name: value} for value in values[1:])
+
+
+def _case(
+    *,
+    context: int,
+    batch: int,
+    heads: str,
+    head_dim: int,
+    dtype: str,
+    query_tokens: int,
+    window_size: int,
+    page_size: int,
+    lengths: str,
+    cache_dtype: str,
+    latent_dim: int,
+) -> Case:
+    num_heads, num_kv_heads = split_heads(heads)
+    return decode_case(
+        batch=batch,
+        num_heads=num_heads,
+        num_kv_heads=1 if latent_dim else num_kv_heads,
+        context=context,
+        head_dim=latent_dim + ROPE_DIM if latent_dim else head_dim,
+        dtype=dtype,
+        query_tokens=query_tokens,
+        window_size=window_size,
+        page_size=page_size,
+        lengths=lengths,
+        cache_dtype=None if cache_dtype == SAME else cache_dtype,
+        latent_dim=latent_dim,
+    )
 
 
 SWEEP = DecodeSweep
+_LLAMA_70B = DecodeSweep(  # whose heads most of the sweeps below share
+    name="decode", description="", context=(2048, 8192, 32768), batch=(1, 8, 32, 128), heads=("64/8",)
+)
 SWEEPS = (
-    DecodeSweep(
-        name="decode",
-        description="One query token against contiguous KV caches: context by batch, 64 heads on 8, 32 on 8, 32",
+    dataclasses.replace(
+        _LLAMA_70B,
+        description="One query token against contiguous KV caches: context by batch, four pairs of heads",
         context=(2048, 8192, 32768, 131072),
-        batch=(1, 8, 32, 128),
-        heads=("64/8", "32/8", "32/32"),
-        head_dim=(128,),
-        dtype=("bfloat16",),
+        heads=("64/8", "32/8", "32/32", "71/1"),
+        timings=("kernel",),
+    ),
+    dataclasses.replace(
+        _LLAMA_70B,
+        name="paged_decode",
+        description="Pages of 1, 16, 64 and 256 tokens beside a contiguous cache, lengths uniform and ragged",
+        context=(2048, 8192),
+        page_size=(0, 1, 16, 64, 256),
+        lengths=("uniform", "ragged"),
+        timings=("kernel",),
+        implementations=("torch_naive", *OURS, *PEERS, *OVER_PAGES),
+    ),
+    dataclasses.replace(
+        _LLAMA_70B,
+        name="multi_token_decode",
+        description="1 to 16 query tokens of each sequence, as speculative decoding has them",
+        context=(2048, 8192, 32768),
+        batch=(1, 8, 32),
+        query_tokens=(1, 2, 4, 8, 16),
+        timings=("kernel",),
+        implementations=("torch_naive", "torch_sdpa_efficient", *OURS, *PEERS),
+    ),
+    dataclasses.replace(
+        _LLAMA_70B,
+        name="mla_decode",
+        description="Latent attention (MLA, 512 + 64, absorbed) with 16 to 128 heads over pages of 64",
+        context=(1024, 8192, 32768),
+        batch=(1, 16, 64, 128),
+        heads=("16", "32", "64", "128"),
+        page_size=(64,),
+        latent_dim=(512,),
+        timings=("kernel",),
+        implementations=("torch_naive", *OURS, *OVER_LATENTS),
+    ),
+    dataclasses.replace(
+        _LLAMA_70B,
+        name="fp8_cache_decode",
+        description="A cache in e4m3 with a scale for each head beside one in bfloat16: time and error",
+        cache_dtype=(SAME, "float8_e4m3fn"),
+        timings=("kernel",),
+        implementations=("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", *OURS, "cudnn_frontend", "flashinfer"),
     ),
     DecodeSweep(
         name="decode_quick",
-        description="A first look at decoding in seconds, on any GPU or CPU",
+        description="A first look at decoding in seconds, on any GPU or CPU: every kind of cache once",
         context=(128, 1024),
         batch=(1, 4),
         heads=("8/2",),
         head_dim=(64,),
         dtype=("float16", "float32"),
+        query_tokens=(1, 4),
+        window_size=(0, 64),
+        page_size=(0, 16),
+        lengths=LENGTHS,
+        cache_dtype=(SAME, "float8_e4m3fn"),
+        latent_dim=(0, 512),
+        features_apart=True,
+        implementations=TORCH + OURS + PEERS,
         protocol="quick",
     ),
 )

@@ -15,8 +15,12 @@ from runner.sweeps import SWEEPS, Sweep, SweepError
         ("long_context", 24),
         ("fa_paper", 36),
         ("accuracy", 54),
-        ("decode", 48),
-        ("decode_quick", 8),
+        ("decode", 64),
+        ("paged_decode", 80),
+        ("multi_token_decode", 45),
+        ("mla_decode", 48),
+        ("fp8_cache_decode", 24),
+        ("decode_quick", 32),
     ],
 )
 def test_a_sweep_has_as_many_cases_as_its_description_says(name: str, count: int) -> None:
@@ -105,3 +109,27 @@ def test_a_shape_that_does_not_divide_is_refused() -> None:
 @pytest.mark.parametrize("sweep", SWEEPS.values(), ids=lambda sweep: sweep.name)
 def test_a_sweep_survives_the_way_through_json(sweep: Sweep) -> None:
     assert sweeps.from_json(sweeps.to_json(sweep)) == sweep
+
+
+def test_a_sweep_with_features_apart_has_each_of_them_once_for_each_context_and_batch() -> None:
+    cases = [case for case in sweeps.get("decode_quick").cases() if (case.seqlen_k, case.batch) == (1024, 4)]
+    first = cases[0]
+    assert (first.page_size, first.lengths, first.cache_dtype, first.latent_dim) == (0, "uniform", "float16", 0)
+    apart = ("dtype", "seqlen_q", "window_size", "page_size", "lengths", "cache_dtype", "latent_dim")
+    for name, case in zip(apart, cases[1:], strict=True):
+        differing = {each for each in apart if getattr(case, each) != getattr(first, each)}
+        assert differing == ({"dtype", "cache_dtype"} if name == "dtype" else {name})
+
+
+def test_latents_are_shared_by_all_heads_and_have_rotary_dimensions_beside() -> None:
+    for case in sweeps.get("mla_decode").cases():
+        assert (case.subject, case.num_kv_heads, case.head_dim, case.head_dim_v) == ("mla", 1, 576, 512)
+    changed = sweeps.override(sweeps.get("decode"), {"latent_dim": "512", "heads": "16", "context": "64", "batch": "1"})
+    assert [case.latent_dim for case in changed.cases()] == [512]
+
+
+def test_a_quantised_cache_is_an_axis_beside_the_one_in_the_dtype_of_q() -> None:
+    kinds = {case.cache_dtype for case in sweeps.get("fp8_cache_decode").cases()}
+    assert kinds == {"bfloat16", "float8_e4m3fn"}
+    with pytest.raises(SweepError, match="cache_dtype 'int8' is not one of same, bfloat16"):
+        sweeps.override(sweeps.get("decode"), {"cache_dtype": "int8"})
