@@ -168,7 +168,7 @@ SWEEPS = (
     DecodeSweep(
         name="decode_quick",
         description="A first look at decoding in seconds, on any GPU or CPU: every kind of cache once",
-        context=(128, 1024),
+        context=(128, 512),
         batch=(1, 4),
         heads=("8/2",),
         head_dim=(64,),

@@ -233,6 +233,6 @@ def test_a_decode_sweep_is_edited_by_its_own_axes_and_implementations(app, start
     assert not page.exception
     typed = {box.key: box.value for box in page.text_input}
     assert typed["edit_context_decode"] == "2048,8192,32768,131072"
-    assert typed["edit_heads_decode"] == "64/8,32/8,32/32"
+    assert typed["edit_heads_decode"] == "64/8,32/8,32/32,71/1"
     assert not any("seqlen" in key for key in typed)
     assert page.multiselect(key="edit_implementations_decode").options == ["torch_sdpa_auto"]

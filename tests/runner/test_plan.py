@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from kernels import registry
+from results import levels
 from results.records import CASE_FIELDS, Status, attention_case
 from runner import plan, sweeps
 from runner.cells import (
@@ -102,16 +103,18 @@ def test_a_short_case_is_expected_to_cost_its_overhead() -> None:
 def test_a_cache_larger_than_the_device_is_out_of_memory_before_it_is_made(monkeypatch) -> None:
     small = registry.Device(type="cpu", name="CPU", memory_bytes=2**20)
     monkeypatch.setattr(registry, "describe_device", lambda device: small)
-    sweep = dataclasses.replace(sweeps.get("decode_quick"), dtype=("float32",), implementations=("torch_naive",))
-    fates = {(cell.case.seqlen_k, cell.case.batch): cell for cell in plan.plan(sweep, CPU, STANDARD, 0)}
-    assert fates[128, 1].reason is None
-    refused = fates[1024, 4]
+    sweep = dataclasses.replace(
+        sweeps.get("decode"), context=(128, 8192), batch=(1,), heads=("8/2",), implementations=("torch_naive",)
+    )
+    fates = {cell.case.seqlen_k: cell for cell in plan.plan(sweep, CPU, STANDARD, 0)}
+    assert fates[128].reason is None
+    refused = fates[8192]
     assert (refused.reason_status, refused.seconds) == (Status.OOM, 0.0)
     assert refused.reason.startswith("Out of device memory: inputs and results need ")
 
 
 def test_a_faster_memory_is_expected_to_decode_faster() -> None:
-    long = sweeps.get("decode").cases()[-1]
+    long = max(sweeps.get("decode").cases(), key=lambda case: levels.bytes_moved(case, "decode"))
     unknown, known = (dataclasses.replace(GPU, name=name) for name in ("a GPU", "NVIDIA H200"))
     slow, fast = (estimated_seconds(long, "decode", STANDARD, 2, target, matrix=False) for target in (unknown, known))
     assert fast < slow / 2
