@@ -46,6 +46,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         _GROUND | {"results.files", "results.formats", "results.render.markdown", "results.render.text"},
         set(),
     ),
+    "results/formats/workbook.py": ({"results.formats"}, {"openpyxl"}),
     "results/recommend": (
         _GROUND | {"results.store", "results.query", "results.compare", "results.recommend"},
         {"pandas"},

@@ -7,12 +7,15 @@ Those of other tools stand in `peers` and are asked first: each recognises what 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 from results.formats.errors import ReaderFault, UploadError, wall
 from results.formats.importing import Standing, import_understanding, left_alone, standing
+from results.formats.mapping import TableMapping
+from results.formats.plain_table import UnknownTable, unknown
 from results.formats.upload import Column, Rejection, Understanding, Upload
 
 __all__ = [
@@ -20,7 +23,9 @@ __all__ = [
     "ReaderFault",
     "Rejection",
     "Standing",
+    "TableMapping",
     "Understanding",
+    "UnknownTable",
     "UploadError",
     "formats",
     "import_understanding",
@@ -39,13 +44,15 @@ def formats() -> tuple[ModuleType, ...]:
     return tuple(module for module in map(importlib.import_module, found) if hasattr(module, "NAME"))
 
 
-def understand(filename: str, data: bytes) -> Understanding:
+def understand(filename: str, data: bytes, mappings: Mapping[str, TableMapping] | None = None) -> Understanding:
     """Return what the file says, in the first format that fits. Writes nothing.
 
-    Raises UploadError if it cannot be read, or if no format fits: then it says what each would need.
+    `mappings` says how the columns of plain tables are read, by their header (`mapping.key_of`). Raises UploadError if
+    the file cannot be read, or if no format fits: then it says what is missing, and `UnknownTable` that the columns of
+    a table can be mapped.
     """
     name = "".join(character if character.isprintable() else "_" for character in Path(filename).name)
-    upload = Upload(name or "upload", data)
+    upload = Upload(name or "upload", data, mappings or {})
     reasons = []
     with wall(upload.filename):
         for format in formats():
@@ -56,4 +63,5 @@ def understand(filename: str, data: bytes) -> Understanding:
                 reasons.append(f"As {format.NAME} ({format.DESCRIPTION}): {reason}")
     others = "; ".join(format.DESCRIPTION for format in formats() if ".peers." in format.__name__)
     known = f"Of other tools these files are known: {others}."
-    raise UploadError("\n".join([f"{upload.filename} is of no known format.", *reasons, known]))
+    with wall(upload.filename):
+        raise unknown(upload, "\n".join([f"{upload.filename} is of no known format.", *reasons, known]))

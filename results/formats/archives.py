@@ -27,7 +27,7 @@ MAX_UNPACKED = 256 * 1024 * 1024  # of all wanted files together; of a tar strea
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 _BESIDE = ("state.json", "log.txt", "run.lock", "cancel")  # what else lies in a run folder and holds no numbers
-_BROKEN = (  # what a damaged or crafted archive raises: a negative seek, a wrong field, a password, an unknown packing
+BROKEN = (  # what a damaged or crafted archive raises: a negative seek, a wrong field, a password, an unknown packing
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
     *(ValueError, IndexError, OverflowError, RuntimeError, MemoryError, AssertionError),
 )
@@ -42,7 +42,7 @@ def members(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
         return _of_zip(data, wanted) if data[:4] == ZIP else _of_tar(data, wanted)
     except UploadError:
         raise
-    except _BROKEN as error:
+    except BROKEN as error:
         raise UploadError(f"The archive cannot be read: {error}. Make it anew and try again.") from error
 
 

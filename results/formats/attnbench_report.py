@@ -1,6 +1,6 @@
 """A slice that attnbench rendered as Markdown. Its numbers are rounded, so the upload says what to take instead.
 
-Formats are tried in alphabetical order, and this one has to come before `long_table`, which would take its last table.
+Formats are tried in alphabetical order, and this one has to come before `plain_table`, which would take its last table.
 """
 
 from __future__ import annotations

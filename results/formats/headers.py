@@ -43,13 +43,50 @@ MODE_ALIASES = {
     **{mode: mode for mode in MODES},
 }
 SYSTEMS = {"pt": "torch", "tr": "triton_fa2"}  # as report fa2_rtx4060 abbreviates them
+UNITS: dict[str, tuple[str, float]] = {  # unit as `_spelled` writes it -> metric, and the factor to the metric's unit
+    **dict.fromkeys(("ns", "nanoseconds"), ("latency_ms", 1e-6)),
+    **dict.fromkeys(("us", "usec", "microseconds"), ("latency_ms", 1e-3)),
+    **dict.fromkeys(("ms", "msec", "milliseconds"), ("latency_ms", 1.0)),
+    **dict.fromkeys(("s", "sec", "seconds"), ("latency_ms", 1e3)),
+    **dict.fromkeys(("tflops", "tflop"), ("tflops", 1.0)),
+    **dict.fromkeys(("gflops", "gflop"), ("tflops", 1e-3)),
+    "gbps": ("gb_per_s", 1.0),
+    "tbps": ("gb_per_s", 1e3),
+    **dict.fromkeys(("kb", "kib"), ("peak_memory_mb", 1 / 1024)),
+    **dict.fromkeys(("mb", "mib"), ("peak_memory_mb", 1.0)),
+    **dict.fromkeys(("gb", "gib"), ("peak_memory_mb", 1024.0)),
+    "tokensps": ("tokens_per_s", 1.0),
+    "speedup": ("speedup", 1.0),
+    "peakpercent": ("peak_percent", 1.0),
+}
 
-_FIELDS = {header: field for field, headers in ALIASES.items() for header in headers}
-_MODES = "|".join(sorted(MODE_ALIASES, key=len, reverse=True))
-_TIME = re.compile(rf"(?:(?P<mode>{_MODES})_)?(?:latency_|time_)?ms(?:_(?P<kind>mean|median|std))?")
-_SYSTEM_TIME = re.compile(rf"(?P<system>[a-z0-9_]+?)_(?P<mode>{_MODES})_(?:latency_|time_)?ms")
-_SPEEDUP = re.compile(rf"(?P<mode>{_MODES})_speedup")
-_MEMORY = {"peak_memory_mb", "memory_mb", "peak_mb"}
+FIELD_OF = {header: field for field, headers in ALIASES.items() for header in headers}
+_SPELLED = (  # pattern -> the one word that it stands for
+    (r"[µμ]s", "us"),
+    (r"(tflop|gflop)s?(?:/s|ps)?\b", r"\1s"),
+    (r"\b([gt])i?b/s(?:ec)?\b", r"\1bps"),
+    (r"\btok(?:en)?s?(?:/s|_per_s| per second)\b", "tokensps"),
+    (r"\b(?:fwd|forward) ?(?:\+|and|&) ?(?:bwd|backward)\b", "total"),
+    (r"\bspeed-?up\b", "speedup"),
+    (r"% ?(?:of )?peak|peak ?[(\[]?%[)\]]?|\bmfu\b(?: ?[(\[]?%[)\]]?)?", "peakpercent"),
+)
+_TIME_WORDS = ("latency", "time", "runtime", "duration", "elapsed", "in")
+_WORDS_OF = {  # by metric, words that say no more than its unit
+    "latency_ms": _TIME_WORDS,
+    "peak_memory_mb": ("peak", "memory", "mem", "vram", "max", "gpu", "in"),
+    "tflops": ("throughput", "performance", "in"),
+    "gb_per_s": ("bandwidth", "throughput", "memory", "in"),
+    "tokens_per_s": ("throughput",),
+    "speedup": ("x",),
+}
+_STATISTICS = {
+    **dict.fromkeys(("mean", "avg", "average"), "mean"),
+    **dict.fromkeys(("median", "p50"), "median"),
+    **dict.fromkeys(("std", "stdev", "stddev", "sd"), "std"),
+}
+_NOT_TAKEN = {"min", "p10", "p20", "p25", "p75", "p80", "p90", "p95", "p99", "best", "worst", "warmup", "total_time"}
+_TOKEN = re.compile(r"[^\W_]+")
+_EMPTY_BRACKETS = re.compile(r"[(\[{][\s,;/]*[)\]}]")
 
 
 @dataclass(frozen=True)
@@ -64,12 +101,58 @@ class Number:
     baseline: str | None = None
     statistic: str = "printed"
     std_at: int | None = None
+    scale: float = 1.0  # from the column's unit to the metric's
 
     @property
     def meaning(self) -> str:
         """In words, for the reader."""
         parts = (self.implementation, self.metric, self.mode, self.statistic.replace("printed", ""))
         return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class NumberHeader:
+    """What the name of a column of numbers says."""
+
+    metric: str
+    scale: float
+    mode: str | None
+    statistic: str  # printed, mean, median or std
+    name: str  # what is left: an implementation, or ""
+
+
+def number_header(header: str) -> NumberHeader | None:
+    """Return what a header such as `PyTorch fwd [µs]` or `peak memory (GB)` says; None if it names no unit."""
+    text = _spelled(header)
+    tokens = [(match[0].lower(), match.span()) for match in _TOKEN.finditer(text)]
+    words = [word for word, _ in tokens]
+    unit = next((word for word in reversed(words) if word in UNITS and _is_unit(word, words)), None)
+    if unit is None or _NOT_TAKEN.intersection(words):
+        return None
+    metric, scale = UNITS[unit]
+    mode = next((MODE_ALIASES[word] for word in words if word in MODE_ALIASES), None)
+    statistic = next((_STATISTICS[word] for word in words if word in _STATISTICS), "printed")
+    known = {unit, *_WORDS_OF.get(metric, ())}
+    spans = [span for word, span in tokens if word in known or word in _STATISTICS or word in MODE_ALIASES]
+    return NumberHeader(metric, scale, mode, statistic, _rest(text, spans))
+
+
+def _spelled(header: str) -> str:
+    for pattern, word in _SPELLED:
+        header = re.sub(pattern, word, header, flags=re.IGNORECASE)
+    return header
+
+
+def _is_unit(word: str, words: Sequence[str]) -> bool:
+    """Tell whether a word that can be a unit is one here: `s` alone is also the length of a sequence."""
+    return word != "s" or not set(_TIME_WORDS).isdisjoint(words)
+
+
+def _rest(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return the text without those parts and without what only held them together."""
+    for first, last in reversed(spans):
+        text = text[:first] + text[last:]
+    return " ".join(_EMPTY_BRACKETS.sub("", text).split()).strip(" _-,:;/|.%")
 
 
 def normalise(header: str) -> str:
@@ -96,7 +179,7 @@ def fields_of(header: Sequence[str]) -> dict[str, int]:
     """Return which column holds which field. Raises UploadError if two columns hold the same."""
     found: dict[str, int] = {}
     for at, name in enumerate(header):
-        field = _FIELDS.get(normalise(name))
+        field = FIELD_OF.get(normalise(name))
         if field in found:
             raise UploadError(f"Columns {header[found[field]]!r} and {name!r} both mean {field}; remove one.")
         if field:
@@ -104,37 +187,9 @@ def fields_of(header: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def long_numbers(header: Sequence[str]) -> list[Number]:
-    """Return the columns of numbers of a table with one implementation a row."""
-    names = [normalise(name) for name in header]
-    times = {at: match for at, name in enumerate(names) if (match := _TIME.fullmatch(name))}
-    spreads = {MODE_ALIASES.get(match["mode"]): at for at, match in times.items() if match["kind"] == "std"}
-    numbers = []
-    for at, match in times.items():
-        if match["kind"] == "std":
-            continue
-        mode = MODE_ALIASES.get(match["mode"])
-        statistic = match["kind"] or "printed"
-        numbers.append(Number(at, header[at], "latency_ms", mode=mode, statistic=statistic, std_at=spreads.get(mode)))
-    numbers += [Number(at, header[at], "peak_memory_mb") for at, name in enumerate(names) if name in _MEMORY]
-    return numbers
-
-
-def wide_numbers(header: Sequence[str]) -> list[Number]:
-    """Return the columns of numbers of a table with one implementation a column; ratios where it has exactly two."""
-    names = [normalise(name) for name in header]
-    numbers = []
-    for at, name in enumerate(names):
-        if match := _SYSTEM_TIME.fullmatch(name):
-            system = SYSTEMS.get(match["system"], match["system"])
-            numbers.append(Number(at, header[at], "latency_ms", system, MODE_ALIASES[match["mode"]]))
-    systems = list(dict.fromkeys(number.implementation for number in numbers))
-    for at, name in enumerate(names):
-        match = _SPEEDUP.fullmatch(name)
-        if match and len(systems) == 2:
-            baseline, system = systems
-            numbers.append(Number(at, header[at], "speedup", system, MODE_ALIASES[match["mode"]], baseline))
-    return numbers
+def system_of(name: str) -> str:
+    """Return the implementation that a column is of, without the abbreviations of a published report."""
+    return SYSTEMS.get(name.lower(), name)
 
 
 def lacking(fields: Iterable[str], required: Sequence[str]) -> str | None:

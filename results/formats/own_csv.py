@@ -16,7 +16,7 @@ from results.formats import values
 from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MARKDOWN, Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload, reason_against_file, sheet_of
-from results.formats.validation import check_metric, fault, run_of
+from results.formats.validation import check_metric, check_text, fault, run_of
 from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, RUN_SCHEMA, Case, Measurement, RecordError, Run
 from results.render.text import unguard
 from results.schema import LISTS, Field
@@ -182,6 +182,7 @@ def _key(measurement: Measurement) -> tuple[Any, ...]:
 def _parsed(rules: Field, value: Any) -> Any:
     if rules.kind != "number" and (reason := fault(rules, value)):  # `values.number` has checked numbers
         raise CellError(reason)
+    check_text(rules.name, value)
     return value
 
 

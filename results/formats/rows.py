@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError, UploadError, wall
-from results.formats.headers import PARSERS, Number
+from results.formats.headers import PARSERS, UNITS, Number
+from results.formats.mapping import TableMapping, check_constants
 from results.formats.tables import Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload
-from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status
+from results.levels import flops
+from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status, case_to_json
 from results.render.markdown import plain
 
 MAX_RUNS = 100
 _SHOWN = 80  # characters of a refused value
+_WITH_UNIT = re.compile(r"([+-]?[\d.,' \u00a0\u202f]*\d)\s*([A-Za-zµμ/%×]{1,9})")  # a number with a unit in its cell
+_CELL_UNITS = {
+    "µs": "us",
+    "μs": "us",
+    "%": "peakpercent",
+    "x": "speedup",
+    "×": "speedup",
+    "gb/s": "gbps",
+    "tflop/s": "tflops",
+}
 _CHECKS = {"latency_ms": values.milliseconds, "speedup": values.ratio}
 _ASKED = {
     "gpu_name": "The file does not name a GPU. Which one was it?",
@@ -28,8 +42,10 @@ _ASKED = {
 class ReadRows:
     """What the rows of one sheet came to."""
 
+    decimal: str = "."  # how its numbers are written, see `values.localised`
     measurements: list[Measurement] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)
+    derived: int = 0  # times that follow from printed TFLOP/s
     empty: int = 0  # cells without a number and without a word
     lines: dict[tuple, int] = field(default_factory=dict)  # what has been seen, and where
 
@@ -44,13 +60,13 @@ def understand_rows(
     sheet: Sheet,
     *,
     format: str,
-    fields: Mapping[str, int],
-    numbers: Sequence[Number],
-    assumptions: Sequence[str] = (),
+    mapping: TableMapping,
 ) -> Understanding:
     """Read a table whose columns are known, as runs (one for each GPU it names) and measurements."""
+    fields, numbers = mapping.fields, mapping.numbers(sheet.header)
+    constants = check_constants(mapping.constants)
     runs = _runs(upload, sheet, fields.get("gpu_name"))
-    reading = ReadRows()
+    reading = ReadRows(mapping.decimal)
     cases: dict[tuple[str, ...], Case] = {}
     for line, row in sheet.rows:
         if len(row) != len(sheet.header):
@@ -58,11 +74,11 @@ def understand_rows(
             reading.reject(line, "", ", ".join(row), text)
             continue
         with wall(f"{upload.filename}, line {line},"):
-            said = _fields(reading, sheet, line, row, fields)
+            said = _fields(reading, sheet, line, row, fields, constants)
             case = None if said is None else _case(reading, cases, line, row, fields, said)
             if case is not None:
                 _numbers(reading, runs, numbers, line, row, said, case)
-    return _understanding(upload, sheet, format, fields, numbers, runs, reading, assumptions)
+    return _understanding(upload, sheet, format, mapping, runs, reading)
 
 
 def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[str, Run]:
@@ -81,14 +97,21 @@ def _run(upload: Upload, run_id: str, gpu_name: str | None) -> Run:
 
 
 def _fields(
-    reading: ReadRows, sheet: Sheet, line: int, row: Sequence[str], fields: Mapping[str, int]
+    reading: ReadRows,
+    sheet: Sheet,
+    line: int,
+    row: Sequence[str],
+    fields: Mapping[str, int],
+    constants: Mapping[str, Any],
 ) -> dict[str, Any] | None:
     """Return what the row says besides its numbers; None if a cell of it is not taken."""
-    said: dict[str, Any] = {}
+    said: dict[str, Any] = dict(constants)
     taken = True
     for name, at in fields.items():
         text = plain(row[at])
-        if not text and name != "implementation":
+        if PARSERS[name] is values.whole:
+            text = values.localised(text, reading.decimal)
+        if not text and (name != "implementation" or name in constants):
             continue  # not said
         try:
             if not text:
@@ -108,7 +131,7 @@ def _case(
     fields: Mapping[str, int],
     said: Mapping[str, Any],
 ) -> Case | None:
-    key = tuple(row[at] for at in fields.values())
+    key = tuple(row[at] for at in fields.values())  # constants are the same in every row
     if key not in cases:
         case = {name: value for name, value in said.items() if name in CASE_FIELDS}
         if "seqlen" in said:
@@ -139,7 +162,8 @@ def _numbers(
             reading.empty += 1
             continue
         try:
-            status, value, std = _read(number, text, plain(row[number.std_at]) if number.std_at is not None else "")
+            spread = plain(row[number.std_at]) if number.std_at is not None else ""
+            status, value, std = _read(number, text, spread, reading.decimal)
         except CellError as error:
             reading.reject(line, number.header, text, str(error))
             continue
@@ -157,27 +181,69 @@ def _numbers(
             mean=value if number.statistic == "mean" else None,
             std=std,
             note=None if value is not None else f"the file says {text!r}",
-            printed=row[number.at].strip(),
+            printed=_printed(row[number.at].strip(), number, reading.decimal),
             origin=f"line {line}, {number.header}",
         )
         if first := _seen(reading, measurement, line):
             reading.reject(line, number.header, text, f"repeats line {first}: the same case, implementation and mode")
-        else:
-            reading.measurements.append(measurement)
+            continue
+        reading.measurements.append(measurement)
+        if number.metric == "tflops" and value and not _has_time(numbers, number):
+            _add_time(reading, measurement, said.get("timing"), line)
 
 
-def _read(number: Number, text: str, spread: str) -> tuple[Status, float | None, float | None]:
+def _has_time(numbers: Sequence[Number], of: Number) -> bool:
+    """Tell whether a column of times stands beside a column of TFLOP/s."""
+    return any(n.metric == "latency_ms" and (n.implementation, n.mode) == (of.implementation, of.mode) for n in numbers)
+
+
+def _add_time(reading: ReadRows, rate: Measurement, timing: str | None, line: int) -> None:
+    """Add the time that a printed TFLOP/s stands for, if the operations of the case are known."""
+    work = flops({**case_to_json(rate.case), "window_size": rate.case.window_size or 0}, rate.mode)
+    if not work:
+        return
+    note = f"from the printed {rate.value:g} TFLOP/s and {work:.6g} operations"
+    latency = replace(
+        rate, metric="latency_ms", value=work / rate.value / 1e9, timing=timing, note=note, printed=None, mean=None
+    )
+    if not _seen(reading, latency, line):
+        reading.measurements.append(latency)
+        reading.derived += 1
+
+
+def _read(number: Number, text: str, spread: str, decimal: str) -> tuple[Status, float | None, float | None]:
     status = values.missing(text)
     if status is not None:
         return status, None, None
-    check = _CHECKS.get(number.metric)
-    value = check(text) if check else values.number(text, minimum=0)
+    check = _CHECKS.get(number.metric, partial(values.number, minimum=0))
+    value = _scaled(number, text, decimal, check)
     if not spread or values.missing(spread) is not None:
         return Status.OK, value, None
     try:
-        return Status.OK, value, values.number(spread, minimum=0)
+        return Status.OK, value, _scaled(number, spread, decimal, partial(values.number, minimum=0))
     except CellError as error:
         raise CellError(f"has the standard deviation {spread!r}, which {error}") from error
+
+
+def _scaled(number: Number, text: str, decimal: str, check: Callable[[str], float]) -> float:
+    """Return a cell in the metric's unit: in the column's, or in its own if the cell says one."""
+    digits, scale = text, number.scale
+    if found := _WITH_UNIT.fullmatch(text):
+        metric, own = UNITS.get(_CELL_UNITS.get(found[2].lower(), found[2].lower()), ("", 1.0))
+        if metric == number.metric:
+            digits, scale = found[1], own
+    return check(values.localised(digits, decimal)) * scale
+
+
+def _printed(text: str, number: Number, decimal: str) -> str:
+    """Return the cell as it is read: its digits with a decimal point, and the column's unit if that is another."""
+    shown = values.localised(text, decimal) if decimal == "," else text
+    unit = (
+        ""
+        if number.scale == 1
+        else next(name for name, known in UNITS.items() if known == (number.metric, number.scale))
+    )
+    return f"{shown} {unit}".strip()
 
 
 def _seen(reading: ReadRows, measurement: Measurement, line: int) -> int | None:
@@ -193,12 +259,11 @@ def _understanding(
     upload: Upload,
     sheet: Sheet,
     format: str,
-    fields: Mapping[str, int],
-    numbers: Sequence[Number],
+    mapping: TableMapping,
     runs: Mapping[str, Run],
     reading: ReadRows,
-    assumptions: Sequence[str],
 ) -> Understanding:
+    fields, numbers = mapping.fields, mapping.numbers(sheet.header)
     if not reading.measurements and not reading.rejected:
         raise UploadError(f"{upload.filename} has a header and no numbers.")
     used = {measurement.run_id for measurement in reading.measurements}
@@ -212,18 +277,23 @@ def _understanding(
         measurements=tuple(reading.measurements),
         columns=tuple(Column(name, meanings.get(at)) for at, name in enumerate(sheet.header)),
         rejected=tuple(reading.rejected),
-        assumptions=(*assumptions, *_assumptions(sheet, fields, reading)),
-        questions=tuple(question for name, question in _ASKED.items() if name not in fields),
+        assumptions=tuple(_assumptions(sheet, fields, reading)),
+        questions=tuple(q for name, q in _ASKED.items() if name not in fields and name not in mapping.constants),
+        sheet=sheet,
+        mapping=mapping,
     )
 
 
 def _assumptions(sheet: Sheet, fields: Mapping[str, int], reading: ReadRows) -> Iterator[str]:
     yield "Every row is attention alone (level op), unless a column says otherwise."
-    yield "A file says neither device time nor plain calls unless it has a column timing, so times have none."
+    if "timing" not in fields:
+        yield "Timing method unknown: a column timing would say kernel or eager."
     if "seqlen" in fields and "seqlen_k" not in fields:
         yield f"{sheet.header[fields['seqlen']]} is the length of queries and of keys."
     if "head_dim" in fields and "head_dim_v" not in fields:
         yield f"{sheet.header[fields['head_dim']]} is the head dimension of queries, keys and values."
+    if reading.derived:
+        yield f"{reading.derived:,} times follow from the printed TFLOP/s and the operations of a case without a window."
     if reading.empty:
         yield f"{reading.empty:,} empty cells are left out."
     if sheet.comments:

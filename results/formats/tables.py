@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from results.formats.errors import UploadError
@@ -18,6 +19,7 @@ MAX_ROWS = 200_000
 MAX_COLUMNS = 500
 MAX_LINES = 1_000_000  # empty ones too, so that a file of nothing else costs no memory
 MARKDOWN = "Markdown table"
+_NUMERIC = re.compile(r"^\s*[+-]?[\d.,]*\d\s*(?:%|x|ms|us|µs|s)?\s*$", re.ASCII)
 _LINE_ENDS = ("\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")  # of str.splitlines
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
 
@@ -93,8 +95,37 @@ def _csv(text: str) -> Sheet:
     records = list(_records("".join(lines[skipped:]), delimiter, skipped))
     if not records:
         raise UploadError("The file has no header line.")
-    header = tuple(cell.strip() for cell in records[0][1])
-    return _checked(Sheet(header, tuple(records[1:]), f"CSV, separated by {_DELIMITERS[delimiter]}", comments))
+    return sheet_of_records(records, f"CSV, separated by {_DELIMITERS[delimiter]}", comments)
+
+
+def sheet_of_records(
+    records: Sequence[tuple[int, tuple[str, ...]]], description: str, comments: tuple[str, ...] = ()
+) -> Sheet:
+    """Return the table of these rows: the first is the header, or the first two if cells of it are merged."""
+    header, rows = tuple(cell.strip() for cell in records[0][1]), records[1:]
+    if len(rows) > 1 and _continues(header, rows[0][1], rows[1][1]):
+        header, rows = _joined(header, rows[0][1]), rows[1:]
+        description += ", header of two rows"
+    return _checked(Sheet(header, tuple(rows), description, comments))
+
+
+def _continues(first: Sequence[str], second: Sequence[str], third: Sequence[str]) -> bool:
+    """Tell whether the second row belongs to the header: the first has gaps, the second none and no number."""
+    if len(first) != len(second) or "" not in first or not any(first):
+        return False
+    filled = all(above or below.strip() for above, below in zip(first, second, strict=True))
+    words = not any(_NUMERIC.search(cell) for cell in second)
+    return filled and words and any(_NUMERIC.search(cell) for cell in third)
+
+
+def _joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """Return one name a column: what stands above it, or to the left of that where cells are merged, and its own."""
+    names, above = [], ""
+    for top, own in zip(first, second, strict=True):
+        above = top or above
+        own = own.strip()
+        names.append(f"{above} {own}".strip() if own else top)
+    return tuple(names)
 
 
 def _width(line: str, delimiter: str) -> int:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from results.formats.archives import ZIP
 from results.formats.errors import UploadError
 from results.formats.headers import refuse_duplicates
+from results.formats.mapping import TableMapping, key_of
 from results.formats.tables import Sheet, read_sheets
+from results.formats.workbook import is_workbook, read_workbook
 from results.records import Measurement, Run
 
 
@@ -20,6 +23,7 @@ class Upload:
 
     filename: str
     data: bytes
+    mappings: Mapping[str, TableMapping] = field(default_factory=dict)  # that readers corrected, by their header
 
     @cached_property
     def sha256(self) -> str:
@@ -29,17 +33,24 @@ class Upload:
     @cached_property
     def sheets(self) -> list[Sheet]:
         """Its tables as text. Raises UploadError if it has none."""
+        if self.kind == "a workbook":
+            return read_workbook(self.filename, self.data)
         return read_sheets(self.filename, self.data)
+
+    def mapping_of(self, sheet: Sheet) -> TableMapping | None:
+        """Return how a reader said that tables with this header are read, if one did."""
+        chosen = self.mappings.get(key_of(sheet.header))
+        return chosen if chosen and len(chosen.roles) == len(sheet.header) else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what can be read again, so that a cached upload is not twice as large."""
-        return {"filename": self.filename, "data": self.data}
+        return {"filename": self.filename, "data": self.data, "mappings": self.mappings}
 
     @cached_property
     def kind(self) -> str:
-        """What the first bytes say: a zip archive, a tar archive, JSON or text."""
-        if self.data[:4] == b"PK\x03\x04":
-            return "a zip archive"
+        """What the first bytes say: a workbook, a zip archive, a tar archive, JSON or text."""
+        if self.data[:4] == ZIP:
+            return "a workbook" if is_workbook(self.data) else "a zip archive"
         if self.data[:2] == b"\x1f\x8b" or self.data[257:262] == b"ustar":
             return "a tar archive"
         return "JSON" if self.data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{" else "text"
@@ -81,6 +92,8 @@ class Understanding:
     rejected: tuple[Rejection, ...] = ()
     assumptions: tuple[str, ...] = ()  # how what the file leaves open was read
     questions: tuple[str, ...] = ()  # what the file does not say and somebody may know
+    sheet: Sheet | None = None  # of a plain table, whose columns its reader can map otherwise
+    mapping: TableMapping | None = None  # how its columns were read
 
     @property
     def sha256(self) -> str:
@@ -98,7 +111,7 @@ SheetRule = Callable[[Sheet], str | None]  # the reason against reading a sheet 
 
 def reason_against_file(upload: Upload, reason_against: SheetRule) -> str | None:
     """Return why none of the file's tables fits; None if one does. Raises UploadError if it cannot be read."""
-    if upload.kind != "text":
+    if upload.kind not in ("text", "a workbook"):
         return f"It is {upload.kind}, not a table."
     reasons = [reason_against(sheet) for sheet in upload.sheets]
     if None in reasons:

@@ -78,6 +78,17 @@ def check_metric(metric: Any) -> None:
         raise CellError(f"metric {str(metric)[:80]!r} is not one of {', '.join(METRICS)}")
 
 
+def check_text(name: str, value: Any) -> None:
+    """Raise CellError if a field that is a time is none, or if a name that pages draw has markup."""
+    if name in _TIMES:
+        _check_time(name, value)
+    if name in _NAMES:
+        try:
+            values.refuse_markup(value)
+        except CellError as error:
+            raise CellError(f"{name} {error}") from error
+
+
 def fault(rules: Field, value: Any) -> str | None:
     """Return why a field cannot hold the value; None if it can."""
     if rules.kind in LISTS:
@@ -93,13 +104,7 @@ def _check(name: str, value: Any, schema: Mapping[str, Field]) -> None:
     reason = fault(schema[name], value)
     if reason:
         raise CellError(f"{name} {reason}")
-    if name in _TIMES:
-        _check_time(name, value)
-    if name in _NAMES:
-        try:
-            values.refuse_markup(value)
-        except CellError as error:
-            raise CellError(f"{name} {error}") from error
+    check_text(name, value)
 
 
 def _check_time(name: str, text: str) -> None:

@@ -48,6 +48,17 @@ MAX_TEXT = 200
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"(\d+|\d{1,3}(?:,\d{3})+)(?:\.0+)?", re.ASCII)
 _COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_SPACED = re.compile(r"(?<=\d)[ '\u00a0\u2009\u202f\u2019](?=\d{3}(?!\d))")  # between groups of three digits
+_POINT_NUMBER = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
+_COMMA_NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d*)(?:,\d+)?", re.ASCII)
+_EITHER = re.compile(r"[1-9]\d{0,2},\d{3}", re.ASCII)
+_SHOWS = {
+    mark: re.compile(
+        rf"[+-]?(?:0?{one}\d+|\d+{one}(?:\d{{1,2}}|\d{{4,}})|\d{{4,}}{one}\d+|\d{{1,3}}(?:{other}\d{{3}})+{one}\d+)",
+        re.ASCII,
+    )
+    for mark, one, other in ((".", r"\.", ","), (",", ",", r"\."))
+}
 _MARKUP = re.compile(r"\]\(|\]\[|<[A-Za-z/!?]|://|&#?\w+;")
 _NOT_FINITE = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"}
 
@@ -81,8 +92,8 @@ def milliseconds(text: str) -> float:
 
 
 def ratio(text: str) -> float:
-    """Return a ratio such as 3.8 or 3.8x."""
-    return number(text.removesuffix("x"), above=0)
+    """Return a ratio such as 3.8, 3.8x or 3.8×."""
+    return number(text.removesuffix("x").removesuffix("×").rstrip(), above=0)
 
 
 @lru_cache(maxsize=4096)
@@ -97,6 +108,29 @@ def whole(text: str, minimum: int = 1) -> int:
     if not minimum <= value <= LARGEST_WHOLE:
         raise CellError(f"must be between {minimum} and {LARGEST_WHOLE}")
     return value
+
+
+def localised(text: str, decimal: str) -> str:
+    """Return a number written with thousands separators or a decimal comma as `number` reads it.
+
+    `decimal` is the file's decimal mark, "" if it shows none. Other text is returned as it is.
+    """
+    text = _SPACED.sub("", text)
+    if decimal == "," and _COMMA_NUMBER.fullmatch(text):
+        return text.replace(".", "").replace(",", ".")
+    if decimal == "." and _POINT_NUMBER.fullmatch(text):
+        return text.replace(",", "")
+    return text
+
+
+def shows_decimal(text: str, mark: str) -> bool:
+    """Tell whether a cell can only be a number with that decimal mark, as 0.35 and 1,024.5 with a point."""
+    return bool(_SHOWS[mark].fullmatch(text))
+
+
+def is_ambiguous(text: str) -> bool:
+    """Tell whether a cell is a number whose comma can part thousands or decimals, as 1,024."""
+    return bool(_EITHER.fullmatch(text))
 
 
 @lru_cache(maxsize=256)

@@ -18,6 +18,7 @@ from results.formats import values
 from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MAX_BYTES, MAX_ROWS, Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload
+from results.formats.validation import check_text
 from results.levels import bytes_moved, flops
 from results.metrics import METRICS
 from results.records import Case, Measurement, RecordError, Run, Status
@@ -125,6 +126,9 @@ class Collected:
         for number in (*(rest.get(name) for name in _NUMBERS), *rest.get("samples", ())):
             if number is not None and not magnitude_fits(number):
                 raise CellFault(column, repr(number), "is not a number that can be stored")
+        for name, said in (("subject", case.subject), ("baseline", rest.get("baseline")), ("time", rest.get("time"))):
+            if said is not None:
+                check_text(name, said)
         status = rest.setdefault("status", Status.OK)
         if status is not Status.OK:
             rest |= dict.fromkeys(("value", "mean", "std", "p20", "p80", "statistic"))

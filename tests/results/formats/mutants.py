@@ -24,6 +24,7 @@ from results.render import export
 from results.schema import LARGEST_WHOLE, magnitude_fits
 from results.store.database import open_store
 from tests.builders import LONG, ROW, WIDE, fill, random_runs
+from tests.results.formats import spreadsheets
 from tests.results.formats.peers.peer_files import EXCERPTS
 
 WORDS = (
@@ -49,6 +50,9 @@ def corpus() -> dict[str, bytes]:
     files = {path.name: path.read_bytes() for path in sorted(EXCERPTS.iterdir()) if path.name != "SOURCES.md"}
     files["long.csv"] = (LONG + ROW + ROW.replace("torch,", "mine,")).encode()
     files["wide.csv"] = (WIDE + "128,64,bf16,0.4,0.9,0.1,0.3,4.0\n").encode()
+    tables = {"german": spreadsheets.GERMAN, "merged": spreadsheets.MERGED, "rates": spreadsheets.RATES}
+    files |= {f"{name}.csv": text.encode() for name, text in (*tables.items(), ("in_cells", spreadsheets.IN_CELLS))}
+    files["sheet.xlsx"] = spreadsheets.workbook(spreadsheets.SHEET)
     with tempfile.TemporaryDirectory() as folder, patch.object(journal, "PUBLISHED", Path(folder) / "none"):
         runs = [(run, measurements[:8]) for run, measurements in random_runs(1, count=2)]
         fill(Path(folder), runs)
@@ -68,8 +72,8 @@ def mutant(name: str, chance: random.Random) -> bytes:
         ways.append(_table)
     if name.endswith((".json", ".jsonl")):
         ways += [_document, _document]
-    if name == "runs.zip":
-        ways.append(_members)
+    if name in ("runs.zip", "sheet.xlsx"):
+        ways += [_members, _members]
     return chance.choice(ways)(data, chance)
 
 
@@ -178,7 +182,8 @@ def _members(data: bytes, chance: random.Random) -> bytes:
         members = {name: archive.read(name) for name in archive.namelist()}
     broken = {}
     for name, content in members.items():
-        way = chance.choice((_bytes, _document, None)) if content else None
+        ways = (_bytes, _document, None) if name.endswith((".json", ".jsonl")) else (_bytes, None, None, None)
+        way = chance.choice(ways) if content else None
         prefix = chance.choice(("", "", "", "../../", "/etc/", "a/" * 50))
         broken[prefix + name] = way(content, chance) if way else content
     return _zipped(broken)

@@ -23,7 +23,7 @@ def _rejections(text: str, filename: str = "table.csv") -> list[tuple[int, str, 
 
 def test_every_format_is_found_by_listing_the_folders_those_of_other_tools_first() -> None:
     names = [format.NAME for format in formats.formats()]
-    own = ["attnbench_report", "long_table", "own_csv", "own_json", "own_markdown", "run_folder", "wide_table"]
+    own = ["attnbench_report", "own_csv", "own_json", "own_markdown", "plain_table", "run_folder"]
     assert names[-len(own) :] == own and "cudnn_training" in names[: -len(own)]
     assert len(set(names)) == len(names)
 
@@ -32,7 +32,7 @@ def test_a_long_table_becomes_measurements_with_their_place_in_the_file() -> Non
     found = understand("mine.csv", (LONG + ROW).encode())
     measurement = _only(found)
     case = measurement.case
-    assert found.format == "long_table" and found.rejected == ()
+    assert found.format == "plain_table" and found.rejected == ()
     assert (case.dtype, case.seqlen_q, case.seqlen_k, case.head_dim, case.batch) == ("bfloat16", 128, 128, 64, 1)
     assert (case.causal, case.num_heads, case.window_size) == (True, None, None)
     assert (measurement.implementation, measurement.mode, measurement.metric) == ("torch", "fwd", "latency_ms")
@@ -96,7 +96,7 @@ def test_two_tables_that_could_be_meant_are_not_guessed_between() -> None:
 
 
 def test_the_layouts_of_published_reports_are_read_from_their_own_tables() -> None:
-    for name, format, count in (("fa2_rtx4060", "wide_table", 504), ("torch_vs_triton", "long_table", 144)):
+    for name, format, count in (("fa2_rtx4060", "plain_table", 504), ("torch_vs_triton", "plain_table", 144)):
         folders = [folder for folder in published_folders() if folder.run_id == f"published-{name}"]
         runs = [(folder.run(), folder.read()[0]) for folder in folders]
         text = reports.get(name).render(runs)

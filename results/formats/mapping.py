@@ -1,0 +1,228 @@
+"""What each column of a plain table is read as: guessed from its header, corrected by its reader, remembered.
+
+A correction is kept in `mappings.json` of the home under the header that it is of, so that the next table with that
+header is read in the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from results.formats import values
+from results.formats.errors import CellError, UploadError
+from results.formats.headers import (
+    ALIASES,
+    FIELD_OF,
+    MODE_ALIASES,
+    PARSERS,
+    UNITS,
+    Number,
+    NumberHeader,
+    normalise,
+    number_header,
+    system_of,
+)
+from results.formats.tables import MAX_COLUMNS, Sheet
+
+IGNORED = ""
+NUMBERS = {  # what a column of numbers can be, and how a reader chooses it
+    "latency_ms/ns": "latency in ns",
+    "latency_ms/us": "latency in µs",
+    "latency_ms/ms": "latency in ms",
+    "latency_ms/s": "latency in s",
+    "tflops/tflops": "TFLOP/s",
+    "tflops/gflops": "GFLOP/s",
+    "gb_per_s/gbps": "GB/s",
+    "gb_per_s/tbps": "TB/s",
+    "peak_memory_mb/kb": "peak memory in KiB",
+    "peak_memory_mb/mb": "peak memory in MiB",
+    "peak_memory_mb/gb": "peak memory in GiB",
+    "tokens_per_s/tokensps": "tokens per second",
+    "peak_percent/peakpercent": "% of peak",
+    "speedup/speedup": "speedup",
+}
+CHOICES = {IGNORED: "ignored", **{name: name for name in ALIASES}, **NUMBERS}
+DECIMALS = {"": "not clear", ".": "1,024.5", ",": "1.024,5"}  # by decimal mark
+CONSTANTS = ("implementation", "dtype", "head_dim", "batch", "num_heads", "causal", "mode", "timing")  # of all rows
+_FILE = "mappings.json"
+_MAX_REMEMBERED = 1000
+_LOOKED_AT = 2000  # rows, for the decimal mark
+_STATISTICS = ("printed", "mean", "median", "std")
+
+
+@dataclass(frozen=True)
+class Role:
+    """What one column is read as."""
+
+    meaning: str = IGNORED  # a key of CHOICES
+    implementation: str = ""  # that a column of numbers is of; "": the row says it
+    mode: str = ""  # "": the row says it, or nobody
+    statistic: str = "printed"  # mean, median or std; std belongs to the column of the same meaning
+
+
+@dataclass(frozen=True)
+class TableMapping:
+    """What every column of a table is read as, and how its numbers are written."""
+
+    roles: tuple[Role, ...]
+    decimal: str = "."
+    constants: Mapping[str, str] = field(default_factory=dict)  # what holds for all rows, by field
+
+    @property
+    def fields(self) -> dict[str, int]:
+        """Return which column holds which field."""
+        return {role.meaning: at for at, role in enumerate(self.roles) if role.meaning in ALIASES}
+
+    def numbers(self, header: Sequence[str]) -> list[Number]:
+        """Return the columns of numbers. A speedup is the first implementation over its own, if columns are."""
+        said = {at: role for at, role in enumerate(self.roles) if role.meaning in NUMBERS}
+        spreads = {_spread_key(role): at for at, role in said.items() if role.statistic == "std"}
+        first = next((r.implementation for r in said.values() if r.implementation and "speedup" not in r.meaning), "")
+        found = []
+        for at, role in said.items():
+            metric, unit = role.meaning.split("/")
+            if role.statistic == "std":
+                continue
+            found.append(
+                Number(
+                    at,
+                    header[at],
+                    metric,
+                    role.implementation or None,
+                    role.mode or None,
+                    (first or None) if metric == "speedup" else None,
+                    role.statistic,
+                    spreads.get(_spread_key(role)),
+                    UNITS[unit][1],
+                )
+            )
+        return found
+
+    def problem(self) -> str | None:
+        """Return what is missing for a table to be read; None if it can be."""
+        numbers = [role for role in self.roles if role.meaning in NUMBERS and role.statistic != "std"]
+        if not numbers:
+            return "No column of times or other numbers was found. Which one is it?"
+        fields = {*self.fields, *self.constants}
+        if "implementation" not in fields and not all(role.implementation for role in numbers):
+            return "No column for the implementation was found. Choose one, or name it for all rows."
+        if not fields & {"seqlen", "seqlen_q"}:
+            return "No column for the sequence length was found. Which one is it?"
+        return None
+
+
+def guess(sheet: Sheet) -> TableMapping:
+    """Return what the header and the cells of a table suggest; of two columns for one field, the first."""
+    roles: list[Role] = []
+    for name in sheet.header:
+        meaning = FIELD_OF.get(normalise(name), IGNORED)
+        said = None if meaning else number_header(name)
+        taken = meaning and any(role.meaning == meaning for role in roles)
+        roles.append(_number_role(said) if said else Role(IGNORED if taken else meaning))
+    rows_say = any(role.meaning == "implementation" for role in roles)
+    systems = {role.implementation for role in roles if role.meaning in NUMBERS and role.implementation}
+    return TableMapping(tuple(_settled(role, rows_say, list(systems), roles) for role in roles), decimal_of(sheet))
+
+
+def decimal_of(sheet: Sheet) -> str:
+    """Return the decimal mark that the cells of a table show; "" if some can be read either way and none tells."""
+    cells = [cell.strip() for _, row in sheet.rows[:_LOOKED_AT] for cell in row]
+    points, commas = (sum(values.shows_decimal(cell, mark) for cell in cells) for mark in ".,")
+    if points == commas:
+        return "" if commas or any(values.is_ambiguous(cell) for cell in cells) else "."
+    return "." if points > commas else ","
+
+
+def key_of(header: Sequence[str]) -> str:
+    """Return the name under which a mapping of that header is remembered."""
+    return hashlib.sha256("\x1f".join(map(normalise, header)).encode()).hexdigest()[:20]
+
+
+def remembered(home: Path) -> dict[str, TableMapping]:
+    """Return the mappings that readers corrected, by `key_of`; what cannot be read is forgotten."""
+    try:
+        records = json.loads((Path(home) / _FILE).read_bytes())
+        items = list(records.items())[-_MAX_REMEMBERED:]
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return {}
+    found = {}
+    for key, record in items:
+        try:
+            found[key] = from_json(record)
+        except UploadError:
+            continue
+    return found
+
+
+def remember(home: Path, header: Sequence[str], mapping: TableMapping) -> None:
+    """Keep a mapping for tables with that header. Raises UploadError if the home cannot be written."""
+    known = {key: to_json(each) for key, each in remembered(home).items()} | {key_of(header): to_json(mapping)}
+    draft = Path(home) / f".{_FILE}-{os.getpid()}"
+    try:
+        Path(home).mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(known, indent=1), encoding="utf-8")
+        draft.replace(Path(home) / _FILE)
+    except OSError as error:
+        raise UploadError(f"The mapping cannot be kept in {home}: {error.strerror}.") from error
+
+
+def to_json(mapping: TableMapping) -> dict[str, Any]:
+    """Return the mapping as plain data; `from_json` is its inverse."""
+    return asdict(mapping) | {"constants": dict(mapping.constants)}
+
+
+def from_json(record: Any) -> TableMapping:
+    """Return the mapping of plain data. Raises UploadError if it is none."""
+    try:
+        roles = tuple(Role(**role) for role in record["roles"])
+        mapping = TableMapping(roles, record["decimal"], dict(record["constants"]))
+    except (TypeError, KeyError, ValueError) as error:
+        raise UploadError(f"This is no mapping of columns: {error}.") from error
+    wrong = [role for role in roles if role.meaning not in CHOICES or role.statistic not in _STATISTICS]
+    wrong += [role for role in roles if role.mode and role.mode not in MODE_ALIASES.values()]
+    if wrong or mapping.decimal not in DECIMALS or len(roles) > MAX_COLUMNS:
+        raise UploadError("This is no mapping of columns: it has a meaning that does not exist.")
+    check_constants(mapping.constants)
+    return mapping
+
+
+def check_constants(constants: Mapping[str, str]) -> dict[str, Any]:
+    """Return what holds for all rows, parsed. Raises UploadError that names the field."""
+    found = {}
+    for name, text in constants.items():
+        if name not in CONSTANTS:
+            raise UploadError(f"{name[:40]!r} cannot be said for all rows; possible are {', '.join(CONSTANTS)}.")
+        try:
+            found[name] = PARSERS[name](text)
+        except CellError as error:
+            raise UploadError(f"{name} {text[:80]!r} {error}.") from error
+    return found
+
+
+def _number_role(said: NumberHeader) -> Role:
+    choices = (choice for choice in NUMBERS if UNITS[choice.split("/")[1]] == (said.metric, said.scale))
+    return Role(next(choices), system_of(said.name) if said.name else "", said.mode or "", said.statistic)
+
+
+def _settled(role: Role, rows_say: bool, systems: Sequence[str], roles: Sequence[Role]) -> Role:
+    """Return the role, ignored if its implementation cannot be told."""
+    if role.meaning not in NUMBERS:
+        return role
+    if rows_say:
+        return Role() if role.implementation or role.meaning.startswith("speedup") else role
+    if not role.meaning.startswith("speedup"):
+        return role if role.implementation or not systems else Role()
+    if role.implementation or len(systems) != 2:
+        return role if role.implementation and len(systems) > 1 else Role()
+    order = [each.implementation for each in roles if each.meaning in NUMBERS and each.implementation]
+    return Role(role.meaning, next(name for name in order if name != order[0]), role.mode, role.statistic)
+
+
+def _spread_key(role: Role) -> tuple[str, str, str]:
+    return role.meaning.partition("/")[0], role.implementation, role.mode

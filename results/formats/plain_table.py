@@ -1,0 +1,75 @@
+"""Tables as people keep them: one case a row, and times in a column of numbers or in one for each implementation.
+
+What a column is read as is guessed from its header (`mapping.guess`), unless its reader corrected that before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from results.formats import mapping
+from results.formats.errors import UploadError
+from results.formats.headers import SYSTEMS, fields_of, lacking, normalise
+from results.formats.mapping import DECIMALS, TableMapping
+from results.formats.rows import understand_rows
+from results.formats.tables import Sheet
+from results.formats.upload import Understanding, Upload, reason_against_file, sheet_of
+
+NAME = "plain_table"
+DESCRIPTION = "a table with one implementation a row or a column, and numbers with their unit such as latency_ms"
+REQUIRED = ("seqlen", "head_dim", "dtype")  # of a table that nobody mapped
+
+
+class UnknownTable(UploadError):
+    """A table whose columns cannot all be told; its reader can say what they are."""
+
+    def __init__(self, message: str, sheet: Sheet) -> None:
+        super().__init__(message)
+        self.sheet = sheet
+
+
+def reason_against(upload: Upload) -> str | None:
+    """Return why the file is not of this format; None if it is."""
+    return reason_against_file(upload, lambda sheet: _reason_against(upload, sheet))
+
+
+def understand(upload: Upload) -> Understanding:
+    """Return the rows as runs and measurements."""
+    sheet = sheet_of(upload, lambda sheet: _reason_against(upload, sheet))
+    chosen = upload.mapping_of(sheet)
+    found = understand_rows(upload, sheet, format=NAME, mapping=chosen or mapping.guess(sheet))
+    return replace(found, assumptions=(*_assumptions(sheet, chosen or mapping.guess(sheet)), *found.assumptions))
+
+
+def unknown(upload: Upload, message: str) -> UploadError:
+    """Return the refusal of a file that no format reads: one that can be mapped, if it has a table."""
+    if upload.kind not in ("text", "a workbook"):
+        return UploadError(message)
+    tables = [sheet for sheet in upload.sheets if len(sheet.header) > 1 and sheet.rows]
+    return UnknownTable(message, max(tables, key=lambda sheet: len(sheet.rows))) if tables else UploadError(message)
+
+
+def _reason_against(upload: Upload, sheet: Sheet) -> str | None:
+    chosen = upload.mapping_of(sheet)
+    if chosen:
+        return chosen.problem()
+    fields = set(fields_of(sheet.header))
+    guessed = mapping.guess(sheet)
+    if not guessed.numbers(sheet.header):
+        return "No column of times or other numbers with a unit was found, such as latency_ms, fwd (µs) or TFLOP/s."
+    if not any(role.implementation for role in guessed.roles) and "implementation" not in fields:
+        return lacking(fields, ("implementation",))
+    return lacking(fields | ({"seqlen"} if "seqlen_q" in fields else set()), REQUIRED)
+
+
+def _assumptions(sheet: Sheet, chosen: TableMapping) -> Iterator[str]:
+    starts = {normalise(name).partition("_")[0] for name in sheet.header}
+    if any(role.implementation for role in chosen.roles):
+        yield from (f"{short.upper()} is {long}." for short, long in SYSTEMS.items() if short in starts)
+    for number in chosen.numbers(sheet.header):
+        if number.baseline:
+            yield f"{number.header} is {number.baseline} over {number.implementation}."
+    if chosen.decimal == ",":
+        yield f"Numbers are written as {DECIMALS[',']}, with a decimal comma."
+    yield from (f"{name} is {text} in every row." for name, text in chosen.constants.items())

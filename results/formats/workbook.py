@@ -1,0 +1,98 @@
+"""Excel workbooks (.xlsx): each sheet as a table of text. Macros, external links and formulas are never followed.
+
+A formula reads as the value that Excel saved beside it. openpyxl is in requirements.txt, because a spreadsheet is how
+people keep their numbers; it is small and pure Python. It is imported when the first workbook comes.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+from datetime import date, datetime
+from typing import Any
+
+from results.formats.archives import BROKEN, MAX_MEMBERS, ZIP
+from results.formats.errors import UploadError
+from results.formats.tables import MAX_COLUMNS, MAX_ROWS, Sheet, sheet_of_records
+
+DESCRIPTION = "Excel sheet"
+MAX_UNPACKED = 128 * 1024 * 1024  # of all parts together
+MAX_SHEETS = 50
+_PARTS = {"[Content_Types].xml", "xl/workbook.xml"}
+
+
+def is_workbook(data: bytes) -> bool:
+    """Tell whether a file is a workbook of Excel, by its parts."""
+    if data[:4] != ZIP:
+        return False
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return set(archive.namelist()) >= _PARTS
+    except BROKEN:
+        return False
+
+
+def read_workbook(filename: str, data: bytes) -> list[Sheet]:
+    """Return the sheets that hold rows. Raises UploadError if the file is damaged or unpacks to too much."""
+    _check_parts(filename, data)
+    import openpyxl  # 0.2 s that only a workbook should cost
+
+    try:
+        book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True, keep_links=False)
+        if len(book.worksheets) > MAX_SHEETS:
+            raise UploadError(f"{filename} has {len(book.worksheets)} sheets; at most {MAX_SHEETS} are taken.")
+        found = [(sheet.title, list(_rows(filename, sheet))) for sheet in book.worksheets]
+    except UploadError:
+        raise
+    except Exception as error:  # openpyxl raises whatever a wrong part makes it meet: KeyError, TypeError, ParseError
+        raise UploadError(f"{filename} is not a workbook that can be read ({type(error).__name__}).") from error
+    sheets = [sheet_of_records(rows, f"{DESCRIPTION} {title[:31]!r}") for title, rows in found if len(rows) > 1]
+    if not sheets:
+        raise UploadError(f"{filename} has no sheet with a header and rows.")
+    return sheets
+
+
+def _check_parts(filename: str, data: bytes) -> None:
+    """Raise UploadError for a bomb, an encrypted part or one that declares entities, before anything is parsed."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            parts = archive.infolist()
+            if len(parts) > MAX_MEMBERS or sum(part.file_size for part in parts) > MAX_UNPACKED:
+                raise UploadError(f"{filename} unpacks to more than {MAX_UNPACKED:,} bytes. Split it.")
+            for part in parts:
+                if part.filename.endswith((".xml", ".rels")) and b"<!DOCTYPE" in archive.read(part)[:4096]:
+                    raise UploadError(f"{filename} declares a document type in {part.filename!r}; save it with Excel.")
+    except UploadError:
+        raise
+    except BROKEN as error:
+        raise UploadError(f"{filename} cannot be read: {error}. Save it anew and try again.") from error
+
+
+def _rows(filename: str, sheet: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the rows that are not blank with their number, all as wide as the widest used column of the first."""
+    sheet.reset_dimensions()  # what the file says of its size is not believed
+    width = 0
+    for number, cells in enumerate(sheet.iter_rows(max_row=MAX_ROWS + 2, max_col=MAX_COLUMNS + 1), start=1):
+        if number > MAX_ROWS + 1:
+            raise UploadError(f"{filename} has a sheet of more than {MAX_ROWS:,} rows. Split it.")
+        texts = [_text(cell) for cell in cells]
+        while texts and not texts[-1]:
+            texts.pop()
+        if not texts:
+            continue
+        width = width or len(texts)
+        yield number, tuple(texts + [""] * (width - len(texts)))
+
+
+def _text(cell: Any) -> str:
+    """Return a cell as a person would type it."""
+    value = cell.value
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int | float):
+        percent = "%" in (cell.number_format or "")
+        return f"{value * 100:.10g}%" if percent else repr(int(value) if value == int(value) else value)
+    return value.isoformat() if isinstance(value, date | datetime) else str(value)

@@ -1,0 +1,194 @@
+"""Tables as people keep them in a spreadsheet: units, decimal commas, merged headers, rates without times, Excel."""
+
+import io
+import re
+import zipfile
+
+import pytest
+
+from results.formats import UnknownTable, UploadError, understand, workbook
+from results.formats.headers import number_header
+from results.formats.mapping import Role, TableMapping, guess, key_of, remember, remembered
+from results.formats.values import localised
+from tests.builders import LONG, ROW
+from tests.results.formats import spreadsheets
+
+
+@pytest.mark.parametrize(
+    ("header", "metric", "scale", "mode", "statistic", "name"),
+    [
+        ("forward_ms_mean", "latency_ms", 1, "fwd", "mean", ""),
+        ("PyTorch fwd [µs]", "latency_ms", 1e-3, "fwd", "printed", "PyTorch"),
+        ("time (s)", "latency_ms", 1e3, None, "printed", ""),
+        ("fwd+bwd (ms)", "latency_ms", 1, "fwd_bwd", "printed", ""),
+        ("Triton [FP16] TFLOPS", "tflops", 1, None, "printed", "Triton [FP16]"),
+        ("torch_sdpa_mem_efficient fwd ms", "latency_ms", 1, "fwd", "printed", "torch_sdpa_mem_efficient"),
+        ("Peak memory (GB)", "peak_memory_mb", 1024, None, "printed", ""),
+        ("Bandwidth (GB/s)", "gb_per_s", 1, None, "printed", ""),
+        ("latency std (ms)", "latency_ms", 1, None, "std", ""),
+        ("% of peak", "peak_percent", 1, None, "printed", ""),
+    ],
+)
+def test_a_header_says_metric_unit_mode_and_implementation(header, metric, scale, mode, statistic, name) -> None:
+    said = number_header(header)
+    assert (said.metric, said.scale, said.mode, said.statistic, said.name) == (metric, scale, mode, statistic, name)
+
+
+@pytest.mark.parametrize("header", ["latency", "s", "p99 (ms)", "min ms", "notes", "mood"])
+def test_a_header_without_a_unit_or_of_another_statistic_is_no_number(header: str) -> None:
+    assert number_header(header) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "decimal", "read"),
+    [
+        ("1,050.2", ".", "1050.2"),
+        ("1.050,2", ",", "1050.2"),
+        ("0,35", ",", "0.35"),
+        ("1 024", ".", "1024"),
+        ("1\u202f024,5", ",", "1024.5"),
+        ("1'024.5", ".", "1024.5"),
+        ("1,050", "", "1,050"),
+        ("bf16", ",", "bf16"),
+    ],
+)
+def test_numbers_are_read_as_the_file_writes_them(text: str, decimal: str, read: str) -> None:
+    assert localised(text, decimal) == read
+
+
+def test_a_german_spreadsheet_is_read_with_its_units_commas_and_percent_signs() -> None:
+    found = understand("a.csv", spreadsheets.GERMAN.encode())
+    got = {(m.implementation, m.metric): (m.value, m.case.seqlen_q, m.mode) for m in found.measurements}
+    assert found.rejected == () and found.ignored == ("Speicher",)
+    assert got == {
+        ("torch_naive", "latency_ms"): (pytest.approx(1.4125), 1024, "fwd"),
+        ("torch_naive", "peak_memory_mb"): (21.5, 1024, None),
+        ("torch_naive", "peak_percent"): (12.5, 1024, None),
+        ("mine", "latency_ms"): (pytest.approx(0.1032), 1024, "fwd"),
+        ("mine", "peak_memory_mb"): (4.5, 1024, None),
+        ("mine", "peak_percent"): (85.0, 1024, None),
+    }
+    assert "Numbers are written as 1.024,5, with a decimal comma." in found.assumptions
+
+
+def test_a_header_of_two_rows_with_merged_cells_is_one_name_a_column() -> None:
+    found = understand("a.csv", spreadsheets.MERGED.encode())
+    got = [(m.implementation, m.mode, m.value, str(m.status), m.case.seqlen_q) for m in found.measurements]
+    assert got == [
+        ("PyTorch", "fwd", 0.4, "ok", 1024),
+        ("Triton", "fwd", 0.1, "ok", 1024),
+        ("PyTorch", "bwd", 1204.5, "ok", 1024),
+        ("Triton", "bwd", None, "oom", 1024),
+    ]
+
+
+def test_tflops_alone_are_kept_as_printed_and_give_the_time_by_their_operations() -> None:
+    found = understand("a.csv", spreadsheets.RATES.encode())
+    rate, latency, failed = found.measurements
+    assert (rate.metric, rate.value, rate.printed) == ("tflops", 500.0, "500")
+    assert latency.value == pytest.approx(4 * 4096**2 * 128 * 16 / 500e9) and "from the printed 500" in latency.note
+    assert (failed.metric, str(failed.status), failed.value) == ("tflops", "oom", None)
+
+
+def test_a_unit_in_a_cell_wins_over_that_of_its_column() -> None:
+    found = understand("a.csv", spreadsheets.IN_CELLS.encode())
+    assert [m.value for m in found.measurements] == [pytest.approx(0.35), 1.5]
+
+
+def test_a_number_that_can_be_read_either_way_is_rejected() -> None:
+    text = LONG.replace(",", ";") + ROW.replace("0.35", "1,050").replace(",0.01", ";").replace("1,050", "@")
+    found = understand("a.csv", text.replace(",", ";").replace("@", "1,050").encode())
+    assert found.measurements == () and "decimal comma" in found.rejected[0].reason
+
+
+def test_a_table_whose_columns_cannot_be_told_is_mapped_by_its_reader_and_remembered(tmp_path) -> None:
+    with pytest.raises(UnknownTable, match="of no known format") as refused:
+        understand("report.csv", spreadsheets.PERF_REPORT.encode())
+    sheet = refused.value.sheet
+    assert [role.meaning for role in guess(sheet).roles] == ["seqlen", "", ""]
+    roles = (Role("seqlen"), Role("tflops/tflops", "triton", "fwd"), Role("tflops/tflops", "flash-2", "fwd"))
+    chosen = TableMapping(
+        roles, constants={"dtype": "fp16", "head_dim": "64", "batch": "4", "num_heads": "8", "causal": "yes"}
+    )
+    remember(tmp_path, sheet.header, chosen)
+    assert remembered(tmp_path) == {key_of(sheet.header): chosen}
+    found = understand("report.csv", spreadsheets.PERF_REPORT.encode(), remembered(tmp_path))
+    rates = [(m.implementation, m.case.seqlen_q, m.value) for m in found.measurements if m.metric == "tflops"]
+    assert rates == [
+        ("triton", 1024, 98.2),
+        ("flash-2", 1024, 110.1),
+        ("triton", 2048, 130.5),
+        ("flash-2", 2048, 140.7),
+    ]
+    assert len(found.measurements) == 8 and found.measurements[0].case.dtype == "float16"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": {"roles": [{"meaning": "evil"}]}}', "[" * 5000])
+def test_a_damaged_file_of_mappings_is_forgotten(tmp_path, text: str) -> None:
+    (tmp_path / "mappings.json").write_text(text)
+    assert remembered(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("roles", "problem"),
+    [
+        ((Role("seqlen"), Role("implementation")), "No column of times or other numbers"),
+        ((Role("seqlen"), Role("latency_ms/ms")), "No column for the implementation"),
+        ((Role("implementation"), Role("latency_ms/ms")), "No column for the sequence length"),
+        ((Role("seqlen"), Role("latency_ms/ms", "mine")), None),
+    ],
+)
+def test_a_mapping_says_what_it_lacks(roles: tuple[Role, ...], problem: str | None) -> None:
+    said = TableMapping(roles).problem()
+    assert said is None if problem is None else said.startswith(problem)
+
+
+def test_a_workbook_is_read_as_its_sheet() -> None:
+    found = understand("a.xlsx", spreadsheets.workbook(spreadsheets.SHEET, percent="G2"))
+    got = [(m.metric, m.value, str(m.status), m.case.seqlen_q, m.case.causal) for m in found.measurements]
+    assert got == [
+        ("latency_ms", 0.25, "ok", 1024, True),
+        ("peak_percent", 85.5, "ok", 1024, True),
+        ("latency_ms", None, "oom", 2048, True),
+    ]
+    assert found.description == "Excel sheet 'Sheet', 2 rows" and found.measurements[2].origin == "line 3, fwd (ms)"
+
+
+def test_a_formula_reads_as_what_excel_saved_and_is_never_run() -> None:
+    rows = [*spreadsheets.SHEET[:1], ["mine", 1024, 64, "bf16", True, "=1/0", None]]
+    with pytest.raises(UploadError, match="no numbers"):  # openpyxl saves no value beside a formula
+        understand("a.xlsx", spreadsheets.workbook(rows))
+
+
+def _changed(part: str, content: bytes) -> bytes:
+    """A workbook with one part replaced."""
+    packed = io.BytesIO()
+    source = zipfile.ZipFile(io.BytesIO(spreadsheets.workbook(spreadsheets.SHEET)))
+    with source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in source.namelist():
+            archive.writestr(name, content if name == part else source.read(name))
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (lambda: _changed("xl/worksheets/sheet1.xml", b" " * (workbook.MAX_UNPACKED + 1)), "unpacks to more than"),
+        (
+            lambda: _changed("xl/workbook.xml", b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><a/>'),
+            "document type",
+        ),
+        (lambda: _changed("xl/workbook.xml", b"<broken"), "is not a workbook that can be read"),
+        (lambda: spreadsheets.workbook([[]]), "has no sheet with a header and rows"),
+    ],
+)
+def test_a_hostile_workbook_is_refused(data, message: str) -> None:
+    with pytest.raises(UploadError, match=re.escape(message)):
+        understand("a.xlsx", data())
+
+
+def test_a_sheet_that_claims_a_million_rows_costs_what_it_has() -> None:
+    sheet = zipfile.ZipFile(io.BytesIO(spreadsheets.workbook(spreadsheets.SHEET))).read("xl/worksheets/sheet1.xml")
+    claims = re.sub(rb'<dimension ref="[^"]*"', b'<dimension ref="A1:XFD1048576"', sheet)
+    found = understand("a.xlsx", _changed("xl/worksheets/sheet1.xml", claims))
+    assert len(found.measurements) == 3
