@@ -293,7 +293,7 @@ def _assumptions(sheet: Sheet, fields: Mapping[str, int], reading: ReadRows) -> 
     if "head_dim" in fields and "head_dim_v" not in fields:
         yield f"{sheet.header[fields['head_dim']]} is the head dimension of queries, keys and values."
     if reading.derived:
-        yield f"{reading.derived:,} times follow from the printed TFLOP/s and the operations of a case without a window."
+        yield f"{reading.derived:,} times follow from the printed TFLOP/s and the operations of a windowless case."
     if reading.empty:
         yield f"{reading.empty:,} empty cells are left out."
     if sheet.comments:
