@@ -112,6 +112,11 @@ def _facts_before(name: str) -> ImplementationFacts:
     return _facts(name, _BEFORE.get(name, {}))
 
 
+def version_name(name: str, label: str) -> str:
+    """Return the name under which a run holds another version of an implementation; its own without a label."""
+    return f"{name}@{label}" if label else name
+
+
 def known_names() -> tuple[str, ...]:
     """Return the names of which something is known without a run that declares it."""
     return tuple(_BEFORE)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from results.compare import against
 from results.files.journal import JournalError, RunFolder, home
 from runner import sweeps
 from runner.launchers import ray as cluster
@@ -18,8 +19,9 @@ from runner.launchers.ray import ClusterRequest
 from runner.locks import DeviceBusy
 from runner.overhead import sentence
 from runner.progress import Progress
-from runner.protocol import PROTOCOLS
+from runner.protocol import PAIRED, PROTOCOLS, protocol_of
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
+from runner.supervise.other_version import OtherVersion, find
 from runner.supervise.supervisor import supervise
 from runner.supervise.worker_handle import COMMAND
 from runner.sweeps import SweepError
@@ -60,6 +62,14 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
     running.add_argument("--resume", metavar="RUN", help="go on with a run that was cut off")
     running.add_argument("--run-id", help=argparse.SUPPRESS)
+    running.add_argument(
+        "--against",
+        metavar="RUN|COMMIT|FOLDER",
+        help="measure our kernels and those of a run's commit, a commit or another checkout, round by round",
+    )
+    running.add_argument(
+        "--against-python", metavar="PATH", help="the other side in another Python environment, such as another torch"
+    )
     running.add_argument("--step-limit", type=float, metavar="SECONDS", help="longest a single step may take")
     running.set_defaults(do=_run)
     for command in (planning, running):
@@ -125,6 +135,8 @@ def _run(options: argparse.Namespace) -> int:
             folders = [supervise(job, home(), progress=progress, stop=stop, worker_command=command)]
     for folder in folders:
         print(folder.run_id)
+        if job.against:
+            print(against.in_words(against.compare_versions(folder.run(), folder.read()[0])))
         progress.say(f"Every cell has a status; numbers are in {folder.journal_path}.")
         state = folder.read_state()
         if state and state.costs:
@@ -158,7 +170,10 @@ def _new(options: argparse.Namespace) -> Job:
     if not options.sweep:
         raise Refused(f"Name a sweep, or a run by --resume. Sweeps: {', '.join(sorted(sweeps.SWEEPS))}.")
     sweep = sweeps.override(sweeps.get(options.sweep), sweeps.changes_of(options.set))
-    protocol = options.protocol or sweep.protocol
+    other = _other_version(options)
+    protocol = options.protocol or (PAIRED.name if other else sweep.protocol)
+    if other and protocol_of(protocol).trace_s:
+        raise Refused(f"--against compares rounds, and --{protocol} takes one; leave it out.")
     return Job(
         sweep=sweep,
         device=options.device,
@@ -167,12 +182,20 @@ def _new(options: argparse.Namespace) -> Job:
         seed=options.seed,
         run_id=options.run_id,
         step_limit_s=options.step_limit,
-        command=lambda device: _command(options, device, protocol),
+        against=other,
+        command=lambda device: _command(options, device, protocol, other),
     )
 
 
+def _other_version(options: argparse.Namespace) -> OtherVersion | None:
+    if options.against is None and options.against_python is None:
+        return None
+    return find(options.against, options.against_python)
+
+
 def _resumed(options: argparse.Namespace) -> Job:
-    if options.sweep or options.device or options.implementations or options.set or options.protocol or options.seed:
+    chosen = (options.sweep, options.device, options.implementations, options.set, options.protocol, options.seed)
+    if any(chosen) or options.against or options.against_python:
         raise Refused("--resume goes on with the run as it was planned; give it no sweep and no other choices.")
     try:
         run = RunFolder.open(home(), options.resume).run()
@@ -185,7 +208,8 @@ def _resumed(options: argparse.Namespace) -> Job:
         device = words[words.index("--device", words.index("run")) + 1]  # runner.validate has other workers
         sweep = sweeps.from_json(run.sweep)
         sweep.cases()
-        protocol = PROTOCOLS[(run.protocol or "").split("/")[0]].name
+        protocol = protocol_of((run.protocol or "").split("/")[0]).name
+        other = _other_version(_parser().parse_args(words[words.index("run") :])) if run.against else None
     except (ValueError, LookupError, TypeError, AttributeError):
         raise Refused(f"Run {options.resume!r} does not say how it was started; start a new run.") from None
     return Job(
@@ -196,13 +220,15 @@ def _resumed(options: argparse.Namespace) -> Job:
         seed=run.seed or 0,
         resume=options.resume,
         step_limit_s=options.step_limit,
+        against=other,
         command=lambda device: run.command or "",
     )
 
 
-def _command(options: argparse.Namespace, device: str, protocol: str) -> str:
+def _command(options: argparse.Namespace, device: str, protocol: str, other: OtherVersion | None) -> str:
     words = ["python", "-m", "runner", "run", options.sweep, "--device", device or options.device or "cuda"]
-    words += [f"--{protocol}"]
+    words += [f"--{protocol}"] if protocol in PROTOCOLS else []
+    words += other.words if other else ()
     words += ["--implementations", options.implementations] if options.implementations else []
     words += [word for change in options.set for word in ("--set", change)]
     words += ["--seed", str(options.seed)] if options.seed else []

@@ -33,6 +33,8 @@ class Protocol:
         return -(-wanted // self.rounds)
 
 
+# Of two versions against each other: as many rounds that begin with the one as with the other.
+PAIRED = Protocol("paired", rounds=8, cap_ms=240.0)
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
@@ -41,3 +43,8 @@ PROTOCOLS = {
         Protocol("sustained", rounds=1, cap_ms=30.0, patience_ms=200.0, energy_s=0.5, trace_s=30.0),
     )
 }
+
+
+def protocol_of(name: str) -> Protocol:
+    """Return the preset of that name, also the one that nobody chooses. Raises KeyError if there is none."""
+    return PAIRED if name == PAIRED.name else PROTOCOLS[name]

@@ -18,7 +18,7 @@ from results.records import Measurement, measurement_to_json
 from runner import sweeps
 from runner.cells import Cell, cell_from_json, cell_to_json
 from runner.ipc import Channel, die_with
-from runner.protocol import PROTOCOLS
+from runner.protocol import protocol_of
 
 EXIT_CONTEXT_BROKEN = 70
 
@@ -75,7 +75,7 @@ class Worker:
             self._channel.send({"event": "refused", "message": str(error)})
             return
         if message["plan"]:
-            self._cells = plan.plan(sweep, self._device, PROTOCOLS[message["protocol"]], message["seed"])
+            self._cells = plan.plan(sweep, self._device, protocol_of(message["protocol"]), message["seed"])
         self._channel.send(
             {
                 "event": "opened",
@@ -136,17 +136,18 @@ class Worker:
         from runner.measure.energy import EnergyMeter, mark_on_gpu
 
         self._dismiss_helper()
-        measured, telemetry = peaks.Peaks(), Telemetry(self._device.uuid)
+        measured, telemetry = peaks.Peaks(), Telemetry(self._device.uuid, companions=message.get("companions", 0))
+        empty_launch_ms = None
         stopwatches: dict[str, stopwatch.Stopwatch] = {"eager": stopwatch.EagerStopwatch(watched=True)}
         if self._device.type == "cuda":
             if message.get("peaks"):
                 measured = peaks.measure(self._device.id, lambda: telemetry.settle(self._device.id))
             synchronize = torch.cuda.synchronize
-            stopwatches = {
-                "kernel": stopwatch.KernelStopwatch(self._device.id),
-                "eager": stopwatch.EagerStopwatch(synchronize),
-            }
-        protocol = PROTOCOLS[self._message["protocol"]]
+            kernel = stopwatch.KernelStopwatch(self._device.id)
+            stopwatches = {"kernel": kernel, "eager": stopwatch.EagerStopwatch(synchronize)}
+            telemetry.settle(self._device.id)
+            empty_launch_ms = kernel.empty_launch_ms()
+        protocol = protocol_of(self._message["protocol"])
         wanted = telemetry.gpu is not None and (self._message["sweep"]["energy"] or protocol.trace_s > 0)
         self._bench = Bench(
             run_id=message["run_id"],
@@ -159,8 +160,10 @@ class Worker:
             telemetry=telemetry,
             stopwatches=stopwatches,
             energy=EnergyMeter(telemetry.gpu.energy_j, mark_on_gpu) if wanted else None,
+            turn=self._wait_for_turn if self._message.get("turns") else None,
         )
-        self._channel.send({"event": "started", "tflops": measured.tflops, "gbs": measured.gbs})
+        found = {"tflops": measured.tflops, "gbs": measured.gbs, "empty_launch_ms": empty_launch_ms}
+        self._channel.send({"event": "started", **found})
 
     def _case(self, message: dict[str, Any]) -> None:
         from runner.measure.case import ContextBroken
@@ -176,6 +179,14 @@ class Worker:
 
     def _emit(self, measurement: Measurement) -> None:
         self._channel.send({"event": "measurement", "record": measurement_to_json(measurement)})
+
+    def _wait_for_turn(self, at: tuple[int, float]) -> None:
+        """Say where in the rounds this worker is, and wait until it may go on: another one has the device."""
+        self._channel.send({"event": "turn", "at": list(at)})
+        with self._bench.telemetry.paused():
+            message = self._channel.receive()
+        if message["do"] != "go":
+            raise RuntimeError(f"A worker that waits for its turn was told to {message['do']}.")
 
     def _begin(self, cell: Cell | None, step: str) -> None:
         where = None if cell is None else [cell.implementation, cell.mode]

@@ -111,7 +111,7 @@ def compare(first: Side, second: Side) -> Comparison:
     shared = [(before[key], after[key]) for key in before if key in after]
     controls = not same_run and not pair and speak_for_the_machine(first.run, second.run)
     cells = [cell for cell in _judged(shared, pair, protocol, one_process=same_run, controls=controls) if cell]
-    cells.sort(key=_urgency)
+    cells.sort(key=urgency)
     tried = Counter((m.timing, pair or m.implementation, m.mode) for m in (before | after).values())
     return Comparison(
         first.name,
@@ -119,7 +119,7 @@ def compare(first: Side, second: Side) -> Comparison:
         same_run,
         changes=tuple(_changes(first, second)),
         not_said=tuple(fact for fact in FACTS if getattr(first.run, fact) is getattr(second.run, fact) is None),
-        means=tuple(_means(cells, tried)),
+        means=tuple(geometric_means(cells, tried)),
         cells=tuple(cells),
         only_first=len(before.keys() - after.keys()),
         only_second=len(after.keys() - before.keys()),
@@ -211,7 +211,8 @@ def _why(measurement: Measurement) -> str:
     return f"{measurement.status}: {measurement.note}" if measurement.note else str(measurement.status)
 
 
-def _urgency(cell: ComparedCell) -> tuple:
+def urgency(cell: ComparedCell) -> tuple:
+    """Return what cells are sorted by: regressions first, then by speedup."""
     speedup = cell.judgement.speedup if cell.judgement else None
     case = tuple(str(value).rjust(12) for value in case_to_json(cell.case).values())
     return ORDER.index(cell.outcome), speedup or 0.0, cell.timing or "", cell.implementation, case, cell.mode or ""
@@ -238,8 +239,11 @@ def _machine(side: Side) -> dict[str, float | None]:
     return {"sm_clock_mhz, median": clock, **peaks, "measured_gbs": side.run.measured_gbs}
 
 
-def _means(cells: Sequence[ComparedCell], tried: Counter) -> Iterable[Mean]:
-    """Yield the means, device time first; an implementation and mode that the sides do not share has none."""
+def geometric_means(cells: Sequence[ComparedCell], tried: Counter) -> Iterable[Mean]:
+    """Yield the means, device time first; an implementation and mode that the sides do not share has none.
+
+    `tried` counts the cells that either side has tried by timing, implementation and mode.
+    """
     keys = sorted(tried, key=lambda key: (key[0] == HOST_TIMING, *(part or "" for part in key)))
     for timing in dict.fromkeys(key[0] for key in keys):
         of_timing = [key for key in keys if key[0] == timing]

@@ -43,7 +43,7 @@ BAND = 0.02  # a difference below it is none
 CERTAINTY = 0.95  # of each end of the interval: both together hold 90 %
 NO_CHANCE = 0.995  # of each end of the interval that must not hold 1
 # presets of runner.protocol by whether they go several times around all implementations of a case
-INTERLEAVED, SINGLE = ("standard",), ("quick", "sustained")
+INTERLEAVED, SINGLE = ("standard", "paired"), ("quick", "sustained")
 
 _LOG_BAND = math.log1p(BAND)
 _NORMAL = statistics.NormalDist().inv_cdf

@@ -8,12 +8,14 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.machine import nvml
 from runner.measure import stopwatch
 
 THROTTLED = "throttled"
+# of a cell that no regular reading fell into
+TOO_SHORT = "Its {:.0f} ms of timing are too short for regular readings; the clock was read once at the end of a round."
 _PERIOD_S = 0.05
 _FULL_CLOCK = 0.95  # of the highest SM clock; above it the power limit has cost nothing
 _HELD_CLOCK = 0.90  # of the highest SM clock; below it something held the clock back, whether NVML names it or not
@@ -39,8 +41,9 @@ class Findings:
 class Telemetry:
     """A thread that reads the GPU twenty times a second; without NVML it is silent."""
 
-    def __init__(self, uuid: str | None) -> None:
+    def __init__(self, uuid: str | None, *, companions: int = 0) -> None:
         self._gpu = nvml.find(uuid) if uuid else None
+        self._companions = companions  # processes of the same sweep that share the GPU, one at work at a time
         self._readings: deque[tuple[float, nvml.Reading]] = deque(maxlen=_KEPT)
         self._end = threading.Event()
         self._asking = threading.Lock()
@@ -63,10 +66,11 @@ class Telemetry:
         """Return the GPU that is watched; None without NVML."""
         return self._gpu
 
-    def look(self) -> None:
-        """Take the clock unless it was just taken: a window of timing may be shorter than the time between readings."""
+    def look(self, since: float) -> None:
+        """Take the clock unless it was taken since then: a window of timing may be shorter than the time between
+        readings."""
         now = time.monotonic()
-        if self._gpu and not self.between(now - _PERIOD_S, now):
+        if self._gpu and not self.between(since, now):
             self._readings.append((now, self._gpu.clock_reading()))
 
     def settle(self, device: str) -> None:
@@ -85,10 +89,15 @@ class Telemetry:
         return [(at, reading) for at, reading in self._since(start) if start <= at <= end]
 
     def findings(self, windows: Iterable[tuple[float, float]]) -> Findings:
-        """Return what was seen in those stretches of time.monotonic(), each widened by one reading on either side."""
-        spans = [(start - 2 * _PERIOD_S, end + 2 * _PERIOD_S) for start, end in windows]
+        """Return what was seen within those stretches of time.monotonic(), and not before or after them."""
+        spans = list(windows)
         known = self._since(min(low for low, _ in spans)) if spans else []
-        return judge([reading for at, reading in known if any(low <= at <= high for low, high in spans)])
+        within = [reading for at, reading in known if any(low <= at <= high for low, high in spans)]
+        found = judge(within, self._companions)
+        if within and all(reading.power_w is None for reading in within):
+            span_ms = 1e3 * sum(end - start for start, end in spans)
+            found = replace(found, note=" ".join(filter(None, [found.note, TOO_SHORT.format(span_ms)])))
+        return found
 
     def _since(self, start: float) -> list[tuple[float, nvml.Reading]]:
         """Return the readings from then on and a few before; not all of them, of which a sweep has thousands."""
@@ -109,8 +118,8 @@ class Telemetry:
                 self._readings.append((time.monotonic(), self._gpu.reading()))
 
 
-def judge(readings: list[nvml.Reading]) -> Findings:
-    """Return what readings say: throttled, and by what; other processes on the GPU."""
+def judge(readings: list[nvml.Reading], companions: int = 0) -> Findings:
+    """Return what readings say: throttled, and by what; other processes on the GPU than so many companions."""
     flags, notes = [], []
     bits, clock, top = _throttling(readings), _median_clock(readings), _top_clock(readings)
     if bits:
@@ -120,8 +129,8 @@ def judge(readings: list[nvml.Reading]) -> Findings:
     elif clock and top and clock < _HELD_CLOCK * top:
         flags.append(THROTTLED)
         notes.append(f"The GPU was held back to an SM clock of {clock} MHz of {top}; NVML names no reason.")
-    others = max((reading.others for reading in readings if reading.others), default=0)
-    if others:
+    others = max((reading.others for reading in readings if reading.others), default=0) - companions
+    if others > 0:
         flags.append("shared GPU")
         notes.append(f"{others} other process{'es were' if others > 1 else ' was'} on the GPU.")
     return Findings(tuple(flags), " ".join(notes) or None, clock)

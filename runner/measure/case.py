@@ -42,6 +42,8 @@ class Bench:
     telemetry: Telemetry
     stopwatches: dict[str, Stopwatch]
     energy: EnergyMeter | None = None  # None without a counter
+    # waits until another version's worker has had its turn, given the round and a rank within it; None: nobody else
+    turn: Callable[[tuple[int, float]], None] | None = None
     costs: Costs = field(default_factory=Costs)
     configs: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what implementations chose, by shape and pass
 

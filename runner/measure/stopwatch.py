@@ -24,6 +24,7 @@ CONFIDENCE = 0.95
 _BATCH = 10  # samples queued behind one spin; CUDA holds about a thousand launches before it makes the host wait
 _LONGEST_SPIN_MS = 400.0
 _CALIBRATION_CYCLES = 4_000_000
+_EMPTY_SAMPLES = 50
 _SETTLING_CYCLES = 20_000_000  # 10 ms at 2 GHz
 _SETTLING_S, _LONGEST_SETTLING_S = 0.05, 0.5
 SETTLED = 0.97  # of the highest clock
@@ -163,6 +164,10 @@ class KernelStopwatch:
                 self.flag = "launches not hidden"
             times += taken
         return times
+
+    def empty_launch_ms(self) -> float:
+        """Return the median time of a kernel that does nothing: what is in every time besides the work."""
+        return statistics.median(self.sample(lambda: torch.cuda._sleep(0), _EMPTY_SAMPLES))
 
     def take_waits(self) -> list[float]:
         """Return nothing: a device does not wait for a core."""

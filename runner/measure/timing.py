@@ -21,6 +21,7 @@ from runner.overhead import ENERGY, SAMPLING
 
 NO_KERNEL_TIME = "A CPU has no device time apart from the call's own; see the eager timing."
 RETRIED = "retried"
+THROTTLED_LATENCY = "throttled_latency_ms"  # of an attempt that was taken again
 MODES_WITH_ENERGY = MODES_WITH_MEMORY  # those in which an implementation is used
 _RETRIES = 2  # of a throttled cell
 
@@ -52,14 +53,19 @@ class Rounds:
         self.timed = [Timed(cell) for cell in run.live]
 
     def take(self) -> None:
-        """Take all rounds and retries; every cell gets its rows, or the status of what went wrong."""
+        """Take all rounds and retries; every cell gets its rows, or the status of what went wrong.
+
+        Beside another version nothing is taken again: only rounds that both took together can be compared.
+        """
         self.bench.telemetry.settle(self.bench.device)
         self._go_round(self.timed)
-        for _ in range(_RETRIES):
+        for _ in range(0 if self.bench.turn else _RETRIES):
             throttled = [item for item in self._left() if self._findings(item).throttled]
             for item in throttled:
+                self._keep_attempt(item)
                 item.forget()
             self._go_round(throttled)
+        self._wait_for_turn(self.bench.protocol.rounds, 0.0)
         for item in self._left():
             if self.bench.protocol.trace_s:
                 self._attempt(item, "trace", lambda item=item: record_trace(self.run, item.cell))
@@ -79,12 +85,22 @@ class Rounds:
     def _go_round(self, items: list[Timed]) -> None:
         rounds = self.bench.protocol.rounds
         for number in range(rounds):
-            order = [item for item in items if item.cell in self.run.live]
-            random.Random(f"{self.bench.seed}/{self.run.case}/{number}").shuffle(order)
-            for item in order:
+            for item in sorted(items, key=lambda item, number=number: self._rank(item, number)):
+                self._wait_for_turn(number, self._rank(item, number))
+                if item.cell not in self.run.live:
+                    continue
                 again = f", retry {item.retries}" if item.retries else ""
                 step = f"timing, round {number + 1} of {rounds}{again}"
                 self._attempt(item, step, lambda item=item: self._sample(item))
+
+    def _rank(self, item: Timed, number: int) -> float:
+        """Return where in a round a cell comes: by chance, and the same beside another version that lacks cells."""
+        cell = item.cell
+        return random.Random(f"{self.bench.seed}/{cell.case}/{number}/{cell.implementation}/{cell.mode}").random()
+
+    def _wait_for_turn(self, number: int, rank: float) -> None:
+        if self.bench.turn:
+            self.bench.turn((number, rank))
 
     def _sample(self, item: Timed) -> None:
         call = self.run.call(item.cell)
@@ -97,7 +113,7 @@ class Rounds:
             with self.bench.costs.of(SAMPLING):
                 new = sample_round(stopwatch, call, series, self.bench.protocol)
             if timing == "kernel":
-                self.bench.telemetry.look()
+                self.bench.telemetry.look(start)
             series += new
             item.waits.setdefault(timing, []).extend(stopwatch.take_waits())
             item.round_sizes.setdefault(timing, []).append(len(new))
@@ -142,23 +158,31 @@ class Rounds:
         return self.bench.telemetry.findings(item.windows)
 
     def _emit(self, item: Timed) -> None:
-        findings = self._findings(item)
         for timing in self.bench.timings:
             if timing not in item.samples:
                 self.run.emit(item.cell, "latency_ms", timing=timing, status=Status.SKIPPED, note=NO_KERNEL_TIME)
                 continue
-            waited = schedstat.waiting_share(item.samples[timing], item.waits[timing])
-            flags = (*sorted(item.flags.get(timing, ())), *findings.flags, *([RETRIED] if item.retries else []))
-            self.run.emit(
-                item.cell,
-                "latency_ms",
-                timing=timing,
-                note=" ".join(filter(None, [waited and schedstat.sentence(waited), findings.note])) or None,
-                flags=(*flags, schedstat.BUSY) if waited else flags,
-                round_sizes=tuple(item.round_sizes[timing]),
-                sm_clock_mhz=findings.sm_clock_mhz,
-                **spread(item.samples[timing]),
-            )
+            flags = (RETRIED,) if item.retries else ()
+            self.run.emit(item.cell, "latency_ms", timing=timing, **self._fields(item, timing, flags))
         for timing, samples in item.inner.items():
             self.run.emit(item.cell, "attention_ms", timing=timing, **spread(samples))
         self.run.live.remove(item.cell)
+
+    def _keep_attempt(self, item: Timed) -> None:
+        """Emit the samples of an attempt that was throttled, under a metric of their own, before it is taken again."""
+        origin = f"attempt {item.retries + 1}"
+        for timing in item.samples:
+            self.run.emit(item.cell, THROTTLED_LATENCY, timing=timing, origin=origin, **self._fields(item, timing))
+
+    def _fields(self, item: Timed, timing: str, more_flags: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return what the samples of a cell say, and what is to be known of them."""
+        findings = self._findings(item)
+        waited = schedstat.waiting_share(item.samples[timing], item.waits[timing])
+        flags = (*sorted(item.flags.get(timing, ())), *findings.flags, *more_flags)
+        return {
+            "note": " ".join(filter(None, [waited and schedstat.sentence(waited), findings.note])) or None,
+            "flags": (*flags, schedstat.BUSY) if waited else flags,
+            "round_sizes": tuple(item.round_sizes[timing]),
+            "sm_clock_mhz": findings.sm_clock_mhz,
+            **spread(item.samples[timing]),
+        }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from runner.cells import Cell
 from runner.sweeps import Sweep
+
+if TYPE_CHECKING:
+    from runner.supervise.other_version import OtherVersion
 
 
 class Refused(ValueError):
@@ -33,5 +37,6 @@ class Job:
     run_id: str | None = None  # None: a new name
     resume: str | None = None  # the run to go on with
     step_limit_s: float | None = None  # None: by estimate
+    against: OtherVersion | None = None  # what is measured beside it, round by round
     command: Callable[[str], str] = lambda device: ""  # what repeats the run on that device
     order: Callable[[list[list[Cell]]], Iterable[list[Cell]]] = iter  # of the cases, each given by its cells

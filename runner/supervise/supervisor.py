@@ -23,9 +23,10 @@ from runner.cells import Cell, cell_from_json, cell_to_json, utc_now, without_nu
 from runner.locks import device_lock
 from runner.overhead import COMPILING, STARTS, TOTAL
 from runner.progress import Progress
-from runner.protocol import PROTOCOLS
-from runner.supervise import precompile
+from runner.protocol import protocol_of
+from runner.supervise import other_version, precompile
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
+from runner.supervise.pair import CUT_OFF, PairedWorkers, cut_in_half
 from runner.supervise.precompile import compile_ahead
 from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, WorkerHandle
 
@@ -37,7 +38,7 @@ _STATE_EVERY_S = 0.5
 MOST_TRACES = 6  # cells of a sustained run
 _LOCK_WAIT_RESUMED_S = 5.0  # the worker of a killed supervisor may need a moment to die
 # What must be the same when a run is resumed, or its numbers would not be comparable.
-_SAME = ("gpu_uuid", "gpu_name", "torch", "triton", "kernel_hash", "protocol")
+_SAME = ("gpu_uuid", "gpu_name", "torch", "triton", "kernel_hash", "protocol", "against")
 
 
 class Sweeping:
@@ -49,7 +50,7 @@ class Sweeping:
         folder: RunFolder,
         cells: list[Cell],
         timings: tuple[str, ...],
-        handle: WorkerHandle,
+        handle: WorkerHandle | PairedWorkers,
         progress: Progress,
         begun: float,  # time.monotonic() when the first worker was started
     ) -> None:
@@ -84,6 +85,7 @@ class Sweeping:
             for cell in self._cells:
                 if cell.reason:
                     self._give_status([cell], Status(cell.reason_status), cell.reason)
+            self._give_status(cut_in_half(self._cells, self._left), Status.SKIPPED, CUT_OFF)
             self._compile_ahead(compiled_ahead)
             for cells in self._job.order([list(cells) for _, cells in groupby(self._cells, key=lambda c: c.case)]):
                 self._finish_case(cells)
@@ -202,7 +204,8 @@ class Sweeping:
             answer = self._handle.receive(time.monotonic() + OPEN_LIMIT_S)
             self._ready, self._failed_starts = True, 0
             if answer.get("tflops"):
-                self._folder.write_run(replace(run, measured_tflops=answer["tflops"], measured_gbs=answer.get("gbs")))
+                found = {"measured_tflops": answer["tflops"], "measured_gbs": answer.get("gbs")}
+                self._folder.write_run(replace(run, empty_launch_ms=answer.get("empty_launch_ms"), **found))
         self._costs[STARTS] += time.monotonic() - begun
 
     def _limit(self, cells: list[Cell]) -> float:
@@ -288,8 +291,9 @@ def supervise(
     JournalError.
     """
     begun = time.monotonic()
-    handle = WorkerHandle(job, worker_command, stop)
-    try:
+    with contextlib.ExitStack() as left:
+        handle = _workers(job, worker_command, stop, left)
+        left.callback(handle.dismiss)
         opened = _open(handle, job)
         _refuse_long_traces(job, opened["cells"])
         run_id = job.resume or job.run_id or new_run_id(job.sweep.name)
@@ -299,12 +303,20 @@ def supervise(
                 return _sweep(job, home, run_id, opened, handle, progress, begun)
             finally:
                 handle.dismiss()  # before the device is given free
-    finally:
-        handle.dismiss()
+
+
+def _workers(
+    job: Job, command: tuple[str, ...], stop: Callable[[], bool], left: contextlib.ExitStack
+) -> WorkerHandle | PairedWorkers:
+    """Return who measures; the tree of another version is gone when `left` is. Raises Refused if there is none."""
+    if job.against is None:
+        return WorkerHandle(job, command, stop)
+    other = (job.against.python, *command[1:]) if job.against.python else command
+    return PairedWorkers(job, (command, other), stop, left.enter_context(other_version.laid_out(job.against)))
 
 
 def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:
-    seconds, count = PROTOCOLS[job.protocol].trace_s, sum(not cell["reason"] for cell in cells)
+    seconds, count = protocol_of(job.protocol).trace_s, sum(not cell["reason"] for cell in cells)
     if seconds and count > MOST_TRACES:
         raise Refused(
             f"{job.protocol} takes {seconds:.0f} s for each cell and these are {count}; at most {MOST_TRACES} are "
@@ -313,7 +325,13 @@ def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:
 
 
 def _sweep(
-    job: Job, home: Path, run_id: str, opened: dict[str, Any], handle: WorkerHandle, progress: Progress, begun: float
+    job: Job,
+    home: Path,
+    run_id: str,
+    opened: dict[str, Any],
+    handle: WorkerHandle | PairedWorkers,
+    progress: Progress,
+    begun: float,
 ) -> RunFolder:
     cells = [cell_from_json(record) for record in opened["cells"]]
     folder = _folder(job, home, run_id, opened)
@@ -325,7 +343,7 @@ def _sweep(
     return folder
 
 
-def _open(handle: WorkerHandle, job: Job) -> dict[str, Any]:
+def _open(handle: WorkerHandle | PairedWorkers, job: Job) -> dict[str, Any]:
     try:
         return handle.open(plan=True, ahead=precompile.is_possible(job.device))
     except EOFError:
@@ -340,11 +358,12 @@ def _folder(job: Job, home: Path, run_id: str, opened: dict[str, Any]) -> RunFol
         source="local",
         created=utc_now(),
         title=f"{job.sweep.name} on {opened['environment'].get('gpu_name')}",
-        protocol=PROTOCOLS[job.protocol].label,
+        protocol=protocol_of(job.protocol).label,
         seed=job.seed,
         command=job.command(opened["device"]["id"]),
         sweep=opened["sweep"],
         implementations=opened["implementations"],
+        against=opened.get("against"),
         **opened["environment"],
     )
     if not job.resume:

@@ -73,7 +73,7 @@ class Log:
 class WorkerProcess:
     """A running worker. Its process group is its own, so that a Ctrl-C in a terminal reaches the supervisor alone."""
 
-    def __init__(self, command: tuple[str, ...], log: Log) -> None:
+    def __init__(self, command: tuple[str, ...], log: Log, place: Path = REPOSITORY) -> None:
         here_read, there_write = os.pipe()
         there_read, here_write = os.pipe()
         try:
@@ -84,7 +84,7 @@ class WorkerProcess:
                 stderr=subprocess.STDOUT,
                 pass_fds=(there_read, there_write),
                 start_new_session=True,
-                cwd=REPOSITORY,
+                cwd=place,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
         finally:
@@ -157,9 +157,17 @@ def describe_exit(code: int | None, last_words: str | None) -> str:
 class WorkerHandle:
     """The worker of the moment, and how to get the next."""
 
-    def __init__(self, job: Job, command: tuple[str, ...], stop: Callable[[], bool]) -> None:
-        self.log = Log()
-        self._job, self._command, self.stop = job, command, stop
+    def __init__(
+        self,
+        job: Job,
+        command: tuple[str, ...],
+        stop: Callable[[], bool],
+        *,
+        log: Log | None = None,
+        place: Path = REPOSITORY,  # the tree whose code it runs
+    ) -> None:
+        self.log = log or Log()
+        self._job, self._command, self._place, self.stop = job, command, place, stop
         self.on_wait: Callable[[], None] = lambda: None  # called now and then while no message comes
         self._worker: WorkerProcess | None = None
 
@@ -169,7 +177,12 @@ class WorkerHandle:
 
         Raises Refused if it cannot do what is asked, and whatever `receive` raises.
         """
-        self._worker = WorkerProcess(self._command, self.log)
+        self.begin(plan=plan, ahead=ahead)
+        return self.opened()
+
+    def begin(self, *, plan: bool, ahead: bool = False, turns: bool = False) -> None:
+        """Start a worker and tell it what to open; with `turns` it waits before each round until it is told to go."""
+        self._worker = WorkerProcess(self._command, self.log, self._place)
         job = self._job
         self._worker.send(
             {
@@ -181,8 +194,12 @@ class WorkerHandle:
                 "seed": job.seed,
                 "plan": plan,
                 "ahead": ahead,
+                "turns": turns,
             }
         )
+
+    def opened(self) -> dict[str, Any]:
+        """Return the answer to what `begin` told it. Raises as `open` does."""
         answer = self.receive(time.monotonic() + OPEN_LIMIT_S)
         if answer["event"] == "refused":
             raise Refused(answer["message"])

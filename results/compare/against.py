@@ -1,0 +1,201 @@
+"""Two versions of the kernels that one sweep measured beside each other: the verdict for every cell.
+
+The versions took turns, A B in one round and B A in the next, so each round gives one ratio of medians in which the
+machine's clock and load cancel. The interval of the speedup (other version over this one) is Student's t over those
+ratios, their variance moderated by what is usual for cells of like length (results.compare.between_rounds).
+
+What does not cancel is what a process keeps to its end, such as where its memory lies. The interval holds it as
+`OFFSET`, or as what PyTorch's own kernels of this very sweep differ by, where enough of them took part and both
+versions have the same PyTorch. Standard library and records only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from results import levels
+from results.compare.between_rounds import RoundMedians, RoundSpread, half_interval, rounds, spread, student, usual
+from results.compare.between_runs import LEAST, is_control
+from results.compare.compare import (
+    GAINED,
+    LOST,
+    ChangedFact,
+    ComparedCell,
+    Comparison,
+    geometric_means,
+    urgency,
+)
+from results.compare.verdicts import BAND, CERTAINTY, NO_CHANCE, Judgement, Verdict
+from results.derive import geometric_mean
+from results.implementations import version_name
+from results.records import Measurement, Run
+
+# What two live processes of the same code differ by in all rounds: the standard deviation over cells of an H200, and
+# how well it is known (runner/README.md, "Two versions in one sweep").
+OFFSET = RoundSpread(0.002**2, 30.0)
+_LOG_BAND = math.log1p(BAND)
+_FACTS = ("git_commit", "kernel_hash", "torch", "triton", "cuda", "cudnn", "python")
+Pair = tuple[Measurement, Measurement]  # the other version's and this one's
+
+
+class NotAgainst(ValueError):
+    """The run measured one version alone."""
+
+
+def compare_versions(run: Run, measurements: Sequence[Measurement]) -> Comparison:
+    """Judge this version against the other in every cell that both tried. Raises NotAgainst for any other run."""
+    if not run.against:
+        raise NotAgainst(f"Run {run.run_id!r} measured one version alone; `runner run --against` measures two.")
+    label = str(run.against.get("label"))
+    pairs = _pairs(measurements, label)
+    same_torch = run.against.get("torch") == run.torch
+    cells = sorted((cell for cell in _judged(pairs, same_torch) if cell), key=urgency)
+    tried = Counter((second.timing, second.implementation, second.mode) for _, second in pairs)
+    return Comparison(
+        first=f"{run.run_id}@{label}",
+        second=run.run_id,
+        same_run=True,
+        changes=tuple(
+            ChangedFact(fact, run.against.get(fact), getattr(run, fact))
+            for fact in _FACTS
+            if run.against.get(fact) != getattr(run, fact)
+        ),
+        not_said=(),
+        means=tuple(geometric_means(cells, tried)),
+        cells=tuple(cells),
+        only_first=0,
+        only_second=0,
+        remarks=tuple(_remarks(cells, same_torch)),
+    )
+
+
+def in_words(found: Comparison) -> str:
+    """Return the verdict of every cell, a line each, then their counts and means."""
+    lines = [_line(cell) for cell in found.cells]
+    for timing in dict.fromkeys(cell.timing for cell in found.cells):
+        those = [cell for cell in found.cells if cell.timing == timing]
+        counts = Counter(cell.outcome for cell in those)
+        mean = geometric_mean([c.judgement.speedup for c in those if c.judgement and c.judgement.speedup])
+        words = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+        on_average = f"; {mean:.3f}x on average" if mean else ""
+        lines.append(f"Against {found.first}, {timing} time: {words} of {len(those)} cells{on_average}.")
+    return "\n".join([*lines, *found.remarks])
+
+
+def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | None, apart: RoundSpread) -> Judgement:
+    """Return the verdict of the second latency against the first, both taken in the same rounds.
+
+    `like` is the spread between rounds that is usual for cells of that length, `apart` what two processes of the same
+    code differ by in all rounds.
+    """
+    before, after = rounds(first), rounds(second)
+    if not (before and after and before.said and after.said and len(before.logs) == len(after.logs)):
+        ratio = first.value / second.value if first.value and second.value else None
+        return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no rounds", "The two did not take the same rounds.")
+    middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
+    half, certain = (_half(before, after, like, apart, certainty) for certainty in (CERTAINTY, NO_CHANCE))
+    verdict, why = _verdict(middle, half, certain)
+    span = f"{math.exp(middle - half):.4g}x to {math.exp(middle + half):.4g}x"
+    return Judgement(
+        verdict,
+        speedup=math.exp(middle),
+        low=math.exp(middle - half),
+        high=math.exp(middle + half),
+        detectable=math.expm1(max(_LOG_BAND + half, certain)),
+        basis=f"{len(before.logs)} paired rounds of two live processes",
+        reason=f"{span} is {why}.",
+        apart=math.sqrt(apart.variance),
+    )
+
+
+def _verdict(middle: float, half: float, certain: float) -> tuple[Verdict, str]:
+    if abs(middle) + half <= _LOG_BAND:
+        return Verdict.SAME, f"inside the band of {BAND:.0%}"
+    if abs(middle) - half <= _LOG_BAND:
+        return Verdict.UNCLEAR, f"partly inside and partly outside the band of {BAND:.0%}"
+    if abs(middle) <= certain:
+        return Verdict.UNCLEAR, f"beyond the band of {BAND:.0%}, but chance alone can do that too"
+    return (Verdict.FASTER if middle > 0 else Verdict.SLOWER), f"beyond the band of {BAND:.0%}"
+
+
+def _half(
+    before: RoundMedians, after: RoundMedians, like: RoundSpread | None, apart: RoundSpread, certainty: float
+) -> float:
+    between = half_interval(before, after, like, paired=True, certainty=certainty)
+    return math.hypot(between, student(certainty, apart.freedom) * math.sqrt(apart.variance))
+
+
+def _pairs(measurements: Iterable[Measurement], label: str) -> list[Pair]:
+    """Return the latencies of both versions by cell; a cell that the other version has not tried has no pair."""
+    latencies = {(m.case, m.mode, m.timing, m.implementation): m for m in measurements if m.metric == "latency_ms"}
+    found = []
+    for (*cell, name), second in latencies.items():
+        first = latencies.get((*cell, version_name(name, label)))
+        if first and "@" not in name:
+            found.append((first, second))
+    return found
+
+
+def _judged(pairs: Sequence[Pair], same_torch: bool) -> Iterable[ComparedCell | None]:
+    for timing in dict.fromkeys(second.timing for _, second in pairs):
+        those = [pair for pair in pairs if pair[1].timing == timing]
+        like = usual(
+            (second.value, spread(a, b, paired=True))
+            for first, second in those
+            if first.value and second.value and (a := rounds(first)) and (b := rounds(second))
+            if len(a.logs) == len(b.logs)
+        )
+        apart = _apart(those) if same_torch else OFFSET
+        for first, second in those:
+            numbers = first.value and second.value
+            yield _cell(first, second, judge_rounds(first, second, like.near(second.value), apart) if numbers else None)
+
+
+def _apart(pairs: Sequence[Pair]) -> RoundSpread:
+    """Return what the processes differ by in all rounds, by PyTorch's own kernels where enough of them were taken."""
+    controls = [
+        math.log(first.value / second.value)
+        for first, second in pairs
+        if is_control(second.implementation) and first.value and second.value
+    ]
+    if len(controls) < LEAST:
+        return OFFSET
+    return RoundSpread(max(OFFSET.variance, statistics.fmean(log**2 for log in controls)), float(len(controls)))
+
+
+def _cell(first: Measurement, second: Measurement, found: Judgement | None) -> ComparedCell | None:
+    if found:
+        outcome, reason = str(found.verdict), found.reason
+    elif first.value is not None or second.value is not None:
+        outcome, without = (LOST, second) if second.value is None else (GAINED, first)
+        reason = f"{without.status}: {without.note}" if without.note else str(without.status)
+    else:
+        return None
+    name = second.implementation
+    return ComparedCell(second.case, name, second.mode, second.timing, outcome, first, second, found, reason)
+
+
+def _remarks(cells: Sequence[ComparedCell], same_torch: bool) -> Iterable[str]:
+    offsets = sorted({cell.judgement.apart for cell in cells if cell.judgement and cell.judgement.apart})
+    if offsets:
+        yield (
+            f"Each interval holds {' or '.join(f'{offset:.2%}' for offset in offsets)} (a standard deviation) that two "
+            "processes of the same code differ by."
+        )
+    for timing in dict.fromkeys(cell.timing for cell in cells):
+        controls = [c for c in cells if c.timing == timing and c.judgement and is_control(c.implementation)]
+        mean = geometric_mean([c.judgement.speedup for c in controls if c.judgement.speedup])
+        if mean and same_torch:
+            where = f"in {timing} time over {len(controls)} cells"
+            yield f"PyTorch's own kernels, which did not change, are {mean:.3f}x {where}."
+
+
+def _line(cell: ComparedCell) -> str:
+    where = f"{cell.implementation} {cell.mode}, {cell.timing} time, {levels.words(cell.case)}"
+    found = cell.judgement
+    if found is None or found.low is None:
+        return f"{cell.outcome:<8}{where}: {cell.reason}"
+    return f"{cell.outcome:<8}{found.speedup:.3f}x ({found.low:.3f} to {found.high:.3f})  {where}"
