@@ -60,9 +60,8 @@ class Rounds:
         self.bench.telemetry.settle(self.bench.device)
         self._go_round(self.timed)
         for _ in range(0 if self.bench.turn else _RETRIES):
-            throttled = [item for item in self._left() if self._findings(item).throttled]
+            throttled = [item for item in self._left() if self._keep_if_throttled(item)]
             for item in throttled:
-                self._keep_attempt(item)
                 item.forget()
             self._go_round(throttled)
         self._wait_for_turn(self.bench.protocol.rounds, 0.0)
@@ -158,31 +157,34 @@ class Rounds:
         return self.bench.telemetry.findings(item.windows)
 
     def _emit(self, item: Timed) -> None:
+        findings = self._findings(item)
         for timing in self.bench.timings:
             if timing not in item.samples:
                 self.run.emit(item.cell, "latency_ms", timing=timing, status=Status.SKIPPED, note=NO_KERNEL_TIME)
                 continue
             flags = (RETRIED,) if item.retries else ()
-            self.run.emit(item.cell, "latency_ms", timing=timing, **self._fields(item, timing, flags))
+            self.run.emit(item.cell, "latency_ms", timing=timing, **_fields(item, timing, findings, flags))
         for timing, samples in item.inner.items():
             self.run.emit(item.cell, "attention_ms", timing=timing, **spread(samples))
         self.run.live.remove(item.cell)
 
-    def _keep_attempt(self, item: Timed) -> None:
-        """Emit the samples of an attempt that was throttled, under a metric of their own, before it is taken again."""
-        origin = f"attempt {item.retries + 1}"
-        for timing in item.samples:
-            self.run.emit(item.cell, THROTTLED_LATENCY, timing=timing, origin=origin, **self._fields(item, timing))
-
-    def _fields(self, item: Timed, timing: str, more_flags: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return what the samples of a cell say, and what is to be known of them."""
+    def _keep_if_throttled(self, item: Timed) -> bool:
+        """Tell whether an attempt was throttled; its samples are then kept, under a metric of their own."""
         findings = self._findings(item)
-        waited = schedstat.waiting_share(item.samples[timing], item.waits[timing])
-        flags = (*sorted(item.flags.get(timing, ())), *findings.flags, *more_flags)
-        return {
-            "note": " ".join(filter(None, [waited and schedstat.sentence(waited), findings.note])) or None,
-            "flags": (*flags, schedstat.BUSY) if waited else flags,
-            "round_sizes": tuple(item.round_sizes[timing]),
-            "sm_clock_mhz": findings.sm_clock_mhz,
-            **spread(item.samples[timing]),
-        }
+        for timing in item.samples if findings.throttled else ():
+            origin = f"attempt {item.retries + 1}"
+            self.run.emit(item.cell, THROTTLED_LATENCY, timing=timing, origin=origin, **_fields(item, timing, findings))
+        return findings.throttled
+
+
+def _fields(item: Timed, timing: str, findings: Findings, more_flags: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return what the samples of a cell say, and what is to be known of them."""
+    waited = schedstat.waiting_share(item.samples[timing], item.waits[timing])
+    flags = (*sorted(item.flags.get(timing, ())), *findings.flags, *more_flags)
+    return {
+        "note": " ".join(filter(None, [waited and schedstat.sentence(waited), findings.note])) or None,
+        "flags": (*flags, schedstat.BUSY) if waited else flags,
+        "round_sizes": tuple(item.round_sizes[timing]),
+        "sm_clock_mhz": findings.sm_clock_mhz,
+        **spread(item.samples[timing]),
+    }

@@ -70,7 +70,7 @@ def find(text: str | None, python: str | None) -> OtherVersion:
                 f"had again. The commit before those changes is {run.git_commit}."
             )
         return OtherVersion(_commit(run.git_commit), python=python, run=text, kernel_hash=run.kernel_hash)
-    if (Path(text) / "kernels" / "__init__.py").is_file():
+    if text and (Path(text) / "kernels" / "__init__.py").is_file():
         return OtherVersion(folder=Path(text).resolve(), python=python)
     return OtherVersion(_commit(text), python=python)
 

@@ -3,7 +3,8 @@
 Every number follows from its measurement's id, so that a test knows what must be in the journal. Settings (JSON in
 ATTNBENCH_TEST_WORKER): `delay_s` before each number; `stuck_at` [implementation, mode, seqlen] never answers there;
 `dies_at`, likewise; `dies_on_start`; `costs` of each case; `peaks` and `gbs` as measured; `pids`, a file to which each
-worker adds its process id; `compiles`, how its compiling ahead ends: "well", "badly" or with its death.
+worker adds its process id; `compiles`, how its compiling ahead ends: "well", "badly" or with its death. Asked for turns
+it takes ROUNDS of them at each cell, and adds each to the file `turns`: its process id, round, implementation and mode.
 """
 
 import json
@@ -20,6 +21,7 @@ from runner.ipc import Channel, die_with
 
 SETTINGS_VARIABLE = "ATTNBENCH_TEST_WORKER"
 SETTINGS = json.loads(os.environ.get(SETTINGS_VARIABLE, "{}"))
+ROUNDS = 2
 
 
 def number_of(measurement_id: str) -> float:
@@ -46,11 +48,11 @@ def main() -> None:
     print("the fast worker is here")
     if SETTINGS.get("dies_on_start"):
         sys.exit(5)
-    timings, run_id = (), ""
+    timings, run_id, turns = (), "", False
     while True:
         message = channel.receive()
         if message["do"] == "open":
-            timings = message["sweep"]["timings"]
+            timings, turns = message["sweep"]["timings"], message["turns"]
             channel.send(opened(message))
         elif message["do"] == "compile":
             channel.send({"event": "compiled", "done": 1, "found": len(message["cells"])})
@@ -62,8 +64,11 @@ def main() -> None:
             run_id = message["run_id"]
             channel.send({"event": "started", "tflops": SETTINGS.get("peaks", {}), "gbs": SETTINGS.get("gbs")})
         elif message["do"] == "case":
-            for record in message["cells"]:
-                measure(channel, run_id, cell_from_json(record), timings)
+            cells = [cell_from_json(record) for record in message["cells"]]
+            if turns:
+                take_turns(channel, cells)
+            for cell in cells:
+                measure(channel, run_id, cell, timings)
             channel.send({"event": "case_done", "costs": SETTINGS.get("costs", {})})
         else:
             return
@@ -79,10 +84,23 @@ def opened(message):
         "sweep": sweeps.to_json(sweep) | {"implementations": names},
         "implementations": {name: {"level": sweep.level} for name in names},
         "compiled_ahead": [name for name in names if name.startswith("triton")],
-        "environment": {"gpu_name": "Test GPU", "gpu_uuid": "test", "device_type": "cuda", "kernel_hash": "k"},
+        "environment": {"gpu_name": "Test GPU", "gpu_uuid": "test", "device_type": "cuda", "kernel_hash": "kernels"},
         "cells": [cell_to_json(cell) for cell in cells] if message["plan"] else [],
         "ahead": "compiles" in SETTINGS,
     }
+
+
+def take_turns(channel, cells):
+    ranks = {f"{cell.implementation} {cell.mode}": rank for rank, cell in enumerate(cells)}
+    for number in range(ROUNDS):
+        for words, rank in ranks.items():
+            channel.send({"event": "turn", "at": [number, rank]})
+            assert channel.receive() == {"do": "go"}
+            if "turns" in SETTINGS:
+                with Path(SETTINGS["turns"]).open("a") as file:
+                    file.write(f"{os.getpid()} {number} {words}\n")
+    channel.send({"event": "turn", "at": [ROUNDS, 0]})
+    assert channel.receive() == {"do": "go"}
 
 
 def measure(channel, run_id, cell, timings):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_a_look_adds_a_reading_at_once(monkeypatch) -> None:
     monkeypatch.setattr(telemetry, "_PERIOD_S", 1e6)
     watching = Telemetry("GPU-1")
     before = time.monotonic()
-    watching.look()
+    watching.look(before)
     watching.stop()
     ((at, found),) = watching.between(before, time.monotonic())
     assert found.sm_clock_mhz == 1234 and at >= before
@@ -93,13 +94,33 @@ def watching(monkeypatch, *clocks: int) -> Telemetry:
     return made
 
 
-def test_a_look_right_after_a_reading_is_spared(monkeypatch) -> None:
+def test_a_look_is_spared_only_if_a_reading_fell_into_the_window(monkeypatch) -> None:
     made = watching(monkeypatch, 1980)
-    made.look()
+    made.look(time.monotonic() - 1.0)
     assert len(made._readings) == 1
-    made._readings[0] = (time.monotonic() - 1.0, reading(1980))
-    made.look()
+    made.look(time.monotonic())
     assert len(made._readings) == 2
+
+
+def test_a_throttled_moment_before_or_after_a_window_is_none_of_its_own(monkeypatch) -> None:
+    made, now = watching(monkeypatch), time.monotonic()
+    held = reading(1200, throttle=0x20)
+    made._readings.extend([(now - 0.06, held), (now - 0.03, reading(1980)), (now, held)])
+    assert made.findings([(now - 0.05, now - 0.01)]) == Findings((), None, 1980)
+    assert made.findings([(now - 0.07, now - 0.01)]).throttled
+
+
+def test_a_window_too_short_for_a_regular_reading_says_so(monkeypatch) -> None:
+    made, now = watching(monkeypatch), time.monotonic()
+    made._readings.append((now - 0.001, replace(reading(1980), power_w=None)))
+    found = made.findings([(now - 0.012, now)])
+    assert (found.flags, found.sm_clock_mhz) == ((), 1980)
+    assert found.note.startswith("Its 12 ms of timing are too short for regular readings")
+
+
+def test_the_other_version_of_a_sweep_is_no_company(monkeypatch) -> None:
+    assert judge([reading(others=1)] * 3, companions=1) == Findings((), None, 1980)
+    assert judge([reading(others=2)] * 3, companions=1).flags == ("shared GPU",)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +136,7 @@ def test_a_clock_is_steady_after_three_full_readings_in_a_row(monkeypatch, clock
 def test_the_findings_of_a_late_window_are_the_same_whatever_came_before(monkeypatch) -> None:
     made = watching(monkeypatch, 1200, 1200, *[1980] * 5000)
     now = time.monotonic()
-    assert made.findings([(now - 0.01, now)]).sm_clock_mhz == 1200
+    assert made.findings([(now - 0.06, now)]).sm_clock_mhz == 1200
     assert len(made._since(now - 1.0)) < 60
 
 
@@ -143,6 +164,6 @@ def test_nothing_is_read_while_it_is_paused(monkeypatch) -> None:
 
 def test_without_nvml_it_is_silent() -> None:
     watching = telemetry.Telemetry(None)
-    watching.look()
+    watching.look(0.0)
     assert watching.findings([(0.0, 1e12)]) == Findings()
     watching.stop()

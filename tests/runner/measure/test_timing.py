@@ -32,7 +32,7 @@ class Watch:
 
     def settle(self, device: str) -> None: ...
 
-    def look(self) -> None: ...
+    def look(self, since: float) -> None: ...
 
     def paused(self):
         return nullcontext()
@@ -88,6 +88,28 @@ def test_what_was_throttled_is_taken_again_at_most_twice_and_the_last_is_kept(an
     assert sum(step.startswith("timing") for step in steps) == rounds
     assert set(watch.windows) == {3}  # each try is judged by its own rounds
     assert row.n == sum(row.round_sizes)
+
+
+def test_the_samples_of_a_throttled_attempt_are_kept_with_their_flag() -> None:
+    found = measured([Cell(CASE, "torch_naive", "fwd")], Watch(HELD, HELD, FREE))
+    kept = [m for m in found if m.metric == "throttled_latency_ms"]
+    assert [m.origin for m in kept] == ["attempt 1", "attempt 2"]
+    assert [m.flags for m in kept] == [("throttled",)] * 2
+    assert all(m.n == len(m.samples) > 0 and m.sm_clock_mhz == 1500.0 for m in kept)
+    assert len({m.measurement_id for m in found}) == len(found)
+    assert latencies(found)[0].flags == ("retried",)
+
+
+def test_beside_another_version_every_round_of_a_cell_waits_for_its_turn_and_none_is_retried() -> None:
+    turns: list[tuple[int, float]] = []
+    cells = [Cell(CASE, "torch_naive", mode) for mode in ("fwd", "bwd")]
+    found = measured(cells, Watch(HELD), turn=turns.append)
+    assert [number for number, _ in turns] == [0, 0, 1, 1, 2, 2, 3]
+    assert turns == sorted(turns)
+    assert {row.flags for row in latencies(found)} == {("throttled",)}
+    alone: list[tuple[int, float]] = []
+    measured(cells[:1], Watch(FREE), turn=alone.append)
+    assert set(alone) < set(turns)  # the ranks are the same whatever else takes part
 
 
 class Meter:

@@ -1,0 +1,114 @@
+"""Two versions of one sweep, on simulated machines: false verdicts are rare, 5 % is found, and noise is no verdict."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from results.compare.against import OFFSET, NotAgainst, compare_versions, in_words
+from results.records import Case, Measurement, Run, Status, attention_case
+from runner.measure.stopwatch import spread
+
+RUN = Run("r", "local", protocol="paired/1", torch="2.13.0", against={"label": "abc1234", "torch": "2.13.0"})
+ROUNDS, OF_ROUND = 8, 4
+CELLS = 300
+
+
+def case_of(number: int) -> Case:
+    return attention_case(batch=1, num_heads=1, seqlen=number + 1, head_dim=64, dtype="float16", causal=True)
+
+
+def row(name: str, case: Case, samples: list[float], **fields) -> Measurement:
+    plain = Measurement("r", case, name, "latency_ms", Status.ERROR, mode="fwd", timing="kernel")
+    return replace(plain, status=Status.OK, **{"round_sizes": (OF_ROUND,) * ROUNDS, **spread(samples), **fields})
+
+
+def machine(
+    slower: float = 1.0, *, drift: float = 0.02, noise: float = 0.004, offset: float = 0.0, name: str = "triton_fa2"
+) -> list[Measurement]:
+    """Both versions of each cell: rounds share the drift of the machine, samples have noise, processes an offset."""
+    chance, rows = random.Random(f"{slower}/{drift}/{noise}/{offset}/{name}"), []
+    for number in range(CELLS):
+        length = 10 ** chance.uniform(-1.7, 1)
+        rounds = [1 + chance.gauss(0, drift) for _ in range(ROUNDS)]
+        for label, factor in (("@abc1234", 1 + chance.gauss(0, offset)), ("", slower)):
+            samples = [
+                length * factor * at * (1 + abs(chance.gauss(0, noise))) for at in rounds for _ in range(OF_ROUND)
+            ]
+            rows.append(row(f"{name}{label}", case_of(number), samples))
+    return rows
+
+
+def share(rows: list[Measurement], *outcomes: str) -> float:
+    cells = compare_versions(RUN, rows).cells
+    assert len(cells) == len(rows) // 2
+    return sum(cell.outcome in outcomes for cell in cells) / len(cells)
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("offset", [0.0, 0.002, 0.005])
+def test_no_change_is_called_a_change_in_one_cell_of_a_hundred_at_most(drift: float, offset: float) -> None:
+    assert share(machine(drift=drift, offset=offset), "FASTER", "SLOWER") <= 0.01
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.02, 0.1])
+def test_5_percent_are_found_whatever_the_machine_drifts_by(drift: float) -> None:
+    assert share(machine(1.05, drift=drift, offset=0.002), "SLOWER") >= 0.95
+    assert share(machine(0.95, drift=drift, offset=0.002), "FASTER") >= 0.95
+
+
+def test_noise_that_no_round_settles_is_unclear_and_not_same() -> None:
+    rows = machine(noise=0.5)
+    assert share(rows, "UNCLEAR") >= 0.9
+    assert share(rows, "FASTER", "SLOWER") <= 0.01
+
+
+def test_a_change_within_the_band_is_the_same() -> None:
+    assert share(machine(1.005, offset=0.001), "SAME") >= 0.95
+
+
+def test_processes_that_differ_widen_the_intervals_by_what_pytorch_shows() -> None:
+    ours, controls = machine(offset=0.02), machine(offset=0.02, name="torch_sdpa_flash")
+    assert share(ours, "FASTER", "SLOWER") > 0.05  # what the constant does not foresee
+    found = compare_versions(RUN, ours + controls)
+    assert sum(cell.outcome in ("FASTER", "SLOWER") for cell in found.cells) / len(found.cells) <= 0.02
+    assert found.cells[0].judgement.apart == pytest.approx(0.02, rel=0.2)
+    assert any("PyTorch's own kernels, which did not change" in remark for remark in found.remarks)
+
+
+def test_pytorch_is_no_control_where_it_is_another_pytorch() -> None:
+    other = replace(RUN, against=RUN.against | {"torch": "2.12.0"})
+    found = compare_versions(other, machine(offset=0.02) + machine(offset=0.02, name="torch_sdpa_flash"))
+    assert {cell.judgement.apart for cell in found.cells} == {OFFSET.variance**0.5}
+    assert [change.fact for change in found.changes] == ["torch"]
+
+
+def test_a_number_that_one_version_lacks_is_lost_or_gained() -> None:
+    case, gone = case_of(0), {"status": Status.INCORRECT, "note": "out is wrong"}
+    samples = [1.0 + i / 1000 for i in range(ROUNDS * OF_ROUND)]
+    fine, old = row("a", case, samples), row("a@abc1234", case, samples)
+    bare = Measurement("r", case, "a", "latency_ms", Status.ERROR, mode="fwd", timing="kernel")
+    (lost,) = compare_versions(RUN, [replace(bare, **gone), old]).cells
+    (gained,) = compare_versions(RUN, [fine, replace(bare, implementation="a@abc1234", **gone)]).cells
+    assert (lost.outcome, lost.reason) == ("LOST", "incorrect: out is wrong")
+    assert (gained.outcome, gained.judgement) == ("GAINED", None)
+
+
+def test_rounds_that_do_not_pair_are_unclear() -> None:
+    case, samples = case_of(0), [1.0 + i / 1000 for i in range(ROUNDS * OF_ROUND)]
+    rows = [row("a", case, samples), row("a@abc1234", case, samples[: 4 * OF_ROUND], round_sizes=(OF_ROUND,) * 4)]
+    (cell,) = compare_versions(RUN, rows).cells
+    assert (cell.outcome, cell.judgement.low) == ("UNCLEAR", None)
+    assert "did not take the same rounds" in cell.reason
+
+
+def test_the_words_name_each_cell_with_its_interval_and_count_the_verdicts() -> None:
+    rows = machine(1.1)[:4]
+    words = in_words(compare_versions(RUN, rows)).splitlines()
+    assert words[0].startswith("SLOWER  0.9") and "triton_fa2 fwd, kernel time, batch 1, heads 1, seqlen" in words[0]
+    assert words[2].startswith("Against r@abc1234, kernel time: 2 SLOWER of 2 cells; 0.9")
+
+
+def test_a_run_of_one_version_has_nothing_to_compare() -> None:
+    with pytest.raises(NotAgainst, match="--against"):
+        compare_versions(replace(RUN, against=None), machine())

@@ -1,0 +1,110 @@
+"""`run --against` as a user starts it: a checkout, a commit whose torch_naive is slower, and the verdict at the end."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from results.compare.against import compare_versions
+from results.files.journal import run_folders
+from results.records import Status
+from tests.runner.conftest import DEADLINE_S, ROOT
+
+TINY = ("quick", "--device", "cpu", "--set", "seqlen=16", "--set", "dtype=float32", "--set", "head_dim=16")
+TINY += ("--set", "modes=fwd", "--implementations", "torch_naive,torch_sdpa_math")
+SLOW = """
+_fast = attention
+
+
+def attention(*args, **options):
+    time.sleep(0.005)
+    return _fast(*args, **options)
+"""
+
+
+class Checkout:
+    """A copy of this checkout under git, in which kernels may be changed."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.home = place, place.parent / "home"
+        for name in ("kernels", "runner", "results"):
+            ignored = shutil.ignore_patterns("published", "__pycache__", "*.duckdb*")
+            shutil.copytree(ROOT / name, place / name, ignore=ignored)
+        self.git("init", "-q")
+
+    def git(self, *words: str) -> str:
+        command = ["git", "-C", str(self.place), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(self) -> str:
+        self.git("add", "-A")
+        self.git("commit", "-qm", "a version")
+        return self.git("rev-parse", "HEAD")
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "ATTNBENCH_HOME": str(self.home), "OMP_NUM_THREADS": "1"}
+        environment.pop("PYTHONPATH", None)
+        command = [sys.executable, "-m", "runner", "run", *words]
+        return subprocess.run(
+            command, cwd=self.place, env=environment, capture_output=True, text=True, timeout=DEADLINE_S
+        )
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path / "checkout")
+
+
+def test_a_slower_commit_is_found_and_an_unchanged_implementation_is_not(checkout: Checkout) -> None:
+    naive = checkout.place / "kernels" / "attention" / "torch_naive.py"
+    text = naive.read_text()
+    head, table = text.split("IMPLEMENTATIONS", 1)
+    naive.write_text(f"{head.replace('import torch', 'import time; import torch', 1)}{SLOW}\n\nIMPLEMENTATIONS{table}")
+    slow = checkout.commit()
+    naive.write_text(text)
+    done = checkout.run(*TINY, "--against", slow)
+    assert done.returncode == 0, done.stderr
+    (folder,) = run_folders(checkout.home)
+    run, rows = folder.run(), folder.read()[0]
+    assert run.against["kernel_hash"] != run.kernel_hash
+    cells = {cell.implementation: cell for cell in compare_versions(run, rows).cells if cell.judgement}
+    assert cells["torch_naive"].outcome == "FASTER"
+    assert cells["torch_naive"].judgement.speedup > 5  # 5 ms beside a tenth of one
+    assert cells["torch_sdpa_math"].judgement.speedup < 5
+    assert f"FASTER  {cells['torch_naive'].judgement.speedup:.3f}x" in done.stdout
+    assert f"Against {run.run_id}@{slow[:7]}, eager time: " in done.stdout
+
+
+def test_an_implementation_that_the_commit_lacks_is_gained_with_its_reason(checkout: Checkout) -> None:
+    module = checkout.place / "kernels" / "attention" / "torch_sdpa.py"
+    text = module.read_text()
+    module.write_text(text.replace('name=f"torch_sdpa_', 'name=f"torch_was_'))
+    before = checkout.commit()
+    module.write_text(text)
+    done = checkout.run(*TINY, "--against", before)
+    assert done.returncode == 0, done.stderr
+    (folder,) = run_folders(checkout.home)
+    statuses = {m.implementation: m for m in folder.read()[0] if m.metric == "latency_ms" and m.timing == "eager"}
+    missing = statuses[f"torch_sdpa_math@{before[:7]}"]
+    assert (missing.status, missing.note) == (Status.UNSUPPORTED, "torch_sdpa_math is not part of this checkout.")
+    assert statuses["torch_sdpa_math"].status is Status.OK
+    outcomes = {c.implementation: c.outcome for c in compare_versions(folder.run(), list(statuses.values())).cells}
+    assert outcomes["torch_sdpa_math"] == "GAINED"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--against", "no-such-thing"), "is no run, no folder with kernels, and no commit"),
+        (("--against-python", "/no/such/python"), "is no program"),
+        (("--against", "HEAD", "--sustained"), "--against compares rounds, and --sustained takes one"),
+    ],
+)
+def test_what_cannot_be_measured_beside_is_refused_before_anything_runs(runner, words, reason: str) -> None:
+    done = runner("run", *TINY, *words)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert run_folders(runner.home) == []
