@@ -284,6 +284,7 @@ def supervise(
     stop: Callable[[], bool],
     worker_command: tuple[str, ...] = COMMAND,
     locks: Path | None = None,
+    other_command: tuple[str, ...] | None = None,  # of the worker of another version; None: as the first
 ) -> RunFolder:
     """Measure everything that has no status yet; returns the run's folder once every cell has one.
 
@@ -292,7 +293,7 @@ def supervise(
     """
     begun = time.monotonic()
     with contextlib.ExitStack() as left:
-        handle = _workers(job, worker_command, stop, left)
+        handle = _workers(job, (worker_command, other_command or worker_command), stop, left)
         left.callback(handle.dismiss)
         opened = _open(handle, job)
         _refuse_long_traces(job, opened["cells"])
@@ -306,12 +307,13 @@ def supervise(
 
 
 def _workers(
-    job: Job, command: tuple[str, ...], stop: Callable[[], bool], left: contextlib.ExitStack
+    job: Job, commands: tuple[tuple[str, ...], tuple[str, ...]], stop: Callable[[], bool], left: contextlib.ExitStack
 ) -> WorkerHandle | PairedWorkers:
     """Return who measures; the tree of another version is gone when `left` is. Raises Refused if there is none."""
+    command, other = commands
     if job.against is None:
         return WorkerHandle(job, command, stop)
-    other = (job.against.python, *command[1:]) if job.against.python else command
+    other = (job.against.python, *other[1:]) if job.against.python else other
     return PairedWorkers(job, (command, other), stop, left.enter_context(other_version.laid_out(job.against)))
 
 

@@ -1,8 +1,10 @@
-"""Can the verdicts be believed? `python -m runner.validate false-verdicts | slowdown | both` tries it here.
+"""Can the verdicts be believed? `python -m runner.validate false-verdicts | slowdown | both | against` tries it here.
 
 `false-verdicts` measures the same code twice: every FASTER or SLOWER between the two runs is a false one. `slowdown`
 measures again with every forward made 5 % longer by a spinning kernel: every call of at least 50 microseconds that is
-not found SLOWER is a miss. Both print their share beside the goal. The runs stay in the home as any others.
+not found SLOWER is a miss. `against` measures two versions in one sweep, as `runner run --against` does: the same code
+first, then with every forward and backward of the other version 5 % and 2 % longer. Each prints its share beside the
+goal. The runs stay in the home as any others.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import shlex
 import statistics
@@ -21,13 +24,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.compare.compare import ComparedCell, Side, compare
+from results.compare.against import compare_versions
+from results.compare.compare import ComparedCell, Comparison, Side, compare
 from results.files.journal import JournalError, RunFolder, home
+from results.paths import REPOSITORY
 from results.records import Measurement, Status
 from runner import sweeps
 from runner.locks import DeviceBusy
 from runner.progress import Progress
+from runner.protocol import PAIRED
 from runner.supervise.job import Job, Refused, SweepFailed
+from runner.supervise.other_version import OtherVersion
 from runner.supervise.supervisor import supervise
 from runner.supervise.worker_handle import COMMAND
 from runner.sweeps import SweepError
@@ -37,6 +44,8 @@ from runner.validate.slow_worker import VARIABLE, key_of
 MOST_FALSE, LEAST_FOUND = 0.01, 0.95
 SLOWDOWN = 0.05
 LEAST_MS = 0.05  # shorter calls are not asked to show 5 %
+LEAST_AGAINST_MS = 0.02  # likewise, of two versions in one sweep
+AGAINST_SLOWDOWNS = (0.05, 0.02)
 _SLOWED = (sys.executable, "-m", "runner.validate.slow_worker")
 
 ON_GPU = OpSweep(
@@ -58,6 +67,14 @@ ON_GPU = OpSweep(
     ),
     modes=("fwd",),
     timings=("kernel",),
+)
+OURS_ON_GPU = dataclasses.replace(
+    ON_GPU,
+    description="80 forwards and backwards of our kernels, 20 microseconds to some milliseconds",
+    seqlen=(1536, 2048, 3072, 4096, 8192),
+    dtype=("bfloat16",),
+    implementations=("triton_fa2", "gluon_hopper"),
+    modes=("fwd", "bwd"),
 )
 ON_CPU = dataclasses.replace(
     ON_GPU,
@@ -106,15 +123,43 @@ def found_slowdowns(first: Side, second: Side) -> MeasuredShare:
     return MeasuredShare(words, share >= LEAST_FOUND)
 
 
+def false_against(found: Comparison) -> MeasuredShare:
+    """Return how often the same code on both sides of one sweep is called different."""
+    cells = [cell for cell in found.cells if cell.judgement]
+    outcomes = Counter(cell.outcome for cell in cells)
+    false = outcomes["FASTER"] + outcomes["SLOWER"]
+    share = false / len(cells) if cells else 1.0
+    scatter = statistics.pstdev([math.log(cell.judgement.speedup) for cell in cells]) if cells else 0.0
+    words = (
+        f"Same code in one sweep: {false} of {len(cells)} cells are called FASTER or SLOWER: {share:.1%} "
+        f"(goal: at most {MOST_FALSE:.0%}). {_counted(outcomes)}. Speedups scatter by {scatter:.2%}."
+    )
+    return MeasuredShare(words, share <= MOST_FALSE and bool(cells))
+
+
+def found_against(found: Comparison, slowdown: float) -> MeasuredShare:
+    """Return how often a slower other version is found, so that this one is FASTER, of calls long enough."""
+    cells = [c for c in found.cells if c.judgement and (c.second.value or 0.0) >= LEAST_AGAINST_MS]
+    outcomes = Counter(cell.outcome for cell in cells)
+    share = outcomes["FASTER"] / len(cells) if cells else 0.0
+    real = statistics.median(cell.judgement.speedup for cell in cells) - 1 if cells else 0.0
+    goal = f" (goal: at least {LEAST_FOUND:.0%})" if slowdown >= SLOWDOWN else ""
+    words = (
+        f"The other version {slowdown:.0%} longer ({real:.1%} as measured): {outcomes['FASTER']} of {len(cells)} cells "
+        f"of at least {LEAST_AGAINST_MS * 1e3:.0f} us are called FASTER: {share:.1%}{goal}. {_counted(outcomes)}."
+    )
+    return MeasuredShare(words, share >= LEAST_FOUND or slowdown < SLOWDOWN)
+
+
 def delays_ms(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -> dict[str, float]:
-    """Return what each forward is to take longer, by runner.validate.slow_worker.key_of."""
+    """Return what each forward and backward is to take longer, by runner.validate.slow_worker.key_of."""
     found = {}
     for m in measurements:
-        if m.metric == "latency_ms" and m.mode == "fwd" and m.status is Status.OK:
+        if m.metric == "latency_ms" and m.mode in ("fwd", "bwd") and m.status is Status.OK:
             case = m.case
             q = (case.batch, case.num_heads, case.seqlen_q, case.head_dim)
             k = (case.batch, case.num_kv_heads, case.seqlen_k, case.head_dim)
-            found[key_of(m.implementation, q, k, case.dtype, case.causal)] = slowdown * m.value
+            found[key_of(m.implementation, m.mode, q, k, case.dtype, case.causal)] = slowdown * m.value
     return found
 
 
@@ -132,6 +177,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
+    if options.experiment == "against":
+        yield from _against(options)
+        return
     first = _side(options.first) if options.first else _measured(options, COMMAND)
     if options.experiment != "slowdown":
         yield false_verdicts(first, _side(options.second) if options.second else _measured(options, COMMAND))
@@ -142,7 +190,7 @@ def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m runner.validate", description="Can the verdicts be believed?")
-    parser.add_argument("experiment", choices=("false-verdicts", "slowdown", "both"))
+    parser.add_argument("experiment", choices=("false-verdicts", "slowdown", "both", "against"))
     parser.add_argument("--device", default="cuda:0", help="cuda:0, cuda:1, ... or cpu; default cuda:0")
     parser.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024")
     parser.add_argument("--protocol", choices=("quick", "standard"), default="standard")
@@ -150,6 +198,31 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--second", metavar="RUN", help="an existing run of the same code in place of the second")
     parser.add_argument("--slowed", metavar="RUN", help="an existing run of the slowed code, made against the first")
     return parser
+
+
+def _against(options: argparse.Namespace) -> Iterator[MeasuredShare]:
+    """Measure two versions in one sweep: the same code, then the other one slower by each share."""
+    same = _side(options.first) if options.first else _measured_against(options, COMMAND)
+    yield false_against(compare_versions(same.run, same.measurements))
+    for slowdown in AGAINST_SLOWDOWNS:
+        with _delays(same.measurements, slowdown):
+            slower = _measured_against(options, _SLOWED)
+        yield found_against(compare_versions(slower.run, slower.measurements), slowdown)
+
+
+def _measured_against(options: argparse.Namespace, other: tuple[str, ...]) -> Side:
+    sweep = sweeps.override(ON_CPU if options.device == "cpu" else OURS_ON_GPU, sweeps.changes_of(options.set))
+    words = ["python", "-m", "runner.validate", "against", "--device", options.device]
+    job = Job(
+        sweep,
+        options.device,
+        implementations=sweep.implementations,
+        protocol=PAIRED.name,
+        against=OtherVersion(folder=REPOSITORY),
+        command=lambda device: shlex.join(words),
+    )
+    folder = supervise(job, home(), progress=Progress(), stop=lambda: False, other_command=other)
+    return _side(folder.run_id)
 
 
 def _measured(options: argparse.Namespace, worker: tuple[str, ...]) -> Side:
@@ -166,11 +239,11 @@ def _side(run_id: str) -> Side:
 
 
 @contextlib.contextmanager
-def _delays(measurements: Sequence[Measurement]) -> Iterator[None]:
+def _delays(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -> Iterator[None]:
     """Write the file that runner.validate.slow_worker reads, for as long as it is needed."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "delays.json"
-        path.write_text(json.dumps(delays_ms(measurements)))
+        path.write_text(json.dumps(delays_ms(measurements, slowdown)))
         os.environ[VARIABLE] = str(path)
         try:
             yield

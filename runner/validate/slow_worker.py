@@ -1,8 +1,9 @@
 """A worker whose implementations take longer by a known time: `python -m runner.validate.slow_worker`, for
 runner.validate only.
 
-What each forward is to take longer stands in the JSON file that ATTNBENCH_SLOWED names: keys as `key_of` makes them,
-and milliseconds. On a GPU a spinning kernel follows the call, on a CPU a loop.
+What each forward and backward is to take longer stands in the JSON file that ATTNBENCH_SLOWED names: keys as `key_of`
+makes them, and milliseconds. On a GPU a spinning kernel follows the forward or comes before the backward, on a CPU a
+loop.
 """
 
 from __future__ import annotations
@@ -26,27 +27,30 @@ from runner.measure.stopwatch import KernelStopwatch
 VARIABLE = "ATTNBENCH_SLOWED"
 
 
-def key_of(name: str, q: tuple[int, ...], k: tuple[int, ...], dtype: str, causal: bool) -> str:
-    """Return what a delay is looked up by: the implementation and the shape."""
-    return json.dumps([name, list(q), list(k), dtype, bool(causal)])
+def key_of(name: str, mode: str, q: tuple[int, ...], k: tuple[int, ...], dtype: str, causal: bool) -> str:
+    """Return what a delay is looked up by: the implementation, the pass and the shape."""
+    return json.dumps([name, mode, list(q), list(k), dtype, bool(causal)])
 
 
 def slowed(name: str, attention: Attention, delays_ms: dict[str, float], delay: Callable[[float], object]) -> Attention:
-    """Return an attention that spins, after its own work, for the delay of its shape."""
+    """Return an attention that spins for the delay of its shape, after its forward and before its backward."""
 
     def longer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
         out = attention(q, k, v, **options)
         dtype = str(q.dtype).removeprefix("torch.")
-        milliseconds = delays_ms.get(key_of(name, tuple(q.shape), tuple(k.shape), dtype, options.get("causal", False)))
-        if milliseconds:
-            delay(milliseconds)
+        shape = tuple(q.shape), tuple(k.shape), dtype, options.get("causal", False)
+        after, before = (delays_ms.get(key_of(name, mode, *shape)) for mode in ("fwd", "bwd"))
+        if after:
+            delay(after)
+        if before and out.requires_grad:
+            out.register_hook(lambda _: delay(before))
         return out
 
     return longer
 
 
 def delay(milliseconds: float) -> None:
-    """Keep the device busy for that long, the launch of the delay included."""
+    """Keep the device busy for that long, the launch of the delay included. Returns nothing, so that a hook may."""
     if torch.cuda.is_available():
         cycles_per_ms, launch_ms = _spin()
         torch.cuda._sleep(max(1, int((milliseconds - launch_ms) * cycles_per_ms)))

@@ -9,7 +9,7 @@ import pytest
 from results.compare.verdicts import BAND, INTERLEAVED, SINGLE, Verdict, judge, usual_spread
 from results.records import Measurement
 from runner.measure.stopwatch import spread
-from runner.protocol import PROTOCOLS
+from runner.protocol import PAIRED, PROTOCOLS
 from tests.builders import STANDARD, sampled, timed, verdict
 
 
@@ -119,7 +119,7 @@ def test_one_round_says_so():
 
 
 def test_the_presets_are_those_of_the_runner():
-    rounds = {protocol.name: protocol.rounds for protocol in PROTOCOLS.values()}
+    rounds = {protocol.name: protocol.rounds for protocol in (*PROTOCOLS.values(), PAIRED)}
     assert {name for name, number in rounds.items() if number > 1} == set(INTERLEAVED)
     assert {name for name, number in rounds.items() if number == 1} == set(SINGLE)
 

@@ -8,11 +8,20 @@ import pytest
 import torch
 
 from kernels.attention.torch_naive import attention as naive
-from results.compare.compare import Side
+from results.compare.against import compare_versions
+from results.compare.compare import Comparison, Side
 from results.records import Measurement, Run, Status, attention_case
 from runner.measure.stopwatch import spread
 from runner.validate import __main__, slow_worker
-from runner.validate.__main__ import ON_CPU, ON_GPU, delays_ms, false_verdicts, found_slowdowns
+from runner.validate.__main__ import (
+    ON_CPU,
+    ON_GPU,
+    delays_ms,
+    false_against,
+    false_verdicts,
+    found_against,
+    found_slowdowns,
+)
 from runner.validate.slow_worker import key_of
 
 RUN = Run("a", "local", protocol="standard/1")
@@ -58,7 +67,7 @@ def test_a_slowdown_that_is_there_is_found_and_short_calls_are_not_asked() -> No
 
 def test_each_forward_is_delayed_by_its_own_share_and_nothing_else_is() -> None:
     delays = delays_ms(side("a", cells=2, base_ms=4.0).measurements)
-    wanted = {key_of("x", (1, 1, n, 64), (1, 1, n, 64), "float16", True) for n in (1, 2)}
+    wanted = {key_of("x", "fwd", (1, 1, n, 64), (1, 1, n, 64), "float16", True) for n in (1, 2)}
     assert set(delays) == wanted
     assert list(delays.values()) == pytest.approx([0.2, 0.2], rel=0.01)
 
@@ -70,6 +79,35 @@ def test_each_forward_is_delayed_by_its_own_share_and_nothing_else_is() -> None:
     assert waited == []
     assert torch.equal(attention(*[tensors[1]] * 3, causal=True), naive(*[tensors[1]] * 3, causal=True))
     assert waited == pytest.approx([0.2], rel=0.01)
+
+
+def test_a_backward_is_delayed_apart_from_its_forward() -> None:
+    rows = [replace(m, mode=mode) for m in side("a", cells=1, base_ms=4.0).measurements for mode in ("fwd", "bwd")]
+    waited: list[float] = []
+    attention = slow_worker.slowed("x", naive, delays_ms([rows[1]], 0.02), waited.append)
+    q, k, v = (torch.zeros(1, 1, 1, 64, dtype=torch.float16, requires_grad=True) for _ in range(3))
+    out = attention(q, k, v, causal=True)
+    assert waited == []
+    out.sum().backward()
+    assert waited == pytest.approx([0.08], rel=0.01)
+
+
+def versions(factor: float) -> Comparison:
+    """The same cells under another version's name, so much slower, in paired rounds."""
+    ours, other = side("a").measurements, side("a", factor).measurements
+    ours = [replace(m, round_sizes=(10, 10, 10)) for m in ours]
+    rows = [*ours, *(replace(m, implementation="x@old") for m in other)]
+    return compare_versions(replace(RUN, against={"label": "old"}), rows)
+
+
+def test_two_versions_in_one_sweep_have_goals_of_their_own() -> None:
+    same = false_against(versions(1.0))
+    assert same.reached and "0 of 200 cells" in same.words
+    assert not false_against(versions(1.1)).reached
+    slow = found_against(versions(1.05), 0.05)
+    assert slow.reached and "200 of 200 cells" in slow.words and "(5.0% as measured)" in slow.words
+    assert not found_against(versions(1.0), 0.05).reached
+    assert found_against(versions(1.0), 0.02).reached  # within the band: only told
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of a CPU")
