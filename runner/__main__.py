@@ -190,6 +190,8 @@ def _new(options: argparse.Namespace) -> Job:
 def _other_version(options: argparse.Namespace) -> OtherVersion | None:
     if options.against is None and options.against_python is None:
         return None
+    if _cluster_wanted(options):
+        raise Refused("--against measures two versions on a GPU of this machine; leave the cluster out.")
     return find(options.against, options.against_python)
 
 
