@@ -6,20 +6,21 @@ from functools import partial
 
 import streamlit as st
 
-from pages.ui import decode
+from pages.ui import cache_costs, decode
 from pages.ui.draw import cell_picker, cells, charts, detail, heatmaps, maps, messages, text
 from pages.ui.filters import sidebar
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask, ask_slowly
 from results.query import bandwidth, pages, speedups
+from results.query.cache_costs import rows as costs_of
 from results.slice import Filters
 
 QUESTION = "Which decode kernel is fastest at my context and batch, and how near is it to the memory's bandwidth?"
 
 
 def show() -> None:
-    """Draw the winner of each cell, the bandwidth, latency by context, and every number."""
+    """Draw the winner of each cell, the bandwidth, latency by context, what forms of the cache cost, every number."""
     chosen = sidebar.current()
     if chosen.gpu is None:
         decode.nothing_here()
@@ -37,6 +38,7 @@ def show() -> None:
     decode.bandwidth_map(decode.LEVEL, table, chosen)
     st.subheader("Latency by context")
     decode.latency_chart(table, palette)
+    cache_costs.section(decode.LEVEL, ask_slowly(costs_of, chosen), chosen)
     st.subheader("Every implementation")
     ranked.ranking_table(ranking, ask(pages.fits, chosen))
     with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:

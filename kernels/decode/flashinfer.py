@@ -54,7 +54,8 @@ def _several_tokens(step: DecodeStep) -> Callable[..., torch.Tensor]:
 
     caches, layout, page_size = _caches(step)
     batch, tokens = len(step.lengths), step.query_tokens
-    wrapper = BatchPrefillWithPagedKVCacheWrapper(_workspace(step.q.device), layout)
+    # The backend fa3 has tiles of 128 rows, which a group's few query tokens leave empty.
+    wrapper = BatchPrefillWithPagedKVCacheWrapper(_workspace(step.q.device), layout, backend="fa2")
     starts = torch.arange(batch + 1, dtype=torch.int32, device=step.q.device) * tokens
     wrapper.plan(
         starts,

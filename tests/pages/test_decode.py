@@ -1,6 +1,7 @@
 """The page Decode over a home with a small run of known numbers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,44 @@ def test_without_any_result_it_says_what_measures_decoding(tmp_path, monkeypatch
     page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run().switch_page("pages/decode.py").run()
     assert "No decode results yet" in shown(page)
     assert [code.value for code in page.code] == ["python -m runner run decode"]
+
+
+@pytest.fixture
+def costs(home, app):
+    """The page over a run in which pages of 16 take 1.1 and 1.2 times as long, and e4m3 half as long."""
+    plain = decode_case(batch=8, num_heads=32, num_kv_heads=8, context=8192, head_dim=128, dtype="bfloat16")
+    longer = replace(plain, seqlen_k=32768)
+    times = {plain: 1.0, longer: 4.0, replace(plain, page_size=16): 1.1, replace(longer, page_size=16): 4.8}
+    e4m3 = replace(plain, cache_dtype="float8_e4m3fn")
+    run, given = "costs", {"mode": "decode", "statistic": "median", "n": 5}
+    rows = [
+        Measurement(run, case, name, "latency_ms", Status.OK, timing="kernel", value=factor * ms, **given)
+        for case, ms in {**times, e4m3: 0.5}.items()
+        for name, factor in (("torch_naive", 3.0), ("triton_split_kv", 1.0))
+    ]
+    for metric, error in (("error_out", 0.002), ("error_out_original", 0.03)):
+        rows.append(Measurement(run, e4m3, "triton_split_kv", metric, Status.OK, value=error, mode="decode", n=1))
+    created = "2026-03-01T00:00:00"
+    RunFolder.create(home, Run(run, "local", created=created, gpu_name=GPU, measured_gbs=4000.0), rows)
+    return app.switch_page("pages/decode.py").run()
+
+
+def test_what_pages_and_e4m3_cost_is_said_drawn_and_listed(costs):
+    assert not costs.exception
+    text = shown(costs)
+    assert "takes, over the same tokens without it: float8\\_e4m3fn cache **0.50×**, page 16 **1.15×**" in text
+    listed = next(table.value for table in costs.dataframe if "beside" in table.value)
+    ours = listed[listed["implementation"] == "triton_split_kv"].set_index("form")
+    assert ours.loc["page 16", ["lowest", "highest"]].tolist() == pytest.approx([1.1, 1.2])
+    assert ours.loc["float8_e4m3fn cache", ["error", "error_original"]].tolist() == [0.002, 0.03]
+    costs.pills(key="form").set_value("page 16").run()
+    drawn = _map(costs, 2)
+    assert (drawn["rows"], drawn["columns"]) == (["8k", "32k"], ["8"])
+    assert [line[0]["text"] for line in drawn["facets"][0]["cells"]] == ["1.10×", "1.20×"]
+
+
+def test_without_paged_or_quantised_cases_the_page_has_no_costs(page):
+    assert not any("cost" in element.value for element in page.subheader)
 
 
 def test_an_old_link_to_another_gpu_still_opens(home):

@@ -210,7 +210,9 @@ def flash_mla_stand_in():
 class Planned:
     """What FlashInfer's wrappers of keys and values have in common."""
 
-    def __init__(self, float_workspace_buffer, kv_layout="NHD", use_cuda_graph=False, use_tensor_cores=False):
+    def __init__(
+        self, float_workspace_buffer, kv_layout="NHD", use_cuda_graph=False, use_tensor_cores=False, backend="auto"
+    ):
         assert float_workspace_buffer.numel() == 128 << 20
         self.layout, self.tokens, self.causal = kv_layout, 1, True
 

@@ -1,0 +1,127 @@
+"""What the form of a cache costs on the page Decode: pages, ragged lengths, e4m3 and several query tokens."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import cells, heatmaps, maps, messages, text
+from results.derive import geometric_mean
+from results.levels import Level
+from results.query import cache_costs
+from results.slice import Filters
+
+_TICKS = list(reversed(heatmaps.SPEEDUP_TICKS.values()))
+_COLUMNS = {
+    "form": "form of the cache",
+    "beside": "beside",
+    "ratio": st.column_config.NumberColumn("time over plain", format="%.2f×", help="Geometric mean; below 1: faster"),
+    "lowest": st.column_config.NumberColumn("lowest", format="%.2f×"),
+    "highest": st.column_config.NumberColumn("highest", format="%.2f×"),
+    "error": st.column_config.NumberColumn("error, as stored", format="%.2e", help="The kernel's, median of the cases"),
+    "error_original": st.column_config.NumberColumn(
+        "error, original cache", format="%.2e", help="With what quantising costs, median of the cases"
+    ),
+    "plain_error": st.column_config.NumberColumn("error of plain", format="%.2e"),
+}
+
+
+def section(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
+    """Draw a table of every form, then the map of one form and implementation; nothing without such cases."""
+    if table.empty:
+        return
+    st.subheader("What pages, lengths, e4m3 and query tokens cost")
+    st.markdown(headline(table))
+    found = cache_costs.summary(table)
+    st.dataframe(
+        found.dropna(axis="columns", how="all"),
+        hide_index=True,
+        alt="Time over that of the plain cache, by form, shape and implementation",
+        column_config=_COLUMNS,
+    )
+    form, name, rows = _choose(table)
+    st.markdown(f"**{text.plain(name)}: {text.plain(form)} over the same tokens without it**")
+    maps.show(level, map_cells(level, rows), look(), "cost_map", f"Time of {form} over plain", selectable=False)
+    error = (
+        " Errors are relative root mean square errors of out against float64: on the cache as stored, which is the "
+        "kernel's, and on the cache before it was quantised."
+        if table["error_original"].notna().any()
+        else ""
+    )
+    st.caption(
+        f"{text.slice_words(chosen)} · both times of one run, of cases alike in all else and of as many tokens; below "
+        f"1× is faster. Ragged lengths are normal with half the mean as deviation, pages are permuted.{error}"
+    )
+    messages.download("Download costs", "decode-costs", lambda: table, "costs_csv")
+
+
+def headline(table: pd.DataFrame) -> str:
+    """Return what each form costs the implementation with most of these cases, the faster of equals, in a sentence."""
+    name = leading(table)
+    own = table[table["implementation"] == name]
+    costs = [
+        f"{text.plain(form)} **{text.ratio(geometric_mean(rows['ratio']))}**"
+        for form, rows in sorted(own.groupby("form"), key=lambda pair: _order(pair[0]))
+    ]
+    return f"{text.plain(name)} takes, over the same tokens without it: {', '.join(costs)} (geometric means)."
+
+
+def leading(table: pd.DataFrame) -> str:
+    """Return the implementation with most rows, of equals the faster."""
+    found = {name: (len(rows), -geometric_mean(rows["latency_ms"])) for name, rows in table.groupby("implementation")}
+    return max(found, key=found.get)
+
+
+def map_cells(level: Level, table: pd.DataFrame) -> list[dict]:
+    """Return the cells of a form and implementation: the geometric mean of the ratios of a context and batch."""
+    places = list(cells.place_columns(level))
+    return [
+        dict(zip(places, place, strict=True)) | _cell(level, rows)
+        for place, rows in table.groupby(places, dropna=False)
+    ]
+
+
+def look() -> maps.Look:
+    """Colour ratios by their log2 around 1×, as speedups the other way round."""
+    scale = {"colours": heatmaps.SPEEDUP_SCALE, "ticks": _TICKS}
+    return maps.Look(
+        lambda row: heatmaps.speedup_colour(1 / row["ratio"]), lambda row: text.ratio(row["ratio"]), scale=scale
+    )
+
+
+def _choose(table: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:
+    """Ask for a form, an implementation that has it, and what it is beside where there are several shapes."""
+    forms = sorted(table["form"].unique(), key=_order)
+    form = st.pills("Form", forms, default=forms[0], required=True, key="form", bind="query-params", wrap=True)
+    rows = table[table["form"] == form]
+    names = sorted(rows["implementation"].unique())
+    name = st.pills("Of", names, default=leading(rows), required=True, key="costs_of", bind="query-params", wrap=True)
+    rows = rows[rows["implementation"] == name]
+    beside = sorted(rows["beside"].unique(), key=lambda shape: (len(shape), shape))
+    if len(beside) > 1:
+        shape = st.pills("Beside", beside, default=beside[0], required=True, key="beside", wrap=True)
+        rows = rows[rows["beside"] == shape]
+    return form, name, rows
+
+
+def _order(form: str) -> tuple[str, int]:
+    """Sort forms by kind, and pages and query tokens by their number."""
+    numbers = [word for word in form.split() if word.isdigit()]
+    kind = " ".join(word for word in form.split() if not word.isdigit())
+    return kind, int(numbers[0]) if numbers else 0
+
+
+def _cell(level: Level, rows: pd.DataFrame) -> dict:
+    first = rows.iloc[0]
+    ratio = geometric_mean(rows["ratio"])
+    lines = [
+        f"{level.columns.label} {int(first['seqlen'])}, {level.rows.label} {int(first['batch'])}",
+        f"{text.ms(geometric_mean(rows['latency_ms']))} over {text.ms(geometric_mean(rows['plain_ms']))}",
+    ]
+    for name, words in (("error", "as stored"), ("error_original", "on the original cache")):
+        error = rows[name].median()
+        lines += [] if error is None or math.isnan(error) else [f"error {words}: {error:.2e}"]
+    lines += [f"geometric mean of {len(rows)} shapes"] if len(rows) > 1 else []
+    return {"ratio": ratio, "shown": ratio, "status": "ok", "failure": None, "hover": "<br>".join(lines)}

@@ -1,0 +1,120 @@
+"""What the form of a cache costs: each decoding case beside the plain case of as many tokens, both of one run.
+
+A form is pages in place of a contiguous cache, ragged lengths in place of uniform ones, a quantised cache in place of
+one in q's dtype, or several query tokens in place of one. A case of several forms is compared for each of them, with
+the others as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from results.derive import geometric_mean
+from results.levels.tensors import known
+from results.records import CASE_FIELDS
+from results.slice import NEWEST_FIRST, RESULTS, SHAPE, Filters, where
+from results.store.database import Store
+
+COLUMNS = (
+    *("form", "beside", "implementation", "dtype", "seqlen", "batch", "latency_ms", "plain_ms", "ratio", "shape"),
+    *("error", "error_original", "plain_error", "source", "run_id"),
+)
+_ERRORS = {"error_out": "error", "error_out_original": "error_original"}
+
+
+def rows(store: Store, filters: Filters) -> pd.DataFrame:
+    """Return a row a form, case and implementation of the slice, whose shape and sizes do not count; see COLUMNS.
+
+    `ratio` is the latency over that of the plain case, whose shape is `beside`: below 1 is faster. Of a quantised cache
+    `error` is that of out against float64 on the cache as stored, `error_original` against the one before, and
+    `plain_error` that of the plain case. Of pairs in several runs the newest counts.
+    """
+    found: dict[Hashable, dict[str, Any]] = {}
+    cases = _cases(store, filters)
+    for key, row in cases.items():
+        for form, plain_fields in _forms(row):
+            plain = cases.get(_key({**row, **plain_fields}))
+            place = form, *key[1:]
+            if plain is not None and place not in found:
+                found[place] = _beside(form, row, plain)
+    table = pd.DataFrame(list(found.values()), columns=[*COLUMNS])
+    return table.sort_values(["form", "beside", "implementation", "batch", "seqlen"], ignore_index=True)
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a form, shape beside it and implementation: cases, geometric mean and range of the ratio, errors."""
+    return (
+        table.groupby(["form", "beside", "implementation"])
+        .agg(
+            cases=("ratio", "size"),
+            ratio=("ratio", geometric_mean),
+            lowest=("ratio", "min"),
+            highest=("ratio", "max"),
+            error=("error", "median"),
+            error_original=("error_original", "median"),
+            plain_error=("plain_error", "median"),
+        )
+        .reset_index()
+    )
+
+
+def _cases(store: Store, filters: Filters) -> dict[Hashable, dict[str, Any]]:
+    """Return the timed cases with their errors by run, implementation and fields, newest runs first."""
+    wide = replace(filters, shape=None, seqlen=(), batch=(), head_dim=())
+    timed, times = where(wide)
+    checked, errors = where(wide, without=("timing",))
+    table = store.query(
+        f"""SELECT run_id, implementation, {", ".join(CASE_FIELDS)}, source, {SHAPE} AS shape, metric,
+                   any_value(value) AS value
+            FROM {RESULTS}
+            WHERE status = 'ok' AND level = 'decode'
+              AND ((metric = 'latency_ms' AND {timed}) OR (metric IN ('{"', '".join(_ERRORS)}') AND {checked}))
+            GROUP BY ALL""",
+        [*times, *errors],
+    )
+    newest = [run_id for (run_id,) in store.kept(f"SELECT run_id FROM runs ORDER BY {NEWEST_FIRST}")]
+    ages = {run_id: age for age, run_id in enumerate(newest)}
+    found: dict[Hashable, dict[str, Any]] = {}
+    for row in sorted(table.to_dict("records"), key=lambda row: ages[row["run_id"]]):
+        said = {name: known(value) for name, value in row.items()}
+        found.setdefault(_key(said), said)[said["metric"]] = said["value"]
+    return {key: row for key, row in found.items() if row.get("latency_ms")}
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Hashable, ...]:
+    return row["run_id"], row["implementation"], *(row[name] for name in CASE_FIELDS)
+
+
+def _forms(row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each form of a case in words, and the fields of the case without it."""
+    if row["page_size"]:
+        yield f"page {int(row['page_size'])}", {"page_size": 0}
+    if row["lengths"] == "ragged":
+        yield "ragged", {"lengths": "uniform"}
+    if row["cache_dtype"] not in (None, row["dtype"]):
+        yield f"{row['cache_dtype']} cache", {"cache_dtype": row["dtype"]}
+    if (row["seqlen_q"] or 1) > 1:
+        yield f"{int(row['seqlen_q'])} query tokens", {"seqlen_q": 1}
+
+
+def _beside(form: str, row: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "form": form,
+        "beside": plain["shape"],
+        "implementation": row["implementation"],
+        "dtype": row["dtype"],
+        "seqlen": row["seqlen_k"],
+        "batch": row["batch"],
+        "latency_ms": row["latency_ms"],
+        "plain_ms": plain["latency_ms"],
+        "ratio": row["latency_ms"] / plain["latency_ms"],
+        "shape": row["shape"],
+        **{name: row.get(metric) for metric, name in _ERRORS.items()},
+        "plain_error": plain.get("error_out"),
+        "source": row["source"],
+        "run_id": row["run_id"],
+    }
