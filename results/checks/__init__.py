@@ -17,6 +17,7 @@ __all__ = ["DOUBTFUL", "IMPOSSIBLE", "CHECKS", "Finding", "Check", "check"]
 
 CHECKS = (
     Check("above_peak", "faster than the device can be", IMPOSSIBLE, speed.above_peak),
+    Check("above_bandwidth", "reads faster than the memory gives", IMPOSSIBLE, speed.above_bandwidth),
     Check("time_and_tflops", "time and TFLOP/s disagree", IMPOSSIBLE, speed.time_and_tflops),
     Check("claimed_tflops", "TFLOP/s that no row reaches", IMPOSSIBLE, speed.claimed_tflops),
     Check("share_of_peak", "share of a peak that no such device has", IMPOSSIBLE, speed.share_of_peak),

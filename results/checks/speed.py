@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from results import derive
+from results import derive, levels
 from results.checks.finding import Numbers, flops_range, ms, printed_range, what
 from results.records import CASE_FIELDS, Case, Measurement, Run, compatible
 
@@ -34,6 +34,24 @@ def above_peak(numbers: Numbers) -> Found:
         if peak and m.value > HEADROOM * peak[0]:
             gpu = numbers.run(m).gpu_name
             yield (m,), f"{what(m)} is said to reach {m.value:g} TFLOP/s, above the {peak[0]:g} of {gpu} ({peak[1]})."
+
+
+def above_bandwidth(numbers: Numbers) -> Found:
+    """More bytes a second than the device's memory has: the cache of a decoding step was in L2, or was shared.
+
+    A plain call may find its cache in L2; the timing `kernel` overwrites L2 before each sample.
+    """
+    for m in numbers.of("latency_ms"):
+        peak = derive.PEAKS.get(numbers.run(m).gpu_name or "")
+        decoding = m.case.level == "decode" and m.timing != "eager"
+        moved = levels.bytes_moved(m.case, m.mode) if peak and decoding else None
+        rate = derive.gb_per_s(moved, m.value)
+        if rate and rate > peak.bandwidth_gb_per_s:
+            yield (
+                (m,),
+                f"{what(m)} in {ms(m)} reads {rate:.0f} GB/s, above the {peak.bandwidth_gb_per_s:g} of "
+                f"{numbers.run(m).gpu_name} ({peak.source}): the cache was in L2, or was shared by the sequences.",
+            )
 
 
 def above_measured_peak(numbers: Numbers) -> Found:

@@ -6,12 +6,15 @@ import pytest
 
 from results.checks import CHECKS, check
 from results.checks.finding import printed_range
-from results.records import Case, Measurement, Status
+from results.records import Case, Measurement, Status, decode_case
 from tests.builders import H200, LARGE, at, found, ms_for, noisy, printed, row
 
 UNKNOWN = replace(H200, gpu_name="Some GPU", gpu_memory_mb=None)
 LLAMA = Case(level="model", subject="llama2-7b", batch=1, seqlen_q=2048, seqlen_k=2048, dtype="float16")
 VAGUE = Case(level="op", subject="attention")
+STEP = decode_case(  # 134 MB
+    batch=4, num_heads=64, num_kv_heads=8, context=8192, head_dim=128, dtype="bfloat16"
+)
 A_TOKEN = at(512, batch=1, dtype=None)
 
 
@@ -22,6 +25,10 @@ EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
         [row(ms_for(760)), row(ms_for(430), case=replace(LARGE, dtype="float32")), row(1e-3, case=VAGUE)],
     ),
     "above_peak": ([row(ms_for(1200))], [row(ms_for(980)), row(ms_for(2.0), case=replace(LARGE, causal=True))]),
+    "above_bandwidth": (
+        [row(0.02, case=STEP, mode="decode", timing="kernel")],
+        [row(0.04, case=STEP, mode="decode", timing="kernel"), row(0.02, case=STEP, mode="decode", timing="eager")],
+    ),
     "time_and_tflops": (
         [row(ms_for(400)), row(700.0, "tflops")],
         [row(ms_for(400)), row(405.0, "tflops")],
