@@ -30,6 +30,7 @@ facts, log = st.columns(2)
 with facts:
     st.markdown("**Environment**")
     detail.run_facts(row)
+    listing.show_cards(row.get("cards"))
 with log:
     st.markdown("**End of the log**")
     listing.show_log(chosen, row["source"])

@@ -14,6 +14,7 @@ from types import FrameType
 from results.compare import against
 from results.files.journal import JournalError, RunFolder, home
 from runner import sweeps
+from runner.launch import CLUSTER_MODES
 from runner.launchers import ray as cluster
 from runner.launchers.ray import ClusterRequest
 from runner.locks import DeviceBusy
@@ -98,7 +99,7 @@ def _add_cluster_choices(command: argparse.ArgumentParser) -> None:
         "--gpus", metavar="all|N|KIND,…|kinds", help="of the cluster: all, a number, those of a kind, one of each kind"
     )
     command.add_argument(
-        "--mode", choices=cluster.MODES, help="spread: one sweep over equal GPUs; each: the whole sweep on each card"
+        "--mode", choices=CLUSTER_MODES, help="spread: one sweep over equal GPUs; each: the whole sweep on each card"
     )
     command.add_argument("--one-per-host", action="store_true", help="never measure on two cards of a host at a time")
 

@@ -34,7 +34,10 @@ BOUNDS = {
     "context": 1_048_576,
     "query_tokens": 16,
 }
-_DEVICE = re.compile(r"cpu|cuda:\d{1,2}")
+_DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
+_ADDRESS = re.compile(r"[A-Za-z0-9._-]{0,253}(:\d{1,5})?")
+_GPUS = re.compile(r"[A-Za-z0-9_-]{1,40}(,[A-Za-z0-9_-]{1,40}){0,20}")
+CLUSTER_MODES = ("spread", "each")
 _ANSWER_LIMIT_S = 180.0
 _START_LIMIT_S = 180.0
 _POLL_S = 0.05
@@ -47,6 +50,16 @@ class LaunchError(ValueError):
 
 
 @dataclass(frozen=True)
+class ClusterChoice:
+    """Which cards of a Ray cluster measure, and how they share the work."""
+
+    address: str = ""  # host:port of the head node; empty: the GPUs of this machine
+    gpus: str = "all"  # all, a number, kinds such as H200,H100, or "kinds": one of every kind
+    mode: str = "spread"  # one sweep over equal cards; each: the whole sweep on each
+    one_per_host: bool = False
+
+
+@dataclass(frozen=True)
 class SweepRequest:
     """What somebody wants measured."""
 
@@ -55,6 +68,7 @@ class SweepRequest:
     implementations: tuple[str, ...] | None = None  # None: the sweep's own
     changes: dict[str, str] = field(default_factory=dict)  # axes as typed: {"seqlen": "1024,2048"}
     protocol: str = "standard"
+    cluster: ClusterChoice | None = None  # None: the device is of this machine
 
 
 @dataclass(frozen=True)
@@ -83,6 +97,15 @@ def devices() -> list[dict[str, Any]]:
 def listing(device: str | None = None) -> dict[str, Any]:
     """Return devices, implementations with what speaks against them on a device, and sweeps. Raises LaunchError."""
     return _ask(["list", "--json", *(["--device", device] if device else [])])
+
+
+def cluster(address: str = "") -> dict[str, Any]:
+    """Return the nodes of a Ray cluster with their GPUs and how many are free. Raises LaunchError.
+
+    Without an address it is a cluster of this machine alone, which this call starts and ends.
+    """
+    _check_cluster(ClusterChoice(address=address))
+    return _ask(["list", "--on", "ray", "--json", *(["--address", address] if address else [])])
 
 
 def plan(request: SweepRequest) -> dict[str, Any]:
@@ -139,6 +162,8 @@ def checked(request: SweepRequest) -> Sweep:
     """Return the sweep of a request, once everything in it is within bounds. Raises LaunchError saying what is not."""
     if not _DEVICE.fullmatch(request.device):
         raise LaunchError(f"Unknown device {request.device!r}. Possible: cpu, cuda:0, cuda:1, ...")
+    if request.cluster:
+        _check_cluster(request.cluster)
     if request.protocol not in PROTOCOLS:
         raise LaunchError(f"Unknown protocol {request.protocol!r}. Possible: {', '.join(PROTOCOLS)}.")
     if request.implementations == ():
@@ -158,6 +183,16 @@ def checked(request: SweepRequest) -> Sweep:
     if request.protocol == "sustained":
         _check_one_cell(count, sweep)
     return sweep
+
+
+def _check_cluster(choice: ClusterChoice) -> None:
+    """Refuse what is no address, no choice of cards or no mode; the text goes to a command line."""
+    if not _ADDRESS.fullmatch(choice.address):
+        raise LaunchError(f"{choice.address!r} is no address; give host:port of the cluster's head, such as gpu1:6379.")
+    if not _GPUS.fullmatch(choice.gpus):
+        raise LaunchError(f"{choice.gpus!r} names no cards; possible are all, a number, kinds such as H200,H100.")
+    if choice.mode not in CLUSTER_MODES:
+        raise LaunchError(f"Unknown mode {choice.mode!r}. Possible: {', '.join(CLUSTER_MODES)}.")
 
 
 def _check_one_cell(count: int, sweep: Sweep) -> None:
@@ -185,6 +220,10 @@ def _words(request: SweepRequest) -> list[str]:
     words = [request.sweep, "--device", request.device, f"--{request.protocol}"]
     if request.implementations:
         words += ["--implementations", ",".join(request.implementations)]
+    if choice := request.cluster:
+        words += ["--on", "ray", "--gpus", choice.gpus, "--mode", choice.mode]
+        words += ["--address", choice.address] if choice.address else []
+        words += ["--one-per-host"] if choice.one_per_host else []
     return words + [word for axis, values in request.changes.items() for word in ("--set", f"{axis}={values}")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 from itertools import groupby
 from pathlib import Path
@@ -34,6 +35,7 @@ def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
         ],
         "implementations": _implementations(target),
         "sweeps": [_sweep(sweep) for sweep in SWEEPS.values()],
+        "ray": importlib.util.find_spec("ray") is not None,
     }
     if as_json:
         print(json.dumps(found, indent=1))

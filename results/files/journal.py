@@ -174,9 +174,9 @@ class RunFolder:
         """Replace run.json, by rename. Raises JournalError if it cannot be written."""
         self._replace(self.run_path, json.dumps(run_to_json(run), indent=1) + "\n")
 
-    def append(self, measurement: Measurement) -> None:
-        """Add one number; on return it is on disk. Raises JournalError, and then the journal is as it was."""
-        line = _line_of(measurement).encode()
+    def append(self, *measurements: Measurement) -> None:
+        """Add numbers; on return they are on disk. Raises JournalError, and then the journal is as it was."""
+        line = "".join(map(_line_of, measurements)).encode()
         try:
             fd = os.open(self.journal_path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:

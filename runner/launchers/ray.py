@@ -33,7 +33,6 @@ from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.worker_handle import COMMAND
 
-MODES = ("spread", "each")
 _LOOK_S = 0.05  # between two looks at what the cards say
 _FORCE_AFTER_S = 3.0  # of a cancel, when a card does not end by itself
 _LOSSES_OF_CARD = 5  # cards that may be lost one after the other in one place

@@ -289,11 +289,12 @@ class Share:
     def _journal(self, case: Case, rows: list[Measurement], card: str | None) -> None:
         if card and case == self._calibration:
             self._calibrate(card, rows)
-        for row in rows:
-            if row.measurement_id not in self._ids:
-                self.folder.append(replace(row, card=card if self._several else None))
-                self._ids.add(row.measurement_id)
-        self._plan[case].lacking -= self._ids
+        new = {row.measurement_id: row for row in rows}
+        new = {name: row for name, row in new.items() if name not in self._ids}
+        if new:
+            self.folder.append(*(replace(row, card=card if self._several else None) for row in new.values()))
+        self._ids |= set(new)
+        self._plan[case].lacking -= set(new)
 
     def _calibrate(self, name: str, rows: list[Measurement]) -> None:
         """Keep the latencies of a card's calibration case in the run's record."""

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.run import plan_axes
+from pages.ui.run import cluster_form, plan_axes
 from pages.ui.shell import access
 from results.levels import level_of
 from runner import launch, sweeps
@@ -62,11 +62,14 @@ def _range(sweep: sweeps.Sweep, field: str) -> str:
 def ask_for(found: dict) -> SweepRequest | None:
     """Return the request as it stands in the form; None, and the reason on the page, if it makes no sweep."""
     devices = {device["id"]: device for device in found["devices"]}
+    names_of = {name: known["name"] for name, known in devices.items()}
+    if found.get("ray"):
+        names_of[cluster_form.DEVICE] = "Several GPUs or hosts, through Ray"
     names = [sweep["name"] for sweep in found["sweeps"]]
     with st.container(border=True):
         left, middle, right = st.columns(3)
-        device = left.selectbox("Device", list(devices), key="device", bind="query-params")
-        left.caption(devices[device]["name"])
+        device = left.selectbox("Device", list(names_of), key="device", bind="query-params")
+        left.caption(names_of[device])
         name = middle.selectbox("Sweep", names, key="sweep", bind="query-params")
         sweep = sweeps.get(name)
         middle.caption(sweep.description)
@@ -87,8 +90,16 @@ def ask_for(found: dict) -> SweepRequest | None:
         else:
             changes = plan_axes.edited_axes(sweep)
             implementations = _implementations(found, sweep, name)
+        cluster = None
+        if device == cluster_form.DEVICE:
+            device, cluster = cluster_form.chosen()
     request = SweepRequest(
-        sweep=name, device=device, implementations=implementations, changes=changes, protocol=protocol
+        sweep=name,
+        device=device,
+        implementations=implementations,
+        changes=changes,
+        protocol=protocol,
+        cluster=cluster,
     )
     problems = problems_of(request, found)
     for problem in problems:
@@ -108,7 +119,7 @@ def problems_of(request: SweepRequest, found: dict) -> list[str]:
     devices = [device["id"] for device in found["devices"]]
     level = next((sweep.level for sweep in sweeps.SWEEPS.values() if sweep.name == request.sweep), "op")
     known = [i["name"] for i in found["implementations"] if i.get("level", "op") == level]
-    if request.device not in devices:
+    if request.device not in devices and not request.cluster:
         problems.append(f"Device {request.device!r} is not here. Available: {', '.join(devices)}.")
     unknown = sorted(set(request.implementations or ()) - set(known))
     if unknown:
@@ -122,6 +133,10 @@ def problems_of(request: SweepRequest, found: dict) -> list[str]:
 
 def plan_and_start(request: SweepRequest, found: dict, allowed: bool) -> None:
     """Draw the button that plans, the plan it made, and the button that starts exactly that plan."""
+    if request.cluster:
+        cluster_form.show(request)
+        _start_button(request, found, allowed)
+        return
     remember, icon = {_PLANNED: request}, ":material/checklist:"
     st.button("Show plan", icon=icon, key="show_plan", on_click=st.session_state.update, args=(remember,))
     if st.session_state.get(_PLANNED) != request:
@@ -133,15 +148,19 @@ def plan_and_start(request: SweepRequest, found: dict, allowed: bool) -> None:
         st.error(str(error), icon=":material/error:")
         return
     _show(plan)
+    _start_button(request, found, allowed and plan["cell_count"] > plan["skipped_count"])
+
+
+def _start_button(request: SweepRequest, found: dict, allowed: bool) -> None:
     st.button(
         "Start sweep",
         type="primary",
         icon=":material/play_arrow:",
         key="start",
-        disabled=not allowed or plan["cell_count"] == plan["skipped_count"],
+        disabled=not allowed,
         on_click=_start,
         args=(request, found),
-        help=None if allowed else "Running sweeps is off, see above.",
+        help=None if allowed else "There is nothing to measure, or running sweeps is off, see above.",
     )
 
 

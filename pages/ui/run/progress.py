@@ -99,7 +99,9 @@ def _progress(run_id: str, allowed: bool) -> None:
             st.button("Yes, cancel it", key=f"cancel_{run_id}", type="primary", on_click=_cancel, args=(run_id,))
     left = f"about {text.duration(status.eta_s)} left" if status.eta_s is not None else "estimating"
     st.progress(min(1.0, share), text=f"{status.done} of {status.total} cells · {left}")
-    st.caption(f"Now: {status.current or 'preparing'}{' · ' + status.message if status.message else ''}")
+    now = (status.current or "preparing").split("; ")  # one of each card
+    at = f"Now: {now[0]}" if len(now) == 1 else "Now, by card:\n" + "".join(f"\n- {each}" for each in now)
+    st.caption(f"{at}{' · ' + status.message if status.message else ''}")
     if journal.RunFolder(journal.home() / "runs" / run_id).cancel_requested():
         st.info("Cancelling: it stops after the cell it is at.", icon=":material/hourglass_top:")
     with st.expander("Log", icon=":material/terminal:", key=f"log_{run_id}"):

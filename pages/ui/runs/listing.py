@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask, store
+from results.compare.cards import differences
 from results.files import journal
 from results.query import pages
 
+_OVER_MEDIAN = "time over the median"
 STATE_COLOURS = {"running": "blue", "finished": "green", "cancelled": "orange", "failed": "red", "crashed": "red"}
 STATE_ICONS = {
     "running": ":material/sync:",
@@ -100,3 +103,29 @@ def show_log(run_id: str, source: str) -> None:
     for run, line, reason in store().problems:
         if run == run_id:
             st.warning(f"Line {line} was left out: {reason}", icon=":material/warning:")
+
+
+def show_cards(recorded: object) -> None:
+    """Draw the cards of a run that was spread over several, and how far their speeds differ."""
+    cards = {} if text.missing(recorded) else json.loads(str(recorded))
+    if not cards:
+        return
+    ratios = differences(cards)
+    rows = [
+        {
+            "card": name,
+            "host": facts.get("host"),
+            "GPU": facts.get("gpu_name"),
+            "time over the median": ratios.get(name),
+        }
+        for name, facts in cards.items()
+    ]
+    st.markdown("**Cards**")
+    ratio = st.column_config.NumberColumn(_OVER_MEDIAN, format="%.3f")
+    st.dataframe(
+        pd.DataFrame(rows),
+        hide_index=True,
+        alt="The run's cards and how far their speeds differ",
+        column_config={_OVER_MEDIAN: ratio},
+    )
+    st.caption("Each card measured one case of the sweep. Each case's speedups are of one card.")

@@ -1,0 +1,79 @@
+"""Choosing the cards of a Ray cluster for a sweep, and seeing what the cluster has."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import messages
+from runner import launch
+from runner.launch import ClusterChoice, LaunchError, SweepRequest
+
+DEVICE = "ray"
+_BIND = "query-params"
+_MODES = {
+    "spread": "Spread one run over equal GPUs",
+    "each": "The whole sweep on each GPU",
+}
+
+
+def chosen() -> tuple[str, ClusterChoice]:
+    """Ask which cards measure and how they share the work; returns the kind of device and the choice."""
+    left, middle, right = st.columns(3)
+    address = left.text_input(
+        "Address of the cluster",
+        key="cluster_address",
+        bind=_BIND,
+        placeholder="this machine",
+        help="host:port of the head node that `ray start --head` printed. Empty: the GPUs of this machine. Ray's port "
+        "has no password: several hosts need a network that you trust.",
+    )
+    gpus = middle.text_input(
+        "GPUs",
+        "all",
+        key="cluster_gpus",
+        bind=_BIND,
+        help="all, a number, kinds such as H200,H100, or the word kinds: one GPU of every kind.",
+    )
+    mode = right.selectbox("How", list(_MODES), format_func=_MODES.__getitem__, key="cluster_mode", bind=_BIND)
+    processors = left.toggle("On processors", key="cluster_cpu", bind=_BIND, help="To try a cluster without GPUs.")
+    single = right.toggle(
+        "One GPU of a host at a time", key="cluster_single", bind=_BIND, help="Neighbours share power and processor."
+    )
+    choice = ClusterChoice(address.strip(), gpus.strip() or "all", mode, single)
+    return "cpu" if processors else "cuda", choice
+
+
+def show(request: SweepRequest) -> None:
+    """Draw how many cells the request makes, and the cluster's nodes once somebody asks for them."""
+    sweep = launch.checked(request)
+    names = request.implementations or sweep.implementations
+    count = len(sweep.cases()) * len(names) * len(sweep.modes)
+    st.caption(
+        f"Up to {messages.counted(count, 'cell')} on each GPU that measures. What a GPU cannot run is skipped there, "
+        "with the reason."
+    )
+    if st.button("Look at the cluster", icon=":material/lan:", key="look_at_cluster"):
+        _cluster.clear()
+        st.session_state["cluster_looked_at"] = request.cluster.address
+    if st.session_state.get("cluster_looked_at") == request.cluster.address:
+        _nodes(request.cluster.address)
+
+
+def _nodes(address: str) -> None:
+    try:
+        found = _cluster(address)
+    except LaunchError as error:
+        st.error(str(error), icon=":material/error:")
+        return
+    rows = [
+        {"host": n["host"], "GPU": n["kind"] or ("not named" if n["gpus"] else "none")}
+        | {"GPUs": n["gpus"], "free": n["free"], "CPUs": n["cpus"]}
+        for n in found["nodes"]
+    ]
+    st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Nodes of the cluster and their GPUs")
+
+
+@st.cache_data(ttl=30, max_entries=4, show_spinner="Asking the cluster")
+def _cluster(address: str) -> dict:
+    return launch.cluster(address)
