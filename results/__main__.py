@@ -23,7 +23,18 @@ from results.checks import IMPOSSIBLE, check
 from results.compare.compare import Side, as_json, compare
 from results.files import journal, library
 from results.files.journal import JournalError, RunFolder
-from results.formats import UploadError, import_understanding, left_alone, standing, understand
+from results.formats import (
+    AlreadyHere,
+    UnknownTable,
+    UploadError,
+    import_understanding,
+    left_alone,
+    mapping,
+    standing,
+    understand,
+)
+from results.formats.archives import MAX_TABLES, bundled, unpacked
+from results.formats.importing import LEAVE, NEW, REPLACE
 from results.formats.upload import Understanding
 from results.recommend import rule
 from results.records import Measurement, Run
@@ -96,10 +107,25 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_moving(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("import", help="take in results from other machines and tools")
-    command.add_argument("files", nargs="+", metavar="FILE")
+    command.add_argument("files", nargs="+", metavar="FILE", help="files, folders of them or zips of them")
     command.add_argument("--dry-run", action="store_true", help="only say how the files would be understood")
-    command.add_argument("--gpu-name", help="the GPU, for files that do not name it")
+    command.add_argument("--gpu", "--gpu-name", dest="gpu_name", help="the GPU, for files that do not name it")
     command.add_argument("--skip-rejected", action="store_true", help="import the rest of a file with rejected cells")
+    command.add_argument(
+        "--existing",
+        choices=(LEAVE, NEW, REPLACE),
+        default=LEAVE,
+        help="what becomes of a run whose id is here with other numbers or another GPU; default: leave it",
+    )
+    command.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="NAME=MEANING",
+        help="how a column of a plain table is read, such as 'Flash-2=tflops/tflops:flash_attn_2:fwd'; remembered",
+    )
+    command.add_argument("--decimal", choices=(".", ","), help="the decimal mark of a plain table; remembered")
+    command.add_argument("--all-rows", action="append", default=[], metavar="FIELD=VALUE", help="such as dtype=bf16")
     command.set_defaults(command=_import)
 
     command = commands.add_parser("export", help="write measurements as CSV, JSON, Markdown or Parquet")
@@ -154,33 +180,75 @@ def _add_filters(command: argparse.ArgumentParser) -> None:
 
 def _import(options: argparse.Namespace) -> int:
     failed = 0
-    for name in options.files:
+    for given in options.files:
         try:
-            found = understand(name, Path(name).read_bytes())
-            _describe(found)
-            if options.dry_run:
-                continue
-            alone = left_alone(standing(journal.home(), found))
-            run_ids = import_understanding(
-                journal.home(), found, gpu_name=options.gpu_name, skip_rejected=options.skip_rejected
-            )
+            files = bundled(unpacked(_given(Path(given))))
         except OSError as error:
-            failed = _complain(f"{name} cannot be read: {error.strerror}.")
-        except UploadError as error:
-            failed = _complain(f"{name}: {error}")
-        else:
-            for sentence in alone:
-                _say(f"{name}: {sentence}")
-            if run_ids:
-                _say(f"{name}: imported as {', '.join(run_ids)}.")
-            print(*run_ids, sep="\n", end="\n" * bool(run_ids))
+            failed = _complain(f"{given} cannot be read: {error.strerror}.")
+            continue
+        for name, data in files:
+            try:
+                _import_one(name, data, options)
+            except AlreadyHere as error:
+                _say(str(error))
+            except UploadError as error:
+                failed = _complain(f"{name}: {error}")
     return failed
+
+
+def _given(path: Path) -> list[tuple[str, bytes]]:
+    """Return a file, or the files below a folder."""
+    if not path.is_dir():
+        return [(str(path), path.read_bytes())]
+    below = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
+    if len(below) > MAX_TABLES:
+        raise UploadError(f"{path} holds {len(below)} files; at most {MAX_TABLES} are taken at once.")
+    return [(str(each), each.read_bytes()) for each in below]
+
+
+def _import_one(name: str, data: bytes, options: argparse.Namespace) -> None:
+    home = journal.home()
+    found = _understood(name, data, options)
+    _describe(found)
+    if options.dry_run:
+        return
+    alone = left_alone(standing(home, found)) if options.existing == LEAVE else []
+    run_ids = import_understanding(
+        home, found, gpu_name=options.gpu_name, skip_rejected=options.skip_rejected, existing=options.existing
+    )
+    for sentence in alone:
+        _say(f"{name}: {sentence}")
+    if run_ids:
+        _say(f"{name}: imported as {', '.join(run_ids)}.")
+    print(*run_ids, sep="\n", end="\n" * bool(run_ids))
+
+
+def _understood(name: str, data: bytes, options: argparse.Namespace) -> Understanding:
+    """Understand a file; a plain table as the options say, which is then remembered for its header."""
+    known = mapping.remembered(journal.home())
+    changed = bool(options.column or options.decimal or options.all_rows)
+    try:
+        found = understand(name, data, known)
+        sheet, start = found.sheet, found.mapping
+    except UnknownTable as error:
+        if not changed:
+            raise
+        sheet, start = error.sheet, mapping.guess(error.sheet)
+    if not changed or sheet is None or start is None:
+        return found
+    chosen = mapping.changed(start, sheet.header, options.column, options.all_rows, options.decimal)
+    found = understand(name, data, {**known, mapping.key_of(sheet.header): chosen})
+    if not options.dry_run:
+        mapping.remember(journal.home(), sheet.header, chosen)
+    return found
 
 
 def _describe(found: Understanding) -> None:
     name = found.upload.filename
     _say(f"{name}: {found.description}; {len(found.measurements)} measurements, {len(found.rejected)} rejected.")
-    for sentence in (*found.assumptions, *found.questions):
+    if found.columns:
+        _say(f"  Read: {', '.join(f'{c.header} as {c.meaning}' for c in found.columns if c.meaning)}.")
+    for sentence in (*found.assumptions, *(f"Left out: {what}" for what in found.left_out), *found.questions):
         _say(f"  {sentence}")
     for rejection in found.rejected[:20]:
         column = f", column {rejection.column}" if rejection.column else ""

@@ -13,12 +13,24 @@ from pathlib import Path
 from types import ModuleType
 
 from results.formats.errors import ReaderFault, UploadError, wall
-from results.formats.importing import Standing, import_understanding, left_alone, standing
+from results.formats.importing import (
+    AlreadyHere,
+    Arrival,
+    Standing,
+    difference,
+    import_for_undo,
+    import_understanding,
+    left_alone,
+    standing,
+    take_back,
+)
 from results.formats.mapping import TableMapping
 from results.formats.plain_table import UnknownTable, unknown
 from results.formats.upload import Column, Rejection, Understanding, Upload
 
 __all__ = [
+    "AlreadyHere",
+    "Arrival",
     "Column",
     "ReaderFault",
     "Rejection",
@@ -27,10 +39,13 @@ __all__ = [
     "Understanding",
     "UnknownTable",
     "UploadError",
+    "difference",
     "formats",
+    "import_for_undo",
     "import_understanding",
     "left_alone",
     "standing",
+    "take_back",
     "understand",
 ]
 

@@ -23,9 +23,12 @@ from results.formats.errors import UploadError
 Files = Sequence[tuple[str, bytes]]  # name and content
 
 MAX_MEMBERS = 10_000
+MAX_TABLES = 100  # files of a zip that is no run folder
 MAX_UNPACKED = 256 * 1024 * 1024  # of all wanted files together; of a tar stream, of everything in it
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
+_OF_RUNS = {"run.json", "measurements.jsonl"}
+_WORKBOOK = "xl/workbook.xml"
 _BESIDE = ("state.json", "log.txt", "run.lock", "cancel")  # what else lies in a run folder and holds no numbers
 BROKEN = (  # what a damaged or crafted archive raises: a negative seek, a wrong field, a password, an unknown packing
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
@@ -44,6 +47,18 @@ def members(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
         raise
     except BROKEN as error:
         raise UploadError(f"The archive cannot be read: {error}. Make it anew and try again.") from error
+
+
+def unpacked(files: Files) -> list[tuple[str, bytes]]:
+    """Return the files, with those of every zip that holds no run folder in its place, named after both.
+
+    Raises UploadError if such a zip is damaged or unpacks to too much.
+    """
+    found = []
+    for name, data in files:
+        inside = _tables_of(name, data) if data[:4] == ZIP else None
+        found += [(name, data)] if inside is None else inside
+    return found
 
 
 def bundled(files: Files) -> list[tuple[str, bytes]]:
@@ -72,6 +87,22 @@ def _of_zip(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
             with archive.open(entry) as file:
                 left -= _take(found, entry.filename, file, left)
     return found
+
+
+def _tables_of(name: str, data: bytes) -> Files | None:
+    """Return the files of a zip; None if it is a run folder, a workbook or one file that a reader refuses in words."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+    except BROKEN:
+        return None
+    if not names or {PurePosixPath(path).name for path in names} & _OF_RUNS or _WORKBOOK in names:
+        return None
+    wanted = {PurePosixPath(path).name for path in names if not PurePosixPath(path).name.startswith(".")}
+    found = members(data, wanted)
+    if len(found) > MAX_TABLES:
+        raise UploadError(f"{name} has {len(found)} files; at most {MAX_TABLES} are taken at once.")
+    return [(f"{PurePath(name).stem}-{PurePosixPath(path).name}", content) for path, content in sorted(found.items())]
 
 
 def _of_tar(data: bytes, wanted: Set[str]) -> dict[str, bytes]:

@@ -8,22 +8,25 @@ uploaded before in another file is not doubled.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from results.files import library
 from results.files.journal import PUBLISHED, JournalError, RunFolder
-from results.formats.errors import CellError, UploadError
+from results.files.library import Deleted
+from results.formats.errors import CellError, UploadError, wall
 from results.formats.upload import Understanding
 from results.formats.values import words
 from results.records import Measurement, Run
 
-_DELETE_FIRST = "delete it first to take the file's."
+LEAVE, NEW, REPLACE = "leave", "new", "replace"  # what becomes of a run whose id is here with something else
 _SUFFIX = re.compile(r"(\.tar)?\.[A-Za-z0-9]{1,8}$")
 
 
@@ -36,6 +39,24 @@ class Standing:
     here: bool
     known: int = 0  # of those, how many are here
     ships: bool = False  # with the repository, so that nobody can delete it
+    gpus: tuple[str | None, str | None] = (None, None)  # of the file's and of the one that is here
+
+    @property
+    def differs(self) -> bool:
+        """Tell whether the run that is here says something else than the file's."""
+        return self.here and (self.known < self.numbers or self.gpus[0] != self.gpus[1])
+
+
+class AlreadyHere(UploadError):
+    """Another import brought the same file at the same moment."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What an import wrote, for taking it back."""
+
+    run_ids: tuple[str, ...]
+    replaced: tuple[Deleted, ...] = ()
 
 
 def standing(home: Path, understanding: Understanding) -> list[Standing]:
@@ -49,35 +70,57 @@ def standing(home: Path, understanding: Understanding) -> list[Standing]:
         known = RunFolder(folder).measurement_ids() if folder else set()
         own = ids[run.run_id]
         ships = folder is not None and folder.parent == PUBLISHED
-        found.append(Standing(run.run_id, len(own), folder is not None, sum(name in known for name in own), ships))
+        gpus = (run.gpu_name, _gpu_here(folder) if folder and run.gpu_name else run.gpu_name)
+        shared = sum(name in known for name in own)
+        found.append(Standing(run.run_id, len(own), folder is not None, shared, ships, gpus))
     return found
 
 
 def left_alone(standings: Sequence[Standing]) -> list[str]:
     """Return what an import would not add, and why, in sentences."""
-    here = [run for run in standings if run.here]
-    whole = [run for run in here if run.known == run.numbers]
+    whole = [run for run in standings if run.here and not run.differs]
     sentences = []
     if whole:
         which = f"run {whole[0].run_id}" if len(whole) == 1 else f"{len(whole)} runs"
         sentences.append(f"All {sum(run.numbers for run in whole):,} numbers of {which} are here already.")
-    sentences += [
-        f"Run {run.run_id} is here with {run.known:,} of the file's {run.numbers:,} numbers and is left alone; "
-        + ("it ships with the project: give the file's another name." if run.ships else _DELETE_FIRST)
-        for run in here
-        if run.known < run.numbers
-    ]
-    return sentences
+    return sentences + [difference(run) for run in standings if run.differs]
+
+
+def difference(run: Standing) -> str:
+    """Say how a run that is here differs from the file's of the same id."""
+    machine = f", of GPU {run.gpus[1]} (the file says {run.gpus[0]})" if run.gpus[0] != run.gpus[1] else ""
+    choice = "Import it as a new run" + (", or leave it." if run.ships else ", replace what is here, or leave it.")
+    return f"Run {run.run_id} is here with {run.known:,} of the file's {run.numbers:,} numbers{machine}. {choice}"
 
 
 def import_understanding(
-    home: Path, understanding: Understanding, *, gpu_name: str | None = None, skip_rejected: bool = False
+    home: Path,
+    understanding: Understanding,
+    *,
+    gpu_name: str | None = None,
+    skip_rejected: bool = False,
+    existing: str = LEAVE,
 ) -> list[str]:
     """Write the runs that are not here yet, with the original file beside; returns their ids, so none the second time.
 
-    `gpu_name` is for runs that name no GPU. Raises UploadError, with nothing written, if a line was rejected and
-    `skip_rejected` does not say to go on without it, or if the folder cannot be written.
+    `gpu_name` is for runs that name no GPU. `existing` says what becomes of a run whose id is here with something else:
+    LEAVE it, import the file's as NEW under a free id, or REPLACE what is here, which moves into the trash. Raises
+    UploadError, with nothing written, if a line was rejected and `skip_rejected` does not say to go on without it, or
+    if the folder cannot be written.
     """
+    arrived = import_for_undo(home, understanding, gpu_name=gpu_name, skip_rejected=skip_rejected, existing=existing)
+    return list(arrived.run_ids)
+
+
+def import_for_undo(
+    home: Path,
+    understanding: Understanding,
+    *,
+    gpu_name: str | None = None,
+    skip_rejected: bool = False,
+    existing: str = LEAVE,
+) -> Arrival:
+    """Import as `import_understanding` does, and return what `take_back` needs."""
     if understanding.rejected and not skip_rejected:
         first = understanding.rejected[0]
         raise UploadError(
@@ -87,17 +130,44 @@ def import_understanding(
         )
     if not understanding.measurements:
         raise UploadError("No line of the file can be taken.")
-    by_run: dict[str, list[Measurement]] = defaultdict(list)
-    for measurement in understanding.measurements:
-        by_run[measurement.run_id].append(measurement)
-    fresh = [
-        _completed(run, understanding, gpu_name)
-        for run in understanding.runs
-        if by_run[run.run_id] and not _is_here(Path(home), run.run_id)
-    ]
-    if fresh:
-        _write(Path(home) / "runs", fresh, by_run, understanding)
-    return [run.run_id for run in fresh]
+    with wall(understanding.upload.filename, "imported"):
+        differing = {run.run_id for run in standing(home, understanding) if run.differs} if existing != LEAVE else set()
+        by_run: dict[str, list[Measurement]] = defaultdict(list)
+        for measurement in understanding.measurements:
+            by_run[measurement.run_id].append(measurement)
+        fresh = [
+            (_completed(run, understanding, gpu_name), by_run[run.run_id])
+            for run in understanding.runs
+            if by_run[run.run_id] and (run.run_id in differing or not _is_here(Path(home), run.run_id))
+        ]
+        if existing == NEW:
+            fresh = [_renamed(Path(home), *each) if each[0].run_id in differing else each for each in fresh]
+        replaced = differing if existing == REPLACE else set()
+        return _write(Path(home), fresh, understanding, replaced) if fresh else Arrival(())
+
+
+def take_back(home: Path, arrived: Arrival) -> None:
+    """Move the runs of an import into the trash, and bring back what they replaced. Raises JournalError."""
+    for run_id in arrived.run_ids:
+        library.delete(home, run_id)
+    for deleted in arrived.replaced:
+        library.restore(home, deleted)
+
+
+def _gpu_here(folder: Path) -> str | None:
+    try:
+        return RunFolder(folder).run().gpu_name
+    except JournalError:
+        return None
+
+
+def _renamed(home: Path, run: Run, measurements: list[Measurement]) -> tuple[Run, list[Measurement]]:
+    """Return the run under the next free id."""
+    number = 2
+    while _is_here(home, f"{run.run_id[:110]}-{number}"):
+        number += 1
+    name = f"{run.run_id[:110]}-{number}"
+    return replace(run, run_id=name), [replace(measurement, run_id=name) for measurement in measurements]
 
 
 def _is_here(home: Path, run_id: str) -> bool:
@@ -112,6 +182,7 @@ def _completed(run: Run, understanding: Understanding, gpu_name: str | None) -> 
     """Return the run with the GPU that somebody named and, in its notes, how the file was read."""
     upload = understanding.upload
     read = [f"Uploaded as {upload.filename[:200]!r}, sha256 {upload.sha256}.", *understanding.assumptions]
+    read += [f"Left out: {what}" for what in understanding.left_out]
     if understanding.rejected:
         read.append(f"{len(understanding.rejected):,} rejected cells or lines are left out.")
     if run.gpu_name is None and gpu_name:
@@ -129,29 +200,51 @@ def _named(gpu_name: str) -> str:
 
 
 def _write(
-    runs: Path, fresh: Sequence[Run], by_run: dict[str, list[Measurement]], understanding: Understanding
-) -> None:
-    """Write all folders in a hidden draft, then rename each; what was renamed goes if a later one fails."""
+    home: Path,
+    fresh: Sequence[tuple[Run, list[Measurement]]],
+    understanding: Understanding,
+    replaced: Set[str],
+) -> Arrival:
+    """Write all folders in a hidden draft, then rename each; what was moved is undone if a later one fails."""
+    runs = home / "runs"
     draft: Path | None = None
     moved: list[Path] = []
+    aside: list[Deleted] = []
     try:
         runs.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".upload-", dir=runs))
-        drafted = [RunFolder.create(draft, run, by_run[run.run_id]).path for run in fresh]
+        drafted = [RunFolder.create(draft, run, measurements).path for run, measurements in fresh]
         for folder in drafted:
             _keep_original(folder, understanding, drafted[0])
+        aside = [library.delete(home, run_id) for run_id in replaced]
         for folder in drafted:
-            folder.rename(runs / folder.name)
+            _rename(folder, runs / folder.name, understanding)
             moved.append(runs / folder.name)
-    except (OSError, JournalError) as error:
+    except (OSError, JournalError, AlreadyHere) as error:
         for folder in moved:
             shutil.rmtree(folder, ignore_errors=True)
+        for deleted in aside:
+            with contextlib.suppress(JournalError):
+                library.restore(home, deleted)
+        if isinstance(error, AlreadyHere):
+            raise
         cause = error if isinstance(error, OSError) else error.__cause__
         reason = getattr(cause, "strerror", None) or str(error).rstrip(".")
         raise UploadError(f"The upload cannot be written to {runs}: {reason}.") from error
     finally:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
+    return Arrival(tuple(folder.name for folder in moved), tuple(aside))
+
+
+def _rename(draft: Path, folder: Path, understanding: Understanding) -> None:
+    try:
+        draft.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        name = understanding.upload.filename
+        raise AlreadyHere(f"{name} is here already: another import brought it at the same moment.") from error
 
 
 def _keep_original(folder: Path, understanding: Understanding, first: Path) -> None:

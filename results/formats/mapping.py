@@ -172,6 +172,27 @@ def remember(home: Path, header: Sequence[str], mapping: TableMapping) -> None:
         raise UploadError(f"The mapping cannot be kept in {home}: {error.strerror}.") from error
 
 
+def changed(
+    mapping: TableMapping, header: Sequence[str], columns: Sequence[str], constants: Sequence[str], decimal: str | None
+) -> TableMapping:
+    """Return the mapping with corrections as typed: `NAME=MEANING[:IMPLEMENTATION[:MODE]]` and `FIELD=VALUE`.
+
+    Raises UploadError that says what is possible.
+    """
+    roles = list(mapping.roles)
+    for text in columns:
+        name, _, said = text.rpartition("=")
+        if name not in header:
+            raise UploadError(f"There is no column {name!r}. Columns: {', '.join(header)}.")
+        meaning, implementation, mode, *_ = (*said.split(":"), "", "")
+        if meaning not in CHOICES or mode not in ("", *MODE_ALIASES):
+            raise UploadError(f"{said!r} is no meaning of a column. Possible: {', '.join(filter(None, CHOICES))}.")
+        roles[header.index(name)] = Role(meaning, implementation, MODE_ALIASES.get(mode, ""))
+    said = dict(text.partition("=")[::2] for text in constants)
+    check_constants(said)
+    return TableMapping(tuple(roles), decimal or mapping.decimal, {**mapping.constants, **said})
+
+
 def to_json(mapping: TableMapping) -> dict[str, Any]:
     """Return the mapping as plain data; `from_json` is its inverse."""
     return asdict(mapping) | {"constants": dict(mapping.constants)}

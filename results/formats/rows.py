@@ -278,6 +278,7 @@ def _understanding(
         columns=tuple(Column(name, meanings.get(at)) for at, name in enumerate(sheet.header)),
         rejected=tuple(reading.rejected),
         assumptions=tuple(_assumptions(sheet, fields, reading)),
+        left_out=tuple(_left_out(sheet, reading)),
         questions=tuple(q for name, q in _ASKED.items() if name not in fields and name not in mapping.constants),
         sheet=sheet,
         mapping=mapping,
@@ -294,7 +295,10 @@ def _assumptions(sheet: Sheet, fields: Mapping[str, int], reading: ReadRows) -> 
         yield f"{sheet.header[fields['head_dim']]} is the head dimension of queries, keys and values."
     if reading.derived:
         yield f"{reading.derived:,} times follow from the printed TFLOP/s and the operations of a windowless case."
+
+
+def _left_out(sheet: Sheet, reading: ReadRows) -> Iterator[str]:
     if reading.empty:
-        yield f"{reading.empty:,} empty cells are left out."
+        yield f"{reading.empty:,} empty cells."
     if sheet.comments:
-        yield f"{len(sheet.comments)} lines before the header begin with # and are left out."
+        yield f"{len(sheet.comments)} lines before the header that begin with #."

@@ -91,6 +91,7 @@ class Understanding:
     columns: tuple[Column, ...] = ()
     rejected: tuple[Rejection, ...] = ()
     assumptions: tuple[str, ...] = ()  # how what the file leaves open was read
+    left_out: tuple[str, ...] = ()  # what the file holds and nobody can take, counted
     questions: tuple[str, ...] = ()  # what the file does not say and somebody may know
     sheet: Sheet | None = None  # of a plain table, whose columns its reader can map otherwise
     mapping: TableMapping | None = None  # how its columns were read

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from results.store.database import open_store
+from tests.builders import LONG, ROW
+from tests.results.formats import spreadsheets
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
 
@@ -171,3 +174,29 @@ def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
     )
     assert (answer.returncode, "Traceback" in answer.stderr) == (0, False)
     assert answer.stdout.startswith("| run_id")
+
+
+def test_import_takes_folders_and_zips_and_says_how_columns_are_read(home, tmp_path, capsys) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "a.csv").write_text(LONG + ROW)
+    with zipfile.ZipFile(folder / "more.zip", "w") as archive:
+        archive.writestr("b.csv", LONG + ROW.replace("torch", "mine"))
+        archive.writestr("sub/c.csv", "hello\n")
+    assert main(["import", str(folder), "--gpu", "NVIDIA L4"]) == 1  # c.csv is no table
+    said = capsys.readouterr()
+    assert len(said.out.split()) == 2 and "more-c.csv is of no known format" in said.err
+    assert "Read: impl as implementation" in said.err
+
+
+def test_import_reads_a_table_as_told_and_remembers_it(home, tmp_path, capsys) -> None:
+    table = tmp_path / "report.csv"
+    table.write_text(spreadsheets.PERF_REPORT)
+    assert main(["import", str(table)]) == 1
+    told = ["--column", "Triton [FP16]=tflops/tflops:triton:fwd", "--column", "Flash-2=latency_ms/us:flash:fwd"]
+    assert main(["import", str(table), *told, "--all-rows", "dtype=fp16"]) == 0
+    assert "4 measurements" in capsys.readouterr().err
+    assert main(["import", str(table)]) == 0
+    assert "are here already" in capsys.readouterr().err
+    assert main(["import", str(table), "--column", "nope=seqlen"]) == 1
+    assert "There is no column 'nope'" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.formats import values
@@ -28,7 +28,6 @@ MAX_RUNS = 100
 MAX_NOTE = 500
 _SHOWN = 80  # characters of a refused value
 _AGREES = 1.1  # a printed rate over the one that the time gives, at most
-_DISAGREE = "that differ by more than a tenth from what the times give"
 _RATIOS = {"speedup": "latency_ms", "memory_reduction": "peak_memory_mb"}  # of which numbers
 _NOT_FINITE = ("inf", "-inf", "+inf", "nan", "infinity", "-infinity")
 _FAILURES = (  # in this order: the first that the text contains
@@ -88,6 +87,7 @@ class Collected:
     runs: dict[Hashable, Run] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)
+    disagreeing: Counter[str] = field(default_factory=Counter)  # printed rates and ratios that the times do not give
     left_out: Counter[str] = field(default_factory=Counter)  # what, and how many rows of it
     _lines: dict[tuple[Any, ...], int] = field(default_factory=dict)  # where each number was taken from
     _of_row: list[tuple[Any, ...]] = field(default_factory=list)  # keys of the numbers of the row at hand
@@ -150,12 +150,13 @@ class Collected:
         self.measurements.append(measurement)
 
     def add_rate(self, line: int, column: str, *, latency_ms: float, metric: str, value: float, **known: Any) -> None:
-        """Take a printed `tflops` or `gb_per_s` if the time gives it, within a tenth; else count it as left out."""
+        """Take a `tflops` or `gb_per_s` as printed. Where the time gives another, by more than a tenth, it is noted."""
         work = {"tflops": flops, "gb_per_s": bytes_moved}[metric](known["case"], known["mode"])
         derived = work and work / latency_ms / {"tflops": 1e9, "gb_per_s": 1e6}[metric]
         if derived and not 1 / _AGREES <= value / derived <= _AGREES:
-            self.left_out[f"printed values of {METRICS[metric].label} {_DISAGREE}"] += 1
-            return
+            self.disagreeing[metric] += 1
+            said = f"as printed; the time gives {derived:.4g} {METRICS[metric].unit}"
+            known["note"] = f"{said}; {known['note']}" if known.get("note") else said
         self.add(line, column, metric=metric, value=value, statistic="printed", **known)
 
     def understanding(
@@ -167,10 +168,12 @@ class Collected:
         questions: Sequence[str] = (),
     ) -> Understanding:
         """Return all of it. Raises UploadError if there is nothing to take and nothing was refused."""
-        self._leave_out_wrong_ratios()
-        lines = [f"Left out ({count:,}): {what}." for what, count in self.left_out.items()]
+        self._note_wrong_ratios()
+        lines = [f"{count:,} {what}." for what, count in self.left_out.items()]
         if not self.measurements and not self.rejected:
-            raise UploadError(" ".join([f"{self.upload.filename} has no numbers to take.", *lines]))
+            raise UploadError(
+                " ".join([f"{self.upload.filename} has no numbers to take.", *(f"Left out: {line}" for line in lines)])
+            )
         used = {measurement.run_id for measurement in self.measurements}
         runs = tuple(run for run in self.runs.values() if run.run_id in used)
         asked = () if all(run.gpu_name for run in runs) else ("The file does not name a GPU. Which one was it?",)
@@ -182,24 +185,28 @@ class Collected:
             measurements=tuple(self.measurements),
             columns=tuple(columns),
             rejected=tuple(self.rejected),
-            assumptions=(*assumptions, *lines),
+            assumptions=(*assumptions, *self._disagreements()),
+            left_out=tuple(lines),
             questions=(*asked, *questions),
         )
 
-    def _leave_out_wrong_ratios(self) -> None:
-        """Leave out printed ratios that differ by more than a tenth from what the numbers of the file give."""
+    def _note_wrong_ratios(self) -> None:
+        """Note the printed ratios that differ by more than a tenth from what the numbers of the file give."""
         numbers = {
             (m.run_id, m.case, m.mode, m.metric, m.implementation): m.value for m in self.measurements if m.value
         }
-        kept = []
-        for m in self.measurements:
+        for at, m in enumerate(self.measurements):
             of = _RATIOS.get(m.metric)
             pair = [numbers.get((m.run_id, m.case, m.mode, of, name)) for name in (m.baseline, m.implementation)]
             if m.value and None not in pair and not 1 / _AGREES <= m.value * pair[1] / pair[0] <= _AGREES:
-                self.left_out[f"printed values of {METRICS[m.metric].label} {_DISAGREE}"] += 1
-            else:
-                kept.append(m)
-        self.measurements = kept
+                self.disagreeing[m.metric] += 1
+                note = f"as printed; the numbers give {pair[0] / pair[1]:.4g}"
+                self.measurements[at] = replace(m, note=f"{note}. {m.note}" if m.note else note)
+
+    def _disagreements(self) -> Iterator[str]:
+        for metric, count in self.disagreeing.items():
+            label = METRICS[metric].label
+            yield f"{count:,} printed values of {label} differ by over a tenth from what the numbers give: noted."
 
     def _refuse(self, line: int, column: str, value: str, reason: str) -> None:
         for key in self._of_row:

@@ -8,7 +8,18 @@ import pytest
 
 from results.files import durable
 from results.files.journal import RunFolder
-from results.formats import UploadError, import_understanding, left_alone, standing, understand
+from results.formats import (
+    AlreadyHere,
+    Understanding,
+    UploadError,
+    import_for_undo,
+    import_understanding,
+    left_alone,
+    standing,
+    take_back,
+    understand,
+)
+from results.formats.importing import NEW, REPLACE
 from tests.builders import LONG, ROW
 
 
@@ -89,18 +100,58 @@ def test_a_full_disk_is_said_of_the_upload_and_not_of_a_run_to_resume(tmp_path: 
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_run_that_ships_is_left_alone_and_nobody_is_told_to_delete_it(tmp_path: Path) -> None:
+def test_a_run_that_ships_is_left_alone_and_cannot_be_replaced(tmp_path: Path) -> None:
     header, row = "run_id,implementation,metric,status,value\n", "{},x,latency_ms,ok,1.5\n"
     ships = understand("a.csv", (header + row.format("h200-energy")).encode())
     own = understand("b.csv", (header + row.format("mine")).encode())
     other = understand("c.csv", (header + row.format("mine").replace("x", "y")).encode())
     assert import_understanding(tmp_path, ships) == [] and import_understanding(tmp_path, own) == ["mine"]
     (sentence,) = left_alone(standing(tmp_path, ships))
-    assert sentence == (
-        "Run h200-energy is here with 0 of the file's 1 numbers and is left alone; it ships with the project: give the "
-        "file's another name."
-    )
-    assert left_alone(standing(tmp_path, other))[0].endswith("left alone; delete it first to take the file's.")
+    assert sentence == ("Run h200-energy is here with 0 of the file's 1 numbers. Import it as a new run, or leave it.")
+    assert left_alone(standing(tmp_path, other))[0].endswith("new run, replace what is here, or leave it.")
+    with pytest.raises(UploadError, match="There is no run 'h200-energy'"):
+        import_understanding(tmp_path, ships, existing=REPLACE)
+    assert import_understanding(tmp_path, ships, existing=NEW) == ["h200-energy-2"]
+
+
+def _of_gpu(gpu: str) -> Understanding:
+    text = f"run_id,implementation,metric,status,value,run_gpu_name\nmine,x,latency_ms,ok,1.5,{gpu}\n"
+    return understand("a.csv", text.encode())
+
+
+def test_a_run_of_the_same_id_and_another_gpu_is_left_taken_as_new_or_replaced(tmp_path: Path) -> None:
+    import_understanding(tmp_path, _of_gpu("A100"))
+    other = _of_gpu("H100")
+    (sentence,) = left_alone(standing(tmp_path, other))
+    assert "of GPU A100 (the file says H100)" in sentence
+    assert import_understanding(tmp_path, other) == []
+    assert import_understanding(tmp_path, other, existing=NEW) == ["mine-2"]
+    assert RunFolder.open(tmp_path, "mine-2").read()[0][0].run_id == "mine-2"
+    arrived = import_for_undo(tmp_path, other, existing=REPLACE)
+    assert RunFolder.open(tmp_path, "mine").run().gpu_name == "H100"
+    take_back(tmp_path, arrived)
+    assert RunFolder.open(tmp_path, "mine").run().gpu_name == "A100"
+
+
+def test_undo_takes_an_import_back(tmp_path: Path) -> None:
+    arrived = import_for_undo(tmp_path, understand("a.csv", (LONG + ROW).encode()))
+    take_back(tmp_path, arrived)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_of_two_imports_at_the_same_moment_one_is_told_that_it_is_here(tmp_path: Path, monkeypatch) -> None:
+    found = understand("a.csv", (LONG + ROW).encode())
+    create = RunFolder.create.__func__
+
+    def while_another_comes(cls: type, home: Path, *rest: object) -> RunFolder:
+        monkeypatch.setattr(RunFolder, "create", classmethod(create))
+        import_understanding(tmp_path, found)
+        return RunFolder.create(home, *rest)
+
+    monkeypatch.setattr(RunFolder, "create", classmethod(while_another_comes))
+    with pytest.raises(AlreadyHere, match="a.csv is here already: another import brought it at the same moment"):
+        import_understanding(tmp_path, found)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [found.runs[0].run_id]
 
 
 def test_a_home_that_cannot_be_written_is_said(tmp_path: Path) -> None:

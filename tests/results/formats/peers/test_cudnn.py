@@ -1,7 +1,10 @@
 """cuDNN frontend's result files: three training headers, the inference header, the Llama times."""
 
+import re
+
 import pytest
 
+from results.checks import check
 from results.formats import UploadError
 from results.records import Case, Status
 from tests.results.formats.peers.peer_files import excerpt, numbers, understood
@@ -132,11 +135,18 @@ def test_a_context_row_is_a_forward_pass_and_a_generation_row_is_decoding() -> N
     assert times[3].implementation == "cudnn_oss (cudnn-frontend)" and "split_kv=1" in (times[3].config or "")
 
 
-def test_rates_of_inference_windows_are_no_numbers_for_they_count_no_window() -> None:
+def test_rates_of_inference_windows_are_kept_as_printed_and_noted_for_they_count_no_window() -> None:
     found = understood("cudnn_inference_gpt_oss_a100.csv")
-    assert numbers(found, "tflops") == [] and any(
-        text.startswith("Left out (4): printed values") for text in found.assumptions
-    )
+    rates = numbers(found, "tflops") + numbers(found, "gb_per_s")
+    noted = [m for m in rates if (m.note or "").startswith("as printed; the time gives")]
+    assert len(noted) == 5 and all(m.printed for m in noted)
+    assert any(re.match(r"\d printed values of TFLOP/s differ", text) for text in found.assumptions)
+
+
+def test_the_checks_find_printed_rates_that_cannot_be() -> None:
+    found = understood("cudnn_inference_gpt_oss_a100.csv")
+    findings = check([(run, [m for m in found.measurements if m.run_id == run.run_id]) for run in found.runs])
+    assert "above_peak" in {finding.rule for finding in findings}
 
 
 def test_absorbed_latent_attention_has_one_cache_of_576_numbers() -> None:
@@ -174,8 +184,9 @@ def test_llama_times_are_seconds_of_a_training_step() -> None:
     assert found.questions == ("The file does not name a GPU. Which one was it?",)
 
 
-def test_a_speedup_that_the_times_do_not_give_is_left_out() -> None:
+def test_a_speedup_that_the_times_do_not_give_is_kept_as_printed_and_noted() -> None:
     data = excerpt("cudnn_llama_h200.csv").replace(b"1.0699159337629112", b"3.0699159337629112")
     found = understood("", data)
-    assert [m.implementation for m in numbers(found, "speedup")] == ["FLASH_ATTENTION (cudnn-frontend)"]
-    assert any(text.startswith("Left out (1): printed values of Speedup") for text in found.assumptions)
+    wrong, right = numbers(found, "speedup")
+    assert wrong.value == 3.0699159337629112 and wrong.note == "as printed; the numbers give 1.07" and not right.note
+    assert any(text.startswith("1 printed values of Speedup differ") for text in found.assumptions)

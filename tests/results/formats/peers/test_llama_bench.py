@@ -60,7 +60,7 @@ def test_depth_lengthens_the_context_and_prompt_with_generation_is_left_out() ->
     )
     found = understood("", data.encode())
     assert found.measurements[0].case.seqlen_k == 640
-    assert "Left out (1): tests of a prompt and a generation together (pg)." in found.assumptions
+    assert "1 tests of a prompt and a generation together (pg)." in found.left_out
 
 
 @pytest.mark.parametrize(

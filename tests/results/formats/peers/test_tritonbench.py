@@ -32,7 +32,7 @@ def test_a_backend_of_accuracy_zero_has_no_speed() -> None:
 
 
 def test_the_row_of_averages_is_left_out() -> None:
-    assert "Left out (1): rows average." in understood("tritonbench.csv").assumptions
+    assert "1 rows average." in understood("tritonbench.csv").left_out
 
 
 def test_the_command_before_a_printed_table_says_mask_and_pass() -> None:

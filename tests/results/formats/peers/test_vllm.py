@@ -46,7 +46,7 @@ def test_latency_is_seconds_of_a_batch_that_the_file_does_not_describe() -> None
 def test_tokens_a_second_of_throughput_are_left_out_for_they_count_prompts() -> None:
     found = understood("vllm_throughput.json")
     assert [(m.metric, m.value) for m in found.measurements] == [("requests_per_s", 20)]
-    assert any("values of tokens_per_second, which count the prompts" in text for text in found.assumptions)
+    assert any("values of tokens_per_second, which count the prompts" in text for text in found.left_out)
 
 
 def test_the_attention_csv_is_seconds_of_a_layer_by_a_spec_of_lengths() -> None:
@@ -57,7 +57,7 @@ def test_the_attention_csv_is_seconds_of_a_layer_by_a_spec_of_lengths() -> None:
     assert decode.value == pytest.approx(0.12) and decode.case.num_heads is None
     assert (prompt.case.level, prompt.case.batch, prompt.case.seqlen_q, prompt.mode) == ("op", 1, 2048, "fwd")
     assert (failed.implementation, failed.status) == ("TRITON_ATTN (vllm)", Status.ERROR)
-    assert "Left out (1): batches of requests that differ in length." in found.assumptions
+    assert "1 batches of requests that differ in length." in found.left_out
 
 
 def test_the_attention_json_says_heads_pages_and_errors() -> None:
