@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from results.levels.tensors import Fields, query_tokens
+from results.levels.tensors import Fields, known, numbers_of, query_tokens
 
 
 def tflops(flops: float | None, latency_ms: float | None) -> float | None:
@@ -27,6 +27,24 @@ def time_per_token_us(case: Fields, latency_ms: float | None) -> float | None:
     """Return the microseconds of a call over its query tokens."""
     count = query_tokens(case)
     return None if not count or not latency_ms else 1e3 * latency_ms / count
+
+
+def tokens_per_s(case: Fields, latency_ms: float | None) -> float | None:
+    """Return the tokens a second that a call works on: generated in decoding, read in prefill, learnt in training."""
+    count = query_tokens(case)
+    return None if not count or not latency_ms else 1e3 * count / latency_ms
+
+
+def samples_per_s(case: Fields, latency_ms: float | None) -> float | None:
+    """Return the sequences a second that a call works on."""
+    batch = known(case.get("batch"))
+    return None if not batch or not latency_ms else 1e3 * batch / latency_ms
+
+
+def memory_per_token_mb(case: Fields, memory_mb: float | None) -> float | None:
+    """Return memory over the tokens that it serves: the batch's contexts."""
+    found = numbers_of(case, "batch", "seqlen_k")
+    return None if found is None or not memory_mb else memory_mb / (found[0] * found[1])
 
 
 def tokens_per_joule(case: Fields, energy_j: float | None) -> float | None:

@@ -31,6 +31,14 @@ RESULTS = (  # file, title, icon, what it answers
         "Which decode kernel is fastest by context and batch, and its share of the copy bandwidth.",
     ),
 )
+MODELS = (  # likewise; without the shared filters
+    (
+        "models",
+        "Models",
+        "model_training",
+        "Whole models: whether they fit, how fast they generate and train, and what their memory is made of.",
+    ),
+)
 LEVELS = {"decode": "decode"}  # by file, where it is not the operator's
 EVIDENCE = (  # file, title, icon, what it answers
     (
@@ -78,7 +86,7 @@ WORK = (  # file, title, icon, what it answers
 def show() -> None:
     """Draw one view: the page that the URL names."""
     st.set_page_config(page_title="attnbench", page_icon="⚡", layout="wide")
-    results, *others = (_pages(group) for group in (RESULTS, EVIDENCE, WORK))
+    results, *others = (_pages(group) for group in (RESULTS, MODELS, EVIDENCE, WORK))
     page = st.navigation([*results, *(page for group in others for page in group)], expanded=True)
     notice = store().notice or store().mended
     if notice:

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).parents[3]
 PAGES = (
-    *("", "speedup", "memory", "scaling", "accuracy", "decode", "compare", "sustained", "findings"),
+    *("", "speedup", "memory", "scaling", "accuracy", "decode", "models", "compare", "sustained", "findings"),
     *("reports", "run_sweep", "runs", "upload"),
 )
 IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'

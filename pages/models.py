@@ -1,0 +1,38 @@
+"""I train and serve a model: which attention, how fast, how much memory, does it fit?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui.models import calculator, measured
+from pages.ui.shell import layout, page_body
+from pages.ui.shell.data import ask
+from results.query import models
+
+QUESTION = "I train and serve a model: which attention, how fast, how much memory, does it fit?"
+
+
+def show() -> None:
+    """Draw the calculator's answer, then what runs measured of the model, or what to run."""
+    question = calculator.choose(ask(models.subjects))
+    found = measured.choose(str(question.training.subject))
+    calculator.headline(question)
+    measured.headline(question, found)
+    st.subheader("Does it fit?")
+    calculator.cards_table(question)
+    st.subheader("Which attention fits more?")
+    calculator.attentions_table(question)
+    st.subheader("What the memory is made of")
+    calculator.parts_chart(question)
+    calculator.formulas(question)
+    if found is None:
+        measured.nothing_here(question)
+        return
+    measured.generation(found)
+    measured.training(found)
+    measured.memory(found, question)
+    measured.every_number(found)
+
+
+layout.header("Models", ":material/model_training:", QUESTION)
+page_body.show(show)

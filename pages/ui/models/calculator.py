@@ -1,0 +1,349 @@
+"""The memory calculator: which card trains and serves a model, up to which context, and what its memory is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from pages.ui.draw import charts, plain_html, text
+from pages.ui.draw.plain_html import TableColumn
+from pages.ui.filters.select import one_value
+from pages.ui.shell.data import ask
+from results import levels
+from results.implementations import facts_of
+from results.levels.memory import MemoryLaw
+from results.levels.model import config_of
+from results.levels.model_memory import OPTIMIZERS, ModelMemory
+from results.levels.model_table import model, models
+from results.query.declared import declared
+from results.recommend import model_fit
+from results.records import Case, case_to_json
+
+ATTENTIONS = ("triton_fa2", "gluon_hopper", "torch_sdpa_flash", "torch_sdpa_math", "torch_naive")
+DTYPES = ("bfloat16", "float16", "float32")
+SEQLENS = tuple(str(512 << at) for at in range(9))
+BATCHES = tuple(str(1 << at) for at in range(9))
+_PART_COLOURS = {  # Okabe and Ito's palette
+    "weights": "#0072b2",
+    "cache": "#009e73",
+    "gradients": "#e69f00",
+    "optimizer": "#cc79a7",
+    "activations": "#56b4e9",
+    "matrices": "#d55e00",
+    "workspace": "#999999",
+}
+PART_WORDS = {
+    "weights": "weights",
+    "cache": "KV cache",
+    "gradients": "gradients",
+    "optimizer": "optimizer states",
+    "activations": "activations",
+    "matrices": "score matrices",
+    "workspace": "logits, loss and workspace",
+}
+
+
+@dataclass(frozen=True)
+class ModelQuestion:
+    """What the reader asks: a model that is trained and served."""
+
+    attention: str
+    card: str
+    training: Case
+    serving: Case  # decoding; a prefill of the same context goes before it
+
+    @property
+    def prefill(self) -> Case:
+        """Return the prompt of the whole context."""
+        return replace(self.serving, seqlen_q=self.serving.seqlen_k)
+
+    @property
+    def title(self) -> str:
+        """Return the model's name as people write it."""
+        return model(str(self.training.subject)).title
+
+
+def choose(measured: Sequence[str]) -> ModelQuestion:
+    """Ask for model, attention and card, and for how it is trained and served; models that were measured come first."""
+    names = [*(name for name in measured if name in models()), *(name for name in models() if name not in measured)]
+    default = "llama3-8b" if not measured else names[0]
+    first = st.columns(4)
+    with first[0]:
+        name = one_value("Model", "model", names, default)
+    with first[1]:
+        attention = one_value("Attention", "attention", list(ATTENTIONS), ATTENTIONS[0], help=_ATTENTION_HELP)
+    with first[2]:
+        dtype = one_value("dtype", "model_dtype", list(DTYPES), DTYPES[0])
+    with first[3]:
+        card = one_value("GPU memory", "card", list(model_fit.CARDS), "141 GB", help=_CARD_HELP)
+    with st.container(border=True):
+        training = _training(_case(name, dtype))
+    with st.container(border=True):
+        serving = _serving(_case(name, dtype))
+    return ModelQuestion(attention, card, training, serving)
+
+
+def law_of(attention: str) -> MemoryLaw:
+    """Return the memory law of an implementation at level model, or as it declares it elsewhere."""
+    return facts_of(attention, ask(declared, "model")).memory
+
+
+def headline(question: ModelQuestion) -> None:
+    """Say what training and serving take, and the smallest card for each."""
+    parts = []
+    for verb, case, modes in (("training", question.training, ("train",)), ("serving", question.serving, _SERVING)):
+        needs = max(_needs(question, case, mode) for mode in modes)
+        fits = next((name for name, card in model_fit.CARDS.items() if needs <= card.usable_mb), None)
+        shape = f"{case.batch} × {text.size(case.seqlen_k)}"
+        verdict = f"fits {fits}" if fits else f"fits no card of {list(model_fit.CARDS)[-1]}"
+        parts.append(f"{verb} {shape} takes **{text.mib(needs)}** and {verdict}")
+    st.markdown(f"#### {text.plain(question.title)}: {'; '.join(parts)}")
+    long = question.serving.seqlen_k > model(str(question.serving.subject)).max_context
+    if long or question.training.seqlen_k > model(str(question.training.subject)).max_context:
+        limit = model(str(question.serving.subject)).max_context
+        st.caption(f"The model was made for at most {limit:,} tokens; memory and time beyond that are still computed.")
+
+
+def cards_table(question: ModelQuestion) -> None:
+    """Draw by card whether the model fits, and the longest context that does."""
+    law = law_of(question.attention)
+    columns = {
+        mode: model_fit.on_cards(case, law, mode)
+        for mode, case in (("decode", question.serving), ("prefill", question.prefill), ("train", question.training))
+    }
+    rows = [
+        {
+            "card": decode.card + (" ◂" if decode.card == question.card else ""),
+            "example": decode.example,
+            "serves": _yes(decode.fits and prefill.fits),
+            "decode": decode.longest,
+            "prefill": prefill.longest,
+            "trains": _yes(train.fits),
+            "train": train.longest,
+        }
+        for decode, prefill, train in zip(*columns.values(), strict=True)
+    ]
+    served = f"serves {question.serving.batch} × {text.size(question.serving.seqlen_k)}"
+    trained = f"trains {question.training.batch} × {text.size(question.training.seqlen_k)}"
+    shown = {
+        "card": TableColumn("GPU memory"),
+        "example": TableColumn("such as", text=True),
+        "serves": TableColumn(served),
+        "decode": TableColumn("longest context", _tokens, "Weights, KV cache and logits of one token a sequence"),
+        "prefill": TableColumn("longest prompt", _tokens, "A prompt that is read in one prefill"),
+        "trains": TableColumn(trained),
+        "train": TableColumn("longest training sequence", _tokens, "At this batch, optimizer and checkpointing"),
+    }
+    plain_html.show_table(rows, shown, "Whether the model fits, by GPU memory")
+    st.caption(
+        f"A card's memory is what nvidia-smi gives as its total, less {model_fit.RUNTIME_MB:.0f} MiB for CUDA. "
+        f"Attention is {text.plain(question.attention)}; ◂ is the chosen card."
+    )
+
+
+def attentions_table(question: ModelQuestion) -> None:
+    """Draw what each attention lets the chosen card do."""
+    usable = model_fit.CARDS[question.card].usable_mb
+    rows = []
+    for name in ATTENTIONS:
+        law = law_of(name)
+        rows.append(
+            {
+                "attention": name,
+                "kind": "score matrix in memory" if law.confirmed("fwd").matrices else "no score matrix",
+                "prefill": levels.largest_seqlen(question.prefill, law, "prefill", usable),
+                "train": levels.largest_seqlen(question.training, law, "train", usable),
+                "needs": levels.memory_mb(question.training, law, "train"),
+            }
+        )
+    columns = {
+        "attention": TableColumn("attention"),
+        "kind": TableColumn("keeps", text=True),
+        "prefill": TableColumn("longest prompt", _tokens),
+        "train": TableColumn("longest training sequence", _tokens),
+        "needs": TableColumn(f"training {question.training.batch} × {text.size(question.training.seqlen_k)}", text.mib),
+    }
+    plain_html.show_table(rows, columns, f"What each attention lets {question.card} do")
+
+
+def parts_chart(question: ModelQuestion) -> None:
+    """Draw what the memory is made of at each moment, beside the chosen card, and the same numbers as a table."""
+    law = law_of(question.attention)
+    found = [
+        (label, moment)
+        for label, case, mode in (
+            ("serve: ", question.serving, "decode"),
+            ("serve: ", question.prefill, "prefill"),
+            ("train: ", question.training, "train"),
+        )
+        for moment in model_fit.moments(case, law, mode)
+    ]
+    named = [(label + moment.moment, moment) for label, moment in found]
+    alt = "Memory in GiB of serving and training, by what it is made of"
+    figure = parts_figure(named, model_fit.CARDS[question.card].usable_mb, question.card)
+    st.plotly_chart(figure, key="model_parts", config=charts.camera("model-memory"), alt=alt)
+    rows = [{"moment": name, "peak": moment.peak, **dict(model_fit.parts(moment))} for name, moment in named]
+    written = {part: TableColumn(words, text.mib) for part, words in PART_WORDS.items()}
+    columns = {"moment": TableColumn("moment"), "peak": TableColumn("all", text.mib), **written}
+    plain_html.show_table(
+        [{name: value or None for name, value in row.items()} for row in rows], columns, "Parts of the memory"
+    )
+
+
+def parts_figure(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, card: str) -> go.Figure:
+    """Return a bar a moment, stacked of its parts in GiB, and a dashed line at the card's memory."""
+    names = [name for name, _ in named]
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "y": names,
+            "x": [getattr(moment, part) / 1024 for _, moment in named],
+            "name": words,
+            "marker": {"color": _PART_COLOURS[part]},
+            "hovertemplate": f"{words}: %{{x:.2f}} GiB<extra>%{{y}}</extra>",
+        }
+        for part, words in PART_WORDS.items()
+        if any(getattr(moment, part) for _, moment in named)
+    ]
+    line = {"type": "line", "x0": capacity_mb / 1024, "x1": capacity_mb / 1024, "y0": 0, "y1": 1, "yref": "paper"}
+    layout = {
+        "barmode": "stack",
+        "height": 110 + 46 * len(names),
+        "margin": charts.CAMERA_MARGIN,
+        "legend": charts.LEGEND,
+        "xaxis": {"title": {"text": "GiB"}},
+        "yaxis": {"autorange": "reversed", "automargin": True},
+        "shapes": [line | {"line": {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR}}],
+        "annotations": [
+            {"x": capacity_mb / 1024, "y": 1, "yref": "paper", "text": card, "showarrow": False, "yanchor": "bottom"}
+        ],
+    }
+    return go.Figure({"data": traces, "layout": layout})
+
+
+def formulas(question: ModelQuestion) -> None:
+    """Draw the formulas with this model's numbers in them."""
+    case = case_to_json(question.training)
+    config = config_of(case)
+    with st.expander("Formulas", icon=":material/function:", key="model_formulas"):
+        columns = {"part": TableColumn("part"), "bytes": TableColumn("bytes", text=True)}
+        rows = [{"part": part, "bytes": words} for part, words in _FORMULAS.items()]
+        plain_html.show_table(rows, columns, "Formulas of the memory's parts")
+        st.caption(_MOMENTS)
+        architecture = config.architecture
+        st.caption(
+            f"{text.plain(config.title)}: {config.parameters:,} parameters, {config.layers} layers of hidden "
+            f"{config.hidden:,}, {config.heads} heads on {config.kv_heads} of {config.head_dim}, MLP {config.ffn:,} "
+            f"({'gated' if architecture.gated_mlp else 'not gated'}), vocabulary {config.vocab:,}. "
+            f"Source: {config.source}"
+        )
+
+
+def _training(case: Case) -> Case:
+    st.markdown("**Training**")
+    columns = st.columns(4)
+    with columns[0]:
+        seqlen = one_value("Sequence length", "train_seqlen", list(SEQLENS), "8192")
+    with columns[1]:
+        batch = one_value("Batch", "train_batch", list(BATCHES), "1")
+    with columns[2]:
+        optimizer = one_value("Optimizer", "optimizer", list(OPTIMIZERS), "adamw_bf16", help=_OPTIMIZER_HELP)
+    with columns[3]:
+        saved = one_value("Activations", "activations", list(_SAVED), "kept", help=_SAVED_HELP)
+    return replace(
+        case,
+        batch=int(batch),
+        seqlen_q=int(seqlen),
+        seqlen_k=int(seqlen),
+        optimizer=optimizer,
+        checkpointing=saved == "recomputed",
+        compiled=saved == "compiled",
+    )
+
+
+def _serving(case: Case) -> Case:
+    st.markdown("**Serving**")
+    columns = st.columns(4)
+    with columns[0]:
+        context = one_value("Context", "serve_context", list(SEQLENS), "32768")
+    with columns[1]:
+        batch = one_value("Sequences at a time", "serve_batch", list(BATCHES), "1")
+    with columns[2]:
+        stored = one_value("KV cache", "kv_dtype", ["as dtype", "float8_e4m3fn"], "as dtype")
+    latent = "expanded"
+    if model(str(case.subject)).latent:
+        with columns[3]:
+            latent = one_value("Latent", "latent", ["expanded", "cached"], "expanded", help=_LATENT_HELP)
+    return replace(
+        case,
+        batch=int(batch),
+        seqlen_q=1,
+        seqlen_k=int(context),
+        cache_dtype=None if stored == "as dtype" else stored,
+        latent_dim=model(str(case.subject)).latent.rank if latent == "cached" else 0,
+    )
+
+
+def _case(name: str, dtype: str) -> Case:
+    config = model(name)
+    return Case(
+        level="model",
+        subject=name,
+        num_heads=config.heads,
+        num_kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        head_dim_v=config.value_dim,
+        dtype=dtype,
+        causal=True,
+        window_size=config.window_size,
+        num_layers=config.layers,
+    )
+
+
+def _needs(question: ModelQuestion, case: Case, mode: str) -> float:
+    asked = question.prefill if mode == "prefill" else case
+    return levels.memory_mb(asked, law_of(question.attention), mode) or 0.0
+
+
+def _tokens(count: object) -> str:
+    return f"{int(count):,}" if count else "–"
+
+
+def _yes(fits: bool) -> str:
+    return "yes" if fits else "no"
+
+
+_SERVING = ("prefill", "decode")
+_SAVED = ("kept", "compiled", "recomputed")
+_ATTENTION_HELP = "What attends inside the model. Those without a score matrix take memory that grows with the context."
+_CARD_HELP = "A size that cards are sold with; the dashed line below is what it leaves for torch."
+_OPTIMIZER_HELP = "; ".join(f"{name}: {optimizer.words}" for name, optimizer in OPTIMIZERS.items())
+_SAVED_HELP = (
+    "kept: every layer's activations until its backward. compiled: the layers are compiled by torch.compile, which "
+    "keeps less. recomputed: activation checkpointing keeps each layer's input."
+)
+_LATENT_HELP = (
+    "What the cache holds: the keys and values that the latent expands to, as transformers does, or the latent."
+)
+_FORMULAS = {
+    "weights": "parameters × size of the dtype",
+    "KV cache": "batch × context × layers × KV heads × (head_dim of keys + of values) × size; with a window at most "
+    "that many tokens; of a cached latent rank + rope_dim in place of the heads",
+    "gradients": "parameters × size, until the optimizer's step",
+    "optimizer states": "parameters × 4 (adamw_bf16), × 12 (adamw_fp32_master: float32 weights and moments) or × 0 "
+    "(sgd) where weights have 16 bits",
+    "activations": "tokens × layers × what a layer saves: q, k, v, out, logsumexp, inputs and outputs of norms and of "
+    "the MLP; recomputed: tokens × layers × hidden × size",
+    "score matrices": "batch × heads × queries × keys × size, for each matrix that the attention keeps; in training "
+    "one for each layer",
+    "logits, loss and workspace": "in training tokens × vocabulary × 12: log-probabilities and two gradients in "
+    "float32; in a prefill the widest of one layer's attention and MLP, and logits of the last token",
+}
+_MOMENTS = (
+    "Training takes the largest of three moments, not their sum: activations are freed while gradients are made. "
+    "Sources: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054 (states)."
+)

@@ -1,0 +1,310 @@
+"""What runs measured of a model: generation, training, memory beside the formula; or what to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+from plotly.colors import sample_colorscale, sequential
+
+from pages.ui.draw import charts, maps, messages, plain_html, text
+from pages.ui.draw.plain_html import TableColumn
+from pages.ui.filters.select import one_value, rows_of_one
+from pages.ui.models.calculator import ModelQuestion, law_of
+from pages.ui.shell.data import ask
+from results import levels
+from results.levels import level_of
+from results.levels.model import FLOP_CONVENTIONS
+from results.levels.model_table import model
+from results.query import models
+from results.recommend import model_fit
+
+LEVEL = level_of("model")
+COMMAND = "python -m runner run models --set subject={subject}"
+QUICK = "python -m runner run models_quick"
+_SHADES = sample_colorscale(sequential.Blues, [step / 100 for step in range(101)])
+_STEP_COLUMNS = {
+    "implementation": TableColumn("attention"),
+    "shape": TableColumn("batch × seqlen"),
+    "settings": TableColumn("settings", text=True),
+    "fwd_ms": TableColumn("forward", text.ms),
+    "bwd_ms": TableColumn("backward", text.ms),
+    "step_ms": TableColumn("optimizer", text.ms),
+    "latency_ms": TableColumn("whole step", text.ms),
+    "samples_per_s": TableColumn("samples/s", text.significant),
+    "tokens_per_s": TableColumn("tokens/s", "{:,.0f}".format),
+    "mfu": TableColumn("MFU", "{:.1f} %".format, "Operations by the convention over the datasheet's peak"),
+    "attention_share": TableColumn("attention", "{:.0f} %".format, "Share of the step's time"),
+    "peak_memory_mb": TableColumn("peak memory", text.mib),
+    "of_formula": TableColumn("of formula", "{:.2f}×".format, "Measured over formula"),
+    "status": TableColumn("status"),
+    "note": TableColumn("note", text=True),
+}
+
+
+@dataclass(frozen=True)
+class MeasuredModel:
+    """The rows of one model on one GPU."""
+
+    subject: str
+    gpu: str
+    calls: pd.DataFrame  # results.query.models.CALLS
+
+    def of(self, *modes: str) -> pd.DataFrame:
+        """Return the rows of those modes."""
+        return self.calls[self.calls["mode"].isin(modes)]
+
+
+def choose(subject: str) -> MeasuredModel | None:
+    """Ask for the GPU where several measured a model; None if none did."""
+    gpus = ask(models.gpus, subject)
+    if not gpus:
+        return None
+    gpu = one_value("Measured on", "model_gpu", gpus, gpus[0]) if len(gpus) > 1 else gpus[0]
+    return MeasuredModel(subject, gpu, ask(models.calls, subject, gpu))
+
+
+def nothing_here(question: ModelQuestion) -> None:
+    """Say that no run measured the model, and how to make one."""
+    st.subheader("How fast is it?")
+    st.info(
+        f"No run measured {text.plain(question.title)} yet. On a GPU that it fits, the first command times generation, "
+        "prefill and training; the second does so with a tiny GPT-2, in a minute on a CPU.",
+        icon=":material/model_training:",
+    )
+    st.code(f"{COMMAND.format(subject=question.training.subject)}\n{QUICK}", language=None)
+    with st.container(horizontal=True):
+        for name in ask(models.subjects)[:3]:
+            label = model(name).title if name in LEVEL.subjects else name
+            st.button(f"Show {text.plain(label)}", key=f"offer_model_{name}", on_click=_take_model, args=(name,))
+        link = {"sweep": "models_quick"}
+        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:", query_params=link)
+
+
+def headline(question: ModelQuestion, found: MeasuredModel | None) -> None:
+    """Name what generates and what trains fastest, at the measured case nearest to the question."""
+    if found is None:
+        st.markdown("How fast: not measured yet.")
+        return
+    parts = []
+    for mode, case, verb in (("decode", question.serving, "generates"), ("train", question.training, "trains at")):
+        best = _nearest(found.of(mode), case.batch, case.seqlen_k)
+        if best is not None:
+            shape = f"{best['batch']} × {text.size(best['seqlen_k'])}"
+            rate = f"**{best['tokens_per_s']:,.0f} tokens/s**"
+            parts.append(f"{verb} {rate} with {text.plain(best['implementation'])} ({shape})")
+    sentence = f"On {text.plain(found.gpu)} it {' and '.join(parts)}." if parts else "No call of it ended with a time."
+    st.markdown(sentence)
+
+
+def generation(found: MeasuredModel) -> None:
+    """Draw tokens a second by context, the share of attention, and every step as a table."""
+    steps = found.of("decode")
+    if steps.empty:
+        return
+    st.subheader("Generation")
+    timed = steps.assign(batch=steps["batch"].map(str))
+    timed, batch = rows_of_one(timed, "batch", "latency_ms", "generation_batch", "Sequences at a time")
+    names = sorted(timed["implementation"].unique())
+    figure = rate_figure(timed, charts.colours(names))
+    alt = f"Tokens per second by context at batch {batch}, one line an attention"
+    st.plotly_chart(figure, key="generation", config=charts.camera("generation"), alt=alt)
+    st.caption(
+        f"Batch {batch} · one token of each sequence a step, against a cache of random keys and values. Open marks are "
+        f"extrapolated from two depths; they win nothing. {LEVEL.bytes_source}"
+    )
+    _generation_table(timed)
+    _share_map(steps)
+
+
+def rate_figure(rows: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
+    """Return tokens a second by context: lines of what was measured, open marks of what was extrapolated."""
+    rows = rows.rename(columns={"seqlen_k": "seqlen"})
+    found, guessed = (rows[rows["extrapolated"] == kind].to_dict("records") for kind in (False, True))
+    traces = charts.lines(found, "tokens_per_s", palette, _hover, of="implementation", by="seqlen")
+    for trace in charts.lines(guessed, "tokens_per_s", palette, _hover, of="implementation", by="seqlen"):
+        marker = trace["marker"] | {"symbol": f"{trace['marker']['symbol']}-open"}
+        line = trace["line"] | {"dash": "dot", "width": 1.5}
+        traces.append(trace | {"name": f"{trace['name']}, extrapolated", "marker": marker, "line": line})
+    drawn = [value for trace in traces for value in trace["y"]]
+    axis = charts.log_axis(min(drawn), max(drawn)) if drawn else {}
+    return charts.by_size(traces, "context", rows["seqlen"], axis | {"title": {"text": "tokens/s"}}, camera=True)
+
+
+def training(found: MeasuredModel) -> None:
+    """Draw every training step with its parts, its rates and its MFU by the chosen convention."""
+    if found.of("train").empty:
+        return
+    st.subheader("Training")
+    convention = one_value("Operations counted by", "mfu", list(FLOP_CONVENTIONS), "palm")
+    steps = ask(models.training_steps, found.subject, found.gpu, convention)
+    rows = [_step_row(row) for row in steps.to_dict("records")]
+    plain_html.show_table(rows, _STEP_COLUMNS, "Training steps, their parts, rates and memory")
+    counted = FLOP_CONVENTIONS[convention]
+    st.caption(
+        f"MFU by {convention}: {counted.words} ({counted.source}), over the peak of the datasheet. Recomputing is not "
+        "counted. Forward, backward and optimizer are each timed by themselves; the whole step is its own measurement."
+    )
+    messages.download("Download training", "training", lambda: steps, "training_csv")
+
+
+def memory(found: MeasuredModel, question: ModelQuestion) -> None:
+    """Draw measured peaks by context beside the formula."""
+    known = found.calls[found.calls["peak_memory_mb"].notna() & ~found.calls["extrapolated"]]
+    if known.empty:
+        return
+    st.subheader("Memory by context")
+    rows = known[known["mode"].isin(("decode", "prefill", "train"))]
+    figure = memory_figure(rows, question)
+    st.plotly_chart(
+        figure, key="model_memory", config=charts.camera("memory"), alt="Peak memory by context and formula"
+    )
+    ratios = rows["of_formula"].dropna()
+    within = f"{(abs(ratios - 1) <= 0.05).sum()} of {len(ratios)} measured peaks are within 5 % of their formula. "
+    st.caption(
+        f"Marks: measured. Dotted: by formula, with {text.plain(question.attention)} as chosen; dashed: the card. "
+        + within * bool(len(ratios))
+    )
+
+
+def memory_figure(rows: pd.DataFrame, question: ModelQuestion) -> go.Figure:
+    """Return measured peaks of each mode and batch as marks, the formula of the question dotted, the card dashed."""
+    capacity, law = model_fit.CARDS[question.card].usable_mb / 1024, law_of(question.attention)
+    asked = {"decode": question.serving, "prefill": question.prefill, "train": question.training}
+    contexts = sorted({512 << at for at in range(9)} | {int(context) for context in rows["seqlen_k"]})
+    traces = []
+    for place, (mode, case) in enumerate(asked.items()):
+        colour = charts.SPARE_COLOURS[place]
+        formula = [
+            levels.memory_mb(replace(case, seqlen_q=1 if mode == "decode" else n, seqlen_k=n), law, mode) / 1024
+            for n in contexts
+        ]
+        name = f"{mode}, batch {case.batch}, by formula"
+        line = {"color": colour, "dash": "dot", "width": 1.5}
+        traces.append({"type": "scatter", "mode": "lines", "x": contexts, "y": formula, "name": name, "line": line})
+        for batch, found in rows[rows["mode"] == mode].groupby("batch"):
+            traces.append(_measured_marks(found, f"{mode}, batch {batch}, measured", colour))
+    card = {"color": charts.EMPTY_COLOUR, "dash": "dash", "width": 1.5}
+    ends = [contexts[0], contexts[-1]]
+    traces.append(
+        {"type": "scatter", "mode": "lines", "x": ends, "y": [capacity] * 2, "name": question.card, "line": card}
+    )
+    drawn = [value for trace in traces for value in trace["y"]]
+    axis = charts.log_axis(min(drawn), min(max(drawn), 16 * capacity)) | {"title": {"text": "GiB"}}
+    return charts.by_size(traces, "context", contexts, axis, camera=True)
+
+
+def every_number(found: MeasuredModel) -> None:
+    """Draw every call as a table, once it is opened."""
+    with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
+        if numbers.open:
+            shown = found.calls.dropna(axis="columns", how="all")
+            st.dataframe(shown, hide_index=True, alt=f"Every call of {found.subject} that was measured")
+            messages.download("Download numbers", "models", lambda: found.calls, "models_csv")
+
+
+def _generation_table(rows: pd.DataFrame) -> None:
+    columns = {
+        "implementation": TableColumn("attention"),
+        "seqlen_k": TableColumn("context", text.size),
+        "settings": TableColumn("settings", text=True),
+        "tokens_per_s": TableColumn("tokens/s", "{:,.1f}".format),
+        "latency_ms": TableColumn("step", text.ms),
+        "percent_of_copy": TableColumn("of copy bandwidth", "{:.0f} %".format),
+        "attention_share": TableColumn("attention", "{:.0f} %".format, "Share of the step's time"),
+        "peak_memory_mb": TableColumn("peak memory", text.mib),
+        "memory_per_token_mb": TableColumn("memory a token", text.mib),
+        "of_formula": TableColumn("of formula", "{:.2f}×".format, "Measured over formula"),
+        "status": TableColumn("status"),
+        "note": TableColumn("note", text=True),
+    }
+    found = [row | _in_words(row) for row in rows.to_dict("records")]
+    plain_html.show_table(found, columns, "Decoding steps: rate, share of the copy bandwidth, memory")
+
+
+def _share_map(steps: pd.DataFrame) -> None:
+    """Draw the attention's share of a step by context and batch, of one attention at a time."""
+    known = steps[steps["attention_share"].notna() & ~steps["extrapolated"]]
+    if known.empty:
+        return
+    st.markdown("**Attention's share of a decoding step**")
+    known, name = rows_of_one(known, "implementation", "attention_share", "share_of", "Attention")
+    drawn = [
+        {
+            "dtype": row["dtype"],
+            "seqlen": row["seqlen_k"],
+            "batch": row["batch"],
+            "shown": row["attention_share"],
+            "status": "ok",
+            "failure": None,
+            "hover": f"context {text.size(row['seqlen_k'])}, batch {row['batch']}<br>{text.ms(row['latency_ms'])}",
+        }
+        for row in known.drop_duplicates(["dtype", "seqlen_k", "batch"]).to_dict("records")
+    ]
+    scale = {"colours": [_SHADES[at] for at in range(0, 101, 5)], "ticks": ["0 %", "25 %", "50 %", "75 %", "100 %"]}
+    look = maps.Look(
+        lambda row: _SHADES[round(min(100.0, max(0.0, row["shown"])))], lambda row: f"{row['shown']:.0f} %", scale=scale
+    )
+    alt = f"Share of attention in a decoding step with {name}, by context and batch"
+    maps.show(LEVEL, drawn, look, "share_map", alt, selectable=False)
+
+
+def _measured_marks(found: pd.DataFrame, name: str, colour: str) -> dict:
+    ordered = found.sort_values("seqlen_k").to_dict("records")
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [row["seqlen_k"] for row in ordered],
+        "y": [row["peak_memory_mb"] / 1024 for row in ordered],
+        "name": name,
+        "marker": {"color": colour, "size": 9},
+        "customdata": [f"{row['implementation']}: {text.mib(row['peak_memory_mb'])}" for row in ordered],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+
+
+def _nearest(rows: pd.DataFrame, batch: int, context: int) -> dict | None:
+    """Return the fastest measured row at the batch and context nearest to those asked for."""
+    timed = rows[rows["latency_ms"].notna() & ~rows["extrapolated"]]
+    if timed.empty:
+        return None
+    apart = [abs(row.batch / batch - 1) + abs(row.seqlen_k / context - 1) for row in timed.itertuples()]
+    near = timed[[distance == min(apart) for distance in apart]]
+    return near.loc[near["tokens_per_s"].idxmax()].to_dict()
+
+
+def _step_row(row: dict) -> dict:
+    return row | _in_words(row) | {"shape": f"{row['batch']} × {text.size(row['seqlen_k'])}"}
+
+
+def _in_words(row: dict) -> dict[str, str | None]:
+    """Return settings and status of a row in words; a status of ok needs none."""
+    depth = row["num_layers"]
+    whole = model(row["subject"]).layers if row.get("subject") in LEVEL.subjects else None
+    settings = (
+        "extrapolated" if row["extrapolated"] else None,
+        None if text.missing(depth) or depth == whole else f"{int(depth)} layers",
+        None if text.missing(row["optimizer"]) or row["optimizer"] == "none" else row["optimizer"],
+        "checkpointing" if _said(row["checkpointing"]) else None,
+        "compiled" if _said(row["compiled"]) else None,
+        row["dtype"],
+    )
+    status = None if row["status"] == "ok" else text.status(row["status"])
+    note = row["note"] if status or row["extrapolated"] else None
+    return {"settings": ", ".join(part for part in settings if part), "status": status, "note": note}
+
+
+def _said(value: object) -> bool:
+    return not text.missing(value) and bool(value)
+
+
+def _hover(row: dict) -> str:
+    share = "" if text.missing(row["percent_of_copy"]) else f", {row['percent_of_copy']:.0f} % of copy"
+    rate = f"{row['tokens_per_s']:,.1f} tokens/s{share}"
+    return f"{row['implementation']}<br>context {text.size(row['seqlen'])}: {text.ms(row['latency_ms'])}<br>{rate}"
+
+
+def _take_model(name: str) -> None:
+    st.session_state["model"] = name

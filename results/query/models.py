@@ -1,0 +1,144 @@
+"""Whole models as they were measured: generation, prefill and training, with what follows from a latency.
+
+Of each case the newest run of a GPU counts, device time before plain calls. An extrapolated latency is a row of its own
+and never stands in for a measured one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from results import derive, levels
+from results.implementations import Declared, facts_of
+from results.levels.model import FLOP_CONVENTIONS, training_flops
+from results.query.declared import declared
+from results.records import CASE_FIELDS
+from results.store.database import Store
+
+PARTS = ("fwd", "bwd", "step")  # of a training step, each timed by itself
+_SETTINGS = ("dtype", "num_layers", "optimizer", "checkpointing", "compiled")
+_RUN = ("run_id", "source", "gpu_name", "measured_gbs", "created")
+_KEPT = ("attention_share", "peak_memory_mb", "kv_cache_mb", "activation_memory_mb")
+CALLS = (
+    *(
+        "subject",
+        "mode",
+        "implementation",
+        "batch",
+        "seqlen_k",
+        *_SETTINGS,
+        "timing",
+        "extrapolated",
+        "latency_ms",
+        "p20",
+        "p80",
+    ),
+    *("tokens_per_s", "tb_per_s", "percent_of_copy", "attention_share", "peak_memory_mb", "formula_mb", "of_formula"),
+    *("memory_per_token_mb", "status", "note", "source", "run_id"),
+)
+STEPS = (
+    *("subject", "implementation", "batch", "seqlen_k", *_SETTINGS, "extrapolated", "latency_ms"),
+    *(f"{part}_ms" for part in PARTS),
+    *("samples_per_s", "tokens_per_s", "tflops", "mfu", "attention_share", "peak_memory_mb", "formula_mb"),
+    *("of_formula", "memory_per_token_mb", "status", "note", "source", "run_id"),
+)
+
+
+def gpus(store: Store, subject: str) -> list[str]:
+    """Return the devices that have latencies of a model, most first."""
+    return [
+        gpu
+        for (gpu,) in store.rows(
+            """SELECT gpu_name FROM results WHERE level = 'model' AND subject = ? AND gpu_name IS NOT NULL
+               AND metric IN ('latency_ms', 'latency_extrapolated_ms') GROUP BY gpu_name
+               ORDER BY count(*) FILTER (status = 'ok') DESC, gpu_name""",
+            [subject],
+        )
+    ]
+
+
+def subjects(store: Store) -> list[str]:
+    """Return the models that have a measured latency, most first."""
+    return [
+        subject
+        for (subject,) in store.rows(
+            """SELECT subject FROM results WHERE level = 'model' AND metric = 'latency_ms' AND status = 'ok'
+               AND subject IS NOT NULL GROUP BY subject ORDER BY count(*) DESC, subject"""
+        )
+    ]
+
+
+def calls(store: Store, subject: str, gpu: str) -> pd.DataFrame:
+    """Return a row for each case, implementation and mode of a model on a GPU, in the columns CALLS."""
+    said = declared(store, "model")
+    found = [_call(row, said) for row in _rows(store, subject, gpu)]
+    table = pd.DataFrame(found, columns=[*CALLS])
+    order = ["mode", "dtype", "batch", "seqlen_k", "implementation", "extrapolated"]
+    return table.sort_values(order, ignore_index=True) if len(table) else table
+
+
+def training_steps(store: Store, subject: str, gpu: str, convention: str = "palm") -> pd.DataFrame:
+    """Return a row for each training case and implementation, its parts beside the whole, in the columns STEPS.
+
+    `mfu` counts the operations by a convention of FLOP_CONVENTIONS, over the peak of the device's datasheet.
+    """
+    if convention not in FLOP_CONVENTIONS:
+        raise ValueError(f"Unknown convention {convention!r}. Available: {', '.join(FLOP_CONVENTIONS)}.")
+    rows = _rows(store, subject, gpu)
+    whole = [row for row in rows if row["mode"] == "train"]
+    times = {(*_key(row), row["mode"]): row["latency_ms"] for row in rows if not row["extrapolated"]}
+    said = declared(store, "model")
+    found = []
+    for row in whole:
+        parts = {} if row["extrapolated"] else {f"{part}_ms": times.get((*_key(row), part)) for part in PARTS}
+        flops = training_flops(row, convention)
+        rate = derive.tflops(flops, row["latency_ms"])
+        peak = derive.peak_tflops(row["gpu_name"], row["dtype"], tf32=False)
+        samples = derive.samples_per_s(row, row["latency_ms"])
+        rates = {"samples_per_s": samples, "tflops": rate, "mfu": derive.percent_of_peak(rate, peak)}
+        found.append(_call(row, said) | parts | rates)
+    table = pd.DataFrame(found, columns=[*STEPS])
+    return table.sort_values(["seqlen_k", "batch", "implementation"], ignore_index=True) if len(table) else table
+
+
+def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
+    """Return latencies of a model with the other numbers of the same case, run and mode beside each."""
+    fields = ", ".join((*CASE_FIELDS, "implementation", "mode"))
+    of_run = ", ".join(_RUN)
+    beside = ", ".join(f"max(value) FILTER (metric = '{name}') OVER of_cell AS {name}" for name in _KEPT)
+    table = store.query(
+        f"""WITH found AS (
+            SELECT {fields}, {of_run}, timing, metric, value, p20, p80, status, note, {beside}
+            FROM results WHERE level = 'model' AND subject = ? AND gpu_name = ?
+            WINDOW of_cell AS (PARTITION BY run_id, {fields}))
+        SELECT * EXCLUDE (metric, value), value AS latency_ms, metric = 'latency_extrapolated_ms' AS extrapolated
+        FROM found WHERE metric IN ('latency_ms', 'latency_extrapolated_ms')
+        QUALIFY row_number() OVER (PARTITION BY {fields}, metric
+                                   ORDER BY created DESC NULLS LAST, run_id, timing = 'kernel' DESC) = 1""",
+        [subject, gpu],
+    )
+    return table.astype(object).where(table.notna(), None).to_dict("records")
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (*(row[name] for name in CASE_FIELDS), row["implementation"])
+
+
+def _call(row: Mapping[str, Any], said: Declared) -> dict[str, Any]:
+    """Return a row with what follows from its latency, its peak and its case."""
+    law, latency, peak = facts_of(row["implementation"], said).memory, row["latency_ms"], row["peak_memory_mb"]
+    rate = derive.gb_per_s(levels.bytes_moved(row, row["mode"]), latency)
+    formula = levels.memory_mb(row, law, row["mode"])
+    return {
+        **row,
+        "extrapolated": bool(row["extrapolated"]),
+        "tokens_per_s": derive.tokens_per_s(row, latency),
+        "tb_per_s": rate and rate / 1000,
+        "percent_of_copy": 100 * rate / row["measured_gbs"] if rate and row["measured_gbs"] else None,
+        "formula_mb": formula,
+        "of_formula": peak / formula if peak and formula else None,
+        "memory_per_token_mb": derive.memory_per_token_mb(row, peak),
+    }

@@ -1,0 +1,86 @@
+"""Does a model fit a card, and up to which context: the memory calculator, by the formulas of level model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from results import levels
+from results.levels import model_memory
+from results.levels.memory import MemoryLaw
+from results.levels.model import TRAINING, config_of
+from results.levels.model_memory import ModelMemory
+from results.records import Case, case_to_json
+
+RUNTIME_MB = 500.0  # CUDA's context and libraries, outside torch's allocator; 0.4 to 0.6 GiB on GPUs of 2026
+
+
+@dataclass(frozen=True)
+class Card:
+    """A size that cards are sold with."""
+
+    memory_mb: float  # MiB that nvidia-smi gives as its total
+    example: str
+
+    @property
+    def usable_mb(self) -> float:
+        """Return what is left for torch."""
+        return self.memory_mb - RUNTIME_MB
+
+
+CARDS = {
+    "8 GB": Card(8188, "GeForce RTX 4060"),
+    "16 GB": Card(16376, "GeForce RTX 4080"),
+    "24 GB": Card(24564, "GeForce RTX 4090"),
+    "48 GB": Card(46068, "L40S"),
+    "80 GB": Card(81559, "H100 SXM"),
+    "141 GB": Card(143771, "H200"),
+}
+
+
+@dataclass(frozen=True)
+class CardFit:
+    """Whether a case fits a card."""
+
+    card: str
+    example: str
+    usable_mb: float
+    needs_mb: float
+    longest: int  # tokens that still fit; 0 if not even one does
+
+    @property
+    def fits(self) -> bool:
+        """Return whether the case as it stands fits."""
+        return self.needs_mb <= self.usable_mb
+
+
+def on_cards(case: Case, law: MemoryLaw, mode: str) -> list[CardFit]:
+    """Return what a case needs on each of CARDS; nothing if its model or a size is not known."""
+    needs = levels.memory_mb(case, law, mode)
+    if needs is None:
+        return []
+    longest = {name: levels.largest_seqlen(case, law, mode, card.usable_mb) or 0 for name, card in CARDS.items()}
+    return [CardFit(name, card.example, card.usable_mb, needs, longest[name]) for name, card in CARDS.items()]
+
+
+def smallest_card(case: Case, law: MemoryLaw, mode: str) -> str | None:
+    """Return the name of the smallest card that a case fits; None if it fits none or is not known."""
+    return next((fit.card for fit in on_cards(case, law, mode) if fit.fits), None)
+
+
+def moments(case: Case, law: MemoryLaw, mode: str) -> list[ModelMemory]:
+    """Return what the memory of a case is made of, at each moment that can be its largest."""
+    fields, config = case_to_json(case), config_of(case_to_json(case))
+    of_pass = levels.level_of(case).memory_passes.get(mode)
+    work = law.confirmed(of_pass)
+    if config is None or work is None:
+        return []
+    if mode in TRAINING:
+        return list(model_memory.training_moments(fields, config, work))
+    found = model_memory.inference(fields, config, work)
+    return [found] if found else []
+
+
+def parts(moment: ModelMemory) -> Iterator[tuple[str, float]]:
+    """Yield the parts of a moment by name, in MiB."""
+    yield from ((name, value) for name, value in asdict(moment).items() if name != "moment")

@@ -1,0 +1,178 @@
+"""The page Models: the calculator without any run, and over a home with a small run of known numbers."""
+
+import json
+from pathlib import Path
+
+import pytest
+import streamlit as st
+
+from pages.ui.models import calculator
+from results.files.journal import RunFolder
+from results.implementations import known_names
+from results.levels.model_memory import OPTIMIZERS, ModelMemory
+from results.levels.model_table import model
+from results.recommend import model_fit
+from results.records import Case, Measurement, Run, Status
+from tests.pages.conftest import shown
+
+RUN = Run(
+    "models-a",
+    "local",
+    created="2026-03-01T00:00:00",
+    gpu_name="NVIDIA H200",
+    gpu_memory_mb=143771.0,
+    measured_gbs=4300.0,
+    implementations={
+        "triton_split_kv": {"level": "model", "memory": {"growth": "linear", "fwd": {"numbers": 1}}},
+    },
+)
+STEP_MS = {512: 4.0, 8192: 5.0}
+
+
+def case(seqlen_q: int, seqlen_k: int, **settings) -> Case:
+    config = model("llama2-7b")
+    sizes = {"num_heads": config.heads, "num_kv_heads": config.kv_heads, "head_dim": 128, "head_dim_v": 128}
+    given = {"optimizer": "none", "batch": 1, "checkpointing": False, "compiled": True} | settings
+    return Case(
+        level="model",
+        subject="llama2-7b",
+        seqlen_q=seqlen_q,
+        seqlen_k=seqlen_k,
+        dtype="bfloat16",
+        causal=True,
+        window_size=0,
+        page_size=0,
+        latent_dim=0,
+        num_layers=32,
+        **sizes,
+        **given,
+    )
+
+
+def rows() -> list[Measurement]:
+    """Decoding at two contexts and an extrapolated one, and a training step with its parts."""
+    found = []
+
+    def add(of: Case, name: str, mode: str, metric: str, value: float, timing: str | None = None) -> None:
+        found.append(
+            Measurement(RUN.run_id, of, name, metric, Status.OK, mode, timing, value=value, statistic="median", n=5)
+        )
+
+    for context, ms in STEP_MS.items():
+        add(case(1, context), "triton_split_kv", "decode", "latency_ms", ms, "kernel")
+        add(case(1, context), "triton_split_kv", "decode", "attention_share", 10.0)
+        add(case(1, context), "triton_split_kv", "decode", "peak_memory_mb", 13000.0 + context / 2)
+    add(case(1, 32768), "triton_split_kv", "decode", "latency_extrapolated_ms", 9.0, "kernel")
+    train = case(2048, 2048, optimizer="adamw_bf16", batch=4)
+    for mode, ms in {"fwd": 200.0, "bwd": 410.0, "step": 30.0, "train": 645.0}.items():
+        add(train, "triton_fa2", mode, "latency_ms", ms, "eager")
+    found.append(
+        Measurement(
+            RUN.run_id, train, "torch_naive", "latency_ms", Status.SKIPPED, "train", note="needs 150 GiB of 139.8"
+        )
+    )
+    return found
+
+
+@pytest.fixture
+def page(home: Path, app):
+    RunFolder.create(home, RUN, rows())
+    return app.switch_page("pages/models.py").run()
+
+
+def test_a_newcomer_without_runs_gets_the_calculator_and_what_to_run(home, app):
+    page = app.switch_page("pages/models.py").run()
+    text = shown(page)
+    assert "Llama-3 8B: training 1 × 8k takes **105.90 GiB** and fits 141 GB" in text
+    assert "serving 1 × 32k takes" in text
+    assert "No run measured Llama-3 8B yet" in text
+    assert "python -m runner run models --set subject=llama3-8b" in page.code[0].value
+
+
+def test_the_question_is_answered_in_one_place(page):
+    page.selectbox(key="model").set_value("llama2-7b").run()
+    text = shown(page)
+    assert "Llama-2 7B: training" in text
+    assert "On NVIDIA H200 it generates **200 tokens/s** with triton_split_kv" in text
+    assert "trains at **12,701 tokens/s** with triton_fa2 (4 × 2k)" in text
+
+
+def test_a_measured_model_leads(page):
+    assert page.selectbox(key="model").value == "llama2-7b"
+
+
+@pytest.fixture
+def tables(page, monkeypatch) -> str:
+    pieces: list[str] = []
+    monkeypatch.setattr(st, "html", pieces.append)
+    page.run()
+    return "\n".join(pieces)
+
+
+def test_cards_say_what_fits_and_the_longest_context(tables):
+    assert 'aria-label="Whether the model fits, by GPU memory"' in tables
+    assert "GeForce RTX 4090" in tables
+
+
+def test_training_shows_its_parts_and_mfu_by_the_chosen_convention(tables, page):
+    for part in ("200 ms", "410 ms", "30.0 ms", "645 ms"):
+        assert part in tables
+    flops = 8192 * (6 * 6_607_077_376 + 12 * 32 * 4096 * 2048)
+    assert f"{100 * flops / 0.645 / 989.5e12:.1f} %" in tables
+    assert "needs 150 GiB of 139.8" in tables, "what does not fit says what it needs"
+
+
+def test_generation_states_its_share_of_the_copy_bandwidth(tables):
+    moved = 2 * (6_607_077_376 + 4096) + (512 + 1) * 512 * 1024
+    assert f"{100 * moved / 4e-3 / 4.3e12:.0f} %" in tables
+
+
+def test_an_extrapolated_step_is_drawn_open_and_wins_nothing(page):
+    traces = {trace["name"]: trace for trace in _chart(page, "tokens/s")["data"]}
+    assert traces["triton_split_kv"]["x"] == [512, 8192]
+    guessed = traces["triton_split_kv, extrapolated"]
+    assert guessed["x"] == [32768]
+    assert guessed["marker"]["symbol"].endswith("-open")
+    page.selectbox(key="serve_context").set_value("32768").run()
+    assert "(1 × 8k)" in shown(page), "the headline names a measured context"
+
+
+def _chart(page, axis: str) -> dict:
+    specs = [json.loads(each.proto.spec) for each in page.get("plotly_chart")]
+    return next(spec for spec in specs if spec["layout"].get("yaxis", {}).get("title", {}).get("text") == axis)
+
+
+def test_measured_memory_stands_beside_its_formula(page):
+    traces = {trace["name"]: trace for trace in _chart(page, "GiB")["data"]}
+    assert traces["decode, batch 1, measured"]["y"] == [pytest.approx((13000 + c / 2) / 1024) for c in STEP_MS]
+    assert "decode, batch 1, by formula" in traces
+    assert "2 of 2 measured peaks are within 5 %" in shown(page)
+
+
+def test_a_score_matrix_needs_a_larger_card(page):
+    page.selectbox(key="attention").set_value("torch_naive").run()
+    text = shown(page)
+    assert "training 1 × 8k takes" in text
+    naive = text.split("training 1 × 8k takes **")[1].split(" GiB")[0]
+    page.selectbox(key="attention").set_value("triton_fa2").run()
+    linear = shown(page).split("training 1 × 8k takes **")[1].split(" GiB")[0]
+    assert float(naive) > 1.5 * float(linear)
+
+
+def test_every_model_and_setting_can_be_chosen(page):
+    for key, value in (("model", "deepseek-v2-lite"), ("latent", "cached"), ("activations", "recomputed")):
+        page.selectbox(key=key).set_value(value).run()
+        assert not page.exception
+    assert "DeepSeek-V2-Lite" in shown(page)
+    assert set(calculator.ATTENTIONS) <= set(known_names())
+    assert set(calculator.PART_WORDS) == {name for name, _ in model_fit.parts(ModelMemory("", 0.0))}
+
+
+def test_the_parts_of_a_bar_add_up_to_its_peak():
+    moment = ModelMemory("decoding", 1024.0, cache=512.0, workspace=256.0)
+    figure = calculator.parts_figure([("serve", moment)], 2048.0, "2 GB")
+    assert sum(trace.x[0] for trace in figure.data) == moment.peak / 1024
+
+
+def test_optimizers_say_what_they_keep():
+    assert all(optimizer.words for optimizer in OPTIMIZERS.values())
