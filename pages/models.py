@@ -14,10 +14,12 @@ QUESTION = "I train and serve a model: which attention, how fast, how much memor
 
 def show() -> None:
     """Draw the calculator's answer, then what runs measured of the model, or what to run."""
+    answer = st.container()
     question = calculator.choose(ask(models.subjects))
     found = measured.choose(str(question.training.subject))
-    calculator.headline(question)
-    measured.headline(question, found)
+    with answer:
+        calculator.headline(question)
+        measured.headline(question, found)
     st.subheader("Does it fit?")
     calculator.cards_table(question)
     st.subheader("Which attention fits more?")
@@ -29,6 +31,7 @@ def show() -> None:
         measured.nothing_here(question)
         return
     measured.generation(found)
+    measured.prefill(found)
     measured.training(found)
     measured.memory(found, question)
     measured.every_number(found)

@@ -143,7 +143,7 @@ def training(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> ModelMemo
 
 
 def training_moments(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> tuple[ModelMemory, ...]:
-    """Return the memory of a training step at the loss, at the first layer in the backward, and at the step.
+    """Return the memory of a training step at the loss, in the backward at its last layer, and at the step.
 
     Return nothing if the case leaves a size open. A case that does not say its optimizer has none.
     """
@@ -168,7 +168,7 @@ def training_moments(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> t
         workspace=tokens * config.vocab * _LOSS_FLOAT32 * _FLOAT32 / MIB,
     )
     in_backward = ModelMemory(
-        "at the first layer in the backward",
+        "in the backward",
         weights,
         gradients=max(0.0, weights - (config.vocab * config.hidden + _of_first_layer(config)) * size / MIB),
         optimizer=states,

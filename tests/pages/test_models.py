@@ -63,6 +63,7 @@ def rows() -> list[Measurement]:
         add(case(1, context), "triton_split_kv", "decode", "attention_share", 10.0)
         add(case(1, context), "triton_split_kv", "decode", "peak_memory_mb", 13000.0 + context / 2)
     add(case(1, 32768), "triton_split_kv", "decode", "latency_extrapolated_ms", 9.0, "kernel")
+    add(case(2048, 2048), "triton_fa2", "prefill", "latency_ms", 64.0, "kernel")
     train = case(2048, 2048, optimizer="adamw_bf16", batch=4)
     for mode, ms in {"fwd": 200.0, "bwd": 410.0, "step": 30.0, "train": 645.0}.items():
         add(train, "triton_fa2", mode, "latency_ms", ms, "eager")
@@ -90,7 +91,6 @@ def test_a_newcomer_without_runs_gets_the_calculator_and_what_to_run(home, app):
 
 
 def test_the_question_is_answered_in_one_place(page):
-    page.selectbox(key="model").set_value("llama2-7b").run()
     text = shown(page)
     assert "Llama-2 7B: training" in text
     assert "On NVIDIA H200 it generates **200 tokens/s** with triton_split_kv" in text
@@ -125,6 +125,11 @@ def test_training_shows_its_parts_and_mfu_by_the_chosen_convention(tables, page)
 def test_generation_states_its_share_of_the_copy_bandwidth(tables):
     moved = 2 * (6_607_077_376 + 4096) + (512 + 1) * 512 * 1024
     assert f"{100 * moved / 4e-3 / 4.3e12:.0f} %" in tables
+
+
+def test_a_prefill_is_timed_apart(tables):
+    assert 'aria-label="Prefills: rate and memory"' in tables
+    assert "32,000.0" in tables, "2048 tokens in 64 ms"
 
 
 def test_an_extrapolated_step_is_drawn_open_and_wins_nothing(page):

@@ -67,22 +67,24 @@ class ModelQuestion:
 
 
 def choose(measured: Sequence[str]) -> ModelQuestion:
-    """Ask for model, attention and card, and for how it is trained and served; models that were measured come first."""
+    """Ask for model, attention, card and lengths, the rest folded away; models that were measured come first."""
     names = [*(name for name in measured if name in models()), *(name for name in models() if name not in measured)]
-    default = "llama3-8b" if not measured else names[0]
-    first = st.columns(4)
-    with first[0]:
-        name = one_value("Model", "model", names, default)
-    with first[1]:
+    columns = st.columns(5)
+    with columns[0]:
+        name = one_value("Model", "model", names, names[0] if measured else "llama3-8b")
+    with columns[1]:
+        seqlen = one_value("Train at", "train_seqlen", list(SEQLENS), "8192", help="Tokens of each training sequence.")
+    with columns[2]:
+        context = one_value(
+            "Serve at", "serve_context", list(SEQLENS), "32768", help="Tokens in each sequence's cache."
+        )
+    with columns[3]:
         attention = one_value("Attention", "attention", list(ATTENTIONS), ATTENTIONS[0], help=_ATTENTION_HELP)
-    with first[2]:
-        dtype = one_value("dtype", "model_dtype", list(DTYPES), DTYPES[0])
-    with first[3]:
+    with columns[4]:
         card = one_value("GPU memory", "card", list(model_fit.CARDS), "141 GB", help=_CARD_HELP)
-    with st.container(border=True):
-        training = _training(_case(name, dtype))
-    with st.container(border=True):
-        serving = _serving(_case(name, dtype))
+    with st.popover("Batch, optimizer, dtypes", icon=":material/tune:", key="model_settings"):
+        case = _case(name, one_value("dtype", "model_dtype", list(DTYPES), DTYPES[0]))
+        training, serving = _training(case, int(seqlen)), _serving(case, int(context))
     return ModelQuestion(attention, card, training, serving)
 
 
@@ -219,7 +221,7 @@ def parts_figure(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, c
         "yaxis": {"autorange": "reversed", "automargin": True},
         "shapes": [line | {"line": {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR}}],
         "annotations": [
-            {"x": capacity_mb / 1024, "y": 1, "yref": "paper", "text": card, "showarrow": False, "yanchor": "bottom"}
+            {"x": capacity_mb / 1024, "y": 1, "yref": "paper", "text": card, "showarrow": False} | _ABOVE_LEFT
         ],
     }
     return go.Figure({"data": traces, "layout": layout})
@@ -243,48 +245,33 @@ def formulas(question: ModelQuestion) -> None:
         )
 
 
-def _training(case: Case) -> Case:
-    st.markdown("**Training**")
-    columns = st.columns(4)
-    with columns[0]:
-        seqlen = one_value("Sequence length", "train_seqlen", list(SEQLENS), "8192")
-    with columns[1]:
-        batch = one_value("Batch", "train_batch", list(BATCHES), "1")
-    with columns[2]:
-        optimizer = one_value("Optimizer", "optimizer", list(OPTIMIZERS), "adamw_bf16", help=_OPTIMIZER_HELP)
-    with columns[3]:
-        saved = one_value("Activations", "activations", list(_SAVED), "kept", help=_SAVED_HELP)
+def _training(case: Case, seqlen: int) -> Case:
+    batch = one_value("Training batch", "train_batch", list(BATCHES), "1")
+    optimizer = one_value("Optimizer", "optimizer", list(OPTIMIZERS), "adamw_bf16", help=_OPTIMIZER_HELP)
+    saved = one_value("Activations", "activations", list(_SAVED), "kept", help=_SAVED_HELP)
     return replace(
         case,
         batch=int(batch),
-        seqlen_q=int(seqlen),
-        seqlen_k=int(seqlen),
+        seqlen_q=seqlen,
+        seqlen_k=seqlen,
         optimizer=optimizer,
         checkpointing=saved == "recomputed",
         compiled=saved == "compiled",
     )
 
 
-def _serving(case: Case) -> Case:
-    st.markdown("**Serving**")
-    columns = st.columns(4)
-    with columns[0]:
-        context = one_value("Context", "serve_context", list(SEQLENS), "32768")
-    with columns[1]:
-        batch = one_value("Sequences at a time", "serve_batch", list(BATCHES), "1")
-    with columns[2]:
-        stored = one_value("KV cache", "kv_dtype", ["as dtype", "float8_e4m3fn"], "as dtype")
-    latent = "expanded"
-    if model(str(case.subject)).latent:
-        with columns[3]:
-            latent = one_value("Latent", "latent", ["expanded", "cached"], "expanded", help=_LATENT_HELP)
+def _serving(case: Case, context: int) -> Case:
+    batch = one_value("Sequences served at a time", "serve_batch", list(BATCHES), "1")
+    stored = one_value("KV cache", "kv_dtype", [_AS_DTYPE, "float8_e4m3fn"], _AS_DTYPE)
+    latent = model(str(case.subject)).latent
+    cached = latent and one_value("Latent", "latent", ["expanded", "cached"], "expanded", help=_LATENT_HELP) == "cached"
     return replace(
         case,
         batch=int(batch),
         seqlen_q=1,
-        seqlen_k=int(context),
-        cache_dtype=None if stored == "as dtype" else stored,
-        latent_dim=model(str(case.subject)).latent.rank if latent == "cached" else 0,
+        seqlen_k=context,
+        cache_dtype=None if stored == _AS_DTYPE else stored,
+        latent_dim=latent.rank if latent and cached else 0,
     )
 
 
@@ -318,6 +305,8 @@ def _yes(fits: bool) -> str:
 
 
 _SERVING = ("prefill", "decode")
+_AS_DTYPE = "as dtype"
+_ABOVE_LEFT = {"xanchor": "right", "yanchor": "bottom"}
 _SAVED = ("kept", "compiled", "recomputed")
 _ATTENTION_HELP = "What attends inside the model. Those without a score matrix take memory that grows with the context."
 _CARD_HELP = "A size that cards are sold with; the dashed line below is what it leaves for torch."

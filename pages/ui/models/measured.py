@@ -115,8 +115,18 @@ def generation(found: MeasuredModel) -> None:
         f"Batch {batch} · one token of each sequence a step, against a cache of random keys and values. Open marks are "
         f"extrapolated from two depths; they win nothing. {LEVEL.bytes_source}"
     )
-    _generation_table(timed)
+    _calls_table(timed, "Decoding steps: rate, share of the copy bandwidth, memory")
     _share_map(steps)
+
+
+def prefill(found: MeasuredModel) -> None:
+    """Draw how fast prompts are read."""
+    rows = found.of("prefill")
+    if rows.empty:
+        return
+    st.subheader("Prefill")
+    _calls_table(rows, "Prefills: rate and memory")
+    st.caption("Prompts read in one call; logits of the last token only.")
 
 
 def rate_figure(rows: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
@@ -138,7 +148,7 @@ def training(found: MeasuredModel) -> None:
     if found.of("train").empty:
         return
     st.subheader("Training")
-    convention = one_value("Operations counted by", "mfu", list(FLOP_CONVENTIONS), "palm")
+    convention = one_value("Operations counted by", "mfu", list(FLOP_CONVENTIONS), "palm", width=260)
     steps = ask(models.training_steps, found.subject, found.gpu, convention)
     rows = [_step_row(row) for row in steps.to_dict("records")]
     plain_html.show_table(rows, _STEP_COLUMNS, "Training steps, their parts, rates and memory")
@@ -205,13 +215,14 @@ def every_number(found: MeasuredModel) -> None:
             messages.download("Download numbers", "models", lambda: found.calls, "models_csv")
 
 
-def _generation_table(rows: pd.DataFrame) -> None:
+def _calls_table(rows: pd.DataFrame, alt: str) -> None:
     columns = {
         "implementation": TableColumn("attention"),
+        "batch": TableColumn("batch"),
         "seqlen_k": TableColumn("context", text.size),
         "settings": TableColumn("settings", text=True),
         "tokens_per_s": TableColumn("tokens/s", "{:,.1f}".format),
-        "latency_ms": TableColumn("step", text.ms),
+        "latency_ms": TableColumn("time", text.ms),
         "percent_of_copy": TableColumn("of copy bandwidth", "{:.0f} %".format),
         "attention_share": TableColumn("attention", "{:.0f} %".format, "Share of the step's time"),
         "peak_memory_mb": TableColumn("peak memory", text.mib),
@@ -221,7 +232,7 @@ def _generation_table(rows: pd.DataFrame) -> None:
         "note": TableColumn("note", text=True),
     }
     found = [row | _in_words(row) for row in rows.to_dict("records")]
-    plain_html.show_table(found, columns, "Decoding steps: rate, share of the copy bandwidth, memory")
+    plain_html.show_table(found, columns, alt)
 
 
 def _share_map(steps: pd.DataFrame) -> None:
