@@ -1,4 +1,4 @@
-"""Which decode kernel is fastest at my context and batch, and how near is it to the memory's bandwidth?"""
+"""Which decode kernel is fastest at my context and batch, how near to the memory's bandwidth, what do pages cost?"""
 
 from __future__ import annotations
 

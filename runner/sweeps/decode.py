@@ -123,7 +123,6 @@ SWEEPS = (
         description="One query token against contiguous KV caches: context by batch, four pairs of heads",
         context=(2048, 8192, 32768, 131072),
         heads=("64/8", "32/8", "32/32", "71/1"),
-        timings=("kernel",),
     ),
     dataclasses.replace(
         _LLAMA_70B,
@@ -132,7 +131,6 @@ SWEEPS = (
         context=(2048, 8192),
         page_size=(0, 1, 16, 64, 256),
         lengths=("uniform", "ragged"),
-        timings=("kernel",),
         implementations=("torch_naive", *OURS, *PEERS, *OVER_PAGES),
     ),
     dataclasses.replace(
@@ -142,7 +140,6 @@ SWEEPS = (
         context=(2048, 8192, 32768),
         batch=(1, 8, 32),
         query_tokens=(1, 2, 4, 8, 16),
-        timings=("kernel",),
         implementations=("torch_naive", "torch_sdpa_efficient", *OURS, *PEERS),
     ),
     dataclasses.replace(
@@ -154,7 +151,6 @@ SWEEPS = (
         heads=("16", "32", "64", "128"),
         page_size=(64,),
         latent_dim=(512,),
-        timings=("kernel",),
         implementations=("torch_naive", *OURS, *OVER_LATENTS),
     ),
     dataclasses.replace(
@@ -162,7 +158,6 @@ SWEEPS = (
         name="fp8_cache_decode",
         description="A cache in e4m3 with a scale for each head beside one in bfloat16: time and error",
         cache_dtype=(SAME, "float8_e4m3fn"),
-        timings=("kernel",),
         implementations=("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", *OURS, "cudnn_frontend", "flashinfer"),
     ),
     DecodeSweep(
