@@ -16,8 +16,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
+from kernels.attention.flash_attn_1.kernels import backward_kernel as fa1_backward_kernel
+from kernels.attention.flash_attn_1.kernels import forward_kernel as fa1_forward_kernel
+from kernels.attention.flash_attn_1.launch import tile_of as fa1_tile_of
 from kernels.attention.gluon_fp8 import tuning as fp8_tuning
 from kernels.attention.gluon_fp8.forward import forward_kernel as fp8_forward_kernel
 from kernels.attention.gluon_fp8.forward_three import forward_three_kernel
@@ -276,11 +280,43 @@ def _call_gluon_fp8(variant: KernelVariant) -> Call:
     return kernel, [*tensors, *[9] * (8 + consumers - 2), 0.125, Constants(config)], {"num_warps": 4}
 
 
+_FLASH_ATTN_1 = {"forward": fa1_forward_kernel, "backward": fa1_backward_kernel}
+_FLASH_ATTN_1_SUMS = ("total_ptr", "highest_ptr", "dq_ptr")
+
+
+def _flash_attn_1() -> Iterator[KernelVariant]:
+    for chip, kernel, precision, head_dim in product(CHIPS, _FLASH_ATTN_1, ("half", "ieee"), (64, 128, 256)):
+        for mask in ("causal", "full"):
+            yield KernelVariant("flash_attn_1", kernel, chip, precision, head_dim, mask)
+
+
+def _call_flash_attn_1(variant: KernelVariant) -> Call:
+    kernel, half = _FLASH_ATTN_1[variant.kernel], variant.precision == "half"
+    sums = (*_FLASH_ATTN_1_SUMS, *(("out_ptr",) if variant.kernel == "forward" else ()))
+    tile = fa1_tile_of(variant.kernel, 2 if half else 4, variant.head_dim)
+    known = {
+        "BLOCK_M": tile.block_m,
+        "BLOCK_N": tile.block_n,
+        "BLOCK_D": variant.head_dim,
+        "HEAD_DIM": variant.head_dim,
+    }
+    known |= {"CAUSAL": variant.mask == "causal", "scale": 0.125}
+
+    def argument(name: str) -> Any:
+        if name.endswith("_ptr"):
+            return Pointer("bf16" if half and name not in sums else "fp32")
+        return known.get(name, 4096)
+
+    options = {"num_warps": tile.num_warps, "num_stages": 1}
+    return kernel, {name: argument(name) for name in kernel.arg_names}, options
+
+
 # package -> its variants, and from one of them to a kernel with arguments and options
 PACKAGES: dict[str, tuple[Callable[[], Iterator[KernelVariant]], Callable[[KernelVariant], Call]]] = {
     "triton_fa2": (_triton_fa2, _call_triton_fa2),
     "gluon_hopper": (_gluon_hopper, _call_gluon_hopper),
     "gluon_fp8": (_gluon_fp8, _call_gluon_fp8),
+    "flash_attn_1": (_flash_attn_1, _call_flash_attn_1),
 }
 
 

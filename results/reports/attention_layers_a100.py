@@ -7,8 +7,21 @@ from typing import Any
 
 from results.records import Measurement, Run
 from results.render.markdown import tables
-from results.reports.layout import Best, Claim, Grid, Labels, ReportError, Says, low_and_high, parse_claims, parse_grid
+from results.reports import claims
+from results.reports.layout import (
+    Best,
+    Claim,
+    Grid,
+    Labels,
+    ReportError,
+    Says,
+    Section,
+    low_and_high,
+    parse_claims,
+    parse_grid,
+)
 from results.reports.notes import Note, notes_of
+from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, render_report
 
 NAME = "attention_layers_a100"
@@ -94,6 +107,11 @@ def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
 def notes(text: str) -> list[Note]:
     """Return what the report says besides its numbers."""
     return notes_of(text, GRIDS)
+
+
+def more_sections(printed: Runs, numbers: OwnNumbers) -> list[Section]:
+    """Return the summary's ranges beside those of an own run's numbers."""
+    return [claims.section(CLAIMS, [m for _, measurements in printed for m in measurements], numbers)]
 
 
 def render(runs: Runs) -> str:

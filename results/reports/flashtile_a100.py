@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
+from results.checks.memory import SHARED_KB
 from results.records import Measurement, Run
 from results.render.markdown import tables
-from results.reports.layout import Claim, Grid, Labels, Remark, ReportError, Says, parse_claims, parse_grid
+from results.reports import claims
+from results.reports.layout import (
+    Claim,
+    Grid,
+    Labels,
+    Remark,
+    ReportError,
+    Row,
+    Says,
+    Section,
+    parse_claims,
+    parse_grid,
+)
 from results.reports.notes import Note
+from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, render_report
 
 NAME = "flashtile_a100"
@@ -16,7 +32,9 @@ TITLE = "FlashTile performance on an A100"
 SOURCE = "FlashTile, docs/PERFORMANCE.md, https://github.com/iamrahulreddy/FlashTile"
 IMPLEMENTATIONS = {
     "naive": "torch_naive",
-    **{name: name for name in ("flashtile_v1", "flashtile_v2", "flashtile_gqa")},  # loops in Python: none of ours
+    "flashtile_v1": "tiled_v1",
+    "flashtile_v2": "tiled_v2",
+    "flashtile_gqa": "tiled_v2",  # on fewer key heads
     "flashtile_triton": "triton_fa2",
 }
 
@@ -29,8 +47,9 @@ _COMMAND = re.compile(
 )
 _RUN_NOTES = (
     "Batch, heads and head dimension come from the command that the report calls its A100 validation; that command "
-    "has no --non-causal, so the numbers are read as causal. dtype is not said. MB is MiB: the report's code divides "
-    "bytes by 1024 twice. The report's usage examples are left out of the notes."
+    "has no --non-causal, so the numbers are read as causal. dtype is not said. Its code says that projections have "
+    "biases and that GQA has 3 key heads for 12 heads. MB is MiB: the report's code divides bytes by 1024 twice. The "
+    "report's usage examples are left out of the notes."
 )
 
 
@@ -74,6 +93,31 @@ def notes(text: str) -> list[Note]:
     return [*prose, *(Note("", header=table.header, rows=table.rows) for table in words)]
 
 
+def more_sections(printed: Runs, numbers: OwnNumbers) -> list[Section]:
+    """Return the claims beside an own run's figures, and what a block needs by formula beside what chips have."""
+    rows = [m for _, measurements in printed for m in measurements]
+    blocks = {m.case.subject: m.printed or "" for m in rows if m.metric == "shared_memory_kb"}
+    return [claims.section(CLAIMS, rows, numbers), *([_shared_memory(blocks)] if blocks else [])]
+
+
+def _shared_memory(printed: Mapping[str, str]) -> Section:
+    """Return by block size and head_dim what q, k, v, out and scores of a block take in float32, and where that fits.
+
+    `printed` is what the report says, by the subject of its rows.
+    """
+    rows = []
+    for block, head_dim in product((32, 64, 128), (64, 128)):
+        needed = (4 * block * head_dim + block**2) * _FLOAT32_BYTES / 1024
+        fits = [name for name, limit in SHARED_KB.items() if needed <= limit]
+        own = f"{needed:g} KiB; fits {', '.join(fits) or 'none'}"
+        rows.append(Row((str(block), str(head_dim)), (printed.get(f"block_size {block}", ""),), (own,)))
+    limits = ", ".join(f"{name} {limit} KiB" for name, limit in SHARED_KB.items())
+    setting = f"(4 x block x head_dim + block x block) x 4 bytes; a block has at most, by compute capability: {limits}"
+    return Section(
+        "Shared memory by formula", setting, ("Block Size", "head_dim"), ("SRAM Required",), (None,), tuple(rows)
+    )
+
+
 def render(runs: Runs) -> str:
     """Return the report's tables: as printed, or with the numbers of an own run of layers with these shapes."""
     return render_report(runs, name=NAME, title=TITLE, source=SOURCE, grids=GRIDS, implementations=IMPLEMENTATIONS)
@@ -102,7 +146,10 @@ _LAYER: dict[str, Any] = {
     "causal": True,
     "mode": "fwd",
 }
-_TRITON = {**_LAYER, "subject": "mha_fused", "implementation": "flashtile_triton", "baseline": "naive"}
+_FLOAT32_BYTES = 4
+_MHA = {"subject": "mha_fused_bias", "num_kv_heads": 12}
+_GQA = {"subject": "gqa_bias", "num_kv_heads": 3}
+_TRITON = {**_LAYER, **_MHA, "implementation": "flashtile_triton", "baseline": "naive"}
 
 
 def _row(labels: Labels) -> Says:
@@ -117,13 +164,14 @@ def _block(labels: Labels) -> Says:
     return {"subject": f"block_size {labels[0]}"}
 
 
-def _subject(implementation: str) -> str:
-    return "gqa" if implementation == "flashtile_gqa" else "mha_fused"
+def _layer_of(implementation: str) -> Says:
+    """Return the layer by FlashTile's code: biases in the projections, 3 key heads in GQA."""
+    return _GQA if implementation == "flashtile_gqa" else _MHA
 
 
 def _columns(metric: str, suffix: str) -> dict[str, Any]:
     return {
-        f"{words}{suffix}": {"implementation": system, "subject": _subject(system), "metric": metric}
+        f"{words}{suffix}": {"implementation": system, **_layer_of(system), "metric": metric}
         for words, system in _SYSTEMS.items()
     }
 
@@ -161,7 +209,7 @@ CLAIMS = (
         Claim(
             pattern=rf"- {words}: (?P<reduction>[\d.]+x)",
             origin=f"Memory reduction at 8K vs Naive / {words}",
-            says={**_AT_8K, "subject": _subject(system), "implementation": system, "baseline": "naive"},
+            says={**_AT_8K, **_layer_of(system), "implementation": system, "baseline": "naive"},
             figures={"reduction": {"metric": "memory_reduction"}},
         )
         for words, system in _SYSTEMS.items()
@@ -189,7 +237,13 @@ CLAIMS = (
     Claim(
         pattern=r"num_kv_heads=2\)\s*# (?P<savings>\dx) KV cache savings",
         origin="GroupedQueryAttention(512, 8, num_kv_heads=2)",
-        says={"level": "layer", "subject": "gqa", "num_heads": 8, "num_kv_heads": 2, "implementation": "flashtile_gqa"},
+        says={
+            "level": "layer",
+            "subject": "gqa_bias",
+            "num_heads": 8,
+            "num_kv_heads": 2,
+            "implementation": "flashtile_gqa",
+        },
         figures={"savings": {"metric": "memory_reduction", "note": "of the KV cache, against as many as 8 heads"}},
     ),
 )

@@ -134,6 +134,27 @@ class Grid:
         return table.header == self.header and (not self.section or table.section.endswith(self.section))
 
 
+@dataclass(frozen=True)
+class Row:
+    """A row of a published table, and the same row of an own run."""
+
+    labels: Labels
+    printed: tuple[str, ...]
+    own: tuple[str, ...] | None  # None: the run has nothing of it
+
+
+@dataclass(frozen=True)
+class Section:
+    """A published table with both numbers in each cell."""
+
+    title: str
+    setting: str  # what of the own run the table's rows and columns do not say
+    labels: Labels  # headers of the columns that name a row
+    columns: Labels  # headers of the others
+    metrics: tuple[str | None, ...]  # of the others; None for words and spreads
+    rows: tuple[Row, ...]
+
+
 def parse_grid(grid: Grid, table: Table, run_id: str) -> list[Measurement]:
     """Return every cell of the table as a measurement. Raises ReportError for a ragged row or an unreadable cell."""
     measurements = []

@@ -70,12 +70,13 @@ class OwnNumbers:
         case = _said_fields(says)
         return (
             all(getattr(measurement.case, name) == value for name, value in case.items())
-            and measurement.implementation == self._own(says["implementation"])
+            and measurement.implementation == self.own(says["implementation"])
             and measurement.metric == says["metric"]
             and says.get("mode") in (None, measurement.mode)
         )
 
-    def _own(self, implementation: str) -> str:
+    def own(self, implementation: str) -> str:
+        """Return the own implementation that stands in a published one's place."""
         return self.implementations.get(implementation, implementation)
 
     def _cells(self, grid: Grid, labels: Labels, rest: Mapping[str, Any]) -> Iterator[str]:
@@ -93,7 +94,7 @@ class OwnNumbers:
     def _measured(self, says: Says, rest: Mapping[str, Any], implementation: str, metric: str) -> Measurement | None:
         case = Case(**{**rest, **_said_fields(says)})
         modes = (says["mode"],) if says.get("mode") else ("fwd", "fwd_bwd", "train", "decode", "prefill", None)
-        found = (self.found.get((case, self._own(implementation), mode, metric)) for mode in modes)
+        found = (self.found.get((case, self.own(implementation), mode, metric)) for mode in modes)
         return next((m for m in found if m), None)
 
     def _text(self, says: Says, rest: Mapping[str, Any]) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 
 from results import reports
@@ -15,7 +14,7 @@ from results.checks import CHECKS, Finding, check
 from results.files import journal, library
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
-from results.reports.layout import Best, Grid, Labels, Remark, ReportError, SpreadColumn, read_cell
+from results.reports.layout import Best, Grid, Remark, ReportError, Row, Section, SpreadColumn, read_cell
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, environment, printed_rows, quoted
@@ -27,27 +26,6 @@ _EXAMPLES = 5  # findings of one check that are told
 Shape = tuple[str, int, int, str]  # dtype, head_dim, seqlen, mode
 _FAILED = {Status.OOM: "OOM", Status.OUT_OF_RESOURCES: "shared memory"}
 _MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a published table, and the same row of an own run."""
-
-    labels: Labels
-    printed: tuple[str, ...]
-    own: tuple[str, ...] | None  # None: the run has nothing of it
-
-
-@dataclass(frozen=True)
-class Section:
-    """A published table with both numbers in each cell."""
-
-    title: str
-    setting: str  # what of the own run the table's rows and columns do not say
-    labels: Labels  # headers of the columns that name a row
-    columns: Labels  # headers of the others
-    metrics: tuple[str | None, ...]  # of the others; None for words and spreads
-    rows: tuple[Row, ...]
 
 
 def published(name: str) -> list[tuple[Run, list[Measurement]]]:
@@ -66,7 +44,8 @@ def sections(
     levels = {m.case.level for _, measurements in printed for m in measurements}
     near = [m for m in own if m.case.level in levels]  # a run of the operator says nothing of layers
     numbers = OwnNumbers(near, implementations or report.IMPLEMENTATIONS)
-    return [section for grid in _grids(report) for section in _sections(grid, printed, numbers)]
+    found = [section for grid in _grids(report) for section in _sections(grid, printed, numbers)]
+    return found + (report.more_sections(printed, numbers) if hasattr(report, "more_sections") else [])
 
 
 def like(store: Store, name: str) -> list[tuple[str, int]]:

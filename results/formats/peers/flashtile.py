@@ -64,7 +64,7 @@ def _case(config: dict[str, Any], name: str, result: dict[str, Any], at: int) ->
     grouped = name == "GQA"
     return Case(
         level="layer",
-        subject="gqa" if grouped else "mha_fused",
+        subject="gqa_bias" if grouped else "mha_fused_bias",
         batch=whole(config.get("batch_size"), "batch_size"),
         num_heads=heads,
         num_kv_heads=None if grouped else heads,

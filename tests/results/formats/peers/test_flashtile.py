@@ -15,7 +15,7 @@ def test_a_module_is_a_layer_with_what_the_configuration_says() -> None:
     assert (found.format, found.rejected) == ("flashtile", ())
     assert first.case == Case(
         level="layer",
-        subject="mha_fused",
+        subject="mha_fused_bias",
         batch=4,
         num_heads=12,
         num_kv_heads=12,
@@ -44,7 +44,7 @@ def test_speedups_and_reductions_are_over_naive_and_naive_has_none() -> None:
         ("GQA (FlashTile)", "Naive (FlashTile)"),
         ("Triton (FlashTile)", "Naive (FlashTile)"),
     }
-    assert {m.case.subject for m in ratios if m.implementation.startswith("GQA")} == {"gqa"}
+    assert {m.case.subject for m in ratios if m.implementation.startswith("GQA")} == {"gqa_bias"}
 
 
 def test_infinity_is_out_of_memory_and_nan_no_ratio() -> None:
