@@ -108,14 +108,11 @@ def _shared_memory(printed: Mapping[str, str]) -> Section:
     rows = []
     for block, head_dim in product((32, 64, 128), (64, 128)):
         needed = (4 * block * head_dim + block**2) * _FLOAT32_BYTES / 1024
-        fits = [name for name, limit in SHARED_KB.items() if needed <= limit]
+        fits = [f"{name} ({limit} KiB)" for name, limit in SHARED_KB.items() if needed <= limit]
         own = f"{needed:g} KiB; fits {', '.join(fits) or 'none'}"
         rows.append(Row((str(block), str(head_dim)), (printed.get(f"block_size {block}", ""),), (own,)))
-    limits = ", ".join(f"{name} {limit} KiB" for name, limit in SHARED_KB.items())
-    setting = f"(4 x block x head_dim + block x block) x 4 bytes; a block has at most, by compute capability: {limits}"
-    return Section(
-        "Shared memory by formula", setting, ("Block Size", "head_dim"), ("SRAM Required",), (None,), tuple(rows)
-    )
+    labels = ("Block Size", "head_dim")
+    return Section(_SHARED_MEMORY, "", labels, ("SRAM Required",), (None,), tuple(rows), by_formula=True)
 
 
 def render(runs: Runs) -> str:
@@ -147,6 +144,7 @@ _LAYER: dict[str, Any] = {
     "mode": "fwd",
 }
 _FLOAT32_BYTES = 4
+_SHARED_MEMORY = "Shared memory by formula: (4 x block x head_dim + block x block) x 4 bytes, and where it fits"
 _MHA = {"subject": "mha_fused_bias", "num_kv_heads": 12}
 _GQA = {"subject": "gqa_bias", "num_kv_heads": 3}
 _TRITON = {**_LAYER, **_MHA, "implementation": "flashtile_triton", "baseline": "naive"}

@@ -153,6 +153,7 @@ class Section:
     columns: Labels  # headers of the others
     metrics: tuple[str | None, ...]  # of the others; None for words and spreads
     rows: tuple[Row, ...]
+    by_formula: bool = False  # what stands as own is computed, and is of no run
 
 
 def parse_grid(grid: Grid, table: Table, run_id: str) -> list[Measurement]:
