@@ -1,8 +1,10 @@
-"""One uploaded file on the page: what was understood, what was rejected and why, and the import."""
+"""One uploaded file on the page: what was understood, what was left out or rejected and why."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -11,20 +13,25 @@ import streamlit as st
 from pages.ui import findings
 from pages.ui.draw import messages, text
 from pages.ui.shell.data import store
+from pages.ui.upload import columns
+from pages.ui.upload.outcome import EXISTING
 from results.checks import Finding
 from results.files import journal
 from results.formats import (
     Standing,
+    TableMapping,
     Understanding,
+    UnknownTable,
     UploadError,
-    import_understanding,
     left_alone,
     standing,
     understand,
 )
+from results.formats.importing import LEAVE, REPLACE
+from results.formats.mapping import guess, key_of, remembered, to_json
 from results.levels import level_of
 
-ENDINGS = ("csv", "tsv", "txt", "log", "md", "json", "jsonl", "zip", "tar", "gz", "tgz")
+ENDINGS = ("csv", "tsv", "txt", "log", "md", "json", "jsonl", "xlsx", "zip", "tar", "gz", "tgz")
 LIMIT_MB = 50
 EXAMPLE = """gpu,implementation,batch,num_heads,seqlen,head_dim,dtype,causal,mode,timing,latency_ms,peak_memory_mb
 My GPU,torch_naive,1,8,1024,64,bfloat16,true,fwd,kernel,0.412,21.5
@@ -34,15 +41,16 @@ My GPU,torch_naive,1,8,65536,64,bfloat16,true,fwd,kernel,OOM,OOM
 _SHOWN_ROWS = 200
 
 
-@dataclass(frozen=True)
-class Imported:
-    """What came of importing a file."""
-
-    filename: str
-    runs: tuple[str, ...]  # that are new
-    numbers: int  # in those
-    left: tuple[str, ...]  # what was not added, and why
-    problem: str | None
+def each_once(given: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Yield files whose content did not come before; of the others say which they are."""
+    seen: dict[str, str] = {}
+    for name, data in given:
+        key = hashlib.sha256(data).hexdigest()
+        if key in seen:
+            st.info(f"{text.plain(name)} is the same file as {text.plain(seen[key])}.", icon=":material/task_alt:")
+            continue
+        seen[key] = name
+        yield name, data
 
 
 def show(filename: str, data: bytes) -> Understanding | None:
@@ -52,17 +60,64 @@ def show(filename: str, data: bytes) -> Understanding | None:
         if len(data) > LIMIT_MB * 1024 * 1024:
             st.error(f"{len(data) / 2**20:.0f} MB is more than the {LIMIT_MB} MB that are taken. Split the file.")
             return None
+        summary = st.container()
         try:
-            found = _understand(filename, data)
+            found = _mapped(filename, data)
         except UploadError as error:
-            st.error(text.plain(str(error)), icon=":material/error:")
+            summary.error(text.plain(str(error)), icon=":material/error:")
             return None
-        _summary(found)
-        for sentence in left_alone(_standing(found)):
-            st.info(text.plain(sentence), icon=":material/task_alt:")
-        if found.measurements:
-            _findings_of(found)
+        if found is None:
+            return None
+        with summary:
+            _summary(found)
+            _ask_existing(found)
+            if found.measurements:
+                _findings_of(found)
         return found
+
+
+def _mapped(filename: str, data: bytes) -> Understanding | None:
+    """Understand a file; the columns of a plain table are read as its reader chooses here. None: not yet."""
+    known = remembered(journal.home())
+    try:
+        found = _understand(filename, data, known)
+    except UnknownTable as error:
+        sheet, start = error.sheet, guess(error.sheet)
+        st.markdown(f"This table is of no known format. {start.problem() or 'Say what its columns are.'}")
+        chosen = columns.edit(sheet, start, hashlib.sha256(data).hexdigest()[:12])
+        if problem := chosen.problem():
+            st.warning(problem, icon=":material/help:")
+            return None
+        return _understand(filename, data, {**known, key_of(sheet.header): chosen})
+    if found.sheet is None or found.mapping is None:
+        return found
+    with st.expander("Columns: what each is read as", icon=":material/view_column:"):
+        chosen = columns.edit(found.sheet, found.mapping, found.sha256[:12])
+        if problem := chosen.problem():
+            st.warning(problem, icon=":material/help:")
+            return None
+        if not columns.is_guess(found.sheet, chosen):
+            st.caption("Other than guessed. An import keeps this for tables with the same header.")
+    if chosen == found.mapping:
+        return found
+    return _understand(filename, data, {**known, key_of(found.sheet.header): chosen})
+
+
+def _ask_existing(found: Understanding) -> None:
+    """Say what of the file is here already, and ask what becomes of runs that differ."""
+    standings = _standing(found)
+    for sentence in left_alone(standings):
+        st.info(text.plain(sentence), icon=":material/task_alt:")
+    if differing := [run for run in standings if run.differs]:
+        options = [option for option in EXISTING if option != REPLACE or not any(run.ships for run in differing)]
+        st.segmented_control(
+            "Runs that are here with something else",
+            options,
+            default=LEAVE,
+            format_func=EXISTING.__getitem__,
+            required=True,
+            key=f"existing_{found.sha256}",
+        )
 
 
 def overview(understood: list[Understanding | None]) -> None:
@@ -75,7 +130,7 @@ def overview(understood: list[Understanding | None]) -> None:
             "numbers": len(found.measurements),
             "new": new_numbers(found),
             "rejected": len(found.rejected),
-            "findings": len(_checked(found.sha256, found)),
+            "findings": len(_checked(_key(found), found)),
         }
         for found in understood
         if found is not None
@@ -86,7 +141,8 @@ def overview(understood: list[Understanding | None]) -> None:
 
 def new_numbers(found: Understanding) -> int:
     """Count the numbers that an import would add."""
-    return sum(run.numbers for run in _standing(found) if not run.here)
+    takes = (st.session_state.get(f"existing_{found.sha256}") or LEAVE) != LEAVE
+    return sum(run.numbers for run in _standing(found) if not run.here or (takes and run.differs))
 
 
 def ask_gpu(ready: list[Understanding]) -> None:
@@ -101,59 +157,32 @@ def ask_gpu(ready: list[Understanding]) -> None:
         )
 
 
-def import_all(ready: list[Understanding]) -> None:
-    """Import each file, all but its rejected values, and remember for the next drawing what came of it."""
-    outcome, gpu_name = [], st.session_state.get("upload_gpu", "").strip() or None
-    for found in ready:
-        left = left_alone(standing(journal.home(), found))
-        try:
-            names, problem = import_understanding(journal.home(), found, gpu_name=gpu_name, skip_rejected=True), None
-        except (UploadError, journal.JournalError) as error:
-            names, problem = [], str(error)
-        numbers = sum(measurement.run_id in names for measurement in found.measurements)
-        outcome.append(Imported(found.upload.filename, tuple(names), numbers, tuple(left), problem))
-    store()
-    st.session_state["imported"] = outcome
-
-
-def show_outcome(outcome: list[Imported]) -> None:
-    """Say what the import did, file by file."""
-    for done in outcome:
-        name = text.plain(done.filename)
-        if done.problem:
-            st.error(f"{name} was not imported: {text.plain(done.problem)}", icon=":material/error:")
-            continue
-        if done.runs:
-            added = f"{messages.counted(done.numbers, 'number')} in {messages.counted(len(done.runs), 'run')}"
-            st.success(f"{name}: {added} ({text.plain(', '.join(done.runs))}).", icon=":material/check_circle:")
-        for sentence in done.left:
-            st.info(f"{name}: {text.plain(sentence)}", icon=":material/task_alt:")
-    with st.container(horizontal=True):
-        st.page_link("pages/overview.py", label="Overview", icon=":material/leaderboard:")
-        st.page_link("pages/runs.py", label="Runs", icon=":material/history:")
-
-
 @st.cache_data(max_entries=16, show_spinner="Reading the file")
-def _understand(filename: str, data: bytes) -> Understanding:
-    return understand(filename, data)
+def _understand(filename: str, data: bytes, mappings: dict[str, TableMapping]) -> Understanding:
+    return understand(filename, data, mappings)
+
+
+def _key(found: Understanding) -> str:
+    """Return what an understanding depends on: the file and how its columns are read."""
+    return found.sha256 + (json.dumps(to_json(found.mapping)) if found.mapping else "")
 
 
 def _standing(found: Understanding) -> list[Standing]:
-    return _stood(found.sha256, str(journal.home()), str(store().version()), found)
+    return _stood(_key(found), str(journal.home()), str(store().version()), found)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _stood(sha256: str, home: str, version: str, _found: Understanding) -> list[Standing]:
+def _stood(key: str, home: str, version: str, _found: Understanding) -> list[Standing]:
     return standing(Path(home), _found)
 
 
 @st.cache_data(max_entries=16, show_spinner="Checking every number")
-def _checked(sha256: str, _found: Understanding) -> list[Finding]:
+def _checked(key: str, _found: Understanding) -> list[Finding]:
     return findings.of_upload(_found)
 
 
 def _findings_of(found: Understanding) -> None:
-    problems = _checked(found.sha256, found)
+    problems = _checked(_key(found), found)
     if not problems:
         st.caption(":material/check_circle: No number contradicts arithmetic, its device or the other rows.")
         return
@@ -176,11 +205,13 @@ def _summary(found: Understanding) -> None:
         f":blue-badge[{messages.counted(len(found.runs), 'run')}] "
         + (f":red-badge[{messages.counted(len(found.rejected), 'rejected value')}]" if found.rejected else "")
     )
+    for sentence in found.left_out:
+        st.caption(f":material/do_not_disturb_on: Left out: {text.plain(sentence)}")
     for sentence in found.assumptions:
         st.caption(f":material/info: Assumed: {text.plain(sentence)}")
     for sentence in found.questions:
         st.caption(f":material/help: Not said: {text.plain(sentence)}")
-    if found.columns:
+    if found.columns and found.sheet is None:
         with st.expander("Columns and what they are read as", icon=":material/view_column:"):
             rows = [{"column": c.header, "read as": c.meaning or "ignored"} for c in found.columns]
             st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Column mapping")

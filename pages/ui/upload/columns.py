@@ -1,0 +1,108 @@
+"""The columns of an uploaded table: what each is read as, for its reader to correct before anything is imported."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui.draw import text
+from results.formats import TableMapping
+from results.formats.errors import UploadError
+from results.formats.mapping import (
+    CHOICES,
+    CONSTANTS,
+    DECIMALS,
+    NUMBERS,
+    Role,
+    check_constants,
+    guess,
+)
+from results.formats.tables import Sheet
+from results.records import MODES
+
+MAX_COLUMNS = 40  # that can be chosen; the others are read as guessed
+_STATISTICS = ("printed", "mean", "median", "std")
+_HELP = {
+    "implementation": "such as triton_fa2; needed where no column names it",
+    "dtype": "such as bf16",
+    "causal": "yes or no",
+    "mode": "fwd, bwd, fwd_bwd, decode, prefill or train",
+    "timing": "kernel (device time) or eager (a plain call)",
+}
+
+
+def edit(sheet: Sheet, start: TableMapping, key: str) -> TableMapping:
+    """Draw a select for each column, its guess chosen; returns what is chosen now. `key` tells files apart."""
+    decimal = st.segmented_control(
+        "Numbers are written as",
+        list(DECIMALS),
+        default=start.decimal,
+        format_func=DECIMALS.__getitem__,
+        required=True,
+        key=f"decimal_{key}",
+    )
+    roles = [
+        _column(sheet, at, role, f"{key}_{at}") if at < MAX_COLUMNS else role for at, role in enumerate(start.roles)
+    ]
+    if len(sheet.header) > MAX_COLUMNS:
+        st.caption(f"The first {MAX_COLUMNS} of {len(sheet.header)} columns are shown.")
+    chosen = TableMapping(tuple(roles), decimal or "")
+    said = {*chosen.fields} | ({"implementation"} if any(role.implementation for role in roles) else set())
+    return TableMapping(chosen.roles, chosen.decimal, _constants(key, start, said))
+
+
+def is_guess(sheet: Sheet, mapping: TableMapping) -> bool:
+    """Tell whether nothing of the guess was corrected."""
+    return mapping == guess(sheet)
+
+
+def _column(sheet: Sheet, at: int, role: Role, key: str) -> Role:
+    """Draw one column: its name with its first cells, and what it is read as."""
+    name, *parts = st.columns([3, 3, 3, 2, 2], vertical_alignment="bottom")
+    cells = [row[at] for _, row in sheet.rows[:3] if at < len(row)]
+    name.markdown(f"**{text.plain(sheet.header[at] or '(no name)')}**  \n{text.plain(', '.join(cells)[:60])}")
+    label = f"Column {at + 1} is"
+    options = list(CHOICES)
+    meaning = parts[0].selectbox(
+        label, options, index=options.index(role.meaning), format_func=CHOICES.__getitem__, key=f"meaning_{key}"
+    )
+    if meaning not in NUMBERS:
+        return Role(meaning)
+    implementation = parts[1].text_input(
+        "of implementation", role.implementation, key=f"implementation_{key}", placeholder="as the row says"
+    )
+    modes = ("", *MODES)
+    mode = parts[2].selectbox(
+        "mode",
+        modes,
+        index=modes.index(role.mode),
+        format_func=lambda mode: mode or "as the row says",
+        key=f"mode_{key}",
+    )
+    statistic = parts[3].selectbox(
+        "statistic", _STATISTICS, index=_STATISTICS.index(role.statistic), key=f"statistic_{key}"
+    )
+    return Role(meaning, implementation.strip(), mode, statistic)
+
+
+def _constants(key: str, start: TableMapping, said: set[str]) -> dict[str, str]:
+    """Draw what no column says and can hold for all rows."""
+    missing = [name for name in CONSTANTS if name not in said]
+    found = {}
+    with st.container(horizontal=True):
+        for name in missing:
+            typed = st.text_input(
+                f"{name} of all rows",
+                start.constants.get(name, ""),
+                key=f"constant_{key}_{name}",
+                help=_HELP.get(name, "a whole number"),
+                width=170,
+            ).strip()
+            if not typed:
+                continue
+            try:
+                check_constants({name: typed})
+            except UploadError as error:
+                st.error(text.plain(str(error)))
+                continue
+            found[name] = typed
+    return found

@@ -1,0 +1,99 @@
+"""The import of what was understood, what came of it, and taking it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from pages.ui.draw import messages, text
+from pages.ui.shell.data import store
+from results.files import journal
+from results.formats import (
+    AlreadyHere,
+    Arrival,
+    Understanding,
+    UploadError,
+    import_for_undo,
+    left_alone,
+    mapping,
+    standing,
+    take_back,
+)
+from results.formats.importing import LEAVE, NEW, REPLACE
+
+EXISTING = {LEAVE: "leave what is here", NEW: "import as a new run", REPLACE: "replace what is here"}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What came of importing a file."""
+
+    filename: str
+    arrived: Arrival
+    numbers: int  # in its new runs
+    left: tuple[str, ...]  # what was not added, and why
+    problem: str | None
+
+
+def import_all(ready: list[Understanding]) -> None:
+    """Import each file, all but its rejected values, and remember for the next drawing what came of it."""
+    home, outcome = journal.home(), []
+    gpu_name = st.session_state.get("upload_gpu", "").strip() or None
+    for found in ready:
+        existing = st.session_state.get(f"existing_{found.sha256}") or LEAVE
+        left = left_alone(standing(home, found)) if existing == LEAVE else []
+        arrived, problem = Arrival(()), None
+        try:
+            arrived = import_for_undo(home, found, gpu_name=gpu_name, skip_rejected=True, existing=existing)
+            if found.sheet and found.mapping and found.mapping != mapping.guess(found.sheet):
+                mapping.remember(home, found.sheet.header, found.mapping)
+        except AlreadyHere as error:
+            left = [str(error)]
+        except (UploadError, journal.JournalError) as error:
+            problem = str(error)
+        numbers = len(found.measurements) if existing != LEAVE and arrived.run_ids else _of(found, arrived)
+        outcome.append(Imported(found.upload.filename, arrived, numbers, tuple(left), problem))
+    store()
+    st.session_state["imported"] = outcome
+
+
+def show() -> None:
+    """Say what the last import did, file by file, with a way back."""
+    outcome: list[Imported] = st.session_state.pop("imported", None) or []
+    if taken := st.session_state.pop("taken_back", None):
+        st.info(taken, icon=":material/undo:")
+    for done in outcome:
+        name = text.plain(done.filename)
+        if done.problem:
+            st.error(f"{name} was not imported: {text.plain(done.problem)}", icon=":material/error:")
+            continue
+        if names := done.arrived.run_ids:
+            added = f"{messages.counted(done.numbers, 'number')} in {messages.counted(len(names), 'run')}"
+            st.success(f"{name}: {added} ({text.plain(', '.join(names))}).", icon=":material/check_circle:")
+        for sentence in done.left:
+            st.info(f"{name}: {text.plain(sentence)}", icon=":material/task_alt:")
+    arrivals = [done.arrived for done in outcome if done.arrived.run_ids]
+    if outcome:
+        with st.container(horizontal=True):
+            if arrivals:
+                st.button("Undo", icon=":material/undo:", on_click=_undo, args=(arrivals,), key="undo_import")
+            st.page_link("pages/overview.py", label="Overview", icon=":material/leaderboard:")
+            st.page_link("pages/runs.py", label="Runs", icon=":material/history:")
+
+
+def _undo(arrivals: list[Arrival]) -> None:
+    taken = 0
+    try:
+        for arrived in arrivals:
+            take_back(journal.home(), arrived)
+            taken += len(arrived.run_ids)
+        said = f"The import is taken back: {messages.counted(taken, 'run')} moved to the trash of Runs."
+    except journal.JournalError as error:
+        said = text.plain(str(error))
+    store()
+    st.session_state["taken_back"] = said
+
+
+def _of(found: Understanding, arrived: Arrival) -> int:
+    return sum(measurement.run_id in arrived.run_ids for measurement in found.measurements)
