@@ -171,7 +171,7 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
 
 
 FOLDERS = {"op": "attention", "decode": "decode"}  # of each level, within `kernels`
-AROUND = {"layer": "op"}  # levels around the attention of another, whose implementations serve inside
+AROUND = {"layer": "op", "model": "op"}  # levels around the attention of another, whose implementations serve inside
 
 
 def implementations(level: str = "op") -> dict[str, Implementation]:
@@ -187,6 +187,10 @@ def implementations(level: str = "op") -> dict[str, Implementation]:
 
 @cache
 def _found(level: str) -> dict[str, Implementation]:
+    if level == "model":
+        from kernels import models
+
+        return {each.name: each for each in models.implementations(_found("op"), _found("decode"))}
     if level in AROUND:  # but those in FP8, which have no oracle there: it would round q, k and v
         inside = (each for each in _found(AROUND[level]).values() if each.precision != "fp8")
         return {each.name: replace(each, level=level) for each in inside}

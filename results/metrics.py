@@ -18,6 +18,7 @@ class Metric:
 _WEIGHTS = ("qkv", "q", "k", "v", "down", "up", "out")  # projections of layers
 # Tensors that are compared with float64: of the operator, and of layers with the gradients of weights and biases.
 CHECKED = ("out", "dq", "dk", "dv", "dx", *(f"d{kind}_{name}" for kind in "wb" for name in _WEIGHTS))
+CHECKED += ("logits", "loss", "grads")  # of models: of the last tokens, of all, of the first layer's attention weights
 
 METRICS: dict[str, Metric] = {
     "latency_ms": Metric("Latency", "ms", "lower", "time of one call"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,8 +16,8 @@ from results.levels.tensors import DTYPE_BYTES
 from results.records import CASE_FIELDS, Case, Measurement, Status
 from runner.protocol import Protocol
 
-MODES_WITH_MEMORY = ("fwd", "fwd_bwd", "decode")
-BACKWARD_MODES = ("bwd", "fwd_bwd")
+MODES_WITH_MEMORY = ("fwd", "fwd_bwd", "decode", "prefill", "train")
+BACKWARD_MODES = ("bwd", "fwd_bwd", "train", "step")
 _ERRORS = {  # of a pass, where nothing is timed
     "fwd": ("error_out",),
     "decode": ("error_out",),
@@ -33,7 +33,15 @@ _RATES = {
 }
 _RATES_ELSE = {"cuda": (0.5, 500.0, 0.15), "cpu": (0.01, 2.0, 0.02)}
 _BANDWIDTH_SHARE = 0.4  # of the datasheet's, where the device has one
-_MATRIX_PASSES = {"fwd": 6, "decode": 6, "bwd": 8, "fwd_bwd": 14}  # reads and writes of a score matrix kept in memory
+_MATRIX_PASSES = {
+    "fwd": 6,
+    "decode": 6,
+    "prefill": 6,
+    "bwd": 8,
+    "fwd_bwd": 14,
+    "train": 14,
+    "step": 0,
+}  # reads and writes of a score matrix kept in memory
 
 
 @dataclass(frozen=True)
@@ -55,14 +63,19 @@ class Cell:
 
 
 def ordered_cells(
-    cases: Iterable[Case], implementations: tuple[str, ...], modes: tuple[str, ...], seed: int
+    cases: Iterable[Case],
+    implementations: tuple[str, ...],
+    modes: tuple[str, ...],
+    seed: int,
+    takes_part: Callable[[Case, str, str], bool] = lambda case, implementation, mode: True,
 ) -> list[Cell]:
-    """Return every combination: cases in the sweep's order, implementations shuffled anew within each by the seed."""
+    """Return every combination that takes part: cases in the sweep's order, implementations shuffled anew within each
+    by the seed."""
     cells = []
     for number, case in enumerate(cases):
         names = list(implementations)
         random.Random(f"{seed}/{number}").shuffle(names)
-        cells += [Cell(case, name, mode) for name in names for mode in modes]
+        cells += [Cell(case, name, mode) for name in names for mode in modes if takes_part(case, name, mode)]
     return cells
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from kernels import registry
 from results import levels
+from results.levels import model_table
 from results.levels.tensors import MIB
 from results.records import Case, Status
 from runner.cells import BACKWARD_MODES, Cell, estimated_memory_mb, estimated_seconds, ordered_cells
@@ -31,11 +32,11 @@ class UnknownImplementation(ValueError):
 def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> list[Cell]:
     """Return every cell in the order it will be measured."""
     target = registry.describe_device(device.id)
-    cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed)
+    cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed, sweep.takes_part)
     pairs = dict.fromkeys((cell.case, cell.implementation) for cell in cells)
     with current(device):  # PyTorch is asked about tensors on the current GPU
         reasons = {(case, name): _reason_against(case, name, target) for case, name in pairs}
-    return [_judged(cell, reasons, target, protocol, len(sweep.timings)) for cell in cells]
+    return [_judged(cell, reasons, target, protocol, sweep) for cell in cells]
 
 
 def chosen(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
@@ -90,6 +91,8 @@ def _reason_against(case: Case, name: str, target: registry.Device) -> str | Non
     implementation = registry.implementations(str(case.level)).get(name)
     if implementation is None:
         return f"{name} is not part of this checkout."
+    if case.level == "model" and (reason := _too_long_for_model(case)):
+        return reason
     return implementation.reason_against(case, target)
 
 
@@ -98,10 +101,13 @@ def _judged(
     reasons: dict[tuple[Case, str], str | None],
     target: registry.Device,
     protocol: Protocol,
-    timings: int,
+    sweep: Sweep,
 ) -> Cell:
     reason = reasons[cell.case, cell.implementation]
-    implementation = registry.implementations(str(cell.case.level)).get(cell.implementation)
+    implementation, timings = (
+        registry.implementations(str(cell.case.level)).get(cell.implementation),
+        len(sweep.timings),
+    )
     if implementation is None:
         return dataclasses.replace(cell, reason=reason)
     if reason is None and cell.mode in BACKWARD_MODES and not implementation.backward:
@@ -110,6 +116,9 @@ def _judged(
         reason = _NOT_TRACED
     matrix = implementation.materialises_scores
     memory = estimated_memory_mb(cell.case, cell.mode, implementation.memory)
+    measured = dataclasses.replace(cell, memory_mb=memory)
+    if reason is None and not sweep.extrapolates and (reason := model_too_large(measured, target.memory_bytes)):
+        return dataclasses.replace(measured, reason=reason, reason_status=Status.SKIPPED)
     if reason is None and (reason := _too_large(cell, target)):
         return dataclasses.replace(cell, reason=reason, reason_status=Status.OOM, memory_mb=memory)
     if reason:
@@ -122,10 +131,25 @@ def _judged(
     return dataclasses.replace(cell, seconds=seconds, memory_mb=memory)
 
 
+def model_too_large(cell: Cell, memory_bytes: int | None) -> str | None:
+    """Return why a whole model does not fit the device's memory by the formula of its level, None if it does."""
+    if cell.case.level != "model" or cell.memory_mb is None or not memory_bytes or cell.memory_mb <= memory_bytes / MIB:
+        return None
+    return f"Needs {cell.memory_mb / 1024:.1f} GiB of {memory_bytes / MIB / 1024:.1f}."
+
+
+def _too_long_for_model(case: Case) -> str | None:
+    sizes = model_table.model(str(case.subject))
+    if sizes.architecture.positions != "learned" or case.seqlen_k <= sizes.max_context:
+        return None
+    return f"{sizes.title} has {sizes.max_context} positions, the case has {case.seqlen_k} tokens."
+
+
 def _too_large(cell: Cell, target: registry.Device) -> str | None:
     """Return why what the call reads and writes does not fit the device's memory, None if it does or nobody knows."""
     moved = levels.bytes_moved(cell.case, cell.mode)
-    if moved is None or target.memory_bytes is None or cell.mode in BACKWARD_MODES or moved <= target.memory_bytes:
+    inner = cell.case.level == "model" or cell.mode in BACKWARD_MODES
+    if moved is None or target.memory_bytes is None or inner or moved <= target.memory_bytes:
         return None
     needed, there = (f"{size / 1024 / MIB:.1f} GiB" for size in (moved, target.memory_bytes))
     return f"Out of device memory: inputs and results need {needed}, the device has {there}."

@@ -155,6 +155,7 @@ class Worker:
             protocol=protocol,
             timings=tuple(self._message["sweep"]["timings"]),
             seed=self._message["seed"],
+            depths=tuple(self._message["sweep"].get("depths", ())),
             emit=self._emit,
             begin=self._begin,
             telemetry=telemetry,

@@ -45,6 +45,8 @@ class Bench:
     # waits until another version's worker has had its turn, given the round and a rank within it; None: nobody else
     turn: Callable[[tuple[int, float]], None] | None = None
     costs: Costs = field(default_factory=Costs)
+    depths: tuple[int, ...] = ()  # from which models are extrapolated
+    extrapolation_errors: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # by implementation and mode
     configs: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what implementations chose, by shape and pass
 
     @property
@@ -59,6 +61,7 @@ class CaseRun:
     def __init__(self, bench: Bench, case: Case, cells: list[Cell]) -> None:
         self.bench, self.case = bench, case
         self.live = cells
+        self.latencies: dict[tuple[Cell, str], float] = {}  # medians in ms, by cell and timing
         self._inputs: CaseInputs | None = None
 
     @property
@@ -85,6 +88,12 @@ class CaseRun:
         """Return the attention inside of a cell alone, where its level has something around it."""
         make = getattr(self.level, "inner_call", None)
         return make and make(self.implementation(cell.implementation).attention, self.inputs, cell.mode)
+
+    def device_call(self, cell: Cell, call: Call) -> Call | None:
+        """Return what is timed of a cell as `kernel`, which is its call but where the level says otherwise."""
+        if not hasattr(self.level, "device_call"):
+            return call
+        return self.level.device_call(self.implementation(cell.implementation).attention, self.inputs, cell.mode)
 
     def attempt(
         self, cell: Cell | None, charged: Iterable[Cell], step: str, action: Callable[[], Any]

@@ -8,15 +8,17 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from kernels import registry
 from results.records import Case, Status
 from runner.cells import MODES_WITH_MEMORY, Cell
 from runner.levels import Pass, passes_of
 from runner.measure import memory, triton_hooks
 from runner.measure.case import Bench, CaseRun
 from runner.measure.check import CheckedPass, Oracle, check, make_oracle
+from runner.measure.extrapolation import extrapolate
 from runner.measure.timing import Rounds
 from runner.overhead import COMPILING
-from runner.plan import NOT_TIMED, interpreter_reason, is_interpreted, too_long_for_cpu
+from runner.plan import NOT_TIMED, interpreter_reason, is_interpreted, model_too_large, too_long_for_cpu
 
 CACHED = "cached"  # of a compile time: the kernels were on disk already
 FAILS_THE_CHECK = "incorrect"  # of the errors of a pass that is too far off to be timed; the note says which tensor
@@ -24,12 +26,14 @@ FAILS_THE_CHECK = "incorrect"  # of the errors of a pass that is too far off to 
 
 def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
     """Measure the given cells of a case and emit every number and status. Raises ContextBroken."""
+    cells = list(cells)
     run = CaseRun(bench, case, list(cells))
     if bench.device_type == "cuda":
         with bench.costs.of("memory"):  # whose passes would otherwise look for garbage in all that is loaded by now
             gc.collect()
             gc.freeze()
     _skip_what_takes_too_long(run)
+    too_large = _skip_what_does_not_fit(run)
     _Checks(run).take()
     if not bench.timings:
         run.live.clear()  # their errors are what was wanted
@@ -40,6 +44,10 @@ def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
     if run.live:
         with bench.costs.of("timing"):
             Rounds(run).take()
+    if bench.depths:
+        measured = [cell for cell, _ in run.latencies]
+        with bench.costs.of("timing"):
+            extrapolate(run, [cell for cell in cells if cell in measured or cell in too_large], measured)
 
 
 def _skip_what_takes_too_long(run: CaseRun) -> None:
@@ -51,6 +59,15 @@ def _skip_what_takes_too_long(run: CaseRun) -> None:
         interpreted = is_interpreted(run.implementation(cell.implementation), "cpu")
         if interpreted and (reason := interpreter_reason(cell)):
             run.fail([cell], Status.SKIPPED, reason)
+
+
+def _skip_what_does_not_fit(run: CaseRun) -> list[Cell]:
+    """Skip the cells of models that need more memory than the device has, and return them."""
+    memory = registry.describe_device(run.bench.device).memory_bytes
+    found = [(cell, reason) for cell in run.live if (reason := model_too_large(cell, memory))]
+    for cell, reason in found:
+        run.fail([cell], Status.SKIPPED, reason)
+    return [cell for cell, _ in found]
 
 
 class _Checks:

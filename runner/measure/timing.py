@@ -20,9 +20,11 @@ from runner.measure.sustained import record_trace
 from runner.overhead import ENERGY, SAMPLING
 
 NO_KERNEL_TIME = "A CPU has no device time apart from the call's own; see the eager timing."
+ONLY_A_PLAIN_CALL = "A call of this mode is timed as a program makes it, launches included; see the eager timing."
 RETRIED = "retried"
 THROTTLED_LATENCY = "throttled_latency_ms"  # of an attempt that was taken again
 MODES_WITH_ENERGY = MODES_WITH_MEMORY  # those in which an implementation is used
+TIMED_ALONE = "The attention of all layers, timed by itself in this run."
 _RETRIES = 2  # of a throttled cell
 
 
@@ -106,11 +108,12 @@ class Rounds:
         start = time.monotonic()
         for timing in self.bench.timings:
             stopwatch = self.bench.stopwatches.get(timing)
-            if stopwatch is None:
+            timed = call if timing == "eager" or not stopwatch else self.run.device_call(item.cell, call)
+            if stopwatch is None or timed is None:
                 continue
             series = item.samples.setdefault(timing, [])
             with self.bench.costs.of(SAMPLING):
-                new = sample_round(stopwatch, call, series, self.bench.protocol)
+                new = sample_round(stopwatch, timed, series, self.bench.protocol)
             if timing == "kernel":
                 self.bench.telemetry.look(start)
             series += new
@@ -153,6 +156,14 @@ class Rounds:
         if found:
             self.run.emit(item.cell, "energy_j", value=found.joules, statistic="mean", n=found.calls)
 
+    def _emit_share(self, item: Timed, alone: list[float]) -> None:
+        """Emit the share of a model's attention, timed by itself in this run, in its call."""
+        of_call = item.samples.get("kernel") or item.samples.get("eager")
+        if self.run.case.level != "model" or not of_call:
+            return
+        share = 100 * statistics.median(alone) / statistics.median(of_call)
+        self.run.emit(item.cell, "attention_share", value=share, statistic="median", n=len(alone), note=TIMED_ALONE)
+
     def _findings(self, item: Timed) -> Findings:
         return self.bench.telemetry.findings(item.windows)
 
@@ -160,12 +171,15 @@ class Rounds:
         findings = self._findings(item)
         for timing in self.bench.timings:
             if timing not in item.samples:
-                self.run.emit(item.cell, "latency_ms", timing=timing, status=Status.SKIPPED, note=NO_KERNEL_TIME)
+                note = NO_KERNEL_TIME if self.bench.device_type == "cpu" else ONLY_A_PLAIN_CALL
+                self.run.emit(item.cell, "latency_ms", timing=timing, status=Status.SKIPPED, note=note)
                 continue
+            self.run.latencies[item.cell, timing] = statistics.median(item.samples[timing])
             flags = (RETRIED,) if item.retries else ()
             self.run.emit(item.cell, "latency_ms", timing=timing, **_fields(item, timing, findings, flags))
         for timing, samples in item.inner.items():
             self.run.emit(item.cell, "attention_ms", timing=timing, **spread(samples))
+            self._emit_share(item, samples)
         self.run.live.remove(item.cell)
 
     def _keep_if_throttled(self, item: Timed) -> bool:

@@ -98,6 +98,11 @@ class Sweep:
     protocol: str = "standard"  # the sampling preset when none is chosen
 
     @property
+    def extrapolates(self) -> bool:
+        """Return whether what does not fit a device is extrapolated from smaller models."""
+        return False
+
+    @property
     def level(self) -> str:
         """Return the level of its cases."""
         return self.LEVEL
@@ -115,6 +120,10 @@ class Sweep:
         """Return the sweep with axes replaced, which ends the rules that gave their values."""
         ended = {rule: None for axis, rule in self.RULES.items() if axis in values}
         return dataclasses.replace(self, **values, **ended)
+
+    def takes_part(self, case: Case, implementation: str, mode: str) -> bool:
+        """Tell whether a combination is planned at all; all are, unless the level knows modes apart by their case."""
+        return True
 
     def _cases(self) -> Iterator[Case]:
         """Yield the cases of the grid; ValueError names a combination that makes no case."""

@@ -47,4 +47,4 @@ def test_an_unknown_name_or_level_is_told_with_those_that_exist() -> None:
     with pytest.raises(KeyError, match="'nothing' at level op. Available: .*torch_naive"):
         registry.get("nothing")
     with pytest.raises(KeyError, match="Levels: op, decode, layer"):
-        registry.implementations("model")
+        registry.implementations("cluster")

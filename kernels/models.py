@@ -1,0 +1,429 @@
+"""Whole language models of Hugging Face's transformers with random weights, around any attention of this package.
+
+`build` takes a configuration as a plain mapping and makes the model of that shape on the device, with nothing to
+download: the code is transformers' own, the weights are scaled normals. What attends inside can be exchanged between
+calls (`CausalModel.use`); it is registered with transformers' AttentionInterface, so that masks, grouped key heads,
+scale and cache are those that transformers passes.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+
+from kernels.decode.step import DecodeStep
+from kernels.registry import Attention, AttentionCase, DecodeAttention, Device, Implementation, UnsupportedCase
+
+NAME = "attnbench"  # under which our attention is registered with transformers
+_COMPILED = "attnbench_compiled"  # likewise, where the layers around it are compiled
+NEEDS = "Whole models need transformers: pip install 'transformers>=5.17,<6'."
+# Weights of a matrix have variance 1 / fan_in, so that activations stay near 1 over any depth. Those of an attention
+# have a gain on top: scores are then far enough apart for a wrong key to show in the logits.
+_ATTENTION_GAIN = 1.5
+_BIAS_STD = 0.02
+
+Sizes = Mapping[str, Any]  # the fields of results.levels.model_table.ModelConfig, as plain data
+
+
+@dataclass(frozen=True)
+class AttentionInside:
+    """What attends inside a model; None where an implementation does not do that."""
+
+    full: Attention | None  # as many queries as keys
+    cached: DecodeAttention | None  # few queries against a cache
+    equal_widths: bool = False  # whether values must be as wide as keys
+
+    def whole(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **mask: Any) -> torch.Tensor:
+        """Attend with `full`; narrow values are filled up with zeros, as transformers does for FlashAttention."""
+        return self.full(q, k, self._wide(k, v), **mask)[..., : v.shape[3]]
+
+    def step(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cache_seqlens: torch.Tensor, **mask: Any
+    ) -> torch.Tensor:
+        """Attend with `cached` to all keys, likewise; the step is prepared anew, as q lies elsewhere each time."""
+        lengths = (k.shape[2],) * len(k)
+        step = DecodeStep(q, k, self._wide(k, v), lengths, cache_seqlens, **mask)
+        return self.cached(step)()[..., : v.shape[3]]
+
+    def _wide(self, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        missing = k.shape[3] - v.shape[3]
+        return nn.functional.pad(v, (0, missing)) if missing and self.equal_widths else v
+
+
+class _Slot:
+    """Where the attention modules of one model find what attends."""
+
+    def __init__(self) -> None:
+        self.inside = AttentionInside(None, None)
+        self._lengths: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def lengths(self, batch: int, context: int, device: torch.device) -> torch.Tensor:
+        """Return the context as int32 (batch,) on the device; made once, as a captured graph must find it again."""
+        key = (batch, context, device)
+        if key not in self._lengths:
+            self._lengths[key] = torch.full((batch,), context, dtype=torch.int32, device=device)
+        return self._lengths[key]
+
+
+class KeyValueCache:
+    """A cache of one length for every layer, whose last tokens each step writes anew; `CausalModel.cache` makes it.
+
+    It serves as transformers' `past_key_values`. A layer's tensors are made at its first step, (batch, heads, context,
+    width) as that step's keys and values are, and filled with standard normal numbers. Layers are told apart by the
+    order of their calls: by their index, torch.compile would compile each of them anew.
+    """
+
+    is_compileable = False
+
+    def __init__(self, context: int, num_layers: int, generator: torch.Generator) -> None:
+        self.context, self._generator = context, generator
+        self.layers: list[tuple[torch.Tensor, torch.Tensor] | None] = [None] * num_layers
+        self._calls = 0
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the tensors of all layers that have taken a step."""
+        return [tensor for layer in self.layers if layer for tensor in layer]
+
+    def fill(self, seed: int) -> None:
+        """Write the normal numbers of a seed into every layer; those of `CausalModel.cache` are of its seed."""
+        self._generator.manual_seed(seed)
+        for tensor in self.tensors:
+            tensor.normal_(generator=self._generator)
+
+    def double(self) -> KeyValueCache:
+        """Return a copy in float64. Raises TypeError before the first step."""
+        copied = KeyValueCache(self.context, len(self.layers), self._generator)
+        copied.layers = [(k.double(), v.double()) for k, v in self.layers]
+        return copied
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return the tokens of the context; whoever asks is given positions."""
+        return self.context
+
+    def update(
+        self, k: torch.Tensor, v: torch.Tensor, *rest: object, **options: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write a step's keys and values at the end of the next layer's, and return all of them."""
+        at, self._calls = self._calls % len(self.layers), self._calls + 1
+        if self.layers[at] is None:
+            shapes = [(*x.shape[:2], self.context, x.shape[3]) for x in (k, v)]
+            empty = (torch.empty(shape, dtype=k.dtype, device=k.device) for shape in shapes)
+            self.layers[at] = tuple(x.normal_(generator=self._generator) for x in empty)
+        for cached, new in zip(self.layers[at], (k, v), strict=True):
+            cached[:, :, self.context - new.shape[2] :].copy_(new)
+        return self.layers[at]
+
+
+class CausalModel:
+    """A language model of transformers whose attention can be exchanged between calls."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module, self._slot, self._compiled = module, _Slot(), False
+        _plug(module, self._slot, NAME, _attend)
+
+    @property
+    def num_layers(self) -> int:
+        """Return the depth."""
+        return sum(1 for _ in _layers(self.module))
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Return all parameters; one that is tied stands once."""
+        return list(self.module.parameters())
+
+    @property
+    def attention_parameters(self) -> list[nn.Parameter]:
+        """Return those of the first layer's attention."""
+        return list(next(_attentions(self.module)).parameters())
+
+    def use(self, inside: AttentionInside) -> None:
+        """Let that attend in every later call."""
+        self._slot.inside = inside
+
+    def double(self) -> CausalModel:
+        """Return a copy in float64, but for norms and rotary angles, which transformers computes in float32.
+
+        Of a model that is neither compiled nor checkpointed.
+        """
+        module = copy.deepcopy(self.module).double()
+        module.config._experts_implementation = "eager"  # grouped matrix products take no float64
+        return CausalModel(module)
+
+    def cache(self, context: int, seed: int) -> KeyValueCache:
+        """Return an empty cache of that many tokens for this model."""
+        generator = torch.Generator(self.parameters[0].device).manual_seed(seed)
+        made = KeyValueCache(context, self.num_layers, generator)
+        if self._compiled:
+            made.update = torch.compiler.disable(made.update)
+        return made
+
+    def compile_layers(self, **options: Any) -> None:
+        """Let torch.compile compile each layer around its attention, at its first call; before `checkpoint`."""
+        _plug(self.module, self._slot, _COMPILED, torch.compiler.disable(_attend))
+        for attention in _attentions(self.module):
+            attention.layer_idx = 0
+        for layer in _layers(self.module):
+            layer.forward = torch.compile(layer.forward, dynamic=False, **options)
+        self._compiled = True
+
+    def checkpoint(self) -> None:
+        """Let the backward compute each layer's activations anew."""
+        again = partial(torch.utils.checkpoint.checkpoint, use_reentrant=False, preserve_rng_state=False)
+        for layer in _layers(self.module):
+            layer.forward = partial(again, layer.forward)
+
+    def logits(self, tokens: torch.Tensor, *, cache: KeyValueCache | None = None, keep: int = 0) -> torch.Tensor:
+        """Return the logits (batch, keep, vocabulary) of the last `keep` of tokens (batch, seqlen); of all if 0.
+
+        With a cache the tokens are the last of its context.
+        """
+        if cache is None:
+            return self.module(input_ids=tokens, use_cache=False, logits_to_keep=keep).logits
+        positions = torch.arange(cache.context - tokens.shape[1], cache.context, device=tokens.device)
+        positions = positions.expand(tokens.shape)
+        placed = {"position_ids": positions, "past_key_values": cache, "use_cache": True}
+        return self.module(input_ids=tokens, logits_to_keep=keep, **placed).logits
+
+
+def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross entropy of logits (batch, seqlen, vocabulary) in float32 or wider, targets (batch, seqlen).
+
+    As transformers' ForCausalLMLoss, but for targets that are shifted already.
+    """
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return nn.functional.cross_entropy(wide.flatten(0, 1), targets.flatten())
+
+
+def unavailable() -> str | None:
+    """Return why no model can be built on this machine, or None."""
+    return None if importlib.util.find_spec("transformers") else NEEDS
+
+
+def build(
+    sizes: Sizes, *, num_layers: int, context: int, dtype: torch.dtype, device: torch.device | str, seed: int
+) -> CausalModel:
+    """Return a model of these sizes, cut or stretched to a depth, with random weights of that seed on the device.
+
+    Rotary angles reach up to `context`, if that is more than the model was made for; learned positions do not.
+
+    Raises UnsupportedCase if transformers is missing or does not know the family.
+    """
+    if reason := unavailable():
+        raise UnsupportedCase(reason)
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    kind = sizes["architecture"]["family"]
+    if kind not in _FAMILIES:
+        raise UnsupportedCase(f"Unknown family {kind!r}. Possible: {', '.join(_FAMILIES)}.")
+    sizes = {**sizes, "max_context": max(context, sizes["max_context"])} if kind != "gpt2" else sizes
+    no_special_tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    config = AutoConfig.for_model(kind, **_FAMILIES[kind](sizes, num_layers), **no_special_tokens)
+    with torch.device(device), no_init_weights():
+        module = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
+    module.tie_weights()
+    _randomise(module, seed)
+    return CausalModel(module.eval())
+
+
+def implementations(ops: Mapping[str, Implementation], decodes: Mapping[str, Implementation]) -> list[Implementation]:
+    """Return an implementation of level model for each of level op, of level decode, or of both under one name.
+
+    Those that round to FP8 are left out: the float64 model does not round.
+    """
+    pairs = [(name, ops.get(name), decodes.get(name)) for name in dict.fromkeys((*ops, *decodes))]
+    return [_around(name, op, decode) for name, op, decode in pairs if not (op and op.precision == "fp8")]
+
+
+def _around(name: str, op: Implementation | None, decode: Implementation | None) -> Implementation:
+    of_either = op or decode
+    inside = AttentionInside(op and op.attention, decode and decode.attention, name not in _NARROW_VALUES)
+    return Implementation(
+        name=name,
+        description=f"A model around: {of_either.description}",
+        attention=inside,
+        level="model",
+        family=of_either.family,
+        dtypes=of_either.dtypes,
+        devices=of_either.devices,
+        precision=of_either.precision,
+        backward=bool(op and op.backward),
+        memory=of_either.memory,
+        colour=of_either.colour,
+        compiled="first_call" if of_either.compiled else None,
+        interpreted_on_cpu=of_either.interpreted_on_cpu,
+        unavailable=unavailable() or of_either.unavailable,
+        refuses=partial(_refuses, name, op, decode),
+    )
+
+
+def _refuses(
+    name: str, op: Implementation | None, decode: Implementation | None, case: AttentionCase, device: Device
+) -> str | None:
+    """Return what the attention inside says against the calls that the model will make of it."""
+    in_cache = (case.seqlen_q or 1) < (case.seqlen_k or 1)
+    inside = decode if in_cache else op
+    if inside is None:
+        return f"{name} attends to whole sequences only." if in_cache else f"{name} attends to a cache only."
+    fields = {field: getattr(case, field) for field in AttentionCase.__annotations__}
+    fields |= {"level": inside.level, "latent_dim": 0}  # the latent is expanded before it is attended to
+    fields["head_dim_v"] = case.head_dim_v if name in _NARROW_VALUES else case.head_dim
+    return inside.reason_against(SimpleNamespace(**fields), device)
+
+
+# Take values narrower than keys.
+_NARROW_VALUES = ("torch_naive", "torch_sdpa_math")
+
+
+def _attend(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **options: object,
+) -> tuple[torch.Tensor, None]:
+    """Attend as transformers asks it: q, k, v (batch, heads, tokens, width); out is (batch, tokens, heads, width).
+
+    Raises UnsupportedCase for a mask tensor, such as padding: attention here is causal over whole sequences.
+    """
+    if attention_mask is not None:
+        raise UnsupportedCase("Models attend causally over sequences of equal length; a mask tensor is not supported.")
+    slot, context = module.attnbench_slot, key.shape[2]
+    mask = {"causal": True, "window_size": sliding_window or 0, "softmax_scale": scaling}
+    if query.shape[2] < context:
+        lengths = slot.lengths(len(query), context, query.device)
+        out = slot.inside.step(query, key, value, lengths, **mask)
+    else:
+        out = slot.inside.whole(query, key, value, **mask)
+    return out.transpose(1, 2), None
+
+
+def _attend_in_gptj(attend: Callable[..., Any], *arguments: Any) -> tuple[torch.Tensor, None]:
+    """Attend as GPT-J's module asks it, which wants out like q."""
+    return attend(*arguments)[0].transpose(1, 2), None
+
+
+def _plug(module: nn.Module, slot: _Slot, name: str, attend: Callable[..., Any]) -> None:
+    """Let the attention of a module of transformers go through `attend`, registered under a name."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(name, attend)
+    module.config._attn_implementation = name
+    for attention in _attentions(module):
+        attention.attnbench_slot = slot
+        if hasattr(attention, "_attn"):  # GPT-J's, which asks no AttentionInterface
+            attention._attn = partial(_attend_in_gptj, attend, attention)
+
+
+def _attentions(module: nn.Module) -> Iterator[nn.Module]:
+    return (each for each in module.modules() if type(each).__name__.endswith("Attention"))
+
+
+def _layers(module: nn.Module) -> Iterator[nn.Module]:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return (each for each in module.modules() if isinstance(each, GradientCheckpointingLayer))
+
+
+@torch.no_grad()
+def _randomise(module: nn.Module, seed: int) -> None:
+    """Write scaled normals into every weight and bias, and ones into the weights of norms."""
+    inside_attention = {id(weight) for attention in _attentions(module) for weight in attention.parameters()}
+    weights = list(module.named_parameters())
+    generator = torch.Generator(weights[0][1].device).manual_seed(seed)
+    for name, weight in weights:
+        if weight.dim() > 1:
+            gain = _ATTENTION_GAIN if id(weight) in inside_attention else 1.0
+            weight.normal_(0.0, gain * _fan_in(module, name, weight) ** -0.5, generator=generator)
+        elif name.endswith("bias"):
+            weight.normal_(0.0, _BIAS_STD, generator=generator)
+        else:
+            weight.fill_(1.0)
+
+
+def _fan_in(module: nn.Module, name: str, weight: torch.Tensor) -> int:
+    """Return how many numbers of the input each number of the output adds up; of GPT-2's Conv1D it is the first size"""
+    owner = module.get_submodule(name.rpartition(".")[0])
+    return weight.shape[0] if type(owner).__name__ == "Conv1D" else weight.shape[-1]
+
+
+def _gpt2(sizes: Sizes, num_layers: int) -> dict[str, Any]:
+    return {
+        "n_embd": sizes["hidden"],
+        "n_layer": num_layers,
+        "n_head": sizes["heads"],
+        "n_inner": sizes["ffn"],
+        "vocab_size": sizes["vocab"],
+        "n_positions": sizes["max_context"],
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+    }
+
+
+def _gptj(sizes: Sizes, num_layers: int) -> dict[str, Any]:
+    return _gpt2(sizes, num_layers) | {"rotary_dim": sizes["rotary_dim"], "tie_word_embeddings": sizes["tied"]}
+
+
+def _llama(sizes: Sizes, num_layers: int) -> dict[str, Any]:
+    return {
+        "hidden_size": sizes["hidden"],
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": sizes["heads"],
+        "num_key_value_heads": sizes["kv_heads"],
+        "head_dim": sizes["head_dim"],
+        "intermediate_size": sizes["ffn"],
+        "vocab_size": sizes["vocab"],
+        "max_position_embeddings": sizes["max_context"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": sizes["rope_theta"]},
+        "tie_word_embeddings": sizes["tied"],
+    }
+
+
+def _mistral(sizes: Sizes, num_layers: int) -> dict[str, Any]:
+    return _llama(sizes, num_layers) | {"sliding_window": sizes["window_size"] or None}
+
+
+def _neox(sizes: Sizes, num_layers: int) -> dict[str, Any]:
+    rotated = (sizes["rotary_dim"] or sizes["head_dim"]) / sizes["head_dim"]
+    found = _llama(sizes, num_layers)
+    del found["num_key_value_heads"], found["head_dim"]
+    return found | {"rope_parameters": {**found["rope_parameters"], "partial_rotary_factor": rotated}}
+
+
+def _deepseek_v2(sizes: Sizes, num_layers: int) -> dict[str, Any]:
+    found, latent, experts = _llama(sizes, num_layers), sizes["latent"], sizes["experts"]
+    del found["head_dim"]
+    return found | {
+        "q_lora_rank": None,
+        "kv_lora_rank": latent["rank"],
+        "qk_nope_head_dim": latent["nope_dim"],
+        "qk_rope_head_dim": latent["rope_dim"],
+        "v_head_dim": sizes["head_dim_v"] or sizes["head_dim"],
+        "n_routed_experts": experts["routed"],
+        "num_experts_per_tok": experts["active"],
+        "n_shared_experts": experts["shared"],
+        "moe_intermediate_size": experts["ffn"],
+        "first_k_dense_replace": experts["dense_layers"],
+    }
+
+
+_FAMILIES: dict[str, Callable[[Sizes, int], dict[str, Any]]] = {  # by Hugging Face's model_type
+    "gpt2": _gpt2,
+    "gptj": _gptj,
+    "gpt_neox": _neox,
+    "llama": _llama,
+    "mistral": _mistral,
+    "deepseek_v2": _deepseek_v2,
+}

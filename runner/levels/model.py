@@ -1,0 +1,391 @@
+"""Level model: a whole language model of transformers with random weights, in generation, prefill and training.
+
+Prefill and training take random tokens; a decoding step takes one token of each sequence and a cache that is full of
+random keys and values, so that no prefill is needed. What is checked is a twin of the model: its first layers, at the
+widths, the vocabulary and the kind of call of the case, against the same twin in float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernels import models, reference, registry
+from kernels.decode.step import DecodeStep
+from kernels.models import AttentionInside, CausalModel, KeyValueCache, loss_of
+from kernels.registry import UnsupportedCase
+from results.levels.model_table import model as sizes_of
+from results.records import Case
+from runner.levels import Call, Pass, Trial, generator_of
+from runner.measure.graphs import CapturedCall
+from runner.measure.optimizers import StepOptimizer, make_optimizer, states_of
+from runner.sweeps.model import model_case
+
+PASSES = (
+    Pass("decode", "decode step", ("decode",), ("logits",)),
+    Pass("prefill", "prefill", ("prefill",), ("logits", "loss")),
+    Pass("fwd", "training forward", ("fwd", "bwd", "train"), ("loss",)),
+    Pass("bwd", "training backward", ("bwd", "train"), ("grads",)),
+)
+TRAINING = ("fwd", "bwd", "step", "train")
+CHECKED_LAYERS, CHECKED_BATCH, CHECKED_SEQLEN = 2, 2, 4096  # at most, of the twin
+_CHECKED_LOGITS = 1024  # of each sequence, its last
+_WEIGHTS_SEED = 0
+_SMALL_SEQLEN = 16
+
+
+def is_decoding(case: Case) -> bool:
+    """Tell whether the case is a step against a cache."""
+    return (case.seqlen_q or 1) < (case.seqlen_k or 1)
+
+
+def is_training(case: Case) -> bool:
+    """Tell whether the case has an optimizer."""
+    return case.optimizer not in (None, "none")
+
+
+def passes(case: Case) -> tuple[Pass, ...]:
+    """Return the passes that a case can have."""
+    if is_training(case):
+        return PASSES[2:]
+    return PASSES[:1] if is_decoding(case) else PASSES[1:2]
+
+
+@dataclass
+class ModelAtWork:
+    """A model with what its calls need, at the depth of a case."""
+
+    model: CausalModel
+    tokens: torch.Tensor  # (batch, query tokens)
+    targets: torch.Tensor
+    cache: KeyValueCache | None = None
+    optimizer: StepOptimizer | None = None
+    state_bytes: int = 0  # of the optimizer
+
+    def logits(self, keep: int = 1) -> torch.Tensor:
+        """Return the last `keep` logits of each sequence, with the cache where there is one."""
+        return self.model.logits(self.tokens, cache=self.cache, keep=keep)
+
+    def loss(self) -> torch.Tensor:
+        """Return the loss of all tokens, with what its backward needs if gradients are on."""
+        return loss_of(self.model.logits(self.tokens), self.targets)
+
+    def train(self) -> torch.Tensor:
+        """Take one training step and return its loss."""
+        loss = self.loss()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+
+@dataclass
+class ModelInputs:
+    """Random tokens, and the models that take them: each is built when it is first asked for, one at a time."""
+
+    case: Case
+    device: torch.device
+    tokens: torch.Tensor  # (batch, query tokens)
+    targets: torch.Tensor  # likewise, the tokens that should follow
+    seed: int = 0
+    _twin: ModelAtWork | None = field(default=None, repr=False)
+    _whole: ModelAtWork | None = field(default=None, repr=False)
+    _captured: dict[tuple[int, str], CapturedCall] = field(default_factory=dict, repr=False)
+
+    def fill(self, seed: int) -> None:
+        """Write the tokens of a seed, and new keys and values into the caches."""
+        self.seed, generator = seed, generator_of(self.case, self.device, seed)
+        for ids in (self.tokens, self.targets):
+            ids.random_(0, sizes_of(str(self.case.subject)).vocab, generator=generator)
+        for each in (self._twin, self._whole):
+            if each and each.cache:
+                each.cache.fill(seed)
+
+    def bytes_of(self, mode: str) -> int:
+        """Return the bytes of weights, cache, optimizer states and tokens of the whole model."""
+        whole = self.whole()
+        tensors = [*whole.model.parameters, *(whole.cache.tensors if whole.cache else ()), self.tokens]
+        return sum(x.numel() * x.element_size() for x in tensors) + whole.state_bytes
+
+    def result_shapes(self) -> list[torch.Size]:
+        """Return the shape of the last tokens' logits."""
+        return [torch.Size((len(self.tokens), sizes_of(str(self.case.subject)).vocab))]
+
+    def twin(self) -> ModelAtWork:
+        """Return the model that is checked, compiled and checkpointed as the case asks."""
+        if self._twin is None:
+            self._twin = self._made(checked_case(self.case))
+        return self._twin
+
+    def exact(self) -> ModelAtWork:
+        """Return the model that is checked in float64."""
+        case = dataclasses.replace(checked_case(self.case), compiled=False, checkpointing=False)
+        whole = self._made(case)
+        whole.model = whole.model.double()
+        if is_decoding(case):
+            whole.cache = self.twin().cache.double()
+        return whole
+
+    def whole(self) -> ModelAtWork:
+        """Return the model of the case; the one that was checked is gone from here on."""
+        if self._whole is None:
+            self._twin = None
+            self._whole = self._made(self.case)
+            if is_training(self.case):
+                _allocate_states(self._whole, str(self.case.optimizer))
+        return self._whole
+
+    def captured(self, key: tuple[int, str], call: Call) -> CapturedCall:
+        """Return the call as a CUDA graph, captured once for each key."""
+        if key not in self._captured:
+            pool = torch.cuda.graph_pool_handle() if not self._captured else self._pool
+            self._pool = pool
+            self._captured[key] = CapturedCall(call, pool)
+        return self._captured[key]
+
+    def _made(self, case: Case) -> ModelAtWork:
+        """Build the model of a case, on the first of the tokens that are as many as the case has."""
+        sizes = dataclasses.asdict(sizes_of(str(case.subject)))
+        dtype = getattr(torch, str(case.dtype))
+        shape = {"num_layers": int(case.num_layers), "context": int(case.seqlen_k)}
+        made = models.build(sizes, **shape, dtype=dtype, device=self.device, seed=_WEIGHTS_SEED)
+        if case.compiled:
+            made.compile_layers()
+        if case.checkpointing:
+            made.checkpoint()
+        whole = ModelAtWork(made, *(ids[: case.batch, : case.seqlen_q] for ids in (self.tokens, self.targets)))
+        if not is_training(case):
+            whole.cache = made.cache(int(case.seqlen_k), self.seed)
+        if is_decoding(case):
+            made.use(registry.get("torch_naive", "model").attention)
+            with torch.no_grad():
+                whole.logits()  # allocates the cache
+        return whole
+
+
+def checked_case(case: Case) -> Case:
+    """Return the case of the twin that is checked in place of the whole model."""
+    batch, layers = min(case.batch, CHECKED_BATCH), min(case.num_layers, CHECKED_LAYERS)
+    shorter = dataclasses.replace(case, batch=batch, num_layers=layers)
+    if is_decoding(case):
+        return shorter
+    seqlen = min(case.seqlen_q, CHECKED_SEQLEN)
+    return dataclasses.replace(shorter, seqlen_q=seqlen, seqlen_k=seqlen)
+
+
+def empty_inputs(case: Case, device: str) -> ModelInputs:
+    """Return the tokens of a case, with whatever their memory held; models follow when they are asked for.
+
+    Raises UnsupportedCase without transformers.
+    """
+    if reason := models.unavailable():
+        raise UnsupportedCase(reason)
+    shape = (case.batch, case.seqlen_q)
+    tokens, targets = (torch.empty(shape, dtype=torch.int64, device=device) for _ in range(2))
+    return ModelInputs(case, tokens.device, tokens, targets)
+
+
+def trial(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Trial:
+    """Return the pass of the twin; on a GPU a decoding step is checked as the graph that is timed."""
+    whole = inputs.twin()
+
+    def run() -> Any:
+        whole.model.use(attention)
+        return _result(whole, mode)
+
+    if mode != "decode" or inputs.device.type != "cuda":
+        return Trial(run)
+    captured: list[CapturedCall] = []
+
+    def replay() -> Any:
+        if not captured:  # in the first run, whose time is that of compiling
+            captured.append(CapturedCall(run))
+        return captured[0]()
+
+    return Trial(replay)
+
+
+def call(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Call:
+    """Return a plain call of the whole model: what a program waits for that uses transformers so."""
+    whole = inputs.whole()
+    whole.model.use(attention)
+    if whole.optimizer:
+        whole.optimizer.zero_grad()
+    return _used(whole, attention, _CALLS[mode](whole))
+
+
+def device_call(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Call | None:
+    """Return what is timed as `kernel`: the call as a CUDA graph. None in training, whose steps are plain calls."""
+    if mode in TRAINING:
+        return None
+    return inputs.captured((id(attention), mode), call(attention, inputs, mode))
+
+
+def kept_for_backward(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Call | None:
+    """Return a forward whose loss keeps what the backward of a training step needs; None for other modes."""
+    if mode != "train":
+        return None
+    whole = inputs.whole()
+    return _used(whole, attention, whole.loss)
+
+
+def oracle(inputs: ModelInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
+    """Return the results of the passes by the twin in float64; norms and rotary angles are in float32 there too."""
+    if fp8:
+        raise NotImplementedError("A model has no oracle for inputs rounded to FP8.")
+    whole = inputs.exact()
+    whole.model.use(_EXACT)
+    found: dict[str, torch.Tensor] = {}
+    for each in passes(inputs.case):
+        if each.mode in modes:
+            result = _result(whole, each.mode)
+            found |= zip(each.tensors, result if isinstance(result, tuple) else (result,), strict=True)
+    return {name: tensor.detach().double() for name, tensor in found.items()}
+
+
+def inner_call(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Call | None:
+    """Return the attention of all layers by itself, in the shapes of a call; None for the parts of training.
+
+    None in decoding with latent attention too: transformers expands the latents anew for every step, so that what is
+    attended to is no cache.
+    """
+    if mode == "decode":
+        latent = sizes_of(str(inputs.case.subject)).latent
+        return None if latent else _attention_to_caches(attention, inputs)
+    return _attention_of_layers(attention, inputs, training=mode == "train") if mode in ("prefill", "train") else None
+
+
+def small_case(dtype: str, head_dim: int) -> Case:
+    """Return a prefill of a tiny model."""
+    return model_case("gpt2-tiny", num_layers=1, batch=1, seqlen=_SMALL_SEQLEN, dtype=dtype)
+
+
+def _result(whole: ModelAtWork, mode: str) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """Return the tensors of a pass."""
+    if mode == "fwd":
+        return whole.loss().detach()[None]
+    if mode == "bwd":
+        gradients = torch.autograd.grad(whole.loss(), whole.model.attention_parameters)
+        return torch.cat([gradient.flatten() for gradient in gradients])
+    with torch.no_grad():
+        if mode == "decode":
+            return whole.logits()[:, -1]
+        keep = min(whole.tokens.shape[1], _CHECKED_LOGITS)
+        logits = whole.logits(keep)
+        return logits[:, -1], loss_of(logits, whole.targets[:, -keep:])[None]
+
+
+def _used(whole: ModelAtWork, attention: AttentionInside, call: Call) -> Call:
+    def run() -> object:
+        whole.model.use(attention)
+        return call()
+
+    return run
+
+
+def _inference(whole: ModelAtWork) -> Call:
+    def run() -> torch.Tensor:
+        with torch.no_grad():
+            return whole.logits()
+
+    return run
+
+
+def _backward(whole: ModelAtWork) -> Call:
+    loss, weights = whole.loss(), whole.model.parameters
+    return lambda: torch.autograd.grad(loss, weights, retain_graph=True)
+
+
+def _step(whole: ModelAtWork) -> Call:
+    for weight in whole.model.parameters:
+        weight.grad = torch.randn_like(weight)
+    return whole.optimizer.step
+
+
+_CALLS: dict[str, Callable[[ModelAtWork], Call]] = {
+    "decode": _inference,
+    "prefill": _inference,
+    "fwd": lambda whole: whole.loss,
+    "bwd": _backward,
+    "step": _step,
+    "train": lambda whole: whole.train,
+}
+
+
+def _allocate_states(whole: ModelAtWork, name: str) -> None:
+    """Give a model its optimizer, with the states that it would allocate in its first step."""
+    whole.optimizer = make_optimizer(name, whole.model.parameters)
+    for weight in whole.model.parameters:
+        weight.grad = torch.zeros_like(weight)
+    whole.optimizer.step()
+    whole.optimizer.zero_grad()
+    whole.state_bytes = sum(x.numel() * x.element_size() for x in states_of(whole.optimizer))
+
+
+def _attention_to_caches(attention: AttentionInside, inputs: ModelInputs) -> Call:
+    case, cache = inputs.case, inputs.whole().cache
+    lengths = torch.full((case.batch,), case.seqlen_k, dtype=torch.int32, device=inputs.device)
+    dtype = getattr(torch, str(case.dtype))
+    q = torch.randn(case.batch, case.num_heads, 1, case.head_dim, dtype=dtype, device=inputs.device)
+    mask = {"causal": True, "window_size": case.window_size or 0}
+
+    def run() -> None:
+        with torch.no_grad():
+            for k, v in cache.layers:
+                attention.step(q, k, v, lengths, **mask)
+
+    return run
+
+
+def _attention_of_layers(attention: AttentionInside, inputs: ModelInputs, *, training: bool) -> Call:
+    """Return every layer's attention, all on tensors that lie as projections give them, with backward in training."""
+    case, dtype = inputs.case, getattr(torch, str(inputs.case.dtype))
+    widths = ((case.num_heads, case.head_dim), (case.num_kv_heads, case.head_dim), (case.num_kv_heads, case.head_dim_v))
+    shapes = [
+        (case.batch, case.seqlen_q, heads, width) for heads, width in (*widths, (case.num_heads, case.head_dim_v))
+    ]
+    laid_out = [torch.randn(shape, dtype=dtype, device=inputs.device).transpose(1, 2) for shape in shapes]
+    q, k, v = (x.requires_grad_(training) for x in laid_out[:3])
+    mask = {"causal": True, "window_size": case.window_size or 0}
+
+    def run() -> None:
+        with torch.set_grad_enabled(training):
+            for _ in range(case.num_layers):
+                out = attention.whole(q, k, v, **mask)
+                if training and case.checkpointing:
+                    out = attention.whole(q, k, v, **mask)
+                if training:
+                    torch.autograd.grad(out, (q, k, v), laid_out[3])
+
+    return run
+
+
+class _ExactAttention(torch.autograd.Function):
+    """Attention and its gradients by the float64 reference, in memory that grows with seqlen."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: dict[str, Any]) -> torch.Tensor:
+        ctx.save_for_backward(q, k, v)
+        ctx.mask = mask
+        return reference.attention(q, k, v, **mask).out
+
+    @staticmethod
+    def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        found = reference.gradients(*ctx.saved_tensors, dout, **ctx.mask)
+        return found.dq, found.dk, found.dv, None
+
+
+def _exact_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **mask: Any) -> torch.Tensor:
+    return _ExactAttention.apply(q, k, v, mask)
+
+
+def _exact_step(step: DecodeStep) -> Callable[[], torch.Tensor]:
+    mask = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.softmax_scale}
+    return lambda: reference.attention(step.q, *step.in_use(), **mask).out
+
+
+_EXACT = AttentionInside(_exact_attention, _exact_step)

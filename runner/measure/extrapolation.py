@@ -1,0 +1,91 @@
+"""The latency of a whole model from two of its depths, where the whole does not fit the device.
+
+Both depths are measured in turns in one run, and the time of a layer is the slope between them. The method is trusted
+where it was right about a model that was measured whole: a run that holds no such model, or one about which it was
+further off than MOST_ERROR, extrapolates nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from results.records import Status
+from runner.cells import Cell
+from runner.levels import Call, make_inputs
+from runner.measure.case import CaseRun
+from runner.measure.stopwatch import Stopwatch, spread
+
+METRIC = "latency_extrapolated_ms"
+MOST_ERROR = 0.03
+_ROUNDS, _SAMPLES = 6, 4  # six rounds are the fewest that have a 95 % interval
+_MODES = ("decode", "prefill", "train")
+
+
+def extrapolated(shallow: float, deep: float, depths: Sequence[int], num_layers: int) -> float:
+    """Return the milliseconds of a depth on the line through those of two others."""
+    slope = (deep - shallow) / (depths[1] - depths[0])
+    return shallow + slope * (num_layers - depths[0])
+
+
+def extrapolate(run: CaseRun, cells: Sequence[Cell], measured: Sequence[Cell]) -> None:
+    """Emit the extrapolated latency of each cell; of those that were `measured` it tells how good the method is."""
+    depths = run.bench.depths
+    if not depths or run.case.num_layers is None or run.case.num_layers <= depths[-1]:
+        return
+    for cell in cells:
+        if cell.mode not in _MODES:
+            continue
+        reason = None if cell in measured else _reason_against(run, cell)
+        if reason:
+            run.emit(cell, METRIC, timing=_timing(run, cell), status=Status.SKIPPED, note=reason)
+        else:
+            step = f"extrapolation from {depths[0]} and {depths[1]} layers"
+            run.attempt(cell, [], step, lambda cell=cell: _extrapolate(run, cell))
+
+
+def _reason_against(run: CaseRun, cell: Cell) -> str | None:
+    """Return why what the method says of a cell cannot be trusted, None if it can."""
+    errors = run.bench.extrapolation_errors.get((cell.implementation, cell.mode))
+    if not errors:
+        return "Not extrapolated: no model that fits was measured before it in this run, in this mode."
+    if max(errors) > MOST_ERROR:
+        return (
+            f"Not extrapolated: about a model that fits, the method was off by {max(errors):.1%} in this run "
+            f"(allowed {MOST_ERROR:.0%})."
+        )
+    return None
+
+
+def _timing(run: CaseRun, cell: Cell) -> str:
+    kernel = "kernel" in run.bench.timings and "kernel" in run.bench.stopwatches and cell.mode != "train"
+    return "kernel" if kernel else "eager"
+
+
+def _extrapolate(run: CaseRun, cell: Cell) -> None:
+    timing, depths = _timing(run, cell), run.bench.depths
+    stopwatch = run.bench.stopwatches[timing]
+    calls = [_call_at(run, cell, depth, timing) for depth in depths]
+    rounds = [[_median(stopwatch, call) for call in calls] for _ in range(_ROUNDS)]
+    found = [extrapolated(shallow, deep, depths, run.case.num_layers) for shallow, deep in rounds]
+    note = f"From {depths[0]} and {depths[1]} layers: {rounds[-1][0]:.4g} and {rounds[-1][1]:.4g} ms in the last round."
+    whole = run.latencies.get((cell, timing))
+    if whole:
+        error = abs(statistics.median(found) / whole - 1)
+        run.bench.extrapolation_errors.setdefault((cell.implementation, cell.mode), []).append(error)
+        note += f" The whole takes {whole:.4g} ms: {error:.2%} off."
+    run.emit(cell, METRIC, timing=timing, note=note, **spread(found))
+
+
+def _call_at(run: CaseRun, cell: Cell, depth: int, timing: str) -> Call:
+    attention = run.implementation(cell.implementation).attention
+    inputs = make_inputs(replace(run.case, num_layers=depth), run.bench.device, run.bench.seed)
+    make = run.level.device_call if timing == "kernel" else run.level.call
+    call = make(attention, inputs, cell.mode)
+    call()
+    return call
+
+
+def _median(stopwatch: Stopwatch, call: Call) -> float:
+    return statistics.median(stopwatch.sample(call, _SAMPLES))

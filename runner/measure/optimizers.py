@@ -1,0 +1,76 @@
+"""The optimizers of a training step, by the names of `results.records.OPTIMIZERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import torch
+
+_LEARNING_RATE = 1e-6  # so small that random data moves no weight out of its range, however many steps are timed
+
+
+class StepOptimizer(Protocol):
+    """What a training step asks of an optimizer."""
+
+    def step(self) -> object:
+        """Change the parameters by their gradients."""
+        ...
+
+    def zero_grad(self) -> object:
+        """Free the gradients."""
+        ...
+
+
+def make_optimizer(name: str, parameters: Iterable[torch.nn.Parameter]) -> StepOptimizer:
+    """Return the optimizer of that name; it allocates its states in its first step. Raises KeyError for another."""
+    return _KINDS[name](list(parameters))
+
+
+def states_of(optimizer: StepOptimizer) -> list[torch.Tensor]:
+    """Return the tensors that an optimizer keeps from step to step, beside parameters and gradients."""
+    if isinstance(optimizer, MasterAdamW):
+        return optimizer.states
+    return [x for kept in optimizer.state.values() for x in kept.values() if torch.is_tensor(x)]
+
+
+class MasterAdamW:
+    """AdamW on float32 copies of 16-bit parameters: 12 bytes a parameter beside the weight and its gradient.
+
+    One parameter after the other, so that a single gradient is in float32 at a time.
+    """
+
+    def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._masters = [parameter.detach().float() for parameter in parameters]
+        self._each = [_adamw([master]) for master in self._masters]
+
+    @property
+    def states(self) -> list[torch.Tensor]:
+        """Return the copies and their moments."""
+        return self._masters + [state for each in self._each for state in states_of(each)]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Change the copies by the gradients, and the parameters with them."""
+        for parameter, master, optimizer in zip(self._parameters, self._masters, self._each, strict=True):
+            master.grad = parameter.grad.float()
+            optimizer.step()
+            master.grad = None
+            parameter.copy_(master)
+
+    def zero_grad(self) -> None:
+        """Free the gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+
+def _adamw(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=_LEARNING_RATE, fused=True)
+
+
+def _sgd(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=_LEARNING_RATE, fused=True)
+
+
+_KINDS = {"adamw_bf16": _adamw, "adamw_fp32_master": MasterAdamW, "sgd": _sgd}

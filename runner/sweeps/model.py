@@ -1,0 +1,182 @@
+"""Sweeps of level model: whole language models in generation, prefill and training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from results.levels.model_table import UnknownModel, model, models
+from results.records import OPTIMIZERS, Case
+from runner.sweeps.grid import DTYPE, TIMING, Axis, Sweep, SweepError
+
+INFERENCE, TRAINING = ("prefill", "decode"), ("fwd", "bwd", "step", "train")
+_FULL = ("triton_fa2", "gluon_hopper")  # ours, over whole sequences
+_CACHED = ("triton_split_kv",)  # ours, against a cache
+_TORCH = ("torch_naive", "torch_sdpa_auto")
+_STATES = tuple(name for name in OPTIMIZERS if name != "none")
+_MODES = (*INFERENCE, *TRAINING)
+
+
+def model_case(
+    subject: str,
+    *,
+    batch: int,
+    seqlen: int,
+    dtype: str,
+    query_tokens: int | None = None,
+    num_layers: int | None = None,
+    optimizer: str = "none",
+    checkpointing: bool = False,
+    compiled: bool = False,
+) -> Case:
+    """Return a fully specified case of a model: a prefill, a training step if it has an optimizer, or decoding.
+
+    In decoding `query_tokens` are the last of `seqlen`. `num_layers` is the model's own where not said. Raises
+    UnknownModel for a name that the table does not hold.
+    """
+    sizes = model(subject)
+    return Case(
+        level="model",
+        subject=subject,
+        batch=batch,
+        num_heads=sizes.heads,
+        num_kv_heads=sizes.kv_heads,
+        seqlen_q=query_tokens or seqlen,
+        seqlen_k=seqlen,
+        head_dim=sizes.head_dim,
+        head_dim_v=sizes.value_dim,
+        dtype=dtype,
+        causal=True,
+        window_size=sizes.window_size,
+        page_size=0,
+        latent_dim=0,
+        num_layers=num_layers or sizes.layers,
+        optimizer=optimizer,
+        checkpointing=checkpointing,
+        compiled=compiled,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSweep(Sweep):
+    """Two grids of cases of each model: inference by context and batch, training by seqlen and train_batch."""
+
+    LEVEL = "model"
+    AXES = (
+        Axis("subject", "text", tuple(models()), about="The model, by its name in the table.", first=True),
+        Axis("context", about="Tokens of a prompt, or in each sequence's cache.", first=True),
+        Axis("batch", about="Sequences of a prompt or of a generation.", first=True),
+        Axis("seqlen", about="Tokens of each sequence in training.", first=True),
+        Axis("train_batch", about="Sequences of a training step.", first=True),
+        DTYPE,
+        Axis("optimizer", "text", _STATES, about="What a training step keeps for each parameter."),
+        Axis("checkpointing", "boolean", about="Whether the backward computes activations anew."),
+        Axis("compiled", "boolean", about="Whether torch.compile compiles each layer around its attention."),
+        Axis("modes", "text", _MODES),
+        TIMING,
+    )
+    FOLDED = "Dtype, optimizer, checkpointing, compiling, modes and timings"
+    FOLDED_OF_A_CELL = ""
+
+    subject: tuple[str, ...]
+    context: tuple[int, ...] = ()
+    batch: tuple[int, ...] = (1,)
+    seqlen: tuple[int, ...] = ()
+    train_batch: tuple[int, ...] = ()
+    dtype: tuple[str, ...] = ("bfloat16",)
+    optimizer: tuple[str, ...] = ("adamw_bf16",)
+    checkpointing: tuple[bool, ...] = (False,)
+    compiled: tuple[bool, ...] = (False,)
+    depths: tuple[int, ...] = ()  # two, from which whole models are extrapolated; none: nothing is
+    modes: tuple[str, ...] = _MODES
+    implementations: tuple[str, ...] = _TORCH + _FULL + _CACHED
+
+    @property
+    def extrapolates(self) -> bool:
+        """Return whether two depths are named."""
+        return bool(self.depths)
+
+    def takes_part(self, case: Case, implementation: str, mode: str) -> bool:
+        """Tell whether a cell is planned: the mode is one of the case's, and ours attends to what it is made for."""
+        decoding = case.seqlen_q < case.seqlen_k
+        if mode in TRAINING or case.optimizer != "none":
+            return mode in TRAINING and case.optimizer != "none" and implementation not in _CACHED
+        return decoding == (mode == "decode") and implementation not in (_FULL if decoding else _CACHED)
+
+    def _cases(self) -> Iterator[Case]:
+        try:
+            for subject, compiled, dtype in product(self.subject, self.compiled, self.dtype):
+                said = {"subject": subject, "compiled": compiled, "dtype": dtype}
+                yield from (*self._inference(said), *self._training(said))
+        except UnknownModel as error:
+            raise SweepError(str(error)) from error
+
+    def _inference(self, said: dict[str, object]) -> Iterator[Case]:
+        for mode, context, batch in product(INFERENCE, self.context, self.batch):
+            if mode in self.modes:
+                yield model_case(**said, batch=batch, seqlen=context, query_tokens=1 if mode == "decode" else None)
+
+    def _training(self, said: dict[str, object]) -> Iterator[Case]:
+        if not set(TRAINING) & set(self.modes):
+            return
+        settings = product(self.seqlen, self.train_batch, self.optimizer, self.checkpointing)
+        for seqlen, batch, optimizer, checkpointing in settings:
+            yield model_case(**said, batch=batch, seqlen=seqlen, optimizer=optimizer, checkpointing=checkpointing)
+
+
+SWEEP = ModelSweep
+SWEEPS = (
+    ModelSweep(
+        name="models",
+        description="Llama-2 7B whole: generation and prefill by context, training at 4 x 2048, memory of each",
+        subject=("llama2-7b",),
+        context=(512, 2048, 8192, 16384),
+        seqlen=(2048,),
+        train_batch=(4,),
+        compiled=(True,),
+        depths=(4, 8),
+    ),
+    ModelSweep(
+        name="generation",
+        description="One token of each sequence by context and batch, Llama-2 7B and 13B",
+        subject=("llama2-7b", "llama2-13b"),
+        context=(512, 1024, 2048, 4096, 8192, 16384, 32768),
+        batch=(1, 8),
+        compiled=(True,),
+        modes=("decode",),
+        timings=("kernel",),
+    ),
+    ModelSweep(
+        name="prefill",
+        description="A prompt of 512 to 16384 tokens, Llama-2 7B and 13B",
+        subject=("llama2-7b", "llama2-13b"),
+        context=(512, 1024, 2048, 4096, 8192, 16384),
+        compiled=(True,),
+        modes=("prefill",),
+        timings=("kernel",),
+    ),
+    ModelSweep(
+        name="training",
+        description="A training step of Llama-2 7B by batch and seqlen: forward, backward, optimizer, and all of it",
+        subject=("llama2-7b",),
+        seqlen=(2048, 4096, 8192),
+        train_batch=(2, 4, 8),
+        checkpointing=(False, True),
+        compiled=(True,),
+        modes=TRAINING,
+        timings=("eager",),
+    ),
+    ModelSweep(
+        name="models_quick",
+        description="A tiny GPT-2 in every mode in under a minute, on any GPU or CPU",
+        subject=("gpt2-tiny",),
+        context=(128,),
+        seqlen=(128,),
+        train_batch=(1,),
+        dtype=("float32",),
+        optimizer=("adamw_bf16",),
+        depths=(1, 2),
+        protocol="quick",
+    ),
+)
