@@ -1,13 +1,15 @@
 """FlashInfer's batch decoding over pages and over latents (Apache licence, flashinfer-ai/flashinfer), where installed.
 
 One query token goes to BatchDecodeWithPagedKVCacheWrapper on tensor cores, several to the prefill wrapper with a causal
-mask, latents to BatchMLAPagedAttentionWrapper. A contiguous cache is a page of its capacity a sequence, in layout HND.
-`plan`, on the host, is done once before a step is timed. It takes one scale for a cache, so the scales of heads are
-multiplied into q and out, two small kernels more. Its kernels are compiled with nvcc and ninja at the first use.
+mask, latents to BatchMLAPagedAttentionWrapper. Sequences are split between pages, so a contiguous cache is handed over
+as pages too: a view in layout HND. `plan`, on the host, is done once before a step is timed. It takes one scale for a
+cache, so the scales of heads are multiplied into q and out, two small kernels more. Its kernels are compiled with nvcc
+and ninja at the first use.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
@@ -18,7 +20,8 @@ from kernels import attention_packages, decode_packages
 from kernels.decode.step import DecodeStep
 from kernels.registry import AttentionCase, Device
 
-_WORKSPACE_BYTES = 128 << 20  # as its documentation recommends
+_WORKSPACE_BYTES = 512 << 20  # 128 MiB, as its documentation recommends, is too little for 16 query tokens of 64 heads
+_VIEWED_PAGE = 64  # tokens of the pages that a contiguous cache is seen as, where its capacity is a multiple
 _HEAD_DIMS = (64, 128, 256)
 
 
@@ -131,7 +134,20 @@ def _caches(step: DecodeStep) -> tuple[tuple[torch.Tensor, torch.Tensor], str, i
     """Return the caches as pages, their layout and the tokens of a page."""
     if step.page_size:
         return (step.k_cache, step.v_cache), "NHD", step.page_size
-    return (step.k_cache, step.v_cache), "HND", step.k_cache.shape[2]
+    pages = tuple(_viewed(cache) for cache in (step.k_cache, step.v_cache))
+    return pages, "HND", pages[0].shape[2]
+
+
+def _viewed(cache: torch.Tensor) -> torch.Tensor:
+    """Return a contiguous cache as pages (pages, num_kv_heads, tokens, head_dim) that start one after the other.
+
+    Page `sequence * pages of all its heads + n` holds the tokens from n times the size on, of every head.
+    """
+    batch, heads, capacity, head_dim = cache.shape
+    size = math.gcd(capacity, _VIEWED_PAGE)
+    starts = batch * heads * capacity // size - (heads - 1) * capacity // size  # of the last, no head is beyond the end
+    strides = (size * head_dim, capacity * head_dim, head_dim, 1)
+    return cache.as_strided((starts, heads, size, head_dim), strides)
 
 
 def _pages(step: DecodeStep, page_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -140,7 +156,9 @@ def _pages(step: DecodeStep, page_size: int) -> tuple[torch.Tensor, torch.Tensor
     counts = [-(-length // page_size) for length in step.lengths]
     starts = torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device=device)
     if step.page_table is None:
-        entries = torch.arange(len(counts), dtype=torch.int32, device=device)
+        apart = step.num_kv_heads * step.k_cache.shape[2] // page_size
+        each = [torch.arange(count, dtype=torch.int32) + at * apart for at, count in enumerate(counts)]
+        entries = torch.cat(each).to(device)
     else:
         entries = torch.cat([row[:count] for row, count in zip(step.page_table, counts, strict=True)])
     last = [length - (count - 1) * page_size for length, count in zip(step.lengths, counts, strict=True)]

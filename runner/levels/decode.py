@@ -21,7 +21,8 @@ from results.records import Case, case_to_json, decode_case
 from runner.levels import Call, Pass, Trial, fill_normal, generator_of
 
 PASSES = (Pass("decode", "decode step", ("decode",), ("out",), beside=(("out", "out_original"),)),)
-ROOM = 128  # tokens of a contiguous cache beyond the longest sequence
+ROOM = 128  # tokens of a contiguous cache beyond the longest sequence, at least
+_ALIGNED = 64  # tokens that its capacity is a multiple of
 SPARE_PAGES = 3  # that belong to no sequence
 NO_PAGE = 2_147_480_000  # in entries of the page table that are out of use
 LATENT_HEADS_WIDTH = 192  # of a head before absorption, 128 and 64 rotary: the scale of the scores is its root
@@ -150,7 +151,7 @@ def _contiguous(
     case: Case, lengths: Sequence[int], device: str
 ) -> tuple[tuple[int, int, int], None, tuple[torch.Tensor, ...]]:
     """Return the shape of a contiguous cache's rows, no table, and (batch, capacity), true beyond each length."""
-    capacity = max(lengths) + ROOM
+    capacity = -(-(max(lengths) + ROOM) // _ALIGNED) * _ALIGNED
     tokens = torch.arange(capacity, device=device)
     unused = tokens >= torch.tensor(lengths, device=device)[:, None]
     return (case.batch, case.num_kv_heads, capacity), None, (unused,)

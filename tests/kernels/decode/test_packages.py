@@ -213,7 +213,7 @@ class Planned:
     def __init__(
         self, float_workspace_buffer, kv_layout="NHD", use_cuda_graph=False, use_tensor_cores=False, backend="auto"
     ):
-        assert float_workspace_buffer.numel() == 128 << 20
+        assert float_workspace_buffer.numel() == 512 << 20
         self.layout, self.tokens, self.causal = kv_layout, 1, True
 
     def keep(self, indptr, indices, last_page_len, page_size, window_left, sm_scale):

