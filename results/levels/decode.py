@@ -11,9 +11,10 @@ dtype nor lengths of a cache, the formulas take it to be in q's dtype and all se
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from statistics import NormalDist
+from typing import Any
 
 from results.levels import Axis, Level
 from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
@@ -70,6 +71,22 @@ def _ragged(batch: int, context: int, least: int) -> tuple[int, ...]:
     found = [max(least, int(length * scale)) for length in drawn]
     found[found.index(max(found))] += batch * context - sum(found)
     return tuple(found)
+
+
+def forms(case: Fields) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what a case is beside plain decoding, in words, and the fields of the same case without it.
+
+    Pages in place of a contiguous cache, ragged lengths in place of uniform ones, a quantised cache in place of one in
+    q's dtype, several query tokens in place of one.
+    """
+    if case["page_size"]:
+        yield f"page {int(case['page_size'])}", {"page_size": 0}
+    if case["lengths"] == "ragged":
+        yield "ragged", {"lengths": "uniform"}
+    if case["cache_dtype"] not in (None, case["dtype"]):
+        yield f"{case['cache_dtype']} cache", {"cache_dtype": case["dtype"]}
+    if (case["seqlen_q"] or 1) > 1:
+        yield f"{int(case['seqlen_q'])} query tokens", {"seqlen_q": 1}
 
 
 def flops(case: Fields, mode: str | None) -> float | None:

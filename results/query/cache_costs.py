@@ -1,19 +1,19 @@
 """What the form of a cache costs: each decoding case beside the plain case of as many tokens, both of one run.
 
-A form is pages in place of a contiguous cache, ragged lengths in place of uniform ones, a quantised cache in place of
-one in q's dtype, or several query tokens in place of one. A case of several forms is compared for each of them, with
-the others as they are.
+`results.levels.decode.forms` says which forms there are. A case of several is compared for each of them, with the
+others as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from results.derive import geometric_mean
+from results.levels.decode import forms
 from results.levels.tensors import known
 from results.records import CASE_FIELDS
 from results.slice import NEWEST_FIRST, RESULTS, SHAPE, Filters, where
@@ -36,7 +36,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     found: dict[Hashable, dict[str, Any]] = {}
     cases = _cases(store, filters)
     for key, row in cases.items():
-        for form, plain_fields in _forms(row):
+        for form, plain_fields in forms(row):
             plain = cases.get(_key({**row, **plain_fields}))
             place = form, *key[1:]
             if plain is not None and place not in found:
@@ -87,18 +87,6 @@ def _cases(store: Store, filters: Filters) -> dict[Hashable, dict[str, Any]]:
 
 def _key(row: Mapping[str, Any]) -> tuple[Hashable, ...]:
     return row["run_id"], row["implementation"], *(row[name] for name in CASE_FIELDS)
-
-
-def _forms(row: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each form of a case in words, and the fields of the case without it."""
-    if row["page_size"]:
-        yield f"page {int(row['page_size'])}", {"page_size": 0}
-    if row["lengths"] == "ragged":
-        yield "ragged", {"lengths": "uniform"}
-    if row["cache_dtype"] not in (None, row["dtype"]):
-        yield f"{row['cache_dtype']} cache", {"cache_dtype": row["dtype"]}
-    if (row["seqlen_q"] or 1) > 1:
-        yield f"{int(row['seqlen_q'])} query tokens", {"seqlen_q": 1}
 
 
 def _beside(form: str, row: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:

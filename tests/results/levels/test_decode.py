@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from results import levels
+from results.levels import decode
 from results.levels.memory import law_from_json
-from results.records import decode_case
+from results.records import case_to_json, decode_case
 
 # Llama-3 70B's heads: 64 query heads over 8 key heads
 CASE = decode_case(batch=4, num_heads=64, num_kv_heads=8, context=8192, head_dim=128, dtype="bfloat16")
@@ -70,3 +71,42 @@ def test_the_longest_context_that_fits_is_found() -> None:
     longest = levels.largest_seqlen(CASE, law, "decode", 1024.0)
     assert levels.memory_mb(replace(CASE, seqlen_k=longest), law, "decode") <= 1024.0
     assert levels.memory_mb(replace(CASE, seqlen_k=longest + 1), law, "decode") > 1024.0
+
+
+def test_forms_are_what_a_case_has_beside_plain_decoding() -> None:
+    case = replace(CASE, page_size=16, lengths="ragged", cache_dtype="float8_e4m3fn", seqlen_q=4)
+    assert dict(decode.forms(case_to_json(case))) == {
+        "page 16": {"page_size": 0},
+        "ragged": {"lengths": "uniform"},
+        "float8_e4m3fn cache": {"cache_dtype": "bfloat16"},
+        "4 query tokens": {"seqlen_q": 1},
+    }
+    assert dict(decode.forms(case_to_json(CASE))) == {}
+
+
+def test_ragged_lengths_are_seeded_and_have_the_tokens_of_uniform_ones() -> None:
+    case = case_to_json(replace(CASE, batch=64, lengths="ragged", seqlen_q=4))
+    lengths = decode.lengths_of(case)
+    assert lengths == decode.lengths_of(dict(case))
+    assert sum(lengths) == 64 * 8192
+    assert min(lengths) >= 4
+    deviation = (sum((length - 8192) ** 2 for length in lengths) / 64) ** 0.5
+    assert 0.35 * 8192 < deviation < 0.65 * 8192
+    assert decode.lengths_of({**case, "lengths": "uniform"}) == (8192,) * 64
+
+
+def test_operations_and_bytes_of_ragged_lengths_are_sums_over_the_sequences() -> None:
+    case = replace(CASE, lengths="ragged", seqlen_q=2, window_size=4096, page_size=16)
+    lengths = decode.lengths_of(case_to_json(case))
+    keys = [min(length, 4097) for length in lengths]
+    pairs = sum(min(length, 4096) + min(length - 1, 4096) for length in lengths)
+    assert levels.flops(case, "decode") == 2 * 64 * pairs * 256
+    table = 4 * sum(-(-count // 16) for count in keys)
+    assert levels.bytes_moved(case, "decode") == sum(keys) * 8 * 256 * 2 + 2 * QUERIES + table
+
+
+def test_of_a_quantised_cache_the_stored_bytes_count_and_its_scales() -> None:
+    case = replace(CASE, cache_dtype="float8_e4m3fn")
+    assert levels.bytes_moved(case, "decode") == CACHE / 2 + QUERIES + 2 * 8 * 4
+    law = law_from_json({"growth": "linear"})
+    assert levels.memory_mb(case, law, "decode") * MIB == CACHE / 2 + 2 * 8 * 4 + QUERIES + 4 * 64 * 4
