@@ -163,6 +163,7 @@ def _numbers(
             continue
         try:
             spread = plain(row[number.std_at]) if number.std_at is not None else ""
+            values.words(row[number.at].strip())  # it is kept as printed
             status, value, std = _read(number, text, spread, reading.decimal)
         except CellError as error:
             reading.reject(line, number.header, text, str(error))

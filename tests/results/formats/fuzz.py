@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[3]
 MARKUP = "![x]("  # of the mutants' words; where a page reads Markdown it must be escaped
 PAGES = tuple(file for file, *_ in (*RESULTS, *EVIDENCE, *WORK))
 _GPUS = 4  # of a home that pages are drawn for, besides the one they choose
-_IMPORTED = 400  # files of a chunk, so that pages stay quick
+_IMPORTED = 1000  # files of a chunk, so that pages stay quick
 _KINDS = ("title", "header", "subheader", "markdown", "caption", "info", "warning", "error", "success")
 _LABELLED = ("button", "expander", "metric", "radio", "checkbox", "selectbox", "multiselect", "text_input", "tabs")
 
@@ -65,7 +65,7 @@ def main() -> int:
     """Run all chunks; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--mutants", type=int, default=100_000)
-    parser.add_argument("--chunk", type=int, default=2000)
+    parser.add_argument("--chunk", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "fuzz-defects")
     options = parser.parse_args()
