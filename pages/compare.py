@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.compare import choose, gpus, verdicts
+from pages.ui.compare import beside, choose, gpus, verdicts
 from pages.ui.draw import charts, messages
 from pages.ui.filters import sidebar
 from pages.ui.shell import layout
 from results.files.journal import JournalError
 
-RUNS, IMPLEMENTATIONS, GPUS = "Two runs", "Two implementations", "GPUs"
+RUNS, IMPLEMENTATIONS, GPUS, IMPORTED = "Two runs", "Two implementations", "GPUs", "Import beside a run"
 
 layout.header("Compare", ":material/compare_arrows:", "What changed, and is it more than chance?")
 kind = st.segmented_control(
-    "Compare", (RUNS, IMPLEMENTATIONS, GPUS), default=RUNS, required=True, key="of", bind="query-params"
+    "Compare", (RUNS, IMPLEMENTATIONS, GPUS, IMPORTED), default=RUNS, required=True, key="of", bind="query-params"
 )
 if kind == GPUS:
     gpus.section()
+    st.stop()
+if kind == IMPORTED:
+    beside.section()
     st.stop()
 
 chosen = choose.two_runs() if kind == RUNS else choose.two_implementations()

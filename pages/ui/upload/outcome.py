@@ -78,8 +78,17 @@ def show() -> None:
         with st.container(horizontal=True):
             if arrivals:
                 st.button("Undo", icon=":material/undo:", on_click=_undo, args=(arrivals,), key="undo_import")
+                _link_beside(arrivals[-1].run_ids[0])
             st.page_link("pages/overview.py", label="Overview", icon=":material/leaderboard:")
             st.page_link("pages/runs.py", label="Runs", icon=":material/history:")
+
+
+def _link_beside(run_id: str) -> None:
+    where = {"of": "Import beside a run", "upload": run_id}
+    st.page_link("pages/compare.py", label="Beside our run", icon=":material/compare_arrows:", query_params=where)
+    cases = {"cases_of": run_id}
+    label = "Measure these on my GPU"
+    st.page_link("pages/run_sweep.py", label=label, icon=":material/play_circle:", query_params=cases)
 
 
 def _undo(arrivals: list[Arrival]) -> None:

@@ -1,0 +1,91 @@
+"""An imported table beside a run of this machine or of attnbench's own: the same cases, and what differs."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import messages, text
+from pages.ui.filters.select import one_value
+from pages.ui.shell.data import ask
+from results.compare import beside
+from results.compare.beside import BesideCell, BesideRow
+from results.files import library
+from results.query import beside as of_imports
+from results.query import pages
+
+
+def section() -> None:
+    """Ask for an upload and a run; draw their shared cases, then what differs in how they were measured."""
+    table = ask(pages.runs)
+    uploads = table[(table["source"] == "upload") & (table["numbers"] > 0)]["run_id"].tolist()
+    if not uploads:
+        st.info("No results of other tools are here yet.", icon=":material/inbox:")
+        st.page_link("pages/upload.py", label="Upload a file", icon=":material/upload:")
+        return
+    left, right = st.columns(2)
+    with left:
+        upload = one_value("Imported", "upload", uploads, uploads[0])
+    partners = _partners(upload, tuple(ask(of_imports.candidates, upload)), library.stamp(library.find(upload)))
+    if not partners:
+        st.info("No run here has a case of this import.", icon=":material/inbox:")
+        _measure(upload)
+        return
+    names = [name for name, _, _ in partners]
+    with right:
+        run_id = one_value("Beside", "beside_of", names, names[0], "Runs that share cases, the closest first.")
+    same, like = next((same, like) for name, same, like in partners if name == run_id)
+    st.markdown(
+        f"**{messages.counted(same, 'shared case')}**, and {messages.counted(like, 'case')} with another batch or "
+        "other heads, where only TFLOP/s compare."
+    )
+    theirs, ours = (library.read(library.find(name)) for name in (upload, run_id))
+    found = beside.rows(theirs[1], ours[1])
+    modes = list(dict.fromkeys(row.mode or "not stated" for row in found))
+    mode = st.segmented_control("Mode", modes, default=modes[0], required=True, key="beside_mode")
+    shown = pd.DataFrame([_row(row) for row in found if (row.mode or "not stated") == mode])
+    st.dataframe(shown, hide_index=True, alt="Cases of the import beside the run")
+    st.caption(
+        "TFLOP/s count the unmasked pairs of each row's own case. Times stand beside them where the case is the same. "
+        "Nothing here is a verdict: the two were measured by different tools."
+    )
+    messages.download("Download", f"beside-{upload}", lambda: shown, "beside_csv")
+    st.subheader("What differs in the measuring")
+    facts = pd.DataFrame(beside.differences(theirs, ours), columns=["fact", "imported", "beside"])
+    st.dataframe(facts, hide_index=True, alt="What differs in how the two were measured")
+    if same < len({(row.case, row.mode) for row in found}) or like:
+        _measure(upload)
+
+
+def _measure(upload: str) -> None:
+    st.page_link(
+        "pages/run_sweep.py",
+        label="Measure these cases on my GPU",
+        icon=":material/play_circle:",
+        query_params={"cases_of": upload},
+    )
+
+
+@st.cache_data(max_entries=16, show_spinner="Looking for runs of the same cases")
+def _partners(upload: str, runs: tuple[str, ...], stamp: tuple) -> list[tuple[str, int, int]]:
+    folders = [library.find(name) for name in runs]
+    theirs = library.read(library.find(upload))
+    return beside.partners(theirs, library.read_all(folder for folder in folders if folder))
+
+
+def _row(row: BesideRow) -> dict[str, str]:
+    fastest = row.fastest
+    found = {"case": beside.words(row), "fastest": f"{fastest.implementation}" if fastest else "–"}
+    for cell in row.cells:
+        name = cell.implementation if cell.ours else f"{cell.implementation}, imported"
+        found[name] = _cell(cell)
+    return found
+
+
+def _cell(cell: BesideCell) -> str:
+    if cell.latency_ms is None:
+        return text.status(str(cell.status))
+    rate = f"{cell.tflops:.0f} TFLOP/s" if cell.tflops else ""
+    if cell.same:
+        return " · ".join(part for part in (rate, text.ms(cell.latency_ms)) if part)
+    return f"{rate} (B{cell.case.batch} H{cell.case.num_heads})" if rate else "–"

@@ -1,0 +1,155 @@
+"""An imported table beside a run of ours: the same cases row by row, and what differs in how they were measured.
+
+Names of implementations differ between sources, so nothing is judged: every implementation of both is a column. Where
+the other run has the shape with another batch or other heads, only TFLOP/s are set beside each other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from results.levels import flops
+from results.records import Case, Measurement, Run, Status, case_to_json, compatible
+
+OTHER_SIZES = ("batch", "num_heads", "num_kv_heads", "inputs", "page_size")  # that a like case may have otherwise
+_NOT_STATED = "not stated"
+Rows = Sequence[Measurement]
+
+
+@dataclass(frozen=True)
+class BesideCell:
+    """What one implementation reached in a case, or why it reached nothing."""
+
+    implementation: str
+    ours: bool
+    same: bool  # whether it is the very case; else one of other batch or heads
+    status: Status
+    latency_ms: float | None
+    tflops: float | None
+    case: Case
+
+
+@dataclass(frozen=True)
+class BesideRow:
+    """A case and mode of the imported run with everything that both runs have of it."""
+
+    case: Case
+    mode: str | None
+    cells: tuple[BesideCell, ...]
+
+    @property
+    def same(self) -> bool:
+        """Tell whether ours has the very case."""
+        return any(cell.ours and cell.same for cell in self.cells)
+
+    @property
+    def fastest(self) -> BesideCell | None:
+        """Return the cell of the highest TFLOP/s, or of the shortest time where no rate is known."""
+        rated = [cell for cell in self.cells if cell.tflops]
+        if rated:
+            return max(rated, key=lambda cell: cell.tflops)
+        timed = [cell for cell in self.cells if cell.latency_ms and cell.same]
+        return min(timed, key=lambda cell: cell.latency_ms, default=None)
+
+
+def rows(theirs: Rows, ours: Rows) -> list[BesideRow]:
+    """Return the cases of `theirs` that `ours` has too, the very same first, then those of other batch or heads."""
+    own: dict[tuple, list[Measurement]] = defaultdict(list)
+    for m in _latencies(ours):
+        own[_shape(m)].append(m)
+    cases: dict[tuple[Case, str | None], list[Measurement]] = defaultdict(list)
+    for m in _latencies(theirs):
+        cases[m.case, m.mode].append(m)
+    found = []
+    for (case, mode), measured in cases.items():
+        rivals = own.get(_shape(measured[0]), [])
+        same = [m for m in rivals if compatible(case, m.case, but=("inputs",))]
+        like = same or [m for m in rivals if compatible(case, m.case, but=OTHER_SIZES)]
+        if like:
+            cells = (*_cells(measured, same=True, ours=False), *_cells(like, same=bool(same), ours=True))
+            found.append(BesideRow(case, mode, cells))
+    return sorted(found, key=lambda row: not row.same)
+
+
+def partners(theirs: tuple[Run, Rows], others: Iterable[tuple[Run, Rows]]) -> list[tuple[str, int, int]]:
+    """Return the runs that share cases with an imported one: id, same cases, like cases; the best first."""
+    run, measured = theirs
+    ranked = []
+    for other, numbers in others:
+        if other.run_id == run.run_id or other.source in ("upload", "published"):
+            continue
+        found = rows(measured, numbers)
+        same = sum(row.same for row in found)
+        if found:
+            ranked.append((other.gpu_name != run.gpu_name, -same, -len(found), other.run_id))
+    return [(name, -same, -found + same) for _, same, found, name in sorted(ranked)]
+
+
+def differences(theirs: tuple[Run, Rows], ours: tuple[Run, Rows]) -> list[tuple[str, str, str]]:
+    """Return what differs in how the two were measured: the fact, theirs, ours. Equal facts are left out."""
+    sides = [dict(_facts(*side)) for side in (theirs, ours)]
+    return [(name, sides[0][name], sides[1][name]) for name in sides[0] if sides[0][name] != sides[1][name]]
+
+
+def words(row: BesideRow) -> str:
+    """Return the case of a row in a few words: shape, heads, mask and dtype."""
+    case = row.case
+    heads = f"{case.num_heads}/{case.num_kv_heads}" if case.num_kv_heads != case.num_heads else str(case.num_heads)
+    lengths = f"{case.seqlen_q}" if case.seqlen_q == case.seqlen_k else f"{case.seqlen_q} × {case.seqlen_k}"
+    mask = {True: "causal", False: "full", None: "mask not stated"}[case.causal]
+    window = f", window {case.window_size}" if case.window_size else ""
+    return f"B{case.batch} H{heads} {lengths} d{case.head_dim} {mask}{window} {case.dtype}"
+
+
+def _facts(run: Run, measured: Rows) -> Iterator[tuple[str, str]]:
+    latencies = _latencies(measured)
+    timings = {m.timing for m in latencies}
+    words = {"kernel": "device time of the kernels", "eager": "a plain call, host included", None: _NOT_STATED}
+    yield "timing method", ", ".join(sorted(words[timing] for timing in timings)) or _NOT_STATED
+    yield "cache", _cache(run, timings)
+    yield "SM clock", _clock(latencies)
+    yield "statistic", ", ".join(sorted({m.statistic or _NOT_STATED for m in latencies if m.value})) or _NOT_STATED
+    for label, name in (("GPU", "gpu_name"), ("cuDNN", "cudnn"), ("CUDA", "cuda"), ("driver", "driver")):
+        yield label, getattr(run, name) or _NOT_STATED
+    yield "torch", run.torch or _NOT_STATED
+    yield "power limit", f"{run.power_limit_w:g} W" if run.power_limit_w else _NOT_STATED
+
+
+def _cache(run: Run, timings: set[str | None]) -> str:
+    """Return the state of the L2 cache, as the run's notes or its timing say."""
+    if run.source in ("upload", "published"):
+        return "L2 flushed before each call" if "L2 flush" in (run.notes or "") else _NOT_STATED
+    return "L2 flushed before each call" if timings == {"kernel"} else "as the call before left it"
+
+
+def _clock(latencies: Rows) -> str:
+    clocks = sorted(m.sm_clock_mhz for m in latencies if m.sm_clock_mhz)
+    return f"{clocks[len(clocks) // 2]:.0f} MHz, median" if clocks else _NOT_STATED
+
+
+def _latencies(measured: Rows) -> list[Measurement]:
+    """Return the latencies; of a run with both timings, the kernel's."""
+    found = [m for m in measured if m.metric == "latency_ms"]
+    kernel = [m for m in found if m.timing == "kernel"]
+    return kernel or found
+
+
+def _shape(m: Measurement) -> tuple:
+    case = m.case
+    named = (case.level, case.seqlen_q, case.seqlen_k, case.head_dim, case.dtype, case.causal, case.window_size or 0)
+    return (*named, m.mode)
+
+
+def _cells(measured: Rows, *, same: bool, ours: bool) -> Iterator[BesideCell]:
+    """Yield a cell for each implementation; of several like cases the one of the highest rate."""
+    best: dict[str, BesideCell] = {}
+    for m in measured:
+        work = flops({**case_to_json(m.case), "window_size": m.case.window_size or 0}, m.mode) if m.value else None
+        rate = work / m.value / 1e9 if work else None
+        cell = BesideCell(m.implementation, ours, same, m.status, m.value, rate, m.case)
+        known = best.get(m.implementation)
+        if known is None or (rate or 0) > (known.tflops or 0):
+            best[m.implementation] = cell
+    yield from best.values()
