@@ -25,6 +25,7 @@ ORDER = {  # by filter what leads where nothing was chosen
     "baseline": BASELINES,
     "dtype": ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn"),
 }
+_ONE_HEAD = "B1 H1"
 _ONE_LEADS = 0.6  # a shape with more than this share of the numbers is shown alone
 RESULTS = "(SELECT results.*, runs.sweep FROM results JOIN runs USING (run_id))"
 
@@ -119,12 +120,16 @@ def in_order(name: str, numbers: Mapping[Offered, int]) -> list[Offered]:
 def leading_shape(level: Level, shapes: Sequence[tuple[str, int]]) -> str | None:
     """Return the shape that is shown where none was chosen, of shapes with their numbers, most first; None: all.
 
-    Where the map has an axis for the batch, a shape is one model's heads, and the first is shown alone.
+    Where the map has an axis for the batch, a shape is one model's heads, and the first is shown alone. Else a single
+    head, which no model has, leads only where there is nothing else.
     """
     if not shapes:
         return None
-    (first, most), total = shapes[0], sum(numbers for _, numbers in shapes)
-    return first if level.rows.column == "batch" or most > _ONE_LEADS * total else None
+    if level.rows.column == "batch":
+        return shapes[0][0]
+    real = [(shape, numbers) for shape, numbers in shapes if shape != _ONE_HEAD] or shapes
+    (first, most), total = real[0], sum(numbers for _, numbers in real)
+    return first if most > _ONE_LEADS * total else None if len(real) == len(shapes) else first
 
 
 def is_on_map(workload: str, level_name: str) -> bool:

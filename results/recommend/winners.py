@@ -1,8 +1,9 @@
-"""Who wins a case or a cell: the fastest correct implementation, and those that no verdict tells from it.
+"""Who wins a case or a cell: the fastest correct implementation, and those that tie with it.
 
-All implementations of a case come from one run. A rival ties unless the verdict on it (results.compare.verdicts) is
-SLOWER; a source that prints one number has no spread to judge by, and there only a difference within the band of 2 % is
-a tie. TF32 and FP8 variants take no part: they are another precision than the dtype of their column.
+All implementations of a case come from one run. A rival ties where the 90 % interval of the ratio reaches into the band
+of 2 %; beyond it, it is behind, but not certainly so unless the verdict on it (results.compare.verdicts) is SLOWER. A
+source that prints one number has no spread to judge by, and there only a difference within the band is a tie. TF32 and
+FP8 variants take no part: they are another precision than the dtype of their column.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Rival:
     high: float | None
     ties: bool
     basis: str
+    certain: bool = True  # that it is behind, or that it ties
 
 
 @dataclass(frozen=True)
@@ -240,8 +242,9 @@ def _rival(winner: Sequence[Contender | None], other: Sequence[Contender | None]
     if not found or any(judgement.low is None for judgement in found):
         return Rival(name, ratio, None, None, ties=ratio <= 1 + BAND, basis=NO_SPREAD)
     low, high = (math.exp(sum(math.log(getattr(j, end)) for j in found) / len(found)) for end in ("low", "high"))
-    ties = found[0].verdict is not Verdict.SLOWER if len(found) == 1 else high >= 1 / (1 + BAND)
-    return Rival(name, ratio, 1 / high, 1 / low, ties=ties, basis=found[0].basis)
+    ties = high >= 1 / (1 + BAND)
+    certain = ties or all(judgement.verdict is Verdict.SLOWER for judgement in found)
+    return Rival(name, ratio, 1 / high, 1 / low, ties=ties, basis=found[0].basis, certain=certain)
 
 
 def _judged(winner: Contender, other: Contender) -> Judgement:
@@ -270,6 +273,7 @@ def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
 
 
 def rival_words(rival: Rival) -> str:
-    """Return a rival in a few words: triton_fa2 1.01x slower (0.99 to 1.03): no clear difference."""
+    """Return a rival in a few words: triton_fa2 takes 1.01x as long (0.99 to 1.03): equally fast within 2 %."""
     span = "" if rival.low is None else f" ({rival.low:.2f} to {rival.high:.2f})"
-    return f"{rival.name} {rival.ratio:.2f}x as long{span}" + (": no clear difference" if rival.ties else "")
+    end = ": equally fast within 2 %" if rival.ties else "" if rival.certain else ": behind, not certainly"
+    return f"{rival.name} takes {rival.ratio:.2f}x as long{span}{end}"

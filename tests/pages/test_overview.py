@@ -76,7 +76,7 @@ def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
     app.number_input(key="shape_seqlen").set_value(300).run()
     app.number_input(key="shape_heads").set_value(2).run()
     text = shown(app)
-    assert "Take triton_fa2; of PyTorch's own: **FLASH_ATTENTION**" in text
+    assert "Use triton_fa2; within PyTorch: **FLASH_ATTENTION**" in text
     assert "The nearest measured shape is seqlen 256, head_dim 64, batch 1, heads 2: 0.500 ms" in text
     table = app.dataframe[0].value
     assert table["distance"].is_monotonic_increasing

@@ -163,7 +163,7 @@ def _winner_hover(level: Level, row: dict) -> str:
     if not text.missing(row["winner"]):
         lines.append(f"fastest: {row['winner']}, {text.ms(row['latency_ms'])}")
         lines += [f"{text.ratio(row['speedup'])} the baseline"] if not text.missing(row["speedup"]) else []
-        lines += [f"no clear difference: {row['ties']}"] if row["ties"] else []
+        lines += [f"equally fast within 2 %: {row['ties']}"] if row["ties"] else []
     if hasattr(row["failed"], "__len__") and len(row["failed"]):
         named = [failed.rsplit(" ", 1) for failed in row["failed"]]
         lines += [f"{name}: {text.status(status)}" for name, status in named]

@@ -9,9 +9,11 @@ import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask_slowly
+from results import levels
 from results.recommend import rule
 from results.recommend.rule import Rule, RuleError
-from results.slice import Filters
+from results.records import attention_case
+from results.slice import Filters, of_mask
 from results.store.database import Store
 
 _NEIGHBOURS = 5
@@ -26,22 +28,25 @@ def show(chosen: Filters) -> None:
         return
     shape = _shape(made, chosen)
     found = rule.choose(made, count=_NEIGHBOURS, **shape)
-    _answer(found[0], made)
+    _answer(found[0], made, shape)
     table = pd.DataFrame(rule.points_table(found))
     st.dataframe(
         table,
         hide_index=True,
         alt="The measured shapes nearest to it",
         column_config={
-            "distance": st.column_config.NumberColumn("distance", format="%.2f", help="0 is that very shape"),
+            "distance": st.column_config.NumberColumn(
+                "distance", format="%.2f", help="0: as many tokens, heads in all and head_dim"
+            ),
             "latency_ms": st.column_config.NumberColumn("latency (ms)", format="%.4g"),
             "backend_ms": st.column_config.NumberColumn("backend (ms)", format="%.4g"),
-            "ties": st.column_config.TextColumn("no clear difference", width="medium"),
+            "ties": st.column_config.TextColumn("equally fast", width="medium"),
         },
     )
     st.caption(
         f"{messages.source_badges(list(made.sources))} The nearest measured shapes: a factor of two counts 1 in "
-        "seqlen, 2 in head_dim, ½ in batch times heads. backend is the fastest of PyTorch's own, whoever wins."
+        "seqlen, 2 in head_dim, ½ in batch times heads. backend: the fastest backend of PyTorch's "
+        "scaled_dot_product_attention."
     )
     _downloads(made)
 
@@ -69,22 +74,49 @@ def _shape(made: Rule, chosen: Filters) -> dict:
         labels = {
             f"{dtype} · {mask} · {text.MODE_WORDS.get(mode, mode)}": (dtype, mask, mode) for dtype, mask, mode in kinds
         }
-        dtype, mask, mode = labels[st.selectbox("Measured kinds", list(labels), key="shape_kind", bind="query-params")]
-    word, _, window = mask.partition(" window ")
-    return sizes | {"dtype": dtype, "causal": word == "causal", "window_size": int(window or 0), "mode": mode}
+        dtype, mask, mode = labels[
+            st.selectbox("Data type, mask and mode", list(labels), key="shape_kind", bind="query-params")
+        ]
+    said = of_mask(mask)
+    return sizes | {"dtype": dtype, "mode": mode, "causal": said["causal"], "window_size": said["window_size"] or 0}
 
 
-def _answer(nearest: tuple, made: Rule) -> None:
+def _answer(nearest: tuple, made: Rule, shape: dict) -> None:
     distance, point = nearest
     place = f"seqlen {text.size(point['seqlen'])}, head_dim {point['head_dim']}"
     heads = [f"{name} {point[key]}" for name, key in (("batch", "batch"), ("heads", "num_heads")) if point[key]]
     where = ", ".join([place, *heads])
-    backend = f"; of PyTorch's own: **{point['backend']}**" if point["backend"] else ""
-    ties = f", no clear difference to {text.plain(', '.join(point['ties']))}" if point["ties"] else ""
-    st.markdown(f"#### Take {text.plain(point['implementation'])}{backend}")
-    kind = "Measured at that very shape" if not distance else "The nearest measured shape is"
+    backend = f"; within PyTorch: **{point['backend']}**" if point["backend"] else ""
+    ties = f", equally fast within 2 %: {text.plain(', '.join(point['ties']))}" if point["ties"] else ""
+    st.markdown(f"#### Use {text.plain(point['implementation'])}{backend}")
+    kind = "Measured with as many heads in all" if not distance else "The nearest measured shape is"
     far = " That is far from yours: measure it before you rely on it." if distance > _NEAR else ""
-    st.markdown(f"{kind}{'' if distance else ':'} {where}: {text.ms(point['latency_ms'])}{ties}.{far}")
+    st.markdown(f"{kind}: {where}: {text.ms(point['latency_ms'])}{ties}.{_scaled(point, shape)}{far}")
+
+
+def _scaled(point: dict, shape: dict) -> str:
+    """Say what the neighbour's time makes of the typed shape by floating-point operations; nothing if they are equal.
+
+    Nothing either where a size of the neighbour is not said.
+    """
+    sizes = {name: point[name] for name in ("seqlen", "head_dim", "batch", "num_heads")}
+    if not all(sizes.values()):
+        return ""
+    asked, measured = (_flops(one, shape) for one in (shape, sizes))
+    if not asked or not measured or abs(asked / measured - 1) < 0.005:
+        return ""
+    share = asked / measured
+    return f" By operations yours is {share:.3g}× that: about {text.ms(point['latency_ms'] * share)}."
+
+
+def _flops(sizes: dict, shape: dict) -> float | None:
+    case = attention_case(
+        **{name: sizes[name] for name in ("seqlen", "head_dim", "batch", "num_heads")},
+        dtype=shape["dtype"],
+        causal=bool(shape["causal"]),
+        window_size=shape["window_size"],
+    )
+    return levels.flops(case, shape["mode"])
 
 
 def _downloads(made: Rule) -> None:

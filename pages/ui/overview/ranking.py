@@ -99,7 +99,7 @@ def winners_table(level: Level, won: Sequence[dict]) -> None:
     shown = winners_csv(level, won)
     shown["winner"] = shown["winner"].fillna("none")
     config = {
-        "ties": st.column_config.TextColumn("no clear difference", width="medium"),
+        "ties": st.column_config.TextColumn("equally fast", width="medium"),
         "rivals": st.column_config.TextColumn("the others, with 90 % intervals", width="large"),
         "failed": st.column_config.TextColumn("no number", width="medium"),
     }
