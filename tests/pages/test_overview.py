@@ -71,13 +71,21 @@ def test_numbers_whose_dtype_the_source_left_open_have_a_map_of_their_own(app):
     assert {"bfloat16", "float16"} & {facet["title"] for facet in drawn["facets"]}
 
 
+def test_a_shape_is_answered_where_the_source_names_no_mask(app):
+    app.selectbox(key="gpu").select("H100 80GB").run()
+    app.segmented_control(key="overview_view").set_value("My shape").run()
+    assert not app.exception
+    assert "#### Use" in shown(app)
+
+
 def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
     app.segmented_control(key="overview_view").set_value("My shape").run()
     app.number_input(key="shape_seqlen").set_value(300).run()
     app.number_input(key="shape_heads").set_value(2).run()
     text = shown(app)
     assert "Use triton_fa2; within PyTorch: **FLASH_ATTENTION**" in text
-    assert "The nearest measured shape is seqlen 256, head_dim 64, batch 1, heads 2: 0.500 ms" in text
+    assert "The nearest measured shape: seqlen 256, head_dim 64, batch 1, heads 2: 0.500 ms" in text
+    assert "By operations yours is 1.37× that: about 0.686 ms." in text
     table = app.dataframe[0].value
     assert table["distance"].is_monotonic_increasing
     app.number_input(key="shape_seqlen").set_value(9000).run()

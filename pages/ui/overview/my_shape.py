@@ -89,7 +89,7 @@ def _answer(nearest: tuple, made: Rule, shape: dict) -> None:
     backend = f"; within PyTorch: **{point['backend']}**" if point["backend"] else ""
     ties = f", equally fast within 2 %: {text.plain(', '.join(point['ties']))}" if point["ties"] else ""
     st.markdown(f"#### Use {text.plain(point['implementation'])}{backend}")
-    kind = "Measured with as many heads in all" if not distance else "The nearest measured shape is"
+    kind = "Measured with as many heads in all" if not distance else "The nearest measured shape"
     far = " That is far from yours: measure it before you rely on it." if distance > _NEAR else ""
     st.markdown(f"{kind}: {where}: {text.ms(point['latency_ms'])}{ties}.{_scaled(point, shape)}{far}")
 

@@ -51,6 +51,7 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
             f"#### {name} {verb}: {text.ratio(best['speedup'])} {baseline}, "
             f"geometric mean of {best['compared']} of {best['cases']} cases"
         )
+        st.caption(f"On {text.slice_words(chosen)}.")
     wins = 0 if best is None else sum(row["winner"] == best["implementation"] for row in won)
     ties = 0 if best is None else sum(best["implementation"] in row["ties"].split(", ") for row in won)
     compared, cases, failures = (
@@ -113,7 +114,7 @@ def winners_table(level: Level, won: Sequence[dict]) -> None:
 
 def tie_words(won: Sequence[dict]) -> str:
     """Say what a tie is in this slice."""
-    judged_by = "no verdict tells them apart: the 90 % interval of their ratio reaches into ±2 %"
+    judged_by = "the 90 % interval of their ratio reaches into ±2 %"
     if all(row["by_spread"] for row in won):
         return judged_by
     return f"{judged_by}, or within 2 % where the source prints no spread"

@@ -42,6 +42,7 @@ RUN = Run(
     implementations={"torch_naive": {"family": "pytorch", "memory": {"growth": "matrix"}}},
     against={"label": "0b16fc2", "git_commit": "0b16fc2"},
     empty_launch_ms=0.0042,
+    cards={"card-a": {"host": "one", "calibration": {"x fwd kernel": 1.0}}},
 )
 TEXTS = [
     "=1+1",
@@ -118,7 +119,7 @@ def test_what_is_exported_as_csv_is_read_back_equal(opened: Store) -> None:
 def test_what_runs_did_not_record_in_earlier_versions_has_no_column(opened: Store) -> None:
     exported = export.export(opened, "csv", Selection(run=("r2",)))
     header = next(csv.reader(io.StringIO(exported.decode(), newline="")))
-    assert set(COLUMNS) - set(header) == {"run_implementations", "run_against", "run_empty_launch_ms"}
+    assert set(COLUMNS) - set(header) == {"run_implementations", "run_cards", "run_against", "run_empty_launch_ms"}
     assert "implementations" not in json.loads(export.export(opened, "json", Selection(run=("r2",))))["runs"][0]
 
 
