@@ -13,7 +13,7 @@ from types import FrameType
 
 from results.compare import against
 from results.files.journal import JournalError, RunFolder, home
-from runner import sweeps
+from runner import imported, sweeps
 from runner.launch import CLUSTER_MODES
 from runner.launchers import ray as cluster
 from runner.launchers.ray import ClusterRequest
@@ -25,7 +25,7 @@ from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.other_version import OtherVersion, find
 from runner.supervise.supervisor import supervise
 from runner.supervise.worker_handle import COMMAND
-from runner.sweeps import SweepError
+from runner.sweeps import Sweep, SweepError
 
 EXIT_UNFINISHED, EXIT_ARGUMENTS, EXIT_BUSY, EXIT_CANCELLED = 1, 2, 3, 130
 
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument("--device", help="the device that reasons against implementations refer to")
     listing.set_defaults(do=_list)
     planning = commands.add_parser("plan", help="what a sweep would measure, and what it would skip and why")
-    planning.add_argument("sweep", help="a sweep's name, as `list` shows them")
+    planning.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
     planning.set_defaults(do=_plan)
     running = commands.add_parser("run", help="measure a sweep")
     running.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (planning, running):
         command.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
         command.add_argument("--implementations", metavar="A,B", help="instead of the sweep's own")
+        command.add_argument("--cases-of", metavar="RUN", help="the cases of a run, such as an upload, for a sweep")
         command.add_argument(
             "--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048"
         )
@@ -115,7 +116,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    sweep = sweeps.override(sweeps.get(options.sweep), sweeps.changes_of(options.set))
+    sweep = _chosen(options)
     from runner import listing
 
     protocol = PROTOCOLS[options.protocol or sweep.protocol]
@@ -168,9 +169,7 @@ def _cluster(options: argparse.Namespace, job: Job) -> ClusterRequest | None:
 
 
 def _new(options: argparse.Namespace) -> Job:
-    if not options.sweep:
-        raise Refused(f"Name a sweep, or a run by --resume. Sweeps: {', '.join(sorted(sweeps.SWEEPS))}.")
-    sweep = sweeps.override(sweeps.get(options.sweep), sweeps.changes_of(options.set))
+    sweep = _chosen(options)
     other = _other_version(options)
     protocol = options.protocol or (PAIRED.name if other else sweep.protocol)
     if other and protocol_of(protocol).trace_s:
@@ -188,6 +187,21 @@ def _new(options: argparse.Namespace) -> Job:
     )
 
 
+def _chosen(options: argparse.Namespace) -> Sweep:
+    """Return the sweep that is named, with its axes as set, or the cases of a run."""
+    if options.cases_of:
+        if options.sweep or options.set:
+            raise Refused("--cases-of measures the cases of a run as they are; give no sweep and no --set.")
+        sweep, left = imported.cases_of(options.cases_of, home())
+        for sentence in left:
+            print(f"Left out: {sentence}", file=sys.stderr)
+        return sweep
+    if not options.sweep:
+        names = ", ".join(sorted(sweeps.SWEEPS))
+        raise Refused(f"Name a sweep, or a run by --resume or --cases-of. Sweeps: {names}.")
+    return sweeps.override(sweeps.get(options.sweep), sweeps.changes_of(options.set))
+
+
 def _other_version(options: argparse.Namespace) -> OtherVersion | None:
     if options.against is None and options.against_python is None:
         return None
@@ -197,7 +211,14 @@ def _other_version(options: argparse.Namespace) -> OtherVersion | None:
 
 
 def _resumed(options: argparse.Namespace) -> Job:
-    chosen = (options.sweep, options.device, options.implementations, options.set, options.protocol, options.seed)
+    chosen = (
+        options.sweep or options.cases_of,
+        options.device,
+        options.implementations,
+        options.set,
+        options.protocol,
+        options.seed,
+    )
     if any(chosen) or options.against or options.against_python:
         raise Refused("--resume goes on with the run as it was planned; give it no sweep and no other choices.")
     try:
@@ -229,7 +250,8 @@ def _resumed(options: argparse.Namespace) -> Job:
 
 
 def _command(options: argparse.Namespace, device: str, protocol: str, other: OtherVersion | None) -> str:
-    words = ["python", "-m", "runner", "run", options.sweep, "--device", device or options.device or "cuda"]
+    what = ["--cases-of", options.cases_of] if options.cases_of else [options.sweep]
+    words = ["python", "-m", "runner", "run", *what, "--device", device or options.device or "cuda"]
     words += [f"--{protocol}"] if protocol in PROTOCOLS else []
     words += other.words if other else ()
     words += ["--implementations", options.implementations] if options.implementations else []

@@ -19,7 +19,7 @@ from typing import Any
 from results.files import journal
 from results.files.journal import JournalError, RunFolder
 from results.paths import REPOSITORY
-from runner import sweeps
+from runner import imported, sweeps
 from runner.protocol import PROTOCOLS
 from runner.sweeps import Sweep, SweepError
 
@@ -35,6 +35,7 @@ BOUNDS = {
     "query_tokens": 16,
 }
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _ADDRESS = re.compile(r"[A-Za-z0-9._-]{0,253}(:\d{1,5})?")
 _GPUS = re.compile(r"[A-Za-z0-9_-]{1,40}(,[A-Za-z0-9_-]{1,40}){0,20}")
 CLUSTER_MODES = ("spread", "each")
@@ -63,11 +64,12 @@ class ClusterChoice:
 class SweepRequest:
     """What somebody wants measured."""
 
-    sweep: str
+    sweep: str  # its name; of `cases_of` not asked
     device: str = "cpu"
     implementations: tuple[str, ...] | None = None  # None: the sweep's own
     changes: dict[str, str] = field(default_factory=dict)  # axes as typed: {"seqlen": "1024,2048"}
     protocol: str = "standard"
+    cases_of: str = ""  # a run whose cases are measured instead of a sweep's
     cluster: ClusterChoice | None = None  # None: the device is of this machine
 
 
@@ -173,7 +175,7 @@ def checked(request: SweepRequest) -> Sweep:
             raise LaunchError(f"{name!r} is not the name of an implementation.")
     _check_bounds(request.changes)
     try:
-        sweep = sweeps.override(sweeps.get(request.sweep), request.changes)
+        sweep = _chosen(request)
     except SweepError as error:
         raise LaunchError(str(error)) from error
     names = request.implementations or sweep.implementations
@@ -183,6 +185,14 @@ def checked(request: SweepRequest) -> Sweep:
     if request.protocol == "sustained":
         _check_one_cell(count, sweep)
     return sweep
+
+
+def _chosen(request: SweepRequest) -> Sweep:
+    if not request.cases_of:
+        return sweeps.override(sweeps.get(request.sweep), request.changes)
+    if not _RUN.fullmatch(request.cases_of):
+        raise LaunchError(f"{request.cases_of[:80]!r} is not the name of a run.")
+    return imported.cases_of(request.cases_of, journal.home())[0]
 
 
 def _check_cluster(choice: ClusterChoice) -> None:
@@ -217,7 +227,8 @@ def _check_bounds(changes: dict[str, str]) -> None:
 
 
 def _words(request: SweepRequest) -> list[str]:
-    words = [request.sweep, "--device", request.device, f"--{request.protocol}"]
+    what = ["--cases-of", request.cases_of] if request.cases_of else [request.sweep]
+    words = [*what, "--device", request.device, f"--{request.protocol}"]
     if request.implementations:
         words += ["--implementations", ",".join(request.implementations)]
     if choice := request.cluster:

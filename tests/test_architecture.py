@@ -64,13 +64,18 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             "results.paths",
             "results.records",
             "results.files.journal",
+            "runner.imported",
             "runner.protocol",
             "runner.sweeps",
         },
         set(),
     ),
+    "runner/imported.py": ({"results.files.journal", "results.paths", "runner.sweeps"}, set()),
     "runner/supervise/supervisor.py": ({"results", "runner"}, set()),
-    "pages": ({"pages", "results", "runner.sweeps", "runner.launch"}, {"streamlit", "plotly", "pandas"}),
+    "pages": (
+        {"pages", "results", "runner.imported", "runner.sweeps", "runner.launch"},
+        {"streamlit", "plotly", "pandas"},
+    ),
     "app.py": ({"pages"}, {"streamlit"}),
 }
 

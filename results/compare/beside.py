@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from results.implementations import facts_of
 from results.levels import flops
 from results.records import Case, Measurement, Run, Status, case_to_json, compatible
 
@@ -29,6 +30,7 @@ class BesideCell:
     latency_ms: float | None
     tflops: float | None
     case: Case
+    reduced: bool = False  # whether it computes in another precision than the dtype, and so wins nothing
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,11 @@ class BesideRow:
     @property
     def fastest(self) -> BesideCell | None:
         """Return the cell of the highest TFLOP/s, or of the shortest time where no rate is known."""
-        rated = [cell for cell in self.cells if cell.tflops]
+        fair = [cell for cell in self.cells if not cell.reduced]
+        rated = [cell for cell in fair if cell.tflops]
         if rated:
             return max(rated, key=lambda cell: cell.tflops)
-        timed = [cell for cell in self.cells if cell.latency_ms and cell.same]
+        timed = [cell for cell in fair if cell.latency_ms and cell.same]
         return min(timed, key=lambda cell: cell.latency_ms, default=None)
 
 
@@ -148,8 +151,9 @@ def _cells(measured: Rows, *, same: bool, ours: bool) -> Iterator[BesideCell]:
     for m in measured:
         work = flops({**case_to_json(m.case), "window_size": m.case.window_size or 0}, m.mode) if m.value else None
         rate = work / m.value / 1e9 if work else None
-        cell = BesideCell(m.implementation, ours, same, m.status, m.value, rate, m.case)
+        reduced = facts_of(m.implementation).reduced
+        cell = BesideCell(m.implementation, ours, same, m.status, m.value, rate, m.case, reduced)
         known = best.get(m.implementation)
         if known is None or (rate or 0) > (known.tflops or 0):
             best[m.implementation] = cell
-    yield from best.values()
+    yield from sorted(best.values(), key=lambda cell: -(cell.tflops or 0))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from results.records import LEVELS
+from runner.sweeps.given import GivenSweep
 from runner.sweeps.grid import Axis, Sweep, SweepError
 
 __all__ = [
@@ -83,7 +84,7 @@ def from_json(record: dict[str, Any]) -> Sweep:
     Records of the first runs hold the fields of every level; those of other levels are left out. Raises TypeError if
     the name or another field without a default is missing, KeyError for a level without sweeps.
     """
-    kind = _CLASSES[record.get("level", "op")]
+    kind = GivenSweep if "given" in record else _CLASSES[record.get("level", "op")]
     own = {field.name for field in dataclasses.fields(kind)}
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items() if name in own}
     return kind(**found)

@@ -115,19 +115,18 @@ def link_to_traces() -> None:
 
 def problems_of(request: SweepRequest, found: dict) -> list[str]:
     """Return what speaks against a request, in sentences; nothing from the browser is trusted."""
-    problems = []
+    problems, level = [], "op"
+    try:
+        level = launch.checked(request).level
+    except LaunchError as error:
+        problems.append(str(error))
     devices = [device["id"] for device in found["devices"]]
-    level = next((sweep.level for sweep in sweeps.SWEEPS.values() if sweep.name == request.sweep), "op")
     known = [i["name"] for i in found["implementations"] if i.get("level", "op") == level]
     if request.device not in devices and not request.cluster:
         problems.append(f"Device {request.device!r} is not here. Available: {', '.join(devices)}.")
     unknown = sorted(set(request.implementations or ()) - set(known))
     if unknown:
         problems.append(f"Unknown implementation {', '.join(unknown)}. Available: {', '.join(known)}.")
-    try:
-        launch.checked(request)
-    except LaunchError as error:
-        problems.append(str(error))
     return problems
 
 

@@ -1,0 +1,111 @@
+"""A sweep over cases given one by one, such as those of somebody else's table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from results.records import Case, Measurement, attention_case, decode_case
+from runner.sweeps import decode, op
+from runner.sweeps.grid import Axis, Sweep, SweepError
+
+MAX_CASES = 2000
+_USUAL: dict[str, tuple[type[Sweep], tuple[str, ...]]] = {  # by level: whose implementations and modes, and peers
+    "op": (op.OpSweep, op.PEERS),
+    "decode": (decode.DecodeSweep, ()),
+}
+_NEEDED = ("batch", "num_heads", "seqlen_q", "seqlen_k", "head_dim", "dtype", "causal")
+_LARGEST = {"batch": 65_536, "num_heads": 1024, "seqlen_q": 1_048_576, "seqlen_k": 1_048_576, "head_dim": 1024}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenSweep(Sweep):
+    """Cases of one level, one by one. It has no axes to change."""
+
+    LEVEL: ClassVar[str] = ""  # each has its own
+    AXES: ClassVar[tuple[Axis, ...]] = ()
+    FOLDED: ClassVar[str] = ""
+    FOLDED_OF_A_CELL: ClassVar[str] = ""
+
+    of_level: str
+    given: tuple[Case, ...]
+
+    def __post_init__(self) -> None:
+        cases = tuple(Case(**case) if isinstance(case, dict) else case for case in self.given)  # of a run's record
+        object.__setattr__(self, "given", cases)
+
+    @property
+    def level(self) -> str:
+        """Return the level of its cases."""
+        return self.of_level
+
+    def _cases(self) -> Iterator[Case]:
+        yield from self.given
+
+
+def sweep_of(run_id: str, measurements: Iterable[Measurement]) -> tuple[GivenSweep, list[str]]:
+    """Return the sweep that measures the cases of a run, and what of it cannot be measured, in sentences.
+
+    Of several levels the one with most cases is taken. Raises SweepError if no case can be measured.
+    """
+    cases: dict[str, dict[Case, None]] = {}
+    modes: dict[str, dict[str, None]] = {}
+    left: Counter[str] = Counter()
+    for case, mode in dict.fromkeys((m.case, m.mode) for m in measurements if m.metric in ("latency_ms", "tflops")):
+        found = completed(case)
+        if isinstance(found, str):
+            left[found] += 1
+            continue
+        cases.setdefault(found.level or "op", {})[found] = None
+        modes.setdefault(found.level or "op", {})[mode or ""] = None
+    if not cases:
+        raise SweepError(" ".join([f"No case of run {run_id!r} can be measured here.", *_sentences(left)]))
+    level = max(cases, key=lambda name: len(cases[name]))
+    left.update(
+        {f"cases of level {name}, which are another sweep": len(cases[name]) for name in cases if name != level}
+    )
+    kind, peers = _USUAL[level]
+    usual = {field.name: field.default for field in dataclasses.fields(kind)}
+    given = list(cases[level])
+    if len(given) > MAX_CASES:
+        left[f"cases beyond the first {MAX_CASES:,}"] = len(given) - MAX_CASES
+    sweep = GivenSweep(
+        name="given",
+        description=f"The cases of run {run_id}",
+        of_level=level,
+        given=tuple(sorted(given[:MAX_CASES], key=_size)),
+        dtype=tuple(dict.fromkeys(case.dtype for case in given if case.dtype)),
+        implementations=(*usual["implementations"], *(p for p in peers if p not in usual["implementations"])),
+        modes=tuple(mode for mode in usual["modes"] if mode in modes[level]) or usual["modes"][:1],
+    )
+    return sweep, _sentences(left)
+
+
+def completed(case: Case) -> Case | str:
+    """Return the case with what is absent said, or why it cannot be measured. Key heads are as many as query heads."""
+    if case.level not in _USUAL or case.subject != "attention" or case.latent_dim:
+        return f"cases of {case.subject or 'nothing said'}, level {case.level or 'not stated'}"
+    missing = [name for name in _NEEDED if getattr(case, name) is None]
+    if missing:
+        return f"cases that do not state {', '.join(missing)}"
+    if any(getattr(case, name) > most for name, most in _LARGEST.items()):
+        return "cases of a size that no device holds"
+    sizes: dict[str, Any] = {name: getattr(case, name) for name in ("batch", "num_heads", "head_dim", "dtype")} | {
+        "num_kv_heads": case.num_kv_heads or case.num_heads,
+        "window_size": case.window_size or 0,
+    }
+    if case.level == "decode":
+        return decode_case(context=case.seqlen_k, query_tokens=case.seqlen_q, page_size=case.page_size or 0, **sizes)
+    whole = attention_case(seqlen=case.seqlen_q, seqlen_k=case.seqlen_k, causal=case.causal, **sizes)
+    return dataclasses.replace(whole, head_dim_v=case.head_dim_v or case.head_dim)
+
+
+def _sentences(left: Counter[str]) -> list[str]:
+    return [f"{count:,} {what}." for what, count in left.items()]
+
+
+def _size(case: Case) -> tuple[int, int]:
+    return case.seqlen_k or 0, case.batch or 0
