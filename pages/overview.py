@@ -78,5 +78,9 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
     messages.provenance(chosen)
 
 
-layout.header("Overview", ":material/leaderboard:", "Which attention is fastest here, by how much, and does it fit?")
+layout.header(
+    "Overview",
+    ":material/leaderboard:",
+    "attnbench: which attention kernel is fastest on your GPU, by how much, and does it fit in memory?",
+)
 page_body.show(show)

@@ -2,83 +2,155 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
 import streamlit as st
 
 from pages.ui.filters import sidebar
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import store
 
-RESULTS = (  # file, title, icon, what it answers
-    ("overview", "Overview", "leaderboard", "Which attention is fastest on a GPU, by how much, and whether it fits."),
-    ("speedup", "Speedup", "bolt", "Speedup over the baseline by seqlen and head_dim, with every failure named."),
-    ("memory", "Memory", "memory", "Memory by seqlen against the device's capacity and the formula."),
-    (
-        "scaling",
-        "Scaling",
-        "trending_up",
-        "Time, throughput and memory by seqlen, their share of the device's peak, and the roofline.",
+
+@dataclass(frozen=True)
+class PageEntry:
+    """A page of the app."""
+
+    file: str  # under pages/, and its address
+    title: str
+    icon: str
+    answers: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """An entry of the sidebar: one page, or several views of one thing, one of which is shown."""
+
+    title: str
+    icon: str
+    pages: tuple[PageEntry, ...]
+    level: str | None = None  # of the shared filters above its pages; None: they have none
+
+
+SECTIONS = (
+    Section(
+        "Overview",
+        "leaderboard",
+        (
+            PageEntry(
+                "overview",
+                "Overview",
+                "leaderboard",
+                "Which attention is fastest on a GPU, by how much, and whether it fits.",
+            ),
+        ),
+        "op",
     ),
-    (
-        "accuracy",
-        "Accuracy",
-        "target",
-        "Errors against float64 beside those of a plain implementation, and what speed costs in accuracy.",
+    Section(
+        "Explore",
+        "query_stats",
+        (
+            PageEntry(
+                "speedup",
+                "Speedup",
+                "bolt",
+                "Speedup over the baseline by seqlen and head_dim, with every failure named.",
+            ),
+            PageEntry("memory", "Memory", "memory", "Memory by seqlen against the device's capacity and the formula."),
+            PageEntry(
+                "scaling",
+                "Scaling",
+                "trending_up",
+                "Time, throughput and memory by seqlen, their share of the device's peak, and the roofline.",
+            ),
+            PageEntry(
+                "accuracy",
+                "Accuracy",
+                "target",
+                "Errors against float64 beside those of a plain implementation, and what speed costs in accuracy.",
+            ),
+        ),
+        "op",
     ),
-    (
-        "decode",
+    Section(
         "Decode",
         "text_rotation_none",
-        "Which decode kernel is fastest by context and batch, and its share of the copy bandwidth.",
+        (
+            PageEntry(
+                "decode",
+                "Decode",
+                "text_rotation_none",
+                "Which decode kernel is fastest by context and batch, and its share of the copy bandwidth.",
+            ),
+        ),
+        "decode",
     ),
-)
-MODELS = (  # likewise; without the shared filters
-    (
-        "models",
+    Section(
         "Models",
         "model_training",
-        "Whole models: whether they fit, how fast they generate and train, and what their memory is made of.",
+        (
+            PageEntry(
+                "models",
+                "Models",
+                "model_training",
+                "Whole models: whether they fit, how fast they generate and train, and what their memory is made of.",
+            ),
+        ),
     ),
-)
-LEVELS = {"decode": "decode"}  # by file, where it is not the operator's
-EVIDENCE = (  # file, title, icon, what it answers
-    (
-        "compare",
+    Section(
         "Compare",
         "compare_arrows",
-        "Two runs, implementations or GPUs: what changed, a verdict for each cell, regressions first.",
+        (
+            PageEntry(
+                "compare",
+                "Compare",
+                "compare_arrows",
+                "Two runs, implementations or GPUs: what changed, a verdict for each cell, regressions first.",
+            ),
+            PageEntry(
+                "sustained",
+                "Sustained",
+                "thermostat",
+                "Half a minute of back-to-back calls: burst and sustained TFLOP/s, clock, power and temperature.",
+            ),
+        ),
     ),
-    (
-        "sustained",
-        "Sustained",
-        "thermostat",
-        "Half a minute of back-to-back calls: burst and sustained TFLOP/s, clock, power and temperature.",
-    ),
-    (
-        "findings",
-        "Findings",
-        "fact_check",
-        "Numbers that cannot be what they say, published or own, each with its arithmetic.",
-    ),
-    (
-        "reports",
+    Section(
         "Reports",
         "article",
-        "Published reports beside your own runs, in their own tables, with what arithmetic says against them.",
+        (
+            PageEntry(
+                "reports",
+                "Reports",
+                "article",
+                "Published reports beside your own runs, in their own tables, with what arithmetic says against them.",
+            ),
+            PageEntry(
+                "findings",
+                "Findings",
+                "fact_check",
+                "Numbers that cannot be what they say, published or own, each with its arithmetic.",
+            ),
+        ),
     ),
-)
-WORK = (  # file, title, icon, what it answers
-    (
-        "run_sweep",
-        "Run sweep",
+    Section(
+        "Measure",
         "play_circle",
-        "Plan a sweep on a device of this machine, start it, follow it, cancel it.",
-    ),
-    ("runs", "Runs", "history", "Every run and upload: state, environment, log, download."),
-    (
-        "upload",
-        "Upload",
-        "upload",
-        "Import results from other machines: see what was understood before anything is stored.",
+        (
+            PageEntry(
+                "run_sweep",
+                "Run sweep",
+                "play_circle",
+                "Plan a sweep on this machine or a cluster, start it, follow it, cancel it.",
+            ),
+            PageEntry("runs", "Runs", "history", "Every run and upload: state, environment, log, download."),
+            PageEntry(
+                "upload",
+                "Upload",
+                "upload",
+                "Import results from other machines: see what was understood before anything is stored.",
+            ),
+        ),
     ),
 )
 
@@ -86,20 +158,39 @@ WORK = (  # file, title, icon, what it answers
 def show() -> None:
     """Draw one view: the page that the URL names."""
     st.set_page_config(page_title="attnbench", page_icon="⚡", layout="wide")
-    results, *others = (_pages(group) for group in (RESULTS, MODELS, EVIDENCE, WORK))
-    page = st.navigation([*results, *(page for group in others for page in group)], expanded=True)
+    asked = urlsplit(st.context.url or "").path.strip("/").rpartition("/")[2]
+    pages = {entry.file: _page(section, entry, asked) for section in SECTIONS for entry in section.pages}
+    page = st.navigation([*pages.values()], expanded=True)
+    section = next(section for section in SECTIONS if page in (pages[entry.file] for entry in section.pages))
     notice = store().notice or store().mended
     if notice:
         st.warning(notice, icon=":material/info:")
     page_body.none_yet()
     with layout.around():
-        if page in results:
-            sidebar.draw(LEVELS.get(page.url_path, "op"))
+        _views(section, pages)
+        if section.level:
+            sidebar.draw(section.level)
         page.run()
 
 
-def _pages(group: tuple[tuple[str, str, str, str], ...]) -> list[st.Page]:
-    return [
-        st.Page(f"pages/{file}.py", title=title, icon=f":material/{icon}:", help=help, default=file == "overview")
-        for file, title, icon, help in group
-    ]
+def _page(section: Section, entry: PageEntry, asked: str) -> st.Page:
+    """Return a page as the sidebar shows it: of each section the one that is open, else the first, under its name."""
+    files = [each.file for each in section.pages]
+    shown = asked if asked in files else files[0]
+    return st.Page(
+        f"pages/{entry.file}.py",
+        title=section.title if entry.file == shown else entry.title,
+        icon=f":material/{section.icon}:",
+        help=entry.answers if len(files) == 1 else ", ".join(each.title for each in section.pages) + ".",
+        default=entry.file == "overview",
+        visibility="visible" if entry.file == shown else "hidden",
+    )
+
+
+def _views(section: Section, pages: dict[str, st.Page]) -> None:
+    """Link to the pages of a section, above each of them."""
+    if len(section.pages) > 1:
+        with st.container(horizontal=True, key="views"):
+            for entry in section.pages:
+                icon = f":material/{entry.icon}:"
+                st.page_link(pages[entry.file], label=entry.title, icon=icon, help=entry.answers)

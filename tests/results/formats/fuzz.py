@@ -26,7 +26,7 @@ from unittest.mock import patch
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.shell.dashboard import EVIDENCE, RESULTS, WORK
+from pages.ui.shell.dashboard import SECTIONS
 from results.__main__ import main as results_main
 from results.files import journal, library
 from results.formats import Understanding, UploadError, import_understanding
@@ -36,7 +36,8 @@ from tests.results.formats.mutants import corpus, mutant, read
 
 ROOT = Path(__file__).parents[3]
 MARKUP = "![x]("  # of the mutants' words; where a page reads Markdown it must be escaped
-PAGES = tuple(file for file, *_ in (*RESULTS, *EVIDENCE, *WORK))
+PAGES = tuple(entry.file for section in SECTIONS for entry in section.pages)
+OF_A_GPU = tuple(entry.file for section in SECTIONS if section.level for entry in section.pages)
 _GPUS = 4  # of a home that pages are drawn for, besides the one they choose
 _IMPORTED = 1000  # files of a chunk, so that pages stay quick
 _KINDS = ("title", "header", "subheader", "markdown", "caption", "info", "warning", "error", "success")
@@ -177,7 +178,7 @@ def _pages(home: Path, found: Sum) -> None:
         gpus = of_pages.gpus(store)["gpu"].tolist()
     os.chdir(ROOT)
     for gpu in (None, *gpus[:_GPUS]):
-        for page in PAGES if gpu is None else PAGES[: len(RESULTS)]:
+        for page in (PAGES if gpu is None else OF_A_GPU):
             try:
                 app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
                 if gpu is not None:
