@@ -178,7 +178,7 @@ def _pages(home: Path, found: Sum) -> None:
         gpus = of_pages.gpus(store)["gpu"].tolist()
     os.chdir(ROOT)
     for gpu in (None, *gpus[:_GPUS]):
-        for page in (PAGES if gpu is None else OF_A_GPU):
+        for page in PAGES if gpu is None else OF_A_GPU:
             try:
                 app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
                 if gpu is not None:
