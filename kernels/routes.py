@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernels.plans import PlanCache, Tensors, plan_key
+from kernels.plans import AttentionPlan, PlanCache, Tensors, check_inputs, plan_key
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_HEAD_DIM = 256
@@ -23,7 +23,7 @@ MIN_CAPABILITY = (8, 0)
 HOPPER = (9, 0)
 TRITON = importlib.util.find_spec("triton") is not None
 
-_ROUTES: PlanCache[Route | None] = PlanCache()
+_ROUTES: PlanCache[AttentionPlan | None] = PlanCache()
 _UNDECIDED: Any = object()
 
 
@@ -55,7 +55,10 @@ GLUON_HOPPER = {
 }
 
 
-DECODED_KEYS = 64  # from how many keys on triton_decode computes up to 16 query tokens
+# From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
+# are shared by query heads, and elsewhere. Measured on an H200 (kernels/decode/NOTES.md, step 14).
+DECODED_KEYS_SHARED, DECODED_KEYS = 64, 512
+MANY_KEY_HEADS = 64
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Route:
 
 def route_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> Route | None:
+) -> AttentionPlan | None:
     """Look up the kernels for these tensors, decided at the first call of their shape; None where we have none."""
     key = plan_key(q, k, v, (causal, window_size, softmax_scale))
     found = _ROUTES.get(key, _UNDECIDED)
@@ -96,23 +99,58 @@ def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
 def route(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> Route:
+) -> AttentionPlan:
     """Choose the kernels for these tensors. Raises UnsupportedCase if they do not belong together."""
-    names = {direction: name(direction, q, k, softmax_scale) for direction in ("forward", "backward")}
+    if decodes(q, k, v):
+        check_inputs("kernels.attention", q, k, v, DTYPES)
+        return _DecodingRoute(q, k, v, causal, window_size, softmax_scale)
+    return _route_by_names(q, k, v, causal, window_size, softmax_scale)
+
+
+def _route_by_names(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route:
+    names = {direction: name(direction, q, k, options[2]) for direction in ("forward", "backward")}
     prepare = _addressable if "gluon_hopper" in names.values() else _contiguous_rows
     ready = tuple(map(prepare, (q, k, v)))
-    plans = {each: _PLANS[each](*ready, causal, window_size, softmax_scale) for each in set(names.values())}
+    plans = {each: _PLANS[each](*ready, *options) for each in set(names.values())}
     forward, backward = plans[names["forward"]], plans[names["backward"]]
     addressable = all(a is b for a, b in zip(ready, (q, k, v), strict=True))
-    output = _triton_decode(*ready, causal, window_size, softmax_scale) if decodes(*ready) else forward[0]
-    return Route(None if addressable else prepare, output, forward[1], backward[2])
+    return Route(None if addressable else prepare, forward[0], forward[1], backward[2])
+
+
+class _DecodingRoute:
+    """Out by triton_decode; with gradients by the kernels of longer queries, decided when they are first wanted."""
+
+    prepare = None
+
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> None:
+        self.output = _triton_decode(q, k, v, *options)
+        self._options = options
+        self._with_gradients: Route | None = None
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return out and the base-2 logsumexp."""
+        route, tensors = self._ready(q, k, v)
+        return route.forward(*tensors)
+
+    def backward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> Tensors:
+        """Return dq, dk and dv; others: out, lse, dout."""
+        route, tensors = self._ready(q, k, v)
+        return route.backward(*tensors, *others)
+
+    def _ready(self, *tensors: torch.Tensor) -> tuple[Route, tuple[torch.Tensor, ...]]:
+        if self._with_gradients is None:
+            self._with_gradients = _route_by_names(*tensors, *self._options)
+        prepare = self._with_gradients.prepare
+        return self._with_gradients, tuple(map(prepare, tensors)) if prepare else tensors
 
 
 def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
     """Return whether triton_decode computes tensors that `takes` accepts, where no gradients are wanted."""
     from kernels.decode.triton_decode import MAX_SEQLEN_Q
 
-    return q.shape[2] <= MAX_SEQLEN_Q and k.shape[2] >= DECODED_KEYS and q.stride(3) == 1
+    shared = q.shape[1] > k.shape[1] and k.shape[0] * k.shape[1] >= MANY_KEY_HEADS
+    keys = DECODED_KEYS_SHARED if shared else DECODED_KEYS
+    return q.shape[2] <= MAX_SEQLEN_Q and k.shape[2] >= keys and q.stride(3) == 1
 
 
 def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float | None) -> str:
@@ -154,7 +192,7 @@ def _triton_decode(
 
     with torch.no_grad():  # the route serves calls that want gradients too, by its forward
         request = request_of(q, Caches(k, v), Options("NHD", softmax_scale, causal, window_size), check_device=False)
-    return Plan(request).output
+    return Plan(request, one_launch=True).output
 
 
 _PLANS = {"triton_fa2": _triton_fa2, "gluon_hopper": _gluon_hopper}

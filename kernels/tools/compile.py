@@ -23,11 +23,14 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import create_function_from_signature
 
+from kernels.attention.triton_fa2.tuning import SHARED_MEMORY
+
 _BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"  # ptxas and cuobjdump
 _ELEMENT_BYTES = {"fp8e4nv": 1, "bf16": 2, "fp32": 4}
 _GLUON_TYPES = {"fp8e4nv": gl.float8e4nv, "bf16": gl.bfloat16, "fp32": gl.float32}
 
 Arguments = Sequence[Any] | Mapping[str, Any]
+Call = tuple[Any, Any, dict[str, Any]]  # a kernel, its arguments, its options
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,33 @@ class Resources:
     registers: int  # of a thread
     spilled_bytes: int  # of a thread
     warnings: tuple[str, ...] = ()  # wgmma products that ptxas serialised (C75xx); read for Gluon kernels only
+
+
+class Compilable:
+    """A kernel for a chip, as `chip` (90 for compute capability 9.0) and `call` tell."""
+
+    chip: int
+
+    def call(self) -> Call:
+        """Return the kernel with arguments and options that make Triton compile it."""
+        raise NotImplementedError
+
+    def compile(self) -> Any:
+        """Compile it and return Triton's CompiledKernel."""
+        return compile_offline(self.chip, *self.call())
+
+    def resources(self) -> Resources:
+        """Compile it and return what a block of it needs."""
+        kernel, arguments, options = self.call()
+        return read_resources(self.chip, kernel, compile_offline(self.chip, kernel, arguments, options))
+
+    def fingerprint(self) -> str:
+        """Return a hash that is the same as long as compiling it gives the same code."""
+        return fingerprint(self.chip, *self.call())
+
+    def fits(self, resources: Resources) -> bool:
+        """Return whether the chip has that much shared memory for a block."""
+        return resources.shared_bytes <= SHARED_MEMORY[self.chip]
 
 
 def compile_offline(capability: int, kernel: Any, arguments: Arguments, options: Mapping[str, Any]) -> Any:

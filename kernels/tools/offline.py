@@ -31,7 +31,6 @@ from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dq_kernel as hopper_dq_kernel
-from kernels.attention.gluon_hopper.compat import Constants
 from kernels.attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
@@ -40,15 +39,15 @@ from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
 from kernels.attention.triton_fa2.pdl import PDL_CHIPS
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
-from kernels.tools.compile import Pointer, Resources, compile_offline, descriptor, fingerprint, read_resources
+from kernels.constants import Constants
+from kernels.tools.compile import Call, Compilable, Pointer, Resources, descriptor
 
 CHIPS = (80, 86, 89, 90, 100, 120)
 MASKS = {"causal": (True, False), "full": (False, False), "window": (True, True)}  # name -> causal, window
-Call = tuple[Any, Any, dict[str, Any]]  # a kernel, its arguments, its options
 
 
 @dataclass(frozen=True)
-class KernelVariant:
+class KernelVariant(Compilable):
     """One thing to compile."""
 
     package: str  # a name of PACKAGES
@@ -62,23 +61,6 @@ class KernelVariant:
     def call(self) -> Call:
         """Return the kernel with arguments and options that make Triton compile this variant."""
         return PACKAGES[self.package][1](self)
-
-    def compile(self) -> Any:
-        """Compile this variant and return Triton's CompiledKernel."""
-        return compile_offline(self.chip, *self.call())
-
-    def resources(self) -> Resources:
-        """Compile this variant and return what a block of it needs."""
-        kernel, arguments, options = self.call()
-        return read_resources(self.chip, kernel, compile_offline(self.chip, kernel, arguments, options))
-
-    def fingerprint(self) -> str:
-        """Return a hash that is the same as long as compiling this variant gives the same code."""
-        return fingerprint(self.chip, *self.call())
-
-    def fits(self, resources: Resources) -> bool:
-        """Return whether the chip has that much shared memory for a block."""
-        return resources.shared_bytes <= SHARED_MEMORY[self.chip]
 
     def __str__(self) -> str:
         tile = ""
@@ -320,14 +302,14 @@ PACKAGES: dict[str, tuple[Callable[[], Iterator[KernelVariant]], Callable[[Kerne
 }
 
 
-def compile_all(wanted: Iterable[KernelVariant], processes: int = 2) -> Iterator[tuple[KernelVariant, Resources]]:
+def compile_all(wanted: Iterable[Compilable], processes: int = 2) -> Iterator[tuple[Compilable, Resources]]:
     """Yield each variant with what a block of it needs, in order."""
     wanted = list(wanted)
     with ProcessPoolExecutor(processes) as pool:
-        yield from zip(wanted, pool.map(KernelVariant.resources, wanted), strict=True)
+        yield from zip(wanted, pool.map(Compilable.resources, wanted), strict=True)
 
 
-def line(variant: KernelVariant, resources: Resources) -> str:
+def line(variant: Compilable, resources: Resources) -> str:
     """Return a line of the printed table."""
     shared, limit = resources.shared_bytes / 1024, SHARED_MEMORY[variant.chip] / 1024
     needs = (

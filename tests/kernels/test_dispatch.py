@@ -138,7 +138,7 @@ def decoder():
     return routes.route
 
 
-def few_tokens(seqlen_q: int, device: str, heads: tuple[int, int] = (4, 2), seqlen_k: int = 90) -> list[torch.Tensor]:
+def few_tokens(seqlen_q: int, device: str, heads: tuple[int, int] = (4, 2), seqlen_k: int = 530) -> list[torch.Tensor]:
     """q, k, v and dout of head_dim 32, keys and values as slices of a longer cache; q, k and v want gradients."""
     generator = torch.Generator().manual_seed(0)
     rows = (2, heads[0], seqlen_q, 32), (2, heads[1], seqlen_k + 38, 32), (2, heads[1], seqlen_k + 38, 32)
@@ -184,6 +184,8 @@ def test_many_query_tokens_and_few_keys_are_not_decoded(device) -> None:
     assert not routes.decodes(q, k, v)
     assert routes.decodes(q[:, :, :16], k, v)
     assert not routes.decodes(q[:, :, :16], k[:, :, : routes.DECODED_KEYS - 1], v)
+    many = k[:1].expand(routes.MANY_KEY_HEADS, -1, -1, -1)[:, :, : routes.DECODED_KEYS_SHARED]
+    assert routes.decodes(q[:1, :, :1].expand(routes.MANY_KEY_HEADS, -1, -1, -1), many, many)
 
 
 @TORCH_COMPILE

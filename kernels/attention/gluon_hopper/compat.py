@@ -4,8 +4,6 @@ Gluon is experimental: every name that moved is bound here once, at import, so t
 every version. Named barriers 8 to 15 are free: triton takes 0 to 4 for the partitions of a specialised kernel.
 """
 
-from typing import Any
-
 from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -24,28 +22,6 @@ else:
         """Add a tile of shared memory to global memory by TMA (bound in 3.6, named from 3.8 on)."""
         coord = _semantic._convert_to_ir_values(coord, require_i64=False)
         _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, tensor_desc.handle, coord, src.handle)
-
-
-class Constants:
-    """A frozen dataclass as one constexpr argument of a kernel, which reads its fields as constexprs.
-
-    Triton 3.6 does not take a plain number everywhere it takes a constexpr, and gives fields of a constexpr as they
-    are.
-    """
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
-        for name, value in vars(config).items():
-            setattr(self, name, gl.constexpr(value))
-
-    def __repr__(self) -> str:  # part of the key of Triton's cache
-        return repr(self.config)
-
-    def __hash__(self) -> int:
-        return hash(self.config)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constants) and self.config == other.config
 
 
 @builtin

@@ -20,7 +20,7 @@ import triton
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.attention.gluon_hopper.compat import Constants
+from kernels.constants import Constants
 from kernels.parallel_compile import compile_side_by_side, compiled
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}

@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 ROWS = gl.constexpr(64)
 BLOCK_N = gl.constexpr(64)
@@ -105,6 +105,7 @@ def mla_kernel(q_ptr, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_pt
     row_tile = gl.program_id(0) % row_tiles
     slot = gl.program_id(0) // row_tiles
     if CHAINED:
+        gdc_launch_dependents()
         gdc_wait()
     if RAGGED:
         sequences = gl.arange(0, BATCH, gl.BlockedLayout([1], [32], [4], [0]))

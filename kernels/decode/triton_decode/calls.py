@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernels.decode.triton_decode.request import Caches, Options, request_of
-from kernels.plans import PlanCache, device_guard, wants_gradients
+from kernels.plans import PlanCache, device_guard, plan_key, wants_gradients
 
 if TYPE_CHECKING:
     from kernels.decode.triton_decode.plan import Plan
@@ -20,7 +20,8 @@ def attend(
     q: torch.Tensor, caches: Caches, options: Options, return_lse: bool, tile: DecodeTile | None = None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return out and, if asked for, the logsumexp of `triton_decode.decode`."""
-    key = (*map(form_of, (q, *caches)), options, tile, wants_gradients(q, caches.k, caches.v))
+    k, v, *others = caches
+    key = plan_key(q, k, v, (options, tile, wants_gradients(q, k, v), *map(form_of, others)))
     plan = PLANS.get(key)
     if plan is None:
         from kernels.decode.triton_decode.plan import Plan  # with triton, which may not be there

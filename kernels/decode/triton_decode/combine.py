@@ -6,7 +6,7 @@ Haziza, Massa and Sizov, 2023). Logarithms are base 2 until the last store.
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.decode.triton_decode.schedule import begin_of, block_ends, share_of, visible_blocks
 
@@ -44,19 +44,20 @@ def combined(
     total = tl.zeros([ROWS], dtype=tl.float32)
     out = tl.zeros([ROWS, DIMS], dtype=tl.float32)
     for begin in tl.range(first, last + 1, AT_ONCE, num_stages=1):
-        for i in tl.static_range(AT_ONCE):
-            slot = begin + i
-            index = tl.cast(slot * 2 + (slot == first).to(tl.int32), tl.int64) * row_tiles + row_tile
-            mask = real & (tl.zeros_like(in_tile) + slot <= last)
-            at = index * BLOCK_M + in_tile
-            lse = tl.load(parts_ptr + stats_offset + at, mask=mask, other=float("-inf"))
-            part = tl.load(parts_ptr + at[:, None] * BLOCK_DV + dims, mask=mask[:, None], other=0.0)
-            new_top = tl.maximum(top, lse)
+        slots = begin + tl.arange(0, AT_ONCE)
+        index = (slots * 2 + (slots == first).to(tl.int32)).to(tl.int64) * row_tiles + row_tile
+        at = index * BLOCK_M + in_tile[:, None]
+        mask = (slots <= last) & real[:, None]
+        lses = tl.load(parts_ptr + stats_offset + at, mask=mask, other=float("-inf"))
+        outs = tl.load(parts_ptr + at[:, :, None] * BLOCK_DV + dims, mask=mask[:, :, None], other=0.0)
+        # Once: ptxas moves no load into a loop. It would move each to its use, where they wait one after another.
+        for _ in tl.range(tl.minimum(last + 1 - begin, 1), num_stages=1):
+            new_top = tl.maximum(top, tl.max(lses, 1))
             base = tl.where(new_top == float("-inf"), 0.0, new_top)
-            weight = tl.exp2(lse - base)
+            weights = tl.exp2(lses - base[:, None])
             alpha = tl.exp2(top - base)
-            total = total * alpha + weight
-            out = out * alpha[:, None] + part * weight[:, None]
+            total = total * alpha + tl.sum(weights, 1)
+            out = out * alpha[:, None] + tl.sum(outs * weights[:, :, None], 1)
             top = new_top
     divisor = tl.where(total == 0.0, 1.0, total)
     return out / divisor[:, None], tl.where(total == 0.0, float("-inf"), top + tl.log2(divisor))
@@ -92,6 +93,8 @@ def combine_kernel(
         tile_start = tile * blocks
         chunk = least
     first, last = tile_start // chunk, (tile_start + blocks - 1) // chunk
+    if CHAINED:
+        gdc_launch_dependents()
     in_tile = piece * ROWS + tl.arange(0, ROWS)
     rows = row_tile * BLOCK_M + in_tile
     dims = slice_d * DIMS + tl.arange(0, DIMS)

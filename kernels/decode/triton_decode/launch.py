@@ -32,7 +32,7 @@ class DecodeLaunch:
         kernel: Any,
         grid: tuple[int, int, int],
         tensors: Sequence[torch.Tensor | None],
-        scalars: Sequence[int | float],
+        scalars: Sequence[Any],
         constants: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> None:
@@ -57,7 +57,7 @@ class DecodeLaunch:
 def _compiled(
     kernel: Any,
     tensors: Sequence[torch.Tensor | None],
-    scalars: Sequence[int | float],
+    scalars: Sequence[Any],
     constants: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Any:
@@ -66,8 +66,7 @@ def _compiled(
     While text is generated a cache has another length at every token, and Triton's own look-up takes longer.
     """
     forms = tuple((x.dtype, x.device, x.data_ptr() & 15) if x is not None else None for x in tensors)
-    of_scalars = tuple((x % 16 == 0, x == 1, x >> 31) if isinstance(x, int) else None for x in scalars)
-    key = (kernel, forms, of_scalars, tuple(constants.items()), tuple(options.items()))
+    key = (kernel, forms, _specialized(scalars), tuple(constants.items()), tuple(options.items()))
     made = _COMPILED.get(key)
     if made is None:
         warm_up = partial(kernel.warmup, *tensors, *scalars, grid=(1,), **constants, **options)
@@ -81,6 +80,16 @@ def _compiled(
             ) from error
         _COMPILED.remember(key, made)
     return made
+
+
+def _specialized(scalars: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what Triton may specialise on of numbers, and of those in tuples."""
+    return tuple(
+        [
+            _specialized(x) if isinstance(x, tuple) else (x % 16 == 0, x == 1, x >> 31) if isinstance(x, int) else None
+            for x in scalars
+        ]
+    )
 
 
 def _interpret(kernel: Any, grid: Any, scalars: tuple[Any, ...], constants: dict[str, Any], *tensors: Any) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
+from kernels.constants import Constants
 from kernels.decode.triton_decode.combine import combine_kernel
 from kernels.decode.triton_decode.launch import INTERPRETED, DecodeLaunch
 from kernels.decode.triton_decode.request import Request
 from kernels.decode.triton_decode.shares import divide, power_of_2_from
-from kernels.decode.triton_decode.split import split_kernel
+from kernels.decode.triton_decode.split import SplitConfig, split_kernel
 from kernels.decode.triton_decode.tuning import DecodeTile, chip_class, tile
 from kernels.decode.triton_decode.workspace import workspace
 from kernels.plans import device_guard
@@ -24,22 +25,37 @@ _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16
 _REGISTERS = 65536  # of a multiprocessor
 _FLOATS = 64  # of parts that a thread holds at once
 _FLOATS_FEW = 16  # where more programs than two share a multiprocessor's registers
-_COMBINED = 512  # values of a part that a program of the second kernel takes
+_COMBINED = 128  # values of a part that a warp of the second kernel takes
+_MANY = 1 << 19  # values of all outputs from which its programs have four warps, else one
+_FEW_PARTS = 4  # asked for at once where a tile has no more; two forms, or a growing cache would compile many
+_COMBINED_AT_ONCE = 32  # parts that it asks for at once
+_PROGRAMS_OF_A_TILE = 4  # from which on tiles are few: what counts is when the first keys arrive, and combining
+_SHORT_KEYS = 128  # keys a multiprocessor up to which these are short
+_WHOLE_KEYS = 2048  # keys of a sequence up to which a program of its own for each tile is best
+_BRIEF_KEYS = 512  # keys of a sequence up to which many tiles are brief
+_NO_TENSORS = (None,) * 4
 _SHORT = 8  # steps of a program up to which reading q with the keys pays
 
 
 # kernel, grid, scalars, constants and compiler options of a launch
-LaunchOf = tuple[Any, tuple[int, int, int], tuple[int | float, ...], dict[str, Any], dict[str, Any]]
+LaunchOf = tuple[Any, tuple[int, int, int], tuple[Any, ...], dict[str, Any], dict[str, Any]]
 Machine = tuple[str, int, int]  # the chip's table, multiprocessors, compute capability: 90 for 9.0
 
 
 class Plan:
     """The launches of a request."""
 
-    def __init__(self, request: Request, chosen: DecodeTile | None = None, machine: Machine | None = None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        chosen: DecodeTile | None = None,
+        machine: Machine | None = None,
+        *,
+        one_launch: bool = False,  # whether short calls trade time on the device for the host's time of a launch
+    ) -> None:
         self.request = r = request
         chip, multiprocessors, self.capability = machine or machine_of(r.device)
-        self.tile = chosen or _tile_of(r, chip, multiprocessors)
+        self.tile = chosen or _tile_of(r, chip, multiprocessors, one_launch=one_launch)
         self._left = r.window_size - 1 if r.window_size else 0
         seen = r.seqlen_q + self._left + self.tile.block_n if r.window_size else r.capacity
         self.shares = divide(
@@ -53,6 +69,7 @@ class Plan:
         )
         self._form = self._cache_form()
         self._out_shape = (r.batch, r.num_heads, r.seqlen_q, r.head_dim_v)
+        self._like_q = r.head_dim == r.head_dim_v and _is_contiguous(r)
         self._tickets = self.shares.tiles * self.shares.row_tiles
         self._launches: dict[bool, tuple[DecodeLaunch, DecodeLaunch | None]] = {}
 
@@ -70,14 +87,14 @@ class Plan:
         """Return out (batch, num_heads, seqlen_q, head_dim_v) and, if asked for, its natural logsumexp in float32."""
         out = q.new_empty(self._out_shape)
         lse = q.new_empty(self._out_shape[:3], dtype=torch.float32) if return_lse else None
-        self._launch(q, k, v, out, lse, lengths, table, k_scale, v_scale)
+        self._launch(q, k, v, out, lse, (lengths, table, k_scale, v_scale))
         return out, lse
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out of a contiguous cache that is all in use, on whichever device is the current one."""
-        out = q.new_empty(self._out_shape)
+        out = torch.empty_like(q) if self._like_q else q.new_empty(self._out_shape)
         with device_guard(q.device):
-            self._launch(q, k, v, out, None, None, None, None, None)
+            self._launch(q, k, v, out, None, _NO_TENSORS)
         return out
 
     def compile(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -86,7 +103,7 @@ class Plan:
         number, integer = (torch.empty(16, dtype=dtype, device="meta") for dtype in (torch.float32, torch.int32))
         lengths, table = integer if r.ragged else None, integer if r.page else None
         scales = (number if scaled else None for scaled in r.scaled)
-        self._make(False, (q, k, v, q, None, number, integer, lengths, table, *scales))
+        self._make(False, self._views((q, k, v, q, None, number, integer, lengths, table, *scales)))
 
     def _launch(
         self,
@@ -95,19 +112,28 @@ class Plan:
         v: torch.Tensor,
         out: torch.Tensor,
         lse: torch.Tensor | None,
-        *rest: torch.Tensor | None,  # lengths, page table, factors of keys and of values
+        others: tuple[torch.Tensor | None, ...],  # lengths, page table, factors of keys and of values
     ) -> None:
         stream = torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
         scratch = workspace(self._tickets, self.shares.room, q.device, stream)
-        tensors = (q, k, v, out, lse, scratch.parts, scratch.tickets, *rest)
         launches = self._launches.get(lse is not None)
-        if launches is None:
-            launches = self._launches[lse is not None] = self._make(lse is not None, tensors)
+        if launches is None or INTERPRETED:
+            tensors = self._views((q, k, v, out, lse, scratch.parts, scratch.tickets, *others))
+            launches = self._launches[lse is not None] = launches or self._make(lse is not None, tensors)
         split, combine = launches
         if INTERPRETED:
-            arguments: tuple[Any, ...] = self._views(tensors)
+            arguments: tuple[Any, ...] = tensors
         else:
-            arguments = tuple([None if x is None else x.data_ptr() for x in tensors])
+            if others is not _NO_TENSORS:
+                others = tuple([None if x is None else x.data_ptr() for x in others])
+            addresses = (
+                q.data_ptr(),
+                k.data_ptr(),
+                v.data_ptr(),
+                out.data_ptr(),
+                None if lse is None else lse.data_ptr(),
+            )
+            arguments = (*addresses, *scratch.addresses, *others)
         split(stream, self._of_split(arguments))
         if combine is not None:
             combine(stream, _of_combine(arguments))
@@ -126,13 +152,12 @@ class Plan:
         return arguments
 
     def _make(self, store_lse: bool, tensors: tuple[Any, ...]) -> tuple[DecodeLaunch, DecodeLaunch | None]:
-        views = self._views(tensors)
         (kernel, grid, scalars, constants, options), *second = self.kernels(store_lse)
-        split = DecodeLaunch(kernel, grid, self._of_split(views), scalars, constants, options)
+        split = DecodeLaunch(kernel, grid, self._of_split(tensors), scalars, constants, options)
         if not second:
             return split, None
         kernel, grid, scalars, constants, options = second[0]
-        return split, DecodeLaunch(kernel, grid, _of_combine(views), scalars, constants, options)
+        return split, DecodeLaunch(kernel, grid, _of_combine(tensors), scalars, constants, options)
 
     def kernels(self, store_lse: bool) -> list[LaunchOf]:
         """Return what is launched."""
@@ -145,28 +170,41 @@ class Plan:
         registers = _REGISTERS // (t.per_sm * threads) // 8 * 8
         floats = (_FLOATS if registers >= 255 else _FLOATS_FEW) * threads // (shares.rows * shares.block_dv)
         short = shares.block_m == 16 and shares.expected <= _SHORT
-        constants = {
-            **self._constants(store_lse), "HEAD_DIM": r.head_dim, "BLOCK_D": _padded(r.head_dim),
-            "ROPE_DIM": r.rope_dim, "PAGE": r.page, "CACHE": self._form, "K_SCALED": r.scaled[0],
-            "V_SCALED": r.scaled[1], "CAUSAL": r.causal and (r.seqlen_q > 1 or r.window_size > 0),
-            "Q_IN_LOOP": short and self._form == "plain" and not r.rope_dim, "TICKETS": shares.tickets,
-            "AT_ONCE": min(16, _power_of_2_below(floats)), "ROWS": shares.rows,
-        }  # fmt: skip
-        strides = r.strides
+        config = SplitConfig(
+            **{name.lower(): value for name, value in self._constants(store_lse).items()},
+            head_dim=r.head_dim,
+            block_d=_padded(r.head_dim),
+            rope_dim=r.rope_dim,
+            page=r.page,
+            cache=self._form,
+            k_scaled=r.scaled[0],
+            v_scaled=r.scaled[1],
+            causal=r.causal and (r.seqlen_q > 1 or r.window_size > 0),
+            q_in_loop=short and self._form == "plain" and not r.rope_dim,
+            at_once=min(16 if shares.splits > _FEW_PARTS else _FEW_PARTS, _power_of_2_below(floats)),
+            rows=shares.rows,
+            tickets=shares.tickets,
+        )
+        of_v = r.strides[7:11]
         if self._form == "pairs":
-            strides = (*strides[:7], *(stride // 2 for stride in strides[7:10]), *strides[10:])
+            of_v = (*(stride // 2 for stride in of_v[:3]), of_v[3])
+        strides = (r.strides[:3], r.strides[3:7], of_v, r.strides[11], r.strides[12:])
         options = {"num_warps": t.num_warps, "num_stages": t.num_stages, "launch_pdl": self.capability >= 90}
         if registers < 255:
             options["maxnreg"] = registers
         grid = (shares.slots * shares.row_tiles, 1, 1)
-        return split_kernel, grid, (*strides, *self._scalars(), r.softmax_scale), constants, options
+        scalars = (*strides, *self._scalars(), r.softmax_scale)
+        return split_kernel, grid, scalars, {"CONFIG": Constants(config)}, options
 
     def _combine(self, store_lse: bool) -> LaunchOf:
         shares = self.shares
-        dims = min(shares.block_dv, 128)
-        rows = min(shares.rows, _COMBINED // dims)
-        constants = {**self._constants(store_lse), "AT_ONCE": 16, "ROWS": rows, "DIMS": dims}
-        options = {"num_warps": 4, "num_stages": 1, "launch_pdl": self.capability >= 90}
+        dims = min(shares.block_dv, _COMBINED)
+        values = shares.tiles * shares.row_tiles * shares.rows * shares.block_dv
+        num_warps = 4 if values >= _MANY else 1
+        rows = min(shares.rows, num_warps * _COMBINED // dims)
+        at_once = _COMBINED_AT_ONCE if shares.splits > _FEW_PARTS else _FEW_PARTS
+        constants = {**self._constants(store_lse), "AT_ONCE": at_once, "ROWS": rows, "DIMS": dims}
+        options = {"num_warps": num_warps, "num_stages": 1, "launch_pdl": self.capability >= 90}
         grid = (shares.tiles * shares.row_tiles, -(-shares.rows // rows), -(-shares.block_dv // dims))
         return combine_kernel, grid, self._scalars(), constants, options
 
@@ -195,17 +233,40 @@ class Plan:
         return "pairs" if self.request.pairs and self.shares.block_dv >= 64 else "e4m3"
 
 
-def _tile_of(r: Request, chip: str, multiprocessors: int) -> DecodeTile:
+def _tile_of(r: Request, chip: str, multiprocessors: int, *, one_launch: bool) -> DecodeTile:
     """Return the table's tile."""
     rows = r.num_heads // r.num_kv_heads * r.seqlen_q
+    spread = _spread(r, rows, multiprocessors)
+    if one_launch and spread in ("short", "shortest") and rows <= 16:
+        spread = "single"
     return tile(
         chip,
         _CACHES[r.cache_dtype],
         min(128, _padded(rows)),
         max(_padded(r.head_dim), _padded(r.head_dim_v)),
-        few=r.batch * r.num_kv_heads * 8 <= multiprocessors,
-        paged=0 < r.page < 64,
+        spread=spread,
+        paged=0 < r.page < 128,
     )
+
+
+def _is_contiguous(r: Request) -> bool:
+    """Return whether q is, dimensions of 1 apart."""
+    sizes, strides = (r.batch, r.num_heads, r.seqlen_q), r.strides[:3]
+    wanted = (r.num_heads * r.seqlen_q * r.head_dim, r.seqlen_q * r.head_dim, r.head_dim)
+    return all(size == 1 or stride == want for size, stride, want in zip(sizes, strides, wanted, strict=True))
+
+
+def _spread(r: Request, rows: int, multiprocessors: int) -> str:
+    """Return a name of tuning.SPREADS."""
+    tiles = r.batch * r.num_kv_heads
+    if tiles * _PROGRAMS_OF_A_TILE > multiprocessors:
+        if multiprocessors < 2 * tiles <= 2 * multiprocessors and r.capacity <= _WHOLE_KEYS:
+            return "whole"
+        return "brief" if r.capacity <= _BRIEF_KEYS else "many"
+    most = _SHORT_KEYS * multiprocessors
+    if tiles * -(-rows // 16) * r.capacity <= most:
+        return "shortest"
+    return "short" if tiles * r.capacity <= most else "few"
 
 
 def _of_combine(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

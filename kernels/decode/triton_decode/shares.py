@@ -20,6 +20,7 @@ class Shares:
     slots: int  # shares
     least: int  # key blocks of a share: all of them have as many for uniform lengths, at least as many else
     expected: int  # key blocks of a share if all lengths are the capacity
+    splits: int  # shares of a tile then
     rows: int  # of parts that programs hold: no more than there are, padded
     tickets: bool  # whether programs combine their parts
     parts: int  # float32 values of all parts
@@ -49,7 +50,7 @@ def divide(
     splits = min(most_blocks, -(-most_blocks // expected) + (most_blocks % expected > 0))
     tickets = splits * held * block_dv * 4 <= _TICKETS_BYTES if tile.tickets is None else tile.tickets
     parts = slots * 2 * row_tiles * block_m * block_dv
-    return Shares(block_m, block_dv, row_tiles, tiles, slots, least, expected, held, tickets, parts)
+    return Shares(block_m, block_dv, row_tiles, tiles, slots, least, expected, splits, held, tickets, parts)
 
 
 def power_of_2_from(number: int) -> int:

@@ -8,9 +8,11 @@ With a latent cache (multi-head latent attention, absorbed: DeepSeek-V2, arXiv:2
 the first dimensions of the keys, read once for both, and the rest of a key is its rotary part.
 """
 
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.decode.triton_decode.cache import load_block, widened, widened_values
 from kernels.decode.triton_decode.combine import combined, store_rows
@@ -30,27 +32,67 @@ def in_float16(q):
     return (q * down[:, None]).to(tl.float16), up
 
 
+@dataclass(frozen=True)
+class SplitConfig:
+    """What split_kernel is compiled for; `plan.Plan` fills it in."""
+
+    block_m: int  # rows of a tile
+    block_n: int  # keys of a step
+    head_dim: int
+    block_d: int  # padded
+    head_dim_v: int
+    block_dv: int
+    rope_dim: int  # of a latent cache, whose keys have as much beyond head_dim, else 0
+    batch: int  # padded, 0 where every length is the capacity
+    page: int  # keys of a page, 0 for a contiguous cache
+    cache: str  # "plain", or how e4m3 is read (cache.py; for "pairs" v is given as pairs of columns)
+    k_scaled: bool
+    v_scaled: bool
+    causal: bool
+    has_left: bool
+    store_lse: bool
+    q_in_loop: bool
+    chained: bool  # by programmatic dependent launch
+    at_once: int  # parts asked for at once
+    rows: int  # of a part
+    tickets: bool  # whether the program with a tile's last ticket combines its parts
+
+
 @triton.jit(
-    do_not_specialize=["batch", "num_kv_heads", "group", "seqlen_q", "capacity", "left", "slots", "least", "table_b"],
-    do_not_specialize_on_alignment=["row_tiles", "stats_offset", "k_scale_b", "k_scale_h", "v_scale_b", "v_scale_h"],
+    do_not_specialize=["batch", "num_kv_heads", "group", "capacity", "left", "slots", "least", "table_b"],
+    do_not_specialize_on_alignment=["seqlen_q", "row_tiles", "stats_offset"],
 )
 def split_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, parts_ptr, tickets_ptr, lengths_ptr, table_ptr, k_scale_ptr, v_scale_ptr,
-    q_b, q_h, q_m, k_b, k_h, k_n, k_d, v_b, v_h, v_n, v_d, table_b, k_scale_b, k_scale_h, v_scale_b, v_scale_h,
+    q_strides, k_strides, v_strides, table_b, scale_strides,
     batch, num_kv_heads, group, seqlen_q, capacity, left, slots, least, row_tiles, stats_offset, softmax_scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HEAD_DIM_V: tl.constexpr, BLOCK_DV: tl.constexpr, ROPE_DIM: tl.constexpr, BATCH: tl.constexpr, PAGE: tl.constexpr,
-    CACHE: tl.constexpr, K_SCALED: tl.constexpr, V_SCALED: tl.constexpr, CAUSAL: tl.constexpr, HAS_LEFT: tl.constexpr,
-    STORE_LSE: tl.constexpr, Q_IN_LOOP: tl.constexpr, CHAINED: tl.constexpr,
-    AT_ONCE: tl.constexpr, ROWS: tl.constexpr, TICKETS: tl.constexpr,
+    CONFIG: tl.constexpr,
 ):  # fmt: skip
     """Attend to the share of program_id(0) // row_tiles, for the BLOCK_M rows of program_id(0) % row_tiles.
 
-    capacity: the keys that the cache, or the page table, has room for, and the length where BATCH is 0: else lengths
-    are read. least: blocks of a share, the least of them if BATCH is not 0. k_b, v_b: strides of a sequence, or of a
-    page. CACHE: "plain", or how e4m3 is read (cache.py; for "pairs" v is given as pairs of columns). ROPE_DIM: of a
-    latent cache, whose keys have as much beyond HEAD_DIM, else 0.
+    capacity: the keys that the cache, or the page table, has room for, and the length unless lengths are read.
+    least: blocks of a share, the least of them if lengths are read. Strides: of q batch, head and token, of k and v
+    sequence or page, head, key and dim, of the factors sequence and head, of keys and then of values.
     """
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
+    HEAD_DIM_V: tl.constexpr = CONFIG.head_dim_v
+    BLOCK_DV: tl.constexpr = CONFIG.block_dv
+    ROPE_DIM: tl.constexpr = CONFIG.rope_dim
+    BATCH: tl.constexpr = CONFIG.batch
+    PAGE: tl.constexpr = CONFIG.page
+    CACHE: tl.constexpr = CONFIG.cache
+    CAUSAL: tl.constexpr = CONFIG.causal
+    HAS_LEFT: tl.constexpr = CONFIG.has_left
+    STORE_LSE: tl.constexpr = CONFIG.store_lse
+    Q_IN_LOOP: tl.constexpr = CONFIG.q_in_loop
+    ROWS: tl.constexpr = CONFIG.rows
+    q_b, q_h, q_m = q_strides
+    k_b, k_h, k_n, k_d = k_strides
+    v_b, v_h, v_n, v_d = v_strides
+    k_scale_b, k_scale_h, v_scale_b, v_scale_h = scale_strides
     row_tile = tl.program_id(0) % row_tiles
     slot = tl.program_id(0) // row_tiles
     in_tile = tl.arange(0, BLOCK_M)
@@ -60,7 +102,8 @@ def split_kernel(
     dims_v = tl.arange(0, BLOCK_DV)
     PAIRS: tl.constexpr = CACHE == "pairs"
     ACC_DIMS: tl.constexpr = BLOCK_DV // 2 if PAIRS else BLOCK_DV
-    if CHAINED:
+    if CONFIG.chained:
+        gdc_launch_dependents()  # the next kernel starts beside this one, and waits for it before it reads anything
         gdc_wait()
     if BATCH > 0:
         ends, total, even = block_ends(
@@ -97,9 +140,9 @@ def split_kernel(
         if CACHE != "plain":
             q, up = in_float16(q.to(tl.float32))
             scale = scale * up
-            if K_SCALED:
+            if CONFIG.k_scaled:
                 scale = scale * tl.load(k_scale_ptr + seq * k_scale_b + head * k_scale_h)
-            if V_SCALED:
+            if CONFIG.v_scaled:
                 v_scale = tl.load(v_scale_ptr + seq * v_scale_b + head * v_scale_h)
             if CACHE == "bytes":
                 scale = scale * 256.0
@@ -190,7 +233,7 @@ def split_kernel(
             real = rows < group * seqlen_q
             tl.store(parts_ptr + at[:, None] * BLOCK_DV + dims_v, out, mask=real[:, None])
             tl.store(parts_ptr + stats_offset + at, lse, mask=real)
-            if TICKETS:
+            if CONFIG.tickets:
                 tile_start = unit - block
                 first, last = tile_start // chunk, (tile_start + blocks - 1) // chunk
                 ticket_ptr = tickets_ptr + (seq * num_kv_heads + head) * row_tiles + row_tile
@@ -202,7 +245,7 @@ def split_kernel(
                     rows_c = row_tile * BLOCK_M + few
                     out_c, lse_c = combined(
                         parts_ptr, stats_offset, first, last, row_tile, row_tiles, rows_c < group * seqlen_q, few,
-                        dims_v, BLOCK_M, BLOCK_DV, AT_ONCE, ROWS, BLOCK_DV,
+                        dims_v, BLOCK_M, BLOCK_DV, CONFIG.at_once, ROWS, BLOCK_DV,
                     )  # fmt: skip
                     store_rows(
                         out_ptr, lse_ptr, out_c, lse_c, seq, head, num_kv_heads * group, group, seqlen_q, rows_c,

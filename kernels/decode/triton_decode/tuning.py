@@ -63,13 +63,41 @@ _HALF: dict[str, dict[int, _Row]] = {
         512: {128: DecodeTile(16, 8, 2, 1, rows=16)},
     },
 }
-# Few tiles, each shared by many programs: what counts is how soon the first keys arrive and the parts are combined.
-_HALF_FEW: dict[int, _Row] = {
-    64: {16: DecodeTile(128, 4, 4, 1)},
-    128: {16: DecodeTile(128, 8, 3, 1), 64: DecodeTile(64, 8, 4, 1), 128: DecodeTile(64, 4, 3, 2, 512)},
-    256: {16: DecodeTile(64, 8, 3, 1, 256)},
+# How a request fills the machine: "many" tiles; "brief" are many of few keys, "whole" as many as there are
+# multiprocessors, or a little fewer, with not many keys; of "few" tiles many programs share each,
+# "short" ones have few keys as well, and "shortest" ones would even if 16 rows were a tile. "single": short ones for
+# callers to whom the host's time of a second launch is dearer.
+SPREADS = ("many", "brief", "whole", "few", "short", "shortest", "single")
+_FEW: dict[int, _Row] = {
+    64: {16: DecodeTile(128, 4, 4, 1, tickets=False)},
+    128: {
+        16: DecodeTile(128, 8, 3, 1),
+        64: DecodeTile(64, 4, 3, 1, tickets=False),
+        128: DecodeTile(64, 4, 3, 2, 512, tickets=False),
+    },
+    256: {16: DecodeTile(32, 4, 4, 1, 64, tickets=False)},
 }
-_HALF_PAGED: _Row = {16: DecodeTile(64, 4, 5)}  # head_dim 128; the table is read two stages ahead
+_SHORT: _Row = {
+    64: DecodeTile(64, 4, 3, 1, tickets=False),
+    128: DecodeTile(64, 4, 3, 2, 256, tickets=False),
+}
+_SHORTEST: _Row = {**_SHORT, 128: DecodeTile(128, 4, 2, 1, rows=16, tickets=False)}
+_SINGLE: dict[int, _Row] = {
+    64: {16: DecodeTile(128, 4, 4, 1, tickets=True)},
+    128: {16: DecodeTile(128, 8, 3, 1, tickets=True)},
+    256: {16: DecodeTile(64, 8, 3, 1, tickets=True)},
+}
+_HALF_SPREAD: dict[str, dict[int, _Row]] = {
+    "brief": {64: {16: DecodeTile(64, 4, 2, 4)}, 128: {16: DecodeTile(32, 4, 3, 4)}},
+    "whole": {64: {16: DecodeTile(128, 4, 4, 1)}, 128: {16: DecodeTile(128, 8, 3, 1)}},
+    "few": _FEW,
+    "short": {**_FEW, 128: _SHORT},
+    "shortest": {**_FEW, 128: _SHORTEST},
+    "single": _SINGLE,
+}
+# head_dim 128, pages of fewer keys than 128; the table is read two stages ahead
+_HALF_PAGED: _Row = {16: DecodeTile(64, 4, 5)}
+_HALF_PAGED_FEW: _Row = {16: DecodeTile(64, 4, 5, 1, tickets=False)}
 _E4M3: dict[str, dict[int, _Row]] = {
     "sm_90": {
         16: {128: DecodeTile(128, 4, 3)},
@@ -86,40 +114,43 @@ _E4M3: dict[str, dict[int, _Row]] = {
     },
 }
 _E4M3_FEW: dict[int, _Row] = {128: {16: DecodeTile(128, 8, 4, 1)}}
+_E4M3_SPREAD: dict[str, dict[int, _Row]] = {"brief": {}, "whole": {}, **dict.fromkeys(SPREADS[3:], _E4M3_FEW)}
 
 
-def tile(chip: str, cache: str, rows: int, block_d: int, *, few: bool = False, paged: bool = False) -> DecodeTile:
-    """The tile for `rows` rows (padded) of head_dim (block_d, padded) over a cache.
+def tile(chip: str, cache: str, rows: int, block_d: int, *, spread: str = "many", paged: bool = False) -> DecodeTile:
+    """Return the tile for `rows` rows (padded) of head_dim (block_d, padded) over a cache.
 
-    few: there are not an eighth as many tiles as multiprocessors; paged: pages are smaller than a step.
+    spread: a name of SPREADS; paged: pages are smaller than a step.
     """
     if cache == "float32":
         return DecodeTile(16, 4, 2, 2 if block_d <= 64 else 1, rows=16 if block_d > 64 else 32)
-    by_dim = (_HALF if cache == "half" else _E4M3)[chip]
-    row = by_dim[block_d]
+    row = (_HALF if cache == "half" else _E4M3)[chip][block_d]
     if chip == "sm_90":
-        special = _HALF_PAGED if paged and cache == "half" and block_d == 128 else None
-        if few and not special:
-            special = (_HALF_FEW if cache == "half" else _E4M3_FEW).get(block_d)
+        special = None
+        if spread != "many":
+            special = (_HALF_SPREAD if cache == "half" else _E4M3_SPREAD)[spread].get(block_d)
+        if paged and cache == "half" and block_d == 128 and rows <= 16:
+            special = _HALF_PAGED_FEW if spread in SPREADS[3:] else _HALF_PAGED
         if special and _pick(special, rows):
             return _pick(special, rows)
     return _pick(row, rows)
 
 
 def every_tile(chip: str) -> list[tuple[str, int, int, bool, DecodeTile]]:
-    """Cache, rows, block_d, whether paged, and tile, of everything that tile() answers for a chip."""
+    """Return cache, rows, block_d, whether paged, and tile, of everything that tile() answers for a chip."""
     found = []
     for cache in CACHES:
         for block_d in BLOCK_DIMS:
             if block_d == 512 and cache == "e4m3":
                 continue
             for rows in ROWS:
+                tiles = {
+                    (paged, tile(chip, cache, rows, block_d, spread=spread, paged=paged)): None
+                    for spread in SPREADS
+                    for paged in (False, True)
+                }
                 usual = tile(chip, cache, rows, block_d)
-                found.append((cache, rows, block_d, False, usual))
-                for few, paged in ((True, False), (False, True)):
-                    special = tile(chip, cache, rows, block_d, few=few, paged=paged)
-                    if special != usual:
-                        found.append((cache, rows, block_d, paged, special))
+                found += [(cache, rows, block_d, p, t) for p, t in tiles if t != usual or not p]
     return found
 
 

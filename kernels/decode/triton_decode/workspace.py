@@ -22,6 +22,11 @@ class Workspace(NamedTuple):
     parts: torch.Tensor  # float32
     most_tickets: int
     most_parts: int
+    addresses: tuple[int, int]  # of parts and tickets
+
+
+def _of(tickets: torch.Tensor, parts: torch.Tensor) -> Workspace:
+    return Workspace(tickets, parts, tickets.numel(), parts.numel(), (parts.data_ptr(), tickets.data_ptr()))
 
 
 _BY_STREAM: dict[tuple[int | None, int], Workspace] = {}
@@ -44,11 +49,8 @@ def _larger(found: Workspace | None, tickets: int, parts: int, device: torch.dev
         _RESERVES[device.index] = torch.zeros(_RESERVE, dtype=torch.int32, device=device), 0
     tickets = max(tickets, found.most_tickets if found else _FEWEST_TICKETS)
     parts = max(parts, found.most_parts if found else 1)
-    return Workspace(
-        torch.zeros(tickets, dtype=torch.int32, device=device),
-        torch.empty(parts, dtype=torch.float32, device=device),
-        tickets,
-        parts,
+    return _of(
+        torch.zeros(tickets, dtype=torch.int32, device=device), torch.empty(parts, dtype=torch.float32, device=device)
     )
 
 
@@ -60,4 +62,4 @@ def _recorded(tickets: int, parts: int, device: torch.device) -> Workspace:
     else:
         _RESERVES[device.index] = counters, taken + tickets
         own = counters[taken : taken + tickets]
-    return Workspace(own, torch.empty(parts, dtype=torch.float32, device=device), tickets, parts)
+    return _of(own, torch.empty(parts, dtype=torch.float32, device=device))

@@ -83,6 +83,20 @@ def test_strided_caches_and_queries(make):
     problem.check(run(problem), expected)
 
 
+def test_addresses_and_strides_that_are_not_aligned(make):
+    problem = make((4, 2), [50, 21], 60, 32, seqlen_q=2)
+    expected = problem.expected()
+
+    def moved(x):
+        wide = x.new_full((*x.shape[:2], x.shape[2] + 1, x.shape[3] + 3), float("nan"))
+        wide[:, :, 1:, 1:-2] = x
+        return wide[:, :, 1:, 1:-2]
+
+    problem.q, problem.k, problem.v = map(moved, (problem.q, problem.k, problem.v))
+    assert all(x.data_ptr() % 16 and x.stride(2) % 2 for x in (problem.q, problem.k, problem.v))
+    problem.check(run(problem), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("magnitude", [1e-3, 30.0])
 def test_magnitudes_and_heavy_tails(make, dtype, magnitude):

@@ -5,7 +5,7 @@ import torch
 
 from kernels.decode.triton_decode import decode
 from kernels.decode.triton_decode.tuning import DecodeTile
-from tests.kernels.decode.conftest import paged
+from tests.kernels.decode.conftest import NOWHERE, paged
 
 SMALL = DecodeTile(16, 4, 2, per_sm=2, least_keys=16)
 
@@ -32,6 +32,19 @@ def test_pages_before_every_window_may_be_gone(make):
         tile=SMALL,
     )  # fmt: skip
     problem.check(answer)
+
+
+def test_lengths_beyond_the_table_count_as_all_of_it(make):
+    problem = make((4, 2), [32, 32], 32, 32)
+    k, v, table = paged(problem, 16, "NHD")
+    room = torch.full((2, 5), NOWHERE, dtype=torch.int32, device=table.device)
+    room[:, :2] = table
+    problem.check(
+        decode(
+            problem.q, k, v, cache_seqlens=problem.cache_seqlens + 1000, page_table=room[:, :2], return_lse=True,
+            tile=SMALL,
+        )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("page", [0, 16])

@@ -19,11 +19,12 @@ from pathlib import Path
 
 import triton
 
-from kernels.tools import offline
-from kernels.tools.compile import Resources
+from kernels.tools import offline, offline_decode
+from kernels.tools.compile import Compilable, Resources
 from kernels.tools.offline import KernelVariant
 
 RECORD = Path(__file__).with_name("compiled.json")
+PACKAGES = (*offline.PACKAGES, "decode")
 COMMON_DIMS = (64, 128)
 ALL_DIMS = (16, 32, 64, 128, 256)
 # triton_fa2: precision, chips, head_dims, masks
@@ -38,8 +39,10 @@ ROWS = (
 )
 
 
-def wanted(package: str) -> list[KernelVariant]:
+def wanted(package: str) -> list[Compilable]:
     """Return the variants of a package that the gate compiles."""
+    if package == "decode":
+        return offline_decode.gated()
     every = list(offline.variants([package]))
     if package != "triton_fa2":
         return [v for v in every if v.mask == "causal"]
@@ -52,10 +55,12 @@ def _is_of(v: KernelVariant, precision: str, chips: tuple[int, ...], dims: tuple
     return v.precision == precision and v.chip in chips and v.head_dim in dims and v.mask in masks
 
 
-def most_spilled(v: KernelVariant) -> int:
+def most_spilled(v: Compilable) -> int:
     """Return the bytes that a thread of a variant may spill."""
     if v.package == "flash_attn_1":  # a reference: operands of four IEEE products, transposed, are not tuned for
         return {"half": 256, "ieee": 960}[v.precision]
+    if v.package == "decode":
+        return 1664  # of latent attention over 64 rows, most of them outside its loop; the others stay far below
     if v.package != "triton_fa2":
         return {"gluon_fp8": 64}.get(v.package, 256)
     if v.precision == "bf16x6":
@@ -71,7 +76,7 @@ def recorded() -> dict[str, dict]:
     return json.loads(RECORD.read_text()).get(triton.__version__, {}) if RECORD.exists() else {}
 
 
-def resources(v: KernelVariant) -> tuple[str, Resources]:
+def resources(v: Compilable) -> tuple[str, Resources]:
     """Return a variant's fingerprint and what it needs, from the record or else by compiling it."""
     print_ = v.fingerprint()
     if found := recorded().get(print_):
@@ -80,7 +85,7 @@ def resources(v: KernelVariant) -> tuple[str, Resources]:
     return print_, v.resources()
 
 
-def gate(variants: list[KernelVariant]) -> Iterator[tuple[KernelVariant, str, Resources]]:
+def gate(variants: list[Compilable]) -> Iterator[tuple[Compilable, str, Resources]]:
     """Yield each variant with its fingerprint and what it needs."""
     with ProcessPoolExecutor(2) as pool:
         for v, (print_, needs) in zip(variants, pool.map(resources, variants), strict=True):
@@ -90,7 +95,7 @@ def gate(variants: list[KernelVariant]) -> Iterator[tuple[KernelVariant, str, Re
 def main(arguments: list[str] | None = None) -> int:
     """Print a line a variant; 1 if anything does not fit its chip, is serialised or spills too much."""
     parser = argparse.ArgumentParser(prog="python -m tests.kernels.tools.gate")
-    parser.add_argument("packages", nargs="*", default=list(offline.PACKAGES), help="all if none is named")
+    parser.add_argument("packages", nargs="*", default=list(PACKAGES), help="all if none is named")
     parser.add_argument("--record", action="store_true", help="write what the variants need to compiled.json")
     chosen = parser.parse_args(arguments)
     variants = [v for package in chosen.packages for v in wanted(package)]
@@ -105,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
             bad += is_bad
     finally:
         if chosen.record:
-            _record(entries, all_of_them=len(entries) == sum(len(wanted(package)) for package in offline.PACKAGES))
+            _record(entries, all_of_them=len(entries) == sum(len(wanted(package)) for package in PACKAGES))
     print(f"{len(variants)} variants, {bad} too large, serialised or spilling too much")
     return int(bad > 0)
 

@@ -9,8 +9,8 @@ pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from triton.experimental.gluon import language as gl
 
-from kernels.attention.gluon_hopper.compat import Constants
 from kernels.attention.gluon_hopper.tuning import BACKWARD, BackwardConfig
+from kernels.constants import Constants
 
 CONFIG = BackwardConfig(
     **{name: getattr(BACKWARD[128], name) for name in ("block_m", "block_n")},
