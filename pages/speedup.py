@@ -24,14 +24,13 @@ def show() -> None:
     level = level_in(chosen)
     table = cells.speedup_cells(level, ask(speedups.cells, chosen), shown, chosen.baseline)
     alt = f"Speedup of {shown} over {chosen.baseline} by {level.columns.label} and {level.rows.label}"
-    maps.show(level, table, maps.speedups(), "speedup_map", alt)
+    maps.show(level, table, maps.speedups(table), "speedup_map", alt)
     messages.slice_caption(
         chosen,
         rows=sum(cell["speedup"] is not None for cell in table),
         statistic=text.statistic(cell["statistic"] for cell in table),
         sources=[cell["source"] for cell in table],
-        note="Purple is faster than the baseline, orange slower; colours end at ⅛× and 8×. Select a cell for its "
-        "details.",
+        note="Purple is faster than the baseline, orange slower. Select a cell for its details.",
     )
     if place := cell_picker.pick(level, table):
         detail.cell_detail(chosen, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
@@ -13,7 +14,6 @@ from results.levels import Level
 from results.query import cache_costs
 from results.slice import Filters
 
-_TICKS = list(reversed(heatmaps.SPEEDUP_TICKS.values()))
 _COLUMNS = {
     "form": "form of the cache",
     "beside": "beside",
@@ -43,7 +43,8 @@ def section(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     )
     form, name, rows = _choose(table)
     st.markdown(f"**{text.plain(name)}: {text.plain(form)} over the same tokens without it**")
-    maps.show(level, map_cells(level, rows), look(), "cost_map", f"Time of {form} over plain", selectable=False)
+    drawn = map_cells(level, rows)
+    maps.show(level, drawn, look(drawn), "cost_map", f"Time of {form} over plain", selectable=False)
     error = (
         " Errors are relative root mean square errors of out against float64: on the cache as stored, which is the "
         "kernel's, and on the cache before it was quantised."
@@ -83,12 +84,11 @@ def map_cells(level: Level, table: pd.DataFrame) -> list[dict]:
     ]
 
 
-def look() -> maps.Look:
-    """Colour ratios by their log2 around 1×, as speedups the other way round."""
-    scale = {"colours": heatmaps.SPEEDUP_SCALE, "ticks": _TICKS}
-    return maps.Look(
-        lambda row: heatmaps.speedup_colour(1 / row["ratio"]), lambda row: text.ratio(row["ratio"]), scale=scale
-    )
+def look(table: Sequence[dict]) -> maps.Look:
+    """Colour the ratios of a table by their log2 around 1×, as speedups the other way round."""
+    found = heatmaps.speedup_scale(1 / row["ratio"] for row in table)
+    scale = {"colours": list(found.colours), "ticks": list(reversed(found.ticks.values()))}
+    return maps.Look(lambda row: found.colour(1 / row["ratio"]), lambda row: text.ratio(row["ratio"]), scale=scale)
 
 
 def _choose(table: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:

@@ -28,6 +28,7 @@ COLUMNS = (
     *("joules_per_tflop", "status", "note", "source", "run_id"),
 )
 ROOFLINE = "roofline"
+_PEAKS = {"percent_of_peak": "nominal peak", "percent_of_measured": "measured peak"}  # at 100 %
 
 
 def choose_quantity(table: pd.DataFrame) -> str:
@@ -141,8 +142,11 @@ def lines(rows: pd.DataFrame, column: str, quantity: Quantity, palette: dict[str
     if column == "latency_ms":
         spreads = (drawn[drawn["implementation"] == trace["name"]].sort_values("seqlen_q") for trace in traces)
         traces = [trace | {"error_y": _spread(own)} for trace, own in zip(traces, spreads, strict=True)]
-    y_axis = charts.log_axis(drawn[column].min(), drawn[column].max()) | {"title": {"text": _title(quantity)}}
-    return charts.by_size([*traces, *_guides(drawn, column)], "seqlen", drawn["seqlen_q"], y_axis, camera=True)
+    costs = column in GUIDES  # they span decades; rates and shares are compared by their height
+    y_axis = charts.log_axis(drawn[column].min(), drawn[column].max()) if costs else {"rangemode": "tozero"}
+    y_axis |= {"title": {"text": _title(quantity)}}
+    more = [*_guides(drawn, column), *_peak(drawn, column)]
+    return charts.by_size([*traces, *more], "seqlen", drawn["seqlen_q"], y_axis, camera=True)
 
 
 def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str]) -> go.Figure:
@@ -249,6 +253,15 @@ def _guides(drawn: pd.DataFrame, column: str) -> list[dict]:
         guide |= {"mode": "lines+text", "text": ["", name], "textposition": "top left", "showlegend": False}
         found.append(guide | {"line": {"dash": "dot", "width": 1, "color": charts.EMPTY_COLOUR}, "hoverinfo": "skip"})
     return found
+
+
+def _peak(drawn: pd.DataFrame, column: str) -> list[dict]:
+    """Return the line that a share of a peak is a share of."""
+    if column not in _PEAKS:
+        return []
+    ends = [drawn["seqlen_q"].min(), drawn["seqlen_q"].max()]
+    line = {"type": "scatter", "x": ends, "y": [100, 100], "mode": "lines", "name": _PEAKS[column]}
+    return [line | {"line": {"dash": "dash", "width": 1, "color": charts.EMPTY_COLOUR}, "hoverinfo": "skip"}]
 
 
 def _highest(roofs: Sequence[Roof], intensity: float, reached: float) -> float:

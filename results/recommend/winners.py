@@ -135,12 +135,12 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
         for cell, cases in sorted(by_cell.items(), key=lambda item: [(part is None, part) for part in item[0]])
     ]
     return pd.DataFrame(rows, columns=[*columns, *WINNER_COLUMNS]).astype(
-        dict.fromkeys(("latency_ms", "p20", "p80", "speedup"), float) | {"n": "Int64"}
+        dict.fromkeys(("latency_ms", "p20", "p80", "speedup", "margin"), float) | {"n": "Int64"}
     )
 
 
 WINNER_COLUMNS = (
-    *("winner", "latency_ms", "p20", "p80", "n", "speedup", "tied", "rivals", "failed"),
+    *("winner", "latency_ms", "p20", "p80", "n", "speedup", "next", "margin", "tied", "rivals", "failed"),
     *("status", "contenders", "cases", "by_spread"),
 )
 
@@ -262,6 +262,8 @@ def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
         "p80": result.spread[1],
         "n": result.n,
         "speedup": result.speedup,
+        "next": result.rivals[0].name if result.rivals else None,  # the fastest of the others
+        "margin": result.rivals[0].ratio if result.rivals else None,  # its time over the winner's
         "tied": [result.winner, *result.ties] if result.winner else [],
         "rivals": [rival_words(rival) for rival in result.rivals],
         "failed": [f"{name} {status}" for name, status in result.failed],

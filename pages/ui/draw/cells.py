@@ -99,6 +99,7 @@ def winner_cells(level: Level, winners: pd.DataFrame) -> pd.DataFrame:
         shown=winners["winner"],
         failure=[_all_failed(row) for row in rows],
         label=[_winner_label(row) for row in rows],
+        below=[_margin(row) for row in rows],
         hover=[_winner_hover(level, row) for row in rows],
     )
 
@@ -156,6 +157,11 @@ def _all_failed(row: dict) -> str | None:
 def _winner_label(row: dict) -> str:
     number = text.ratio(row["speedup"]) if not text.missing(row["speedup"]) else text.ms(row["latency_ms"])
     return f"≈ {number}" if row["ties"] else number
+
+
+def _margin(row: dict) -> str:
+    """Say by how much the winner is ahead of the next best; nothing without a second."""
+    return "" if text.missing(row["next"]) else f"{text.ratio(row['margin'])} {row['next']}"
 
 
 def _winner_hover(level: Level, row: dict) -> str:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 
 import plotly.graph_objects as go
+import streamlit as st
 from plotly.colors import diverging, sample_colorscale
 
 from pages.ui.draw import text
@@ -16,23 +19,56 @@ from pages.ui.draw.charts import CAMERA_MARGIN, EMPTY_COLOUR
 from results.levels import Level
 
 FAILED_COLOUR = "#4a4f57"
-CLIP = 3  # colours end at 1/8x and 8x; the text shows the real number
-SPEEDUP_SCALE = diverging.PuOr
-SPEEDUP_TICKS = {-3: "⅛×", -2: "¼×", -1: "½×", 0: "1×", 1: "2×", 2: "4×", 3: "8×"}  # by log2 of the speedup
-_SHADES = sample_colorscale(SPEEDUP_SCALE, [step / 120 for step in range(121)])  # finding one shade takes long
+LIMITS = (1.25, 1.5, 2, 4, 8, 64)  # at which colours may end, either way; the text shows the real number
+SLOWER_TO_FASTER = {  # orange, the background's neutral, purple: each end stands out from its theme
+    "light": tuple(diverging.PuOr[1:-1]),
+    "dark": ("#ffc37a", "#c9792b", "#7d5730", "#45413d", "#5f5582", "#8f7fc4", "#cdbcff"),
+}
+_STEPS = 120
 _UNCLICKABLE = {"itemclick": False, "itemdoubleclick": False}
+
+
+@dataclass(frozen=True)
+class SpeedupScale:
+    """Colours of speedups by their log2, symmetric around 1x."""
+
+    limit: float  # the speedup at which colours end, and 1 over it
+    colours: tuple[str, ...]
+
+    @property
+    def ticks(self) -> dict[float, str]:
+        """Return what stands under the colours, by where: -1 at the left end, 1 at the right one."""
+        places = (-1.0, -0.5, 0.0, 0.5, 1.0)
+        return {place: text.ratio(self.limit**place) for place in places}
+
+    def place(self, speedup: float) -> float:
+        """Return where a speedup stands between -1 and 1."""
+        return max(-1.0, min(1.0, math.log(speedup) / math.log(self.limit)))
+
+    def colour(self, speedup: float) -> str:
+        """Return the colour of a speedup."""
+        return _shades(self.colours)[round(_STEPS * (self.place(speedup) + 1) / 2)]
+
+
+def speedup_scale(speedups: Iterable[float | None]) -> SpeedupScale:
+    """Return the scale of a slice's speedups: as wide as they need, for the theme of the page."""
+    known = [speedup for speedup in speedups if not text.missing(speedup)]
+    widest = max((max(speedup, 1 / speedup) for speedup in known), default=1.0)
+    limit = next((limit for limit in LIMITS if widest <= limit), LIMITS[-1])
+    return SpeedupScale(limit, SLOWER_TO_FASTER[st.context.theme.type or "light"])
 
 
 def speedup_heatmap(grid: CellGrid) -> go.Figure:
     """Return a map of speedups: log2 colours around 1x, the number in each cell, failures in words."""
+    found = speedup_scale(row.get("speedup") for row in grid.rows.values())
     numbers = {
-        "z": grid.values("speedup", lambda row: _clipped(row["speedup"]), None),
+        "z": grid.values("speedup", lambda row: found.place(row["speedup"]), None),
         "text": grid.values("speedup", lambda row: text.ratio(row["speedup"]), ""),
         "coloraxis": "coloraxis",
     }
-    ticks = {"tickvals": list(SPEEDUP_TICKS), "ticktext": list(SPEEDUP_TICKS.values())}
+    ticks = {"tickvals": list(found.ticks), "ticktext": list(found.ticks.values())}
     bar = {"thickness": 10, "outlinewidth": 0, **ticks}
-    axis = {"colorscale": SPEEDUP_SCALE, "cmin": -CLIP, "cmax": CLIP, "colorbar": bar}
+    axis = {"colorscale": found.colours, "cmin": -1, "cmax": 1, "colorbar": bar}
     return _map(grid, numbers, layout={"coloraxis": axis})
 
 
@@ -54,11 +90,6 @@ def winner_map(grid: CellGrid, palette: dict[str, str], names: list[str]) -> go.
         for name, marker in zip(names, squares, strict=True)
     ]
     return _map(grid, numbers, legend=legend)
-
-
-def speedup_colour(speedup: float) -> str:
-    """Return the colour of a speedup, by its log2 around 1x."""
-    return _SHADES[round(120 * (_clipped(speedup) + CLIP) / (2 * CLIP))]
 
 
 def winner_colour(palette: dict[str, str], name: str, tie: bool) -> str:
@@ -116,8 +147,10 @@ def failure(row: dict | None) -> str:
     return "not measured" if row is None else row.get("failure") or text.status(row.get("status"))
 
 
-def _clipped(speedup: float) -> float:
-    return max(-CLIP, min(CLIP, math.log2(speedup)))
+@cache
+def _shades(colours: tuple[str, ...]) -> list[str]:
+    """Return the colours of a scale at _STEPS places; finding one shade takes long."""
+    return sample_colorscale(list(colours), [step / _STEPS for step in range(_STEPS + 1)])
 
 
 def _map(grid: CellGrid, numbers: dict, *, legend: list[dict] | None = None, layout: dict | None = None) -> go.Figure:

@@ -1,5 +1,6 @@
 // Draws maps of cells as tables (the data: pages/ui/draw/maps.py). Mouse, arrow keys and screen readers reach every cell.
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+const ROOMY = 4; // columns whose cells have room for a second line
 
 export default function ({ data, parentElement, setTriggerValue }) {
   const old = parentElement.querySelector(".maps");
@@ -41,20 +42,21 @@ function table(facet, { corner, rows, columns, selectable, selected }) {
   });
   const caption = make("caption", { textContent: facet.title });
   const whole = [caption, make("thead", {}, [make("tr", {}, top)]), make("tbody", {}, body)];
-  const drawn = make("table", { ariaLabel: facet.alt }, whole);
+  const drawn = make("table", { ariaLabel: facet.alt, className: columns.length <= ROOMY ? "roomy" : "" }, whole);
   const stop = drawn.querySelector("button[aria-pressed=true]") ?? drawn.querySelector("button");
   if (stop) stop.tabIndex = 0; // one stop of the Tab key a table; arrows lead on from there
   return make("div", { className: "facet" }, [drawn]);
 }
 
-function cell({ text, known, colour, ink, note, place }, selectable, selected) {
+function cell({ text, below, known, colour, ink, note, place }, selectable, selected) {
   const able = selectable && place;
   const className = known ? "cell" : "cell words";
   const element = make(able ? "button" : "span", { className, textContent: text, lang: "en" });
+  if (below) element.append(make("small", { textContent: below }));
   Object.assign(element.style, { backgroundColor: colour, color: ink });
   element.dataset.note = note.join("\n");
   if (able) {
-    Object.assign(element, { type: "button", tabIndex: -1, ariaLabel: `${text}; ${note.join("; ")}` });
+    Object.assign(element, { type: "button", tabIndex: -1, ariaLabel: `${[text, below].filter(Boolean).join(", ")}; ${note.join("; ")}` });
     element.ariaPressed = String(place === selected);
     element.dataset.place = place;
   }

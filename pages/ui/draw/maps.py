@@ -29,16 +29,16 @@ class Look:
 
     colour: Callable[[dict], str]
     text: Callable[[dict], str]
+    below: Callable[[dict], str] = lambda row: ""  # a second line, where cells are wide enough
     legend: Sequence[tuple[str, str]] = ()  # name and colour
     scale: dict[str, list[str]] | None = None  # colours from left to right, and what stands under them
 
 
-def speedups() -> Look:
-    """Colour speedups by their log2 around 1x."""
-    scale = {"colours": heatmaps.SPEEDUP_SCALE, "ticks": list(heatmaps.SPEEDUP_TICKS.values())}
-    return Look(
-        lambda row: heatmaps.speedup_colour(row["speedup"]), lambda row: text.ratio(row["speedup"]), scale=scale
-    )
+def speedups(table: Sequence[dict]) -> Look:
+    """Colour the speedups of a table by their log2 around 1x, on a scale as wide as they need."""
+    found = heatmaps.speedup_scale(row["speedup"] for row in table)
+    scale = {"colours": list(found.colours), "ticks": list(found.ticks.values())}
+    return Look(lambda row: found.colour(row["speedup"]), lambda row: text.ratio(row["speedup"]), scale=scale)
 
 
 def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
@@ -46,6 +46,7 @@ def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
     return Look(
         lambda row: heatmaps.winner_colour(palette, row["winner"], bool(row["ties"])),
         lambda row: row["label"],
+        below=lambda row: row["below"],
         legend=[(name, palette[name]) for name in names],
     )
 
@@ -81,6 +82,7 @@ def _cell(level: Level, row: dict | None, dtype: str | None, look: Look) -> dict
     place = None if row is None else cell_picker.place(dtype, *level.place(row))
     return {
         "text": look.text(row) if known else failure(row),
+        "below": look.below(row) if known else "",
         "known": known,
         "colour": colour,
         "ink": ink(colour),
