@@ -12,7 +12,7 @@ import copy
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +30,7 @@ NEEDS = "Whole models need transformers: pip install 'transformers>=5.17,<6'."
 # have a gain on top: scores are then far enough apart for a wrong key to show in the logits.
 _ATTENTION_GAIN = 1.5
 _BIAS_STD = 0.02
+_MOST_COMPILED = 512  # codes of a layer in one process: one for each model, shape and gradient mode
 
 Sizes = Mapping[str, Any]  # the fields of results.levels.model_table.ModelConfig, as plain data
 
@@ -162,14 +163,17 @@ class CausalModel:
     def cache(self, context: int, seed: int) -> KeyValueCache:
         """Return an empty cache of that many tokens for this model."""
         generator = torch.Generator(self.parameters[0].device).manual_seed(seed)
-        made = KeyValueCache(context, self.num_layers, generator)
-        if self._compiled:
-            made.update = torch.compiler.disable(made.update)
-        return made
+        kind = _not_traced()[1] if self._compiled else KeyValueCache
+        return kind(context, self.num_layers, generator)
 
     def compile_layers(self, **options: Any) -> None:
-        """Let torch.compile compile each layer around its attention, at its first call; before `checkpoint`."""
-        _plug(self.module, self._slot, _COMPILED, torch.compiler.disable(_attend))
+        """Let torch.compile compile each layer around its attention, at its first call; before `checkpoint`.
+
+        Raises torch._dynamo.exc.FailOnRecompileLimitHit in a call where it would go on uncompiled.
+        """
+        torch._dynamo.config.recompile_limit = _MOST_COMPILED
+        torch._dynamo.config.fail_on_recompile_limit_hit = True
+        _plug(self.module, self._slot, _COMPILED, _not_traced()[0])
         for attention in _attentions(self.module):
             attention.layer_idx = 0
         for layer in _layers(self.module):
@@ -314,6 +318,16 @@ def _attend(
 def _attend_in_gptj(attend: Callable[..., Any], *arguments: Any) -> tuple[torch.Tensor, None]:
     """Attend as GPT-J's module asks it, which wants out like q."""
     return attend(*arguments)[0].transpose(1, 2), None
+
+
+@cache
+def _not_traced() -> tuple[Callable[..., Any], type[KeyValueCache]]:
+    """Return `_attend` and a cache that torch.compile leaves alone: one of each, as it compiles anew for another."""
+
+    class UntracedCache(KeyValueCache):
+        update = torch.compiler.disable(KeyValueCache.update)
+
+    return torch.compiler.disable(_attend), UntracedCache
 
 
 def _plug(module: nn.Module, slot: _Slot, name: str, attend: Callable[..., Any]) -> None:

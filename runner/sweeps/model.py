@@ -64,20 +64,32 @@ class ModelSweep(Sweep):
 
     LEVEL = "model"
     AXES = (
-        Axis("subject", "text", tuple(models()), about="The model, by its name in the table.", first=True),
-        Axis("context", about="Tokens of a prompt, or in each sequence's cache.", first=True),
-        Axis("batch", about="Sequences of a prompt or of a generation.", first=True),
-        Axis("seqlen", about="Tokens of each sequence in training.", first=True),
-        Axis("train_batch", about="Sequences of a training step.", first=True),
+        Axis(
+            "subject",
+            "text",
+            tuple(models()),
+            about="The model, by its name in the table.",
+            first=True,
+            of_a_cell="one",
+        ),
+        Axis("context", about="Tokens of a prompt, or in each sequence's cache.", first=True, of_a_cell="any"),
+        Axis("batch", about="Sequences of a prompt or of a generation.", first=True, of_a_cell="any"),
+        Axis("seqlen", about="Tokens of each sequence in training.", first=True, of_a_cell="any"),
+        Axis("train_batch", about="Sequences of a training step.", first=True, of_a_cell="any"),
         DTYPE,
-        Axis("optimizer", "text", _STATES, about="What a training step keeps for each parameter."),
-        Axis("checkpointing", "boolean", about="Whether the backward computes activations anew."),
-        Axis("compiled", "boolean", about="Whether torch.compile compiles each layer around its attention."),
-        Axis("modes", "text", _MODES),
+        Axis("optimizer", "text", _STATES, about="What a training step keeps for each parameter.", of_a_cell="any"),
+        Axis("checkpointing", "boolean", about="Whether the backward computes activations anew.", of_a_cell="any"),
+        Axis(
+            "compiled",
+            "boolean",
+            about="Whether torch.compile compiles each layer around its attention.",
+            of_a_cell="any",
+        ),
+        Axis("modes", "text", _MODES, of_a_cell="one"),
         TIMING,
     )
     FOLDED = "Dtype, optimizer, checkpointing, compiling, modes and timings"
-    FOLDED_OF_A_CELL = ""
+    FOLDED_OF_A_CELL = "Lengths, batches, optimizer, checkpointing and compiling"
 
     subject: tuple[str, ...]
     context: tuple[int, ...] = ()
