@@ -30,6 +30,8 @@ NEEDS = "Whole models need transformers: pip install 'transformers>=5.17,<6'."
 # have a gain on top: scores are then far enough apart for a wrong key to show in the logits.
 _ATTENTION_GAIN = 1.5
 _BIAS_STD = 0.02
+# A step of Llama-2 7B at 2048 tokens on an H200: 6.8 ms eager, 5.2 ms compiled, 4.6 ms with these (2026-11).
+_OF_ONE_TOKEN = {"coordinate_descent_tuning": True}
 _MOST_COMPILED = 512  # codes of a layer in one process: one for each model, shape and gradient mode
 
 Sizes = Mapping[str, Any]  # the fields of results.levels.model_table.ModelConfig, as plain data
@@ -166,9 +168,10 @@ class CausalModel:
         kind = _not_traced()[1] if self._compiled else KeyValueCache
         return kind(context, self.num_layers, generator)
 
-    def compile_layers(self, **options: Any) -> None:
+    def compile_layers(self, *, one_token: bool = False, backend: str = "inductor") -> None:
         """Let torch.compile compile each layer around its attention, at its first call; before `checkpoint`.
 
+        With `one_token` products of a matrix and a vector become reductions, whose tiles are searched for.
         Raises torch._dynamo.exc.FailOnRecompileLimitHit in a call where it would go on uncompiled.
         """
         torch._dynamo.config.recompile_limit = _MOST_COMPILED
@@ -177,7 +180,8 @@ class CausalModel:
         for attention in _attentions(self.module):
             attention.layer_idx = 0
         for layer in _layers(self.module):
-            layer.forward = torch.compile(layer.forward, dynamic=False, **options)
+            options = _OF_ONE_TOKEN if one_token and backend == "inductor" else None
+            layer.forward = torch.compile(layer.forward, dynamic=False, backend=backend, options=options)
         self._compiled = True
 
     def checkpoint(self) -> None:

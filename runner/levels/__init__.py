@@ -68,7 +68,8 @@ class MeasuredLevel(Protocol):
     """What a module of this package offers. `attention` is the callable of an implementation of the level.
 
     A level whose calls are more launches than a stopwatch can hide also offers `device_call`, with the arguments of
-    `call`: what is timed as `kernel`, None for a mode that has no such time.
+    `call`: what is timed as `kernel`, None for a mode that has no such time. RETRIES is how often a throttled cell of
+    the level is measured again, where that is not what the runner does otherwise.
     """
 
     # In the order of their checks; a level whose tensors depend on the case offers `passes(case)` instead.

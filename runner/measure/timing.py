@@ -57,11 +57,12 @@ class Rounds:
     def take(self) -> None:
         """Take all rounds and retries; every cell gets its rows, or the status of what went wrong.
 
-        Beside another version nothing is taken again: only rounds that both took together can be compared.
+        Beside another version nothing is taken again: only rounds that both took together can be compared. Nor is a
+        level that says so (RETRIES).
         """
         self.bench.telemetry.settle(self.bench.device)
         self._go_round(self.timed)
-        for _ in range(0 if self.bench.turn else _RETRIES):
+        for _ in range(0 if self.bench.turn else getattr(self.run.level, "RETRIES", _RETRIES)):
             throttled = [item for item in self._left() if self._keep_if_throttled(item)]
             for item in throttled:
                 item.forget()
