@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from results import levels
 from results.checks import DOUBTFUL, IMPOSSIBLE, check
 from results.derive import geometric_mean, tflops
 from results.files import journal, library
-from results.records import Case, Measurement, Run
+from results.levels.decode import forms
+from results.records import Case, Measurement, Run, case_to_json
 from results.render.markdown import markdown_table
 from results.reports import fa2_rtx4060
 from results.reports import names as report_names
@@ -31,6 +32,8 @@ ONE_HEAD = ("h200-fa2_speedup", "h200-long_context")
 FA_PAPER = ("h200-fa_paper-full", "h200-fa_paper-causal")
 WINDOW = ("h200-window_gqa",)
 DECODE, SPLIT_KV = ("h200-decode",), ("triton_split_kv",)
+DECODE_FORMS = ("h200-paged_decode", "h200-multi_token_decode", "h200-fp8_cache_decode")
+MLA = ("h200-mla_decode",)
 DOCUMENT = journal.PUBLISHED / "README.md"
 _BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -198,19 +201,58 @@ def fp8(shipped: Shipped) -> str:
 
 
 def decode(shipped: Shipped) -> str:
-    """Return decoding by heads and context, a column a batch: PyTorch's fastest over ours, and our TB/s."""
-    ratios = {ratio.case: ratio.value for ratio in shipped.ratios(DECODE, PYTORCH, SPLIT_KV)}
-    own = {case: times[SPLIT_KV[0]] for (case, _), times in shipped.latencies(DECODE).items() if SPLIT_KV[0] in times}
+    """Return decoding by heads and context, a column a batch: the fastest other's time over ours, and our TB/s."""
+    return _by_batch(shipped, DECODE)
+
+
+def mla(shipped: Shipped) -> str:
+    """Return latent attention by heads and context, a column a batch: the fastest other's time over ours, our TB/s."""
+    return _by_batch(shipped, MLA)
+
+
+def decode_forms(shipped: Shipped) -> str:
+    """Return what pages, ragged lengths, query tokens and e4m3 cost ours, and the fastest other's time over ours."""
+    ours: dict[str, list[float]] = {}
+    others: dict[str, list[float]] = {}
+    for run_id in DECODE_FORMS:
+        latencies = shipped.latencies([run_id])
+        for (case, mode), times in latencies.items():
+            found = list(forms(case_to_json(case)))
+            if len(found) != 1 or SPLIT_KV[0] not in times:
+                continue
+            ((form, plain),) = found
+            beside = latencies.get((replace(case, **plain), mode), {})
+            if SPLIT_KV[0] in beside:
+                ours.setdefault(form, []).append(times[SPLIT_KV[0]].value / beside[SPLIT_KV[0]].value)
+            others.setdefault(form, []).extend(_over_ours(times))
+    rows = []
+    for form, ratios in ours.items():
+        theirs = others[form]
+        span = f"{geometric_mean(theirs):.2f}× (lowest {min(theirs):.2f})" if theirs else "—"
+        rows.append((form, str(len(ratios)), f"{geometric_mean(ratios):.2f}× (highest {max(ratios):.2f})", span))
+    return markdown_table(("form", "cells", "ours over ours without it", "fastest other over ours"), rows)
+
+
+def _by_batch(shipped: Shipped, run_ids: Sequence[str]) -> str:
+    """Return a row a pair of heads and context, a column a batch; the last row is the geometric mean."""
+    own = {case: times for (case, _), times in shipped.latencies(run_ids).items() if SPLIT_KV[0] in times}
+    ratios = {case: ratio for case, times in own.items() for ratio in _over_ours(times)}
     batches = sorted({case.batch for case in ratios})
-    places = sorted({(case.num_heads, case.num_kv_heads, case.seqlen_k) for case in ratios})
     lines = []
-    for heads, kv_heads, context in places:
+    for heads, kv_heads, context in sorted({(case.num_heads, case.num_kv_heads, case.seqlen_k) for case in ratios}):
         row = {c.batch: c for c in ratios if (c.num_heads, c.num_kv_heads, c.seqlen_k) == (heads, kv_heads, context)}
-        cells = (f"{_x(ratios[row[b]])}, {_terabytes(own[row[b]])}" if b in row else "—" for b in batches)
+        rates = {batch: _terabytes(own[case][SPLIT_KV[0]]) for batch, case in row.items()}
+        cells = (f"{_x(ratios[row[batch]])}, {rates[batch]}" if batch in row else "—" for batch in batches)
         lines.append([f"{heads} over {kv_heads}, {context}", *cells])
     mean, lowest = geometric_mean(ratios.values()), min(ratios.values())
     lines.append([f"geometric mean of {len(ratios)}", f"{_x(mean)}, lowest {_x(lowest)}", *("" for _ in batches[1:])])
     return markdown_table(("heads, context", *(f"batch {batch}" for batch in batches)), lines)
+
+
+def _over_ours(times: dict[str, Measurement]) -> list[float]:
+    """Return the time of the fastest other implementation over ours; nothing if there is no other."""
+    theirs = [time.value for name, time in times.items() if name not in SPLIT_KV]
+    return [min(theirs) / times[SPLIT_KV[0]].value] if theirs else []
 
 
 def runs(shipped: Shipped) -> str:
@@ -250,6 +292,8 @@ TABLES: dict[str, Callable[[Shipped], str]] = {
     "window": window,
     "fp8": fp8,
     "decode": decode,
+    "decode_forms": decode_forms,
+    "mla": mla,
     "runs": runs,
     "findings": findings,
 }

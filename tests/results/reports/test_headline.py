@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from results.__main__ import main
-from results.records import Measurement, Run, Status, attention_case
+from results.records import Case, Measurement, Run, Status, attention_case, decode_case
 from results.reports import headline
 from results.reports.headline import Shipped
 
@@ -54,3 +54,41 @@ def test_the_command_prints_one_table_or_renews_documents(tmp_path, capsys: pyte
     path.write_text(DOCUMENT.format(name="window", table=""))
     assert main(["headline", "--update", str(path)]) == 0
     assert path.read_text() == DOCUMENT.format(name="window", table=printed["window"])
+
+
+STEP = decode_case(batch=8, num_heads=64, num_kv_heads=8, context=8192, head_dim=128, dtype="bfloat16")
+PAGED = replace(STEP, page_size=16)
+
+
+def _step(case: Case, implementation: str, value: float) -> Measurement:
+    return replace(_latency(implementation, value), case=case, mode="decode")
+
+
+def test_decoding_is_beside_the_fastest_other_by_batch() -> None:
+    shipped = OneRun(
+        _step(STEP, "triton_split_kv", 0.05),
+        _step(STEP, "torch_naive", 0.5),
+        _step(STEP, "flashinfer", 0.06),
+        _step(replace(STEP, batch=32), "triton_split_kv", 0.2),  # no other there
+    )
+    lines = headline.decode(shipped).splitlines()
+    rate = (8 * 8192 * 8 * 256 * 2 + 8 * 64 * 256 * 2) / 0.05 / 1e9
+    assert lines[0] == "| heads, context | batch 8 |"
+    assert lines[2] == f"| 64 over 8, 8192 | 1.20×, {rate:.2f} |"
+    assert lines[3] == "| geometric mean of 1 | 1.20×, lowest 1.20× |"
+
+
+def test_a_form_costs_what_its_time_is_over_that_of_the_same_case_without_it() -> None:
+    class PagedRun(OneRun):
+        def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
+            return Run(run_id, "shipped"), self.measurements if run_id == "h200-paged_decode" else []
+
+    shipped = PagedRun(
+        _step(STEP, "triton_split_kv", 1.0),
+        _step(PAGED, "triton_split_kv", 1.1),
+        _step(PAGED, "cudnn_frontend", 1.32),
+        _step(replace(PAGED, lengths="ragged"), "triton_split_kv", 9.0),  # of two forms: in no row
+    )
+    assert headline.decode_forms(shipped).splitlines()[2:] == [
+        "| page 16 | 1 | 1.10× (highest 1.10) | 1.20× (lowest 1.20) |"
+    ]
