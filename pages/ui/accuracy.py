@@ -232,7 +232,7 @@ def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str) -
         hoverinfo="skip",
     )
     for row in known.sort_values("implementation").to_dict("records"):
-        name, symbol = row["implementation"], charts.symbol(palette, row["implementation"])
+        name, symbol = row["implementation"], charts.symbol(row["implementation"])
         figure.add_scatter(
             x=[row["speedup"]],
             y=[row["error"]],
@@ -277,7 +277,7 @@ def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Fi
     kinds = sorted(means["inputs"].unique(), key=lambda kind: (kind != NORMAL, kind))
     names = sorted(means["implementation"].unique())
     for at, (name, rows) in enumerate(means.groupby("implementation", sort=True)):
-        symbol = charts.symbol(palette, name)
+        symbol = charts.symbol(name)
         aside = _WIDTH * ((at + 0.5) / len(names) - 0.5)
         figure.add_scatter(
             x=[kinds.index(kind) + aside for kind in rows["inputs"]],

@@ -161,7 +161,7 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
             y=own["tflops"],
             name=name,
             mode="markers",
-            marker={"symbol": charts.symbol(palette, name), "size": 8, "color": palette[name], "opacity": 0.85},
+            marker={"symbol": charts.symbol(name), "size": 8, "color": palette[name], "opacity": 0.85},
             customdata=[
                 f"{row['implementation']}<br>seqlen {text.size(row['seqlen_q'])}, head_dim {row['head_dim']:.0f}<br>"
                 f"{row['tflops']:.1f} TFLOP/s, {row['gb_per_s']:.0f} GB/s at least"

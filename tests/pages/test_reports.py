@@ -51,6 +51,23 @@ def test_every_report_is_shown_as_printed_with_its_findings(page):
         assert len(page.table) >= 1
 
 
+def test_each_report_begins_with_a_run_that_fits_it_whatever_stood_beside_the_one_before(page):
+    page.selectbox(key="beside").select(choose.ALONE).run()
+    page.pills(key="report").set_value("torch_vs_triton").run()
+    assert page.selectbox(key="beside").value != choose.ALONE
+
+
+def test_who_a_run_lacks_is_not_stood_in_for_by_another(page):
+    page = _open(page, "performance_guide", next(r for r in _runs() if "peers" in r))
+    mapped = {box.key: box.value for box in page.selectbox if str(box.key).startswith("place_")}
+    assert mapped["place_standard"] == choose.NOBODY
+    assert "standard is not there" in shown(page)
+
+
+def _runs():
+    return [folder.run_id for folder in journal.published_folders() if folder.run_id.startswith("h200")]
+
+
 def test_each_cell_holds_the_printed_and_the_own_number(page):
     _open(page, "fa2_rtx4060")
     table = page.table[0].value.map(lambda text: str(text).replace("\\", "").replace("\u00a0", " "))

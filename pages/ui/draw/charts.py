@@ -7,6 +7,7 @@ making it.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 import plotly.graph_objects as go
@@ -16,7 +17,10 @@ from pages.ui.shell.data import ask
 from results.query.declared import colours as declared_colours
 
 SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon", "hexagon")
+SYMBOLS = (
+    *("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon", "hexagon"),
+    *("triangle-left", "triangle-right", "hourglass", "bowtie", "octagon", "star-square", "star-diamond", "hexagram"),
+)
 _APART = 60  # of 441 between black and white: nearer colours look alike in a legend
 EMPTY_COLOUR = "#8a8f98"  # of what is not measured, and of lines to compare with
 MARGIN = {"l": 0, "r": 0, "t": 8, "b": 0}
@@ -41,9 +45,11 @@ def colours(implementations: Sequence[str]) -> dict[str, str]:
     return {name: declared.get(name) or spare[others.index(name) % len(spare)] for name in names}
 
 
-def symbol(palette: dict[str, str], name: str) -> str:
-    """Return the mark of a name, which is the same wherever the palette is used."""
-    return SYMBOLS[list(palette).index(name) % len(SYMBOLS)]
+def symbol(name: str) -> str:
+    """Return the mark of a name, the same on every chart: by its place among those that declare a colour."""
+    known = sorted(ask(declared_colours))
+    place = known.index(name) if name in known else zlib.crc32(name.encode())
+    return SYMBOLS[place % len(SYMBOLS)]
 
 
 def lines(
@@ -76,7 +82,7 @@ def line(
         "name": name,
         "mode": "lines+markers",
         "line": {"color": palette[name], "width": 2},
-        "marker": {"symbol": symbol(palette, name), "size": 9, "color": palette[name]},
+        "marker": {"symbol": symbol(name), "size": 9, "color": palette[name]},
         "customdata": [hover(row) for row in rows],
         "hovertemplate": "%{customdata}<extra></extra>",
     }

@@ -24,8 +24,9 @@ _COLUMNS = {
     "formula": TableColumn(
         "longest by formula",
         "{:,}".format,
-        "Where its predicted peak reaches the memory",
+        "Where its predicted peak reaches the memory, at the batch beside it",
     ),
+    "batch": TableColumn("at batch", "{:,}".format),
 }
 
 
@@ -56,6 +57,7 @@ def longest(table: pd.DataFrame, capacity_mb: float) -> pd.DataFrame:
     rows = []
     for (name, dtype), found in sorted(groups.items(), key=str):
         best = max((row for row in found if row["value"] <= capacity_mb), key=lambda row: row["seqlen"], default={})
+        longest_row = best or max(found, key=lambda row: row["seqlen"])
         beyond = [row["seqlen"] for row in found if row["value"] > capacity_mb or row["status"] == "oom"]
         rows.append(
             {
@@ -64,10 +66,11 @@ def longest(table: pd.DataFrame, capacity_mb: float) -> pd.DataFrame:
                 "measured": best.get("seqlen"),
                 "peak_mb": best.get("value"),
                 "no_more_from": min(beyond, default=None),
-                "formula": _by_formula(found[0], capacity_mb),
+                "formula": _by_formula(longest_row, capacity_mb),
+                "batch": longest_row["batch"],
             }
         )
-    columns = {"measured": "Int64", "no_more_from": "Int64", "formula": "Int64", "peak_mb": float}
+    columns = {"measured": "Int64", "no_more_from": "Int64", "formula": "Int64", "batch": "Int64", "peak_mb": float}
     return pd.DataFrame(rows).astype(columns).sort_values(["dtype", "measured"], ascending=[True, False])
 
 

@@ -16,6 +16,7 @@ from results.reports import side_by_side
 from results.store.database import Store
 
 ALONE = "none: as printed"
+NOBODY = "none: its cells stay empty"
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ def choose() -> Choice:
         key="report",
         bind="query-params",
         wrap=True,
+        on_change=_forget_the_run,
     )
     runs = dict(ask_slowly(side_by_side.like, report))
     sources = ask_slowly(_sources)
@@ -57,6 +59,12 @@ def choose() -> Choice:
     return Choice(report, chosen, sources[chosen], _places(report, chosen))
 
 
+def _forget_the_run() -> None:
+    """Let each report begin with the run that fits it, whatever stood beside the one before."""
+    st.session_state.pop("beside", None)
+    st.query_params.pop("beside", None)
+
+
 def facts(choice: Choice) -> None:
     """Draw where both come from, told apart at a glance."""
     report = reports.get(choice.report)
@@ -66,7 +74,8 @@ def facts(choice: Choice) -> None:
         return
     row = ask_slowly(_run, choice.run)
     known = [str(row[name]) for name in ("gpu_name", "torch", "triton", "protocol") if not text.missing(row[name])]
-    pairs = ", ".join(f"{theirs} is {own}" for theirs, own in choice.places)
+    there = set(ask_slowly(_implementations, choice.run))
+    pairs = ", ".join(f"{theirs} is {own if own in there else 'not there'}" for theirs, own in choice.places)
     st.caption(
         f"{messages.source_badges([choice.source])} {text.plain(choice.run)}: {text.plain(' · '.join(known))}. "
         f"In these tables {text.plain(pairs)}."
@@ -85,8 +94,8 @@ def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
     chosen = []
     with st.expander("Which implementation stands for which", icon=":material/swap_horiz:", key="report_places"):
         for theirs, own in usual.items():
-            names = there or [own]
-            default = next((name for name in (own, theirs) if name in names), names[0])
+            names = [NOBODY, *there]
+            default = next((name for name in (own, theirs) if name in there), NOBODY)
             picked = st.selectbox(theirs, names, index=names.index(default), key=f"place_{theirs}", bind="query-params")
             chosen.append((theirs, picked if picked in there else own))
     return tuple(chosen)
