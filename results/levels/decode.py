@@ -22,7 +22,7 @@ from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, 
 from results.records import Case
 
 FLOP_SOURCE = (
-    "Multiply-adds of the two matrix products over the query-key pairs that the mask leaves: "
+    "Floating-point operations (a multiply-add is two) of both matrix products over the pairs that the mask leaves: "
     "2 x heads x pairs x (head_dim + head_dim_v), pairs aligned bottom-right and counted exactly for the length of "
     "each sequence (cuDNN counts the full rectangle, FlashMLA and FlashAttention-3 the mean length)."
 )

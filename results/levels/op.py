@@ -8,7 +8,8 @@ from results.levels.tensors import Fields, product_flops, tensor_bytes
 from results.records import Case
 
 FLOP_SOURCE = (
-    "Multiply-adds of the two (forward) or five (backward) matrix products over the unmasked query-key pairs: "
+    "Floating-point operations (a multiply-add is two) of the two (forward) or five (backward) matrix products over "
+    "the unmasked query-key pairs: "
     "forward 4 x batch x heads x pairs x head_dim, backward 2.5 times, both 3.5 times "
     "(FlashAttention-2, arXiv 2307.08691, section 4.1, with the exact number of pairs in place of half of them)."
 )

@@ -48,7 +48,7 @@ def headline(found: Comparison) -> None:
     for mean in overall:
         if mean.speedup:
             timing = text.TIMING_WORDS.get(mean.timing or "as published", mean.timing)
-            seen = f"; half of them could have shown a change of {mean.detectable:.1%}" if mean.detectable else ""
+            seen = f"; median smallest detectable change: {_change(mean.detectable)}" if mean.detectable else ""
             st.markdown(
                 f"**{_fine(mean.speedup)}** in {timing}: geometric mean of {mean.compared} of {mean.tried} cells "
                 f"that either side has tried{seen}."
@@ -207,3 +207,8 @@ def _said(value: object) -> str:
 def _fine(speedup: float) -> str:
     """Write a ratio with three decimals where they tell two runs apart."""
     return f"{speedup:.3f}×" if speedup < 2 else text.ratio(speedup)
+
+
+def _change(share: float) -> str:
+    """Write the smallest change that could have been seen: 3.3 %, or as a factor where it is beyond a doubling."""
+    return f"{share:.1%}" if share <= 1 else f"nothing below {text.ratio(1 + share)}"
