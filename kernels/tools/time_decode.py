@@ -11,7 +11,6 @@ import argparse
 import json
 import multiprocessing
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -23,13 +22,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from triton.compiler import CompilationError
 
+import kernels
 from kernels.decode.triton_decode import decode
 from kernels.decode.triton_decode.plan import Plan
 from kernels.decode.triton_decode.request import Caches, Options, latent_request_of, request_of
 from kernels.decode.triton_decode.tuning import DecodeTile
 from kernels.decode.triton_mla import mla_decode
 from kernels.decode.triton_mla.calls import plan_of as plan_of_latents
+from kernels.tools.host_time import host_times_us
 
+Row = tuple[str, float]  # name, microseconds
 PEERS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -63,56 +65,58 @@ class Shape:
         return f"{self.num_heads}/{self.num_kv_heads} d{self.head_dim} B{self.batch} {self.context}{more}"
 
 
-def grid(name: str) -> list[Shape]:
-    """The shapes of a grid of issue 16's goals, or of a few of them."""
-    three, batches, contexts = ((64, 8), (32, 8), (32, 32)), (1, 8, 32, 128), (2048, 8192, 32768, 131072)
-    main = [Shape(*heads, 128, b, n) for heads, b, n in product(three, batches, contexts) if b * n <= 1 << 22]
-    base = [Shape(64, 8, 128, b, n) for b, n in ((1, 8192), (8, 8192), (32, 8192), (128, 2048), (32, 32768))]
-    grids = {
-        "contiguous": main,
-        "few": [s for s in main if s.batch * s.context <= 1 << 18],
-        "d256": [Shape(*h, 256, b, n) for h, b, n in product(((32, 2), (8, 1)), (1, 8, 32, 128), (2048, 8192, 32768))],
-        "d64": [Shape(64, 8, 64, b, n) for b, n in product((1, 8, 32, 128), (2048, 8192, 32768))],
-        "mqa": [Shape(h, 1, 128, b, n) for h, b, n in product((71, 128), (1, 32, 128), (2048, 8192, 32768))],
-        "tokens": [replace(s, seqlen_q=t) for t in (2, 4, 8, 16) for s in base],
-        "paged": [
-            replace(s, page=p, layout=layout, lengths=True)
-            for s in base
-            for p, layout in ((0, "NHD"), (64, "NHD"), (16, "NHD"), (16, "HND"), (1, "NHD"), (256, "NHD"))
-        ],
-        "ragged": [replace(s, ragged=r, lengths=not r) for s in base for r in (False, True)],
-        "sweep": [
-            *(Shape(64, 8, 128, b, n) for b, n in ((1, 8192), (1, 131072), (8, 8192), (32, 8192), (128, 2048))),
-            *(Shape(32, 2, 256, b, 8192) for b in (1, 32)),
-            *(Shape(64, 8, 64, b, 8192) for b in (1, 32)),
-            *(Shape(64, 8, 128, b, 8192, cache="float8_e4m3fn") for b in (1, 32)),
-            Shape(64, 8, 128, 32, 8192, seqlen_q=16),
-            *(Shape(71, 1, 128, b, 8192) for b in (1, 32)),
-            Shape(64, 8, 128, 32, 8192, lengths=True),
-            Shape(64, 8, 128, 32, 8192, ragged=True),
-        ],
-        "mla_sweep": [
-            Shape(h, 1, 512, b, n, latent=True)
-            for h, b, n in ((16, 64, 8192), (64, 64, 8192), (128, 64, 8192), (16, 1, 8192))
-        ],
-        "least_sweep": [
-            Shape(71, 1, 128, 1, 8192),
-            Shape(32, 2, 256, 1, 8192),
-            Shape(64, 8, 128, 1, 8192, lengths=True),
-        ],
-        "mla": [
-            Shape(h, 1, 512, b, n, t, latent=True)
-            for h, t in ((16, 1), (32, 1), (64, 1), (128, 1), (64, 2))
-            for b, n in ((1, 8192), (16, 8192), (64, 1024), (64, 8192), (128, 8192), (128, 32768))
-        ],
-        "short": [Shape(*heads, 128, 1, 2048) for heads in three],
-        "e4m3": [
-            replace(s, cache=c)
-            for s in (*base, *(Shape(64, 8, 128, b, n) for b, n in ((32, 131072), (128, 8192))))
-            for c in ("bfloat16", "float8_e4m3fn")
-        ],
-    }
-    return grids[name]
+_HEADS = ((64, 8), (32, 8), (32, 32))
+_CONTIGUOUS = [
+    Shape(*heads, 128, b, n)
+    for heads, b, n in product(_HEADS, (1, 8, 32, 128), (2048, 8192, 32768, 131072))
+    if b * n <= 1 << 22
+]
+_BASE = [Shape(64, 8, 128, b, n) for b, n in ((1, 8192), (8, 8192), (32, 8192), (128, 2048), (32, 32768))]
+# The shapes of issue 16's goals, or a few of them, by the name of their grid.
+GRIDS: dict[str, list[Shape]] = {
+    "contiguous": _CONTIGUOUS,
+    "few": [s for s in _CONTIGUOUS if s.batch * s.context <= 1 << 18],
+    "d256": [Shape(*h, 256, b, n) for h, b, n in product(((32, 2), (8, 1)), (1, 8, 32, 128), (2048, 8192, 32768))],
+    "d64": [Shape(64, 8, 64, b, n) for b, n in product((1, 8, 32, 128), (2048, 8192, 32768))],
+    "mqa": [Shape(h, 1, 128, b, n) for h, b, n in product((71, 128), (1, 32, 128), (2048, 8192, 32768))],
+    "tokens": [replace(s, seqlen_q=t) for t in (2, 4, 8, 16) for s in _BASE],
+    "paged": [
+        replace(s, page=p, layout=layout, lengths=True)
+        for s in _BASE
+        for p, layout in ((0, "NHD"), (64, "NHD"), (16, "NHD"), (16, "HND"), (1, "NHD"), (256, "NHD"))
+    ],
+    "ragged": [replace(s, ragged=r, lengths=not r) for s in _BASE for r in (False, True)],
+    "sweep": [
+        *(Shape(64, 8, 128, b, n) for b, n in ((1, 8192), (1, 131072), (8, 8192), (32, 8192), (128, 2048))),
+        *(Shape(32, 2, 256, b, 8192) for b in (1, 32)),
+        *(Shape(64, 8, 64, b, 8192) for b in (1, 32)),
+        *(Shape(64, 8, 128, b, 8192, cache="float8_e4m3fn") for b in (1, 32)),
+        Shape(64, 8, 128, 32, 8192, seqlen_q=16),
+        *(Shape(71, 1, 128, b, 8192) for b in (1, 32)),
+        Shape(64, 8, 128, 32, 8192, lengths=True),
+        Shape(64, 8, 128, 32, 8192, ragged=True),
+    ],
+    "mla_sweep": [
+        Shape(h, 1, 512, b, n, latent=True)
+        for h, b, n in ((16, 64, 8192), (64, 64, 8192), (128, 64, 8192), (16, 1, 8192))
+    ],
+    "least_sweep": [
+        Shape(71, 1, 128, 1, 8192),
+        Shape(32, 2, 256, 1, 8192),
+        Shape(64, 8, 128, 1, 8192, lengths=True),
+    ],
+    "mla": [
+        Shape(h, 1, 512, b, n, t, latent=True)
+        for h, t in ((16, 1), (32, 1), (64, 1), (128, 1), (64, 2))
+        for b, n in ((1, 8192), (16, 8192), (64, 1024), (64, 8192), (128, 8192), (128, 32768))
+    ],
+    "short": [Shape(*heads, 128, 1, 2048) for heads in _HEADS],
+    "e4m3": [
+        replace(s, cache=c)
+        for s in (*_BASE, *(Shape(64, 8, 128, b, n) for b, n in ((32, 131072), (128, 8192))))
+        for c in ("bfloat16", "float8_e4m3fn")
+    ],
+}
 
 
 _STAGES = {  # bytes of a step's keys and values -> warps, stages, programs a multiprocessor
@@ -144,7 +148,9 @@ def ladder(shape: Shape, least: tuple[int, ...] = (128,)) -> list[DecodeTile]:
             forms, (64, 128) if rows > 64 else (64,), (True, False) if few else (True,), least
         ):
             more = 2 if shape.page else 0
-            found.append(DecodeTile(kilobytes * 1024 // bytes_a_key, warps, stages + more, per_sm, keys, m, tickets))
+            found.append(
+                DecodeTile(kilobytes * 1024 // bytes_a_key, warps, stages + more, per_sm, keys, m, tickets=tickets)
+            )
     return found
 
 
@@ -276,9 +282,7 @@ def graph_time_us(calls: list[Callable[[], object]], rounds: int = 5) -> float:
     return statistics.median(times[1:])
 
 
-def time_row(
-    rows: list[tuple[str, float]], name: str, calls: list[Callable[[], object]], flush: torch.Tensor | None
-) -> None:
+def time_row(rows: list[Row], name: str, calls: list[Callable[[], object]], flush: torch.Tensor | None) -> None:
     """Add a name's microseconds a call to the rows, or say why there are none."""
     try:
         rows.append((name, graph_time_us(calls) if flush is None else time_us(calls[0], flush)))
@@ -286,38 +290,23 @@ def time_row(
         print(f"{name}: {type(error).__name__} {str(error)[:100]}", flush=True)
 
 
-def host_us(call: Callable[[], object], calls: int = 300) -> float:
-    """Microseconds of the host for a call, the least of seven rows of calls."""
-    times = []
-    for _ in range(7):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        times.append((time.perf_counter() - begin) / calls * 1e6)
-    return min(times)
-
-
 def print_host_times() -> None:
-    """Of a short call, whose kernels take less time than the host."""
+    """Print the host's time of a short call, whose kernels take less than that."""
     for shape in (
-        Shape(8, 2, 64, 1, 256),
-        Shape(8, 2, 64, 1, 256, lengths=True),
+        Shape(32, 8, 128, 1, 512),
+        Shape(32, 8, 64, 1, 512),
+        Shape(32, 8, 128, 1, 512, lengths=True),
         Shape(16, 1, 512, 1, 256, latent=True),
     ):
         x = Inputs(shape)
-        rows = [("ours", x.call), *x.peers()]
-        if shape.cache == "bfloat16" and not shape.lengths and not shape.latent:
-            rows.append(
-                ("scaled_dot_product_attention", partial(scaled_dot_product_attention, x.q, x.k, x.v, enable_gqa=True))
-            )
-        found = []
-        for name, call in rows:
-            try:
-                found.append(f"{name} {host_us(call):.1f}")
-            except RuntimeError:
-                continue
-        print(f"host us a call, {shape.name}: " + ", ".join(found), flush=True)
+        calls: dict[str, Callable[[], object]] = {"ours": x.call}
+        if not shape.lengths and not shape.latent:
+            calls["kernels.attention"] = partial(kernels.attention, x.q, x.k, x.v)
+            calls["SDPA"] = partial(scaled_dot_product_attention, x.q, x.k, x.v, enable_gqa=True)
+        times = host_times_us(calls, torch.cuda.synchronize)
+        print(
+            f"host us a call, {shape.name}: " + ", ".join(f"{name} {us:.1f}" for name, us in times.items()), flush=True
+        )
 
 
 def compile_one(job: tuple[Shape, DecodeTile | None]) -> str | None:
@@ -347,52 +336,58 @@ def compile_all(jobs: list[tuple[Shape, DecodeTile | None]], processes: int) -> 
                 print("not compiled:", failure, flush=True)
 
 
+def time_shape(
+    shape: Shape, tiles: list[DecodeTile | None], flush: torch.Tensor | None, peers: bool
+) -> list[tuple[str, float, float]]:
+    """Return names, microseconds and TB/s of a shape's tiles and peers; in a graph if nothing flushes the L2."""
+    sets = [Inputs(shape)] if flush is not None else graph_sets(shape)
+    rows: list[Row] = []
+    for tile in tiles:
+        time_row(rows, "ours" if tile is None else _tile_name(tile), [partial(x.call, tile) for x in sets], flush)
+    if peers:
+        for name, *calls in zip(PEERS, *(x.peers() for x in sets), strict=False):
+            time_row(rows, name, [call for _, call in calls], flush)
+    print(_line(shape, rows, sets[0].bytes), flush=True)
+    return [(*row, sets[0].bytes / row[1] / 1e6) for row in rows]
+
+
+def _line(shape: Shape, rows: list[Row], bytes_: int) -> str:
+    """Return the line of a shape: the fastest of ours and all peers."""
+    ours = sorted((us, name) for name, us in rows if name not in PEERS)
+    if not ours:
+        return f"{shape.name}: none of ours ran"
+    best = min((us for name, us in rows if name in PEERS), default=float("nan"))
+    cells = "  ".join(f"{name} {us:.1f}" for us, name in ours[:6])
+    theirs = "  ".join(f"{name} {us:.1f}" for name, us in rows if name in PEERS)
+    share = bytes_ / ours[0][0] / 1e6
+    return f"{shape.name:34} {share:5.2f} TB/s  x{best / ours[0][0]:5.2f}  {cells} | {theirs}"
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Print a line a shape: ours and the peers in microseconds, TB/s, and the best peer's time over ours."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.time_decode", description=__doc__.split("\n")[0])
-    parser.add_argument("--grid", nargs="+", default=["few"])
-    parser.add_argument("--sweep", action="store_true")
-    parser.add_argument("--graph", action="store_true")
+    parser.add_argument("--grid", nargs="+", default=["few"], choices=GRIDS, metavar="GRID", help=", ".join(GRIDS))
+    parser.add_argument("--sweep", action="store_true", help="a ladder of tiles instead of the tables'")
+    parser.add_argument("--graph", action="store_true", help="calls of a CUDA graph instead of single ones")
     parser.add_argument("--least", type=int, nargs="+", default=[128], help="least keys of a share, for the sweep")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--processes", type=int, default=14, help="that compile beforehand; 0 for none")
     parser.add_argument("--host", action="store_true", help="the host's time alone")
-    parser.add_argument("--only-compile", action="store_true")
     parser.add_argument("--out", type=Path, help="a file of one JSON object a line")
     chosen = parser.parse_args(arguments)
     if chosen.host:
         print_host_times()
         return
-    shapes = [shape for name in chosen.grid for shape in grid(name)]
-    jobs = [(shape, tile) for shape in shapes for tile in (ladder(shape, chosen.least) if chosen.sweep else [None])]
+    shapes = [shape for name in chosen.grid for shape in GRIDS[name]]
+    tiles = {shape: ladder(shape, chosen.least) if chosen.sweep else [None] for shape in shapes}
     if chosen.processes:
-        compile_all(jobs, chosen.processes)
-    if chosen.only_compile:
-        return
-    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    out = chosen.out.open("a") if chosen.out else None
+        compile_all([(shape, tile) for shape in shapes for tile in tiles[shape]], chosen.processes)
+    flush = None if chosen.graph else torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     for shape in shapes:
-        sets = graph_sets(shape) if chosen.graph else [Inputs(shape)]
-        rows: list[tuple[str, float]] = []
-        for tile in ladder(shape, chosen.least) if chosen.sweep else [None]:
-            name = "ours" if tile is None else _tile_name(tile)
-            time_row(rows, name, [partial(x.call, tile) for x in sets], None if chosen.graph else flush)
-        if not chosen.no_peers:
-            for name, *calls in zip(PEERS, *(x.peers() for x in sets), strict=False):
-                time_row(rows, name, [call for _, call in calls], None if chosen.graph else flush)
-        inputs = sets[0]
-        for name, us in rows:
-            if out:
-                out.write(json.dumps({**asdict(shape), "name": name, "us": us, "tb_s": inputs.bytes / us / 1e6}) + "\n")
-        if out:
-            out.flush()
-        ours = sorted((us, name) for name, us in rows if name not in PEERS)
-        best = min((us for name, us in rows if name in PEERS), default=float("nan"))
-        cells = "  ".join(f"{name} {us:.1f}" for us, name in ours[:6])
-        theirs = "  ".join(f"{name} {us:.1f}" for name, us in rows if name in PEERS)
-        if ours:
-            share = inputs.bytes / ours[0][0] / 1e6
-            print(f"{shape.name:34} {share:5.2f} TB/s  x{best / ours[0][0]:5.2f}  {cells} | {theirs}", flush=True)
+        for name, us, tb_s in time_shape(shape, tiles[shape], flush, not chosen.no_peers):
+            if chosen.out:
+                with chosen.out.open("a") as out:
+                    out.write(json.dumps({**asdict(shape), "name": name, "us": us, "tb_s": tb_s}) + "\n")
         torch.cuda.empty_cache()
 
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from kernels.decode.triton_decode.plan import Plan
+from kernels.decode.triton_decode.request import Request
 from kernels.decode.triton_decode.shares import aligned_share, divide
 from kernels.decode.triton_decode.tuning import BLOCK_DIMS, CACHES, CHIPS, ROWS, DecodeTile, every_tile
 from kernels.decode.triton_decode.workspace import workspace
@@ -47,6 +49,47 @@ def test_parts_are_combined_by_programs_where_they_are_small():
     )  # fmt: skip
     assert few.tickets
     assert not many.tickets
+
+
+def plan_of(heads, batch, capacity, head_dim=128, seqlen_q=1, page=0, **more):
+    """The plan of a bfloat16 request on a Hopper GPU of 132 multiprocessors."""
+    num_heads, num_kv_heads = heads
+    strides = (num_kv_heads * capacity * head_dim, capacity * head_dim, head_dim, 1)
+    request = Request(
+        dtype=torch.bfloat16, cache_dtype=torch.bfloat16, batch=batch, num_heads=num_heads, num_kv_heads=num_kv_heads,
+        seqlen_q=seqlen_q, capacity=capacity, page=page, head_dim=head_dim, head_dim_v=head_dim, ragged=False,
+        causal=True, window_size=0, softmax_scale=0.1, scaled=(False, False), rope_dim=0, pairs=False,
+        strides=(num_heads * seqlen_q * head_dim, seqlen_q * head_dim, head_dim, *strides, *strides, 0, 0, 0, 0, 0),
+        device=torch.device("cpu"),
+    )  # fmt: skip
+    return Plan(request, machine=("sm_90", 132, 90), **more)
+
+
+def test_one_query_token_at_batch_one_uses_most_multiprocessors():
+    for heads, capacity, head_dim in (
+        ((64, 8), 2048, 128),
+        ((128, 1), 2048, 128),
+        ((128, 1), 32768, 128),
+        ((8, 1), 8192, 256),
+    ):
+        shares = plan_of(heads, 1, capacity, head_dim).shares
+        assert 64 <= shares.slots * shares.row_tiles <= 264, (heads, capacity)
+
+
+def test_as_many_tiles_as_multiprocessors_are_each_a_programs_own():
+    shares = plan_of((32, 8), 16, 1024).shares
+    assert (shares.slots, shares.splits) == (128, 1)
+
+
+def test_a_caller_who_wants_one_launch_gets_it_for_short_caches():
+    assert len(plan_of((64, 8), 1, 2048).kernels(False)) == 2
+    assert len(plan_of((64, 8), 1, 2048, one_launch=True).kernels(False)) == 1
+    assert len(plan_of((64, 8), 1, 2048, seqlen_q=8, one_launch=True).kernels(False)) == 2  # 64 rows: tickets cost more
+
+
+def test_a_block_of_a_paged_cache_lies_in_one_page_of_64():
+    for batch in (1, 32):
+        assert plan_of((64, 8), batch, 8192, page=64).tile.block_n == 64
 
 
 @pytest.mark.parametrize("chip", CHIPS)
