@@ -33,6 +33,7 @@ _PROGRAMS_OF_A_TILE = 4  # from which on tiles are few: what counts is when the 
 _SHORT_KEYS = 128  # keys a multiprocessor up to which these are short
 _WHOLE_KEYS = 2048  # keys of a sequence up to which a program of its own for each tile is best
 _BRIEF_KEYS = 512  # keys of a sequence up to which many tiles are brief
+_as_constants = cache(Constants)  # made once for all lengths that a cache grows through
 _NO_TENSORS = (None,) * 4
 _SHORT = 8  # steps of a program up to which reading q with the keys pays
 
@@ -194,7 +195,7 @@ class Plan:
             options["maxnreg"] = registers
         grid = (shares.slots * shares.row_tiles, 1, 1)
         scalars = (*strides, *self._scalars(), r.softmax_scale)
-        return split_kernel, grid, scalars, {"CONFIG": Constants(config)}, options
+        return split_kernel, grid, scalars, {"CONFIG": _as_constants(config)}, options
 
     def _combine(self, store_lse: bool) -> LaunchOf:
         shares = self.shares

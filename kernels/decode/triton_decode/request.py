@@ -116,7 +116,7 @@ def latent_request_of(
     checks.check_lengths(q, seqlens, table)
     page = 0 if table is None else kv.shape[1]
     capacity = kv.shape[1] if table is None else table.shape[1] * page
-    require(table is not None or kv.shape[0] == batch, f"The cache holds {kv.shape[0]} sequences, q {batch}.")
+    require(table is not None or kv.shape[0] == batch, "The cache holds {} sequences, q {}.", kv.shape[0], batch)
     require(table is None or page > 0, "The pages of kv_cache hold no keys.")
     sequence, key, dim = kv.stride()
     checks.check_spacing("kv_cache", key, capacity)
@@ -147,11 +147,11 @@ def latent_request_of(
 def _room(batch: int, caches: Caches, kv_layout: str) -> _Room:
     k, table = caches.k, caches.page_table
     if table is None:
-        require(k.shape[0] == batch, f"The cache holds {k.shape[0]} sequences, q {batch}; they must agree.")
+        require(k.shape[0] == batch, "The cache holds {} sequences, q {}; they must agree.", k.shape[0], batch)
         return _Room(k.shape[1], k.shape[2], 0, (0, 1, 2, 3))
-    require(kv_layout in checks.LAYOUTS, f"Unknown kv_layout {kv_layout!r}. Available: {', '.join(checks.LAYOUTS)}.")
+    require(kv_layout in checks.LAYOUTS, "Unknown kv_layout {!r}. Available: {}.", kv_layout, ", ".join(checks.LAYOUTS))
     order = (0, 2, 1, 3) if kv_layout == "NHD" else (0, 1, 2, 3)
-    require(table.dim() == 2, f"page_table has shape {tuple(table.shape)}; decode needs ({batch}, pages).")
+    require(table.dim() == 2, "page_table has shape {}; decode needs ({}, pages).", tuple(table.shape), batch)
     page = k.shape[order[2]]
     require(page > 0, "The pages of k_cache hold no keys.")
     return _Room(k.shape[order[1]], table.shape[1] * page, page, order)
