@@ -102,6 +102,19 @@ SWEEPS = (
         head_dim=(16, 32, 64, 128),
     ),
     OpSweep(
+        name="performance_guide",
+        description="The attention tables of report performance_guide: 32 heads of 64, batch 1, 4 and 8, forward",
+        seqlen=(512, 1024, 2048, 4096, 8192, 16384, 32768),
+        head_dim=(64,),
+        dtype=("float16",),
+        causal=(False,),  # the report does not say
+        batch=(1, 4, 8),
+        num_heads=(32,),
+        modes=("fwd",),
+        timings=("kernel",),
+        implementations=("torch_naive", "flash_attn_1", "triton_fa2", "gluon_hopper") + FP8 + PEERS,
+    ),
+    OpSweep(
         name="long_context",
         description="The single-head shapes on to 65536 tokens",
         seqlen=(16384, 32768, 65536),

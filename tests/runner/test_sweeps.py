@@ -12,6 +12,7 @@ from runner.sweeps import SWEEPS, Sweep, SweepError
         ("quick", 6),
         ("fa2_speedup", 56),
         ("torch_vs_triton", 24),
+        ("performance_guide", 21),
         ("long_context", 24),
         ("fa_paper", 36),
         ("accuracy", 54),
