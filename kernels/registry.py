@@ -82,6 +82,12 @@ class DecodeAttention(Protocol):
     def __call__(self, step: DecodeStep) -> Callable[[], torch.Tensor]: ...
 
 
+_RECORDED = (
+    *("level", "family", "precision", "memory", "colour"),
+    *("causal", "window", "gqa", "backward", "paged"),
+)
+
+
 @dataclass(frozen=True)
 class Implementation:
     """One way to compute attention at a level, and what it can do. `level` and `name` together are its key."""
@@ -122,7 +128,7 @@ class Implementation:
     @property
     def facts(self) -> dict[str, Any]:
         """Return what a run records of an implementation, ready for JSON."""
-        names = ("level", "family", "precision", "memory", "colour", *(("planned",) if self.planned else ()))
+        names = (*_RECORDED, *(("planned",) if self.planned else ()))
         return {name: getattr(self, name) for name in names}
 
     def reason_against(self, case: AttentionCase, device: Device) -> str | None:

@@ -78,9 +78,15 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_moving(commands)
 
-    command = commands.add_parser("report", help="a published report as printed, or in its layout the numbers of a run")
+    command = commands.add_parser("report", help="a published report as printed, or with your runs' numbers beside")
     command.add_argument("name", metavar="NAME", choices=report_names(), help=", ".join(report_names()))
-    command.add_argument("--run", help="a run of your own; without it the published numbers")
+    command.add_argument(
+        "--run",
+        action="append",
+        default=[],
+        help="a run of your own, beside the printed cells; may be given several times",
+    )
+    command.add_argument("--own-only", action="store_true", help="the numbers of --run alone, in the report's layout")
     command.add_argument("--beside", action="store_true", help="only its printed speedups beside those of --run")
     command.set_defaults(command=_report)
 
@@ -279,17 +285,19 @@ def _export(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     report = report_named(options.name)
     published = [_read(folder) for folder in journal.published_folders() if folder.run().report == options.name]
-    runs = [_read(_folder(options.run))] if options.run else published
+    runs = [_read(_folder(run)) for run in options.run]
     if options.beside:
         sys.stdout.write(_beside(report, published, runs))
+    elif runs and not options.own_only:
+        sys.stdout.write(side_by_side.render(options.name, published, runs))
     else:
-        sys.stdout.write(report.render(runs))
+        sys.stdout.write(report.render(runs or published))
     return 0
 
 
 def _beside(report: ModuleType, published: Runs, runs: Runs) -> str:
     systems = getattr(report, "IMPLEMENTATIONS", {})
-    if len(published) != 1 or len(systems) != 2 or runs is published:
+    if len(published) != 1 or len(systems) != 2 or len(runs) != 1:
         raise CommandError("--beside needs --run RUN and a report of one GPU that compares one system with a baseline.")
     baseline, implementation = systems.values()
     return side_by_side.speedups_beside(published[0][1], runs[0][1], baseline=baseline, implementation=implementation)
@@ -365,12 +373,10 @@ def _render(options: argparse.Namespace) -> int:
 
 def _published_report(name: str, runs: Sequence[str]) -> tuple[str, list[str]]:
     """Return the text of a published report and its figures, as the page Reports gives them."""
-    if len(runs) > 1:
-        raise CommandError("A report stands beside one run; give --run once.")
-    own = _read(_folder(runs[0])) if runs else None
+    own = [_read(_folder(run)) for run in runs]
     report_named(name)  # refuses an unknown name
     printed = side_by_side.published(name)
-    found = side_by_side.sections(name, printed, own[1] if own else ())
+    found = side_by_side.sections(name, printed, own)
     return side_by_side.render(name, printed, own), svg.own_against_printed(found)
 
 

@@ -1,8 +1,10 @@
 """A report's tables as data: what rows and columns say of a cell. One description parses and renders.
 
 What a row, a column and the table itself say are dicts, merged for each cell: fields of Case, `seqlen` (both of
-seqlen_q and seqlen_k), `head_dim` (also of the values), and implementation, metric, mode, baseline, and of the cell
-unit, std (the column with the standard deviation), note, why (it has no number), failed (what OOM means here).
+seqlen_q and seqlen_k, where those are not said), `head_dim` (also of the values), and implementation, metric, mode,
+baseline, and of the cell unit, std (the column with the standard deviation), note, why (it has no number), failed (what
+OOM means here). Of own cells `own_metric` can stand for the metric, and `places` say by published name whose numbers
+stand in its place.
 
 A printed cell is a number with its unit, or why there is none. Reports print MB and GB for what their code divides by
 1024, so MB is read as MiB and GB as 1024 MiB. Numbers that a report states in its prose are claims.
@@ -96,6 +98,8 @@ Labels = tuple[str, ...]
 class Remark:
     """A column of words: kept in the notes of the row's numbers."""
 
+    own: Callable[[Says], str] | None = None  # what arithmetic says in an own row, from what is said of the row
+
 
 @dataclass(frozen=True)
 class SpreadColumn:
@@ -123,6 +127,7 @@ class Grid:
     says: Says = field(default_factory=dict)  # of every cell
     order: tuple[int, ...] = (0,)  # the labels that own rows are sorted by
     run: str = ""  # which of the report's runs it belongs to
+    own: Says = field(default_factory=dict)  # of own cells in place of what is said; None leaves a field open
 
     @property
     def labels(self) -> int:
@@ -193,9 +198,10 @@ def measure(run_id: str, says: Says, *, printed: str, origin: str, notes: Iterab
 
 def case_of(says: Says) -> Case:
     """Return the case that is said; what is not said is None."""
-    fields = {name: says[name] for name in CASE_FIELDS if name in says}
+    fields = {}
     if "seqlen" in says:
         fields |= {"seqlen_q": says["seqlen"], "seqlen_k": says["seqlen"]}
+    fields |= {name: says[name] for name in CASE_FIELDS if name in says}
     if "head_dim" in says:
         fields.setdefault("head_dim_v", says["head_dim"])
     return Case(**fields)

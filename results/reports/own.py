@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from results.levels.model_table import models
 from results.metrics import RATIO_OF
 from results.records import CASE_FIELDS, Case, Measurement, Status
+from results.reports.derived import EXTRAPOLATED
 from results.reports.layout import MIB, Best, Grid, Labels, Remark, Says, SpreadColumn
 
 WORDS = {
@@ -15,6 +18,7 @@ WORDS = {
     Status.UNSUPPORTED: "N/A",
     Status.SKIPPED: "—",
 }
+_LONGEST_NOTE = 60  # characters of why a cell was not measured, that still stand in it
 _TIMINGS = {"kernel": "device time, launches excluded", "eager": "plain calls, host overhead included"}
 _FORMATS = {
     "latency_ms": "{:.4f}",
@@ -27,20 +31,29 @@ _FORMATS = {
 class OwnNumbers:
     """The measurements of one run, looked up by what a layout says of a cell."""
 
-    def __init__(self, measurements: Sequence[Measurement], implementations: Mapping[str, str]) -> None:
-        there = {m.implementation for m in measurements}
-        self.implementations = {theirs: own if own in there else theirs for theirs, own in implementations.items()}
-        self.timing = _timing(measurements)
-        self.measurements = [m for m in measurements if m.timing in (None, self.timing)]
-        self.found = {(m.case, m.implementation, m.mode, m.metric): m for m in self.measurements}
+    def __init__(
+        self,
+        measurements: Sequence[Measurement],
+        implementations: Mapping[str, str],
+        declared: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.declared = declared or {}  # by name what an implementation says of itself
+        self._there = {m.implementation for m in measurements}
+        self.implementations = self._known(implementations)
+        self.timings = _timings(measurements)
+        timed = [m for m in measurements if m.timing in (None, self.timings.get(m.mode))]
+        kept = [replace(m, case=_as_named(m.case)) if m.case.level == "model" else m for m in timed]
+        self.measurements = [m for m in kept if EXTRAPOLATED not in m.flags]
+        self.found = {_key(m): m for m in self.measurements}
+        self.extrapolated = {_key(m): m for m in kept if EXTRAPOLATED in m.flags}
 
     def explanation(self) -> str:
         """Return which implementations and timing stand in the tables, and what the words in them mean."""
         shown = {m.implementation for m in self.measurements}
         pairs = [f"{theirs} is {own}" for theirs, own in self.implementations.items() if own in shown and theirs != own]
-        timing = f"{self.timing}, {_TIMINGS[self.timing]}" if self.timing else "not said"
-        parts = [f"Timing: {timing}", *pairs]
+        parts = [f"Timing: {self._timing_words()}", *pairs]
         words = "OOM is out of device memory, OOR out of shared memory or registers, N/A unsupported, — no number"
+        words += ", ≈ extrapolated from two depths" * bool(self.extrapolated)
         return "; ".join(parts) + f".\n\n{words}."
 
     def tables(self, grid: Grid) -> Iterator[tuple[str, list[list[str]]]]:
@@ -57,12 +70,13 @@ class OwnNumbers:
             yield ", ".join(f"{name}={value}" for name, value in rest if value is not None), rows
 
     def _labels(self, grid: Grid, measurement: Measurement) -> Iterator[Labels]:
-        if measurement.implementation not in self.implementations.values():
+        named = {*self.implementations.values(), *self._known(grid.own.get("places", {})).values()}
+        if measurement.implementation not in named:
             return
         candidates = (grid.name(measurement),) if grid.name else grid.rows
         for labels in candidates:
             for column in grid.columns.values():
-                if isinstance(column, Mapping) and self._fits(measurement, {**grid.says, **grid.row(labels), **column}):
+                if isinstance(column, Mapping) and self._fits(measurement, _said(grid, labels, column)):
                     yield labels
                     break
 
@@ -70,44 +84,65 @@ class OwnNumbers:
         case = _said_fields(says)
         return (
             all(getattr(measurement.case, name) == value for name, value in case.items())
-            and measurement.implementation == self.own(says["implementation"])
-            and measurement.metric == says["metric"]
+            and measurement.implementation == self._stands_for(says["implementation"], says)
+            and measurement.metric == _own_metric(says)
             and says.get("mode") in (None, measurement.mode)
         )
+
+    def _known(self, implementations: Mapping[str, str]) -> dict[str, str]:
+        """Return own implementations by published name, where these numbers hold them."""
+        return {theirs: own if own in self._there else theirs for theirs, own in implementations.items()}
+
+    def _stands_for(self, implementation: str, says: Says) -> str:
+        places = says.get("places", {})
+        own = places.get(implementation)
+        return own if own in self._there else self.own(implementation)
 
     def own(self, implementation: str) -> str:
         """Return the own implementation that stands in a published one's place."""
         return self.implementations.get(implementation, implementation)
 
     def _cells(self, grid: Grid, labels: Labels, rest: Mapping[str, Any]) -> Iterator[str]:
-        said = {**grid.says, **grid.row(labels)}
         for column in grid.columns.values():
             if isinstance(column, Remark):
-                yield ""
+                yield column.own(_said(grid, labels, {})) if column.own else ""
             elif isinstance(column, Best):
-                yield self._best({**said, **column.says}, column, rest)
+                yield self._best(_said(grid, labels, column.says), column, rest)
             elif not isinstance(column, SpreadColumn):
-                yield self._text({**said, **column}, rest)
+                says = _said(grid, labels, column)
+                yield self._text(says, rest)
                 if isinstance(grid.columns.get(column.get("std", "")), SpreadColumn):
-                    yield self._spread({**said, **column}, rest)
+                    yield self._spread(says, rest)
 
     def _measured(self, says: Says, rest: Mapping[str, Any], implementation: str, metric: str) -> Measurement | None:
-        case = Case(**{**rest, **_said_fields(says)})
+        return self._looked_up(self.found, says, rest, implementation, metric)
+
+    def _looked_up(
+        self,
+        found: Mapping[tuple, Measurement],
+        says: Says,
+        rest: Mapping[str, Any],
+        implementation: str,
+        metric: str,
+    ) -> Measurement | None:
+        case, own = Case(**{**rest, **_said_fields(says)}), self._stands_for(implementation, says)
         modes = (says["mode"],) if says.get("mode") else ("fwd", "fwd_bwd", "train", "decode", "prefill", None)
-        found = (self.found.get((case, self.own(implementation), mode, metric)) for mode in modes)
-        return next((m for m in found if m), None)
+        return next((m for mode in modes if (m := found.get((case, own, mode, metric)))), None)
 
     def _text(self, says: Says, rest: Mapping[str, Any]) -> str:
-        metric = says["metric"]
+        metric = says.get("own_metric", says["metric"])
         if metric in RATIO_OF and "baseline" in says:
             ratio = self._ratio(says, rest, says["implementation"])
             percent = metric == "memory_saved_percent"
             return "—" if ratio is None else _format(metric, 100 * (1 - 1 / ratio) if percent else ratio, says)
         measurement = self._measured(says, rest, says["implementation"], metric)
+        guessed = self._looked_up(self.extrapolated, says, rest, says["implementation"], metric)
+        if guessed and guessed.value is not None and (measurement is None or measurement.value is None):
+            return f"≈ {_format(metric, guessed.value, says)}"
         if measurement is None:
             return ""
         if measurement.value is None:
-            return WORDS.get(measurement.status, str(measurement.status))
+            return _why_not(measurement)
         mean = measurement.mean if "std" in says else None  # a column with a spread is one of means
         return _format(metric, measurement.value if mean is None else mean, says)
 
@@ -130,18 +165,63 @@ class OwnNumbers:
         name = max(known, key=known.__getitem__)
         return f"**{known[name]:.2f}x** ({name})"
 
+    def _timing_words(self) -> str:
+        """Return the timing of all modes, or of each where they differ."""
+        modes: dict[str | None, list[str]] = {}
+        for mode, timing in self.timings.items():
+            modes.setdefault(timing, []).append(mode or "mode not said")
+        words = {timing: f"{timing}, {_TIMINGS[timing]}" if timing else "not said" for timing in modes}
+        if len(modes) < 2:
+            return next(iter(words.values()), "not said")
+        return ", ".join(f"{' and '.join(modes[timing])} {words[timing]}" for timing in modes)
 
-def _timing(measurements: Sequence[Measurement]) -> str | None:
-    """Return device time where the run has it, else plain calls; the two are never mixed."""
-    latencies = [m for m in measurements if m.metric == "latency_ms"]
-    timed = {m.timing for m in latencies if m.status is Status.OK} or {m.timing for m in latencies}
-    return next((timing for timing in ("kernel", "eager") if timing in timed), None)
+
+def _timings(measurements: Sequence[Measurement]) -> dict[str | None, str | None]:
+    """Return by mode device time where the run has it, else plain calls; the two are never mixed."""
+    found: dict[str | None, str | None] = {}
+    for mode in dict.fromkeys(m.mode for m in measurements if m.metric == "latency_ms"):
+        latencies = [m for m in measurements if m.metric == "latency_ms" and m.mode == mode]
+        timed = {m.timing for m in latencies if m.status is Status.OK} or {m.timing for m in latencies}
+        found[mode] = next((timing for timing in ("kernel", "eager") if timing in timed), None)
+    return found
+
+
+def _key(measurement: Measurement) -> tuple:
+    return measurement.case, measurement.implementation, measurement.mode, measurement.metric
+
+
+def _as_named(case: Case) -> Case:
+    """Return a model's case without the sizes that its name says, so that models stand in one table."""
+    known = models().get(case.subject or "")
+    if known is None:
+        return case
+    depth = None if case.num_layers == known.layers else case.num_layers
+    sizes = dict.fromkeys(("num_heads", "num_kv_heads", "head_dim", "head_dim_v", "window_size"))
+    return replace(case, num_layers=depth, **sizes)
+
+
+def _own_metric(says: Says) -> str:
+    """Return the metric of the number that an own cell needs; of a ratio that of its two numbers."""
+    metric = says.get("own_metric", says["metric"])
+    return RATIO_OF[metric][0] if metric in RATIO_OF and "baseline" in says else metric
+
+
+def _said(grid: Grid, labels: Labels, column: Says) -> Says:
+    """Return what is said of an own cell."""
+    return {**grid.says, **grid.row(labels), **column, **grid.own}
+
+
+def _why_not(measurement: Measurement) -> str:
+    word = WORDS.get(measurement.status, str(measurement.status))
+    note = measurement.note or ""
+    return f"{word} ({note})" if measurement.status is Status.SKIPPED and 0 < len(note) <= _LONGEST_NOTE else word
 
 
 def _said_fields(says: Says) -> dict[str, Any]:
-    fields = {name: says[name] for name in CASE_FIELDS if says.get(name) is not None}
+    fields = {}
     if "seqlen" in says:
         fields |= {"seqlen_q": says["seqlen"], "seqlen_k": says["seqlen"]}
+    fields |= {name: says[name] for name in CASE_FIELDS if says.get(name) is not None}
     if "head_dim" in says:
         fields.setdefault("head_dim_v", says["head_dim"])
     return fields
@@ -149,7 +229,7 @@ def _said_fields(says: Says) -> dict[str, Any]:
 
 def _rest(case: Case, grid: Grid, labels: Labels) -> tuple[tuple[str, Any], ...]:
     column = next((says for says in grid.columns.values() if isinstance(says, Mapping)), {})
-    said = _said_fields({**grid.says, **grid.row(labels), **column})
+    said = _said_fields(_said(grid, labels, column))
     return tuple((name, getattr(case, name)) for name in CASE_FIELDS if name not in said)
 
 

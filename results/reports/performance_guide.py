@@ -9,6 +9,7 @@ from typing import Any
 
 from results.records import Measurement, Run
 from results.render.markdown import tables
+from results.reports import performance_guide_words
 from results.reports.layout import (
     Claim,
     Grid,
@@ -16,13 +17,15 @@ from results.reports.layout import (
     Remark,
     ReportError,
     Says,
+    Section,
     low_and_high,
     parse_claims,
     parse_grid,
     read_seqlen,
     with_k,
 )
-from results.reports.notes import Note, notes_of
+from results.reports.notes import Note, notes_of, shipped_notes
+from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, render_report
 
 
@@ -31,11 +34,11 @@ def _seqlen(labels: Labels) -> Says:
 
 
 def _plain_seqlen(measurement: Measurement) -> Labels:
-    return (str(measurement.case.seqlen_q or 0),)
+    return (str(measurement.case.seqlen_k or 0),)
 
 
 def _short_seqlen(measurement: Measurement) -> Labels:
-    return (with_k(measurement.case.seqlen_q or 0),)
+    return (with_k(measurement.case.seqlen_k or 0),)
 
 
 def _batch_and_seqlen(labels: Labels) -> Says:
@@ -56,7 +59,7 @@ _MODELS = {
     "Llama 2 7B": "llama2-7b",
     "Llama 2 13B": "llama2-13b",
     "Llama 2 70B": "llama2-70b",
-    "GPT-2 (124M)": "gpt2-124m",
+    "GPT-2 (124M)": "gpt2",
     "GPT-J (6B)": "gpt-j-6b",
     "GPT-NeoX (20B)": "gpt-neox-20b",
 }
@@ -83,12 +86,18 @@ def _forward(gpu: str, caption: str, columns: dict[str, Says], run: str, **says:
         columns=columns,
         says={"level": "op", "mode": "fwd", "metric": "latency_ms", **says},
         run=run,
+        own={**_OWN_SHAPE, "dtype": None},
     )
 
 
 def _models(section: str, header: Labels, columns: dict[str, Says], names: tuple[Labels, ...], run: str) -> Grid:
-    says = {"level": "model", "batch": 4, "seqlen": 2048} if run else {"level": "model", "seqlen": 1024}
-    return Grid(section=section, header=header, row=_model, rows=names, columns=columns, says=says, run=run)
+    """Return a table by model: of training where it is of a run, of generation where it is of none."""
+    if run:
+        says, own = {"level": "model", "batch": 4, "seqlen": 2048}, {"mode": "train"}
+    else:
+        says = {"level": "model", "seqlen": 1024}
+        own = {"seqlen_q": 1, "batch": 1, "mode": "decode", "places": _DECODING}
+    return Grid(section=section, header=header, row=_model, rows=names, columns=columns, says=says, run=run, own=own)
 
 
 def _throughput(metric: str, words: str) -> dict[str, Says]:
@@ -109,9 +118,11 @@ _VERSION_ROWS: dict[str, Says] = {
     "Forward time (ms)": {"metric": "latency_ms"},
     "Memory (GB)": {"metric": "peak_memory_mb", "unit": "GB"},
     "TFLOPS": {"metric": "tflops"},
-    "GPU util %": {"metric": "utilization_percent"},
+    "GPU util %": {"metric": "utilization_percent", "own_metric": "peak_percent"},
 }
 _SHAPE = {"batch": 8, "num_heads": 32, "head_dim": 64}
+_OWN_SHAPE = {"num_heads": 32, "head_dim": 64}  # of the tables that leave it open
+_DECODING = {"standard": "torch_naive", "flash_attn": "triton_split_kv"}
 _MEMORY = "GPU memory consumption (batch=8, heads=32, dim=64)"
 _LLAMA = {"level": "model", "subject": "llama2-7b"}
 
@@ -164,6 +175,7 @@ GRIDS = [
             "Notes": Remark(),
         },
         says={"level": "op", "implementation": "standard", **_SHAPE},
+        own={"mode": "fwd", "dtype": None},
     ),
     Grid(
         section=f"{_MEMORY} > Flash Attention 2 memory",
@@ -177,6 +189,7 @@ GRIDS = [
             "Reduction": _ratio("flash_attn_2", "memory_saved_percent"),
         },
         says={"level": "op", "implementation": "flash_attn_2", **_SHAPE},
+        own={"mode": "fwd", "dtype": None},
     ),
     Grid(
         section="Memory scaling comparison > Llama 2 7B model memory (float16, batch=1)",
@@ -186,9 +199,10 @@ GRIDS = [
         columns={
             "Standard Attention": _of("standard", "peak_memory_mb"),
             "Flash Attention 2": _of("flash_attn_2", "peak_memory_mb"),
-            "Can Fit 24GB GPU?": Remark(),
+            "Can Fit 24GB GPU?": Remark(performance_guide_words.fits_24_gb),
         },
         says={**_LLAMA, "batch": 1, "dtype": "float16"},
+        own={"mode": "prefill", "dtype": None},  # of 16 bits either
     ),
     Grid(
         section="Training memory (Llama 2 7B, batch=4)",
@@ -210,6 +224,7 @@ GRIDS = [
         columns=_SEQLENS,
         says={"level": "op", "batch": 1, "num_heads": 32, "head_dim": 64},
         run="a100",
+        own={"mode": "fwd", "dtype": None},
     ),
     Grid(
         section="Memory per token (MB)",
@@ -218,6 +233,7 @@ GRIDS = [
         rows=(("Standard",), ("Flash Attn 2",)),
         columns=_SEQLENS,
         says={"level": "op"},
+        own={**_OWN_SHAPE, "batch": 1, "mode": "fwd", "dtype": None},
     ),
     Grid(
         section="Training (forward + backward, Llama 2 7B, A100)",
@@ -232,10 +248,11 @@ GRIDS = [
         section="Inference (generation, Llama 2 7B, A100)",
         header=("Context Length", *_throughput("tokens_per_s", "tokens/sec")),
         row=_seqlen,
-        name=lambda m: _plain_seqlen(m) if m.case.seqlen_q == 512 else _short_seqlen(m),
+        name=lambda m: _plain_seqlen(m) if m.case.seqlen_k == 512 else _short_seqlen(m),
         columns=_throughput("tokens_per_s", "tokens/sec"),
-        says={**_LLAMA, "mode": "decode"},
+        says={**_LLAMA, "mode": "decode", "seqlen_q": 1},
         run="a100",
+        own={"batch": 1, "places": _DECODING},
     ),
     Grid(
         section="Flash Attention 1 vs 2 vs 3 (H100, seq=4096, batch=8)",
@@ -250,6 +267,7 @@ GRIDS = [
         },
         says={"level": "op", "mode": "fwd", "seqlen": 4096, "batch": 8},
         run="h100",
+        own={**_OWN_SHAPE, "dtype": None},
     ),
     _models(
         "Llama 2 models (A100 80GB, batch=4, seq=2048)",
@@ -311,14 +329,22 @@ SOURCE = (
     "Performance Benchmarks: references/benchmarks.md of a flash-attention skill, as vendored in "
     "https://github.com/zhuangbiaowei/smart_bot (author unknown, no code)"
 )
-IMPLEMENTATIONS = {"standard": "torch_naive", "flash_attn_2": "triton_fa2"}
+IMPLEMENTATIONS = {
+    "standard": "torch_naive",
+    "flash_attn_1": "flash_attn_1",
+    "flash_attn_2": "triton_fa2",
+    "flash_attn_3": "gluon_hopper",
+    "flash_attn_3_fp16": "gluon_hopper",
+    "flash_attn_3_fp8": "gluon_fp8",
+    "flash_attn": "triton_fa2",
+}
 
 _RUN_NOTES = (
     "Causal, versions and, where not printed, dtype are not said; FP8 is read as float8_e4m3fn, the format of "
     "FlashAttention-3 (arXiv 2407.08608). MB is read as MiB, GB as 1024 MiB, K as 1024 tokens. Rows of models have "
-    "the printed context length as seqlen_q and seqlen_k. The report prints some GPUs with and some without their "
-    "memory, and some tables without a GPU: each is a run of its own. Its figures contradict each other in places "
-    "and are kept as printed."
+    "the printed context length as seqlen_q and seqlen_k; generation has one query token. The report prints some GPUs "
+    "with and some without their memory, and some tables without a GPU: each is a run of its own. Its figures "
+    "contradict each other in places and are kept as printed."
 )
 # run id suffix -> GPU as printed, memory in GB as printed
 _GPUS: dict[str, tuple[str | None, int | None]] = {
@@ -353,6 +379,11 @@ def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
 def notes(text: str) -> list[Note]:
     """Return what the report says besides its numbers."""
     return notes_of(text, GRIDS)
+
+
+def more_sections(printed: Runs, numbers: OwnNumbers) -> list[Section]:
+    """Return the claims, the features by version and the recommendations, each beside what own numbers say."""
+    return performance_guide_words.sections(CLAIMS, printed, shipped_notes(NAME), numbers)
 
 
 def render(runs: Runs) -> str:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
 
 from results import reports
 from results.checks import CHECKS, Finding, check
 from results.files import journal, library
+from results.implementations import Declared
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
+from results.reports.derived import enriched
 from results.reports.layout import Best, Grid, Remark, ReportError, Row, Section, SpreadColumn, read_cell
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
@@ -34,18 +37,60 @@ def published(name: str) -> list[tuple[Run, list[Measurement]]]:
 
 
 def sections(
-    name: str, printed: Runs, own: Sequence[Measurement] = (), implementations: Mapping[str, str] | None = None
+    name: str, printed: Runs, runs: Runs = (), implementations: Mapping[str, str] | None = None
 ) -> list[Section]:
-    """Return every table of a report, with an own run's numbers where it has them.
+    """Return every table of a report with the numbers of own runs, and what follows from them, where they have them.
 
-    `implementations` says which own implementation stands in a published one's place; without it the report's choice.
+    Each row comes from one run, the first that has it, so that a ratio is never of two runs. `implementations` says
+    which own implementation stands in a published one's place; without it the report's choice.
     """
+    declared = {name: facts for run, _ in runs for name, facts in (run.implementations or {}).items()}
+    each = [_sections_of(name, printed, enriched(*own), implementations, declared) for own in runs]
+    return _merged(each, [run.run_id for run, _ in runs]) if each else _sections_of(name, printed, (), implementations)
+
+
+def _sections_of(
+    name: str,
+    printed: Runs,
+    own: Sequence[Measurement],
+    implementations: Mapping[str, str] | None,
+    declared: Declared | None = None,
+) -> list[Section]:
     report = reports.get(name)
     levels = {m.case.level for _, measurements in printed for m in measurements}
     near = [m for m in own if m.case.level in levels]  # a run of the operator says nothing of layers
-    numbers = OwnNumbers(near, implementations or report.IMPLEMENTATIONS)
+    numbers = OwnNumbers(near, implementations or report.IMPLEMENTATIONS, declared)
     found = [section for grid in _grids(report) for section in _sections(grid, printed, numbers)]
     return found + (report.more_sections(printed, numbers) if hasattr(report, "more_sections") else [])
+
+
+def _merged(each: Sequence[Sequence[Section]], names: Sequence[str]) -> list[Section]:
+    """Return the sections of several runs as one list; of settings without an own row only those of a bare table stay.
+
+    Where there are several runs, a section says which its rows are of.
+    """
+    found: dict[str, dict[str, list[tuple[str, Section]]]] = {}
+    for name, sections_of_run in zip(names, each, strict=True):
+        for section in sections_of_run:
+            found.setdefault(section.title, {}).setdefault(section.setting, []).append((name, section))
+    merged = []
+    for settings in found.values():
+        whole = [_one_of(same, several=len(names) > 1) for same in settings.values()]
+        filled = [section for section in whole if any(row.own for row in section.rows)]
+        merged += filled or whole[:1]
+    return merged
+
+
+def _one_of(same: Sequence[tuple[str, Section]], *, several: bool) -> Section:
+    """Return sections of one setting as one: of each row the first run that has it."""
+    first = same[0][1]
+    rows, used = [], {}
+    for at, row in enumerate(first.rows):
+        name, best = next(((name, each.rows[at]) for name, each in same if each.rows[at].own), (None, row))
+        rows.append(best)
+        used |= {name: None} if name else {}
+    said = [first.setting] * bool(first.setting) + [f"from {', '.join(used)}"] * (several and bool(used))
+    return replace(first, setting=", ".join(said), rows=tuple(rows))
 
 
 def like(store: Store, name: str) -> list[tuple[str, int]]:
@@ -102,30 +147,32 @@ def findings(runs: Runs) -> list[Finding]:
 def render(
     name: str,
     printed: Runs,
-    own: tuple[Run, Sequence[Measurement]] | None = None,
+    own: Runs = (),
     implementations: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the report beside a run as Markdown, with findings and what the report says in words.
+    """Return the report beside own runs as Markdown, with findings and what the report says in words.
 
-    Raises ReportError if the run has nothing for any of its tables.
+    Raises ReportError if the runs have nothing for any of its tables.
     """
     report = reports.get(name)
     implementations = implementations or report.IMPLEMENTATIONS
-    found = sections(name, printed, own[1] if own else (), implementations)
+    found = sections(name, printed, own, implementations)
     if own and not covered(found)[0]:
+        names = ", ".join(run.run_id for run, _ in own)
         raise ReportError(
-            f"Run {own[0].run_id!r} has no number for the tables of {name}. It needs the report's shapes and "
+            f"Run {names!r} has no number for the tables of {name}. It needs the report's shapes and "
             f"{', '.join(sorted(set(implementations.values())))}."
         )
     parts = [f"# {report.TITLE}", f"Source: {report.SOURCE}"]
     parts += [f"**{run.run_id}** (published)\n\n{environment(run)}" for run, _ in printed]
+    parts += [f"**{run.run_id}** (own)\n\n{environment(run)}" for run, _ in own]
     if own:
-        parts += [f"**{own[0].run_id}** (own)\n\n{environment(own[0])}", _explanation(own[1], found, implementations)]
+        parts.append(_explanation(own, found, implementations))
     for section in found:
         parts += [f"## {section.title}"] * bool(section.title) + [f"Own run: {section.setting}."] * bool(
             section.setting
         )
-        parts.append(_table(section, with_own=own is not None))
+        parts.append(_table(section, with_own=bool(own) or section.by_formula))
     parts += _findings_parts(findings(printed))
     parts += ["## What the report says in words", *map(quoted, shipped_notes(name))]
     return "\n\n".join(parts) + "\n"
@@ -183,10 +230,14 @@ def _table(section: Section, *, with_own: bool) -> str:
     return markdown_table((*section.labels, *section.columns), rows)
 
 
-def _explanation(own: Sequence[Measurement], found: Sequence[Section], implementations: Mapping[str, str]) -> str:
+def _explanation(own: Runs, found: Sequence[Section], implementations: Mapping[str, str]) -> str:
     rows, all_rows = covered(found)
-    said = OwnNumbers(own, implementations).explanation()
-    return f"Cells are printed / own; the own run has {rows} of {all_rows} rows. {said}"
+    has = "the own run has" if len(own) == 1 else "the own runs have"
+    said = [
+        (f"{run.run_id}: " if len(own) > 1 else "") + OwnNumbers(enriched(run, rows), implementations).explanation()
+        for run, rows in own
+    ]
+    return f"Cells are printed / own; {has} {rows} of {all_rows} rows. " + "\n\n".join(said)
 
 
 def _findings_parts(found: Sequence[Finding]) -> Iterator[str]:

@@ -82,9 +82,9 @@ def facts(choice: Choice) -> None:
     )
 
 
-def own_run(choice: Choice) -> tuple[Run, list[Measurement]] | None:
-    """Return the run beside the report with its measurements; None where the report stands alone."""
-    return library.read(listing.folder(choice.run, choice.source)) if choice.run else None
+def own_runs(choice: Choice) -> list[tuple[Run, list[Measurement]]]:
+    """Return the run beside the report with its measurements; none where the report stands alone."""
+    return [library.read(listing.folder(choice.run, choice.source))] if choice.run else []
 
 
 def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:

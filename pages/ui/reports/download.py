@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui.reports import tables
-from pages.ui.reports.choose import Choice, own_run
+from pages.ui.reports.choose import Choice, own_runs
 from pages.ui.shell.data import store
 from results import reports
 from results.render import export, svg
@@ -19,7 +19,7 @@ def as_markdown(choice: Choice) -> str:
     """Return the page as one text; without the run where it has nothing of the report."""
     printed = side_by_side.published(choice.report)
     try:
-        return side_by_side.render(choice.report, printed, own_run(choice), dict(choice.places) or None)
+        return side_by_side.render(choice.report, printed, own_runs(choice), dict(choice.places) or None)
     except reports.ReportError:
         return side_by_side.render(choice.report, printed)
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui.draw import charts, messages, text
-from pages.ui.reports.choose import Choice, own_run
+from pages.ui.reports.choose import Choice, own_runs
 from results.checks import CHECKS, IMPOSSIBLE, Finding
 from results.metrics import METRICS, Metric
 from results.reports import side_by_side
@@ -150,9 +150,8 @@ def in_words(report: str) -> None:
 
 def sections(store: Store, choice: Choice) -> list[Section]:
     """Return the tables of the choice; a question for `ask`."""
-    own = own_run(choice)
     return side_by_side.sections(
-        choice.report, side_by_side.published(choice.report), own[1] if own else (), dict(choice.places) or None
+        choice.report, side_by_side.published(choice.report), own_runs(choice), dict(choice.places) or None
     )
 
 

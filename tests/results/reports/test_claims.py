@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from results import reports
-from results.records import Measurement
+from results.records import Measurement, Run
 from results.reports import side_by_side
 
 DTYPES = ("bfloat16", "float16")
@@ -31,7 +31,7 @@ def own_of(name: str, factor: float, dtypes: tuple[str, ...] = DTYPES[:1]) -> li
 
 
 def claims_of(name: str, own: list[Measurement]) -> dict[str, tuple[str, str | None]]:
-    found = side_by_side.sections(name, side_by_side.published(name), own)
+    found = side_by_side.sections(name, side_by_side.published(name), [(Run("own", "local"), own)])
     section = next(each for each in found if each.title == "Claims")
     return {row.labels[0]: (row.printed[0], row.own and row.own[0]) for row in section.rows}
 

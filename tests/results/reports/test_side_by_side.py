@@ -23,7 +23,7 @@ def _own() -> tuple[Run, list[Measurement]]:
 
 def test_every_row_of_a_report_has_the_own_number_beside_it() -> None:
     run, measurements = _own()
-    (section,) = side_by_side.sections("fa2_rtx4060", side_by_side.published("fa2_rtx4060"), measurements)
+    (section,) = side_by_side.sections("fa2_rtx4060", side_by_side.published("fa2_rtx4060"), [(run, measurements)])
     assert side_by_side.covered([section]) == (56, 56)
     at = section.columns.index("TR fwd (ms)")
     row = next(row for row in section.rows if row.labels == ("8192", "16", "bf16"))
@@ -38,12 +38,12 @@ def test_every_row_of_a_report_has_the_own_number_beside_it() -> None:
 
 
 def test_a_label_that_names_an_implementation_finds_ours() -> None:
-    found = side_by_side.sections("torch_vs_triton", side_by_side.published("torch_vs_triton"), _own()[1])
+    found = side_by_side.sections("torch_vs_triton", side_by_side.published("torch_vs_triton"), [_own()])
     assert side_by_side.covered(found) == (48, 48)
 
 
 def test_numbers_are_pairs_with_their_ratio_and_words_are_left_out() -> None:
-    found = side_by_side.sections("fa2_rtx4060", side_by_side.published("fa2_rtx4060"), _own()[1])
+    found = side_by_side.sections("fa2_rtx4060", side_by_side.published("fa2_rtx4060"), [_own()])
     rows = [row for section in found for row in side_by_side.pairs(section)]
     assert len(rows) == 56 * 9
     oom = next(row for row in rows if row["printed"] is None)
@@ -66,7 +66,7 @@ def test_a_run_without_any_row_is_refused_with_what_it_needs() -> None:
     case = attention_case(batch=3, num_heads=5, seqlen=77, head_dim=24, dtype="float16", causal=False)
     row = Measurement("x", case, "torch_naive", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
     with pytest.raises(ReportError, match="torch_naive, triton_fa2"):
-        side_by_side.render("fa2_rtx4060", side_by_side.published("fa2_rtx4060"), (Run("x", "local"), [row]))
+        side_by_side.render("fa2_rtx4060", side_by_side.published("fa2_rtx4060"), [(Run("x", "local"), [row])])
 
 
 def test_the_command_renders_a_report_beside_a_run(

@@ -1,0 +1,247 @@
+"""What report performance_guide says in words, beside what own numbers say: claims, features, recommendations.
+
+An own sentence is made from the numbers of one run, or from the memory formulas of level model where it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from results import levels
+from results.implementations import facts_of
+from results.levels import model_memory
+from results.levels.model_table import model
+from results.recommend.model_fit import CARDS
+from results.records import Case, Measurement, Status
+from results.reports.layout import Claim, Row, Says, Section
+from results.reports.notes import Note
+from results.reports.own import OwnNumbers
+from results.reports.rendering import Runs
+
+Keep = Callable[[Measurement], bool]
+_LONG, _SHORT = 4096, 512
+_MODEL, _SERVED = "llama2-7b", 4096  # of the report's recommendation for serving, which names neither
+_FEATURES: Mapping[str, tuple[str, object] | None] = {  # row -> what an implementation declares
+    "Basic attention": ("family", None),
+    "Causal masking": ("causal", True),
+    "Multi-query attention": ("gqa", True),
+    "Sliding window": ("window", True),
+    "Paged KV cache": ("paged", True),
+    "FP8 support": ("precision", "fp8"),
+    "Work partitioning": None,  # nothing declares it
+}
+_VERSIONS = {  # column -> published names, and our decoding kernel beside FlashAttention-2
+    "FA1": ("flash_attn_1",),
+    "FA2": ("flash_attn_2", "triton_split_kv"),
+    "FA3": ("flash_attn_3", "flash_attn_3_fp8"),
+}
+
+
+def sections(claims: Sequence[Claim], printed: Runs, notes: Sequence[Note], numbers: OwnNumbers) -> list[Section]:
+    """Return the claims, the features by version and the recommendations by use case."""
+    by_origin = {m.origin: m.printed or "" for _, measurements in printed for m in measurements}
+    claimed = tuple(_claim(claim, by_origin, numbers) for claim in claims)
+    features = next((note for note in notes if note.header[:1] == ("Feature",)), None)
+    found = [Section("Claims", "", ("Where",), ("Figure",), (None,), claimed)]
+    if features:
+        versions = features.header[1:]
+        rows = tuple(_feature(row, versions, numbers) for row in features.rows)
+        found.append(Section("Features by version", "", ("Feature",), versions, (None,) * len(versions), rows))
+    cases = [note for note in notes if note.section.endswith("Recommendations by use case")]
+    advice = tuple(_recommendation(note, numbers) for note in cases)
+    return [*found, Section("Recommendations by use case", "", ("Use case",), ("Advice",), (None,), advice)]
+
+
+def fits_24_gb(says: Says) -> str:
+    """Return which attention a 24 GB card serves a context with, by formula: one prompt in one prefill."""
+    case = Case(
+        level="model",
+        subject=says["subject"],
+        batch=says["batch"],
+        seqlen_q=says["seqlen"],
+        seqlen_k=says["seqlen"],
+        dtype="float16",
+        causal=True,
+    )
+    usable = CARDS["24 GB"].usable_mb
+    fits = {
+        word: (levels.memory_mb(case, facts_of(name).memory, "prefill") or 0.0) <= usable
+        for word, name in (("Standard", "torch_naive"), ("Flash", "triton_fa2"))
+    }
+    if len(set(fits.values())) == 1:
+        return f"by formula both: {'yes' if fits['Flash'] else 'no'}"
+    return "by formula only Flash: yes"
+
+
+def _claim(claim: Claim, printed: Mapping[str, str], numbers: OwnNumbers) -> Row:
+    groups = list(claim.figures)
+    origins = [claim.origin] if len(groups) == 1 else [f"{claim.origin} / {group}" for group in groups]
+    said = " to ".join(printed[origin] for origin in origins if origin in printed)
+    answer = _ANSWERS.get(claim.origin.replace("\\", ""))
+    own = answer(numbers) if answer else None
+    return Row((claim.origin.replace("\\", ""),), (said,), (own,) if own else None)
+
+
+def _ratios(numbers: OwnNumbers, ours: str, base: str, metric: str, keep: Keep) -> list[float]:
+    """Return base over ours for each own case that is kept."""
+    name, baseline, found = numbers.own(ours), numbers.own(base), []
+    for m in numbers.measurements:
+        if m.implementation == name and m.metric == metric and m.value and keep(m):
+            other = numbers.found.get((m.case, baseline, m.mode, metric))
+            found += [other.value / m.value] if other and other.value else []
+    return found
+
+
+def _span(values: Sequence[float], what: str) -> str | None:
+    if not values:
+        return None
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    times = f"{low}x" if low == high else f"{low} to {high}x"
+    return f"{times} ({len(values)} {what if len(values) == 1 else what + 's'})"
+
+
+def _version(ours: str, base: str) -> Callable[[OwnNumbers], str | None]:
+    def answer(numbers: OwnNumbers) -> str | None:
+        at = [m for m in numbers.measurements if (m.case.seqlen_q, m.case.batch, m.mode) == (4096, 8, "fwd")]
+        return _span(_ratios(numbers, ours, base, "latency_ms", lambda m: m in at), "case")
+
+    return answer
+
+
+def _fp8_rate(numbers: OwnNumbers) -> str | None:
+    name = numbers.own("flash_attn_3_fp8")
+    rates = [m for m in numbers.measurements if m.implementation == name and m.metric == "tflops" and m.value]
+    if not rates:
+        return None
+    best = max(rates, key=lambda m: m.value)
+    share = numbers.found.get((best.case, name, best.mode, "peak_percent"))
+    words = f" ({share.value:.0f}% of the datasheet's peak)" if share and share.value else ""
+    return f"{best.value / 1000:.2f} PFLOPS{words} at seqlen {best.case.seqlen_q}"
+
+
+def _training(numbers: OwnNumbers) -> str | None:
+    train = _ratios(numbers, "flash_attn", "standard", "latency_ms", lambda m: m.mode == "train")
+    return _span(train, "training case")
+
+
+def _long_context(numbers: OwnNumbers) -> str | None:
+    """Say what long generation and long prompts gain."""
+    kinds = (("decode", "triton_split_kv", "step"), ("prefill", "flash_attn", "prompt"))
+    parts = [
+        _span(_ratios(numbers, ours, "standard", "latency_ms", lambda m, mode=mode: _is_long(m, mode)), f"long {what}")
+        for mode, ours, what in kinds
+    ]
+    return ", ".join(part for part in parts if part) or None
+
+
+def _long_memory(numbers: OwnNumbers) -> str | None:
+    keep = _ratios(numbers, "flash_attn", "standard", "peak_memory_mb", lambda m: _is_long(m, "prefill"))
+    return _span(keep, "long prompt")
+
+
+def _is_long(m: Measurement, mode: str) -> bool:
+    return m.case.level == "model" and m.mode == mode and (m.case.seqlen_k or 0) > _LONG
+
+
+def _short(numbers: OwnNumbers) -> str | None:
+    def keep(m: Measurement) -> bool:
+        return m.case.level == "op" and m.mode == "fwd" and (m.case.seqlen_k or 0) <= _SHORT
+
+    return _span(_ratios(numbers, "flash_attn_2", "standard", "latency_ms", keep), "forward case")
+
+
+def _feature(row: Sequence[str], versions: Sequence[str], numbers: OwnNumbers) -> Row:
+    declared = _FEATURES.get(row[0])
+    own = tuple(_declares(version, declared, numbers) for version in versions)
+    return Row((row[0],), tuple(row[1:]), own if any(own) else None)
+
+
+def _declares(version: str, feature: tuple[str, object] | None, numbers: OwnNumbers) -> str:
+    """Return what our implementations in a version's place declare: yes and which, no, or nothing."""
+    names = [numbers.own(name) for name in _VERSIONS.get(version, ())]
+    said = {name: numbers.declared[name] for name in names if feature and feature[0] in numbers.declared.get(name, {})}
+    if not feature or not said:
+        return ""
+    key, wanted = feature
+    having = [name for name, facts in said.items() if wanted is None or facts[key] == wanted]
+    return f"✅ {', '.join(having)}" if having else "❌"
+
+
+def _recommendation(note: Note, numbers: OwnNumbers) -> Row:
+    title = note.lines[0].strip("*: ")
+    printed = " ".join(line.removeprefix("- ") + "." for line in note.lines[1:])
+    advice = next((make for start, make in _ADVICE.items() if title.startswith(start)), None)
+    own = advice(numbers) if advice else None
+    return Row((title,), (printed,), (own,) if own else None)
+
+
+def _advise_training(numbers: OwnNumbers) -> str | None:
+    gain = _training(numbers)
+    memory = _ratios(numbers, "flash_attn", "standard", "peak_memory_mb", lambda m: m.mode == "train")
+    return gain and _joined(
+        f"{numbers.own('flash_attn')}: {gain}", _span(memory, "case"), "less memory", numbers, "train"
+    )
+
+
+def _advise_long(numbers: OwnNumbers) -> str | None:
+    gain, memory = _long_context(numbers), _long_memory(numbers)
+    return gain and _joined(f"{numbers.own('flash_attn')}: {gain}", memory, "less memory", numbers, "prefill")
+
+
+def _advise_short(numbers: OwnNumbers) -> str | None:
+    gain = _short(numbers)
+    return gain and f"{numbers.own('flash_attn_2')}: {gain} at seqlen {_SHORT} and below"
+
+
+def _joined(first: str, memory: str | None, what: str, numbers: OwnNumbers, mode: str) -> str:
+    return ". ".join(part for part in (first, memory and f"{memory} {what}", _stops(numbers, mode)) if part)
+
+
+def _stops(numbers: OwnNumbers, mode: str) -> str | None:
+    """Say from which context the standard attention had no room."""
+    name = numbers.own("standard")
+    out = [
+        m.case.seqlen_k
+        for m in numbers.measurements
+        if m.implementation == name and m.mode == mode and m.metric == "latency_ms"
+        if m.case.level == "model" and m.status in (Status.OOM, Status.SKIPPED) and m.case.seqlen_k
+    ]
+    return f"{name} does not fit from {min(out):,} tokens" if out else None
+
+
+def _advise_serving(numbers: OwnNumbers) -> str | None:
+    """Say by formula how many sequences a card serves with and without a score matrix, prompts read one at a time."""
+    card = "80 GB"
+    users = {name: _users(name, CARDS[card].usable_mb) for name in ("torch_naive", "triton_fa2")}
+    if not users["torch_naive"] or all(m.case.level != "model" for m in numbers.measurements):
+        return None
+    gain = users["triton_fa2"] / users["torch_naive"]
+    return (
+        f"By formula {card} hold {users['triton_fa2']} sequences of {_SERVED:,} tokens of {model(_MODEL).title} "
+        f"without a score matrix and {users['torch_naive']} with one: {gain:.2f}x. The cache is the limit."
+    )
+
+
+def _users(name: str, usable_mb: float) -> int:
+    case = {"dtype": "bfloat16", "batch": 1, "seqlen_q": _SERVED, "seqlen_k": _SERVED, "num_layers": None}
+    work = facts_of(name).memory.confirmed("fwd")
+    prompt = model_memory.inference(case, model(_MODEL), work)
+    return max(0, int((usable_mb - prompt.peak + prompt.cache) // prompt.cache))
+
+
+_ADVICE: Mapping[str, Callable[[OwnNumbers], str | None]] = {
+    "Training": _advise_training,
+    "Long context": _advise_long,
+    "Short sequences": _advise_short,
+    "Multi-user serving": _advise_serving,
+}
+_ANSWERS: Mapping[str, Callable[[OwnNumbers], str | None]] = {
+    "H100 80GB (Hopper) / Key insight": _fp8_rate,
+    "Key improvements / FA2": _version("flash_attn_2", "flash_attn_1"),
+    "Key improvements / FA3 (FP16)": _version("flash_attn_3_fp16", "flash_attn_2"),
+    "Key improvements / FA3 (FP8)": _version("flash_attn_3_fp8", "flash_attn_2"),
+    "Recommendations by use case / training": _training,
+    "Recommendations by use case / long context": _long_context,
+    "Recommendations by use case / long context, memory": _long_memory,
+    "Recommendations by use case / short sequences": _short,
+}
