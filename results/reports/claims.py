@@ -7,6 +7,7 @@ the report's tables. Of a range the own figures are the smallest and the largest
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from results.metrics import RATIO_OF
 from results.records import Case, Measurement, Status, compatible
@@ -29,6 +30,12 @@ def section(claims: Sequence[Claim], printed: Sequence[Measurement], numbers: Ow
         own = _answer(claim, groups, cases, numbers)
         rows.append(Row((claim.origin,), (said,), (own,) if own else None))
     return Section(TITLE, "", (_WHERE,), (_FIGURE,), (None,), tuple(rows))
+
+
+def with_sentences(found: Section, sentences: Sequence[tuple[str, str, str | None]]) -> Section:
+    """Return the claims with sentences after them: where each stands, its words, and what an own run says to it."""
+    rows = (Row((where,), (words,), (own,) if own else None) for where, words, own in sentences)
+    return replace(found, rows=(*found.rows, *rows))
 
 
 def ratios(says: Says, cases: set[Case], numbers: OwnNumbers) -> dict[str, list[float]]:
@@ -74,10 +81,10 @@ def _largest_errors(says: Says, cases: set[Case], numbers: OwnNumbers) -> Iterat
 
 def _of(says: Says, implementation: str, metric: str, cases: set[Case], numbers: OwnNumbers) -> Iterator[Measurement]:
     """Yield the own numbers of an implementation and metric, in the claim's mode, for the report's cases."""
-    wanted = Case(**{name: says[name] for name in ("level", "subject") if name in says})
-    length = says.get("seqlen")
+    wanted = Case(**{name: says[name] for name in ("level", "subject", "head_dim", "dtype") if name in says})
+    length, least = says.get("seqlen"), says.get("from_seqlen", 0)
     for m in numbers.measurements:
         named = m.implementation == numbers.own(implementation) and m.metric == metric and m.mode == says.get("mode")
-        fits = compatible(wanted, m.case) and length in (None, m.case.seqlen_q)
+        fits = compatible(wanted, m.case) and length in (None, m.case.seqlen_q) and (m.case.seqlen_q or 0) >= least
         if named and fits and m.status is Status.OK and any(compatible(case, m.case) for case in cases):
             yield m

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from results.records import Measurement, Run, Status
 from results.render.markdown import tables
+from results.reports import claims
 from results.reports.layout import (
     Claim,
     Grid,
     Labels,
     ReportError,
     Says,
+    Section,
     low_and_high,
     parse_claims,
     parse_grid,
     read_count,
 )
 from results.reports.notes import Note, notes_of
+from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, render_report
 
 NAME = "fa2_rtx4060"
@@ -70,6 +74,13 @@ def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
 def notes(text: str) -> list[Note]:
     """Return what the report says besides its numbers."""
     return notes_of(text, [GRID])
+
+
+def more_sections(printed: Runs, numbers: OwnNumbers) -> list[Section]:
+    """Return the observations beside what an own run's numbers say to them."""
+    rows = [m for _, measurements in printed for m in measurements]
+    observed = ((f"Key Observations / {at}", words, answer(numbers)) for at, words, answer in _OBSERVATIONS)
+    return [claims.with_sentences(claims.section(CLAIMS, rows, numbers), tuple(observed))]
 
 
 def render(runs: Runs) -> str:
@@ -128,7 +139,7 @@ CLAIMS = (
     Claim(
         pattern=r"At seq_len ≥ 4096, Triton backward achieves (?P<low>\d+)–(?P<high>\d+x) speedup",
         origin="Key Observations / 2",
-        says=_speedup("bwd"),
+        says={**_speedup("bwd"), "from_seqlen": 4096},
         figures=low_and_high("speedup"),
         note="at seq_len of 4096 and more",
     ),
@@ -138,4 +149,50 @@ CLAIMS = (
         says={**_speedup("fwd_bwd"), "seqlen": 8192, "head_dim": 16, "dtype": "bfloat16", "batch": 1, "causal": True},
         figures={"speedup": {}},
     ),
+)
+
+
+def _bfloat16_over_float32(numbers: OwnNumbers) -> str | None:
+    """Say in how many cases bfloat16 takes less time than float32, all modes and both systems."""
+    faster = all_cases = 0
+    for m in _latencies(numbers, set(numbers.implementations.values())):
+        if m.case.dtype == "bfloat16":
+            other = (replace(m.case, dtype="float32"), m.implementation, m.mode, m.metric)
+            slow = numbers.found.get(other)
+            if slow and slow.value:
+                all_cases, faster = all_cases + 1, faster + (m.value < slow.value)
+    return f"in {faster} of {all_cases} cases" if all_cases else None
+
+
+def _shared_memory(numbers: OwnNumbers) -> str | None:
+    """Say how the backward of bfloat16 at head_dim 128 ended."""
+    ours = numbers.own("triton_fa2")
+    found = [
+        m.status
+        for m in numbers.measurements
+        if (m.implementation, m.mode, m.metric) == (ours, "bwd", "latency_ms")
+        if (m.case.head_dim, m.case.dtype) == (128, "bfloat16")
+    ]
+    ran = sum(status is Status.OK for status in found)
+    return f"{ran} of {len(found)} cases ran" if found else None
+
+
+def _slower_backward(numbers: OwnNumbers) -> str | None:
+    """Say in how many cases the backward is slower than PyTorch's."""
+    base, pairs = numbers.own("torch"), []
+    for m in _latencies(numbers, {numbers.own("triton_fa2")}):
+        other = numbers.found.get((m.case, base, m.mode, m.metric))
+        if m.mode == "bwd" and other and other.value:
+            pairs.append(m.value > other.value)
+    return f"in {sum(pairs)} of {len(pairs)} cases" if pairs else None
+
+
+def _latencies(numbers: OwnNumbers, names: set[str]) -> list[Measurement]:
+    return [m for m in numbers.measurements if m.implementation in names and m.metric == "latency_ms" and m.value]
+
+
+_OBSERVATIONS = (
+    ("4", "bf16 is generally faster than fp32", _bfloat16_over_float32),
+    ("5", "d=128 with bf16 hits shared memory OOM in the backward", _shared_memory),
+    ("6", "Backward is slower than PyTorch for some small-seq configs", _slower_backward),
 )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from results.records import Measurement, Run
+from results.derive import geometric_mean
+from results.records import Case, Measurement, Run
 from results.render.markdown import tables
-from results.reports.layout import Grid, Labels, ReportError, Says, SpreadColumn, parse_grid, read_count
+from results.reports import claims
+from results.reports.layout import Grid, Labels, ReportError, Says, Section, SpreadColumn, parse_grid, read_count
 from results.reports.notes import Note, notes_of
+from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, render_report
 
 NAME = "torch_vs_triton"
@@ -46,6 +49,17 @@ def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
 def notes(text: str) -> list[Note]:
     """Return what the report says besides its numbers."""
     return notes_of(text, [GRID])
+
+
+def more_sections(printed: Runs, numbers: OwnNumbers) -> list[Section]:
+    """Return what the report's text claims beside what an own run's numbers say to it."""
+    bare = Section("Claims", "", ("Where",), ("Figure",), (None,), ())
+    sentences = (
+        ("text / 1", "Triton's forward is consistently faster than PyTorch's", _forward(numbers)),
+        ("text / 2", "the gap widens at larger d_model and sequence length", _gap(numbers)),
+        ("text / 3", "Backward is not implemented on triton", _backward(numbers)),
+    )
+    return [claims.with_sentences(bare, sentences)]
 
 
 def render(runs: Runs) -> str:
@@ -89,3 +103,44 @@ GRID = Grid(
     columns=_columns(),
     says={"level": "op", "subject": "attention"},
 )
+
+
+def _ratios(numbers: OwnNumbers, mode: str) -> dict[Case, float]:
+    """Return PyTorch over Triton by own case, in the median."""
+    ours, base, found = numbers.own("triton_fa2"), numbers.own("torch"), {}
+    for m in numbers.measurements:
+        if (m.implementation, m.mode, m.metric) == (ours, mode, "latency_ms") and m.value:
+            other = numbers.found.get((m.case, base, mode, "latency_ms"))
+            if other and other.value:
+                found[m.case] = other.value / m.value
+    return found
+
+
+def _forward(numbers: OwnNumbers) -> str | None:
+    found = _ratios(numbers, "fwd")
+    faster = sum(ratio > 1 for ratio in found.values())
+    return (
+        f"in {faster} of {len(found)} cases, {min(found.values()):.2f} to {max(found.values()):.2f}x" if found else None
+    )
+
+
+def _gap(numbers: OwnNumbers) -> str | None:
+    """Say the geometric mean of the speedup at the shortest and the longest sequence, and at either end of head_dim."""
+    found = _ratios(numbers, "fwd")
+    parts = []
+    for field, word in (("head_dim", "d_model"), ("seqlen_q", "seq_len")):
+        sizes = sorted({getattr(case, field) for case in found})
+        if len(sizes) > 1:
+            ends = [
+                geometric_mean(r for case, r in found.items() if getattr(case, field) == at)
+                for at in sizes[:: len(sizes) - 1]
+            ]
+            parts.append(f"{word} {sizes[0]} to {sizes[-1]}: {ends[0]:.2f} to {ends[1]:.2f}x")
+    return ", ".join(parts) or None
+
+
+def _backward(numbers: OwnNumbers) -> str | None:
+    found = _ratios(numbers, "bwd")
+    return (
+        f"{len(found)} backward cases ran, {min(found.values()):.2f} to {max(found.values()):.2f}x" if found else None
+    )

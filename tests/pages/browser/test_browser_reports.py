@@ -39,7 +39,7 @@ def _numbers(measurements: list[Measurement]) -> set[tuple]:
 
 def test_a_report_is_read_beside_a_run_and_taken_away_as_one_file(tab, chrome, tmp_path):
     page = drawn(tab("reports?report=fa2_rtx4060"))
-    expect(page.get_by_text("56 of 56")).to_be_visible()
+    expect(page.get_by_text("62 of 62")).to_be_visible()
     page.get_by_test_id("stButtonGroup").get_by_text("Chart", exact=True).click()
     expect(page).to_have_url(re.compile("report_view=Chart"))
     drawn(page)

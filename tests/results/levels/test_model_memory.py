@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from results import levels
+from results.files import journal, library
 from results.implementations import facts_of
 from results.levels import model_memory
 from results.levels.memory import WorkspaceLaw
@@ -165,3 +166,20 @@ def test_a_case_that_leaves_its_batch_or_dtype_open_has_no_memory():
     assert levels.memory_mb(replace(LLAMA, batch=None), LINEAR, "train") is None
     assert levels.memory_mb(replace(LLAMA, dtype=None), LINEAR, "decode") is None
     assert levels.memory_mb(replace(LLAMA, subject="llama4"), LINEAR, "decode") is None
+
+
+def test_measured_peaks_of_the_shipped_models_are_within_five_percent():
+    """Hold the formula against torch's allocator on the GPUs of the runs that ship."""
+    apart = {}
+    for folder in journal.published_folders():
+        run = folder.run()
+        if run.source != "shipped" or run.sweep.get("level") != "model":
+            continue
+        for m in library.read(folder)[1]:
+            law = facts_of(m.implementation, run.implementations).memory
+            formula = levels.memory_mb(m.case, law, m.mode)
+            if m.metric == "peak_memory_mb" and m.value and formula and m.mode in ("decode", "prefill", "train"):
+                apart[run.run_id, levels.level_of(m.case).short(m.case), m.implementation, m.mode] = m.value / formula
+    if not apart:
+        pytest.skip("no run of whole models ships yet")
+    assert {case: ratio for case, ratio in apart.items() if abs(ratio - 1) > 0.05} == {}

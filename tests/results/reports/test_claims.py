@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from results import reports
+from results.files import journal, library
 from results.records import Measurement, Run
 from results.reports import side_by_side
 
@@ -69,3 +70,45 @@ def test_shared_memory_is_what_the_formula_says_beside_what_chips_have(block: st
     section = next(each for each in found if each.title.startswith("Shared memory by formula"))
     row = next(row for row in section.rows if row.labels == (block, head_dim))
     assert row.own[0].startswith(own)
+
+
+@pytest.fixture(scope="module")
+def one_head() -> list[Measurement]:
+    folder = max(f for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")
+    return library.read(folder)[1]
+
+
+def test_observations_of_fa2_rtx4060_are_answered_by_the_shipped_run(one_head) -> None:
+    claims = claims_of("fa2_rtx4060", one_head)
+    assert claims["Key Observations / 1"][0] == "2 to 31x"
+    assert claims["Key Observations / 5"][1] == "7 of 7 cases ran"
+    assert claims["Key Observations / 4"][1].endswith("of 168 cases")
+    assert all(own for _, own in claims.values())
+
+
+def test_a_claim_from_a_length_on_leaves_shorter_sequences_out(one_head) -> None:
+    short = [m for m in one_head if m.case.seqlen_q < 4096]
+    assert claims_of("fa2_rtx4060", short)["Key Observations / 2"][1] is None
+
+
+def test_a_claim_about_one_cell_is_that_cell(one_head) -> None:
+    kernel = {
+        m.implementation: m.value
+        for m in one_head
+        if (m.mode, m.timing, m.metric) == ("fwd_bwd", "kernel", "latency_ms")
+        if (m.case.seqlen_q, m.case.head_dim, m.case.dtype) == (8192, 16, "bfloat16")
+    }
+    printed, own = claims_of("fa2_rtx4060", one_head)["Key Observations / 3"]
+    assert printed == "**15.8x**"
+    assert own == f"{kernel['torch_naive'] / kernel['triton_fa2']:.2f}x"
+
+
+def test_the_text_of_torch_vs_triton_is_answered(one_head) -> None:
+    found = side_by_side.sections(
+        "torch_vs_triton", side_by_side.published("torch_vs_triton"), [(Run("own", "local"), one_head)]
+    )
+    rows = next(each for each in found if each.title == "Claims").rows
+    forward, gap, backward = (row.own[0] for row in rows)
+    assert forward.startswith("in ") and "of 56 cases" in forward
+    assert gap.startswith("d_model 16 to 128: ")
+    assert backward.startswith("56 backward cases ran")
