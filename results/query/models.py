@@ -1,12 +1,12 @@
 """Whole models as they were measured: generation, prefill and training, with what follows from a latency.
 
-Of each case the newest run of a GPU counts, device time before plain calls. An extrapolated latency is a row of its own
-and never stands in for a measured one.
+Of each case the newest run of a GPU counts, device time before plain calls. An extrapolated latency stands only where
+nothing was measured; how far the method was off where something was is its `method_error`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -40,7 +40,8 @@ CALLS = (
     *("memory_per_token_mb", "status", "note", "source", "run_id"),
 )
 STEPS = (
-    *("subject", "implementation", "batch", "seqlen_k", *_SETTINGS, "extrapolated", "latency_ms"),
+    *("subject", "implementation", "batch", "seqlen_k", *_SETTINGS, "extrapolated", "method_error"),
+    "latency_ms",
     *(f"{part}_ms" for part in PARTS),
     *("samples_per_s", "tokens_per_s", "tflops", "mfu", "attention_share", "peak_memory_mb", "formula_mb"),
     *("of_formula", "memory_per_token_mb", "status", "note", "source", "run_id"),
@@ -120,7 +121,26 @@ def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
                                    ORDER BY created DESC NULLS LAST, run_id, timing = 'kernel' DESC) = 1""",
         [subject, gpu],
     )
-    return table.astype(object).where(table.notna(), None).to_dict("records")
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    errors = _method_errors(rows)
+    known = {(*_key(row), row["mode"]) for row in rows if not row["extrapolated"] and row["latency_ms"]}
+    return [
+        row | {"method_error": errors.get((row["implementation"], row["mode"])) if row["extrapolated"] else None}
+        for row in rows
+        if not row["extrapolated"] or (row["latency_ms"] and (*_key(row), row["mode"]) not in known)
+    ]
+
+
+def _method_errors(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
+    """Return by implementation and mode how far extrapolation was off at most, in percent of what was measured."""
+    measured = {(*_key(row), row["mode"]): row["latency_ms"] for row in rows if not row["extrapolated"]}
+    found: dict[tuple[str, str], float] = {}
+    for row in rows:
+        whole = measured.get((*_key(row), row["mode"]))
+        if row["extrapolated"] and row["latency_ms"] and whole:
+            place = row["implementation"], row["mode"]
+            found[place] = max(found.get(place, 0.0), 100 * abs(row["latency_ms"] / whole - 1))
+    return found
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -63,11 +63,6 @@ def on_cards(case: Case, law: MemoryLaw, mode: str) -> list[CardFit]:
     return [CardFit(name, card.example, card.usable_mb, needs, longest[name]) for name, card in CARDS.items()]
 
 
-def smallest_card(case: Case, law: MemoryLaw, mode: str) -> str | None:
-    """Return the name of the smallest card that a case fits; None if it fits none or is not known."""
-    return next((fit.card for fit in on_cards(case, law, mode) if fit.fits), None)
-
-
 def moments(case: Case, law: MemoryLaw, mode: str) -> list[ModelMemory]:
     """Return what the memory of a case is made of, at each moment that can be its largest."""
     fields, config = case_to_json(case), config_of(case_to_json(case))

@@ -63,6 +63,7 @@ def rows() -> list[Measurement]:
         add(case(1, context), "triton_split_kv", "decode", "attention_share", 10.0)
         add(case(1, context), "triton_split_kv", "decode", "peak_memory_mb", 13000.0 + context / 2)
     add(case(1, 32768), "triton_split_kv", "decode", "latency_extrapolated_ms", 9.0, "kernel")
+    add(case(1, 8192), "triton_split_kv", "decode", "latency_extrapolated_ms", 5.05, "kernel")
     add(case(2048, 2048), "triton_fa2", "prefill", "latency_ms", 64.0, "kernel")
     train = case(2048, 2048, optimizer="adamw_bf16", batch=4)
     for mode, ms in {"fwd": 200.0, "bwd": 410.0, "step": 30.0, "train": 645.0}.items():
@@ -130,6 +131,10 @@ def test_generation_states_its_share_of_the_copy_bandwidth(tables):
 def test_a_prefill_is_timed_apart(tables):
     assert 'aria-label="Prefills: rate and memory"' in tables
     assert "32,000.0" in tables, "2048 tokens in 64 ms"
+
+
+def test_an_extrapolated_step_says_how_far_the_method_was_off_where_it_was_measured(tables):
+    assert "extrapolated (method 1.0 % off)" in tables
 
 
 def test_an_extrapolated_step_is_drawn_open_and_wins_nothing(page):

@@ -113,7 +113,7 @@ def generation(found: MeasuredModel) -> None:
     st.plotly_chart(figure, key="generation", config=charts.camera("generation"), alt=alt)
     st.caption(
         f"Batch {batch} · one token of each sequence a step, against a cache of random keys and values. Open marks are "
-        f"extrapolated from two depths; they win nothing. {LEVEL.bytes_source}"
+        f"extrapolated from two depths, where nothing was measured; they win nothing. {LEVEL.bytes_source}"
     )
     _calls_table(timed, "Decoding steps: rate, share of the copy bandwidth, memory")
     _share_map(steps)
@@ -294,8 +294,9 @@ def _in_words(row: dict) -> dict[str, str | None]:
     """Return settings and status of a row in words; a status of ok needs none."""
     depth = row["num_layers"]
     whole = model(row["subject"]).layers if row.get("subject") in LEVEL.subjects else None
+    error = "" if text.missing(row["method_error"]) else f" (method {row['method_error']:.1f} % off)"
     settings = (
-        "extrapolated" if row["extrapolated"] else None,
+        f"extrapolated{error}" if row["extrapolated"] else None,
         None if text.missing(depth) or depth == whole else f"{int(depth)} layers",
         None if text.missing(row["optimizer"]) or row["optimizer"] == "none" else row["optimizer"],
         "checkpointing" if _said(row["checkpointing"]) else None,

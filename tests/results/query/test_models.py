@@ -1,0 +1,83 @@
+"""Whole models as the page asks for them: rates, MFU, memory beside its formula, extrapolated latencies apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from results.files.journal import RunFolder
+from results.query import models
+from results.records import Status
+from results.store.database import open_store
+from tests.pages.test_models import RUN, case, rows
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    RunFolder.create(tmp_path, RUN, rows())
+    opened = open_store(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_a_model_is_named_once_with_its_gpu(store):
+    assert models.subjects(store)[0] == "llama2-7b"
+    assert RUN.gpu_name in models.gpus(store, "llama2-7b")
+    assert models.gpus(store, "gpt-j-6b") == []
+
+
+def calls(store):
+    table = models.calls(store, "llama2-7b", RUN.gpu_name)
+    return table[table["run_id"] == RUN.run_id]
+
+
+def test_a_step_has_its_rate_and_the_share_of_attention_of_the_same_case(store):
+    table = calls(store)
+    step = table[(table["mode"] == "decode") & (table["seqlen_k"] == 512)].iloc[0]
+    assert (step["latency_ms"], step["tokens_per_s"], step["attention_share"]) == (4.0, 250.0, 10.0)
+    assert step["percent_of_copy"] == pytest.approx(100 * step["tb_per_s"] / 4.3)
+    assert step["of_formula"] == pytest.approx(step["peak_memory_mb"] / step["formula_mb"])
+
+
+def test_an_extrapolated_latency_stands_only_where_nothing_was_measured(store):
+    guessed = calls(store)[lambda table: table["extrapolated"]]
+    assert guessed["seqlen_k"].tolist() == [32768]
+    assert guessed["method_error"].tolist() == [pytest.approx(1.0)]
+
+
+def test_a_training_step_stands_with_its_parts_and_its_mfu(store):
+    steps = models.training_steps(store, "llama2-7b", RUN.gpu_name)
+    step = steps[(steps["status"] == "ok") & (steps["run_id"] == RUN.run_id)].iloc[0]
+    assert (step["fwd_ms"], step["bwd_ms"], step["step_ms"], step["latency_ms"]) == (200.0, 410.0, 30.0, 645.0)
+    assert step["samples_per_s"] == pytest.approx(4 / 0.645)
+    assert step["mfu"] == pytest.approx(100 * step["tflops"] / 989.5)
+    causal = models.training_steps(store, "llama2-7b", RUN.gpu_name, "causal")
+    ours = causal[(causal["status"] == "ok") & (causal["run_id"] == RUN.run_id)].iloc[0]
+    assert ours["mfu"] < step["mfu"]
+
+
+def test_a_step_that_did_not_run_keeps_its_status_and_reason(store):
+    steps = models.training_steps(store, "llama2-7b", RUN.gpu_name)
+    skipped = steps[(steps["status"] == "skipped") & (steps["run_id"] == RUN.run_id)].iloc[0]
+    assert skipped["note"] == "needs 150 GiB of 139.8"
+
+
+def test_an_unknown_convention_names_those_that_exist(store):
+    with pytest.raises(ValueError, match="Available: palm, causal, nanogpt, torchtitan, llm-foundry"):
+        models.training_steps(store, "llama2-7b", RUN.gpu_name, "hfu")
+
+
+def test_the_newest_run_of_a_case_counts(store, tmp_path):
+    newer = replace(RUN, run_id="models-b", created="2027-01-01T00:00:00")
+    faster = [
+        replace(m, run_id="models-b", value=2.0)
+        for m in rows()
+        if m.case == case(1, 512) and m.metric == "latency_ms" and m.status is Status.OK
+    ]
+    RunFolder.create(tmp_path, newer, faster)
+    store.refresh()
+    table = models.calls(store, "llama2-7b", RUN.gpu_name)
+    step = table[(table["mode"] == "decode") & (table["seqlen_k"] == 512)]
+    assert step["latency_ms"].tolist() == [2.0]
