@@ -10,6 +10,7 @@ from results import reports
 from results.__main__ import main
 from results.files import journal
 from results.render import svg as figures
+from results.reports import side_by_side
 from tests.pages.conftest import ROOT, shown
 
 OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")
@@ -102,9 +103,15 @@ def test_the_chart_shows_one_point_a_cell_with_both_numbers(page):
     assert len(page.get("plotly_chart")) == 1
 
 
-def test_a_run_with_none_of_the_rows_says_what_is_needed(page):
-    _open(page, "performance_guide")
-    assert "has none of this report's rows" in shown(page)
+def test_a_run_with_none_of_the_rows_says_what_is_needed(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(st, "info", lambda words, **_: said.append(words))
+    monkeypatch.setattr(st, "page_link", lambda *_, **__: None)
+    printed = side_by_side.sections("performance_guide", side_by_side.published("performance_guide"))
+    choice = choose.Choice("performance_guide", "run-a", "local", (("standard", "torch_naive"),))
+    tables.coverage(printed, [], choice)
+    assert "has none of this report's rows" in said[0]
+    assert "torch\\_naive" in said[0]
 
 
 def test_findings_and_words_have_views_of_their_own(page):
