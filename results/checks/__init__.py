@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from results.checks import claims, memory, speed, times
+from results.checks import claims, memory, models, speed, times
 from results.checks.finding import DOUBTFUL, IMPOSSIBLE, Check, Finding, Numbers
 from results.records import Measurement, Run
 
@@ -18,6 +18,7 @@ __all__ = ["DOUBTFUL", "IMPOSSIBLE", "CHECKS", "Finding", "Check", "check"]
 CHECKS = (
     Check("above_peak", "faster than the device can be", IMPOSSIBLE, speed.above_peak),
     Check("above_bandwidth", "reads faster than the memory gives", IMPOSSIBLE, speed.above_bandwidth),
+    Check("above_step_bandwidth", "steps that read faster than the memory", IMPOSSIBLE, models.above_step_bandwidth),
     Check("time_and_tflops", "time and TFLOP/s disagree", IMPOSSIBLE, speed.time_and_tflops),
     Check("claimed_tflops", "TFLOP/s that no row reaches", IMPOSSIBLE, speed.claimed_tflops),
     Check("share_of_peak", "share of a peak that no such device has", IMPOSSIBLE, speed.share_of_peak),
@@ -25,6 +26,7 @@ CHECKS = (
     Check("whole_below_part", "fwd_bwd below fwd or bwd", IMPOSSIBLE, times.whole_below_part),
     Check("below_floor", "memory below its tensors", IMPOSSIBLE, memory.below_floor),
     Check("below_weights", "memory below the model's weights", IMPOSSIBLE, memory.below_weights),
+    Check("below_parts", "memory below the model's parts", IMPOSSIBLE, models.below_parts),
     Check("above_device", "more memory than the device has", IMPOSSIBLE, memory.above_device),
     Check("above_shared_memory", "more shared memory than a block has", IMPOSSIBLE, memory.above_shared_memory),
     Check("not_out_of_memory", "out of memory where more bytes ran", IMPOSSIBLE, memory.not_out_of_memory),

@@ -57,6 +57,14 @@ EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
         [row(3276.8, "peak_memory_mb", case=LLAMA, mode=None)],
         [row(14_000.0, "peak_memory_mb", case=LLAMA, mode=None)],
     ),
+    "below_parts": (
+        [row(14_000.0, "peak_memory_mb", case=replace(LLAMA, seqlen_k=32768), mode="decode")],
+        [row(30_000.0, "peak_memory_mb", case=replace(LLAMA, seqlen_k=32768), mode="decode")],
+    ),
+    "above_step_bandwidth": (
+        [row(2.0, case=replace(LLAMA, seqlen_q=1), mode="decode")],
+        [row(3.5, case=replace(LLAMA, seqlen_q=1), mode="decode")],
+    ),
     "above_device": ([row(150_000.0, "peak_memory_mb")], [row(140_000.0, "peak_memory_mb")]),
     "above_shared_memory": ([row(512.0, "shared_memory_kb")], [row(227.0, "shared_memory_kb")]),
     "not_out_of_memory": (

@@ -41,6 +41,7 @@ CAUGHT = {
     },
     "flashtile_a100": {"above_shared_memory": 1},
     "performance_guide": {
+        "below_parts": 2,
         "time_and_tflops": 3,
         "claimed_tflops": 1,
         "share_of_peak": 1,

@@ -1,0 +1,68 @@
+"""Whole models in less memory than their parts take, or faster than their weights and cache can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from results import derive, levels
+from results.checks.finding import Numbers, printed_range, what
+from results.checks.memory import below_weights
+from results.checks.speed import HEADROOM
+from results.levels.model import config_of
+from results.levels.model_memory import OPTIMIZERS, cache_bytes
+from results.levels.tensors import DTYPE_BYTES, MIB
+from results.records import Case, Measurement, case_to_json
+
+Found = Iterator[tuple[Sequence[Measurement], str]]
+
+
+def below_parts(numbers: Numbers) -> Found:
+    """Less memory than weights and KV cache, or in training weights, gradients and the optimizer's states.
+
+    What is below the weights alone is told by the check of that name.
+    """
+    told = {m.measurement_id for rows, _ in below_weights(numbers) for m in rows}
+    for m in numbers.of("peak_memory_mb"):
+        parts = _parts_mb(m.case, m.mode) if m.case.level == "model" else {}
+        least = sum(parts.values())
+        if parts and printed_range(m)[1] < least and m.measurement_id not in told:
+            made_of = ", ".join(f"{name} {value / 1024:.1f}" for name, value in parts.items())
+            yield (
+                (m,),
+                f"{what(m)} is said to take {m.value / 1024:.1f} GiB, but its parts take {least / 1024:.1f} GiB "
+                f"({made_of}).",
+            )
+
+
+def above_step_bandwidth(numbers: Numbers) -> Found:
+    """A decoding step in less time than its weights and cache are read in at the memory's bandwidth."""
+    for m in numbers.of("latency_ms", "tokens_per_s"):
+        peak = derive.PEAKS.get(numbers.run(m).gpu_name or "")
+        moved = levels.bytes_moved(m.case, m.mode) if peak and m.case.level == "model" and m.mode == "decode" else None
+        if not moved or not m.value or m.metric == "tokens_per_s" and not m.case.batch:
+            continue
+        step_ms = m.value if m.metric == "latency_ms" else 1e3 * m.case.batch / m.value
+        rate = derive.gb_per_s(moved, step_ms)
+        if rate > HEADROOM * peak.bandwidth_gb_per_s:
+            yield (
+                (m,),
+                f"{what(m)} takes {step_ms:.4g} ms a step; reading {moved / 1e9:.3g} GB of weights and cache in that "
+                f"time is {rate:.0f} GB/s, above the {peak.bandwidth_gb_per_s:g} of {numbers.run(m).gpu_name} "
+                f"({peak.source}).",
+            )
+
+
+def _parts_mb(case: Case, mode: str | None) -> dict[str, float]:
+    """Return the parts in MiB that a call must hold; 16 bits where the dtype is not said. Nothing if a size is open."""
+    fields = case_to_json(case) | {"dtype": case.dtype or "float16"}
+    config, size = config_of(fields), DTYPE_BYTES[fields["dtype"]]
+    if config is None or case.seqlen_k is None or case.batch is None:
+        return {}
+    weights = config.parameters * size / MIB
+    if mode in ("train", "step"):
+        optimizer = OPTIMIZERS.get(case.optimizer or "none")
+        states = config.parameters * optimizer.bytes_a_parameter(size) / MIB
+        return {"weights": weights, "gradients": weights} | ({"optimizer": states} if states else {})
+    if mode in ("fwd", "bwd"):
+        return {"weights": weights}
+    return {"weights": weights, "KV cache": cache_bytes(fields, config, case.batch, case.seqlen_k) / MIB}
