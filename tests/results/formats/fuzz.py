@@ -177,18 +177,18 @@ def _pages(home: Path, found: Sum) -> None:
     with closing(open_store(home)) as store:
         gpus = of_pages.gpus(store)["gpu"].tolist()
     os.chdir(ROOT)
-    for gpu in (None, *gpus[:_GPUS]):
-        for page in PAGES if gpu is None else OF_A_GPU:
-            try:
-                app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
-                if gpu is not None:
-                    app.query_params["gpu"] = gpu
-                app = app.switch_page(f"pages/{page}.py").run()
-                assert not app.exception, [problem.message for problem in app.exception]
-                _check_markup(app)
-            except Exception:  # as above
-                found.defect(f"page {page} for {gpu!r}")
-            found.counts["pages"] += 1
+    views = [(page, {}) for page in PAGES] + [("compare", {"of": kind}) for kind in ("GPUs", "Import beside a run")]
+    views += [(page, {"gpu": gpu}) for gpu in gpus[:_GPUS] for page in OF_A_GPU]
+    for page, params in views:
+        try:
+            app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+            app.query_params.update(params)
+            app = app.switch_page(f"pages/{page}.py").run()
+            assert not app.exception, [problem.message for problem in app.exception]
+            _check_markup(app)
+        except Exception:  # as above
+            found.defect(f"page {page} for {params}")
+        found.counts["pages"] += 1
 
 
 def _check_markup(app: AppTest) -> None:
