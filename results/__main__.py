@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -35,10 +36,11 @@ from results.formats import (
 )
 from results.formats.archives import MAX_TABLES, bundled, unpacked
 from results.formats.importing import LEAVE, NEW, REPLACE
+from results.formats.tables import MAX_ROWS
 from results.formats.upload import Understanding
 from results.recommend import rule
 from results.records import Measurement, Run
-from results.render import advice, export, slice, svg
+from results.render import advice, export, peers, slice, svg
 from results.render.html import html_page
 from results.render.terminal import comparison_lines, finding_lines
 from results.reports import ReportError, headline, side_by_side
@@ -134,7 +136,9 @@ def _add_moving(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--all-rows", action="append", default=[], metavar="FIELD=VALUE", help="such as dtype=bf16")
     command.set_defaults(command=_import)
 
-    command = commands.add_parser("export", help="write measurements as CSV, JSON, Markdown or Parquet")
+    command = commands.add_parser(
+        "export", help="write measurements as CSV, JSON, Markdown, Parquet or another tool's file"
+    )
     command.add_argument("--format", choices=sorted(export.FORMS), default="csv")
     command.add_argument("--output", metavar="FILE", help="instead of stdout")
     for name in (field.name for field in fields(export.Selection)):
@@ -279,7 +283,22 @@ def _export(options: argparse.Namespace) -> int:
         with _output(options.output) as file:
             export.write(store, options.format, file, selection)
     _say(f"{number} measurements written.")
+    if number > MAX_ROWS and options.format not in peers.FORMS:
+        _say_how_to_split(selection, options)
     return 0
+
+
+def _say_how_to_split(selection: export.Selection, options: argparse.Namespace) -> None:
+    """Name the commands whose files an upload takes, with whole runs in each."""
+    with _store() as store:
+        parts = export.parts(store, selection, MAX_ROWS)
+    _say(f"An upload takes {MAX_ROWS:,} rows at once. To bring them to another attnbench, export in parts:")
+    filters = {name: values for name, values in vars(selection).items() if values and name != "run"}
+    rest = [word for name, values in filters.items() for value in values for word in (f"--{name}", value)]
+    for number, runs in enumerate(parts, start=1):
+        named = [word for run in runs for word in ("--run", run)]
+        words = ["python", "-m", "results", "export", "--format", options.format, *named, *rest]
+        _say(f"  {shlex.join(words)} --output part-{number}.{options.format}")
 
 
 def _report(options: argparse.Namespace) -> int:

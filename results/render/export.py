@@ -1,4 +1,4 @@
-"""Measurements out of the store: CSV, JSON, Markdown and Parquet, each row with its run.
+"""Measurements out of the store: CSV, JSON, Markdown and Parquet, each row with its run; and other tools' files.
 
 CSV and Parquet have the columns of `COLUMNS`: the fields of a journal line in its order (`run_id`, `implementation`,
 `metric`, `status` and so on, then those of the case), and after them every field of the run with the prefix `run_`
@@ -13,7 +13,7 @@ CSV and Parquet have the columns of `COLUMNS`: the fields of a journal line in i
   text cell.
 
 JSON is `{"runs": [...], "measurements": [...]}`, both as in a run folder. Markdown is for reading: it leaves out
-samples, rounds and empty columns.
+samples, rounds and empty columns. The files of other tools are described in `peers.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,6 +34,7 @@ import duckdb
 import pandas as pd
 
 from results.records import LATER_RUN_FIELDS
+from results.render import peers
 from results.render.markdown import escape
 from results.render.text import guard
 from results.store.database import Store
@@ -87,6 +89,21 @@ def count(store: Store, selection: Selection = EVERYTHING) -> int:
     """Return how many measurements are selected."""
     where, params = _where(selection)
     return store.rows(f"SELECT count(*) FROM results WHERE {where}", params)[0][0]
+
+
+def parts(store: Store, selection: Selection, most: int) -> list[list[str]]:
+    """Return the selected runs in groups of at most that many measurements; a larger run is a group of its own."""
+    where, params = _where(selection)
+    sql = f"SELECT run_id, count(*) FROM results WHERE {where} GROUP BY run_id ORDER BY 1"
+    groups: list[list[str]] = []
+    held = most
+    for run_id, number in store.rows(sql, params):
+        if held + number > most:
+            groups.append([])
+            held = 0
+        groups[-1].append(run_id)
+        held += number
+    return groups
 
 
 def choices(store: Store, name: str) -> list[str]:
@@ -203,9 +220,26 @@ def _parquet(table: _Selected, file: BinaryIO) -> None:
             shutil.copyfileobj(written, file)
 
 
+def _for_peer(table: _Selected, file: BinaryIO, *, write: Callable[[peers.Runs, BinaryIO], None]) -> None:
+    """Write the layout of another tool."""
+    ids = iter(table.runs)
+    write(
+        (
+            ({"run_id": next(ids)} | dict(zip(table.run_fields, values, strict=True)), _by_name(rows))
+            for values, rows in table.by_run()
+        ),
+        file,
+    )
+
+
+def _by_name(rows: Iterator[tuple]) -> Iterator[dict[str, Any]]:
+    return (dict(zip(FIELDS, row, strict=True)) for row in rows)
+
+
 FORMS: dict[str, Callable[[_Selected, BinaryIO], None]] = {
     "csv": _csv,
     "json": _json,
     "md": _markdown,
     "parquet": _parquet,
+    **{name: partial(_for_peer, write=write) for name, write in peers.FORMS.items()},
 }

@@ -18,7 +18,7 @@ from results.compare.compare import FACTS
 from results.files import journal, library
 from results.files.journal import JournalError
 from results.files.library import Deleted
-from results.render import export
+from results.render import export, peers
 from runner import launch, sweeps
 
 FORMS = {
@@ -26,6 +26,12 @@ FORMS = {
     "JSON": ("json", "application/json"),
     "Markdown": ("md", "text/markdown"),
     "Parquet": ("parquet", "application/octet-stream"),
+}
+PEER_FORMS = {
+    "Liger-Kernel (CSV)": "liger",
+    "cuDNN frontend (CSV)": "cudnn",
+    "flashinfer-bench (traces)": "flashinfer-trace",
+    "ClickBench (JSON)": "clickbench",
 }
 _OUTCOME = "runs_outcome"
 
@@ -47,6 +53,17 @@ def downloads(run_id: str) -> None:
         "CSV and JSON hold everything and can be uploaded to another attnbench. Markdown can be too, but leaves out "
         "samples, rounds and the sweep. Parquet is for other tools; an upload does not take it."
     )
+    with st.popover("For other tools", icon=":material/ios_share:"):
+        for label, form in PEER_FORMS.items():
+            st.download_button(
+                label,
+                data=lambda form=form: export.export(store(), form, export.Selection(run=(run_id,))),
+                file_name=f"{run_id}-{form}.{peers.SUFFIXES[form]}",
+                on_click="ignore",
+                icon=":material/download:",
+                key=f"run_{form}",
+            )
+        st.caption("Latencies of one timing, the kernel's where there are such, in the layout that each tool reads.")
 
 
 def again(run: Mapping[str, Any]) -> None:
