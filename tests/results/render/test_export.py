@@ -79,7 +79,9 @@ MEASUREMENTS = [
         sm_clock_mhz=1972.5,
         config="-forward 128x64",
     ),
-    Measurement("r1", Case(level=None, subject=None), "z", "latency_ms", Status.OOM, printed="OOM", time="2026-11-21T10:00:00Z"),
+    Measurement(
+        "r1", Case(level=None, subject=None), "z", "latency_ms", Status.OOM, printed="OOM", time="2026-11-21T10:00:00Z"
+    ),
 ]
 OTHER = Measurement("r2", replace(CASE, dtype="bfloat16"), "x", "latency_ms", Status.OK, mode="fwd", value=2.0)
 
