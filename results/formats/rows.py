@@ -17,6 +17,7 @@ from results.formats.upload import Column, Rejection, Understanding, Upload
 from results.levels import flops
 from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status, case_to_json
 from results.render.markdown import plain
+from results.schema import LARGEST, SMALLEST, magnitude_fits
 
 MAX_RUNS = 100
 _SHOWN = 80  # characters of a refused value
@@ -65,6 +66,7 @@ def understand_rows(
     """Read a table whose columns are known, as runs (one for each GPU it names) and measurements."""
     fields, numbers = mapping.fields, mapping.numbers(sheet.header)
     constants = check_constants(mapping.constants)
+    _check_names(numbers)
     runs = _runs(upload, sheet, fields.get("gpu_name"))
     reading = ReadRows(mapping.decimal)
     cases: dict[tuple[str, ...], Case] = {}
@@ -79,6 +81,15 @@ def understand_rows(
             if case is not None:
                 _numbers(reading, runs, numbers, line, row, said, case)
     return _understanding(upload, sheet, format, mapping, runs, reading)
+
+
+def _check_names(numbers: Sequence[Number]) -> None:
+    """Raise UploadError if a column is of an implementation whose name has markup."""
+    for number in numbers:
+        try:
+            values.name(number.implementation or "")
+        except CellError as error:
+            raise UploadError(f"The implementation of column {number.header[:80]!r} {error}.") from error
 
 
 def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[str, Run]:
@@ -201,7 +212,7 @@ def _has_time(numbers: Sequence[Number], of: Number) -> bool:
 def _add_time(reading: ReadRows, rate: Measurement, timing: str | None, line: int) -> None:
     """Add the time that a printed TFLOP/s stands for, if the operations of the case are known."""
     work = flops({**case_to_json(rate.case), "window_size": rate.case.window_size or 0}, rate.mode)
-    if not work:
+    if not work or not magnitude_fits(work / rate.value / 1e9):
         return
     note = f"from the printed {rate.value:g} TFLOP/s and {work:.6g} operations"
     latency = replace(
@@ -233,7 +244,10 @@ def _scaled(number: Number, text: str, decimal: str, check: Callable[[str], floa
         metric, own = UNITS.get(_CELL_UNITS.get(found[2].lower(), found[2].lower()), ("", 1.0))
         if metric == number.metric:
             digits, scale = found[1], own
-    return check(values.localised(digits, decimal)) * scale
+    value = check(values.localised(digits, decimal)) * scale
+    if not magnitude_fits(value):
+        raise CellError(f"is neither 0 nor between {SMALLEST:g} and {LARGEST:g} in the unit of {number.metric}")
+    return value
 
 
 def _printed(text: str, number: Number, decimal: str) -> str:

@@ -21,7 +21,7 @@ from results.formats.upload import Column, Rejection, Understanding, Upload
 from results.formats.validation import check_text
 from results.levels import bytes_moved, flops
 from results.metrics import METRICS
-from results.records import Case, Measurement, RecordError, Run, Status
+from results.records import CASE_SCHEMA, Case, Measurement, RecordError, Run, Status
 from results.schema import LARGEST_WHOLE, magnitude_fits
 
 MAX_RUNS = 100
@@ -129,6 +129,9 @@ class Collected:
         for name, said in (("subject", case.subject), ("baseline", rest.get("baseline")), ("time", rest.get("time"))):
             if said is not None:
                 check_text(name, said)
+        for name, rules in CASE_SCHEMA.items():
+            if rules.kind == "whole" and (getattr(case, name) or 0) > rules.largest:
+                raise CellFault(name, str(getattr(case, name)), "is too large")
         status = rest.setdefault("status", Status.OK)
         if status is not Status.OK:
             rest |= dict.fromkeys(("value", "mean", "std", "p20", "p80", "statistic"))

@@ -181,7 +181,7 @@ def _pages(home: Path, found: Sum) -> None:
     views += [(page, {"gpu": gpu}) for gpu in gpus[:_GPUS] for page in OF_A_GPU]
     for page, params in views:
         try:
-            app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+            app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=600)
             app.query_params.update(params)
             app = app.switch_page(f"pages/{page}.py").run()
             assert not app.exception, [problem.message for problem in app.exception]
