@@ -68,6 +68,7 @@ class Sweeping:
         self._costs_before_s = self._costs.pop(TOTAL, 0.0)
         self._costs[STARTS] += self._started - begun
         self._state_at = 0.0
+        self._measuring_since: float | None = None  # time.monotonic() when compiling ahead was done
         self._ready = False  # the worker has warmed up
         self._at: Cell | None = None  # the cell announced, its step, and how long that may take
         self._step, self._deadline_s = "", OPEN_LIMIT_S
@@ -87,6 +88,7 @@ class Sweeping:
                     self._give_status([cell], Status(cell.reason_status), cell.reason)
             self._give_status(cut_in_half(self._cells, self._left), Status.SKIPPED, CUT_OFF)
             self._compile_ahead(compiled_ahead)
+            self._measuring_since = time.monotonic()
             for cells in self._job.order([list(cells) for _, cells in groupby(self._cells, key=lambda c: c.case)]):
                 self._finish_case(cells)
             self._current = None
@@ -125,7 +127,7 @@ class Sweeping:
 
         def tell(done: int, found: int) -> None:
             self._current = f"compiling ahead, {done} of {found} kernels"
-            self._progress.show(len(self._cells) - len(self._left), len(self._cells), self._current, self._eta())
+            self._progress.show(*self._counts(), self._current, self._eta())
             self._write_state("running")
 
         if ours:
@@ -134,8 +136,8 @@ class Sweeping:
 
     def _finish_case(self, cells: list[Cell]) -> None:
         losses = 0
-        done = len(self._cells) - len(self._left)
-        self._handle.log.note(f"{utc_now()} {done}/{len(self._cells)} cells, next {levels.words(cells[0].case)}")
+        done, total = self._counts()
+        self._handle.log.note(f"{utc_now()} {done}/{total} cells, next {levels.words(cells[0].case)}")
         while todo := self._without_hopeless([cell for cell in cells if cell in self._left]):
             before = len(self._left)
             self._work(todo)
@@ -237,26 +239,32 @@ class Sweeping:
 
     def _tell(self, cell: Cell, step: str) -> None:
         self._current = f"{cell.words} ({step})"
-        self._progress.show(len(self._cells) - len(self._left), len(self._cells), self._current, self._eta())
+        self._progress.show(*self._counts(), self._current, self._eta())
         self._write_state("running")
 
+    def _counts(self) -> tuple[int, int]:
+        """Return how many cells are done of those that are measured; those that the plan skips are no progress."""
+        total = sum(not cell.reason for cell in self._cells)
+        return total - sum(not cell.reason for cell in self._left), total
+
     def _eta(self) -> float | None:
-        left, spent = self._work_left, time.monotonic() - self._started
-        did = self._work_at_start - left
-        if did <= 0:  # the first cell can be all there is
-            return max(left - spent, left / 10)
-        return left * spent / did
+        """Return the seconds that it may still take: by the estimates until a cell is done, then by what those took."""
+        left, did = self._work_left, self._work_at_start - self._work_left
+        if did <= 0 or self._measuring_since is None:
+            return left
+        return left * (time.monotonic() - self._measuring_since) / did
 
     def _write_state(self, state: str, *, force: bool = False, message: str | None = None) -> None:
         if not force and time.monotonic() - self._state_at < _STATE_EVERY_S:
             return
         self._state_at = time.monotonic()
         running = state == "running"
+        done, total = self._counts()
         self._folder.write_state(
             State(
                 state=state,
-                done=len(self._cells) - len(self._left),
-                total=len(self._cells),
+                done=done,
+                total=total,
                 current=self._current if running else None,
                 pid=os.getpid(),
                 started=self._started_at,
