@@ -252,6 +252,17 @@ class TestOnGpu:
         graph.replay()
         assert_right(values, *inputs, causal=True)
 
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+    @pytest.mark.parametrize("heads", [(32, 8), (71, 1), (8, 8)])
+    @pytest.mark.parametrize("seqlen_q", [1, 16])
+    def test_few_query_tokens_are_right(self, seqlen_q: int, heads: tuple[int, int], dtype: torch.dtype) -> None:
+        q, k, v = (x.detach().to(dtype) for x in few_tokens(seqlen_q, "cuda", heads, 1000)[:3])
+        for keys in (1000, 999):  # as a cache that grows
+            out = kernels.attention(q, k[:, :, :keys], v[:, :, :keys], causal=True)
+            expected = reference.attention(q, k[:, :, :keys], v[:, :, :keys], causal=True, softmax_scale=32**-0.5).out
+            error = (out.double() - expected).abs().max() / expected.abs().max()
+            assert error < 4 * max(torch.finfo(dtype).eps, 1e-6)
+
     def test_layouts_that_the_copy_engine_cannot_address_are_copied(self) -> None:
         q, k, v, dout = (x.detach() for x in tensors((4, 8, 1024, 128), torch.bfloat16, "cuda", kv_heads=8))
         turned = [x.mT.contiguous().mT.requires_grad_() for x in (q, k, v)]
