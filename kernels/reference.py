@@ -1,5 +1,9 @@
 """The oracle: attention and its gradients in float64, written out from the definition.
 
+With `stored_as` it computes what the best fused kernel could: exactly, but with the probabilities and the gradients of
+the scores rounded where they become factors of a matrix product, and with rounded results. What such a kernel loses is
+the yardstick for real ones.
+
 Works through the queries in chunks, so that memory stays near `CHUNK_BYTES` beyond the tensors themselves, and skips
 the keys that no query of a chunk sees. Slow next to a kernel, but batched over heads, so that it serves on a GPU too.
 """
@@ -41,13 +45,14 @@ def attention(
     causal: bool = False,
     window_size: int = 0,
     softmax_scale: float | None = None,
+    stored_as: torch.dtype | None = None,
 ) -> Reference:
     """Compute output and logsumexp for q: (batch, num_heads, seqlen_q, head_dim); k, v with num_kv_heads and seqlen_k.
 
-    Masks as `kernels.registry.Attention` defines them.
+    Masks as `kernels.registry.Attention` defines them. With `stored_as`, factors and out are rounded to that dtype.
     """
     with torch.no_grad():
-        problem = _Problem(q, k, v, causal, window_size, softmax_scale)
+        problem = _Problem(q, k, v, causal, window_size, softmax_scale, stored_as)
         for chunk in problem.chunks():
             problem.forward(chunk)
         return Reference(problem.like_q(problem.out), problem.like_q(problem.lse))
@@ -62,23 +67,25 @@ def gradients(
     causal: bool = False,
     window_size: int = 0,
     softmax_scale: float | None = None,
+    stored_as: torch.dtype | None = None,
 ) -> Gradients:
     """Compute output, logsumexp and the gradients of q, k and v for the output's gradient `dout`.
 
     With P = softmax(scale Q K^T): dV = P^T dO, dP = dO V^T, dS = P * (dP - rowsum(dO * O)), dQ = scale dS K,
-    dK = scale dS^T Q (FlashAttention, arXiv:2205.14135, appendix B.2).
+    dK = scale dS^T Q (FlashAttention, arXiv:2205.14135, appendix B.2). With `stored_as`, P, dS, O and the gradients are
+    rounded to that dtype.
     """
     with torch.no_grad():
-        problem = _Problem(q, k, v, causal, window_size, softmax_scale)
+        problem = _Problem(q, k, v, causal, window_size, softmax_scale, stored_as)
         problem.prepare_backward(dout)
         for chunk in problem.chunks():
             problem.backward(chunk, problem.forward(chunk))
         return Gradients(
             problem.like_q(problem.out),
             problem.like_q(problem.lse),
-            problem.like_q(problem.dq),
-            problem.dk.view(k.shape),
-            problem.dv.view(v.shape),
+            problem.like_q(problem.stored(problem.dq)),
+            problem.stored(problem.dk).view(k.shape),
+            problem.stored(problem.dv).view(v.shape),
         )
 
 
@@ -100,12 +107,14 @@ class _Problem:
         causal: bool,
         window_size: int,
         softmax_scale: float | None,
+        stored_as: torch.dtype | None,
     ) -> None:
         batch, self.num_heads, self.seqlen_q, head_dim = q.shape
         num_kv_heads, self.seqlen_k, head_dim_v = k.shape[1], k.shape[2], v.shape[3]
         self.batch, self.total, self.group = batch, batch * num_kv_heads, self.num_heads // num_kv_heads
         self.scale = head_dim**-0.5 if softmax_scale is None else softmax_scale
         self.shift = self.seqlen_k - self.seqlen_q  # the last query stands at the last key
+        self.stored_as = stored_as
         self.left = window_size - 1 if window_size else None
         self.right = 0 if causal else self.left
         self.q = q.double().reshape(self.total, self.group, self.seqlen_q, head_dim)
@@ -143,11 +152,14 @@ class _Problem:
         p = scores.sub_(highest).exp_()
         total = p.sum(-1, keepdim=True)
         self.lse[chunk.heads, :, chunk.rows] = (highest + total.log()).squeeze(-1)
-        p.div_(total.masked_fill(total == 0, 1.0))
-        self.out[chunk.heads, :, chunk.rows] = torch.bmm(p.view(heads, group * rows, -1), v).view(
-            heads, group, rows, -1
-        )
+        p = self.stored(p.div_(total.masked_fill(total == 0, 1.0)))
+        out = torch.bmm(p.view(heads, group * rows, -1), v).view(heads, group, rows, -1)
+        self.out[chunk.heads, :, chunk.rows] = self.stored(out)
         return p
+
+    def stored(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x as a kernel stores it, in float64."""
+        return x if self.stored_as is None else x.to(self.stored_as).double()
 
     def backward(self, chunk: _Chunk, p: torch.Tensor) -> None:
         """Add what the chunk's queries contribute to the gradients, by their probabilities."""
@@ -156,6 +168,7 @@ class _Problem:
         p = p.view(p.shape[0], -1, p.shape[-1])
         self.dv[chunk.heads, chunk.keys] += torch.bmm(p.mT, dout)
         ds = torch.bmm(dout, v.mT).sub_((dout * out).sum(-1, keepdim=True)).mul_(p).mul_(self.scale)
+        ds = self.stored(ds)
         shape = self.q[chunk.heads, :, chunk.rows].shape
         self.dq[chunk.heads, :, chunk.rows] = torch.bmm(ds, k).view(shape)
         self.dk[chunk.heads, chunk.keys] += torch.bmm(ds.mT, q)

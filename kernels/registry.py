@@ -126,6 +126,11 @@ class Implementation:
         return bool(self.memory) and self.memory.get("growth") == "matrix"
 
     @property
+    def fused(self) -> bool:
+        """Return whether it is known to keep the scores out of memory, and so in its accumulators' precision."""
+        return bool(self.memory) and self.memory.get("growth") == "linear"
+
+    @property
     def facts(self) -> dict[str, Any]:
         """Return what a run records of an implementation, ready for JSON."""
         names = (*_RECORDED, *(("planned",) if self.planned else ()))

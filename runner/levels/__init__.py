@@ -97,6 +97,9 @@ class MeasuredLevel(Protocol):
         """Return the float64 results of the passes of `modes` by the names of tensors; with `fp8` of rounded inputs."""
         ...
 
+    # `fused_oracle(inputs, modes)`, where it is known what the best fused kernel of a 16-bit dtype loses: its results.
+    # `doubled(inputs, mode)`, where a result follows an input that is doubled: a context that tells by what.
+
     def small_case(self, dtype: str, head_dim: int) -> Case:
         """Return a case that takes no time, for what the first call of a library waits for."""
         ...

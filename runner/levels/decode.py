@@ -7,6 +7,7 @@ table that are out of use name a page that does not exist. Pages are permuted, a
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -210,10 +211,36 @@ def oracle(inputs: DecodeInputs, modes: tuple[str, ...], *, fp8: bool = False) -
     return found if inputs.step.k_scale is None else {**found, "out_original": _exact(inputs, original=True)}
 
 
-def _exact(inputs: DecodeInputs, *, original: bool) -> torch.Tensor:
+def _exact(inputs: DecodeInputs, *, original: bool, stored_as: torch.dtype | None = None) -> torch.Tensor:
     step = inputs.step
-    mask = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.scale}
-    return torch.cat([reference.attention(*each, **mask).out for each in inputs.sequences(original=original)])
+    options = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.scale}
+    sequences = inputs.sequences(original=original)
+    return torch.cat([reference.attention(*each, **options, stored_as=stored_as).out for each in sequences])
+
+
+def fused_oracle(inputs: DecodeInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Return out of a kernel that rounds its factors and out to the dtype of q; nothing for a quantised cache, whose
+    kernels may multiply in e4m3."""
+    if inputs.step.k_scale is not None:
+        return {}
+    return {"out": _exact(inputs, original=False, stored_as=inputs.step.q.dtype)}
+
+
+@contextlib.contextmanager
+def doubled(inputs: DecodeInputs, mode: str) -> Iterator[dict[str, float]]:
+    """Double the values for a while, or their scales, and tell by what out grows; latents stay, as they are keys too.
+
+    PyTorch does not count the writing, so a result remembered by address and version does not grow.
+    """
+    if inputs.case.latent_dim:
+        yield {"out": 1.0}
+        return
+    values = inputs.step.v_cache if inputs.step.v_scale is None else inputs.step.v_scale
+    values.data.mul_(2.0)
+    try:
+        yield {"out": 2.0}
+    finally:
+        values.data.mul_(0.5)
 
 
 def small_case(dtype: str, head_dim: int) -> Case:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -117,13 +120,42 @@ def kept_for_backward(attention: Attention, inputs: OpInputs, mode: str) -> Call
 def oracle(inputs: OpInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
     """Return out, and with the mode bwd dq, dk and dv, in float64; with `fp8` of q, k and v rounded to e4m3."""
     q, k, v = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
-    if fp8:
-        q, k, v = map(rounded_to_fp8, (q, k, v))
-    mask = {"causal": bool(inputs.case.causal), "window_size": inputs.case.window_size or 0}
+    return _results(inputs, modes, *(map(rounded_to_fp8, (q, k, v)) if fp8 else (q, k, v)))
+
+
+def fused_oracle(inputs: OpInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Return the results of a kernel that rounds its factors and its results to the dtype and nothing else."""
+    q, k, v = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
+    return _results(inputs, modes, q, k, v, stored_as=inputs.q.dtype)
+
+
+def _results(inputs: OpInputs, modes: tuple[str, ...], *qkv: torch.Tensor, **options: Any) -> dict[str, torch.Tensor]:
+    options |= {"causal": bool(inputs.case.causal), "window_size": inputs.case.window_size or 0}
     if "bwd" not in modes:
-        return {"out": reference.attention(q, k, v, **mask).out}
-    found = reference.gradients(q, k, v, inputs.dout, **mask)
+        return {"out": reference.attention(*qkv, **options).out}
+    found = reference.gradients(*qkv, inputs.dout, **options)
     return {name: getattr(found, name) for name in ("out", "dq", "dk", "dv")}
+
+
+@contextlib.contextmanager
+def doubled(inputs: OpInputs, mode: str) -> Iterator[dict[str, float]]:
+    """Double v, dout or both for a while, and tell by what the results grow. PyTorch does not count the writing.
+
+    A result that an implementation remembers, by the address and version of its inputs, does not grow.
+    """
+    factors = {
+        "fwd": ((inputs.v,), {"out": 2.0}),
+        "bwd": ((inputs.dout,), {"dq": 2.0, "dk": 2.0, "dv": 2.0}),
+        "fwd_bwd": ((inputs.v, inputs.dout), {"dq": 4.0, "dk": 4.0, "dv": 2.0}),
+    }
+    tensors, growth = factors[mode]
+    for tensor in tensors:
+        tensor.data.mul_(2.0)  # `.data` has a version of its own
+    try:
+        yield growth
+    finally:
+        for tensor in tensors:
+            tensor.data.mul_(0.5)
 
 
 def rounded_to_fp8(x: torch.Tensor) -> torch.Tensor:

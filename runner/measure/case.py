@@ -18,6 +18,7 @@ from runner.cells import MODES_WITH_MEMORY, Cell, utc_now, without_number
 from runner.levels import Call, CaseInputs, MeasuredLevel, level_of, make_inputs
 from runner.machine.telemetry import Telemetry
 from runner.measure import errors
+from runner.measure.check import Oracle
 from runner.measure.energy import EnergyMeter
 from runner.measure.stopwatch import Stopwatch
 from runner.overhead import Costs
@@ -62,6 +63,7 @@ class CaseRun:
         self.bench, self.case = bench, case
         self.live = cells
         self.latencies: dict[tuple[Cell, str], float] = {}  # medians in ms, by cell and timing
+        self.oracle: Oracle | None = None  # made for the checks, asked again after timing
         self._inputs: CaseInputs | None = None
 
     @property

@@ -4,6 +4,11 @@ An error may be at most twice that of torch_naive in the same dtype plus a round
 an error is but whether a plain implementation makes it too. TF32 implementations are held to torch_naive under TF32;
 those that round 16-bit inputs to FP8, to the float64 result of rounded inputs. Such a `precision` is "tf32" or "fp8",
 or None: that of the dtype.
+
+torch_naive keeps its scores in 16 bits, which a fused kernel does not. A fused one is held to the tighter of that
+budget and of twice what an exact computation loses that rounds its factors and its results (kernels.reference,
+`stored_as`). Each row is held to the rows around it besides, because a wrong row among thousands moves neither the mean
+nor the largest error.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -36,8 +41,14 @@ FLOORS = {
     "float64": 2.0**-40,
     "fp8": 2.0**-4,
 }
+# A row may err so many times what the yardstick errs in it, or in the rows around it, and always by this share of
+# itself: few roundings scatter widely, most of all where two scores are nearly the same.
+_ALLOWED_IN_ROW, _SHARE_OF_ROW = 8.0, 1 / 64
+_ROWS_AROUND = 33
+_ROW_FLOOR = 2.0**-5  # of a 16-bit dtype's floor, relative to the whole tensor: sums are never quite 0
 # Where torch_naive itself does not fit: a multiple of the floor that covers twice its error wherever it does fit.
 ALONE = 4.0
+_HALF = ("bfloat16", "float16")
 _CYCLES_PER_MS = 2_000_000  # of a GPU's clock, about
 _LONGEST_HOLD_MS = 20.0
 _FILLING_MS = 1.2  # of the host: new data, poison, and the forward that a backward needs
@@ -49,6 +60,7 @@ class TensorError:
 
     relative: float  # root mean square of the difference over that of the reference
     largest: float  # absolute difference
+    rows: torch.Tensor | None = field(default=None, compare=False, repr=False)  # root mean square of each row's
 
 
 @dataclass(frozen=True)
@@ -70,9 +82,32 @@ class Oracle:
     exact: Mapping[str, torch.Tensor]
     reach: Mapping[str, float]  # what largest errors are relative to
     naive: Mapping[str | None, Mapping[str, TensorError] | None]  # torch_naive's, by precision; None: it does not fit
+    fused: Mapping[str, TensorError] = field(default_factory=dict)  # of the best fused kernel, where that is known
 
-    def budget(self, name: str, precision: str | None = None) -> tuple[TensorError, str]:
-        """Return the largest errors that pass, and where they come from."""
+    def budget(self, name: str, precision: str | None = None, *, fused: bool = False) -> tuple[TensorError, str]:
+        """Return the largest errors that pass, for a fused implementation or any other, and where they come from."""
+        plain, words = self._plain_budget(name, precision)
+        best = self.fused.get(name) if fused and precision is None else None
+        if best is None:
+            return plain, words
+        largest = ALLOWED * best.largest + FLOORS[str(self.inputs.case.dtype)] * self.reach[name]
+        tight = TensorError(ALLOWED * best.relative, largest, self._rows(name, best))
+        if tight.relative > plain.relative:
+            return plain, words
+        return tight, "twice what a fused kernel must lose"
+
+    def _rows(self, name: str, yardstick: TensorError) -> torch.Tensor | None:
+        if yardstick.rows is None:
+            return None
+        if self.inputs.case.inputs not in (None, "normal"):
+            return None
+        exact, dtype = self.exact[name], str(self.inputs.case.dtype)
+        floor = FLOORS[dtype] * _size(float(exact.square().mean().sqrt()), exact)
+        floor *= _ROW_FLOOR if dtype in _HALF else 1.0
+        noise = _ALLOWED_IN_ROW * torch.maximum(yardstick.rows, _around(yardstick.rows)) + floor
+        return torch.maximum(noise, _SHARE_OF_ROW * _rows_of(exact))
+
+    def _plain_budget(self, name: str, precision: str | None) -> tuple[TensorError, str]:
         naive = self.naive[precision]
         floor = FLOORS[precision or str(self.inputs.case.dtype)]
         reach = self.reach[name]
@@ -80,15 +115,22 @@ class Oracle:
             return TensorError(ALONE * floor, ALONE * floor * reach), "the floor of the dtype, torch_naive does not fit"
         times, words = _ALLOWED_IN_FP8 if precision == "fp8" else (ALLOWED, "twice torch_naive plus a floor")
         relative = times * naive[name].relative + floor
-        return TensorError(relative, times * naive[name].largest + 2 * floor * reach), words
+        rows = self._rows(name, naive[name]) if precision is None else None
+        return TensorError(relative, times * naive[name].largest + 2 * floor * reach, rows), words
 
 
 def make_oracle(
-    inputs: CaseInputs, seed: int, precisions: Collection[str | None] = (None,), *, modes: Collection[str] | None = None
+    inputs: CaseInputs,
+    seed: int,
+    precisions: Collection[str | None] = (None,),
+    *,
+    modes: Collection[str] | None = None,
+    fused: bool = True,
 ) -> Oracle:
     """Return the float64 results of the inputs as they are, with the errors allowed in each of the precisions.
 
     `modes` are those that will be measured, all of the level's by default; what none of them needs is left out.
+    `fused` says that fused implementations will be checked.
     """
     level = level_of(inputs.case)
     passes = [p for p in passes_of(inputs.case) if modes is None or set(p.modes) & set(modes)]
@@ -99,7 +141,7 @@ def make_oracle(
         forward = passes[0]
         rounded = level.oracle(inputs, (forward.mode,), fp8=True)
         naive["fp8"] = {name: error_of(rounded[name], exact[name]) for name in forward.tensors}
-    return Oracle(inputs, seed, exact, reach, naive)
+    return Oracle(inputs, seed, exact, reach, naive, _fused_errors(inputs, passes, exact) if fused else {})
 
 
 def check(
@@ -109,6 +151,7 @@ def check(
     precision: str | None = None,
     *,
     warm: bool = True,
+    fused: bool = False,
 ) -> CheckedPass:
     """Compare what an implementation returns in a pass with the oracle, and what it made on the way.
 
@@ -135,20 +178,58 @@ def check(
     returned = dict(zip(checked.tensors, tensors, strict=True))
     errors = {name: error_of(tensor, oracle.exact[name]) for name, tensor in returned.items()}
     beside = {name: error_of(tensor, oracle.exact[name]) for name, tensor in trial.prepared().items()}
-    reason = _reason(errors, oracle, precision) or _reason(beside, oracle, precision)
+    reason = _reason(errors, oracle, precision, fused=fused) or _reason(beside, oracle, precision, fused=fused)
     also = [(name, other) for name, other in checked.beside if other in oracle.exact]
     errors |= {other: error_of(returned[name], oracle.exact[other]) for name, other in also}
     return CheckedPass(errors, reason, first_ms, warm_ms)
 
 
-def error_of(tensor: torch.Tensor, exact: torch.Tensor) -> TensorError:
-    """Return the error of a tensor against the float64 one; infinite if the shape is another."""
+def check_timed(
+    call: Callable[[], torch.Tensor | tuple[torch.Tensor, ...]],
+    names: Collection[str],
+    growth: Mapping[str, float],
+    oracle: Oracle,
+    precision: str | None = None,
+    *,
+    fused: bool = False,
+) -> str | None:
+    """Return why what a timed call returns is wrong, None if it is right; twice, as a result can change from call to
+    call.
+
+    `growth` says by what the results of the inputs as they are now exceed the oracle's.
+    """
+    for _ in range(2):
+        poison(oracle.inputs)
+        result = call()
+        tensors = result if isinstance(result, tuple) else (result,)
+        named = zip(names, tensors, strict=True)
+        errors = {name: error_of(tensor.detach(), oracle.exact[name], growth[name]) for name, tensor in named}
+        if reason := _reason(errors, oracle, precision, fused=fused):
+            return f"After timing: {reason}"
+    return None
+
+
+def error_of(tensor: torch.Tensor, exact: torch.Tensor, growth: float = 1.0) -> TensorError:
+    """Return the error of a tensor over its growth against the float64 one; infinite if the shape is another."""
     if tensor.shape != exact.shape:
         return TensorError(math.inf, math.inf)
-    difference = tensor.double() - exact
-    moments = torch.stack((difference.square().mean().sqrt(), exact.square().mean().sqrt(), difference.abs().amax()))
+    difference = tensor.double() / growth - exact
+    rows = _rows_of(difference)
+    moments = torch.stack((rows.square().mean().sqrt(), exact.square().mean().sqrt(), difference.abs().amax()))
     error, size, largest = moments.tolist()
-    return TensorError(error / _size(size, exact), largest)
+    return TensorError(error / _size(size, exact), largest, rows)
+
+
+def _rows_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the root mean square of each row."""
+    return tensor.reshape(-1, tensor.shape[-1]).square().mean(1).sqrt()
+
+
+def _around(rows: torch.Tensor) -> torch.Tensor:
+    """Return the root mean square of each row's error and of those around it."""
+    width = min(_ROWS_AROUND, 2 * ((len(rows) - 1) // 2) + 1)
+    pool = torch.nn.functional.avg_pool1d
+    return pool(rows.square()[None], width, stride=1, padding=width // 2, count_include_pad=False)[0].sqrt()
 
 
 def _size(size: float, exact: torch.Tensor) -> float:
@@ -156,15 +237,36 @@ def _size(size: float, exact: torch.Tensor) -> float:
     return size if size > 1e-6 else math.sqrt(exact.shape[-1])
 
 
-def _reason(errors: Mapping[str, TensorError], oracle: Oracle, precision: str | None) -> str | None:
+def _reason(
+    errors: Mapping[str, TensorError], oracle: Oracle, precision: str | None, *, fused: bool = False
+) -> str | None:
     for name, error in errors.items():
-        allowed, source = oracle.budget(name, precision)
+        allowed, source = oracle.budget(name, precision, fused=fused)
         if not (error.relative <= allowed.relative and error.largest <= allowed.largest):  # NaN fails too
             return (
                 f"{name} is wrong: relative error {error.relative:.3g} (allowed {allowed.relative:.3g}), "
                 f"largest {error.largest:.3g} (allowed {allowed.largest:.3g}; {source})."
             )
+        if error.rows is not None and allowed.rows is not None and bool((beyond := error.rows > allowed.rows).any()):
+            row = int(beyond.nonzero()[0])
+            where = torch.unravel_index(torch.tensor(row), oracle.exact[name].shape[:-1])
+            return (
+                f"{name} is wrong in {int(beyond.sum())} of {len(beyond)} rows, first in "
+                f"{tuple(int(each) for each in where)}: error {float(error.rows[row]):.3g} "
+                f"(allowed {float(allowed.rows[row]):.3g}, {_ALLOWED_IN_ROW:.0f} times what rows around it lose)."
+            )
     return None
+
+
+def _fused_errors(
+    inputs: CaseInputs, passes: Collection[Pass], exact: Mapping[str, torch.Tensor]
+) -> dict[str, TensorError]:
+    """Return what the best fused kernel of a 16-bit dtype loses; nothing where the level does not know."""
+    fused_oracle = getattr(level_of(inputs.case), "fused_oracle", None)
+    if fused_oracle is None or inputs.case.dtype not in _HALF:
+        return {}
+    found = fused_oracle(inputs, tuple(p.mode for p in passes))
+    return {name: error_of(tensor, exact[name]) for name, tensor in found.items()}
 
 
 def poison(inputs: CaseInputs) -> None:

@@ -14,7 +14,7 @@ from runner.cells import MODES_WITH_MEMORY, Cell
 from runner.levels import Pass, passes_of
 from runner.measure import memory, triton_hooks
 from runner.measure.case import Bench, CaseRun
-from runner.measure.check import CheckedPass, Oracle, check, make_oracle
+from runner.measure.check import CheckedPass, check, make_oracle
 from runner.measure.extrapolation import extrapolate
 from runner.measure.timing import Rounds
 from runner.overhead import COMPILING
@@ -75,7 +75,6 @@ class _Checks:
 
     def __init__(self, run: CaseRun) -> None:
         self._run, self._bench = run, run.bench
-        self._oracle: Oracle | None = None
 
     def take(self) -> None:
         """Check every implementation; cells that contain a wrong pass leave the case."""
@@ -91,7 +90,8 @@ class _Checks:
         live = self._run.live
         precisions = {self._run.implementation(cell.implementation).precision for cell in live}
         modes = {cell.mode for cell in live}
-        self._oracle = make_oracle(self._run.inputs, self._bench.seed, precisions, modes=modes)
+        fused = any(self._run.implementation(cell.implementation).fused for cell in live)
+        self._run.oracle = make_oracle(self._run.inputs, self._bench.seed, precisions, modes=modes, fused=fused)
 
     def _check(self, name: str) -> None:
         run = self._run
@@ -109,7 +109,8 @@ class _Checks:
         warm = not is_interpreted(implementation, self._bench.device_type)
         on_gpu = self._bench.device_type == "cuda"
         with triton_hooks.watch() if on_gpu else contextlib.nullcontext(triton_hooks.Seen()) as seen:
-            found = check(implementation.attention, each, self._oracle, implementation.precision, warm=warm)
+            options = {"warm": warm, "fused": implementation.fused}
+            found = check(implementation.attention, each, run.oracle, implementation.precision, **options)
         if seen.config:
             run.note_config(name, each.mode, seen.config)
         self._emit_errors(name, each.mode, found)

@@ -1,10 +1,11 @@
-"""Can the verdicts be believed? `python -m runner.validate false-verdicts | slowdown | both | against` tries it here.
+"""Can the verdicts be believed? `python -m runner.validate EXPERIMENT` tries it here.
 
 `false-verdicts` measures the same code twice: every FASTER or SLOWER between the two runs is a false one. `slowdown`
 measures again with every forward made 5 % longer by a spinning kernel: every call of at least 50 microseconds that is
-not found SLOWER is a miss. `against` measures two versions in one sweep, as `runner run --against` does: the same code
-first, then with every forward and backward of the other version 5 % and 2 % longer. Each prints its share beside the
-goal. The runs stay in the home as any others.
+not found SLOWER is a miss; `both` does both. `against` measures two versions in one sweep, as `runner run --against`
+does: the same code first, then with every forward and backward of the other version 5 % and 2 % longer. Each prints its
+share beside the goal, and the runs stay in the home as any others. `planted` measures planted bugs, and prints how many
+the gate catches.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from runner.supervise.supervisor import supervise
 from runner.supervise.worker_handle import COMMAND
 from runner.sweeps import SweepError
 from runner.sweeps.op import OpSweep
+from runner.validate import planted
 from runner.validate.slow_worker import VARIABLE, key_of
 
 MOST_FALSE, LEAST_FOUND = 0.01, 0.95
@@ -166,6 +168,8 @@ def delays_ms(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do the runs, print what they showed; 0 if every goal is reached."""
     options = _parser().parse_args(arguments)
+    if options.experiment == "planted":
+        return 0 if planted.main(options.device) else 1
     try:
         findings = list(_experiments(options))
     except (Refused, SweepError, SweepFailed, DeviceBusy, JournalError) as error:
@@ -190,7 +194,7 @@ def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m runner.validate", description="Can the verdicts be believed?")
-    parser.add_argument("experiment", choices=("false-verdicts", "slowdown", "both", "against"))
+    parser.add_argument("experiment", choices=("false-verdicts", "slowdown", "both", "against", "planted"))
     parser.add_argument("--device", default="cuda:0", help="cuda:0, cuda:1, ... or cpu; default cuda:0")
     parser.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024")
     parser.add_argument("--protocol", choices=("quick", "standard"), default="standard")

@@ -17,6 +17,7 @@ from runner.measure.check import (
     FLOORS,
     Oracle,
     check,
+    check_timed,
     error_of,
     make_oracle,
     poison,
@@ -188,6 +189,78 @@ def test_the_budget_is_twice_the_naive_error_plus_a_floor() -> None:
     budget, source = oracle.budget("dk")
     assert budget.relative == 2 * oracle.naive[None]["dk"].relative + FLOORS["float32"]
     assert source == "twice torch_naive plus a floor"
+
+
+def times(factor: float):
+    return lambda q, k, v, **options: naive(q.float(), k.float(), v.float(), causal=True).to(q.dtype) * factor
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_fused_implementation_is_held_to_what_a_fused_kernel_must_lose(dtype: str) -> None:
+    oracle = oracle_of(replace(CASE, dtype=dtype))
+    tight, source = oracle.budget("out", fused=True)
+    assert source == "twice what a fused kernel must lose"
+    assert tight.relative == 2 * oracle.fused["out"].relative < oracle.budget("out")[0].relative / 2
+    assert check(times(1.0), FORWARD, oracle, fused=True).reason is None
+    assert "twice what a fused kernel must lose" in check(times(1.01), FORWARD, oracle, fused=True).reason
+
+
+def test_the_tighter_budget_is_for_16_bits_and_no_other_precision() -> None:
+    assert oracle_of().fused == {}
+    oracle = make_oracle(make_inputs(replace(CASE, dtype="bfloat16"), "cpu", seed=3), 3, (None, "fp8"))
+    assert oracle.budget("out", "fp8", fused=True) == oracle.budget("out", "fp8")
+
+
+def test_a_wrong_row_among_many_is_found_though_neither_mean_nor_largest_error_show_it() -> None:
+    case = replace(CASE, seqlen_q=1024, seqlen_k=1024, dtype="bfloat16")
+    oracle = oracle_of(case)
+
+    def without_last_dk(q, k, v, **options):
+        k = k.clone() if k.requires_grad else k
+        if k.requires_grad:
+            k.register_hook(lambda gradient: gradient.index_fill(2, torch.tensor([1023]), 0.0))
+        return naive(q, k, v, causal=True)
+
+    found = check(without_last_dk, BACKWARD, oracle)
+    allowed, _ = oracle.budget("dk")
+    assert found.errors["dk"].relative < allowed.relative and found.errors["dk"].largest < allowed.largest
+    assert found.reason.startswith("dk is wrong in 1 of 2048 rows, first in (0, 1, 1023): error ")
+
+
+def timed_reason(attention, mode: str = "fwd") -> str | None:
+    oracle = oracle_of()
+    call = op.call(attention, oracle.inputs, mode)
+    call()
+    with op.doubled(oracle.inputs, mode) as growth:
+        names = ("out",) if mode == "fwd" else ("dq", "dk", "dv")
+        return check_timed(op.call(attention, oracle.inputs, mode), names, growth, oracle)
+
+
+@pytest.mark.parametrize("mode", ["fwd", "bwd", "fwd_bwd"])
+def test_a_right_result_grows_with_its_inputs_after_timing(mode: str) -> None:
+    assert timed_reason(naive, mode) is None
+
+
+def test_a_result_remembered_by_address_and_version_is_found_after_timing() -> None:
+    known = {}
+
+    def attention(q, k, v, **options):
+        key = (*((x.data_ptr(), x._version) for x in (q, k, v)), torch.is_grad_enabled())
+        if key not in known:
+            known[key] = naive(q, k, v, causal=True)
+        return known[key]
+
+    assert check(attention, FORWARD, oracle_of()).reason is None
+    assert timed_reason(attention).startswith("After timing: out is wrong: relative error 0.5 ")
+
+
+def test_doubling_leaves_the_inputs_and_their_versions_as_they_were() -> None:
+    inputs = make_inputs(CASE, "cpu", seed=3)
+    before = [(x.detach().clone(), x._version) for x in (inputs.q, inputs.k, inputs.v, inputs.dout)]
+    with op.doubled(inputs, "fwd_bwd"):
+        assert torch.equal(inputs.v, 2 * before[2][0])
+    for x, (values, version) in zip((inputs.q, inputs.k, inputs.v, inputs.dout), before, strict=True):
+        assert torch.equal(x, values) and x._version == version
 
 
 def test_an_oracle_of_forwards_alone_allows_the_same_and_knows_no_gradient() -> None:

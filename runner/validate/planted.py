@@ -1,0 +1,343 @@
+"""Bugs that the gate must catch: a fused attention of plain PyTorch, and 40 ways to get it wrong.
+
+The sound version computes in float32 and rounds what a fused kernel rounds. A bug changes one of its stages, or stands
+around it as a cheat does. `caught` measures all of them as any sweep would, and tells which got a speed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from kernels import registry
+from kernels.attention.torch_naive import hidden_keys
+from results.records import Case, Measurement, Status, attention_case
+from runner.cells import Cell
+from runner.machine.telemetry import Telemetry
+from runner.measure.case import Bench
+from runner.measure.passes import run_case
+from runner.measure.stopwatch import EagerStopwatch, KernelStopwatch, Stopwatch
+from runner.protocol import Protocol
+
+SOUND = "sound"
+EVERY = ("fwd", "bwd", "fwd_bwd")
+BACKWARD = ("bwd", "fwd_bwd")
+DTYPES = ("bfloat16", "float16", "float32")
+HALF = ("bfloat16", "float16")
+_BRIEF = Protocol("planted", rounds=1, cap_ms=0.0)
+# Not a multiple of a tile, two query heads to a key head; with a window and without.
+PLAIN = attention_case(batch=2, num_heads=4, num_kv_heads=2, seqlen=200, head_dim=32, dtype="bfloat16", causal=True)
+WINDOW = replace(PLAIN, window_size=50)
+LARGE = replace(PLAIN, inputs="large")  # on plain data the scores are small, and their rounding is lost in p's
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class PlantedBug:
+    """A bug by its name, where it sits, and where it shows."""
+
+    name: str
+    changes: Mapping[str, Change] = field(default_factory=dict)  # of a stage, see `_Fused`
+    around: Callable[[registry.Attention], registry.Attention] | None = None  # of the whole call
+    modes: tuple[str, ...] = EVERY  # that must not get a speed
+    dtypes: tuple[str, ...] = DTYPES  # that it can show in
+    case: Case = PLAIN
+
+
+class _Fused(torch.autograd.Function):
+    """Attention in float32 with the factors and results of a fused kernel rounded; every stage can be changed.
+
+    Stages: heads, scale, hidden, scores, p, product, out; dout, dscores, delta, factors, ds, dq, groups, dk, dv.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: dict, changes: dict) -> Any:
+        def stage(name: str, x: Any) -> Any:
+            return changes.get(name, lambda same: same)(x)
+
+        group = q.shape[1] // k.shape[1]
+        keys, values = (stage("heads", x.float().repeat_interleave(group, 1)) for x in (k, v))
+        scale = stage("scale", options.get("softmax_scale") or q.shape[3] ** -0.5)
+        hidden = hidden_keys(q.shape[2], k.shape[2], options["causal"], options["window_size"], q.device)
+        hidden = stage("hidden", hidden)
+        scores = stage("scores", (q.float() @ keys.mT) * scale).masked_fill(hidden, -math.inf)
+        p = stage("p", scores.softmax(-1))
+        out = stage("out", stage("product", torch.matmul)(p.to(q.dtype).float(), values)).to(q.dtype)
+        ctx.save_for_backward(q, k, v, p, out)
+        ctx.scale, ctx.group, ctx.stage, ctx.values, ctx.keys = scale, group, stage, values, keys
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: torch.Tensor) -> Any:
+        q, k, v, p, out = ctx.saved_tensors
+        stage, gradient = ctx.stage, ctx.stage("dout", dout.float())
+        dscores = stage("dscores", gradient @ ctx.values.mT)
+        delta = stage("delta", (gradient * out.float()).sum(-1, keepdim=True))
+        factors = stage("factors", p)
+        ds = stage("ds", factors * (dscores - delta)).to(q.dtype).float()
+        dq = stage("dq", ds @ ctx.keys * ctx.scale)
+        dk, dv = ds.mT @ q.float() * ctx.scale, factors.to(q.dtype).float().mT @ gradient
+        dk, dv = (stage("groups", x.unflatten(1, (-1, ctx.group))) for x in (dk, dv))
+        dk, dv = stage("dk", dk.sum(2)), stage("dv", dv.sum(2))
+        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), None, None
+
+
+def fused(changes: Mapping[str, Change]) -> registry.Attention:
+    """Return the sound attention with some of its stages changed."""
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        asked = {"causal": False, "window_size": 0, "softmax_scale": None, **options}
+        return _Fused.apply(q, k, v, asked, dict(changes))
+
+    return attention
+
+
+def _with(index: Any, value: float | Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    """Return a change of a part of a tensor, to a number or by a function."""
+
+    def change(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[index] = value(x[index]) if callable(value) else value
+        return x
+
+    return change
+
+
+def _times(factor: float) -> Change:
+    return lambda x: x * factor
+
+
+def _zero(x: torch.Tensor) -> torch.Tensor:
+    return x * 0
+
+
+def _shifted(offset: int) -> Change:
+    """Return a mask moved along the keys: above 0 a query sees more of them."""
+    return lambda hidden: _with((..., slice(offset)), False)(hidden.roll(offset, 1))
+
+
+def _too_few(hidden: torch.Tensor) -> torch.Tensor:
+    own = torch.eye(*hidden.shape, dtype=torch.bool, device=hidden.device)
+    own[0] = False  # which would see nothing
+    return hidden | own
+
+
+def _without_block(first: int, last: int | None) -> Change:
+    """Return scores in which later queries do not see a block of keys."""
+    return _with((..., slice(last or first, None), slice(first, last)), -1e9)
+
+
+def _not_rescaled(x: torch.Tensor) -> torch.Tensor:
+    """Return what is left of the accumulators when the second half's maximum does not rescale the first."""
+    return _with((..., slice(128, None), slice(0, 8)), _times(1.3))(x)
+
+
+def _summed_in_half(p: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Return p @ values, rounded to 8 bits of mantissa after every key."""
+    total = torch.zeros((), device=p.device)
+    for some, rows in zip(p.split(1, -1), values.split(1, -2), strict=True):
+        total = (total + some @ rows).bfloat16().float()
+    return total
+
+
+def _wrong_heads(x: torch.Tensor) -> torch.Tensor:
+    """Return key heads in turn in place of in groups."""
+    return x[:, [0, 2, 1, 3]]
+
+
+def _first_of_group(x: torch.Tensor) -> torch.Tensor:
+    return x[:, :, :1]
+
+
+def _stale(sound: registry.Attention) -> registry.Attention:
+    """Return the result of the call before."""
+    last: dict[Any, torch.Tensor] = {}
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        key, out = (q.shape, torch.is_grad_enabled()), sound(q, k, v, **options)
+        before, last[key] = last.get(key, out), out
+        return before
+
+    return attention
+
+
+def _cached(key: Callable[[torch.Tensor], Any]) -> Callable[[registry.Attention], registry.Attention]:
+    """Return the result of the first call with inputs of the same key."""
+
+    def around(sound: registry.Attention) -> registry.Attention:
+        known: dict[Any, torch.Tensor] = {}
+
+        def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+            here = (*map(key, (q, k, v)), torch.is_grad_enabled())
+            if here not in known:
+                known[here] = sound(q, k, v, **options)
+            return known[here]
+
+        return attention
+
+    return around
+
+
+def _every_second_call(change: Change) -> Callable[[registry.Attention], registry.Attention]:
+    def around(sound: registry.Attention) -> registry.Attention:
+        calls = [0]
+
+        def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+            calls[0] += 1
+            out = sound(q, k, v, **options)
+            return change(out) if calls[0] % 2 else out
+
+        return attention
+
+    return around
+
+
+def _without_gradients_only(sound: registry.Attention) -> registry.Attention:
+    """Return out right for inference and wrong for training."""
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        out = sound(q, k, v, **options)
+        return out * 1.01 if out.requires_grad else out
+
+    return attention
+
+
+def _changes_its_input(sound: registry.Attention) -> registry.Attention:
+    """Scale q where it lies."""
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        out = sound(q, k, v, **options)
+        q.data.mul_(1.05)
+        return out
+
+    return attention
+
+
+def _unwritten(x: torch.Tensor) -> torch.Tensor:
+    """Return the last rows as the memory was."""
+    return torch.cat([x[..., :192, :], torch.empty_like(x[..., 192:, :]).fill_(math.nan)], -2)
+
+
+_LAST, _TAIL = (..., -1, slice(None)), (..., slice(192, None), slice(None))
+PLANTED: tuple[PlantedBug, ...] = (
+    PlantedBug("out times 1.01", {"out": _times(1.01)}),
+    PlantedBug("out times 0.99", {"out": _times(0.99)}),
+    PlantedBug("out of one row is its neighbour's", {"out": _with((0, 1, -1), lambda x: x * 0 + 0.1)}),
+    PlantedBug("one element of out is off by 0.5", {"out": _with((1, 2, 100, 7), lambda x: x + 0.5)}),
+    PlantedBug("last column of out is zero", {"out": _with((..., -1), 0.0)}),
+    PlantedBug("tail rows of out are not written", {"out": _unwritten}),
+    PlantedBug("scale is 2 % off", {"scale": _times(1.02)}),
+    PlantedBug("scale is 1 over head_dim", {"scale": lambda scale: scale**2}),
+    PlantedBug("no causal mask", {"hidden": torch.zeros_like}),
+    PlantedBug("mask shows one key too many", {"hidden": _shifted(1)}),
+    PlantedBug("mask hides the query's own key", {"hidden": _too_few}),
+    PlantedBug("last block of keys is dropped", {"scores": _without_block(192, None)}),
+    PlantedBug("first block of keys is dropped", {"scores": _without_block(0, 64)}),
+    PlantedBug("window is ignored", {"hidden": lambda x: x & x.triu(1)}, case=WINDOW),
+    PlantedBug("window is one key too wide", {"hidden": lambda x: x & x.roll(-1, 1) | x.triu(1)}, case=WINDOW),
+    PlantedBug("key heads in turn in place of in groups", {"heads": _wrong_heads}),
+    PlantedBug("query heads 0 and 1 swapped", {"out": lambda x: x[:, [1, 0, 2, 3]]}),
+    PlantedBug("sequences of the batch swapped", {"out": lambda x: x.flip(0)}),
+    PlantedBug("accumulators are not rescaled", {"p": _not_rescaled}),
+    PlantedBug("last block is not in the sum", {"p": lambda p: p / p[..., :192].sum(-1, keepdim=True)}),
+    PlantedBug("softmax to the base 2", {"scores": _times(math.log(2))}),
+    PlantedBug("scores rounded to 8 bits", {"scores": lambda x: x.bfloat16().float()}, case=LARGE),
+    PlantedBug("accumulates in the dtype", {"product": lambda _: _summed_in_half}, dtypes=HALF),
+    PlantedBug("first dq is not zero", {"dq": _with((..., 0, slice(None)), 0.01)}, modes=BACKWARD),
+    PlantedBug("last dq is zero", {"dq": _with(_LAST, 0.0)}, modes=BACKWARD),
+    PlantedBug("last dk is zero", {"dk": _with(_LAST, 0.0)}, modes=BACKWARD),
+    PlantedBug("last dv is zero", {"dv": _with(_LAST, 0.0)}, modes=BACKWARD),
+    PlantedBug("tail of dk is dropped", {"dk": _with(_TAIL, 0.0)}, modes=BACKWARD),
+    PlantedBug("dq times 1.01", {"dq": _times(1.01)}, modes=BACKWARD),
+    PlantedBug("dk without its scale", {"dk": _times(32**0.5)}, modes=BACKWARD),
+    PlantedBug("dk in units of exp2", {"dk": _times(1 / math.log(2))}, modes=BACKWARD),
+    PlantedBug("dk and dv swapped", {"dk": lambda x: x.flip(1), "dv": lambda x: x.flip(1)}, modes=BACKWARD),
+    PlantedBug("delta is left out", {"delta": _zero}, modes=BACKWARD),
+    PlantedBug("delta of the tail is left out", {"delta": _with(_TAIL, 0.0)}, modes=BACKWARD),
+    PlantedBug("p of the backward is 1 % off", {"factors": _times(1.01)}, modes=BACKWARD),
+    PlantedBug("dout is taken as ones", {"dout": torch.ones_like}, modes=BACKWARD),
+    PlantedBug("one head of a group in dk and dv", {"groups": _first_of_group}, modes=BACKWARD),
+    PlantedBug("dv is missing", {"dv": _zero}, modes=BACKWARD),
+    PlantedBug("result of the call before", around=_stale, modes=("fwd",)),
+    PlantedBug("cached by address", around=_cached(lambda x: x.data_ptr())),
+    PlantedBug("cached by address and version", around=_cached(lambda x: (x.data_ptr(), x._version)), modes=("fwd",)),
+    PlantedBug("wrong in every second call", around=_every_second_call(_times(1.02)), modes=("fwd",)),
+    PlantedBug("wrong with gradients alone", around=_without_gradients_only, modes=BACKWARD),
+    PlantedBug("scales q where it lies", around=_changes_its_input, modes=("fwd",)),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of a bug in a dtype."""
+
+    name: str
+    dtype: str
+    missed: tuple[str, ...]  # modes that got a speed and must not
+
+
+def caught(device: str = "cpu", dtypes: tuple[str, ...] = DTYPES) -> list[Finding]:
+    """Measure every bug, and the sound version, in every dtype that it can show in.
+
+    A sound version that gets no speed is a missed one: the gate must let it through.
+    """
+    findings = []
+    for dtype in dtypes:
+        for case in dict.fromkeys(bug.case for bug in PLANTED):
+            there = [bug for bug in PLANTED if bug.case == case and dtype in bug.dtypes]
+            found = _statuses(replace(case, dtype=dtype), there, device)
+            refused = tuple(mode for mode in EVERY if found[SOUND, mode] is not Status.OK)
+            kind = "window" if case.window_size else case.inputs or "plain"
+            findings.append(Finding(f"{SOUND}, {kind}", dtype, refused))
+            for bug in there:
+                missed = tuple(mode for mode in bug.modes if found[bug.name, mode] is not Status.INCORRECT)
+                findings.append(Finding(bug.name, dtype, missed))
+    return findings
+
+
+def _statuses(case: Case, bugs: list[PlantedBug], device: str) -> dict[tuple[str, str], Status]:
+    """Return the status of each implementation and mode when the case is measured as in a sweep."""
+    rows: list[Measurement] = []
+    clocks: dict[str, Stopwatch] = {"eager": EagerStopwatch()}
+    if device != "cpu":
+        clocks = {"kernel": KernelStopwatch(device), "eager": EagerStopwatch(torch.cuda.synchronize)}
+    timing = next(iter(clocks))
+    bench = Bench("planted", device, _BRIEF, (timing,), 0, rows.append, lambda *_: None, Telemetry(None), clocks)
+    with _registered(bugs) as names:
+        run_case(bench, case, [Cell(case, name, mode) for name in names for mode in EVERY])
+    return {(row.implementation, row.mode): row.status for row in rows if row.metric == "latency_ms"}
+
+
+@contextmanager
+def _registered(bugs: list[PlantedBug]) -> Iterator[list[str]]:
+    """Have the bugs and the sound version among the implementations for a while; yield their names."""
+    known = registry.implementations()
+    plain = replace(registry.get("torch_naive"), memory={"growth": "linear"})
+    sound = fused({})
+    made = {bug.name: bug.around(sound) if bug.around else fused(bug.changes) for bug in bugs} | {SOUND: sound}
+    known |= {name: replace(plain, name=name, attention=attention) for name, attention in made.items()}
+    try:
+        yield list(made)
+    finally:
+        for name in made:
+            del known[name]
+
+
+def main(device: str) -> bool:
+    """Print a line for each bug and dtype that is missed, and how many were caught; tell whether all were."""
+    findings = caught(device)
+    for finding in findings:
+        if finding.missed:
+            print(f"missed  {finding.name}, {finding.dtype}: {', '.join(finding.missed)}")
+    bugs = [finding for finding in findings if not finding.name.startswith(SOUND)]
+    missed = sum(bool(finding.missed) for finding in bugs)
+    kinds, sound = len(PLANTED), [finding for finding in findings if finding.name.startswith(SOUND)]
+    print(f"{len(bugs) - missed} of {len(bugs)} planted bugs caught: {kinds} kinds in {', '.join(DTYPES)}.")
+    print(f"{sum(not finding.missed for finding in sound)} of {len(sound)} sound versions pass.")
+    return not any(finding.missed for finding in findings)
