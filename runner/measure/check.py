@@ -84,6 +84,12 @@ class Oracle:
     naive: Mapping[str | None, Mapping[str, TensorError] | None]  # torch_naive's, by precision; None: it does not fit
     fused: Mapping[str, TensorError] = field(default_factory=dict)  # of the best fused kernel, where that is known
 
+    @property
+    def by_row(self) -> bool:
+        """Return whether rows are judged: those of attention on plain data. Elsewhere what a row loses scatters by more
+        than a wrong one would, as where two scores of a winner are nearly the same."""
+        return hasattr(level_of(self.inputs.case), "fused_oracle") and self.inputs.case.inputs in (None, "normal")
+
     def budget(self, name: str, precision: str | None = None, *, fused: bool = False) -> tuple[TensorError, str]:
         """Return the largest errors that pass, for a fused implementation or any other, and where they come from."""
         plain, words = self._plain_budget(name, precision)
@@ -97,9 +103,7 @@ class Oracle:
         return tight, "twice what a fused kernel must lose"
 
     def _rows(self, name: str, yardstick: TensorError) -> torch.Tensor | None:
-        if yardstick.rows is None:
-            return None
-        if self.inputs.case.inputs not in (None, "normal"):
+        if yardstick.rows is None or not self.by_row:
             return None
         exact, dtype = self.exact[name], str(self.inputs.case.dtype)
         floor = FLOORS[dtype] * _size(float(exact.square().mean().sqrt()), exact)
@@ -222,7 +226,7 @@ def error_of(tensor: torch.Tensor, exact: torch.Tensor, growth: float = 1.0) -> 
 
 def _rows_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the root mean square of each row."""
-    return tensor.reshape(-1, tensor.shape[-1]).square().mean(1).sqrt()
+    return tensor.reshape(-1, tensor.shape[-1] if tensor.dim() else 1).square().mean(1).sqrt()
 
 
 def _around(rows: torch.Tensor) -> torch.Tensor:

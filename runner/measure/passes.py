@@ -35,6 +35,8 @@ def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
     _skip_what_takes_too_long(run)
     too_large = _skip_what_does_not_fit(run)
     _Checks(run).take()
+    if not hasattr(run.level, "doubled"):
+        run.oracle = None  # nothing is asked again, and it can be as large as a model
     if not bench.timings:
         run.live.clear()  # their errors are what was wanted
     with bench.costs.of("memory"):
