@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.compare import beside, choose, gpus, verdicts
+from pages.ui.compare import beside, choose, gpus, verdicts, versions
 from pages.ui.draw import charts, messages
 from pages.ui.filters import sidebar
 from pages.ui.shell import layout
 from results.files.journal import JournalError
 
-RUNS, IMPLEMENTATIONS, GPUS, IMPORTED = "Two runs", "Two implementations", "GPUs", "Import beside a run"
+RUNS, IMPLEMENTATIONS, VERSIONS = "Two runs", "Two implementations", "Two versions"
+GPUS, IMPORTED = "GPUs", "Import beside a run"
+SECTIONS = {VERSIONS: versions.section, GPUS: gpus.section, IMPORTED: beside.section}
 
 layout.header("Compare", ":material/compare_arrows:", "What changed, and is it more than chance?")
 kind = st.segmented_control(
-    "Compare", (RUNS, IMPLEMENTATIONS, GPUS, IMPORTED), default=RUNS, required=True, key="of", bind="query-params"
+    "Compare", (RUNS, IMPLEMENTATIONS, *SECTIONS), default=RUNS, required=True, key="of", bind="query-params"
 )
-if kind == GPUS:
-    gpus.section()
-    st.stop()
-if kind == IMPORTED:
-    beside.section()
+if kind in SECTIONS:
+    SECTIONS[kind]()
     st.stop()
 
 chosen = choose.two_runs() if kind == RUNS else choose.two_implementations()

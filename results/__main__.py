@@ -21,7 +21,8 @@ from types import ModuleType
 from typing import BinaryIO
 
 from results.checks import IMPOSSIBLE, check
-from results.compare.compare import Side, as_json, compare
+from results.compare.against import NotAgainst, compare_versions
+from results.compare.compare import Comparison, Side, as_json, compare
 from results.files import journal, library
 from results.files.journal import JournalError, RunFolder
 from results.formats import (
@@ -150,7 +151,7 @@ def _add_judging(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("compare", help="verdicts for two runs or implementations, and what changed between")
     sides = "a run, or one implementation of it as RUN/IMPLEMENTATION; the second is judged against the first"
     command.add_argument("first", metavar="A", help=sides)
-    command.add_argument("second", metavar="B")
+    command.add_argument("second", metavar="B", nargs="?", help="left out: the two versions that run A measured")
     command.add_argument("--json", action="store_true", help="as data")
     command.set_defaults(command=_compare)
 
@@ -332,15 +333,26 @@ def _headline(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    sides = [_side(name) for name in (options.first, options.second)]
-    if (sides[0].implementation is None) != (sides[1].implementation is None):
-        raise CommandError("Either both A and B name an implementation (RUN/IMPLEMENTATION), or none does.")
-    found = compare(*sides)
+    found = _versions(options.first) if options.second is None else _two_sides(options.first, options.second)
     if options.json:
         print(json.dumps(as_json(found), indent=1))
     else:
         print(*comparison_lines(found), sep="\n")
     return 0
+
+
+def _versions(run_id: str) -> Comparison:
+    try:
+        return compare_versions(*_read(_folder(run_id)))
+    except NotAgainst as error:
+        raise CommandError(str(error)) from error
+
+
+def _two_sides(first: str, second: str) -> Comparison:
+    sides = [_side(name) for name in (first, second)]
+    if (sides[0].implementation is None) != (sides[1].implementation is None):
+        raise CommandError("Either both A and B name an implementation (RUN/IMPLEMENTATION), or none does.")
+    return compare(*sides)
 
 
 def _side(name: str) -> Side:

@@ -57,7 +57,7 @@ def compare_versions(run: Run, measurements: Sequence[Measurement]) -> Compariso
     return Comparison(
         first=f"{run.run_id}@{label}",
         second=run.run_id,
-        same_run=True,
+        same_run=False,
         changes=tuple(
             ChangedFact(fact, run.against.get(fact), getattr(run, fact))
             for fact in _FACTS

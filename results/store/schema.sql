@@ -116,8 +116,10 @@ CREATE TABLE IF NOT EXISTS store (
     data_version BIGINT NOT NULL
 );
 
+-- The other version of a run of two versions stands beside this one on Compare, and is no choice anywhere else.
 CREATE OR REPLACE VIEW results AS
 SELECT m.*, r.source, r.report, r.title, r.created, r.gpu_name, r.device_type, r.gpu_memory_mb,
        r.compute_capability, r.torch, r.triton, r.measured_tflops, r.measured_gbs
 FROM measurements m
-JOIN runs r USING (run_id);
+JOIN runs r USING (run_id)
+WHERE r.against IS NULL OR r.against = 'null' OR NOT contains(m.implementation, '@');

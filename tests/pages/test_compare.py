@@ -150,3 +150,24 @@ def test_a_newer_run_of_a_few_cells_is_not_preferred_to_two_that_share_many(page
 
 def test_both_sides_say_whose_they_are(page):
     assert shown(page).count("measured here") >= 2
+
+
+def test_two_versions_of_one_sweep_have_their_verdicts_and_the_constant_of_every_time(page, home) -> None:
+    against = {"label": "abc1234", "git_commit": "abc1234", "torch": None}
+    run = replace(RUN, run_id="versions", against=against, git_commit="def5678", empty_launch_ms=0.0031)
+    rows = [latency(ms, seqlen, run_id="versions") for seqlen, ms in ((128, 1.0), (256, 2.0))]
+    others = [latency(1.2 * m.value, m.case.seqlen_q, run_id="versions") for m in rows]
+    rows += [replace(m, implementation="triton_fa2@abc1234") for m in others]
+    RunFolder.create(home, run, rows)
+    app = page.get_by_key("of").set_value("Two versions").run()
+    assert not app.exception
+    assert "2 faster, of 2 cells" in shown(app)
+    assert "python -m results compare versions" in [block.value for block in app.code]
+    assert "Each kernel time contains 3.1 µs that an empty kernel takes too." in shown(app)
+
+
+def test_without_a_run_of_two_versions_the_page_says_how_to_take_one(page) -> None:
+    app = page.get_by_key("of").set_value("Two versions").run()
+    assert not app.exception
+    assert "No sweep measured two versions yet." in shown(app)
+    assert [block.value for block in app.code] == ["python -m runner run quick --against COMMIT"]

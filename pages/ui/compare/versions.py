@@ -1,0 +1,52 @@
+"""Two versions of the kernels that one sweep measured round by round: what `runner run --against` took."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui.compare import verdicts
+from pages.ui.draw import charts, messages
+from pages.ui.filters.select import one_value
+from pages.ui.shell.data import store
+from results.compare.against import compare_versions
+from results.compare.compare import Comparison
+from results.files import library
+
+_RUNS = """
+SELECT run_id, empty_launch_ms FROM runs WHERE against IS NOT NULL AND against <> 'null'
+ORDER BY created DESC NULLS LAST, run_id
+"""
+
+
+def section() -> None:
+    """Ask for a run of two versions; draw its verdicts, what differs between the versions, and every cell."""
+    runs = dict(store().rows(_RUNS))
+    if not runs:
+        st.info("No sweep measured two versions yet.", icon=":material/inbox:")
+        st.code("python -m runner run quick --against COMMIT", language=None)
+        return
+    run_id = one_value("Run", "versions_of", list(runs), next(iter(runs)))
+    found = _judged(run_id, library.stamp(library.find(run_id)))
+    verdicts.headline(found)
+    st.subheader("What differs between the versions")
+    verdicts.what_changed(found)
+    if found.cells:
+        _cells(found)
+    if runs[run_id]:
+        st.caption(f"Each kernel time contains {1e3 * runs[run_id]:.1f} µs that an empty kernel takes too.")
+    st.caption("In a terminal")
+    st.code(f"python -m results compare {run_id}", language=None)
+
+
+@st.cache_resource(max_entries=4, show_spinner="Judging every cell")
+def _judged(run_id: str, _stamp: tuple) -> Comparison:
+    return compare_versions(*library.read(library.find(run_id)))
+
+
+def _cells(found: Comparison) -> None:
+    table = verdicts.cells_table(found)
+    if table["speedup"].notna().any():
+        alt = "Speedup over the other version and its interval, of each cell by latency"
+        st.plotly_chart(verdicts.speedup_chart(table), config=charts.BARE, alt=alt)
+    verdicts.show_cells(table)
+    messages.download("Download cells", "versions", lambda: table, "versions_csv")
