@@ -63,10 +63,10 @@ _HALF: dict[str, dict[int, _Row]] = {
         512: {128: DecodeTile(16, 8, 2, 1, rows=16)},
     },
 }
-# How a request fills the machine: "many" tiles; "brief" are many of few keys, "whole" as many as there are
-# multiprocessors, or a little fewer, with not many keys; of "few" tiles many programs share each,
-# "short" ones have few keys as well, and "shortest" ones would even if 16 rows were a tile. "single": short ones for
-# callers to whom the host's time of a second launch is dearer.
+# How a request fills the machine: "many" tiles; "brief", many of few keys; "whole", as many as multiprocessors
+# or a little fewer, of not many keys; "few", of which many programs share each; "short", few of few keys; "shortest",
+# which would be short even if 16 rows were a tile; "single", short ones for callers to whom the host's time of a second
+# launch is dearer.
 SPREADS = ("many", "brief", "whole", "few", "short", "shortest", "single")
 _FEW: dict[int, _Row] = {
     64: {16: DecodeTile(128, 4, 4, 1, tickets=False)},
@@ -97,7 +97,7 @@ _HALF_SPREAD: dict[str, dict[int, _Row]] = {
 }
 # head_dim 128, pages of fewer keys than 128; the table is read two stages ahead
 _HALF_PAGED: _Row = {16: DecodeTile(64, 4, 5)}
-_HALF_PAGED_FEW: _Row = {16: DecodeTile(64, 4, 5, 1, tickets=False)}
+_HALF_PAGED_FEW: _Row = {16: DecodeTile(64, 4, 5, 1, tickets=False)}  # not swept
 _E4M3: dict[str, dict[int, _Row]] = {
     "sm_90": {
         16: {128: DecodeTile(128, 4, 3)},
