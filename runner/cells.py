@@ -33,6 +33,8 @@ _RATES = {
 }
 _RATES_ELSE = {"cuda": (0.5, 500.0, 0.15), "cpu": (0.01, 2.0, 0.02)}
 _BANDWIDTH_SHARE = 0.4  # of the datasheet's, where the device has one
+_MODEL_SHARE = 0.4  # of the datasheet's 16-bit rate: whole models are large matrix products
+_MODEL_FLOOR_S = {"cuda": 6.0, "cpu": 2.0}  # to build, check and compile: Llama-2 7B in training on an H200 (2026-11)
 _MATRIX_PASSES = {
     "fwd": 6,
     "decode": 6,
@@ -91,6 +93,9 @@ def estimated_seconds(case: Case, mode: str, protocol: Protocol, timings: int, t
     rate, bandwidth, floor = _RATES.get((target.type, case.dtype or ""), _RATES_ELSE[target.type])
     if peak := PEAKS.get(target.name):
         bandwidth = _BANDWIDTH_SHARE * peak.bandwidth_gb_per_s
+    if case.level == "model":
+        floor = _MODEL_FLOOR_S[target.type]
+        rate = _MODEL_SHARE * peak.tensor_tflops if peak and case.dtype != "float32" else rate
     traffic = (levels.bytes_moved(case, mode) or 0.0) + (_matrix_bytes(case) * _MATRIX_PASSES[mode] if matrix else 0)
     call = max((levels.flops(case, mode) or 0.0) / rate / 1e12, traffic / bandwidth / 1e9)
     least = protocol.least_of_round(call * 1e3) * protocol.rounds
@@ -148,5 +153,5 @@ def utc_now() -> str:
 
 
 def _matrix_bytes(case: Case) -> float:
-    size = DTYPE_BYTES.get(case.dtype or "", 4)
+    size = DTYPE_BYTES.get(case.dtype or "", 4) * (case.num_layers or 1)
     return float(case.batch or 1) * (case.num_heads or 1) * (case.seqlen_q or 1) * (case.seqlen_k or 1) * size
