@@ -25,6 +25,7 @@ def small_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let names of the table mean small models of the same family."""
     monkeypatch.setattr(model, "sizes_of", tiny)
     monkeypatch.setattr("runner.sweeps.model.model", tiny)
+    model._LAST.clear()
 
 
 def case_of(mode: str, name: str = "llama2-70b", **changes: object) -> Case:
@@ -126,6 +127,13 @@ def test_calls_work_at_the_depth_of_the_case_and_the_twin_is_gone() -> None:
     assert call().shape == (2, 1, VOCAB)
     assert inputs.whole().model.num_layers == 3
     assert inputs._twin is None
+
+
+def test_cases_that_share_a_model_build_it_once_and_training_has_its_own() -> None:
+    built = [make_inputs(case_of(mode), "cpu", seed=1).whole().model for mode in ("prefill", "decode", "train")]
+    assert built[0] is built[1]
+    assert built[2] is not built[0]
+    assert make_inputs(case_of("prefill", dtype="bfloat16"), "cpu", seed=1).whole().model is not built[0]
 
 
 def test_the_bytes_given_are_weights_cache_and_states() -> None:
