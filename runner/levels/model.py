@@ -98,6 +98,7 @@ class ModelInputs:
     _twin: ModelAtWork | None = field(default=None, repr=False)
     _whole: ModelAtWork | None = field(default=None, repr=False)
     _captured: dict[tuple[int, str], CapturedCall] = field(default_factory=dict, repr=False)
+    _pool: tuple[int, int] | None = None  # of memory that all captured calls share
 
     def fill(self, seed: int) -> None:
         """Write the tokens of a seed, and new keys and values into the caches."""
@@ -145,9 +146,8 @@ class ModelInputs:
     def captured(self, key: tuple[int, str], call: Call) -> CapturedCall:
         """Return the call as a CUDA graph, captured once for each key."""
         if key not in self._captured:
-            pool = torch.cuda.graph_pool_handle() if not self._captured else self._pool
-            self._pool = pool
-            self._captured[key] = CapturedCall(call, pool)
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            self._captured[key] = CapturedCall(call, self._pool)
         return self._captured[key]
 
     def _made(self, case: Case) -> ModelAtWork:
