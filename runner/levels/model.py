@@ -265,13 +265,13 @@ _KEPT_SHARE = 4
 
 
 def _model_of(case: Case, device: torch.device) -> CausalModel:
-    """Return the model of a case at its depth, the one of the case before where that is the same."""
+    """Return the model of a case at its depth: the one of the case before where that is the same, but in training."""
     one_token = is_decoding(case) and case.batch == 1
     settings = (bool(case.compiled), one_token, bool(case.checkpointing))
     sizes = sizes_of(str(case.subject))
     longest = max(int(case.seqlen_k), sizes.max_context)
     key = (case.subject, case.num_layers, case.dtype, device, longest, *settings)
-    if key in _LAST:
+    if key in _LAST and not is_training(case):
         return _LAST[key]
     dtype, shape = getattr(torch, str(case.dtype)), {"num_layers": int(case.num_layers), "context": longest}
     if case.num_layers == sizes.layers:
