@@ -63,7 +63,7 @@ def _line(collected: Collected, line: int, found: dict[str, Any]) -> None:
     definition = text(found.get("definition"), "definition")
     shape = _ATTENTION.fullmatch(definition)
     if shape is None:
-        collected.left_out["traces of definitions that are no attention"] += 1
+        collected.left_out["traces of definitions that are neither gqa nor mla, paged or ragged"] += 1
         return
     evaluation = found.get("evaluation")
     if found.get("solution") is None or evaluation is None:

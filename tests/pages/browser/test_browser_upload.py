@@ -1,12 +1,14 @@
 """Uploading in a real browser: several files at once, good and bad, and finding them in the results."""
 
 import re
+import time
 
 import pytest
 from playwright.sync_api import expect
 
 from results.files import journal
 from tests.pages.browser.serving import settled
+from tests.results.formats.peers.peer_files import EXCERPTS
 
 pytestmark = pytest.mark.browser
 HEADER = "gpu,implementation,seqlen,head_dim,dtype,causal,batch,num_heads,mode,timing,latency_ms\n"
@@ -53,3 +55,29 @@ def test_a_file_that_is_too_large_is_refused(tab, tmp_path):
     page.locator("input[type=file]").set_input_files(path)
     expect(page.get_by_text("File must be 50.0MB or smaller")).to_be_visible()
     expect(page.get_by_role("button", name=re.compile("^Import"))).to_have_count(0)
+
+
+def test_a_reader_sees_the_published_decoding_of_cudnn_beside_our_run_in_under_a_minute(tab):
+    page = tab("upload")
+    began = time.monotonic()
+    page.locator("input[type=file]").set_input_files(EXCERPTS / "cudnn_inference_decode_h200.csv")
+    page.get_by_role("button", name=re.compile("^Import ")).click()
+    page.get_by_role("link", name="Beside our run").click()
+    expect(page.get_by_text("13 shared cases")).to_be_visible()
+    expect(page.get_by_role("heading", name="What differs in the measuring")).to_be_visible()
+    assert time.monotonic() - began < 60
+
+
+def test_nothing_is_fetched_from_outside_because_of_a_file(tab):
+    page = tab("upload")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    names = ("![x](http://example.com/a.png)", "<img src=http://example.com/b.png>", "=IMAGE(A1)")
+    rows = "".join(f"An uploaded GPU,{name},128,64,bfloat16,true,1,8,fwd,kernel,1.0\n" for name in names)
+    note = "| impl | seqlen | d | dtype | fwd (ms) |\n|---|---|---|---|---|\n"
+    note += "| a | 128 | 64 | bf16 | ![y](http://example.com/c) |\n"
+    files = [_file("![z](http://example.com/d.png).csv", HEADER + rows), _file("n.md", note)]
+    page.locator("input[type=file]").set_input_files(files)
+    page.get_by_role("button", name=re.compile("^Import 1 number from 1 file")).click()
+    expect(page.get_by_text("1 number in 1 run")).to_be_visible()
+    assert asked and not [url for url in asked if "example.com" in url]
