@@ -16,7 +16,7 @@ RUNTIME_MB = 500.0  # CUDA's context and libraries, outside torch's allocator; 0
 
 
 @dataclass(frozen=True)
-class Card:
+class CardSize:
     """A size that cards are sold with."""
 
     memory_mb: float  # MiB that nvidia-smi gives as its total
@@ -29,12 +29,12 @@ class Card:
 
 
 CARDS = {
-    "8 GB": Card(8188, "GeForce RTX 4060"),
-    "16 GB": Card(16376, "GeForce RTX 4080"),
-    "24 GB": Card(24564, "GeForce RTX 4090"),
-    "48 GB": Card(46068, "L40S"),
-    "80 GB": Card(81559, "H100 SXM"),
-    "141 GB": Card(143771, "H200"),
+    "8 GB": CardSize(8188, "GeForce RTX 4060"),
+    "16 GB": CardSize(16376, "GeForce RTX 4080"),
+    "24 GB": CardSize(24564, "GeForce RTX 4090"),
+    "48 GB": CardSize(46068, "L40S"),
+    "80 GB": CardSize(81559, "H100 SXM"),
+    "141 GB": CardSize(143771, "H200"),
 }
 
 

@@ -68,10 +68,11 @@ class ModelQuestion:
 
 def choose(measured: Sequence[str]) -> ModelQuestion:
     """Ask for model, attention, card and lengths, the rest folded away; models that were measured come first."""
-    names = [*(name for name in measured if name in models()), *(name for name in models() if name not in measured)]
+    first = [name for name in measured if name in models()]
+    names = [*first, *(name for name in models() if name not in first)]
     columns = st.columns(5)
     with columns[0]:
-        name = one_value("Model", "model", names, names[0] if measured else "llama3-8b")
+        name = one_value("Model", "model", names, first[0] if first else "llama3-8b")
     with columns[1]:
         seqlen = one_value("Train at", "train_seqlen", list(SEQLENS), "8192", help="Tokens of each training sequence.")
     with columns[2]:
