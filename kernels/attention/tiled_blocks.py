@@ -59,27 +59,35 @@ class TiledProblem:
         behind = self.left is not None and keys.stop - 1 < rows.start + shift - self.left
         return not (ahead or behind)
 
+    def sees_all(self, rows: slice, keys: slice) -> bool:
+        """Return whether every query of a block sees every key of another, which then needs no mask."""
+        shift = self.seqlen_k - self.seqlen_q
+        ahead = self.right is not None and keys.stop - 1 > rows.start + shift + self.right
+        behind = self.left is not None and keys.start < rows.stop - 1 + shift - self.left
+        return not (ahead or behind)
+
     def absorb(self, rows: slice, keys: slice, before: Statistics) -> Statistics:
         """Return out, sums and maxima of rows that have seen one block of keys more; out is divided every time."""
         out, total, highest = before
         scores = self.scores(rows, keys)
         new_highest = torch.maximum(highest, scores.amax(-1, keepdim=True))
-        shown = new_highest.masked_fill(new_highest == _NONE, 0.0)  # of rows that still see no key
+        shown = new_highest
+        if not self.sees_all(rows, keys):  # some rows may still see no key
+            shown = new_highest.masked_fill(new_highest == _NONE, 0.0)
         p = (scores - shown).exp()
         rescaled = total * (highest - shown).exp()
         new_total = rescaled + p.sum(-1, keepdim=True)
         values = self._times(p, self.v[:, :, keys])
-        out = (rescaled * out + values) / new_total.masked_fill(new_total == 0, 1.0)
+        out = (rescaled * out + values) / new_total.clamp_min(1.0)  # 0 of no key, else at least the largest's 1
         return out, new_total, new_highest
 
     def scores(self, rows: slice, keys: slice) -> torch.Tensor:
         """Return scaled scores of a block: (batch, key heads, group, rows, keys), -inf where a query must not look."""
-        q = self.q[:, :, :, rows].to(self.dtype) * self.scale
-        scores = self._times(q, self.k[:, :, keys].mT)
-        if self.right is None:
+        scores = self._times(self.q[:, :, :, rows].to(self.dtype), self.k[:, :, keys].mT).mul_(self.scale)
+        if self.sees_all(rows, keys):
             return scores
-        positions = torch.arange(rows.start, rows.stop, device=q.device)[:, None] + self.seqlen_k - self.seqlen_q
-        columns = torch.arange(keys.start, keys.stop, device=q.device)
+        positions = torch.arange(rows.start, rows.stop, device=scores.device)[:, None] + self.seqlen_k - self.seqlen_q
+        columns = torch.arange(keys.start, keys.stop, device=scores.device)
         hidden = columns > positions + self.right
         if self.left is not None:
             hidden |= columns < positions - self.left

@@ -86,6 +86,19 @@ SECTIONS = (
         "decode",
     ),
     Section(
+        "Layers",
+        "layers",
+        (
+            PageEntry(
+                "layers",
+                "Layers",
+                "layers",
+                "Whole attention layers by the attention inside: times, ranges of speedup, and the share of attention.",
+            ),
+        ),
+        "layer",
+    ),
+    Section(
         "Models",
         "model_training",
         (

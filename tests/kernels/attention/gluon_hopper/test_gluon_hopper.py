@@ -142,6 +142,12 @@ class TestOnHopper:
         assert tuning.has_dq_warpgroup(head_dim, 15, 2, seqlen_q, seqlen_k, True, False, 132)
         assert_within_budget(Problem(seqlen_q, seqlen_k, head_dim, True, num_heads=10, num_kv_heads=5, batch=3))
 
+    @pytest.mark.parametrize("head_dim", [64, 128])
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_heads_that_share_few_keys_are_right(self, causal: bool, head_dim: int) -> None:
+        assert tuning.computes_heads_apart(1, 16, 520, 520, 132)
+        assert_within_budget(Problem(520, 520, head_dim, causal, num_heads=16, num_kv_heads=1, batch=1))
+
     @pytest.mark.parametrize("has_dq_warpgroup", [False, True])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(700, 384), (1000, 1000), (130, 700)])
     def test_tiles_that_are_split_by_queries_are_right(

@@ -1,0 +1,47 @@
+"""How fast is a whole attention layer by the attention inside, and how much of its time is attention?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui import layers
+from pages.ui.draw import cells, charts, messages, text
+from pages.ui.filters import sidebar
+from pages.ui.shell import layout, page_body
+from pages.ui.shell.data import ask_slowly
+from results.query import layers as query
+
+QUESTION = "How fast is a whole attention layer by the attention inside, and how much of its time is attention?"
+
+
+def show() -> None:
+    """Draw the answer, ranges of speedup, every layer by implementation and mode, and the share of attention."""
+    chosen = sidebar.current()
+    if chosen.gpu is None:
+        layers.nothing_here()
+        return
+    table = ask_slowly(query.rows, chosen)
+    if table.empty:
+        messages.nothing_here(chosen, "layer latencies")
+        return
+    ranges, duels = query.ranges(table, chosen.baseline), ask_slowly(query.duels, chosen)
+    layers.headline(duels, ranges, chosen.baseline)
+    st.subheader("Ranges of speedup")
+    layers.range_table(ranges, chosen.baseline)
+    if len(duels):
+        st.subheader("Ours and PyTorch's best")
+        layers.duel_table(duels)
+    st.subheader("Every layer")
+    for dtype in sorted(table["dtype"].map(cells.dtype_name).unique()):
+        st.markdown(f"**{text.plain(dtype)}**")
+        layers.layer_table(table, dtype)
+    st.subheader("Share of attention")
+    layers.shares(table, charts.colours(sorted(table["implementation"].unique())))
+    with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
+        if numbers.open:
+            layers.numbers_table(table)
+    messages.provenance(chosen)
+
+
+layout.header("Layers", ":material/layers:", QUESTION)
+page_body.show(show)

@@ -1,0 +1,98 @@
+"""Layers: every kind, shape, mode and implementation of a slice, the share of attention, and ranges of speedup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from results import levels
+from results.derive import geometric_mean
+from results.query.declared import declared
+from results.records import CASE_FIELDS, Case
+from results.slice import CASE_KEY, RESULTS, TIMING, Filters, counting_run, where
+from results.store.database import Store
+
+LEVEL = "layer"
+_EVERY = ("mode", "workload", "implementation")  # filters that this question does not ask
+_RANGES = ("implementation", "mode", "layers", "low", "mean", "high")
+_DUELS = ("dtype", "mode", "layers", "low", "mean", "high", "behind")
+
+
+def rows(store: Store, filters: Filters) -> pd.DataFrame:
+    """Return a row a case, mode and implementation, of each case all of one run.
+
+    `speedup` is over the slice's baseline, `share` the time of the attention alone in percent of the layer's; both are
+    missing where a number is. `layer` names kind and shape without dtype and mask.
+    """
+    condition, params = where(filters, without=_EVERY)
+    fields = ", ".join(CASE_FIELDS)
+    cell = f"run_id, {CASE_KEY}, mode, {TIMING}"
+    table = store.query(
+        f"""WITH together AS (
+            SELECT *, any_value(value) FILTER (metric = 'attention_ms' AND status = 'ok')
+                          OVER (PARTITION BY {cell}, implementation) AS attention_ms
+            FROM {RESULTS} WHERE level = '{LEVEL}' AND metric IN ('latency_ms', 'attention_ms') AND {condition}
+        ), timed AS (
+            SELECT *, bool_or(implementation = ? AND status = 'ok')
+                          OVER (PARTITION BY run_id, {CASE_KEY}) AS has_baseline
+            FROM together WHERE metric = 'latency_ms'
+            QUALIFY row_number() OVER (PARTITION BY {cell}, implementation
+                                       ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
+        ), one_run AS (SELECT * FROM timed QUALIFY {counting_run(CASE_KEY, "has_baseline")})
+        SELECT {fields}, implementation, mode, value AS latency_ms, p20, p80, n, status, note, run_id, source,
+               attention_ms, 100 * attention_ms / value AS share,
+               max(value) FILTER (implementation = ?) OVER (PARTITION BY {cell}) / value AS speedup
+        FROM one_run
+        ORDER BY dtype, subject, num_heads * head_dim, seqlen_q, mode, latency_ms NULLS LAST, implementation""",
+        [*params, filters.baseline, filters.baseline],
+    )
+    return table.assign(layer=[_named(row) for row in table[[*CASE_FIELDS]].to_dict("records")])
+
+
+def ranges(table: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
+    """Return by implementation and mode the lowest, mean and highest speedup over all layers of a table."""
+    known = table[table["speedup"].notna() & (table["implementation"] != baseline)]
+    found = [
+        {"implementation": name, "mode": mode, **_span(of_it["speedup"].tolist())}
+        for (name, mode), of_it in known.groupby(["implementation", "mode"], sort=True)
+    ]
+    return pd.DataFrame(found, columns=[*_RANGES])
+
+
+def duels(store: Store, filters: Filters) -> pd.DataFrame:
+    """Return by dtype and mode how much faster our best is than the best of PyTorch's, layer by layer.
+
+    `behind` names the layers in which ours is slower. Reduced precision takes no part.
+    """
+    table, said = rows(store, filters), declared(store, LEVEL)
+    family = {name: facts.get("family") for name, facts in said.items() if facts.get("precision") is None}
+    known = table[table["latency_ms"].notna()].assign(family=table["implementation"].map(family))
+    found = []
+    for (dtype, mode), of_mode in known.groupby(["dtype", "mode"], sort=True):
+        ratios = dict(_ratios(of_mode))
+        if ratios:
+            behind = ", ".join(layer for layer, ratio in ratios.items() if ratio < 1)
+            found.append({"dtype": dtype, "mode": mode, **_span(list(ratios.values())), "behind": behind})
+    return pd.DataFrame(found, columns=[*_DUELS])
+
+
+def _ratios(table: pd.DataFrame) -> list[tuple[str, float]]:
+    """Return of each layer the best time of PyTorch's over the best of ours."""
+    found = []
+    for layer, of_layer in table.groupby("layer", sort=False):
+        best = of_layer.groupby("family")["latency_ms"].min()
+        if {"own", "pytorch"} <= set(best.index):
+            found.append((layer, best["pytorch"] / best["own"]))
+    return found
+
+
+def _span(values: Sequence[float]) -> dict[str, object]:
+    return {"layers": len(values), "low": min(values), "mean": geometric_mean(values), "high": max(values)}
+
+
+def _named(fields: dict) -> str:
+    """Return kind and shape: gqa B2 H32 KV8 D64 S2048."""
+    said = {name: None if pd.isna(value) else value for name, value in fields.items()}
+    whole = {name: int(value) if isinstance(value, float) else value for name, value in said.items()}
+    return levels.level_of(LEVEL).short(Case(**{**whole, "dtype": None, "causal": None}))
