@@ -121,9 +121,9 @@ def leading_shape(level: Level, shapes: Sequence[tuple[str, int]]) -> str | None
     """Return the shape that is shown where none was chosen, of shapes with their numbers, most first; None: all.
 
     Where the map has an axis for the batch, a shape is one model's heads, and the first is shown alone. Else a single
-    head, which no model has, leads only where there is nothing else.
+    head, which no model has, leads only where there is nothing else. Layers of all shapes stand beside each other.
     """
-    if not shapes:
+    if not shapes or level.rows.column == "num_heads":
         return None
     if level.rows.column == "batch":
         return shapes[0][0]

@@ -14,6 +14,11 @@ from results.slice import CASE_KEY, RESULTS, TIMING, Filters, counting_run, wher
 from results.store.database import Store
 
 LEVEL = "layer"
+# In the order of the level's kinds and passes.
+_ORDER, _MODES = (
+    f"list_position({list(known)}, {column})"
+    for known, column in ((levels.level_of(LEVEL).subjects, "subject"), (levels.level_of(LEVEL).modes, "mode"))
+)
 _EVERY = ("mode", "workload", "implementation")  # filters that this question does not ask
 _RANGES = ("implementation", "mode", "layers", "low", "mean", "high")
 _DUELS = ("dtype", "mode", "layers", "low", "mean", "high", "behind")
@@ -44,7 +49,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
                attention_ms, 100 * attention_ms / value AS share,
                max(value) FILTER (implementation = ?) OVER (PARTITION BY {cell}) / value AS speedup
         FROM one_run
-        ORDER BY dtype, subject, num_heads * head_dim, seqlen_q, mode, latency_ms NULLS LAST, implementation""",
+        ORDER BY dtype, {_ORDER}, num_heads * head_dim, seqlen_q, {_MODES}, latency_ms NULLS LAST, implementation""",
         [*params, filters.baseline, filters.baseline],
     )
     return table.assign(layer=[_named(row) for row in table[[*CASE_FIELDS]].to_dict("records")])
