@@ -34,6 +34,7 @@ WINDOW = ("h200-window_gqa",)
 DECODE, SPLIT_KV = ("h200-decode",), ("triton_split_kv",)
 DECODE_FORMS = ("h200-paged_decode", "h200-multi_token_decode", "h200-fp8_cache_decode")
 MLA = ("h200-mla_decode",)
+LAYERS = ("h200-attention_layers",)
 DOCUMENT = journal.PUBLISHED / "README.md"
 _BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -281,6 +282,18 @@ def findings(shipped: Shipped) -> str:
     return markdown_table(("report", "findings", "impossible", "doubtful"), rows)
 
 
+def layers(shipped: Shipped) -> str:
+    """Return SDPA's fastest backend over ours around a layer, by kind of layer, with how many shapes and dtypes."""
+    ratios = shipped.ratios(LAYERS, SDPA, OURS)
+    rows = []
+    for kind in levels.level_of("layer").subjects:
+        of_kind = [ratio for ratio in ratios if ratio.case.subject == kind]
+        if of_kind:
+            rows.append((f"{kind} ({len({ratio.case for ratio in of_kind})})", *_spans(of_kind)))
+    rows.append((f"all ({len({ratio.case for ratio in ratios})})", *_spans(ratios)))
+    return markdown_table(("layer (shapes and dtypes)", *MODES.values()), rows)
+
+
 TABLES: dict[str, Callable[[Shipped], str]] = {
     "summary": summary,
     "fa2_rtx4060": of_report,
@@ -294,6 +307,7 @@ TABLES: dict[str, Callable[[Shipped], str]] = {
     "decode": decode,
     "decode_forms": decode_forms,
     "mla": mla,
+    "layers": layers,
     "runs": runs,
     "findings": findings,
 }

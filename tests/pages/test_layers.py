@@ -1,0 +1,85 @@
+"""The page Layers over a home with a small run of known numbers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from results.files.journal import RunFolder
+from results.records import Measurement, Run, Status, layer_case
+from tests.pages.conftest import GPU, shown
+
+FACTS = {
+    "torch_naive": {"level": "layer", "family": "pytorch"},
+    "torch_sdpa_flash": {"level": "layer", "family": "pytorch"},
+    "triton_fa2": {"level": "layer", "family": "own"},
+}
+RUN = Run("layers-a", "local", created="2026-03-01T00:00:00", gpu_name=GPU, title="Layers", implementations=FACTS)
+SPEEDS = {"torch_naive": 8.0, "torch_sdpa_flash": 3.0, "triton_fa2": 2.0}
+MODES = {"fwd": 1.0, "bwd": 2.0, "fwd_bwd": 3.0}
+
+
+def layer_run(home: Path) -> RunFolder:
+    """Two kinds of layers in all modes; in the second, ours fails the check of the backward."""
+    rows = []
+    for subject, kv_heads in (("mha", 8), ("gqa", 2)):
+        case = layer_case(
+            subject, batch=1, num_heads=8, num_kv_heads=kv_heads, seqlen=512, head_dim=64, dtype="float16", causal=False
+        )
+        for name, ms in SPEEDS.items():
+            for mode, times in MODES.items():
+                given = {"mode": mode, "timing": "kernel"}
+                if (subject, name, mode) == ("gqa", "triton_fa2", "bwd"):
+                    rows.append(
+                        Measurement(RUN.run_id, case, name, "latency_ms", Status.INCORRECT, note="dw_k", **given)
+                    )
+                    continue
+                measured = {"statistic": "median", "n": 5, **given}
+                rows.append(Measurement(RUN.run_id, case, name, "latency_ms", Status.OK, value=ms * times, **measured))
+                rows.append(Measurement(RUN.run_id, case, name, "attention_ms", Status.OK, value=ms / 4, **measured))
+    return RunFolder.create(home, RUN, rows)
+
+
+@pytest.fixture
+def page(home, app):
+    layer_run(home)
+    return app.switch_page("pages/layers.py").run()
+
+
+def test_the_answer_sets_our_best_beside_pytorchs_best(page):
+    text = shown(page)
+    assert "**1.50×** as fast as the best of PyTorch's" in text
+    assert "1.50 to 1.50×): ahead in every layer" in text
+
+
+def test_ranges_stand_as_reports_print_them(page):
+    table = page.table[0].value.set_index("implementation")
+    assert table.loc["triton_fa2", "Forward"] == "4.00 to 4.00×, mean 4.00×"
+    assert list(table.columns) == ["Forward", "Backward", "Both"]
+
+
+def test_every_layer_has_a_row_a_mode_and_failures_in_words(page):
+    table = next(t.value for t in page.dataframe if "best" in t.value).set_index(["layer", "mode"])
+    assert len(table) == 6
+    wrong = table.loc[("gqa B1 H8 KV2 D64 S512", "Backward")]
+    assert "incorrect" in wrong["triton_fa2"].lower()
+    assert (wrong["best"], wrong["best speedup"]) == ("torch_sdpa_flash", pytest.approx(8 / 3))
+
+
+def test_the_share_of_attention_is_drawn_by_layer_and_implementation(page):
+    traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
+    assert set(traces) == set(SPEEDS)
+    assert traces["triton_fa2"]["y"] == pytest.approx([25.0, 25.0])
+    page.pills(key="share_mode").set_value("fwd_bwd").run()
+    traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
+    assert traces["torch_naive"]["y"] == pytest.approx([100 / 12] * 2)
+
+
+def test_the_operators_pages_never_show_layers(page):
+    overview = page.switch_page("pages/overview.py").run()
+    assert overview.selectbox(key="workload").options == ["attention"]
+
+
+def test_without_a_layer_the_page_says_what_measures_one(home, app):
+    page = app.switch_page("pages/layers.py").run()
+    assert "No layer results yet" in page.info[0].value
