@@ -109,11 +109,11 @@ def share_figure(table: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
     figure = go.Figure()
     for name, rows in table.groupby("implementation", sort=True):
         figure.add_bar(
-            x=rows["layer"],
-            y=rows["share"],
+            x=rows["layer"].tolist(),
+            y=rows["share"].tolist(),
             name=name,
             marker_color=palette.get(name),
-            customdata=rows[["attention_ms", "latency_ms"]],
+            customdata=rows[["attention_ms", "latency_ms"]].to_numpy().tolist(),
             hovertemplate=f"{name}<br>%{{x}}: %{{y:.0f}} %<br>%{{customdata[0]:.4g}} of %{{customdata[1]:.4g}} ms"
             "<extra></extra>",
         )
