@@ -84,13 +84,8 @@ class OwnNumbers:
         case = _said_fields(says)
         return (
             all(getattr(measurement.case, name) == value for name, value in case.items())
-<<<<<<< HEAD
             and measurement.implementation == self._stands_for(says["implementation"], says)
             and measurement.metric == _own_metric(says)
-=======
-            and measurement.implementation == self.own(says["implementation"])
-            and measurement.metric in (says["metric"], _ratio_of(says))
->>>>>>> 3defc54 (A report's table of ratios alone is filled from the times of a run)
             and says.get("mode") in (None, measurement.mode)
         )
 
@@ -180,7 +175,6 @@ class OwnNumbers:
             return next(iter(words.values()), "not said")
         return ", ".join(f"{' and '.join(modes[timing])} {words[timing]}" for timing in modes)
 
-<<<<<<< HEAD
 
 def _timings(measurements: Sequence[Measurement]) -> dict[str | None, str | None]:
     """Return by mode device time where the run has it, else plain calls; the two are never mixed."""
@@ -221,18 +215,6 @@ def _why_not(measurement: Measurement) -> str:
     word = WORDS.get(measurement.status, str(measurement.status))
     note = measurement.note or ""
     return f"{word} ({note})" if measurement.status is Status.SKIPPED and 0 < len(note) <= _LONGEST_NOTE else word
-=======
-def _ratio_of(says: Says) -> str | None:
-    """Return what a printed ratio is one of, as own runs hold it; None where no ratio is said."""
-    return RATIO_OF[says["metric"]][0] if says["metric"] in RATIO_OF and "baseline" in says else None
-
-
-def _timing(measurements: Sequence[Measurement]) -> str | None:
-    """Return device time where the run has it, else plain calls; the two are never mixed."""
-    latencies = [m for m in measurements if m.metric == "latency_ms"]
-    timed = {m.timing for m in latencies if m.status is Status.OK} or {m.timing for m in latencies}
-    return next((timing for timing in ("kernel", "eager") if timing in timed), None)
->>>>>>> 3defc54 (A report's table of ratios alone is filled from the times of a run)
 
 
 def _said_fields(says: Says) -> dict[str, Any]:

@@ -72,7 +72,6 @@ def test_shared_memory_is_what_the_formula_says_beside_what_chips_have(block: st
     assert row.own[0].startswith(own)
 
 
-<<<<<<< HEAD
 @pytest.fixture(scope="module")
 def one_head() -> list[Measurement]:
     folder = max(f for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")
@@ -113,10 +112,10 @@ def test_the_text_of_torch_vs_triton_is_answered(one_head) -> None:
     assert forward.startswith("in ") and "of 56 cases" in forward
     assert gap.startswith("d_model 16 to 128: ")
     assert backward.startswith("56 backward cases ran")
-=======
+
+
 def test_a_table_of_ratios_alone_is_filled_from_the_times() -> None:
     own = own_of("flashtile_a100", 1.0, ("float32",))
     found = side_by_side.sections("flashtile_a100", side_by_side.published("flashtile_a100"), own)
     section = next(each for each in found if each.title == "Triton speedup")
     assert {row.labels[0]: row.own for row in section.rows}["8,192"] == ("11.7x",)
->>>>>>> 3defc54 (A report's table of ratios alone is filled from the times of a run)
