@@ -87,7 +87,8 @@ def layer_table(table: pd.DataFrame, dtype: str) -> None:
     wide = own.assign(shown=words).pivot_table(
         index=["layer", "mode"], columns="implementation", values="shown", aggfunc="first", sort=False
     )
-    best = own.loc[own.groupby(["layer", "mode"])["latency_ms"].idxmin().dropna()].set_index(["layer", "mode"])
+    known = own[own["latency_ms"].notna()]
+    best = known.loc[known.groupby(["layer", "mode"])["latency_ms"].idxmin()].set_index(["layer", "mode"])
     wide["best"] = best["implementation"]
     wide["best speedup"] = best["speedup"]
     wide = wide.reset_index()

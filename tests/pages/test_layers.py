@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
 
+from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, layer_case
-from tests.pages.conftest import GPU, shown
+from tests.pages.conftest import GPU, ROOT, run_folder, shown
 
 FACTS = {
     "torch_naive": {"level": "layer", "family": "pytorch"},
@@ -80,6 +83,17 @@ def test_the_operators_pages_never_show_layers(page):
     assert overview.selectbox(key="workload").options == ["attention"]
 
 
-def test_without_a_layer_the_page_says_what_measures_one(home, app):
-    page = app.switch_page("pages/layers.py").run()
-    assert "No layer results yet" in page.info[0].value
+def test_without_a_layer_the_page_says_what_measures_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
+    run_folder(tmp_path)
+    st.cache_resource.clear()
+    st.cache_data.clear()
+    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run().switch_page("pages/layers.py").run()
+    assert "No layer results yet" in shown(page)
+
+
+def test_layers_that_all_failed_are_drawn_as_failures(home, app):
+    page = app.switch_page("pages/layers.py").run()  # those of the published reports, some without a time
+    assert not page.exception
