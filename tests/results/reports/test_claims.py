@@ -116,6 +116,8 @@ def test_the_text_of_torch_vs_triton_is_answered(one_head) -> None:
 
 def test_a_table_of_ratios_alone_is_filled_from_the_times() -> None:
     own = own_of("flashtile_a100", 1.0, ("float32",))
-    found = side_by_side.sections("flashtile_a100", side_by_side.published("flashtile_a100"), own)
+    found = side_by_side.sections(
+        "flashtile_a100", side_by_side.published("flashtile_a100"), [(Run("own", "local"), own)]
+    )
     section = next(each for each in found if each.title == "Triton speedup")
     assert {row.labels[0]: row.own for row in section.rows}["8,192"] == ("11.7x",)
