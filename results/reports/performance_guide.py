@@ -93,7 +93,7 @@ def _forward(gpu: str, caption: str, columns: dict[str, Says], run: str, **says:
 def _models(section: str, header: Labels, columns: dict[str, Says], names: tuple[Labels, ...], run: str) -> Grid:
     """Return a table by model: of training where it is of a run, of generation where it is of none."""
     if run:
-        says, own = {"level": "model", "batch": 4, "seqlen": 2048}, {"mode": "train"}
+        says, own = {"level": "model", "batch": 4, "seqlen": 2048}, {"mode": "train", "places": _TRAINING}
     else:
         says = {"level": "model", "seqlen": 1024}
         own = {"seqlen_q": 1, "batch": 1, "mode": "decode", "places": _DECODING}
@@ -123,6 +123,7 @@ _VERSION_ROWS: dict[str, Says] = {
 _SHAPE = {"batch": 8, "num_heads": 32, "head_dim": 64}
 _OWN_SHAPE = {"num_heads": 32, "head_dim": 64}  # of the tables that leave it open
 _DECODING = {"standard": "torch_naive", "flash_attn": "triton_split_kv"}
+_TRAINING = {"flash_attn": "gluon_hopper"}  # where a run has it: on Hopper it is what one trains with
 _MEMORY = "GPU memory consumption (batch=8, heads=32, dim=64)"
 _LLAMA = {"level": "model", "subject": "llama2-7b"}
 
@@ -215,6 +216,7 @@ GRIDS = [
             "Reduction": _ratio("flash_attn", "memory_saved_percent"),
         },
         says={**_LLAMA, "batch": 4, "mode": "train"},
+        own={"places": _TRAINING},
     ),
     Grid(
         section="Empirical scaling (A100, batch=1, heads=32, dim=64) > Time per token (milliseconds)",
@@ -243,6 +245,7 @@ GRIDS = [
         columns=_throughput("samples_per_s", "samples/sec"),
         says={**_LLAMA, "mode": "train"},
         run="a100",
+        own={"places": _TRAINING},
     ),
     Grid(
         section="Inference (generation, Llama 2 7B, A100)",
