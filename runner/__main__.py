@@ -63,14 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
     running.add_argument("--resume", metavar="RUN", help="go on with a run that was cut off")
     running.add_argument("--run-id", help=argparse.SUPPRESS)
-    running.add_argument(
-        "--against",
-        metavar="RUN|COMMIT|FOLDER",
-        help="measure our kernels and those of a run's commit, a commit or another checkout, round by round",
-    )
-    running.add_argument(
-        "--against-python", metavar="PATH", help="the other side in another Python environment, such as another torch"
-    )
     running.add_argument("--step-limit", type=float, metavar="SECONDS", help="longest a single step may take")
     running.set_defaults(do=_run)
     for command in (planning, running):
@@ -92,7 +84,19 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--on", choices=("ray",), help="a cluster in place of this machine's own devices")
         command.add_argument("--address", metavar="HOST", help="of the cluster's head; default: this machine's GPUs")
     _add_cluster_choices(running)
+    _add_other_version(running)
     return parser
+
+
+def _add_other_version(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--against",
+        metavar="RUN|COMMIT|FOLDER",
+        help="measure our kernels and those of a run's commit, a commit or another checkout, round by round",
+    )
+    command.add_argument(
+        "--against-python", metavar="PATH", help="the other side in another Python environment, such as another torch"
+    )
 
 
 def _add_cluster_choices(command: argparse.ArgumentParser) -> None:

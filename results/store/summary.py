@@ -161,6 +161,7 @@ _GATHER = f"""
                head_dim, dtype, implementation, status, value, std, p20, p80, n, statistic, note, time, origin,
                batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim_v
         FROM measurements JOIN runs USING (run_id) WHERE run_id = ANY(?) AND metric IN ({_METRICS})
+              AND (against IS NULL OR against = 'null' OR NOT contains(implementation, '@'))  -- as in the view results
     )
 """
 _CHOICES = f"""

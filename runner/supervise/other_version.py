@@ -48,7 +48,7 @@ class OtherVersion:
     def label(self, kernels: str, torch: str | None) -> str:
         """Return what follows the @ in names of its implementations, from its kernel hash and its torch."""
         parts = [self.commit[:_SHORT]] if self.commit else [kernels[:_SHORT]] if self.folder else []
-        return "-".join(parts + ([f"torch{torch}"] if self.python else []))
+        return "-".join(parts + ([f"torch{torch}" if torch else "python"] if self.python else []))
 
 
 def find(text: str | None, python: str | None) -> OtherVersion:

@@ -274,7 +274,7 @@ PLANTED: tuple[PlantedBug, ...] = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class BugFinding:
     """What became of a bug in a dtype."""
 
     name: str
@@ -282,7 +282,7 @@ class Finding:
     missed: tuple[str, ...]  # modes that got a speed and must not
 
 
-def caught(device: str = "cpu", dtypes: tuple[str, ...] = DTYPES) -> list[Finding]:
+def caught(device: str = "cpu", dtypes: tuple[str, ...] = DTYPES) -> list[BugFinding]:
     """Measure every bug, and the sound version, in every dtype that it can show in.
 
     A sound version that gets no speed is a missed one: the gate must let it through.
@@ -294,10 +294,10 @@ def caught(device: str = "cpu", dtypes: tuple[str, ...] = DTYPES) -> list[Findin
             found = _statuses(replace(case, dtype=dtype), there, device)
             refused = tuple(mode for mode in EVERY if found[SOUND, mode] is not Status.OK)
             kind = "window" if case.window_size else case.inputs or "plain"
-            findings.append(Finding(f"{SOUND}, {kind}", dtype, refused))
+            findings.append(BugFinding(f"{SOUND}, {kind}", dtype, refused))
             for bug in there:
                 missed = tuple(mode for mode in bug.modes if found[bug.name, mode] is not Status.INCORRECT)
-                findings.append(Finding(bug.name, dtype, missed))
+                findings.append(BugFinding(bug.name, dtype, missed))
     return findings
 
 

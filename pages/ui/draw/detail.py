@@ -60,6 +60,7 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
         alt="Numbers of the chosen cell",
         column_config=NUMBERS,
     )
+    _empty_launches(rows)
     _samples(rows)
     _environment(rows)
     st.caption(f"TFLOP/s: {level.flops_source}")
@@ -75,6 +76,14 @@ def run_facts(run: pd.Series) -> None:
         st.code(run["command"], language=None, wrap_lines=True)
     else:
         st.caption("The source gives no command that repeats this run.")
+
+
+def _empty_launches(rows: pd.DataFrame) -> None:
+    """Say what each kernel time contains besides the work, where the runs measured it."""
+    known = rows[(rows["timing"] == "kernel") & rows["empty_launch_ms"].notna()]["empty_launch_ms"]
+    if not known.empty:
+        span = " to ".join(dict.fromkeys(f"{1e3 * ms:.1f}" for ms in (known.min(), known.max())))
+        st.caption(f"Each kernel time contains {span} µs that an empty kernel takes between the same events.")
 
 
 def _samples(rows: pd.DataFrame) -> None:

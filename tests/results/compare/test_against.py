@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from results.__main__ import main
 from results.compare.against import NotAgainst, compare_versions, in_words, usual_offset
+from results.files.journal import RunFolder
 from results.records import Case, Measurement, Run, Status, attention_case
 from runner.measure.stopwatch import spread
 
@@ -112,3 +114,15 @@ def test_the_words_name_each_cell_with_its_interval_and_count_the_verdicts() -> 
 def test_a_run_of_one_version_has_nothing_to_compare() -> None:
     with pytest.raises(NotAgainst, match="--against"):
         compare_versions(replace(RUN, against=None), machine())
+
+
+def test_the_command_line_judges_the_two_versions_of_a_run(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    RunFolder.create(tmp_path, RUN, machine(1.1)[:4])
+    RunFolder.create(tmp_path, replace(RUN, run_id="one", against=None), [])
+    assert main(["compare", "r"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["first   r@abc1234", "second  r"]
+    assert sum("SLOWER" in line and "triton_fa2" in line for line in lines) >= 2
+    assert main(["compare", "one"]) == 1
+    assert "measured one version alone" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -88,3 +89,20 @@ def test_an_answer_is_kept_until_the_data_change(store):
     _run(store.home, "newer", random.Random(2), created="2026-02-01")
     store.refresh()
     assert store.kept("SELECT count(*) FROM numbers") != before
+
+
+def test_the_other_version_of_a_run_is_stored_and_no_choice_of_any_page(tmp_path: Path) -> None:
+    against = Run("two", "local", gpu_name="H200", against={"label": "abc1234"})
+    other = Run("names", "upload", gpu_name="H200")
+    names = ("triton_fa2", "triton_fa2@abc1234")
+    case = attention_case(batch=1, num_heads=1, seqlen=64, head_dim=64, dtype="float16", causal=True)
+    number = Measurement("two", case, names[0], "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
+    for run in (against, other):
+        rows = [replace(number, run_id=run.run_id, implementation=name) for name in names]
+        RunFolder.create(tmp_path, run, rows)
+    with closing(open_store(tmp_path)) as store:
+        stored = store.rows("SELECT implementation FROM measurements WHERE run_id = 'two'")
+        assert {name for (name,) in stored} == set(names)
+        for table in ("results", "numbers JOIN slices USING (slice_id)"):
+            found = set(store.rows(f"SELECT run_id, implementation FROM {table} WHERE run_id IN ('two', 'names')"))
+            assert found == {("two", names[0]), ("names", names[0]), ("names", names[1])}

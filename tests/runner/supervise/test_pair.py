@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections import Counter
 from itertools import groupby
 
@@ -86,6 +87,17 @@ def test_kill_9_and_resume_leaves_whole_pairs_or_says_that_one_was_cut(runner, w
     assert set(cut) <= {CUT_OFF}
     halves = [versions for versions in pairs(folder).values() if len(versions) == 1]
     assert len(halves) == cut[CUT_OFF]
+
+
+def test_another_python_is_the_other_side_of_every_implementation(runner) -> None:
+    runner.use("fast_worker")
+    done = runner("run", *FEW, "--against-python", sys.executable)
+    assert done.returncode == 0, done.stderr
+    folder, run = runner.folder(), runner.folder().run()
+    assert set(map(frozenset, pairs(folder).values())) == {frozenset({"ours", "python"})}
+    assert (run.against["label"], run.against["git_commit"]) == ("python", None)
+    assert f"--against-python {sys.executable}" in run.command
+    assert runner("run", "--resume", folder.run_id).returncode == 0
 
 
 def test_a_run_against_other_kernels_is_not_resumed_against_these(runner) -> None:
