@@ -9,9 +9,11 @@ from streamlit.testing.v1 import AppTest
 from pages.ui.compare import verdicts
 from results.files import journal
 from results.files.journal import RunFolder
+from results.formats import import_understanding
 from results.records import Measurement, Run, Status, attention_case
 from runner.measure.stopwatch import spread
 from tests.pages.conftest import GPU, ROOT, shown
+from tests.results.formats.peers.peer_files import understood
 
 RUN = Run("before", "local", created="2026-03-01T00:00:00", gpu_name=GPU, driver="570", protocol="standard/2")
 AFTER = replace(RUN, run_id="after", created="2026-03-02T00:00:00", driver="575")
@@ -171,3 +173,18 @@ def test_without_a_run_of_two_versions_the_page_says_how_to_take_one(page) -> No
     assert not app.exception
     assert "No sweep measured two versions yet." in shown(app)
     assert [block.value for block in app.code] == ["python -m runner run quick --against COMMIT"]
+
+
+def test_an_import_stands_beside_the_run_that_shares_its_cases(app, home):
+    import_understanding(home, understood("cudnn_inference_decode_h200.csv"))
+    app.query_params["of"] = "Import beside a run"
+    page = app.switch_page("pages/compare.py").run()
+    assert "13 shared cases" in shown(page)
+    table = page.dataframe[0].value
+    assert len(table) == 13 and "triton_split_kv" in table and "cudnn 9.27 (cudnn-frontend), imported" in table
+    assert "SM clock" in page.dataframe[1].value["fact"].tolist()
+
+
+def test_without_an_import_the_page_says_where_to_bring_one(app):
+    app.query_params["of"] = "Import beside a run"
+    assert "No results of other tools are here yet" in shown(app.switch_page("pages/compare.py").run())

@@ -1,5 +1,6 @@
 """The page's own logic; a real sweep runs in the browser tests."""
 
+import re
 import time
 from dataclasses import replace
 
@@ -8,10 +9,13 @@ import streamlit as st
 
 from pages.ui.run import plan_form, progress
 from pages.ui.shell import access
+from results.files import journal
 from results.files.journal import RunFolder, State
+from results.formats import import_understanding
 from runner import launch, sweeps
 from runner.launch import SweepRequest
 from tests.pages.conftest import shown
+from tests.results.formats.peers.peer_files import understood
 
 LISTING = {
     "devices": [{"id": "cpu", "name": "A processor", "type": "cpu", "busy": None}],
@@ -236,3 +240,21 @@ def test_a_decode_sweep_is_edited_by_its_own_axes_and_implementations(app, start
     assert typed["edit_heads_decode"] == "64/8,32/8,32/32,71/1"
     assert not any("seqlen" in key for key in typed)
     assert page.multiselect(key="edit_implementations_decode").options == ["torch_sdpa_auto"]
+
+
+def test_the_cases_of_an_upload_are_started_from_its_link(app, started, home):
+    import_understanding(home, understood("cudnn_training_c_a100.csv"))
+    (upload,) = [folder.run_id for folder in journal.run_folders(home) if folder.run_id.startswith("upload-")]
+    app.query_params["cases_of"] = upload
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert re.search(r"\d cases of \*\*upload-\w+\*\*, modes fwd", shown(page))
+    page.button(key="show_plan").click().run()
+    page.button(key="start").click().run()
+    (request,) = started
+    assert (request.cases_of, request.implementations) == (upload, ("torch_naive", "torch_sdpa_cudnn"))
+
+
+def test_a_link_to_the_cases_of_no_run_is_a_sentence(app, started):
+    app.query_params["cases_of"] = "nope"
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert "There is no run 'nope'" in shown(page)
