@@ -57,7 +57,8 @@ def fastest(chosen: Filters, ranking: list[dict], won: list[dict], palette: dict
         chosen,
         rows=len(won),
         statistic=text.statistic(row["statistic"] for row in ranking),
-        note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none. "
+        note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none; "
+        "below, its speedup over the next best. "
         f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
     )
     if place := cell_picker.pick(decode.LEVEL, won):
