@@ -1,8 +1,10 @@
-"""Every metric: its label, unit and which direction is better. A new metric is one line here."""
+"""Every metric: its label, unit, which direction is better and what it can be. A new metric is one line here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+ABOVE_ZERO, ZERO_TOO, SIGNED = "above 0", "at least 0", "any number"
 
 
 @dataclass(frozen=True)
@@ -13,6 +15,12 @@ class Metric:
     unit: str
     better: str  # "lower" or "higher"
     description: str
+    range: str = ABOVE_ZERO  # of its value and samples; ZERO_TOO, or SIGNED for any number
+    repeats: bool = False  # its samples repeat one measurement, so that the value and spread follow from them
+
+    def holds(self, number: float) -> bool:
+        """Tell whether the metric can be that number."""
+        return number > 0 or self.range == SIGNED or (self.range == ZERO_TOO and number == 0)
 
 
 _WEIGHTS = ("qkv", "q", "k", "v", "down", "up", "out")  # projections of layers
@@ -21,14 +29,14 @@ CHECKED = ("out", "dq", "dk", "dv", "dx", *(f"d{kind}_{name}" for kind in "wb" f
 CHECKED += ("logits", "loss", "grads")  # of models: of the last tokens, of all, of the first layer's attention weights
 
 METRICS: dict[str, Metric] = {
-    "latency_ms": Metric("Latency", "ms", "lower", "time of one call"),
+    "latency_ms": Metric("Latency", "ms", "lower", "time of one call", repeats=True),
     "latency_extrapolated_ms": Metric(
         "Latency, extrapolated",
         "ms",
         "lower",
         "of a model deeper than was measured, from two depths; never compared with measured latencies",
     ),
-    "attention_share": Metric("Share of attention", "%", "lower", "of the call's device time"),
+    "attention_share": Metric("Share of attention", "%", "lower", "of the call's device time", ZERO_TOO),
     "throttled_latency_ms": Metric(
         "Latency of a throttled attempt", "ms", "lower", "kept beside the latency that was measured again"
     ),
@@ -40,27 +48,34 @@ METRICS: dict[str, Metric] = {
         "ms",
         "lower",
         "first call less a warm call: loading, and compiling what was not on disk already",
+        ZERO_TOO,
     ),
     "peak_memory_mb": Metric("Peak memory", "MiB", "lower", "largest allocation during the call, inputs included"),
-    "extra_memory_mb": Metric("Memory above inputs", "MiB", "lower", "peak less what was allocated before the call"),
+    "extra_memory_mb": Metric(
+        "Memory above inputs", "MiB", "lower", "peak less what was allocated before the call", ZERO_TOO
+    ),
     "inputs_memory_mb": Metric("Inputs", "MiB", "lower", "what the call is given: q, k, v, and with a backward dout"),
     "reserved_memory_mb": Metric(
         "Reserved memory", "MiB", "lower", "the inputs and what torch's allocator takes from the device for the call"
     ),
-    "activation_memory_mb": Metric("Saved for backward", "MiB", "lower", "kept between forward and backward"),
-    "attention_memory_mb": Metric("Attention matrix", "MiB", "lower", "scores and probabilities, as published"),
-    "kv_cache_mb": Metric("KV cache", "MiB", "lower", "keys and values kept"),
+    "activation_memory_mb": Metric("Saved for backward", "MiB", "lower", "kept between forward and backward", ZERO_TOO),
+    "attention_memory_mb": Metric(
+        "Attention matrix", "MiB", "lower", "scores and probabilities, as published", ZERO_TOO
+    ),
+    "kv_cache_mb": Metric("KV cache", "MiB", "lower", "keys and values kept", ZERO_TOO),
     "weights_memory_mb": Metric("Weights", "MiB", "lower", "parameters of a model"),
-    "states_memory_mb": Metric("Training states", "MiB", "lower", "gradients, optimizer states and master weights"),
+    "states_memory_mb": Metric(
+        "Training states", "MiB", "lower", "gradients, optimizer states and master weights", ZERO_TOO
+    ),
     "memory_per_token_mb": Metric("Memory per token", "MiB", "lower", "memory over tokens"),
     "memory_reduction": Metric("Memory reduction", "x", "higher", "baseline over implementation, as printed"),
-    "memory_saved_percent": Metric("Memory saved", "%", "higher", "1 - implementation / baseline, as printed"),
-    "energy_j": Metric("Energy", "J", "lower", "of one call, idle power of the GPU included"),
+    "memory_saved_percent": Metric("Memory saved", "%", "higher", "1 - implementation / baseline, as printed", SIGNED),
+    "energy_j": Metric("Energy", "J", "lower", "of one call, idle power of the GPU included", repeats=True),
     "burst_tflops": Metric("Burst", "TFLOP/s", "higher", "in the first second of back-to-back calls"),
     "sustained_tflops": Metric("Sustained", "TFLOP/s", "higher", "of back-to-back calls once the GPU is hot"),
     "sustained_clock_mhz": Metric("SM clock, sustained", "MHz", "higher", "beside sustained_tflops"),
     "sustained_power_w": Metric("Power, sustained", "W", "lower", "beside sustained_tflops"),
-    "sustained_temperature_c": Metric("Temperature, sustained", "C", "lower", "beside sustained_tflops"),
+    "sustained_temperature_c": Metric("Temperature, sustained", "C", "lower", "beside sustained_tflops", SIGNED),
     "time_per_token_ms": Metric("Time per token", "ms", "lower", "latency over tokens"),
     "time_to_first_token_ms": Metric("Time to first token", "ms", "lower", "of one request, queueing included"),
     "requests_per_s": Metric("Requests per second", "1/s", "higher", "completed by a server or a batch run"),
@@ -68,17 +83,19 @@ METRICS: dict[str, Metric] = {
     "samples_per_s": Metric("Samples per second", "1/s", "higher", "throughput of training"),
     "tflops": Metric("TFLOP/s", "TFLOP/s", "higher", "as printed; ours is derived from latency"),
     "gb_per_s": Metric("GB/s", "GB/s", "higher", "10^9 bytes a second, as printed; ours is derived from latency"),
-    "peak_percent": Metric("Share of peak", "%", "higher", "of what the device can do, as printed"),
-    "utilization_percent": Metric("GPU utilization", "%", "higher", "as printed"),
+    "peak_percent": Metric("Share of peak", "%", "higher", "of what the device can do, as printed", ZERO_TOO),
+    "utilization_percent": Metric("GPU utilization", "%", "higher", "as printed", ZERO_TOO),
     "shared_memory_kb": Metric("Shared memory", "KiB", "lower", "of one block, as printed"),
     "speedup": Metric("Speedup", "x", "higher", "baseline over implementation, as printed"),
     **{
-        f"error_{tensor}": Metric(f"Error of {tensor}", "", "lower", "relative root mean square error against float64")
+        f"error_{tensor}": Metric(
+            f"Error of {tensor}", "", "lower", "relative root mean square error against float64", ZERO_TOO
+        )
         for tensor in CHECKED
     },
     **{
         f"max_error_{tensor}": Metric(
-            f"Largest error of {tensor}", "", "lower", "largest absolute difference from float64"
+            f"Largest error of {tensor}", "", "lower", "largest absolute difference from float64", ZERO_TOO
         )
         for tensor in CHECKED
     },
@@ -87,12 +104,14 @@ METRICS: dict[str, Metric] = {
         "",
         "lower",
         "relative root mean square error against float64 on the cache before it was quantised",
+        ZERO_TOO,
     ),
     "max_error_out_original": Metric(
         "Largest error of out, original cache",
         "",
         "lower",
         "largest absolute difference from float64 on the cache before it was quantised",
+        ZERO_TOO,
     ),
 }
 

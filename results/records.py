@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from results.metrics import METRICS
 from results.schema import LISTS, REQUIRED, Field, rule, schema_of
 
 DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
@@ -25,6 +26,7 @@ STATISTICS = ("median", "mean", "max", "single", "printed")
 INPUTS = ("normal", "outliers", "large")  # runner.measure.inputs says what each is
 LENGTHS = ("uniform", "ragged")  # of the sequences of a decoding batch; results.levels.decode says what ragged is
 OPTIMIZERS = ("none", "sgd", "adamw_bf16", "adamw_fp32_master")  # results.levels.model says what each keeps
+ROUNDING = 1e-9  # of a share, that a statistic may miss its neighbour by
 PEAKS = (*DTYPES, "tf32")  # what a measured peak can be of; float32 is IEEE, tf32 is float32 on tensor cores
 
 
@@ -210,12 +212,12 @@ class Measurement:
     value: float | None = rule(only_if_ok=True)  # in the metric's unit
     statistic: str | None = rule(choices=STATISTICS)  # what `value` is
     mean: float | None = rule(only_if_ok=True)
-    std: float | None = rule(only_if_ok=True)
+    std: float | None = rule(only_if_ok=True, least=0.0)
     p20: float | None = rule(only_if_ok=True)
     p80: float | None = rule(only_if_ok=True)
     ci_low: float | None = rule(only_if_ok=True)  # 95 % interval of the median
     ci_high: float | None = rule(only_if_ok=True)
-    n: int | None = None
+    n: int | None = rule(minimum=1)  # samples that were taken
     samples: tuple[float, ...] = ()
     note: str | None = None  # why there is no number, or what to know about it
     flags: tuple[str, ...] = ()
@@ -240,6 +242,9 @@ class Measurement:
                 raise RecordError(f"{name} is {number}; a number must be finite.")
         if self.status is Status.OK and self.value is None:
             raise RecordError("value is missing although the status is ok.")
+        _check_signs(self)
+        _check_spread(self)
+        _check_counts(self)
 
     @property
     def measurement_id(self) -> str:
@@ -369,6 +374,41 @@ def run_from_json(record: dict[str, Any]) -> Run:
         raise RecordError(str(error)) from error
 
 
+def _check_signs(m: Measurement) -> None:
+    """Raise RecordError if a number is not one that the metric can be: no call takes 0 ms."""
+    metric = METRICS.get(m.metric)
+    if metric is None or m.value is None:
+        return
+    for name in ("value", "mean", "p20", "p80", "ci_low", "ci_high"):
+        number = getattr(m, name)
+        if number is not None and not metric.holds(number):
+            raise RecordError(f"{name} is {number:g}; {m.metric} must be {metric.range}.")
+    for sample in m.samples:
+        if not isinstance(sample, int | float) or not math.isfinite(sample) or not metric.holds(sample):
+            raise RecordError(f"samples hold {sample!r}; those of {m.metric} must be {metric.range}, and finite.")
+
+
+def _check_spread(m: Measurement) -> None:
+    """Raise RecordError if an interval ends before it begins, or does not hold the median it is of."""
+    for low, high in (("p20", "p80"), ("ci_low", "ci_high")):
+        first, last = getattr(m, low), getattr(m, high)
+        middle = m.value if m.statistic in (None, "median") else None
+        known = [(name, n) for name, n in ((low, first), ("value", middle), (high, last)) if n is not None]
+        for (name, number), (beyond, other) in zip(known, known[1:], strict=False):
+            if number > other + ROUNDING * abs(other):
+                raise RecordError(f"{name} is {number:g}, above {beyond}, which is {other:g}.")
+
+
+def _check_counts(m: Measurement) -> None:
+    """Raise RecordError if the number of samples is not that of the samples, or of the rounds together."""
+    count = len(m.samples) or m.n
+    if m.samples and m.n is not None and m.n != len(m.samples):
+        raise RecordError(f"n is {m.n}, but there are {len(m.samples)} samples.")
+    if m.round_sizes and (min(m.round_sizes) < 1 or (count is not None and sum(m.round_sizes) != count)):
+        sizes = " + ".join(map(str, m.round_sizes))
+        raise RecordError(f"round_sizes are {sizes}; each must be at least 1, and together {count} samples.")
+
+
 def _check(record: Case | Measurement | Run, schema: Mapping[str, Field]) -> None:
     """Raise RecordError if a field is none of its choices, or below its minimum."""
     for name, rules in schema.items():
@@ -376,6 +416,10 @@ def _check(record: Case | Measurement | Run, schema: Mapping[str, Field]) -> Non
             _one_of(name, getattr(record, name), rules.choices)
         elif rules.minimum is not None:
             _whole_number(name, getattr(record, name), minimum=rules.minimum)
+        elif rules.least is not None:
+            number = getattr(record, name)
+            if number is not None and number < rules.least:
+                raise RecordError(f"{name} is {number:g}; it must be at least {rules.least:g}.")
 
 
 def _one_of(name: str, value: str | None, possible: tuple[str, ...]) -> None:

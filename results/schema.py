@@ -42,6 +42,7 @@ class Field:
     choices: tuple[str, ...] = ()  # of a text; all texts if empty
     minimum: int | None = None  # of a whole number
     largest: int = LARGEST_WHOLE  # of a whole number
+    least: float | None = None  # of a number
     only_if_ok: bool = False  # a number that needs the status ok, and must be finite
     later: bool = False  # came after the first records: they lack it, and ids of measurements do not hold its None
 

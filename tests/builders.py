@@ -22,7 +22,7 @@ from results.records import (
     measurement_from_json,
     run_from_json,
 )
-from runner.measure.stopwatch import spread
+from results.spread import spread
 
 # A home of runs with known numbers.
 
@@ -164,8 +164,10 @@ def _random_measurement(random_: random.Random, run_id: str, number: int) -> Mea
     status = random_.choice((Status.OK, Status.OK, *Status))
     ok = status is Status.OK
 
-    def maybe() -> float | None:
-        return random_.choice((None, random_.uniform(0, 10), 1e-30, 3.0)) if ok else None
+    numbers: dict[str, object] = {"value": random_.uniform(1e-9, 1e9)} if ok else {}
+    if ok and random_.random() < 0.5:
+        numbers = spread([random_.uniform(1e-3, 10) for _ in range(random_.choice((3, 7)))])
+        numbers |= {"round_sizes": random_.choice(((), (1, 2) if numbers["n"] == 3 else (5, 2)))}
 
     return Measurement(
         run_id=run_id,
@@ -186,13 +188,7 @@ def _random_measurement(random_: random.Random, run_id: str, number: int) -> Mea
         mode=random_.choice((None, *MODES)),
         timing=random_.choice((None, *TIMINGS)),
         baseline=random_.choice((None, "torch_naive")),
-        value=random_.uniform(1e-9, 1e9) if ok else None,
-        statistic=random_.choice((None, "median")),
-        mean=maybe(),
-        std=maybe(),
-        ci_low=maybe(),
-        n=random_.choice((None, 50)),
-        samples=tuple(random_.random() for _ in range(random_.choice((0, 3)))),
+        **numbers,
         note=random_.choice((None, *TEXTS)),
         flags=random_.choice(((), ("throttled", "a,b"))),
         printed=random_.choice((None, *TEXTS)),

@@ -3,7 +3,8 @@
 Three rounds say little about their own spread: Student's t has two degrees of freedom a side. The other cells of the
 same two sides were taken by the same protocol on the same machines, so their spread says what is usual, and both are
 weighted by how much they know: the moderated variance of Smyth (Statistical Applications in Genetics and Molecular
-Biology 3, 2004, article 3), estimated for cells of like length. Standard library only.
+Biology 3, 2004, article 3), estimated for cells of like length. A cell whose rounds differ far more than is usual
+drifts, and is judged by its own rounds alone. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from results.records import Measurement
 LEAST_SAMPLES = 6  # fewer are too few to be cut into rounds
 _THIRDS = 3  # stand for the rounds where their boundaries are not known
 _LIKE = 24  # cells that are enough to say what is usual at their length
+_DRIFTS = 0.995  # beyond this quantile of what is usual, a cell drifts
 _CERTAIN = 1e3  # degrees of freedom that are as good as infinitely many
 _NORMAL = statistics.NormalDist().inv_cdf
 
@@ -54,7 +56,7 @@ class Usual:
 def rounds(measurement: Measurement) -> RoundMedians | None:
     """Return the rounds of a measurement, thirds where it has one; None where it keeps too few samples."""
     samples, sizes = measurement.samples, measurement.round_sizes
-    if len(samples) < LEAST_SAMPLES or min(samples) <= 0:
+    if len(samples) < LEAST_SAMPLES:
         return None
     said = len(sizes) > 1 and sum(sizes) == len(samples) and min(sizes) > 0
     cuts = [sum(sizes[:i]) for i in range(len(sizes) + 1)] if said else _thirds(len(samples))
@@ -67,7 +69,8 @@ def half_interval(
 ) -> float:
     """Return how far the mean difference of the rounds can be off to either side, with that certainty for each side."""
     own = spread(first, second, paired=paired)
-    whole = own if usual is None else _moderated(own, usual)
+    drifts = usual is not None and own.variance > usual.variance * _chi_squared_share(_DRIFTS, own.freedom)
+    whole = own if usual is None or drifts else _moderated(own, usual)
     parts = 1 / len(first.logs) if paired else 1 / len(first.logs) + 1 / len(second.logs)
     return student(certainty, whole.freedom) * math.sqrt(whole.variance * parts)
 
@@ -106,6 +109,12 @@ def student(certainty: float, freedom: float) -> float:
         (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
     )
     return x + sum(term / freedom**power for power, term in enumerate(terms, start=1))
+
+
+def _chi_squared_share(certainty: float, freedom: float) -> float:
+    """Return the quantile of chi-squared over its degrees of freedom, by Wilson and Hilferty (PNAS 17, 1931, 684)."""
+    part = 2 / (9 * freedom)
+    return (1 - part + _NORMAL(certainty) * math.sqrt(part)) ** 3
 
 
 def _thirds(count: int) -> list[int]:

@@ -9,8 +9,10 @@ that a few cells which truly changed are none either; it comes in bursts, hence 
 null of Efron (Journal of the American Statistical Association 99, 2004, 96), but for each stretch.
 
 Device times: a process keeps what it was given, such as where its commands lie in the host's memory, to its end, and
-all rounds of an implementation move together. Only what did not change can tell: this is what the controls scatter by
-about their common median, a stretch of like length at a time. Without controls nothing is known.
+all rounds of an implementation move together. Only what did not change can tell: what the controls scatter by about
+their common median, a stretch of like length at a time, and that median itself. It is what the machine did to all
+kernels, but not to all alike: ours may have moved by all of it or not at all, and the interval holds both. Without
+controls the prior below stands for both.
 
 Controls are PyTorch's own kernels: where two runs have the same PyTorch on the same GPU, they did not change, and what
 their times differ by is the machine. Of the device times of one H200 in two processes, minutes apart and at the same
@@ -37,6 +39,9 @@ FREEDOM = 4.0
 # where cells are too few: as much again as the rounds show, the two shipped runs with 504 cells in common say so
 AS_ROUNDS = 1.0
 CONTROLS = "torch_"  # begins the names of controls
+# Device times without controls. Between pairs of the shipped runs PyTorch's own kernels moved by up to 2.2 % (median),
+# and by 1.6 to 2.5 % (standard deviation) about it; an audit saw 1.6 to 4.7 % in pairs minutes apart (2026-11).
+WITHOUT_CONTROLS = 0.03
 _DEVIATIONS = statistics.NormalDist().inv_cdf((1 + SHARE) / 2)  # that the share is within
 
 
@@ -50,31 +55,46 @@ class Shift:
     latency_ms: float = 0.0
 
 
-def beyond_rounds(cells: Sequence[Shift], controls: Sequence[Shift] = ()) -> list[RoundSpread]:
-    """Return what to add to the variance of each cell, in the order they were measured; controls are among them."""
+@dataclass(frozen=True)
+class ProcessShift:
+    """What two processes differ by beyond their rounds."""
+
+    spread: RoundSpread  # of single cells
+    offset: float = 0.0  # logarithm of the speedup of what did not change: a cell may have moved by any part of it
+
+
+def beyond_rounds(cells: Sequence[Shift], controls: Sequence[Shift] = ()) -> list[ProcessShift]:
+    """Return how each eager time moved with the host, in the order they were measured; controls are among them.
+
+    Without controls a host that became slower cannot be told from code that did: all cells together stand for it.
+    """
     if len(cells) < LEAST:
-        return [RoundSpread((AS_ROUNDS * cell.error) ** 2, FREEDOM) for cell in cells]
-    usual = _medians(cells) | dict.fromkeys((control.kind for control in controls), 0.0)
+        prior = 0.0 if controls else WITHOUT_CONTROLS**2
+        return [ProcessShift(RoundSpread((AS_ROUNDS * cell.error) ** 2 + prior, FREEDOM)) for cell in cells]
+    offset = 0.0 if controls else statistics.median(cell.speedup for cell in cells)
+    usual = _medians(cells) if controls else dict.fromkeys((cell.kind for cell in cells), offset)
+    usual |= dict.fromkeys((control.kind for control in controls), 0.0)
     count = max(1, len(cells) // STRETCH)
     cuts = [round(len(cells) * i / count) for i in range(count + 1)]
-    found: list[RoundSpread] = []
+    found: list[ProcessShift] = []
     for i in range(count):
         stretch = cells[cuts[i] : cuts[i + 1]]
-        found += [_beyond(stretch, usual)] * len(stretch)
+        found += [ProcessShift(_beyond(stretch, usual), offset)] * len(stretch)
     return found
 
 
-def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[RoundSpread | None]:
-    """Return what to add to the variance of each device time, by controls alone; None where they are too few."""
+def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[ProcessShift]:
+    """Return how each device time moved, by controls alone; the prior where they are too few."""
     if len(controls) < LEAST:
-        return [None] * len(cells)
-    usual = defaultdict(lambda: statistics.median(control.speedup for control in controls))
+        return [ProcessShift(RoundSpread(WITHOUT_CONTROLS**2, FREEDOM))] * len(cells)
+    offset = statistics.median(control.speedup for control in controls)
+    usual = defaultdict(lambda: offset)
     ordered = sorted(controls, key=lambda control: control.latency_ms)
     count = max(1, len(ordered) // STRETCH)
     cuts = [round(len(ordered) * i / count) for i in range(count + 1)]
     spreads = [_beyond(ordered[cuts[i] : cuts[i + 1]], usual) for i in range(count)]
     ends = [ordered[cut].latency_ms for cut in cuts[1:-1]]
-    return [spreads[bisect_right(ends, cell.latency_ms)] for cell in cells]
+    return [ProcessShift(spreads[bisect_right(ends, cell.latency_ms)], offset) for cell in cells]
 
 
 def speak_for_the_machine(first: Run, second: Run) -> bool:

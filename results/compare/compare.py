@@ -14,8 +14,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from results.compare.between_rounds import RoundSpread
-from results.compare.between_runs import Shift, beyond_controls, beyond_rounds, is_control, speak_for_the_machine
+from results.compare.between_runs import (
+    ProcessShift,
+    Shift,
+    beyond_controls,
+    beyond_rounds,
+    is_control,
+    speak_for_the_machine,
+)
 from results.compare.verdicts import BAND, Judgement, judge, sampled_in_rounds, standard_error, usual_spread
 from results.derive import geometric_mean
 from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
@@ -164,7 +170,7 @@ def _judged(
     for timing in dict.fromkeys(first.timing for first, _ in shared):
         those = [both for both in shared if both[0].timing == timing]
         known = [(first, second) for first, second in those if None not in (first.value, second.value)]
-        usual = usual_spread(((a, b) for a, b in known if a.value and b.value), paired=paired)
+        usual = usual_spread(known, paired=paired)
         found = [judge(a, b, protocol=protocol, paired=paired, like=usual.near(a.value)) for a, b in known]
         if not one_process:
             apart = _apart(known, found, by_host=timing == HOST_TIMING, controls=controls)
@@ -179,9 +185,9 @@ def _judged(
 
 def _apart(
     known: Sequence[tuple[Measurement, Measurement]], found: Sequence[Judgement], *, by_host: bool, controls: bool
-) -> list[RoundSpread | None]:
-    """What the processes differ by in each cell beyond its rounds; None where a cell has no interval, or none can tell:
-    `controls` says whether PyTorch's own kernels can."""
+) -> list[ProcessShift | None]:
+    """What the processes differ by in each cell beyond its rounds; None where a cell has no interval. `controls` says
+    whether PyTorch's own kernels can tell."""
     errors = [standard_error(judgement) for judgement in found]
     shifts = [
         Shift((a.implementation, a.mode), math.log(judgement.speedup), error, math.sqrt(a.value * b.value))
@@ -301,9 +307,8 @@ def _remarks(
         if first.run_id != second.run_id:
             yield from _cards(first, second)
             for timing in dict.fromkeys(cell.timing for cell in cells if cell.judgement):
-                yield _apart_in_words(
-                    timing, [cell.judgement for cell in cells if cell.timing == timing and cell.judgement]
-                )
+                of_timing = [cell.judgement for cell in cells if cell.timing == timing and cell.judgement]
+                yield _apart_in_words(timing, of_timing, controls=speak_for_the_machine(first, second))
             yield from _control(cells, first, second)
     if not before.keys() & after.keys():
         yield _why_nothing_is_shared(before, after)
@@ -318,19 +323,27 @@ def _cards(first: Run, second: Run) -> Iterable[str]:
         )
 
 
-def _apart_in_words(timing: str | None, judged: Sequence[Judgement]) -> str:
+def _apart_in_words(timing: str | None, judged: Sequence[Judgement], *, controls: bool) -> str:
     """Return what two runs of the same thing differ by in that timing, and whose word it is."""
     apart = [found.apart for found in judged if found.apart is not None]
+    which = f"{timing} times" if timing else "these times"
     if not apart:
-        which = f"{timing} times" if timing else "these times"
         return f"What two runs of the same thing differ by is not in the intervals of {which}; a third run tells."
-    spread = (
-        f"differ by {statistics.median(apart):.1%} (a standard deviation, in half the cells more) beyond what their "
-        "rounds show, and the intervals hold it."
-    )
+    spread = f"by {statistics.median(apart):.1%} (a standard deviation, in half the cells more)"
     if timing == "eager":
-        return f"Eager times move with the host: here two processes {spread}"
-    return f"Kernel times move from process to process: PyTorch's own, which did not change, {spread}"
+        return (
+            f"Eager times move with the host: here two processes differ {spread} beyond what their rounds show, and "
+            "the intervals hold it."
+        )
+    if not controls:
+        return (
+            f"The runs have nothing common that did not change: what two processes usually differ {spread} is in the "
+            f"intervals of {which}."
+        )
+    return (
+        f"Kernel times move from process to process: PyTorch's own, which did not change, differ {spread} beyond what "
+        "their rounds show, and the intervals hold it."
+    )
 
 
 def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable[str]:

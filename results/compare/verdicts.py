@@ -37,6 +37,7 @@ from results.compare.between_rounds import (
     student,
     usual,
 )
+from results.compare.between_runs import ProcessShift
 from results.records import Measurement
 
 BAND = 0.02  # a difference below it is none
@@ -45,8 +46,14 @@ NO_CHANCE = 0.995  # of each end of the interval that must not hold 1
 # presets of runner.protocol by whether they go several times around all implementations of a case
 INTERLEAVED, SINGLE = ("standard", "paired"), ("quick", "sustained")
 
+# Resolutions of CUDA's event timers in milliseconds, coarsest first: 1.024 us on many chips, 32 ns on an H200.
+TICKS_MS = (1.024e-3, 0.512e-3, 0.5e-3, 0.256e-3, 0.128e-3, 0.064e-3, 0.032e-3)
+
+_DIGITS = 5e-6  # of a sample: it is kept with six
+_NO_TICKS = 1e-3  # too small to be told
 _LOG_BAND = math.log1p(BAND)
 _NORMAL = statistics.NormalDist().inv_cdf
+_LARGEST_LOG = 500.0
 _SAME_CLOCK = 0.01
 _CLOCK = re.compile(r"SM clock of (\d+) MHz")  # as journals noted it that have no clock of their own
 _WAITING = re.compile(r"Up to ([\d.]+) % of it is waiting for a core")  # as runner.machine.schedstat notes it
@@ -94,7 +101,7 @@ def judge(
     protocol: str | None = None,
     paired: bool = False,
     like: RoundSpread | None = None,
-    apart: RoundSpread | None = None,
+    apart: ProcessShift | None = None,
 ) -> Judgement:
     """Return the verdict of the second latency against the first; both have a value.
 
@@ -105,8 +112,6 @@ def judge(
     Device times taken at different SM clocks are compared in cycles, and what cycles show must show in time too: work
     bound by memory does not follow the clock. Paired times are not: there the clock is what the two themselves made it.
     """
-    if not first.value or not second.value:
-        return Judgement(Verdict.UNCLEAR, None, None, None, None, "nothing", "A latency of 0 cannot be compared.")
     ratio = first.value / second.value
     ends = [_interval(first, second, certainty, paired=paired, like=like) for certainty in (CERTAINTY, NO_CHANCE)]
     if None in ends:
@@ -119,7 +124,7 @@ def judge(
     remarks = _remarks(first, second, clocks, protocol, paired=paired)
     in_time = _judgement(*ends, remarks)
     if apart is not None:
-        in_time = replace(in_time, apart=math.sqrt(apart.variance))
+        in_time = replace(in_time, apart=math.hypot(math.sqrt(apart.spread.variance), apart.offset))
     if not clocks or paired:
         return _hedged(in_time, first, second)
     shift = math.log(clocks[0] / clocks[1])
@@ -149,7 +154,7 @@ def standard_error(found: Judgement) -> float | None:
     """Return the standard error of the logarithm of a speedup, by its interval; None if it has none."""
     if found.low is None or found.high is None:
         return None
-    return math.log(found.high / found.low) / 2 / _NORMAL(CERTAINTY)
+    return (math.log(found.high) - math.log(found.low)) / 2 / _NORMAL(CERTAINTY)
 
 
 def sm_clock_mhz(measurement: Measurement) -> int | None:
@@ -173,7 +178,8 @@ def _preset(protocol: str | None) -> str:
 def _judgement(interval: _Interval, certain: _Interval, remarks: Sequence[str]) -> Judgement:
     low, high = interval.middle - interval.below, interval.middle + interval.above
     by_chance = certain.middle - certain.below <= 0 <= certain.middle + certain.above
-    span = f"{math.exp(low):.4g}x to {math.exp(high):.4g}x"
+    ends, widest = (_ratio(low), _ratio(high)), max(interval.below, interval.above)
+    span = f"{ends[0]:.4g}x to {ends[1]:.4g}x"
     if low >= -_LOG_BAND and high <= _LOG_BAND:
         verdict, why = Verdict.SAME, f"all of {span} is inside the band of {BAND:.0%}"
     elif low <= _LOG_BAND and high >= -_LOG_BAND:
@@ -185,13 +191,18 @@ def _judgement(interval: _Interval, certain: _Interval, remarks: Sequence[str]) 
         why = f"all of {span} is beyond the band of {BAND:.0%}"
     return Judgement(
         verdict,
-        speedup=math.exp(interval.middle),
-        low=math.exp(low),
-        high=math.exp(high),
-        detectable=math.expm1(max(_LOG_BAND + max(interval.below, interval.above), certain.below, certain.above)),
+        speedup=_ratio(interval.middle),
+        low=ends[0],
+        high=ends[1],
+        detectable=math.expm1(min(_LARGEST_LOG, max(_LOG_BAND + widest, certain.below, certain.above))),
         basis=interval.basis,
         reason="; ".join((why, *remarks)) + ".",
     )
+
+
+def _ratio(log: float) -> float:
+    """Return the ratio of a logarithm, within what a float holds: an interval may reach anywhere."""
+    return math.exp(max(-_LARGEST_LOG, min(log, _LARGEST_LOG)))
 
 
 def _interval(
@@ -204,11 +215,12 @@ def _interval(
     return None
 
 
-def _widened(found: _Interval, apart: RoundSpread, certainty: float) -> _Interval:
-    """Return the interval with what two processes differ by in it."""
-    half = student(certainty, apart.freedom) * math.sqrt(apart.variance)
-    basis = f"{found.basis}, and what the processes differ by"
-    return _Interval(found.middle, math.hypot(found.below, half), math.hypot(found.above, half), basis)
+def _widened(found: _Interval, apart: ProcessShift, certainty: float) -> _Interval:
+    """Return the interval with what two processes differ by in it, and with any part of what moved all kernels."""
+    half = student(certainty, apart.spread.freedom) * math.sqrt(apart.spread.variance)
+    below = math.hypot(found.below, half) + max(0.0, apart.offset)
+    above = math.hypot(found.above, half) + max(0.0, -apart.offset)
+    return _Interval(found.middle, below, above, f"{found.basis}, and what the processes differ by")
 
 
 def _without_waiting(found: _Interval, first: Measurement, second: Measurement) -> _Interval:
@@ -236,7 +248,21 @@ def _of_medians(
     half = half_interval(before, after, like, paired=together, certainty=certainty)
     kind = "rounds" if before.said and after.said else "thirds"
     basis = f"samples and {'paired ' if together else ''}{kind}{' beside those of like cells' if like else ''}"
-    return _Interval(middle, max(below, half), max(above, half), basis)
+    ticks = math.log1p(_tick_ms(first) / first.value) + math.log1p(_tick_ms(second) / second.value)
+    if ticks > _NO_TICKS:
+        basis += ", and a tick of the timer on either side"
+    return _Interval(middle, max(below, half) + ticks, max(above, half) + ticks, basis)
+
+
+def _tick_ms(measurement: Measurement) -> float:
+    """Return the tick of the timer if all samples are multiples of one; 0 if none that is known fits.
+
+    The median of such samples is a multiple too, so the truth can be a tick away however often it was sampled.
+    """
+    for tick in TICKS_MS:
+        if all(abs(s - tick * round(s / tick)) <= _DIGITS * s for s in measurement.samples):
+            return tick if max(measurement.samples) < tick / _DIGITS / 2 else 0.0
+    return 0.0
 
 
 def _rounds_of(

@@ -16,7 +16,7 @@ from results.formats import values
 from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MARKDOWN, Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload, reason_against_file, sheet_of
-from results.formats.validation import check_metric, check_text, fault, run_of
+from results.formats.validation import check_metric, check_text, fault, run_of, with_its_samples
 from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, RUN_SCHEMA, Case, Measurement, RecordError, Run
 from results.render.text import unguard
 from results.schema import LISTS, Field
@@ -142,7 +142,7 @@ class _TableReader:
             raise CellError(f"{empty[0]} is empty")
         record |= {name: tuple(record.get(name) or ()) for name in _LISTS}
         try:
-            return Measurement(case=self._case(row), **record)
+            return with_its_samples(Measurement(case=self._case(row), **record))
         except RecordError as error:
             raise CellError(str(error).rstrip(".")) from error
 

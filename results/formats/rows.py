@@ -15,6 +15,7 @@ from results.formats.mapping import TableMapping, check_constants
 from results.formats.tables import Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload
 from results.levels import flops
+from results.metrics import METRICS
 from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status, case_to_json
 from results.render.markdown import plain
 from results.schema import LARGEST, SMALLEST, magnitude_fits
@@ -227,8 +228,10 @@ def _read(number: Number, text: str, spread: str, decimal: str) -> tuple[Status,
     status = values.missing(text)
     if status is not None:
         return status, None, None
-    check = _CHECKS.get(number.metric, partial(values.number, minimum=0))
-    value = _scaled(number, text, decimal, check)
+    check = _CHECKS.get(number.metric, values.number)
+    value, metric = _scaled(number, text, decimal, check), METRICS[number.metric]
+    if not metric.holds(value):
+        raise CellError(f"must be {metric.range}")
     if not spread or values.missing(spread) is not None:
         return Status.OK, value, None
     try:

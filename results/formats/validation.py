@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -25,6 +26,7 @@ from results.records import (
     run_from_json,
 )
 from results.schema import LARGEST, LARGEST_WHOLE, LISTS, SMALLEST, Field, magnitude_fits
+from results.spread import spread
 
 MAX_TEXT = 20_000  # notes hold messages of compilers
 MAX_SAMPLES = 100_000
@@ -36,6 +38,8 @@ _LINE = {**MEASUREMENT_SCHEMA, **CASE_SCHEMA, "measurement_id": _MEASUREMENT_ID}
 _NAMES = ("implementation", "baseline", "subject", "gpu_name", "cpu", "report")  # that pages draw
 _TIMES = ("created", "time")  # ISO 8601
 _YEARS = (1970, 2200)
+_OF_SAMPLES = ("mean", "std", "p20", "p80", "ci_low", "ci_high")
+_SAMPLE_DIGITS = 1e-5  # of the largest sample: samples are kept with six digits, statistics with all
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}", re.ASCII)
 
 
@@ -61,9 +65,38 @@ def measurement_of(record: Any) -> Measurement:
         _check(name, value, _LINE)
     check_metric(record.get("metric"))
     try:
-        return measurement_from_json(record)
+        return with_its_samples(measurement_from_json(record))
     except RecordError as error:
         raise CellError(str(error).rstrip(".")) from error
+
+
+def with_its_samples(measurement: Measurement) -> Measurement:
+    """Return the measurement with the statistics that its samples give where it says none.
+
+    Raises CellError if it says one that the samples do not give.
+    """
+    if not measurement.samples or measurement.value is None or not METRICS[measurement.metric].repeats:
+        return measurement
+    found = spread(measurement.samples)
+    middle = {"median": found["value"], "mean": found["mean"], "max": max(measurement.samples)}
+    gives = {name: found[name] for name in _OF_SAMPLES} | {"value": middle.get(measurement.statistic or "median")}
+    wrong = {
+        name: number
+        for name, number in gives.items()
+        if None not in (getattr(measurement, name), number)
+        and not _agree(getattr(measurement, name), number, measurement.samples)
+    }
+    if "std" in wrong and _agree(measurement.std, statistics.pstdev(measurement.samples), measurement.samples):
+        measurement = replace(measurement, std=wrong.pop("std"))  # theirs is that of the samples alone, over n
+    for name, number in wrong.items():
+        said, count = getattr(measurement, name), len(measurement.samples)
+        raise CellError(f"{name} is {said:.6g}, but its {count} samples give {number:.6g}")
+    missing = {name: number for name, number in gives.items() if getattr(measurement, name) is None}
+    return replace(measurement, **missing, n=len(measurement.samples))
+
+
+def _agree(said: float, number: float, samples: Sequence[float]) -> bool:
+    return abs(said - number) <= _SAMPLE_DIGITS * max(samples)
 
 
 def check_run_id(run_id: str) -> None:

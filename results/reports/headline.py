@@ -7,12 +7,15 @@ Each table stands in a document between two lines, `<!-- made by: python -m resu
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from results import levels
 from results.checks import DOUBTFUL, IMPOSSIBLE, check
+from results.compare.compare import Side, compare
+from results.compare.verdicts import Verdict
 from results.derive import geometric_mean, tflops
 from results.files import journal, library
 from results.levels.decode import forms
@@ -31,6 +34,7 @@ HOPPER, FP8 = ("gluon_hopper",), ("gluon_fp8",)
 ONE_HEAD = ("h200-fa2_speedup", "h200-long_context")
 FA_PAPER = ("h200-fa_paper-full", "h200-fa_paper-causal")
 WINDOW = ("h200-window_gqa",)
+SAME_CODE = ("h200-torch_vs_triton", "h200-fa2_speedup")
 DECODE, SPLIT_KV = ("h200-decode",), ("triton_split_kv",)
 DECODE_FORMS = ("h200-paged_decode", "h200-multi_token_decode", "h200-fp8_cache_decode")
 MLA = ("h200-mla_decode",)
@@ -294,6 +298,21 @@ def layers(shipped: Shipped) -> str:
     return markdown_table(("layer (shapes and dtypes)", *MODES.values()), rows)
 
 
+def same_code(shipped: Shipped) -> str:
+    """Return what the comparison of two runs of the same code says, with PyTorch's kernels as controls and without."""
+    first, second = (Side(*shipped.read(run_id)) for run_id in SAME_CODE)
+    other = Side(replace(second.run, torch="another"), second.measurements)
+    rows = []
+    for controls, side in (("PyTorch's own kernels", second), ("none, as with another PyTorch", other)):
+        cells = [cell for cell in compare(first, side).cells if cell.judgement]
+        for timing in ("kernel", "eager"):
+            judged = [cell.judgement for cell in cells if cell.timing == timing]
+            different = sum(judgement.verdict in (Verdict.FASTER, Verdict.SLOWER) for judgement in judged)
+            shown = statistics.median(judgement.detectable for judgement in judged)
+            rows.append((timing, controls, f"{different} of {len(judged)}", f"{100 * shown:.0f} %"))
+    return markdown_table(("timing", "controls", "called different", "half of the cells could show"), rows)
+
+
 TABLES: dict[str, Callable[[Shipped], str]] = {
     "summary": summary,
     "fa2_rtx4060": of_report,
@@ -310,6 +329,7 @@ TABLES: dict[str, Callable[[Shipped], str]] = {
     "layers": layers,
     "runs": runs,
     "findings": findings,
+    "same_code": same_code,
 }
 
 

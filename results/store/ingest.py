@@ -15,6 +15,7 @@ import duckdb
 import pandas as pd
 
 from results.files.journal import line_of, parse_line
+from results.metrics import ABOVE_ZERO, METRICS, SIGNED
 from results.records import (
     CASE_FIELDS,
     CASE_SCHEMA,
@@ -129,11 +130,35 @@ _OTHER_KEYS = ("implementation", "mode", "timing", "metric", "baseline", "origin
 _KEYS = [f"$.{name}" for name in ("run_id", *sorted(CASE_FIELDS), *_OTHER_KEYS)]
 _OTHER_KEY = ", ".join(f"', ', key[{at}]" for at in range(len(CASE_FIELDS) + 2, len(_KEYS) + 1))
 _ID = f"sha256(concat('[', key[1], ', {{', {_CASE_KEY}, '}}', {_OTHER_KEY}, ']'))[:20]"
+# What the rules of a measurement's numbers can refuse (see results.records); a line that meets one gets a closer look.
+_RULED = {
+    **dict.fromkeys(("value", "mean", "std", "p20", "p80", "ci_low", "ci_high"), "DOUBLE"),
+    "metric": "VARCHAR",
+    "statistic": "VARCHAR",
+    "n": "INTEGER",
+    "samples": ["DOUBLE"],
+    "round_sizes": ["INTEGER"],
+}
+_LEAST = "least(m.value, m.mean, m.p20, m.p80, m.ci_low, m.ci_high, list_min(m.samples))"
+_NOT_BELOW_0 = [name for name, metric in METRICS.items() if metric.range != SIGNED]
+_NOT_0 = [name for name, metric in METRICS.items() if metric.range == ABOVE_ZERO]
+_BREAKS_A_RULE = f"""(
+    ({_LEAST} < 0 AND list_contains({_NOT_BELOW_0}, m.metric))
+    OR ({_LEAST} = 0 AND list_contains({_NOT_0}, m.metric))
+    OR m.std < 0 OR m.p20 > m.p80 OR m.ci_low > m.ci_high
+    OR (coalesce(m.statistic, 'median') = 'median'
+        AND (m.value < greatest(m.p20, m.ci_low) OR m.value > least(m.p80, m.ci_high)))
+    OR (len(m.samples) > 0 AND m.n <> len(m.samples))
+    OR (len(m.round_sizes) > 0 AND (list_min(m.round_sizes) < 1
+        OR list_sum(m.round_sizes) <> coalesce(nullif(len(m.samples), 0), m.n)))
+)"""
 _NOT_CANONICAL = f"""
     SELECT position FROM (
         SELECT *, CASE WHEN regexp_full_match(line, ?) AND starts_with(line, prefix)
-                       THEN json_extract(line, {_KEYS}) END AS key FROM incoming)
-    WHERE key IS NULL OR (? AND {_ID} <> line[-22:-3])
+                       THEN json_extract(line, {_KEYS}) END AS key,
+                  CASE WHEN ? AND key IS NOT NULL THEN json_transform(line, '{json.dumps(_RULED)}') END AS m
+        FROM incoming)
+    WHERE key IS NULL OR coalesce({_BREAKS_A_RULE}, false) OR (? AND {_ID} <> line[-22:-3])
        OR coalesce(try_cast(key[{_KEYS.index("$.num_heads") + 1}] AS INTEGER)
                    % try_cast(key[{_KEYS.index("$.num_kv_heads") + 1}] AS INTEGER), 0) <> 0
 """
@@ -174,7 +199,7 @@ def _not_canonical(cursor: duckdb.DuckDBPyConnection, lines: list[Line], *, chec
     """Return positions of the lines that need a closer look."""
     prefixes = {run_id: f'{{"run_id":{json.dumps(run_id)},' for run_id in {line.run_id for line in lines}}
     _register(cursor, line=[line.text for line in lines], prefix=[prefixes[line.run_id] for line in lines])
-    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL, check_id]).fetchall()}
+    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL, check_id, check_id]).fetchall()}
 
 
 def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> int:

@@ -1,26 +1,20 @@
-"""The stopwatches: device time with launches hidden and a cold L2, and the wall time of a plain call.
-
-Samples become a median, its spread and its 95 % interval.
-"""
+"""The stopwatches: device time with launches hidden and a cold L2, and the wall time of a plain call."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Callable
 from typing import Protocol as Interface
 
 import torch
 
+from results.spread import is_precise
 from runner.levels import Call
 from runner.machine import schedstat
 from runner.protocol import Protocol
 
-CONFIDENCE = 0.95
 _BATCH = 10  # samples queued behind one spin; CUDA holds about a thousand launches before it makes the host wait
 _LONGEST_SPIN_MS = 400.0
 _CALIBRATION_CYCLES = 4_000_000
@@ -28,68 +22,6 @@ _EMPTY_SAMPLES = 50
 _SETTLING_CYCLES = 20_000_000  # 10 ms at 2 GHz
 _SETTLING_S, _LONGEST_SETTLING_S = 0.05, 0.5
 SETTLED = 0.97  # of the highest clock
-
-
-def spread(samples: Sequence[float]) -> dict[str, Any]:
-    """Return the fields of a Measurement that samples give: value (the median), mean, std, p20, p80, interval, n,
-    samples.
-
-    The interval is the one of order statistics, which assumes nothing about the distribution; it is missing below
-    six samples, where even the smallest and the largest enclose the median with less than 95 %.
-    """
-    ordered = sorted(samples)
-    low, high = median_interval(ordered)
-    return {
-        "value": statistics.median(ordered),
-        "statistic": "median",
-        "mean": statistics.fmean(ordered),
-        "std": statistics.stdev(ordered) if len(ordered) > 1 else None,
-        "p20": quantile(ordered, 0.2),
-        "p80": quantile(ordered, 0.8),
-        "ci_low": low,
-        "ci_high": high,
-        "n": len(ordered),
-        "samples": tuple(float(f"{sample:.6g}") for sample in samples),
-    }
-
-
-def median_interval(ordered: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
-    """Return the 95 % interval of the median of sorted samples, by order statistics of the binomial distribution.
-
-    Source: Conover, Practical Nonparametric Statistics, section 3.2 (confidence intervals for quantiles).
-    """
-    rank = _interval_rank(len(ordered))
-    if rank is None:
-        return None, None
-    return ordered[rank], ordered[-1 - rank]
-
-
-def is_precise(samples: Sequence[float], precision: float) -> bool:
-    """Return whether half the 95 % interval of the median is within that share of the median."""
-    ordered = sorted(samples)
-    low, high = median_interval(ordered)
-    return low is not None and (high - low) / 2 <= precision * statistics.median(ordered)
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which that share of sorted samples lies, interpolated linearly."""
-    position = share * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
-
-
-@cache
-def _interval_rank(n: int) -> int | None:
-    """Return the largest r for which the samples of rank r from either end enclose the median with 95 %; None if none
-    does."""
-    tail, best = 0.0, None
-    for rank in range(n // 2):
-        tail += math.comb(n, rank) / 2**n  # P(at most `rank` samples lie below the median)
-        if 1 - 2 * tail < CONFIDENCE:
-            break
-        best = rank
-    return best
 
 
 class Stopwatch(Interface):

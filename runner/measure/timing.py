@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from results.records import Status
+from results.spread import spread
 from runner.cells import MODES_WITH_MEMORY, Cell
 from runner.levels import passes_of
 from runner.machine import schedstat
@@ -17,7 +18,7 @@ from runner.machine.telemetry import Findings
 from runner.measure import energy
 from runner.measure.case import CaseRun
 from runner.measure.check import check_timed
-from runner.measure.stopwatch import sample_round, spread
+from runner.measure.stopwatch import sample_round
 from runner.measure.sustained import record_trace
 from runner.overhead import ENERGY, SAMPLING
 

@@ -11,7 +11,7 @@ from results.files import journal
 from results.files.journal import RunFolder
 from results.formats import import_understanding
 from results.records import Measurement, Run, Status, attention_case
-from runner.measure.stopwatch import spread
+from results.spread import spread
 from tests.pages.conftest import GPU, ROOT, shown
 from tests.results.formats.peers.peer_files import understood
 

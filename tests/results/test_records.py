@@ -98,11 +98,39 @@ def test_measuring_the_same_again_keeps_the_id(changes: dict) -> None:
         ({"mode": "backward"}, "fwd, bwd"),
         ({"timing": "cuda"}, "kernel, eager"),
         ({"statistic": "best"}, "median"),
+        ({"value": 0.0}, "value is 0; latency_ms must be above 0"),
+        ({"value": -1.0}, "above 0"),
+        ({"metric": "energy_j", "value": 0.0}, "energy_j must be above 0"),
+        ({"metric": "peak_memory_mb", "value": -3.0}, "peak_memory_mb must be above 0"),
+        ({"metric": "error_out", "value": -1e-9, "samples": ()}, "error_out must be at least 0"),
+        ({"metric": "tflops", "value": 0.0, "samples": ()}, "tflops must be above 0"),
+        ({"mean": -0.1}, "mean is -0.1"),
+        ({"std": -0.1}, "std is -0.1; it must be at least 0"),
+        ({"p20": 0.3}, "p20 is 0.3, above value, which is 0.25"),
+        ({"p80": 0.2}, "value is 0.25, above p80"),
+        ({"p20": 0.3, "p80": 0.2, "statistic": "mean"}, "p20 is 0.3, above p80"),
+        ({"ci_low": 0.26}, "ci_low is 0.26, above value"),
+        ({"ci_high": 0.24}, "value is 0.25, above ci_high"),
+        ({"n": 3}, "n is 3, but there are 2 samples"),
+        ({"n": 0, "samples": ()}, "n is 0"),
+        ({"samples": (0.2, 0.0)}, "samples hold 0.0"),
+        ({"samples": (0.2, float("nan"))}, "samples hold nan"),
+        ({"round_sizes": (1, 2)}, "round_sizes are 1 \\+ 2; each must be at least 1, and together 2 samples"),
+        ({"round_sizes": (2, 0)}, "each must be at least 1"),
     ],
 )
 def test_a_measurement_that_breaks_a_rule_is_refused_with_the_reason(changes: dict, reason: str) -> None:
     with pytest.raises((RecordError, ValueError), match=reason):
         replace(LATENCY, **changes)
+
+
+@pytest.mark.parametrize("changes", [{"metric": "compile_ms"}, {"metric": "error_out"}, {"metric": "extra_memory_mb"}])
+def test_what_can_be_nothing_may_be_0(changes: dict) -> None:
+    assert replace(LATENCY, samples=(), value=0.0, **changes).value == 0.0
+
+
+def test_a_mean_need_not_lie_between_the_quantiles() -> None:
+    assert replace(LATENCY, statistic="mean", p20=0.1, p80=0.2).value == 0.25
 
 
 @pytest.mark.parametrize(

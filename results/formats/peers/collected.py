@@ -18,7 +18,7 @@ from results.formats import values
 from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MAX_BYTES, MAX_ROWS, Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload
-from results.formats.validation import check_text
+from results.formats.validation import check_text, with_its_samples
 from results.levels import bytes_moved, flops
 from results.metrics import METRICS
 from results.records import CASE_SCHEMA, Case, Measurement, RecordError, Run, Status
@@ -135,14 +135,8 @@ class Collected:
         status = rest.setdefault("status", Status.OK)
         if status is not Status.OK:
             rest |= dict.fromkeys(("value", "mean", "std", "p20", "p80", "statistic"))
-        measurement = Measurement(
-            case=case,
-            implementation=values.name(implementation),
-            metric=metric,
-            origin=origin,
-            **rest,
-        )
-        m = measurement
+        name = values.name(implementation)
+        m = with_its_samples(Measurement(case=case, implementation=name, metric=metric, origin=origin, **rest))
         key = (m.run_id, m.case, m.implementation, m.mode, m.timing, m.metric, m.baseline)
         if key in self._lines:
             raise CellFault(
@@ -150,7 +144,7 @@ class Collected:
             )
         self._lines[key] = line
         self._of_row.append(key)
-        self.measurements.append(measurement)
+        self.measurements.append(m)
 
     def add_rate(self, line: int, column: str, *, latency_ms: float, metric: str, value: float, **known: Any) -> None:
         """Take a `tflops` or `gb_per_s` as printed. Where the time gives another, by more than a tenth, it is noted."""

@@ -1,9 +1,10 @@
-"""How often verdicts are wrong and how often they find a slowdown: python -m tests.results.compare.calibration
+"""How often verdicts are wrong and what they find, on simulated machines: python -m tests.results.compare.calibration
 [COMPARISONS].
 
-The noise within a round is drawn anew from the samples of the shipped H200 journals, skewed tails included. On top come
-a drift of each round, and an offset of each run, which no verdict can know. Both sides are the same code, or the second
-is slower by a known share; whole comparisons are judged, as `python -m results compare` would.
+The noise within a round is drawn from the samples of the shipped H200 journals in stretches, so that their order and
+their skewed tails are kept. A machine adds what it does to both processes: an offset of the second process, a drift of
+its rounds, a coarse timer, a warming chip, a busy host. Both sides are the same code, or ours is slower in the second;
+whole comparisons are judged, as `python -m results compare` would. Half of the cells are PyTorch's own.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from results.compare.compare import Side, compare
+from results.compare.compare import Comparison, Side, compare
 from results.compare.verdicts import Verdict
 from results.files import journal
 from results.records import Measurement, Run, attention_case
-from runner.measure.stopwatch import spread
+from results.spread import spread
 
 CELLS = 240  # of one comparison
-OFFSET = 0.003  # standard deviation of a run
-SHORTEST_MS = 0.05
-DRIFTS = (0.003, 0.01)
-WRONG, RIGHT = (Verdict.FASTER, Verdict.SLOWER), (Verdict.SLOWER,)
+SHORTEST_MS = 0.02  # of the kernels that a slowdown is planted in
+STRETCH = 6  # samples that stay together
+WRONG = (Verdict.FASTER, Verdict.SLOWER)
+NAMES = ("torch_naive", "ours_a", "torch_sdpa_flash", "ours_b")
+MOST_WRONG = 0.01  # of the unchanged cells, and of the slowed ones that are called the same
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,66 @@ class Noise:
     drift: float
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What a machine does to the times of two processes, or of one; shares are of the time."""
+
+    name: str
+    one_run: bool = False  # two implementations of one interleaved run, not two runs
+    controls: bool = True  # both runs have the same PyTorch
+    offset: float = 0.0  # of every time of the second process
+    of_cell: float = 0.003  # standard deviation of each cell in a process
+    of_ours: float = 0.0  # of ours in the second process, beyond that
+    of_plain: float = 0.0  # of the second process, where a call is of many kernels
+    drift: tuple[float, float] = (0.003, 0.01)  # standard deviation of a round, between these in each cell
+    rarely: float | None = None  # share of the cells that drift or step; the others are quiet, and not counted
+    as_journals: bool = False  # rounds drift as the real cell's did
+    trend: float = 0.0  # from the first round to the last, of all cells alike
+    step: float = 0.0  # of the last round of the second side
+    resolution_ms: float = 0.0  # of the timer
+    bursts: float = 0.0  # of a tenth of the samples, which follow each other
+    timing: str = "kernel"
+    longest_ms: float = math.inf  # of the cells that are drawn
+    rounds: int = 3
+
+
+MACHINES = (
+    Machine("two quiet processes"),
+    Machine("five rounds in place of three", rounds=5),
+    Machine("the second process 1 % slower", offset=0.01),
+    Machine("the second process 2.6 % slower", offset=0.026),
+    Machine("the second process 1 % slower, ours 2.3 %", offset=0.01, of_ours=0.013),
+    Machine("the second process 4.7 % slower", offset=0.047),
+    Machine("the second process 3 % faster", offset=-0.03),
+    Machine("another PyTorch, 2.6 % slower", offset=0.026, controls=False),
+    Machine("another PyTorch, 4.7 % slower", offset=0.047, controls=False),
+    Machine("each cell moves by 1 % from process to process", of_cell=0.01),
+    Machine("calls of many kernels 4 % slower, others 1 %", offset=0.01, of_plain=0.03),
+    Machine("rounds as in the journals", as_journals=True),
+    Machine("rounds drift by 2 %", drift=(0.02, 0.02)),
+    Machine("rounds of a tenth of the cells drift by 2 %", rarely=0.1, drift=(0.02, 0.02)),
+    Machine("a warming chip, 3 % over the rounds", trend=0.03),
+    Machine("a timer of 1.024 us, calls up to 100 us", resolution_ms=1.024e-3, longest_ms=0.1),
+    Machine("bursts of 20 % in a tenth of the samples", bursts=0.2),
+    Machine("a busy host, eager times", timing="eager", of_cell=0.05, offset=0.1),
+    Machine("one run", one_run=True),
+    Machine("one run, rounds as in the journals", one_run=True, as_journals=True),
+    Machine("one run, rounds drift by 2 %", one_run=True, drift=(0.02, 0.02)),
+    Machine("one run, a tenth of the cells drifts by 2 %", one_run=True, rarely=0.1, drift=(0.02, 0.02)),
+    Machine("one run, one round of a tenth of the cells 6 % slower", one_run=True, rarely=0.1, step=0.06),
+    Machine("one run, a timer of 1.024 us, calls up to 100 us", one_run=True, resolution_ms=1.024e-3, longest_ms=0.1),
+)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Shares of cells: called different though the same, and of those slower by a share found and called the same."""
+
+    wrong: float
+    found: float
+    missed: float  # called SAME
+
+
 def real_noise() -> list[Noise]:
     """Every latency with samples of the shipped H200 runs, but for throttled ones, which are flagged as no measure of a
     kernel; the thirds of its samples are its rounds."""
@@ -46,7 +108,7 @@ def real_noise() -> list[Noise]:
         for m in folder.read()[0] if folder.run_id.startswith("h200-") else ():
             if m.metric != "latency_ms" or "throttled" in m.flags:
                 continue
-            if len(m.samples) >= 6 and m.timing and min(m.samples) > 0:
+            if len(m.samples) >= 6 and m.timing:
                 cuts = [round(len(m.samples) * i / 3) for i in range(4)]
                 parts = [m.samples[cuts[i] : cuts[i + 1]] for i in range(3)]
                 middles = [statistics.median(part) for part in parts]
@@ -55,78 +117,107 @@ def real_noise() -> list[Noise]:
     return found
 
 
-def rate(
-    cells: Sequence[Noise],
-    verdicts: Iterable[Verdict],
-    *,
-    slowdown: float = 0.0,
-    rounds: int = 3,
-    paired: bool = False,
-    drift: Callable[[random.Random, Noise], float] | None = None,
-    comparisons: int = 5,
-    seed: int = 0,
-) -> float:
-    """The share of cells with one of those verdicts, over so many comparisons of CELLS cells drawn from `cells`."""
-    rng, hits, judged = random.Random(seed), 0, 0
-    for _ in range(comparisons):
-        chosen = [rng.choice(cells) for _ in range(CELLS)]
-        drifts = [drift(rng, cell) if drift else rng.uniform(*DRIFTS) for cell in chosen]
-        sides = [
-            [
-                _measured(rng, cell, place, sigma, rounds=rounds, scale=scale, name=name)
-                for place, (cell, sigma) in enumerate(zip(chosen, drifts, strict=True))
-            ]
-            for name, scale in (("before", 1.0), ("after", 1.0 + slowdown))
-        ]
-        found = compare(*_sides(*sides, paired=paired))
-        judged += len(found.cells)
-        hits += sum(cell.outcome in tuple(map(str, verdicts)) for cell in found.cells)
-    return hits / judged
+def rates(noise: Sequence[Noise], machine: Machine, *, slowdown: float = 0.05, comparisons: int = 2) -> Rates:
+    """Return what so many comparisons of CELLS cells on a machine come to, unchanged and with ours slowed."""
+    fitting = [cell for cell in noise if cell.timing == machine.timing and cell.ms <= machine.longest_ms]
+    long = [cell for cell in fitting if cell.ms > SHORTEST_MS]
+    same = [compared(random.Random(seed), fitting, machine) for seed in range(comparisons)]
+    slower = [compared(random.Random(-1 - seed), long, machine, slowdown=slowdown) for seed in range(comparisons)]
+    return Rates(
+        wrong=_share(same, WRONG, own=False),
+        found=_share(slower, (Verdict.SLOWER,), own=True),
+        missed=_share(slower, (Verdict.SAME,), own=True),
+    )
 
 
-def _measured(rng: random.Random, cell: Noise, place: int, drift: float, **how) -> Measurement:
+def compared(
+    rng: random.Random, noise: Sequence[Noise], machine: Machine, *, slowdown: float = 0.0
+) -> tuple[Comparison, set[int]]:
+    """Return one comparison of CELLS cells drawn from `noise`, and which of them by seqlen are the machine's subject.
+
+    Of two runs only ours is slowed.
+    """
+    subjects: set[int] = set()
+    sides: tuple[list[Measurement], list[Measurement]] = ([], [])
+    for place in range(CELLS):
+        cell, name = rng.choice(noise), NAMES[place % len(NAMES)]
+        odd = machine.rarely is None or rng.random() < machine.rarely
+        subjects |= {place + 1} if odd else set()
+        drift = cell.drift if machine.as_journals else rng.uniform(*machine.drift) if odd else 0.003
+        step = machine.step if odd else 0.0
+        own = not name.startswith("torch_")
+        slowed = slowdown if machine.one_run or own else 0.0
+        for at, side in enumerate(sides):
+            moved = machine.offset + machine.of_plain * (name == "torch_naive") + machine.of_ours * own
+            moved = 0.0 if machine.one_run else moved * at
+            shift = math.log1p(moved) + math.log1p(slowed) * at
+            shift += rng.gauss(0, 0 if machine.one_run else machine.of_cell)
+            rounds = [shift + rng.gauss(0, drift) + machine.trend * i / machine.rounds for i in range(machine.rounds)]
+            rounds[-1] += step * at
+            side.append(
+                _measured(rng, cell, place, ("before", "after")[at] if machine.one_run else name, rounds, machine)
+            )
+    run = Run("r1", "local", protocol="standard/1", torch="2.11", gpu_name="A GPU")
+    if machine.one_run:
+        both = [*sides[0], *sides[1]]
+        return compare(Side(run, both, "before"), Side(run, both, "after")), subjects
+    other = replace(run, run_id="r2", torch="2.11" if machine.controls else "2.12")
+    return compare(Side(run, sides[0]), Side(other, sides[1])), subjects
+
+
+def _measured(
+    rng: random.Random, cell: Noise, place: int, name: str, rounds: Sequence[float], machine: Machine
+) -> Measurement:
     samples, sizes = [], []
-    offset = rng.gauss(0, OFFSET)
-    for _ in range(how["rounds"]):
-        shape, shift = rng.choice(cell.rounds), math.exp(offset + rng.gauss(0, drift))
-        samples += [cell.ms * how["scale"] * shift * factor for factor in rng.choices(shape, k=len(shape))]
+    for shift in rounds:
+        shape = rng.choice(cell.rounds)
+        drawn = [sample * cell.ms * math.exp(shift) for sample in _in_stretches(rng, shape)]
+        if machine.bursts and rng.random() < 0.5:
+            begin, length = rng.randrange(len(drawn)), max(1, len(drawn) // 5)
+            drawn = [s * (1 + machine.bursts * (begin <= i < begin + length)) for i, s in enumerate(drawn)]
+        samples += [_read(rng, sample, machine.resolution_ms) for sample in drawn]
         sizes.append(len(shape))
     case = attention_case(batch=1, num_heads=1, seqlen=place + 1, head_dim=64, dtype="float16", causal=True)
     kind = {"metric": "latency_ms", "mode": "fwd", "timing": cell.timing, "status": "ok"}
-    return Measurement("r1", case, how["name"], **kind, **spread(samples), round_sizes=tuple(sizes))
+    return Measurement("r1", case, name, **kind, **spread(samples), round_sizes=tuple(sizes))
 
 
-def _sides(before: list[Measurement], after: list[Measurement], *, paired: bool) -> tuple[Side, Side]:
-    run = Run("r1", "local", protocol="standard/1")
-    if paired:  # two implementations of one run
-        return Side(run, before + after, "before"), Side(run, before + after, "after")
-    return Side(run, before), Side(replace(run, run_id="r2"), [replace(m, implementation="before") for m in after])
+def _in_stretches(rng: random.Random, shape: Sequence[float]) -> list[float]:
+    """Draw a round anew in stretches of samples that followed each other (Kuensch, Annals of Statistics 17, 1989)."""
+    drawn: list[float] = []
+    while len(drawn) < len(shape):
+        begin = rng.randrange(len(shape))
+        drawn += [shape[(begin + i) % len(shape)] for i in range(STRETCH)]
+    return drawn[: len(shape)]
 
 
-def main() -> None:
-    """Print the rates of each setting."""
+def _read(rng: random.Random, ms: float, resolution: float) -> float:
+    """Return what a timer of that resolution reads: its ticks between two moments, whatever the first one is."""
+    if not resolution:
+        return ms
+    return max(resolution, (math.floor(ms / resolution + rng.random())) * resolution)
+
+
+def _share(found: Iterable[tuple[Comparison, set[int]]], verdicts: Sequence[Verdict], *, own: bool) -> float:
+    cells = [
+        cell
+        for comparison, subjects in found
+        for cell in comparison.cells
+        if cell.case.seqlen_q in subjects and not (own and cell.implementation.startswith("torch_"))
+    ]
+    return sum(cell.outcome in tuple(map(str, verdicts)) for cell in cells) / len(cells)
+
+
+def table(comparisons: int) -> Iterable[str]:
+    """Yield the lines of the table: every machine with its rates, and whether they are held."""
     noise = real_noise()
-    kernels = [cell for cell in noise if cell.timing == "kernel" and cell.ms > SHORTEST_MS]
-    own = {"drift": lambda _rng, cell: cell.drift}
-    print(f"{len(noise)} real cells, {len(kernels)} of them kernel times above {SHORTEST_MS * 1e3:g} us")
-    print("Called different though the same, of all cells and of kernels; found of kernels that are 5 % slower:")
-    print(f"{'rounds':8}{'sides':8}{'drift of a round':24}{'all':>8}{'kernels':>9}{'found':>8}")
-    for rounds in (3, 5):
-        for paired in (False, True):
-            for words, drift in (
-                ("0.3 % to 1 %", {}),
-                *((f"{share:.1%}", {"drift": lambda _r, _c, share=share: share}) for share in (0.003, 0.006, 0.01)),
-                ("as in the journals", own),
-            ):
-                how = {"rounds": rounds, "paired": paired, "comparisons": int(sys.argv[1]) if sys.argv[1:] else 4}
-                rates = (
-                    rate(noise, WRONG, **how, **drift),
-                    rate(kernels, WRONG, **how, **drift),
-                    rate(kernels, RIGHT, slowdown=0.05, **how, **drift),
-                )
-                sides = "paired" if paired else "runs"
-                print(f"{rounds:<8}{sides:8}{words:24}{rates[0]:>8.2%}{rates[1]:>9.2%}{rates[2]:>8.1%}", flush=True)
+    yield "| machine | unchanged, called different | 5 % slower, found | 5 % slower, called SAME |"
+    yield "| --- | --- | --- | --- |"
+    for machine in MACHINES:
+        found = rates(noise, machine, comparisons=comparisons)
+        yield f"| {machine.name} | {found.wrong:.1%} | {found.found:.0%} | {found.missed:.1%} |"
 
 
 if __name__ == "__main__":
-    main()
+    for line in table(int(sys.argv[1]) if sys.argv[1:] else 1):
+        print(line, flush=True)

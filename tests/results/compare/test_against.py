@@ -9,7 +9,7 @@ from results.__main__ import main
 from results.compare.against import NotAgainst, compare_versions, in_words, usual_offset
 from results.files.journal import RunFolder
 from results.records import Case, Measurement, Run, Status, attention_case
-from runner.measure.stopwatch import spread
+from results.spread import spread
 
 RUN = Run("r", "local", protocol="paired/1", torch="2.13.0", against={"label": "abc1234", "torch": "2.13.0"})
 ROUNDS, OF_ROUND = 8, 4

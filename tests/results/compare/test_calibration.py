@@ -1,25 +1,37 @@
+"""What verdicts promise, held on every simulated machine, and what results/README.md says of it."""
+
+import re
+
 import pytest
 
-from tests.results.compare.calibration import RIGHT, SHORTEST_MS, WRONG, rate, real_noise
+from tests.results.compare import calibration
+from tests.results.compare.calibration import MACHINES, MOST_WRONG
+from tests.test_readme import ROOT
+
+ROW = re.compile(r"\| (.+?) \| ([\d.]+)% \| ([\d.]+)% \| ([\d.]+)% \|")
 
 
 @pytest.fixture(scope="module")
-def noise():
-    found = real_noise()
-    assert len(found) > 1000
-    return found
+def table() -> str:
+    return "\n".join(calibration.table(comparisons=1))
 
 
-@pytest.mark.parametrize("paired", [False, True])
-def test_the_same_code_is_called_different_in_one_cell_of_a_hundred_at_most(noise, paired):
-    assert rate(noise, WRONG, paired=paired, comparisons=3) <= 0.01
+def test_on_no_machine_are_more_than_one_in_a_hundred_unchanged_cells_called_different(table: str) -> None:
+    rows = ROW.findall(table)
+    assert [name for name, *_ in rows] == [machine.name for machine in MACHINES]
+    assert [row for row in rows if float(row[1]) > 100 * MOST_WRONG] == []
 
 
-def test_even_cells_whose_rounds_drift_far_are_hardly_ever_called_different(noise):
-    assert rate(noise, WRONG, drift=lambda _rng, cell: cell.drift, comparisons=3, seed=1) <= 0.01
+def test_on_no_machine_are_more_than_one_in_a_hundred_slower_kernels_called_the_same(table: str) -> None:
+    assert [row for row in ROW.findall(table) if float(row[3]) > 100 * MOST_WRONG] == []
 
 
-@pytest.mark.parametrize("paired", [False, True])
-def test_a_slowdown_of_five_percent_is_found_in_nearly_every_kernel_above_50_us(noise, paired):
-    kernels = [cell for cell in noise if cell.timing == "kernel" and cell.ms > SHORTEST_MS]
-    assert rate(kernels, RIGHT, slowdown=0.05, paired=paired, comparisons=8) >= 0.95
+@pytest.mark.parametrize(
+    ("machine", "least"), [("two quiet processes", 85), ("the second process 2.6 % slower", 85), ("one run", 90)]
+)
+def test_a_slowdown_of_five_percent_is_found_where_the_machine_lets_it_be_seen(table, machine, least) -> None:
+    assert {name: float(found) for name, _, found, _ in ROW.findall(table)}[machine] >= least
+
+
+def test_the_readme_has_the_table_that_the_command_prints(table: str) -> None:
+    assert table in (ROOT / "results" / "README.md").read_text()

@@ -8,7 +8,7 @@ import pytest
 
 from results.compare.verdicts import BAND, INTERLEAVED, SINGLE, Verdict, judge, usual_spread
 from results.records import Measurement
-from runner.measure.stopwatch import spread
+from results.spread import spread
 from runner.protocol import PAIRED, PROTOCOLS
 from tests.builders import STANDARD, sampled, timed, verdict
 
@@ -106,10 +106,30 @@ def test_an_interval_beside_a_bare_number_is_no_interval():
     assert "the other a standard deviation" in judge(replace(sampled(1.0), std=None), timed(2.0, std=0.1)).reason
 
 
-def test_zero_is_not_compared_and_a_sample_of_zero_does_not_break_it():
-    assert judge(timed(0.0), timed(1.0)).speedup is None
-    odd = sampled(1.0)
-    assert verdict(replace(odd, samples=(0.0, *odd.samples[1:])), sampled(1.0, seed=2)) == "SAME"
+def test_no_interval_is_too_wide_to_be_said():
+    far = judge(timed(1e-99, std=1e99, n=1), timed(1e99, std=1e99, n=1))
+    assert (far.verdict, far.low < far.speedup < far.high) == ("UNCLEAR", True)
+
+
+def ticking(ms: float, tick_ms: float, seed: int):
+    """What a coarse timer reads of thirty equal calls."""
+    dice = random.Random(seed)
+    samples = [tick_ms * math.floor(ms / tick_ms + dice.random()) for _ in range(30)]
+    found = spread(samples)
+    return replace(timed(found["value"], round_sizes=(10, 10, 10)), **found)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_timer_of_a_microsecond_cannot_say_that_20_us_and_21_us_are_the_same(seed):
+    pair = [ticking(ms, 1.024e-3, seed) for ms in (0.0200, 0.0210)]
+    assert verdict(*pair) == "UNCLEAR"
+    assert "a tick of the timer" in judge(*pair).basis
+
+
+def test_a_fine_timer_widens_no_interval_of_a_long_call():
+    pair = [ticking(2.0, 3.2e-5, seed) for seed in (1, 2)]
+    assert verdict(*pair) == "SAME"
+    assert "tick" not in judge(*pair).basis
 
 
 def test_one_round_says_so():

@@ -12,6 +12,7 @@ from results.files.journal import RunFolder
 from results.formats import UploadError, import_understanding, left_alone, standing, understand
 from results.records import Measurement
 from results.render import export
+from results.spread import spread
 from results.store.database import open_store
 from tests.builders import fill, ids_of, ordered, random_runs
 
@@ -199,3 +200,68 @@ def test_a_run_that_is_here_in_part_is_left_alone_and_that_is_said(tmp_path: Pat
     assert [(part.here, part.known, part.numbers) for part in standing(tmp_path / "there", found)] == [(True, 15, 40)]
     assert "15 of the file's 40 numbers" in left_alone(standing(tmp_path / "there", found))[0]
     assert import_understanding(tmp_path / "there", found) == []
+
+
+SAMPLED = replace(
+    random_runs(1)[0][1][0],
+    **{"status": "ok", "metric": "latency_ms", "note": None, "origin": None, **spread([1.0, 1.1, 1.2, 1.3, 1.4, 2.0])},
+    round_sizes=(3, 3),
+)
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.parametrize("form", ["csv", "json"])
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"value": 1.21}, "value is 1.21, but its 6 samples give 1.25"),
+        ({"mean": 1.2}, "mean is 1.2, but its 6 samples give 1.33333"),
+        ({"std": 0.0}, "std is 0, but its 6 samples give"),
+        ({"p80": 1.9}, "p80 is 1.9, but its 6 samples give 1.4"),
+        ({"ci_low": 1.1}, "ci_low is 1.1, but its 6 samples give 1"),
+    ],
+)
+def test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected(
+    tmp_path: Path, form: str, changes: dict, reason: str
+) -> None:
+    run = random_runs(1)[0][0]
+    fill(tmp_path, [(run, [replace(SAMPLED, **changes)])])
+    found = understand(f"a.{form}", _exported(tmp_path, form, (run.run_id,)))
+    assert found.measurements == ()
+    assert [fault.reason[: len(reason)] for fault in found.rejected] == [reason]
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+def test_statistics_that_an_upload_leaves_out_follow_from_its_samples(tmp_path: Path) -> None:
+    run = random_runs(1)[0][0]
+    bare = dict.fromkeys(("mean", "std", "p20", "p80", "ci_low", "ci_high", "n"))
+    fill(tmp_path, [(run, [replace(SAMPLED, **bare)])])
+    assert understand("a.json", _exported(tmp_path, "json", (run.run_id,))).measurements == (SAMPLED,)
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.parametrize("value", ["0", "-1"])
+def test_a_latency_of_nothing_or_less_is_rejected_with_its_row(tmp_path: Path, value: str) -> None:
+    run = random_runs(1)[0][0]
+    fill(
+        tmp_path,
+        [
+            (
+                run,
+                [
+                    replace(
+                        SAMPLED,
+                        value=7.0,
+                        **dict.fromkeys(("mean", "p20", "p80", "ci_low", "ci_high")),
+                        samples=(),
+                        n=None,
+                        std=None,
+                        round_sizes=(),
+                    )
+                ],
+            )
+        ],
+    )
+    data = _exported(tmp_path, "csv", (run.run_id,))
+    (fault,) = understand("a.csv", data.replace(b",7.0,", f",{value},".encode())).rejected
+    assert (fault.line, fault.reason) == (2, f"value is {value}; latency_ms must be above 0")

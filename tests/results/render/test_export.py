@@ -67,13 +67,15 @@ NUMBERS = [0.1 + 0.2, 1e-17, -1.5, 123456789.123, 5e22, 1.0, 0.0]
 MEASUREMENTS = [
     *(Measurement("r1", CASE, "x", "speedup", Status.OK, value=1.0, note=text, origin=text) for text in TEXTS),
     *(
-        Measurement("r1", CASE, "y", "latency_ms", Status.OK, value=number, std=number, origin=str(number))
+        Measurement(
+            "r1", CASE, "y", "memory_saved_percent", Status.OK, value=number, std=abs(number), origin=str(number)
+        )
         for number in NUMBERS
     ),
-    Measurement("r1", CASE, "z", "latency_ms", Status.OK, value=1.0, n=2, samples=(0.1, -2e-9), flags=("-a", "b,c")),
+    Measurement("r1", CASE, "z", "latency_ms", Status.OK, value=0.05, n=2, samples=(0.1, 2e-9), flags=("-a", "b,c")),
     Measurement(
         *("r1", CASE, "w", "latency_ms", Status.OK),
-        value=1.0,
+        value=2.0,
         samples=(1.0, 2.0, 3.0),
         round_sizes=(2, 1),
         sm_clock_mhz=1972.5,

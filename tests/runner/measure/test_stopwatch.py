@@ -1,10 +1,5 @@
-"""The stopwatches, tried on calls of known length, and the sampling that uses them.
+"""The stopwatches, tried on calls of known length, and the sampling that uses them."""
 
-The statistics of samples: exact on known data, and the interval covers what it promises.
-"""
-
-import random
-import statistics
 import time
 from collections.abc import Callable
 
@@ -14,12 +9,8 @@ import torch
 from runner.measure.stopwatch import (
     EagerStopwatch,
     KernelStopwatch,
-    is_precise,
-    median_interval,
-    quantile,
     sample_round,
     settle,
-    spread,
 )
 from runner.protocol import PROTOCOLS, Protocol
 
@@ -199,50 +190,3 @@ def test_a_clock_that_was_full_for_a_while_is_looked_at_once(monkeypatch) -> Non
 
 def test_a_cpu_is_not_waited_for() -> None:
     settle("cpu", lambda: pytest.fail("it has no SM clock"), 1980.0)
-
-
-def test_the_fields_of_known_samples() -> None:
-    found = spread([5.0, 1.0, 3.0, 2.0, 4.0, 6.0])
-    assert (found["value"], found["statistic"], found["mean"], found["n"]) == (3.5, "median", 3.5, 6)
-    assert found["std"] == pytest.approx(statistics.stdev(range(1, 7)))
-    assert (found["p20"], found["p80"]) == (2.0, 5.0)
-    assert (found["ci_low"], found["ci_high"]) == (1.0, 6.0)
-    assert found["samples"] == (5.0, 1.0, 3.0, 2.0, 4.0, 6.0)
-
-
-def test_samples_keep_their_order_and_six_digits() -> None:
-    assert spread([0.123456789, 12345.6789])["samples"] == (0.123457, 12345.7)
-
-
-def test_a_single_sample_has_no_spread_and_no_interval() -> None:
-    found = spread([2.0])
-    assert (found["value"], found["std"], found["ci_low"], found["ci_high"]) == (2.0, None, None, None)
-
-
-@pytest.mark.parametrize(
-    ("n", "ranks"), [(5, None), (6, (1, 6)), (8, (1, 8)), (9, (2, 8)), (20, (6, 15)), (90, (36, 55))]
-)
-def test_the_interval_has_the_ranks_of_the_binomial_table(n: int, ranks: tuple[int, int] | None) -> None:
-    # Ranks of the 95 % interval for a median as in printed tables (for n = 20: 6th and 15th).
-    assert median_interval(list(range(1, n + 1))) == (ranks or (None, None))
-
-
-def test_the_interval_covers_the_true_median_in_95_of_100_cases() -> None:
-    source = random.Random(7)
-    tries = 2000
-    hits = 0
-    for _ in range(tries):
-        low, high = median_interval(sorted(source.lognormvariate(0.0, 0.5) for _ in range(21)))
-        hits += low <= 1.0 <= high  # the median of this distribution is 1
-    assert hits / tries >= 0.95
-
-
-def test_quantiles_are_interpolated() -> None:
-    assert quantile([1.0, 2.0], 0.5) == 1.5
-    assert quantile([1.0], 0.8) == 1.0
-
-
-def test_precision_is_reached_by_equal_samples_and_not_by_few_or_wide_ones() -> None:
-    assert is_precise([1.0] * 6, 0.01)
-    assert not is_precise([1.0] * 5, 0.01)
-    assert not is_precise([1.0, 2.0] * 10, 0.01)

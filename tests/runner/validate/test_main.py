@@ -11,7 +11,7 @@ from kernels.attention.torch_naive import attention as naive
 from results.compare.against import compare_versions
 from results.compare.compare import Comparison, Side
 from results.records import Measurement, Run, Status, attention_case
-from runner.measure.stopwatch import spread
+from results.spread import spread
 from runner.validate import __main__, slow_worker
 from runner.validate.__main__ import (
     ON_CPU,

@@ -1,0 +1,119 @@
+"""No page can be brought down by data: each is drawn over a store of rows that are accepted and as odd as rows can be.
+
+Every run below passes the records. Magnitudes lie at the ends of what the store takes, texts hold what Markdown, HTML
+and spreadsheets read as more than text, cases leave everything open or are as large as whole numbers go.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from results.files.journal import RunFolder
+from results.metrics import METRICS, SIGNED, ZERO_TOO
+from results.records import LEVELS, MODES, Case, Measurement, Run, Status, attention_case, decode_case
+from results.schema import LARGEST, LARGEST_WHOLE, SMALLEST
+from tests.builders import TEXTS
+from tests.pages.conftest import ROOT
+
+PAGES = sorted(path.stem for path in (ROOT / "pages").glob("[!_]*.py"))
+GPU = "<b>GPU</b> | $x$ [a](b)"
+NAMES = ("torch_naive", "triton_fa2", *TEXTS, "x" * 200)
+CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
+HUGE = dict.fromkeys(
+    ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v"), LARGEST_WHOLE
+)
+CASES = (
+    CASE,
+    replace(CASE, **HUGE),
+    replace(CASE, seqlen_q=1, seqlen_k=1, head_dim=1, head_dim_v=1, window_size=LARGEST_WHOLE),
+    Case(level="op", seqlen_q=256),
+    *(Case(level=level, subject=text, seqlen_q=512, seqlen_k=7) for level in LEVELS for text in (None, TEXTS[10])),
+    decode_case(batch=1, num_heads=1, num_kv_heads=1, context=1, head_dim=1, dtype="float64", page_size=LARGEST_WHOLE),
+    replace(CASE, inputs="large", dtype="float64"),
+)
+
+
+def values_of(metric: str) -> tuple[float, ...]:
+    """The ends of what a metric can be."""
+    of_range = {ZERO_TOO: (0.0,), SIGNED: (0.0, -LARGEST)}
+    return (SMALLEST, 1.0, LARGEST, *of_range.get(METRICS[metric].range, ()))
+
+
+def hostile_rows(run_id: str) -> list[Measurement]:
+    """Every metric at its ends, every status, and latencies of every case, mode and name."""
+    rows = []
+    for case in CASES:
+        modes = (None, "fwd", "decode") if case.level == "op" else MODES
+        for at, mode in enumerate(modes):
+            for name, value in zip(NAMES[at:], (SMALLEST, LARGEST, 1.0, 1.0), strict=False):
+                spread = {"std": LARGEST, "p20": SMALLEST, "p80": LARGEST} if value == 1.0 else {"std": 0.0}
+                rows += [
+                    Measurement(run_id, case, name, "latency_ms", "ok", mode=mode, timing=timing, value=value, **spread)
+                    for timing in (None, "kernel", "eager")
+                ]
+    for metric in METRICS:
+        for at, value in enumerate(values_of(metric)):
+            for mode in ("fwd", "fwd_bwd", None):
+                rows.append(Measurement(run_id, CASE, NAMES[at], metric, "ok", mode=mode, value=value, origin="o"))
+    for status, text in zip(list(Status)[1:], TEXTS, strict=False):
+        rows.append(Measurement(run_id, CASE, f"name {text}", "latency_ms", status, mode="fwd", note=text))
+    return list({m.measurement_id: m for m in rows}.values())
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home whose runs are hostile, two of one GPU and one that says nothing."""
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.setattr("results.files.journal.PUBLISHED", tmp_path / "nothing")
+    monkeypatch.chdir(ROOT)
+    facts = {
+        "gpu_name": GPU,
+        "gpu_memory_mb": SMALLEST,
+        "measured_tflops": {"float16": SMALLEST, "tf32": LARGEST},
+        "measured_gbs": SMALLEST,
+        "sweep": {"tokens": {"a": []}, "hidden": "<i>", "name": 7},
+        "implementations": {"triton_fa2": {"memory": {"growth": 7}, "colour": "red", "level": []}, "": {}},
+    }
+    runs = (
+        Run("hostile-1", "upload", created="yesterday", title=TEXTS[10], **facts),
+        Run("hostile-2", "local", created="9999-12-31T23:59:59", sm_count=0, power_limit_w=SMALLEST, **facts),
+        Run("hostile-3", "upload"),
+    )
+    for run in runs:
+        RunFolder.create(tmp_path, run, hostile_rows(run.run_id))
+    st.cache_resource.clear()
+    st.cache_data.clear()
+    return tmp_path
+
+
+def test_no_page_is_brought_down_by_rows_that_are_accepted(home: Path) -> None:
+    """Every page; of the results' pages each with another third of the modes, timings and workloads."""
+    failed, views = {}, 0
+    for at, page in enumerate(PAGES):
+        for choice in [{}, *_choices(_at(page))[at % 3 :: 3]]:
+            app, views = _at(page, **choice), views + 1
+            if app.exception:
+                failed[page, *choice.items()] = [problem.message for problem in app.exception]
+    assert failed == {}
+    assert views > 2 * len(PAGES)
+
+
+def _at(page: str, **choice: str) -> AppTest:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    app.query_params["gpu"] = GPU
+    for name, value in choice.items():
+        app.query_params[name] = value
+    return app.switch_page(f"pages/{page}.py").run()
+
+
+def _choices(app: AppTest) -> list[dict[str, str]]:
+    return [
+        {box.key: option}
+        for key in ("mode", "timing", "workload")
+        for box in app.selectbox
+        if box.key == key
+        for option in box.options[1:]
+    ]
