@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from results.checks import claims, memory, models, speed, times
+from results.checks import accuracy, claims, machine, memory, models, series, speed, times
 from results.checks.finding import DOUBTFUL, IMPOSSIBLE, Check, Finding, Numbers
 from results.records import Measurement, Run
 
@@ -33,10 +33,21 @@ CHECKS = (
     Check("ratio", "printed ratio not that of the printed numbers", IMPOSSIBLE, claims.ratio_not_derivable),
     Check("summary", "summary not that of the tables", IMPOSSIBLE, claims.summary_not_derivable),
     Check("best", "best of a row is not the fastest", IMPOSSIBLE, claims.best_is_not_best),
+    Check("below_launch", "faster than a kernel starts", IMPOSSIBLE, machine.below_launch),
+    Check("above_power", "more power than the card may draw", IMPOSSIBLE, machine.above_power),
+    Check("above_clock", "a clock that the card does not have", IMPOSSIBLE, machine.above_clock),
+    Check("too_exact", "error below the rounding of its dtype", IMPOSSIBLE, accuracy.too_exact),
+    Check("copied", "times copied", IMPOSSIBLE, series.copied),
     Check("above_measured", "faster than a matrix product was there", DOUBTFUL, speed.above_measured_peak),
     Check("backward_over_forward", "backward over forward outside 1 to 6", DOUBTFUL, times.backward_over_forward),
     Check("not_the_sum", "fwd_bwd far from fwd + bwd", DOUBTFUL, times.whole_is_not_the_sum),
     Check("flat", "flat over seqlen", DOUBTFUL, times.flat_over_seqlen),
+    Check("falls_with_work", "less time for more work", DOUBTFUL, times.falls_with_work),
+    Check("eager_below_kernel", "a call far below its kernels", DOUBTFUL, times.eager_below_kernel),
+    Check("memory_falls", "less memory for a longer sequence", DOUBTFUL, memory.falls_with_seqlen),
+    Check("far_above_need", "memory far above what it is made of", DOUBTFUL, memory.far_above_need),
+    Check("thousandfold", "every time far above what the device needs", DOUBTFUL, series.thousandfold),
+    Check("no_spread", "samples without spread", DOUBTFUL, series.no_spread),
     Check("within_spread", "difference within the spread", DOUBTFUL, times.win_within_spread),
     Check("noisy", "known only roughly", DOUBTFUL, times.noisy),
 )

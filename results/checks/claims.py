@@ -39,7 +39,7 @@ def ratio_not_derivable(numbers: Numbers) -> Found:
             if pair.row.run_id == claim.run_id
             and pair.row.mode == claim.mode
             and compatible(claim.case, pair.row.case)
-            and pair.row.timing == claim.timing
+            and claim.timing in (None, pair.row.timing)
         ]
         low, high = printed_range(claim)
         if pairs and not any(pair.low <= high and low <= pair.high for pair in pairs):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from results.checks.finding import Numbers, printed_range, what
-from results.levels.tensors import DTYPE_BYTES, MIB
-from results.records import Case, Measurement, Run, Status, compatible
+from results.levels.tensors import DTYPE_BYTES, MIB, tensor_bytes
+from results.records import Case, Measurement, Run, Status, case_to_json, compatible
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
@@ -22,6 +23,9 @@ _CAPABILITIES = (
     ("NVIDIA GeForce RTX 40", "8.9"),
 )
 _SIZE = re.compile(r"-(\d+(?:\.\d+)?)([bm])$")
+_FALLEN = 0.9  # of the memory at half the length
+_WORKSPACE_MB = 64  # that a kernel may choose to take at one length and not at another
+_TIMES_THE_NEED, _LIBRARIES_MB = 20, 512.0  # workspaces of libraries
 _LARGER = 2  # times the bytes: less can be a conversion that only the smaller dtype needs
 _SMALLEST_SAID = 0.9  # "7B" is 6.74e9: parameters in a model's name are rounded up by up to a tenth
 
@@ -41,6 +45,40 @@ def below_floor(numbers: Numbers) -> Found:
                 (m,),
                 f"{what(m)} is said to take {m.value:g} MiB as {m.metric}, but {of_what} takes {least:.0f} MiB"
                 f"{size}{usual}.",
+            )
+
+
+def falls_with_seqlen(numbers: Numbers) -> Found:
+    """Less memory for a longer sequence."""
+    series: dict[tuple, list[Measurement]] = {}
+    for m in numbers.of("peak_memory_mb"):
+        if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k:
+            rest = replace(m.case, seqlen_q=None, seqlen_k=None)
+            series.setdefault((m.run_id, rest, m.implementation, m.mode), []).append(m)
+    for rows in series.values():
+        rows.sort(key=lambda m: m.case.seqlen_q)
+        for shorter, longer in zip(rows, rows[1:], strict=False):
+            if shorter.value > _WORKSPACE_MB and printed_range(longer)[1] < _FALLEN * printed_range(shorter)[0]:
+                yield (
+                    (longer, shorter),
+                    f"{what(longer)} is said to take {longer.value:g} MiB, less than the {shorter.value:g} MiB at "
+                    f"seqlen {shorter.case.seqlen_q}.",
+                )
+
+
+def far_above_need(numbers: Numbers) -> Found:
+    """A hundred times what every tensor and ten float32 score matrices take: another unit was read."""
+    for m in numbers.of("peak_memory_mb"):
+        sizes = tensor_bytes(case_to_json(m.case)) if m.case.level == "op" else None
+        if sizes is None:
+            continue
+        scores = 4.0 * m.case.batch * m.case.num_heads * m.case.seqlen_q * m.case.seqlen_k
+        most = (4 * (sizes.q + sizes.k + sizes.v + sizes.out) + 10 * scores) / MIB + _LIBRARIES_MB
+        if m.value > _TIMES_THE_NEED * most:
+            yield (
+                (m,),
+                f"{what(m)} is said to take {m.value:g} MiB, {m.value / most:.0f} times what all its tensors and ten "
+                f"float32 score matrices take ({most:.0f} MiB): it may be in bytes or KiB.",
             )
 
 
@@ -82,13 +120,15 @@ def not_out_of_memory(numbers: Numbers) -> Found:
     for m in numbers.of("latency_ms", "peak_memory_mb"):
         ran.setdefault((m.run_id, m.implementation, m.mode, m.metric), []).append(m)
     for m in numbers.rows:
-        called = m.status is Status.OOM or (m.status is Status.OUT_OF_RESOURCES and "OOM" in (m.printed or ""))
-        larger = _largest_that_ran(ran.get((m.run_id, m.implementation, m.mode, m.metric), ()), m) if called else None
+        # A report that explains its OOM as shared memory is recorded as out_of_resources.
+        of_memory = m.status is Status.OOM
+        larger = (
+            _largest_that_ran(ran.get((m.run_id, m.implementation, m.mode, m.metric), ()), m) if of_memory else None
+        )
         if larger:
-            recorded = " (recorded as out_of_resources)" if m.status is Status.OUT_OF_RESOURCES else ""
             yield (
                 (m, larger),
-                f"{what(m)} is said to be out of memory{recorded}, but {what(larger, mode=False)}, with "
+                f"{what(m)} is said to be out of memory, but {what(larger, mode=False)}, with "
                 f"{_size(larger.case) / _size(m.case):.3g} times the bytes, ran: it is another limit, such as shared "
                 "memory.",
             )
@@ -124,8 +164,11 @@ def _floor(m: Measurement, kind: str | None) -> tuple[float, str] | None:
     if kind == "matrix":
         shape = (case.batch, case.num_heads, case.seqlen_q, case.seqlen_k)
         return math.prod(shape) * size, f"one score matrix of {' x '.join(map(str, shape))}"
-    if kind is None or m.metric == "attention_memory_mb":
+    if m.metric == "attention_memory_mb":
         return None
+    if kind is None:
+        inputs = case.batch * case.num_heads * case.seqlen_q * case.head_dim + keys
+        return inputs * size, "q, k and v together"
     queries = case.batch * case.num_heads * case.seqlen_q * (case.head_dim + (case.head_dim_v or case.head_dim))
     return (queries + keys) * size, "q, k, v and out together"
 

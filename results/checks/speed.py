@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from results import derive, levels
+from results.checks.chips import bounds_of
 from results.checks.finding import Numbers, flops_range, ms, printed_range, what
 from results.records import CASE_FIELDS, Case, Measurement, Run, compatible
 
@@ -13,45 +14,52 @@ Found = Iterator[tuple[Sequence[Measurement], str]]
 
 # A chip may clock higher than the boost clock of its datasheet: an H200 runs at 1980 MHz, its figures are of 1830.
 HEADROOM = 1.10
+SEVERAL_L2 = 1 << 29  # bytes
 AGREES = 0.10  # printed TFLOP/s and operations over time
 SLOWER_BY = 1.5  # more work in less time, by less than this, can be noise or another chip
 
 
 def above_peak(numbers: Numbers) -> Found:
-    """More operations a second than the device's datasheet has, even with the mask that needs the fewest."""
+    """More operations a second than the device has by its data sheet, even with the mask that needs the fewest."""
     for m in numbers.of("latency_ms"):
-        peak = _highest_rate(numbers.run(m).gpu_name, numbers.facts(m).multiplies(m.case.dtype))
-        flops = flops_range(m.case, m.mode) if peak and m.value else None
+        peak = _highest_rate(numbers, m)
+        flops = flops_range(m.case, m.mode)
         if flops and flops[0] / m.value / 1e9 > HEADROOM * peak[0]:
             mask = " even if causal" if m.case.causal is None else ""
             yield (
                 (m,),
                 f"{what(m)} in {ms(m)} is {flops[0] / m.value / 1e9:.0f} TFLOP/s{mask}, above the "
-                f"{peak[0]:g} of {numbers.run(m).gpu_name} ({peak[1]}): work is missing or the time is wrong.",
+                f"{peak[0]:g} of {_whose(numbers, m)} ({peak[1]}): work is missing or the time is wrong.",
             )
-    for m in numbers.of("tflops"):
-        peak = _highest_rate(numbers.run(m).gpu_name, numbers.facts(m).multiplies(m.case.dtype))
-        if peak and m.value > HEADROOM * peak[0]:
-            gpu = numbers.run(m).gpu_name
+    for m in numbers.of("tflops", "burst_tflops", "sustained_tflops"):
+        peak = _highest_rate(numbers, m)
+        if m.value > HEADROOM * peak[0]:
+            gpu = _whose(numbers, m)
             yield (m,), f"{what(m)} is said to reach {m.value:g} TFLOP/s, above the {peak[0]:g} of {gpu} ({peak[1]})."
 
 
 def above_bandwidth(numbers: Numbers) -> Found:
-    """More bytes a second than the device's memory has: the cache of a decoding step was in L2, or was shared.
+    """More bytes a second than the device's memory has: they were in L2, or are not there.
 
-    A plain call may find its cache in L2; the timing `kernel` overwrites L2 before each sample.
+    Calls that move less than SEVERAL_L2 may find it in L2, except that the timing `kernel` overwrites L2 first.
     """
     for m in numbers.of("latency_ms"):
-        peak = derive.PEAKS.get(numbers.run(m).gpu_name or "")
-        decoding = m.case.level == "decode" and m.timing != "eager"
-        moved = levels.bytes_moved(m.case, m.mode) if peak and decoding else None
+        chip = bounds_of(numbers.run(m).gpu_name)
+        cold = m.case.level == "decode" and m.timing != "eager" and numbers.run(m).gpu_name in derive.PEAKS
+        moved = levels.bytes_moved(m.case, m.mode)
         rate = derive.gb_per_s(moved, m.value)
-        if rate and rate > peak.bandwidth_gb_per_s:
+        if rate and rate > chip.bandwidth_gb_per_s and (cold or moved > SEVERAL_L2):
+            where = "the cache was in L2, or was shared by the sequences" if cold else "bytes are missing"
             yield (
                 (m,),
-                f"{what(m)} in {ms(m)} reads {rate:.0f} GB/s, above the {peak.bandwidth_gb_per_s:g} of "
-                f"{numbers.run(m).gpu_name} ({peak.source}): the cache was in L2, or was shared by the sequences.",
+                f"{what(m)} in {ms(m)} moves {rate:.0f} GB/s, above the {chip.bandwidth_gb_per_s:g} of "
+                f"{_whose(numbers, m)} ({chip.source}): {where}.",
             )
+    for m in numbers.of("gb_per_s"):
+        chip = bounds_of(numbers.run(m).gpu_name)
+        if printed_range(m)[0] > HEADROOM * chip.bandwidth_gb_per_s:
+            most = f"{chip.bandwidth_gb_per_s:g} of {_whose(numbers, m)} ({chip.source})"
+            yield (m,), f"{what(m)} is said to move {m.value:g} GB/s, above the {most}."
 
 
 def above_measured_peak(numbers: Numbers) -> Found:
@@ -62,9 +70,9 @@ def above_measured_peak(numbers: Numbers) -> Found:
         names = ("tf32", "float32") if dtype == "float32" else (dtype,)
         best = max((rate for name, rate in (run.measured_tflops or {}).items() if name in names), default=None)
         flops = flops_range(m.case, m.mode) if best else None
-        nominal = _highest_rate(run.gpu_name, dtype)
+        nominal = _highest_rate(numbers, m)
         rate = flops[0] / m.value / 1e9 if flops else 0.0
-        if best and HEADROOM * best < rate and not (nominal and HEADROOM * nominal[0] < rate):  # above_peak says that
+        if best and HEADROOM * best < rate and not HEADROOM * nominal[0] < rate:  # above_peak says that
             yield (
                 (m,),
                 f"{what(m)} in {ms(m)} is {rate:.0f} TFLOP/s, {rate / best:.2f} times the {best:.0f} that a matrix "
@@ -76,7 +84,8 @@ def time_and_tflops(numbers: Numbers) -> Found:
     """The printed TFLOP/s are not the operations over the printed time."""
     times: dict[tuple, list[Measurement]] = {}
     for m in numbers.of("latency_ms"):
-        times.setdefault((m.run_id, m.case, m.implementation, m.mode, m.timing), []).append(m)
+        for timing in {m.timing, None}:  # a printed rate may leave open of which timing it is
+            times.setdefault((m.run_id, m.case, m.implementation, m.mode, timing), []).append(m)
     for printed in numbers.of("tflops"):
         key = (printed.run_id, printed.case, printed.implementation, printed.mode, printed.timing)
         for time in times.get(key, ()) if printed.case.seqlen_q is not None else ():
@@ -127,7 +136,7 @@ def share_of_peak(numbers: Numbers) -> Found:
                 continue
             gpu = numbers.run(percent).gpu_name
             low, high = (100 * speed.value / end for end in reversed(printed_range(percent)))
-            peaks = {name: _highest_rate(name, percent.case.dtype)[0] for name in _could_be(gpu)}
+            peaks = {name: bounds_of(name).tflops(percent.case.dtype) for name in _could_be(gpu)}
             if speed.case == percent.case and peaks and not any(low <= peak <= high for peak in peaks.values()):
                 shares = "; ".join(
                     f"{name} has {peak:g}, of which it is {100 * speed.value / peak:.0f} %"
@@ -165,16 +174,17 @@ def time_per_token(numbers: Numbers) -> Found:
                 )
 
 
-def _highest_rate(gpu_name: str | None, dtype: str | None) -> tuple[float, str] | None:
-    """Return the fastest the device can multiply in that dtype, TF32 for float32; of an unknown device None."""
-    peak = derive.PEAKS.get(gpu_name or "")
-    if peak is None:
-        return None
-    if dtype == "float32":
-        return peak.tf32_tflops, f"{peak.source}, TF32"
-    if dtype in ("float16", "bfloat16") or peak.fp8_tflops is None:
-        return peak.tensor_tflops, f"{peak.source}, 16 bit"
-    return peak.fp8_tflops, f"{peak.source}, float8 at twice the 16-bit rate"
+def _highest_rate(numbers: Numbers, m: Measurement) -> tuple[float, str]:
+    """Return the fastest the device can multiply what the implementation does, and whose word that is."""
+    dtype, chip = numbers.facts(m).multiplies(m.case.dtype), bounds_of(numbers.run(m).gpu_name)
+    eight_bits = dtype not in ("float64", "float32", "float16", "bfloat16") and chip.fp8
+    kind = {"float32": "TF32", "float64": "float64"}.get(dtype or "", "16 bit")
+    kind = "float8 at twice the 16-bit rate" if eight_bits else kind
+    return chip.tflops(dtype), f"{chip.source}, {kind}"
+
+
+def _whose(numbers: Numbers, m: Measurement) -> str:
+    return numbers.run(m).gpu_name or "any GPU"
 
 
 def _could_be(gpu_name: str | None) -> list[str]:

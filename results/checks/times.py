@@ -16,6 +16,9 @@ RATIO = (1.0, 6.0)  # backward over forward; by operations it is 2.5
 SUM = (0.8, 1.25)  # both together over the sum of the two
 FLAT = 1.25  # slowest over fastest of times that should have grown
 STRETCH = 4  # times the seqlen: 16 times the work, with a window 4 times
+TWICE, FALLEN = 2, 0.8  # times the seqlen in less than this share of the time
+LAUNCHES_MS = 0.5  # of a call of many kernels: a longer one may be one of fewer
+WARM = 0.5  # a plain call may find in L2 what the timing of kernels reads from memory
 NOISE = 0.10  # standard deviation over mean
 UNCERTAIN = 0.05  # half the 95 % interval over the median
 
@@ -38,7 +41,7 @@ def whole_below_part(numbers: Numbers) -> Found:
 def whole_is_not_the_sum(numbers: Numbers) -> Found:
     """Forward and backward together are far from their sum, wherever in their intervals all three are."""
     for modes in numbers.modes():
-        if not {"fwd", "bwd", "fwd_bwd"} <= modes.keys():
+        if not {"fwd", "bwd", "fwd_bwd"} <= modes.keys() or _of_host(modes["fwd_bwd"]):
             continue
         rows = whole, forward, backward = modes["fwd_bwd"], modes["fwd"], modes["bwd"]
         least, most = _least_most(whole)
@@ -61,7 +64,7 @@ def backward_over_forward(numbers: Numbers) -> Found:
     """Backward over forward is far from the 2.5 that the operations ask for, wherever in their intervals both are."""
     for modes in numbers.modes():
         forward, backward = modes.get("fwd"), modes.get("bwd")
-        if not forward or not backward:
+        if not forward or not backward or _of_host(backward):
             continue
         (f_least, f_most), (b_least, b_most) = _least_most(forward), _least_most(backward)
         if b_most < RATIO[0] * f_least:
@@ -79,14 +82,8 @@ def backward_over_forward(numbers: Numbers) -> Found:
 
 def flat_over_seqlen(numbers: Numbers) -> Found:
     """Time stays while the sequence, and the work with it, grows: launches and fixed costs set it."""
-    series: dict[tuple, list[Measurement]] = {}
-    for m in numbers.of("latency_ms"):
-        if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k:
-            rest = replace(m.case, seqlen_q=None, seqlen_k=None)
-            series.setdefault((m.run_id, rest, m.implementation, m.timing, m.mode), []).append(m)
-    for rows in series.values():
-        rows.sort(key=lambda m: m.case.seqlen_q)
-        flat = _longest_flat(rows)
+    for rows in _over_seqlen(numbers):
+        flat = () if _of_host(rows[0]) else _longest_flat(rows)
         if flat:
             low, high = min(m.value for m in flat), max(m.value for m in flat)
             first, last = flat[0], flat[-1]
@@ -98,6 +95,34 @@ def flat_over_seqlen(numbers: Numbers) -> Found:
             )
 
 
+def falls_with_work(numbers: Numbers) -> Found:
+    """Time falls while the sequence, and the work with it, grows."""
+    for rows in _over_seqlen(numbers):
+        for shorter, longer in zip(rows, rows[1:], strict=False):
+            grown = longer.case.seqlen_q >= TWICE * shorter.case.seqlen_q and not _of_host(longer)
+            if grown and shorter.value > LAUNCHES_MS and _least_most(longer)[1] < FALLEN * _least_most(shorter)[0]:
+                yield (
+                    (longer, shorter),
+                    f"{what(longer)} takes {ms(longer)}, less than the {ms(shorter)} at seqlen "
+                    f"{shorter.case.seqlen_q}, which is {_work(longer) / _work(shorter):.3g} times less work.",
+                )
+
+
+def eager_below_kernel(numbers: Numbers) -> Found:
+    """A plain call, launches included, takes far less than its kernels alone."""
+    cells: dict[tuple, dict[str | None, Measurement]] = {}
+    for m in numbers.of("latency_ms"):
+        cells.setdefault((m.run_id, m.case, m.implementation, m.mode), {})[m.timing] = m
+    for timings in cells.values():
+        eager, kernel = timings.get("eager"), timings.get("kernel")
+        if eager and kernel and _least_most(eager)[1] < WARM * _least_most(kernel)[0]:
+            yield (
+                (eager, kernel),
+                f"{what(eager)} takes {ms(eager)}, {eager.value / kernel.value:.2f} times its kernels alone: "
+                f"{ms(kernel)}.",
+            )
+
+
 def win_within_spread(numbers: Numbers) -> Found:
     """The fastest of a case is ahead by less than its and the other's spread."""
     cases: dict[tuple, list[Measurement]] = {}
@@ -106,7 +131,7 @@ def win_within_spread(numbers: Numbers) -> Found:
     for rows in cases.values():
         best = min(rows, key=lambda m: m.value)
         for other in rows:
-            if other is not best and (why := _within_spread(numbers, other, best)):
+            if other is not best and not _of_host(best) and (why := _within_spread(numbers, other, best)):
                 yield (
                     (best, other),
                     f"{what(best)} with {ms(best)} is ahead of {other.implementation} with {ms(other)} by "
@@ -117,6 +142,8 @@ def win_within_spread(numbers: Numbers) -> Found:
 def noisy(numbers: Numbers) -> Found:
     """A time that is known only roughly."""
     for m in numbers.of("latency_ms"):
+        if _of_host(m):
+            continue
         half = relative_half_interval(m)
         if half is not None and half > UNCERTAIN:
             yield (
@@ -129,6 +156,22 @@ def noisy(numbers: Numbers) -> Found:
                 (m,),
                 f"{what(m)} takes {ms(m)} with a standard deviation of {m.std:g} ms, {m.std / m.value:.0%} of it.",
             )
+
+
+def _of_host(m: Measurement) -> bool:
+    """Tell whether it is a plain call with its samples: hosts are noisy, and verdicts look at the samples."""
+    return bool(m.samples) and m.timing == "eager"
+
+
+def _over_seqlen(numbers: Numbers) -> Iterator[list[Measurement]]:
+    """Yield the latencies of each implementation, mode, timing and shape by seqlen."""
+    series: dict[tuple, list[Measurement]] = {}
+    for m in numbers.of("latency_ms"):
+        if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k:
+            rest = replace(m.case, seqlen_q=None, seqlen_k=None)
+            series.setdefault((m.run_id, rest, m.implementation, m.timing, m.mode), []).append(m)
+    for rows in series.values():
+        yield sorted(rows, key=lambda m: m.case.seqlen_q)
 
 
 def _work(m: Measurement) -> float:

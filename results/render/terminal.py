@@ -9,8 +9,6 @@ from results.compare.compare import ComparedCell, Comparison, Mean
 from results.levels import level_of
 from results.records import Run
 
-_SHOWN = 3  # findings of one rule, unless all are asked for
-
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
     """Yield what changed, the means with their coverage, then every cell, regressions first."""
@@ -43,20 +41,18 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def finding_lines(findings: Sequence[Finding], runs: Sequence[Run], *, every: bool = False) -> Iterator[str]:
-    """Yield by report or run and by rule how many findings there are, and the first few sentences or all of them."""
+    """Yield a line by report or run and by rule: how many findings there are and the first, or all of them below."""
     places = {run.run_id: run.report if run.source == "published" and run.report else run.run_id for run in runs}
     for place in dict.fromkeys(places.values()):
         there = [finding for finding in findings if places[finding.run_id] == place]
         yield f"{place}: {len(there)} finding{'' if len(there) == 1 else 's'}"
         for rule in CHECKS:
-            found = [finding for finding in there if finding.rule == rule.name]
-            if found:
+            found = [finding.sentence for finding in there if finding.rule == rule.name]
+            if found and not every:
+                yield f"  {rule.weight}, {rule.title} ({rule.name}): {len(found)}, as: {found[0]}"
+            elif found:
                 yield f"  {rule.weight}, {rule.title} ({rule.name}): {len(found)}"
-            shown = found if every else found[:_SHOWN]
-            for finding in shown:
-                yield f"    - {finding.sentence}"
-            if len(found) > len(shown):
-                yield f"    - and {len(found) - len(shown)} more; --all lists them"
+                yield from (f"    - {sentence}" for sentence in found)
 
 
 def _mean_row(mean: Mean) -> tuple[str, ...]:

@@ -47,9 +47,9 @@ def cells(page):
 
 def test_the_newest_run_is_judged_against_the_one_it_shares_cells_with_and_regressions_come_first(page):
     assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("before", "after")
-    assert cells(page)["verdict"].tolist() == ["LOST", "SLOWER", "FASTER", "SAME"]
+    assert cells(page)["verdict"].tolist() == ["LOST", "SLOWER", "UNCLEAR", "FASTER"]
     assert cells(page)["why"].iloc[0] == "oom: 24 GB needed"
-    assert "1 lost, 1 slower, 1 faster, 1 same, of 4 cells" in shown(page)
+    assert "1 lost, 1 slower, 1 unclear, 1 faster, of 4 cells" in shown(page)
     assert "geometric mean of 3 of 4 cells" in shown(page)
 
 
@@ -66,7 +66,7 @@ def test_the_reader_can_keep_some_verdicts_only(page):
 def test_the_other_way_round_the_regression_is_a_gain(page):
     page.selectbox(key="first").select("after").run()
     page.selectbox(key="second").select("before").run()
-    assert set(cells(page)["verdict"]) == {"SLOWER", "FASTER", "GAINED", "SAME"}
+    assert set(cells(page)["verdict"]) == {"SLOWER", "FASTER", "GAINED", "UNCLEAR"}
     assert any("compare after before" in code.value for code in page.code)
 
 

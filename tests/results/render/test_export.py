@@ -72,9 +72,9 @@ MEASUREMENTS = [
         )
         for number in NUMBERS
     ),
-    Measurement("r1", CASE, "z", "latency_ms", Status.OK, value=0.05, n=2, samples=(0.1, 2e-9), flags=("-a", "b,c")),
+    Measurement("r1", CASE, "z", "tflops", Status.OK, value=0.05, n=2, samples=(0.1, 2e-9), flags=("-a", "b,c")),
     Measurement(
-        *("r1", CASE, "w", "latency_ms", Status.OK),
+        *("r1", CASE, "w", "tflops", Status.OK),
         value=2.0,
         samples=(1.0, 2.0, 3.0),
         round_sizes=(2, 1),

@@ -1,0 +1,28 @@
+"""Errors below what the dtype of the results allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from results.checks.finding import Numbers, what
+from results.records import Measurement
+
+Found = Iterator[tuple[Sequence[Measurement], str]]
+
+# Largest relative error of rounding once to the dtype. The root mean square of many roundings is about 0.4 of it.
+ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
+SHARE = 1 / 8
+_SHORTEST = 16  # keys: of fewer, results can be exact, as the first row of a causal mask is
+
+
+def too_exact(numbers: Numbers) -> Found:
+    """A smaller error against float64 than rounding the result to its dtype leaves."""
+    for m in numbers.of("error_out", "error_dq", "error_dk", "error_dv"):
+        rounding = ROUNDING.get(m.case.dtype or "")
+        ordinary = m.case.inputs in (None, "normal") and (m.case.seqlen_k or 0) >= _SHORTEST
+        if rounding and ordinary and m.value < SHARE * rounding:
+            yield (
+                (m,),
+                f"{what(m)} is said to have a {m.metric} of {m.value:.2g}, but rounding to {m.case.dtype} alone leaves "
+                f"about {0.4 * rounding:.2g}: it was not compared with float64.",
+            )

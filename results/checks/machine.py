@@ -1,0 +1,49 @@
+"""Power, clocks and launches that no such card has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from results.checks.chips import bounds_of
+from results.checks.finding import Numbers, ms, printed_range, what
+from results.records import Measurement
+
+Found = Iterator[tuple[Sequence[Measurement], str]]
+
+# An empty kernel takes 1.5 to 2.5 us of device time on every GPU since Volta; a call from the host more.
+LAUNCH_MS = {"kernel": 1e-3, "eager": 2e-3, None: 1e-3}
+OVER_POWER = 1.15  # of the limit: excursions of milliseconds, and the idle power of the rest of the card
+OVER_ENERGY = 2.5  # energy is of a hot, throttled card that takes longer than the time beside it
+OVER_CLOCK = 1.25  # of the boost clock: cards that their makers clock higher
+
+
+def below_launch(numbers: Numbers) -> Found:
+    """Less time than a GPU needs to start a kernel that does nothing."""
+    for m in numbers.of("latency_ms"):
+        least = LAUNCH_MS[m.timing]
+        if numbers.run(m).device_type != "cpu" and printed_range(m)[1] < least:
+            yield (m,), f"{what(m)} takes {ms(m)}; a GPU needs {1e3 * least:g} us to start a kernel that does nothing."
+
+
+def above_power(numbers: Numbers) -> Found:
+    """More power than the card may draw, printed or by energy over time."""
+    times = {(m.run_id, m.case, m.implementation, m.mode): m for m in numbers.of("latency_ms") if m.timing != "eager"}
+    for m in numbers.of("sustained_power_w", "energy_j"):
+        time = times.get((m.run_id, m.case, m.implementation, m.mode))
+        chip, said = bounds_of(numbers.run(m).gpu_name), numbers.run(m).power_limit_w
+        limit = said or chip.power_w
+        watts = m.value if m.metric == "sustained_power_w" else 1e3 * m.value / time.value if time else 0.0
+        if watts > (OVER_ENERGY if m.metric == "energy_j" else OVER_POWER) * limit:
+            rows = (m, time) if m.metric == "energy_j" else (m,)
+            arithmetic = f"{m.value:.4g} J in {ms(time)} is " if m.metric == "energy_j" else ""
+            whose = "the limit of its run" if said else chip.source
+            yield rows, f"{what(m)}: {arithmetic}{watts:.0f} W, above the {limit:g} W of {whose}."
+
+
+def above_clock(numbers: Numbers) -> Found:
+    """A higher SM clock than the card has."""
+    for m in numbers.rows:
+        clock = m.value if m.metric == "sustained_clock_mhz" else m.sm_clock_mhz
+        chip = bounds_of(numbers.run(m).gpu_name)
+        if m.value and clock and clock > OVER_CLOCK * chip.clock_mhz:
+            yield (m,), f"{what(m)} was taken at {clock:.0f} MHz, above the {chip.clock_mhz:g} MHz of {chip.source}."

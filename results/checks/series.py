@@ -1,0 +1,88 @@
+"""Numbers that are too regular, or all wrong by one factor: copied, without spread, in another unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from results import levels
+from results.checks.chips import ChipBounds, bounds_of
+from results.checks.finding import Numbers, flops_range, ms, what
+from results.records import Measurement
+
+Found = Iterator[tuple[Sequence[Measurement], str]]
+
+LONG_ENOUGH = 3  # points of a series that two implementations cannot share by chance
+DIGITS = 3  # of each of them
+SAMPLES = 10  # that cannot be equal
+_TICKS_MS = 0.1  # a hundred ticks of the coarsest timer
+SLOWER_BY = 200  # than the device needs, in every row of a run
+_OVERHEAD_MS = 0.02  # of a call of several kernels
+
+
+def copied(numbers: Numbers) -> Found:
+    """The times of one implementation, size or mode are those of another to the digit."""
+    yield from _same_samples(numbers)
+    series: dict[tuple, list[Measurement]] = {}
+    for m in numbers.of("latency_ms"):
+        rest = replace(m.case, seqlen_q=None, seqlen_k=None)
+        series.setdefault((m.run_id, rest, m.implementation, m.mode, m.timing), []).append(m)
+    seen: dict[tuple, list[Measurement]] = {}
+    for key, rows in series.items():
+        points = sorted({(m.case.seqlen_k or 0, m.value) for m in rows})
+        telling = {value for _, value in points if len(f"{value:.15g}".replace(".", "").strip("0")) >= DIGITS}
+        if len(telling) < LONG_ENOUGH:
+            continue
+        first = seen.setdefault((key[0], tuple(points)), rows)
+        if first is not rows:
+            yield (
+                (*rows, *first),
+                f"{what(rows[0])} and {what(first[0])} have the same {len(points)} times to the digit, from "
+                f"{ms(rows[0])} on: one is copied from the other.",
+            )
+
+
+def _same_samples(numbers: Numbers) -> Found:
+    seen: dict[tuple, Measurement] = {}
+    for m in numbers.of("latency_ms"):
+        if len(set(m.samples)) < 2 * LONG_ENOUGH:
+            continue
+        first = seen.setdefault((m.run_id, tuple(sorted(m.samples))), m)
+        if first is not m:
+            yield (
+                (m, first),
+                f"{what(m)} and {what(first)} have the same {len(m.samples)} samples: one is copied from the other.",
+            )
+
+
+def no_spread(numbers: Numbers) -> Found:
+    """Ten and more samples without any spread."""
+    for m in numbers.of("latency_ms"):
+        count = len(m.samples) or m.n or 0
+        flat = (len(set(m.samples)) == 1) if m.samples else m.std == 0 or (m.p20 is not None and m.p20 == m.p80)
+        if count >= SAMPLES and flat and m.value > _TICKS_MS:
+            yield (m,), f"{what(m)} takes {ms(m)} in each of {count} samples: no clock of a GPU repeats itself so."
+
+
+def thousandfold(numbers: Numbers) -> Found:
+    """Every time of a run is hundreds of times what the device needs: another unit was read."""
+    for run_id, run in numbers.runs.items():
+        chip = bounds_of(run.gpu_name)
+        rows = [m for m in numbers.of("latency_ms") if m.run_id == run_id] if chip.known else []
+        shares = [(m.value / needed, m) for m in rows if (needed := _needed_ms(m, chip))]
+        least = min(shares, default=None, key=lambda pair: pair[0])
+        if least and len(shares) >= LONG_ENOUGH and least[0] > SLOWER_BY:
+            m = least[1]
+            yield (
+                (m,),
+                f"{what(m)} takes {ms(m)}, {least[0]:.0f} times what {run.gpu_name} needs ({chip.source}), and that is "
+                f"the least of {len(shares)} times: they may be microseconds.",
+            )
+
+
+def _needed_ms(m: Measurement, chip: ChipBounds) -> float | None:
+    """Return what the operations and bytes of a call take at the device's peaks, and some overhead."""
+    flops, moved = flops_range(m.case, m.mode), levels.bytes_moved(m.case, m.mode)
+    if flops is None or moved is None:
+        return None
+    return max(flops[1] / chip.tflops(m.case.dtype) / 1e9, moved / chip.bandwidth_gb_per_s / 1e6) + _OVERHEAD_MS
