@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from results.checks import accuracy, claims, machine, memory, models, series, speed, times
+from results.checks import accuracy, claims, machine, memory, models, rates, series, speed, times
 from results.checks.finding import DOUBTFUL, IMPOSSIBLE, Check, Finding, Numbers
 from results.records import Measurement, Run
 
@@ -33,6 +33,8 @@ CHECKS = (
     Check("ratio", "printed ratio not that of the printed numbers", IMPOSSIBLE, claims.ratio_not_derivable),
     Check("summary", "summary not that of the tables", IMPOSSIBLE, claims.summary_not_derivable),
     Check("best", "best of a row is not the fastest", IMPOSSIBLE, claims.best_is_not_best),
+    Check("above_model_peak", "tokens that need more than the peak", IMPOSSIBLE, rates.above_model_peak),
+    Check("above_weights", "steps that read more than the bandwidth", IMPOSSIBLE, rates.above_weights_bandwidth),
     Check("below_launch", "faster than a kernel starts", IMPOSSIBLE, machine.below_launch),
     Check("above_power", "more power than the card may draw", IMPOSSIBLE, machine.above_power),
     Check("above_clock", "a clock that the card does not have", IMPOSSIBLE, machine.above_clock),

@@ -173,13 +173,16 @@ def _floor(m: Measurement, kind: str | None) -> tuple[float, str] | None:
     return (queries + keys) * size, "q, k, v and out together"
 
 
+def parameters(case: Case) -> float | None:
+    """Return the fewest parameters that the name of a model can mean; None if it says no number."""
+    match = _SIZE.search(case.subject or "") if case.level == "model" else None
+    return float(match[1]) * {"b": 1e9, "m": 1e6}[match[2]] * _SMALLEST_SAID if match else None
+
+
 def _weights_mb(case: Case) -> float | None:
     """Return the weights by the parameters in the model's name; 16 bits each where the dtype is not said."""
-    match = _SIZE.search(case.subject or "") if case.level == "model" else None
-    if not match:
-        return None
-    parameters = float(match[1]) * {"b": 1e9, "m": 1e6}[match[2]] * _SMALLEST_SAID
-    return parameters * DTYPE_BYTES.get(case.dtype or "float16", 2) / MIB
+    count = parameters(case)
+    return count and count * DTYPE_BYTES.get(case.dtype or "float16", 2) / MIB
 
 
 def _at(case: Case) -> str:

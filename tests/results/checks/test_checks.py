@@ -106,6 +106,20 @@ EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
         [row(1.0, std=0.1), row(1.25, name="y", std=0.1)],
     ),
     "noisy": ([row(1.0, std=0.11)], [row(1.0, std=0.09)]),
+    "above_model_peak": (
+        [
+            row(40_000.0, "tokens_per_s", case=LLAMA, mode="train"),
+            row(90_000.0, "tokens_per_s", case=LLAMA, mode="prefill"),
+        ],
+        [
+            row(20_000.0, "tokens_per_s", case=LLAMA, mode="train"),
+            row(60_000.0, "tokens_per_s", case=LLAMA, mode="prefill"),
+        ],
+    ),
+    "above_weights": (
+        [row(500.0, "tokens_per_s", case=LLAMA, mode="decode")],
+        [row(350.0, "tokens_per_s", case=LLAMA, mode="decode")],
+    ),
     "below_launch": ([row(0.0009)], [row(0.0011)]),
     "above_power": ([row(900.0, "sustained_power_w")], [row(720.0, "sustained_power_w")]),
     "above_clock": ([row(2.0, sm_clock_mhz=2600.0)], [row(2.0, sm_clock_mhz=1980.0)]),

@@ -48,6 +48,7 @@ CAUGHT = {
         "below_floor": 8,
         "below_weights": 9,
         "above_device": 2,
+        "above_model_peak": 2,
     },
     "torch_vs_triton": {
         "whole_below_part": 1,
