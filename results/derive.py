@@ -69,6 +69,9 @@ def geometric_mean(values: Iterable[float]) -> float | None:
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
+BF16X6 = "bf16x6"  # a float32 product as six of bfloat16 parts, as accurate: a precision with a peak of its own
+
+
 @dataclass(frozen=True)
 class Peak:
     """What a device can do at most, by its datasheet."""
@@ -78,6 +81,7 @@ class Peak:
     float32_tflops: float  # without tensor cores
     bandwidth_gb_per_s: float
     source: str
+    float64_tflops: float = 0.0  # on tensor cores where they multiply float64
     fp8: bool = True  # whether the tensor cores multiply 8-bit floats, at twice the 16-bit rate
 
     @property
@@ -92,15 +96,15 @@ _A100 = "NVIDIA A100 datasheet"
 _ADA = "NVIDIA Ada GPU architecture whitepaper, table of GeForce RTX 4090"
 # Keyed by the name the driver reports: "H100" alone could be three devices with three peaks.
 PEAKS: dict[str, Peak] = {
-    "NVIDIA H200": Peak(989.5, 494.5, 67.0, 4800, _H200),
-    "NVIDIA H100 80GB HBM3": Peak(989.5, 494.5, 67.0, 3350, _H100 + ", SXM"),
-    "NVIDIA H100 NVL": Peak(835.5, 417.5, 60.0, 3900, _H100 + ", NVL"),
-    "NVIDIA H100 PCIe": Peak(756.5, 378.0, 51.0, 2000, _H100 + ", PCIe (2022 edition)"),
-    "NVIDIA A100-SXM4-80GB": Peak(312.0, 156.0, 19.5, 2039, _A100 + ", 80GB SXM", fp8=False),
-    "NVIDIA A100-SXM4-40GB": Peak(312.0, 156.0, 19.5, 1555, _A100 + ", 40GB SXM", fp8=False),
-    "NVIDIA A100 80GB PCIe": Peak(312.0, 156.0, 19.5, 1935, _A100 + ", 80GB PCIe", fp8=False),
-    "NVIDIA A100-PCIE-40GB": Peak(312.0, 156.0, 19.5, 1555, _A100 + ", 40GB PCIe", fp8=False),
-    "NVIDIA GeForce RTX 4090": Peak(165.2, 82.6, 82.6, 1008, _ADA),
+    "NVIDIA H200": Peak(989.5, 494.5, 67.0, 4800, _H200, 67.0),
+    "NVIDIA H100 80GB HBM3": Peak(989.5, 494.5, 67.0, 3350, _H100 + ", SXM", 67.0),
+    "NVIDIA H100 NVL": Peak(835.5, 417.5, 60.0, 3900, _H100 + ", NVL", 60.0),
+    "NVIDIA H100 PCIe": Peak(756.5, 378.0, 51.0, 2000, _H100 + ", PCIe (2022 edition)", 51.0),
+    "NVIDIA A100-SXM4-80GB": Peak(312.0, 156.0, 19.5, 2039, _A100 + ", 80GB SXM", 19.5, fp8=False),
+    "NVIDIA A100-SXM4-40GB": Peak(312.0, 156.0, 19.5, 1555, _A100 + ", 40GB SXM", 19.5, fp8=False),
+    "NVIDIA A100 80GB PCIe": Peak(312.0, 156.0, 19.5, 1935, _A100 + ", 80GB PCIe", 19.5, fp8=False),
+    "NVIDIA A100-PCIE-40GB": Peak(312.0, 156.0, 19.5, 1555, _A100 + ", 40GB PCIe", 19.5, fp8=False),
+    "NVIDIA GeForce RTX 4090": Peak(165.2, 82.6, 82.6, 1008, _ADA, 1.29),
 }
 
 
@@ -113,6 +117,10 @@ def peak_tflops(gpu_name: str | None, dtype: str | None, *, tf32: bool | None = 
         return peak.tensor_tflops
     if dtype == "float8_e4m3fn":
         return peak.fp8_tflops
+    if dtype == "float64":
+        return peak.float64_tflops
+    if dtype == BF16X6:
+        return peak.tensor_tflops / 6
     if dtype == "float32" and tf32 is not None:
         return peak.tf32_tflops if tf32 else peak.float32_tflops
     return None
@@ -127,6 +135,8 @@ def measured_peak_tflops(
     """
     if dtype == "float32" and tf32 is None:
         return None
+    if dtype == BF16X6:
+        return measured["bfloat16"] / 6 if measured and "bfloat16" in measured else None
     return (measured or {}).get("tf32" if dtype == "float32" and tf32 else dtype or "")
 
 

@@ -163,7 +163,10 @@ IMPLEMENTATIONS = (
     _implementation(
         "auto",
         "PyTorch's SDPA, backend chosen by PyTorch",
-        memory={"fwd": _FORWARD, "fwd_bwd": _SUMS_OF_DQ},  # grows as the backend that is chosen
+        memory={  # grows as the backend that is chosen; a window is given as a mask
+            "fwd": {**_FORWARD, "window_mask_bytes": 3},
+            "fwd_bwd": {**_SUMS_OF_DQ, "window_mask_bytes": 2, "window_copies": 1.5, "sum_head_dim": 64},
+        },
         colour="#56b4e9",
     ),
     _implementation(
@@ -171,7 +174,7 @@ IMPLEMENTATIONS = (
         "PyTorch's SDPA, FlashAttention-2 backend",
         window=False,
         max_head_dim=256,
-        memory={"growth": "linear", "fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, "copies": 2}},
+        memory={"growth": "linear", "fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, "copies": 2, "sum_head_dim": 32}},
         colour="#0072b2",
     ),
     _implementation(
@@ -190,7 +193,11 @@ IMPLEMENTATIONS = (
         "PyTorch's SDPA, memory-efficient backend",
         devices=("cuda",),
         gqa=False,
-        memory={"growth": "linear", "fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, "copies": 1}},
+        memory={
+            "growth": "linear",
+            "fwd": {**_FORWARD, "out_float32_above": 128},
+            "fwd_bwd": {**_SUMS_OF_DQ, "copies": 1, "sum_head_dim": 64},
+        },
         colour="#cc79a7",
     ),
     _implementation(
@@ -198,8 +205,8 @@ IMPLEMENTATIONS = (
         "PyTorch's SDPA, its C++ composition of matmuls and softmax",
         memory={
             "growth": "matrix",
-            "fwd": {"matrices": 3, "float32_matrices": True},
-            "fwd_bwd": {"matrices": 4, "float32_matrices": True},
+            "fwd": {"matrices": 2.25, "float32_matrices": True, "upcast": 4, "mask_bytes": 4},
+            "fwd_bwd": {"matrices": 4, "float32_matrices": True, "upcast": 1},
         },
         colour="#a6761d",
     ),

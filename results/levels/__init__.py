@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -104,8 +104,7 @@ def memory_parts(case: Case | Fields, law: MemoryLaw, mode: str | None) -> Memor
     """
     level = level_of(case)
     of_pass = level.memory_passes.get(mode or "")
-    work = law.confirmed(of_pass)
-    return level.memory(_fields(case), work, of_pass) if of_pass and work else None
+    return _parts(level, _fields(case), law, of_pass) if of_pass and law.confirmed(of_pass) else None
 
 
 def memory_mb(case: Case | Fields, law: MemoryLaw, mode: str | None) -> float | None:
@@ -115,9 +114,18 @@ def memory_mb(case: Case | Fields, law: MemoryLaw, mode: str | None) -> float | 
     """
     level = level_of(case)
     of_pass = level.memory_passes.get(mode or "")
-    work = law.confirmed(of_pass) or law.least(of_pass)
-    parts = level.memory(_fields(case), work, of_pass) if of_pass and work else None
+    parts = _parts(level, _fields(case), law, of_pass) if of_pass else None
     return parts and parts.peak
+
+
+def _parts(level: Level, case: Fields, law: MemoryLaw, of_pass: str) -> MemoryParts | None:
+    """Return the parts of a pass; of the operator forward and backward, those of the forward where it needs more."""
+    work = law.confirmed(of_pass) or law.least(of_pass)
+    parts = level.memory(case, work, of_pass) if work else None
+    if parts is None or level.name != "op" or of_pass != "fwd_bwd" or law.fwd is None:
+        return parts
+    forward = replace(level.memory(case, law.fwd, "fwd"), given=parts.given)  # with dout
+    return max(parts, forward, key=lambda each: each.peak)
 
 
 def memory_formula(law: MemoryLaw, level: Level, mode: str | None) -> str | None:

@@ -28,6 +28,16 @@ class WorkspaceLaw:
     ring_seqlen: int = 0  # up to that many queries; half of it where causal at head_dim above 64; never with a window
     copies: float = 0.0  # tensors like q in another layout, where there is more than one head to lay out
     copies_float32: float = 0.0  # tensors like q transposed, where the dtype is float32
+    parts_float32: int = 0  # in place of these at head_dim 17 to 128: tensors like q in three bfloat16 parts
+    scaled: float = 0.0  # tensors like q, always
+    upcast: float = 0.0  # tensors like q in float32, where the dtype is narrower
+    sum_head_dim: int = 0  # that the sums of dq are padded to
+    out_float32_above: int = 0  # head_dim above which out is summed in float32; 0: never
+    mask_bytes: int = 0  # of a causal mask, a query-key pair of one head
+    window_mask_bytes: int = 0  # of the mask that stands for a window, a pair of one head
+    window_copies: float = 0.0  # tensors like q beside it, where heads share keys
+    split_rows: tuple[int, ...] = ()  # most float32 rows of partial results where few rows leave SMs idle: 16, 32 bits
+    split_most: tuple[int, ...] = ()  # times the rows of q that these are at most
     grouped_float32: float = 0.0  # dk and dv in float32, where several query heads add to each
     quantised_rows: int = 0  # q, k and v in 8 bits, with a float32 scale for each block of that many rows; 0: not
     quantised_head_dims: tuple[int, ...] = ()  # those between are padded
@@ -73,6 +83,8 @@ class MemoryParts:
         return self.given + self.returned + self.matrices + self.workspace
 
 
+_BLOCKS = 132 * 128  # rows of q that give each SM of an H200 a block: with fewer, keys are split
+_IN_PARTS = range(17, 129)  # head_dims
 # What an algorithm keeps at least, where nothing more was confirmed.
 _LEAST = {
     "matrix": {"fwd": WorkspaceLaw(matrices=2), "fwd_bwd": WorkspaceLaw(matrices=3)},
@@ -135,6 +147,13 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
         if work.copies
         else "",
         "dk and dv summed in float32 where heads share keys" if work.grouped_float32 else "",
+        "three bfloat16 parts of each input in float32 at head_dim 17 to 128" if work.parts_float32 else "",
+        "float32 copies of 16-bit inputs" if work.upcast else "",
+        "q scaled" if work.scaled else "",
+        f"out summed in float32 above head_dim {work.out_float32_above}" if work.out_float32_above else "",
+        "the causal mask" if work.mask_bytes else "",
+        "a mask where there is a window" if work.window_mask_bytes else "",
+        "partial results in float32 where few rows leave SMs idle" if work.split_rows else "",
         f"q, k and v in 8 bits with a scale for each {work.quantised_rows} rows" if work.quantised_rows else "",
     ]
     return ", ".join([counted, *filter(None, more)])
@@ -148,15 +167,40 @@ def _workspace_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes) -> fl
     size = DTYPE_BYTES[str(case["dtype"])]
     found = work.numbers * sizes.lse + _dq_sum_bytes(case, work, sizes.q)
     found += work.copies * sizes.q if case["num_heads"] > 1 else 0.0
-    found += work.copies_float32 * sizes.q if case["dtype"] == "float32" else 0.0
+    if case["dtype"] == "float32":
+        in_parts = work.parts_float32 and case["head_dim"] in _IN_PARTS
+        found += 1.5 * work.parts_float32 * sizes.q if in_parts else work.copies_float32 * sizes.q
+    found += work.scaled * sizes.q + _masks_bytes(case, work, sizes.q) + _split_bytes(case, work)
+    if size < 4:
+        found += work.upcast * sizes.q * 4 / size
+        found += sizes.out * 4 / size if 0 < work.out_float32_above < case["head_dim"] else 0.0
     if case["num_kv_heads"] < case["num_heads"]:
         found += work.grouped_float32 * (sizes.k + sizes.v) * 4 / size
     return found + (_quantised_bytes(case, work) if work.quantised_rows else 0.0)
 
 
+def _masks_bytes(case: Fields, work: WorkspaceLaw, q: float) -> float:
+    """Count the bytes of a mask as a tensor, which all heads share, and of the copies that it asks for."""
+    pairs = float(case["seqlen_q"]) * case["seqlen_k"]
+    if known(case.get("window_size")):
+        shared = case["num_kv_heads"] < case["num_heads"]
+        return work.window_mask_bytes * pairs + (work.window_copies * q if shared else 0.0)
+    return work.mask_bytes * pairs if known(case.get("causal")) else 0.0
+
+
+def _split_bytes(case: Fields, work: WorkspaceLaw) -> float:
+    """Count the bytes of partial results, where keys are split because there are too few rows of q."""
+    rows = case["batch"] * case["num_heads"] * case["seqlen_q"]
+    if not work.split_rows or rows >= _BLOCKS:
+        return 0.0
+    wide = case["dtype"] == "float32"
+    return 4.0 * case["head_dim"] * min(work.split_most[wide] * rows, work.split_rows[wide])
+
+
 def _dq_sum_bytes(case: Fields, work: WorkspaceLaw, q: float) -> float:
     """Count the bytes in which dq is added up in float32; `q` are those of a tensor like q."""
-    sums = work.queries_float32 * q * 4 / DTYPE_BYTES[str(case["dtype"])]
+    padded = max(work.sum_head_dim, case["head_dim"]) / case["head_dim"]
+    sums = work.queries_float32 * padded * q * 4 / DTYPE_BYTES[str(case["dtype"])]
     if not work.ring_bytes:
         return sums
     if case["head_dim"] > 128:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from results.levels import Axis, Level
 from results.levels.memory import attention_parts
-from results.levels.tensors import Fields, product_flops, tensor_bytes
+from results.levels.tensors import Fields, known, product_flops, tensor_bytes
 from results.records import Case
 
 FLOP_SOURCE = (
@@ -15,7 +15,7 @@ FLOP_SOURCE = (
 )
 BYTES_SOURCE = (
     "Each input read once and each output written once, logsumexp in float32: forward q, k, v, out, lse; "
-    "backward reads q, k, v, out, dout, lse and writes dq, dk, dv."
+    "backward reads q, k, v, out, dout, lse and writes dq, dk, dv. Keys that no query sees are not read."
 )
 _PRODUCTS = {"fwd": (1, 1), "bwd": (3, 2), "fwd_bwd": (4, 3)}  # products over head_dim, over head_dim_v
 
@@ -39,10 +39,21 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
     sizes = tensor_bytes(case)
     if sizes is None or mode not in _PRODUCTS:
         return None
-    inputs = sizes.q + sizes.k + sizes.v
+    gradients = sizes.q + sizes.k + sizes.v
+    inputs = sizes.q + (sizes.k + sizes.v) * _share_of_keys_seen(case)
     forward = inputs + sizes.out + sizes.lse
-    backward = (inputs + 2 * sizes.out + sizes.lse) + inputs
+    backward = (inputs + 2 * sizes.out + sizes.lse) + gradients
     return {"fwd": forward, "bwd": backward, "fwd_bwd": forward + backward}[mode]
+
+
+def _share_of_keys_seen(case: Fields) -> float:
+    """Return the share of the keys that some query sees; all where the mask is not said."""
+    seqlen_q, seqlen_k, window = int(case["seqlen_q"]), int(case["seqlen_k"]), known(case.get("window_size")) or 0
+    offset = seqlen_k - seqlen_q
+    first = max(0, offset - int(window) + 1) if window else 0
+    after = seqlen_q - 1 + (int(window) - 1 if window else seqlen_k)
+    last = min(seqlen_k - 1, offset + (seqlen_q - 1 if known(case.get("causal")) else after))
+    return max(0, last - first + 1) / seqlen_k
 
 
 def with_seqlen(seqlen: int) -> dict[str, int]:

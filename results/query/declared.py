@@ -29,7 +29,8 @@ def colours(store: Store) -> dict[str, str]:
 
 
 def with_precision(store: Store, precision: str, level: str = "op") -> list[str]:
-    """Return the implementations in the store that round factors to that precision ("tf32" or "fp8") at a level."""
+    """Return the implementations in the store that multiply in "tf32", "fp8", or float32 in "bf16x6", at a level."""
     said = declared(store, level)
     there = (name for (name,) in store.kept("SELECT DISTINCT implementation FROM measurements"))
-    return sorted(name for name in there if facts_of(name, said).precision == precision)
+    facts = {name: facts_of(name, said) for name in there}
+    return sorted(name for name, each in facts.items() if precision in (each.precision, each.float32))

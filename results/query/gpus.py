@@ -82,11 +82,12 @@ def _rows(store: Store, gpu: str, implementation: str) -> list[dict[str, Any]]:
                 SELECT run_id, implementation, mode, timing, hash({", ".join(CASE_FIELDS)}) AS of_case,
                        any_value(value) AS joules
                 FROM measurements WHERE metric = 'energy_j' AND status = 'ok' GROUP BY ALL) energy
-            ON energy.run_id = m.run_id AND energy.implementation = m.implementation AND energy.mode = m.mode
-               AND coalesce(energy.timing, m.timing) = m.timing AND of_case = hash({_of("m")})
+            ON energy.run_id = m.run_id AND energy.implementation = m.implementation AND of_case = hash({_of("m")})
+               AND coalesce(energy.mode, m.mode) IS NOT DISTINCT FROM m.mode
+               AND coalesce(energy.timing, m.timing) IS NOT DISTINCT FROM m.timing
             WHERE metric = 'latency_ms' AND status = 'ok' AND value > 0 AND gpu_name = ? AND m.implementation = ?
             QUALIFY row_number() OVER (PARTITION BY m.mode, m.timing, {_of("m")}
-                                       ORDER BY created DESC NULLS LAST, origin) = 1
+                                       ORDER BY created DESC NULLS LAST, energy.mode NULLS LAST, origin) = 1
             ORDER BY {_of("m")}, m.mode, m.timing""",
         [gpu, implementation],
     )
@@ -128,7 +129,7 @@ def _derived(row: dict[str, Any], case: Case, said: Mapping[str, Declared]) -> d
     rate = derive.tflops(flops, latency)
     facts = facts_of(row["implementation"], said[level_of(case).name])
     tf32 = True if facts.tf32 else row["tf32"]
-    dtype = facts.multiplies(case.dtype)
+    dtype = facts.multiplies(case.dtype, case.head_dim, row["gpu_name"])
     measured = json.loads(row["measured_tflops"]) if row["measured_tflops"] else {}
     best = derive.measured_peak_tflops(measured, dtype, tf32=tf32)
     cycles = latency * 1e3 * row["sm_clock_mhz"] if row["sm_clock_mhz"] else None

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from results import derive, levels
+from results.derive import BF16X6
 from results.implementations import FP8, Declared, facts_of
 from results.levels.tensors import query_tokens
 from results.query.declared import declared, with_precision
@@ -69,16 +70,20 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     """
     filters = to_its_runs(store, filters) or filters
     ctes, params = cells(filters)
-    memory, memory_params = _beside(filters, "peak_memory_mb", "fwd_bwd" if filters.mode == "bwd" else filters.mode)
-    energy, energy_params = _beside(filters, "energy_j", filters.mode)
+    memory, memory_params = _beside(filters, "peak_memory_mb")
+    energy, energy_params = _beside(filters, "energy_j")
     table = store.query(
         f"""{ctes}, memory AS ({memory}), energy AS ({energy}), timed AS (
             SELECT {", ".join(_KEY)}, mode, shape, latency_ms, p20, p80, n, statistic, status, note, source, gpu_name
             FROM paired WHERE {SEQLEN} IS NOT NULL)
-        SELECT timed.*, memory.value AS peak_memory_mb, energy.value AS energy_j, runs.tf32, runs.measured_tflops,
+        SELECT timed.*, coalesce(memory.value, any_memory.value) AS peak_memory_mb,
+               coalesce(energy.value, any_energy.value) AS energy_j, runs.tf32, runs.measured_tflops,
                runs.measured_gbs
         FROM timed JOIN runs ON runs.run_id = timed.run_id
-        LEFT JOIN memory ON {_same("memory")} LEFT JOIN energy ON {_same("energy")}
+        LEFT JOIN memory ON {_same("memory")} AND memory.mode = if(timed.mode = 'bwd', 'fwd_bwd', timed.mode)
+        LEFT JOIN energy ON {_same("energy")} AND energy.mode = timed.mode
+        LEFT JOIN memory any_memory ON {_same("any_memory")} AND any_memory.mode IS NULL
+        LEFT JOIN energy any_energy ON {_same("any_energy")} AND any_energy.mode IS NULL
         ORDER BY timed.dtype, timed.head_dim, shape, timed.implementation, timed.seqlen_q, timed.seqlen_k""",
         [*params, *memory_params, *energy_params],
     )
@@ -99,25 +104,28 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
     In float32 there is one for IEEE products and one for TF32 ones, in 16 bits one for FP8, if they are in the slice.
     """
     ctes, params = cells(to_its_runs(store, filters) or filters)
-    reduced = [with_precision(store, precision, level_in(filters).name) for precision in ("tf32", "fp8")]
+    reduced = [with_precision(store, precision, level_in(filters).name) for precision in ("tf32", "fp8", BF16X6)]
     kinds = store.rows(
         f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name,
                           coalesce(runs.tf32, false) OR list_contains(?, implementation) AS tf32,
-                          list_contains(?, implementation) AS fp8, runs.measured_tflops, runs.measured_gbs
-        FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY tf32, fp8, run_id""",
+                          list_contains(?, implementation) AS fp8,
+                          list_contains(?, implementation) AND head_dim BETWEEN 17 AND 128 AS six,
+                          runs.measured_tflops, runs.measured_gbs
+        FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY tf32, fp8, six, run_id""",
         [*params, *reduced, dtype],
     )
     found: dict[str, Roof] = {}
-    for run_id, gpu, tf32, fp8, measured, gbs in kinds:
-        kind = " FP8" if fp8 else " TF32" if tf32 and dtype == "float32" else ""
-        multiplied = FP8 if fp8 else dtype
+    for run_id, gpu, tf32, fp8, six, measured, gbs in kinds:
+        six = six and dtype == "float32"
+        kind = " FP8" if fp8 else " bf16x6" if six else " TF32" if tf32 and dtype == "float32" else ""
+        multiplied = FP8 if fp8 else BF16X6 if six else dtype
         peak = derive.PEAKS.get(gpu or "")
         nominal = derive.peak_tflops(gpu, multiplied, tf32=tf32)
         if peak and nominal:
             name = f"nominal{kind}"
             found.setdefault(name, Roof(name, nominal, peak.bandwidth_gb_per_s, peak.source))
         rate = derive.measured_peak_tflops(_rates(measured), multiplied, tf32=tf32)
-        if rate or (gbs and not fp8):
+        if rate or (gbs and not fp8 and not six):
             name = f"measured{kind}, {run_id}"
             found[name] = Roof(name, rate, gbs, f"a probe in run {run_id}")
     return list(found.values())
@@ -132,14 +140,14 @@ def growth(points: Sequence[tuple[float, float]]) -> float | None:
     return math.log(y1 / y0) / math.log(x1 / x0)
 
 
-def _beside(filters: Filters, metric: str, mode: str | None) -> tuple[str, list[object]]:
-    """Return the query for another metric of the slice's cases, implementations and runs, whatever the timing."""
+def _beside(filters: Filters, metric: str) -> tuple[str, list[object]]:
+    """Return the query for another metric of the slice's cases, implementations and runs by mode, NULL if not said."""
     condition, params = filtered(filters, without=("timing", "mode"))
     keys = ", ".join(_KEY)
     return (
-        f"""SELECT {keys}, max(value) AS value FROM {RESULTS}
-            WHERE metric = ? AND status = 'ok' AND mode IS NOT DISTINCT FROM ? AND {condition} GROUP BY {keys}""",
-        [metric, mode, *params],
+        f"""SELECT {keys}, mode, max(value) AS value FROM {RESULTS}
+            WHERE metric = ? AND status = 'ok' AND {condition} GROUP BY ALL""",
+        [metric, *params],
     )
 
 
@@ -152,7 +160,7 @@ def _derived(row: Mapping[str, Any], said: Declared) -> dict[str, float | None]:
     rate = derive.tflops(flops, latency)
     facts = facts_of(row["implementation"], said)
     tf32 = facts.tf32 or bool(_known(row["tf32"]))
-    dtype = facts.multiplies(row["dtype"])
+    dtype = facts.multiplies(row["dtype"], _known(row["head_dim"]), row["gpu_name"])
     nominal = derive.peak_tflops(row["gpu_name"], dtype, tf32=tf32)
     measured = derive.measured_peak_tflops(_rates(row["measured_tflops"]), dtype, tf32=tf32)
     tokens, energy = query_tokens(row), _known(row["energy_j"])

@@ -89,7 +89,7 @@ def test_a_home_without_findings_says_what_is_looked_for(home, monkeypatch, requ
 
 def test_badges_and_rows_are_there_for_other_pages(page):
     assert findings.badge(["odd"]).startswith(":red-badge[")
-    assert " 2 impossible]" in findings.badge(["odd"])
+    assert " 3 impossible]" in findings.badge(["odd"])
     assert " 1 impossible]" in findings.badge(["run-a"])
     assert findings.badge(["nothing"]) == ""
     bad = latency(0.00001).measurement_id
@@ -109,4 +109,4 @@ def test_an_upload_is_checked_before_it_is_stored(home):
     head = "gpu_name,implementation,mode,batch,num_heads,num_kv_heads,seqlen,head_dim,dtype,causal,window_size"
     row = "NVIDIA H200,fast,fwd,1,8,8,1024,64,float16,true,0,0.00001"
     found = findings.of_upload(understand("mine.csv", f"{head},latency_ms\n{row}\n".encode()))
-    assert [finding.rule for finding in found] == ["above_peak"]
+    assert [finding.rule for finding in found] == ["above_peak", "below_launch"]

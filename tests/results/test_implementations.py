@@ -43,3 +43,21 @@ def test_what_is_not_possible_counts_as_not_said(said: dict) -> None:
 def test_of_a_name_that_nobody_knows_nothing_is_known() -> None:
     assert not facts_of("nobody_knows").reduced
     assert facts_of("nobody_knows").memory == MemoryLaw()
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "head_dim", "gpu", "multiplies"),
+    [
+        ("triton_fa2", "float32", 64, "NVIDIA H200", "bf16x6"),
+        ("triton_fa2", "float32", 64, "NVIDIA H100 80GB HBM3", "bf16x6"),
+        ("triton_fa2", "float32", 16, "NVIDIA H200", "float32"),
+        ("triton_fa2", "float32", 256, "NVIDIA H200", "float32"),
+        ("triton_fa2", "float32", 64, "NVIDIA A100-SXM4-80GB", "float32"),
+        ("triton_fa2", "bfloat16", 64, "NVIDIA H200", "bfloat16"),
+        ("torch_naive", "float32", 64, "NVIDIA H200", "float32"),
+        ("gluon_fp8", "bfloat16", 64, "NVIDIA H200", "float8_e4m3fn"),
+    ],
+)
+def test_what_bounds_the_speed_is_what_the_products_take(name, dtype, head_dim, gpu, multiplies):
+    assert facts_of(name).multiplies(dtype, head_dim, gpu) == multiplies
+    assert facts_of("triton_fa2").precision is None, "as accurate as float32, so it may win its column"

@@ -84,7 +84,13 @@ IMPLEMENTATIONS = (
         memory={
             "growth": "linear",
             "fwd": {"numbers": 1},
-            "fwd_bwd": {"numbers": 2, "queries_float32": 1, "ring_bytes": RING_BYTES, "ring_seqlen": RING_SEQLEN},
+            "fwd_bwd": {
+                "numbers": 2,
+                "queries_float32": 1,
+                "sum_head_dim": 64,
+                "ring_bytes": RING_BYTES,
+                "ring_seqlen": RING_SEQLEN,
+            },
         },
         colour="#6a3d9a",
         compiled="ahead",

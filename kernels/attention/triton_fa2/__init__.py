@@ -82,7 +82,8 @@ def _unavailable() -> str | None:
 
 
 def _implementation(name: str, description: str, float32: str, **rules: object) -> Implementation:
-    copies = {"copies_float32": 1}, {"copies_float32": 4}
+    split = {"split_rows": [32768, 131072], "split_most": [8, 16]}
+    copies = {"copies_float32": 1, "parts_float32": 3, **split}, {"copies_float32": 4, "parts_float32": 4}
     forward, both = copies if float32 == "ieee" else ({}, {})
     return Implementation(
         name=name,

@@ -41,7 +41,11 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
     said = ask(declared, level_in(chosen).name)
     facts = [facts_of(row["implementation"], said) for row in derived]
     peaks = [
-        derive.peak_tflops(row["gpu_name"], fact.multiplies(row["dtype"]), tf32=fact.tf32 or _tf32(row))
+        derive.peak_tflops(
+            row["gpu_name"],
+            fact.multiplies(row["dtype"], row.get("head_dim"), row["gpu_name"]),
+            tf32=fact.tf32 or _tf32(row),
+        )
         for fact, row in zip(facts, derived, strict=True)
     ]
     table = rows.assign(

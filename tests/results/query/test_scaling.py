@@ -111,3 +111,37 @@ def test_fp8_products_of_16_bit_inputs_have_a_roof_and_a_peak_of_their_own(tmp_p
     assert found == {"nominal": 989.5, "nominal FP8": 1979.0, "measured, a": 800.0}
     assert shares["percent_of_peak"]["mine"] == pytest.approx(2 * shares["percent_of_peak"]["mine_fp8"])
     assert shares["percent_of_measured"].isna().to_dict() == {"mine": False, "mine_fp8": True}
+
+
+@pytest.mark.parametrize("mode", ["fwd", None])
+def test_memory_and_energy_that_name_no_mode_stand_beside_the_times(tmp_path, monkeypatch, mode):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    common = {"run_id": "a", "case": CASE, "implementation": "mine", "status": Status.OK}
+    rows = [
+        Measurement(**common, metric="latency_ms", mode=mode, value=0.5),
+        Measurement(**common, metric="peak_memory_mb", value=8.0),
+        Measurement(**common, metric="energy_j", value=0.25),
+    ]
+    RunFolder.create(tmp_path, Run("a", "upload", gpu_name="NVIDIA H200"), rows)
+    with closing(open_store(tmp_path)) as opened:
+        (row,) = scaling.rows(opened, Filters(gpu="NVIDIA H200", mode=mode, baseline="mine")).to_dict("records")
+    assert row["memory_per_token_kb"] == pytest.approx(8 * 1024 / 2048)
+    assert row["tokens_per_joule"] == pytest.approx(2048 / 0.25)
+
+
+def test_float32_in_six_bfloat16_products_has_a_peak_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+    case = replace(CASE, dtype="float32")
+    common = {"run_id": "a", "case": case, "metric": "latency_ms", "status": Status.OK, "mode": "fwd", "value": 0.5}
+    rows = [Measurement(**common, implementation=name, timing="kernel") for name in ("triton_fa2", "torch_naive")]
+    facts = {"measured_tflops": {"bfloat16": 780.0, "float32": 50.0}, "tf32": False}
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", **facts), rows)
+    with closing(open_store(tmp_path)) as opened:
+        found = {row["implementation"]: row for row in scaling.rows(opened, SLICE).to_dict("records")}
+        roofs = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "float32")}
+    rate = found["triton_fa2"]["tflops"]
+    assert found["triton_fa2"]["percent_of_peak"] == pytest.approx(100 * rate / (989.5 / 6))
+    assert found["triton_fa2"]["percent_of_measured"] == pytest.approx(100 * rate / (780 / 6))
+    assert found["torch_naive"]["percent_of_peak"] == pytest.approx(100 * rate / 67)
+    assert roofs["nominal bf16x6"] == pytest.approx(989.5 / 6)
+    assert roofs["nominal"] == 67.0
