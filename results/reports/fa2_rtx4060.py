@@ -34,6 +34,7 @@ SOURCE = (
 )
 IMPLEMENTATIONS = {"torch": "torch_naive", "triton_fa2": "triton_fa2"}
 
+LONG, GAIN = 4096, 2.0  # seq_len and speedup from which the report prints a speedup in bold
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 _FACTS = re.compile(
@@ -106,7 +107,12 @@ def _time(implementation: str, mode: str) -> dict[str, Any]:
 
 def _speedup(mode: str) -> dict[str, Any]:
     says = {"implementation": "triton_fa2", "baseline": "torch", "metric": "speedup", "mode": mode}
-    return says | {"why": "no ratio, because triton_fa2 has no time here"}
+    return says | {"why": "no ratio, because triton_fa2 has no time here", "bold": _is_bold}
+
+
+def _is_bold(says: Says, ratio: float) -> bool:
+    """Tell whether the report prints such a speedup in bold: long sequences that gain."""
+    return says["seqlen"] >= LONG and ratio >= GAIN
 
 
 _MODES: Sequence[tuple[str, str, str]] = (("fwd", "fwd", "Fwd"), ("bwd", "bwd", "Bwd"), ("e2e", "fwd_bwd", "E2E"))

@@ -15,7 +15,7 @@ from functools import cached_property
 from results import levels
 from results.checks import DOUBTFUL, IMPOSSIBLE, check
 from results.compare.compare import Side, compare
-from results.compare.verdicts import Verdict
+from results.compare.verdicts import Verdict, judge, standard_error
 from results.derive import geometric_mean, tflops
 from results.files import journal, library
 from results.levels.decode import forms
@@ -40,6 +40,7 @@ DECODE_FORMS = ("h200-paged_decode", "h200-multi_token_decode", "h200-fp8_cache_
 MLA = ("h200-mla_decode",)
 LAYERS = ("h200-attention_layers",)
 DOCUMENT = journal.PUBLISHED / "README.md"
+_NORMAL_95 = statistics.NormalDist().inv_cdf(0.975)
 _BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -50,6 +51,7 @@ class Ratio:
     case: Case
     mode: str
     value: float
+    error: float | None = None  # standard error of its logarithm, by samples and rounds
 
 
 class Shipped:
@@ -77,9 +79,11 @@ class Shipped:
         """Return the ratios of all cases and modes in which both sides have a time."""
         found = []
         for (case, mode), times in self.latencies(run_ids).items():
-            theirs, own = ([times[name].value for name in names if name in times] for names in (others, ours))
-            if theirs and own:
-                found.append(Ratio(case, str(mode), min(theirs) / min(own)))
+            sides = [[times[name] for name in names if name in times] for names in (others, ours)]
+            if all(sides):
+                theirs, own = (min(side, key=lambda m: m.value) for side in sides)
+                error = standard_error(judge(theirs, own, protocol="standard", paired=theirs.run_id == own.run_id))
+                found.append(Ratio(case, str(mode), theirs.value / own.value, error))
         return sorted(found, key=lambda ratio: (ratio.case.head_dim, ratio.case.causal, ratio.case.seqlen_q))
 
     @cached_property
@@ -357,10 +361,16 @@ def _of(ratios: Iterable[Ratio], dtype: str | None) -> list[Ratio]:
 
 
 def _spans(ratios: Sequence[Ratio]) -> Iterator[str]:
-    """Return for each mode the geometric mean, the lowest and the highest."""
+    """Return for each mode the geometric mean and its 95 % interval, the lowest and the highest.
+
+    Errors of one run share its machine, so they are averaged and not taken to cancel.
+    """
     for mode in MODES:
-        values = [ratio.value for ratio in ratios if ratio.mode == mode]
-        yield f"{geometric_mean(values):.2f}× ({min(values):.2f} to {max(values):.2f})" if values else "—"
+        of_mode = [ratio for ratio in ratios if ratio.mode == mode]
+        values, errors = [r.value for r in of_mode], [r.error for r in of_mode if r.error is not None]
+        mean = geometric_mean(values)
+        half = f" ± {_NORMAL_95 * mean * statistics.fmean(errors):.2f}" if errors else ""
+        yield f"{mean:.2f}×{half} ({min(values):.2f} to {max(values):.2f})" if values else "—"
 
 
 def _cell(ratio: Ratio) -> str:

@@ -134,7 +134,10 @@ class OwnNumbers:
         if metric in RATIO_OF and "baseline" in says:
             ratio = self._ratio(says, rest, says["implementation"])
             percent = metric == "memory_saved_percent"
-            return "—" if ratio is None else _format(metric, 100 * (1 - 1 / ratio) if percent else ratio, says)
+            if ratio is None:
+                return "—"
+            text = _format(metric, 100 * (1 - 1 / ratio) if percent else ratio, says)
+            return f"**{text}**" if "bold" in says and says["bold"](says, ratio) else text
         measurement = self._measured(says, rest, says["implementation"], metric)
         guessed = self._looked_up(self.extrapolated, says, rest, says["implementation"], metric)
         if guessed and guessed.value is not None and (measurement is None or measurement.value is None):

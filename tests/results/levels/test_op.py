@@ -80,7 +80,8 @@ def test_flops_are_missing_when_the_source_left_something_open(missing):
     assert levels.flops(case | {missing: float("nan")}, "fwd") is None
 
 
-# Of shipped runs, as an earlier version without levels had them.
+# Of shipped runs, as an earlier version without levels had them, but for the two with score matrices: their laws are
+# within a tenth of the 37,568 and 4,548 MiB that an H200 measured.
 @pytest.mark.parametrize(
     ("implementation", "mode", "shape", "causal", "window_size", "operations", "moved", "memory"),
     [
@@ -90,8 +91,8 @@ def test_flops_are_missing_when_the_source_left_something_open(missing):
         ("gluon_hopper", "fwd_bwd", (2, 16, 16, 8192, 128), True, 0, 1924380229632, 807403520, 546.0),
         ("gluon_hopper", "bwd", (1, 32, 8, 16384, 128), True, 1024, 665740902400, 673185792, None),
         ("gluon_fp8", "fwd", (8, 16, 16, 2048, 128), True, 0, 137506062336, 269484032, 352.0234375),
-        ("torch_sdpa_math", "fwd", (1, 16, 16, 16384, 128), False, 0, 2199023255552, 269484032, 49408.0),
-        ("torch_naive", "fwd_bwd", (8, 16, 16, 2048, 128), True, 0, 481271218176, 807403520, 4608.0),
+        ("torch_sdpa_math", "fwd", (1, 16, 16, 16384, 128), False, 0, 2199023255552, 269484032, 37632.0),
+        ("torch_naive", "fwd_bwd", (8, 16, 16, 2048, 128), True, 0, 481271218176, 807403520, 4612.0),
         ("torch_sdpa_flash", "fwd_bwd", (2, 16, 16, 8192, 128), True, 0, 1924380229632, 807403520, 770.0),
     ],
 )

@@ -128,3 +128,23 @@ def test_an_own_layer_run_stands_in_the_layout_of_attention_layers() -> None:
 def test_a_run_with_other_cases_is_refused_with_what_it_needs() -> None:
     with pytest.raises(ReportError, match="no number for this report's tables .*torch_naive"):
         performance_guide.render([_own_run(4.0)])
+
+
+def test_the_bold_rule_of_fa2_rtx4060_is_the_one_that_it_prints_by() -> None:
+    _, rows = shipped("published-fa2_rtx4060")
+    cells = [m for m in rows if m.metric == "speedup" and m.value and (m.origin or "").startswith("Results Table")]
+    assert len(cells) > 140
+    odd = [
+        m.origin
+        for m in cells
+        if m.printed.startswith("**") != (m.case.seqlen_q >= fa2_rtx4060.LONG and m.value >= fa2_rtx4060.GAIN)
+    ]
+    assert odd == []
+
+
+def test_an_own_run_has_its_bold_speedups_and_settings() -> None:
+    text = fa2_rtx4060.render([_own_run(4.0)])
+    (table,) = tables(text)
+    bold = {row[0] for row in table.rows if row[-1].startswith("**")}
+    assert bold == {"4096", "8192"}
+    assert "Settings: batch=1, causal=True, num_heads=1" in text
