@@ -40,7 +40,7 @@ def latency(name: str, value: float | Status, case: Case, *, within: float = 0.0
     """
     numbers: dict[str, object] = {"status": value}
     if not isinstance(value, Status):
-        numbers = {"status": Status.OK, "value": value, "n": 3}
+        numbers = {"status": Status.OK, "value": value, "n": len(facts["samples"]) if "samples" in facts else 3}
         numbers |= {"ci_low": value * (1 - within), "ci_high": value * (1 + within)} if within else {}
     defaults = {"run_id": "", "metric": "latency_ms", "mode": "fwd", "timing": "kernel"}
     return Measurement(case=case, implementation=name, **(defaults | numbers | facts))

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from results.records import Status
+from results.spread import spread
 from runner.cells import Cell
 from runner.levels import Call, make_inputs
 from runner.measure.case import CaseRun
-from runner.measure.stopwatch import Stopwatch, spread
+from runner.measure.stopwatch import Stopwatch
 
 METRIC = "latency_extrapolated_ms"
 MOST_ERROR = 0.03
