@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from results import levels
 from results.checks.chips import bounds_of
 from results.checks.finding import Numbers, what
 from results.checks.memory import parameters
@@ -35,10 +36,13 @@ def above_model_peak(numbers: Numbers) -> Found:
 
 
 def above_weights_bandwidth(numbers: Numbers) -> Found:
-    """More steps of decoding a second than the device can read the weights."""
+    """More steps of decoding a second than the device can read the weights, where the cache is not known either.
+
+    With a known cache results.checks.models counts both.
+    """
     for m, tokens in _tokens_per_s(numbers):
         count = parameters(m.case)
-        if m.mode == "decode" and count and m.case.batch:
+        if m.mode == "decode" and count and m.case.batch and not levels.bytes_moved(m.case, m.mode):
             chip = bounds_of(numbers.run(m).gpu_name)
             read = tokens / m.case.batch * count * DTYPE_BYTES.get(m.case.dtype or "float16", 2) / 1e9
             if read > HEADROOM * chip.bandwidth_gb_per_s:

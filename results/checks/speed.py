@@ -46,7 +46,7 @@ def above_bandwidth(numbers: Numbers) -> Found:
     for m in numbers.of("latency_ms"):
         chip = bounds_of(numbers.run(m).gpu_name)
         cold = m.case.level == "decode" and m.timing != "eager" and numbers.run(m).gpu_name in derive.PEAKS
-        moved = levels.bytes_moved(m.case, m.mode)
+        moved = levels.bytes_moved(m.case, m.mode) if m.case.level != "model" else None  # see results.checks.models
         rate = derive.gb_per_s(moved, m.value)
         if rate and rate > chip.bandwidth_gb_per_s and (cold or moved > SEVERAL_L2):
             where = "the cache was in L2, or was shared by the sequences" if cold else "bytes are missing"

@@ -10,7 +10,6 @@ from results.reports.layout import Grid, Labels, Remark, ReportError, SpreadColu
 from results.reports.notes import Note, shipped_notes
 from results.reports.own import OwnNumbers
 
-SETTINGS = ("batch", "num_heads", "num_kv_heads", "seqlen", "head_dim", "dtype", "causal", "window_size")
 Runs = Sequence[tuple[Run, Sequence[Measurement]]]
 
 
@@ -98,8 +97,7 @@ def _own_parts(
     parts = [numbers.explanation()]
     for grid in grids:
         for settings, rows in numbers.tables(grid):
-            whole = ", ".join(filter(None, (_settings(grid), settings)))
-            parts += [f"## As in: {grid.section}"] * bool(grid.section) + [f"Settings: {whole}"] * bool(whole)
+            parts += [f"## As in: {grid.section}"] * bool(grid.section) + [settings] * bool(settings)
             parts.append(markdown_table(grid.header, rows))
     if len(parts) == 1:
         wanted = sorted({grid.section for grid in grids if grid.section})
@@ -108,11 +106,6 @@ def _own_parts(
             + _what_it_takes(grids, implementations)
         )
     return parts
-
-
-def _settings(grid: Grid) -> str:
-    """Return what the table itself says of all its cases."""
-    return ", ".join(f"{name}={value}" for name, value in grid.says.items() if name in SETTINGS)
 
 
 def _what_it_takes(grids: Sequence[Grid], implementations: Mapping[str, str]) -> str:
