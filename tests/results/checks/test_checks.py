@@ -117,8 +117,8 @@ EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
         ],
     ),
     "above_weights": (
-        [row(500.0, "tokens_per_s", case=LLAMA, mode="decode")],
-        [row(350.0, "tokens_per_s", case=LLAMA, mode="decode")],
+        [row(500.0, "tokens_per_s", case=replace(LLAMA, seqlen_k=None), mode="decode")],
+        [row(350.0, "tokens_per_s", case=replace(LLAMA, seqlen_k=None), mode="decode")],
     ),
     "below_launch": ([row(0.0009)], [row(0.0011)]),
     "above_power": ([row(900.0, "sustained_power_w")], [row(720.0, "sustained_power_w")]),
