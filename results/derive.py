@@ -69,9 +69,6 @@ def geometric_mean(values: Iterable[float]) -> float | None:
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
-BF16X6 = "bf16x6"  # a float32 product as six of bfloat16 parts, as accurate: a precision with a peak of its own
-
-
 @dataclass(frozen=True)
 class Peak:
     """What a device can do at most, by its datasheet."""

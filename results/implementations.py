@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from results.derive import BF16X6
 from results.levels.memory import MemoryLaw, law_from_json
+from results.levels.tensors import BF16X6
 
 FP8 = "float8_e4m3fn"
 PRECISIONS = ("tf32", "fp8")

@@ -11,6 +11,7 @@ from typing import Any
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
 MIB = 1024 * 1024
+BF16X6 = "bf16x6"  # a float32 product as six of bfloat16 parts, as accurate: a precision with a peak of its own
 Fields = Mapping[str, Any]  # of a case, or a row of a table that holds them
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 
 from results import derive, levels
-from results.derive import BF16X6
 from results.implementations import FP8, Declared, facts_of
-from results.levels.tensors import query_tokens
+from results.levels.tensors import BF16X6, query_tokens
 from results.query.declared import declared, with_precision
 from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS

@@ -26,7 +26,7 @@ def test_peak_is_known_only_for_the_name_the_driver_reports():
     assert derive.peak_tflops("NVIDIA A100-SXM4-80GB", "float8_e4m3fn") is None
     assert derive.peak_tflops("NVIDIA H200", "float64") == 67.0
     assert derive.peak_tflops("NVIDIA A100 80GB PCIe", "float64") == 19.5
-    assert derive.peak_tflops("NVIDIA H200", derive.BF16X6) == pytest.approx(989.5 / 6)
+    assert derive.peak_tflops("NVIDIA H200", "bf16x6") == pytest.approx(989.5 / 6)
     assert derive.percent_of_peak(494.75, 989.5) == 50.0
 
 
