@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from results.levels.tensors import Fields, known, numbers_of, query_tokens
+from results.levels.tensors import BF16X6, Fields, known, numbers_of, query_tokens
 
 
 def tflops(flops: float | None, latency_ms: float | None) -> float | None:
