@@ -35,6 +35,7 @@ def section(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     st.subheader("What pages, lengths, e4m3 and query tokens cost")
     st.markdown(headline(table))
     found = cache_costs.summary(table)
+    found = found.iloc[sorted(range(len(found)), key=lambda at: _order(found["form"].iloc[at]))]
     st.dataframe(
         found.dropna(axis="columns", how="all"),
         hide_index=True,
