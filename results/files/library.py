@@ -36,8 +36,11 @@ def folders() -> list[RunFolder]:
 
 
 def find(run_id: str) -> RunFolder | None:
-    """Return the folder of that run, if there is one."""
-    return next((folder for folder in folders() if folder.run_id == run_id), None)
+    """Return the folder of that run, if there is one, without reading any other."""
+    if not run_id or run_id.startswith(".") or Path(run_id).name != run_id:
+        return None
+    places = (journal.home() / "runs" / run_id, journal.PUBLISHED / run_id)
+    return next((RunFolder(place) for place in places if place.is_dir()), None)
 
 
 def with_records(complain: Callable[[str], object] = lambda _: None) -> Iterator[tuple[RunFolder, Run]]:

@@ -72,3 +72,12 @@ def test_what_is_gone_from_the_trash_says_so(home):
     deleted.path.rmdir()
     with pytest.raises(JournalError, match="cannot be brought back"):
         library.restore(home, deleted)
+
+
+def test_a_run_is_found_without_reading_the_others(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    RunFolder.create(tmp_path, Run("one", "local"))
+    RunFolder.create(tmp_path, Run("two", "local"))
+    monkeypatch.setattr(RunFolder, "run", lambda folder: pytest.fail(f"{folder.run_id} was read"))
+    assert library.find("two").run_id == "two"
+    assert [library.find(name) for name in ("three", "", ".", "..", "../runs/one", "/etc")] == [None] * 6
