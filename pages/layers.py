@@ -5,11 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import layers
-from pages.ui.draw import cells, charts, messages, text
+from pages.ui.draw import cell_picker, cells, charts, detail, messages, text
 from pages.ui.filters import sidebar
 from pages.ui.shell import layout, page_body
-from pages.ui.shell.data import ask_slowly
+from pages.ui.shell.data import ask, ask_slowly
 from results.query import layers as query
+from results.query import speedups
 
 QUESTION = "How fast is a whole attention layer by the attention inside, and how much of its time is attention?"
 
@@ -37,6 +38,9 @@ def show() -> None:
         layers.layer_table(table, dtype)
     st.subheader("Share of attention")
     layers.shares(table, charts.colours(sorted(table["implementation"].unique())))
+    st.subheader("One layer, closely")
+    if place := cell_picker.pick(layers.LEVEL, ask(speedups.cells, chosen)):
+        detail.cell_detail(chosen, place)
     with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
         if numbers.open:
             layers.numbers_table(table)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 from results.compare import against
+from results.files.cell_files import ENDINGS
 from results.files.journal import JournalError, RunFolder, home
 from runner import imported, sweeps
 from runner.launch import CLUSTER_MODES
@@ -64,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--resume", metavar="RUN", help="go on with a run that was cut off")
     running.add_argument("--run-id", help=argparse.SUPPRESS)
     running.add_argument("--step-limit", type=float, metavar="SECONDS", help="longest a single step may take")
+    for kind, about in (("profile", "a torch.profiler trace"), ("snapshot", "the history of GPU memory")):
+        words = f"record {about} of every cell as a file of the run"
+        running.add_argument(f"--{kind}", dest="files", action="append_const", const=kind, default=[], help=words)
     running.set_defaults(do=_run)
     for command in (planning, running):
         command.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
@@ -186,6 +190,7 @@ def _new(options: argparse.Namespace) -> Job:
         seed=options.seed,
         run_id=options.run_id,
         step_limit_s=options.step_limit,
+        files=tuple(dict.fromkeys(options.files)),
         against=other,
         command=lambda device: _command(options, device, protocol, other),
     )
@@ -248,6 +253,7 @@ def _resumed(options: argparse.Namespace) -> Job:
         seed=run.seed or 0,
         resume=options.resume,
         step_limit_s=options.step_limit,
+        files=tuple(kind for kind in ENDINGS if f"--{kind}" in words),
         against=other,
         command=lambda device: run.command or "",
     )
@@ -261,6 +267,7 @@ def _command(options: argparse.Namespace, device: str, protocol: str, other: Oth
     words += ["--implementations", options.implementations] if options.implementations else []
     words += [word for change in options.set for word in ("--set", change)]
     words += ["--seed", str(options.seed)] if options.seed else []
+    words += [f"--{kind}" for kind in dict.fromkeys(options.files)]
     if _cluster_wanted(options):
         words += ["--on", "ray"]
         choices = {"--address": options.address, "--gpus": options.gpus, "--mode": options.mode}

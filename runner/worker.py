@@ -12,6 +12,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from results.records import Measurement, measurement_to_json
@@ -151,6 +152,8 @@ class Worker:
         wanted = telemetry.gpu is not None and (self._message["sweep"]["energy"] or protocol.trace_s > 0)
         self._bench = Bench(
             run_id=message["run_id"],
+            files=tuple(message.get("files", ())),
+            run_folder=Path(message.get("folder", "")),
             device=self._device.id,
             protocol=protocol,
             timings=tuple(self._message["sweep"]["timings"]),

@@ -11,6 +11,7 @@ import pandas as pd
 from results import levels
 from results.metrics import MEMORY_METRICS
 from results.query.pairing import frame, grouped, numbers, paired, same_run
+from results.records import CASE_FIELDS
 from results.slice import NEWEST_FIRST, Filters, level_in, of_mask
 from results.slice import cells as _whole_cells
 from results.store.database import Store
@@ -27,6 +28,13 @@ _OF_MEMORY = (
     *("implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode"),
     *("dtype", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v"),
 )
+
+
+_SAID_OF_CELL = (
+    *("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal"),
+    *("window_size", "level", "page_size", "latent_dim"),
+)
+_REST_OF_CASE = ", ".join(name for name in CASE_FIELDS if name not in _SAID_OF_CELL)
 
 
 def gpus(store: Store) -> pd.DataFrame:
@@ -110,7 +118,7 @@ def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, row: in
         SELECT implementation, status, note, latency_ms, statistic, mean, std, p20, p80, ci_low, ci_high, n, samples,
                speedup, baseline_status, shape, mode, timing, flags, printed, origin, time,
                batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v, dtype, causal, window_size,
-               level, page_size, latent_dim, run_id, runs.* EXCLUDE (run_id, implementations)
+               level, page_size, latent_dim, {_REST_OF_CASE}, run_id, runs.* EXCLUDE (run_id, implementations)
         FROM paired JOIN runs USING (run_id)
         WHERE dtype IS NOT DISTINCT FROM ? AND {level.columns.field} IS NOT DISTINCT FROM ?
               AND {level.rows.field} IS NOT DISTINCT FROM ?

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,6 +46,8 @@ class Bench:
     energy: EnergyMeter | None = None  # None without a counter
     # waits until another version's worker has had its turn, given the round and a rank within it; None: nobody else
     turn: Callable[[tuple[int, float]], None] | None = None
+    files: tuple[str, ...] = ()  # kinds of files that are recorded of every cell, in
+    run_folder: Path = Path()
     costs: Costs = field(default_factory=Costs)
     depths: tuple[int, ...] = ()  # from which models are extrapolated
     extrapolation_errors: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # by implementation and mode

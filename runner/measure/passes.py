@@ -12,7 +12,7 @@ from kernels import registry
 from results.records import Case, Status
 from runner.cells import MODES_WITH_MEMORY, Cell
 from runner.levels import Pass, passes_of
-from runner.measure import memory, triton_hooks
+from runner.measure import memory, recording, triton_hooks
 from runner.measure.case import Bench, CaseRun
 from runner.measure.check import CheckedPass, check, make_oracle
 from runner.measure.extrapolation import extrapolate
@@ -43,6 +43,9 @@ def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
         for cell in list(run.live):
             if cell.mode in MODES_WITH_MEMORY:
                 run.attempt(cell, [cell], "memory", lambda cell=cell: _measure_memory(run, cell))
+    for cell in list(run.live):
+        for kind in bench.files:  # whose failure costs the cell nothing
+            run.attempt(cell, [], kind, lambda cell=cell, kind=kind: _record(run, cell, kind))
     if run.live:
         with bench.costs.of("timing"):
             Rounds(run).take()
@@ -50,6 +53,10 @@ def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
         measured = [cell for cell, _ in run.latencies]
         with bench.costs.of("timing"):
             extrapolate(run, [cell for cell in cells if cell in measured or cell in too_large], measured)
+
+
+def _record(run: CaseRun, cell: Cell, kind: str) -> None:
+    recording.record(kind, run.call(cell), run.bench.run_folder, cell)
 
 
 def _skip_what_takes_too_long(run: CaseRun) -> None:

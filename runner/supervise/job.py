@@ -38,5 +38,6 @@ class Job:
     resume: str | None = None  # the run to go on with
     step_limit_s: float | None = None  # None: by estimate
     against: OtherVersion | None = None  # what is measured beside it, round by round
+    files: tuple[str, ...] = ()  # kinds of files that are recorded of every cell: profile, snapshot
     command: Callable[[str], str] = lambda device: ""  # what repeats the run on that device
     order: Callable[[list[list[Cell]]], Iterable[list[Cell]]] = iter  # of the cases, each given by its cells

@@ -202,7 +202,8 @@ class Sweeping:
         if not self._ready:
             run = self._folder.run()
             wanted = run.measured_tflops is None and bool(self._timings)
-            self._handle.send({"do": "start", "run_id": run.run_id, "peaks": wanted})
+            files = {"files": list(self._job.files), "folder": str(self._folder.path)} if self._job.files else {}
+            self._handle.send({"do": "start", "run_id": run.run_id, "peaks": wanted, **files})
             answer = self._handle.receive(time.monotonic() + OPEN_LIMIT_S)
             self._ready, self._failed_starts = True, 0
             if answer.get("tflops"):

@@ -104,7 +104,7 @@ SWEEPS = (
         name="attention_layers_quick",
         description="A first look at layers in seconds, on any GPU or CPU",
         shapes=tuple(f"{subject} B1 S128 H4/2 D64 L128" for subject in _OF_THE_REPORT),
-        seqlen=(128, 512),
+        seqlen=(128, 256),
         dtype=("float16", "float32"),
         protocol="quick",
     ),

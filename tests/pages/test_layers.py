@@ -7,9 +7,9 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from results.files import journal
+from results.files import cell_files, journal
 from results.files.journal import RunFolder
-from results.records import Measurement, Run, Status, layer_case
+from results.records import Measurement, Run, Status, case_to_json, layer_case
 from tests.pages.conftest import GPU, ROOT, run_folder, shown
 
 FACTS = {
@@ -76,6 +76,21 @@ def test_the_share_of_attention_is_drawn_by_layer_and_implementation(page):
     page.pills(key="share_mode").set_value("fwd_bwd").run()
     traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
     assert traces["torch_naive"]["y"] == pytest.approx([100 / 12] * 2)
+
+
+def test_a_chosen_layer_offers_the_trace_that_its_run_recorded(home, page):
+    case = layer_case(
+        "mha", batch=1, num_heads=8, num_kv_heads=8, seqlen=512, head_dim=64, dtype="float16", causal=False
+    )
+    folder = home / "runs" / RUN.run_id
+    path = cell_files.path_of(folder, "profile", case_to_json(case), "triton_fa2", "fwd")
+    path.parent.mkdir()
+    path.write_text("{}")
+    page.selectbox(key="workload").select("layer mha").run()
+    page.selectbox(key="cell").select("float16, seqlen 512, heads 8").run()
+    assert [button.proto.label for button in page.get("download_button") if "profile" in button.proto.label] == [
+        "triton\\_fa2: profile"
+    ]
 
 
 def test_the_operators_pages_never_show_layers(page):

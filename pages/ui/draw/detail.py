@@ -10,6 +10,7 @@ from pages.ui.draw import charts, text
 from pages.ui.draw.cells import NUMBERS
 from pages.ui.shell.data import ask
 from results import derive
+from results.files import cell_files, library
 from results.implementations import facts_of
 from results.query import bandwidth, pages
 from results.query.declared import declared
@@ -66,6 +67,7 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
     )
     _empty_launches(rows)
     _samples(rows)
+    _files(derived)
     _environment(rows)
     st.caption(f"TFLOP/s: {level.flops_source}")
 
@@ -112,6 +114,17 @@ def _samples(rows: pd.DataFrame) -> None:
     st.plotly_chart(
         figure, config=charts.BARE, key="cell_samples", alt="Every sample of the chosen cell by implementation"
     )
+
+
+def _files(rows: list[dict]) -> None:
+    """Offer what runs recorded of the cell beside its numbers: traces and histories of memory."""
+    for row in rows:
+        folder = library.find(row["run_id"])
+        for kind, opener in cell_files.OPENED_BY.items() if folder else ():
+            path = cell_files.path_of(folder.path, kind, row, row["implementation"], row["mode"])
+            if path.is_file():
+                label, opened = f"{text.plain(row['implementation'])}: {kind}", f"Opens in {opener}."
+                st.download_button(label, path.read_bytes(), path.name, key=f"file_{path.name}", help=opened)
 
 
 def _environment(rows: pd.DataFrame) -> None:
