@@ -1,5 +1,7 @@
 """Formulas of layers, held against the figures of one worked out by hand."""
 
+import json
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from results import levels
 from results.implementations import facts_of
 from results.levels import level_of
+from results.paths import PUBLISHED
 from results.records import Case, layer_case
 
 # Configuration 2 of report attention_layers_a100: 4096 tokens, hidden 4096.
@@ -83,3 +86,15 @@ def test_the_map_is_seqlen_by_heads() -> None:
     assert (level.columns.field, level.rows.field) == ("seqlen_q", "num_heads")
     assert level.words(GQA) == "gqa, batch 1, heads 32 over 8, seqlen 4096, head_dim 128, float16"
     assert level.short(MLA) == "mla B1 H64 D128 S4096 float16 full latent 1024"
+
+
+def test_the_predicted_memory_is_what_an_h200_measured() -> None:
+    ratios = defaultdict(list)
+    for line in (PUBLISHED / "h200-attention_layers" / "measurements.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if row["metric"] == "peak_memory_mb" and row["value"]:
+            parts = levels.memory_parts(row, facts_of(row["implementation"]).memory, row["mode"])
+            ratios[row["mode"]].append(parts.peak / row["value"])
+    assert len(ratios["fwd"]) == len(ratios["fwd_bwd"]) > 100
+    assert 0.98 < min(ratios["fwd"]) < max(ratios["fwd"]) < 1.02
+    assert 0.83 < min(ratios["fwd_bwd"]) < max(ratios["fwd_bwd"]) < 1.16
