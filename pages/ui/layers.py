@@ -37,7 +37,11 @@ def headline(duels: pd.DataFrame, ranges: pd.DataFrame, baseline: str | None) ->
     if len(duels):
         mean = float((duels["mean"] ** (duels["layers"] / duels["layers"].sum())).prod())
         behind = sum(bool(names) for names in duels["behind"])
-        where = "ahead in every layer" if not behind else f"behind somewhere in {behind} of {len(duels)} columns"
+        where = (
+            "ahead in every layer"
+            if not behind
+            else f"slower in some layer at {behind} of {len(duels)} dtypes and modes"
+        )
         st.markdown(
             f"Our best attention inside makes a layer **{mean:.2f}×** as fast as the best of PyTorch's (geometric mean "
             f"over layers, modes and dtypes; {duels['low'].min():.2f} to {duels['high'].max():.2f}×): {where}."
