@@ -22,6 +22,7 @@ from results.files import journal
 from results.records import Measurement, Run, attention_case
 from results.spread import spread
 
+RUNS = tuple(f"h200-{name}" for name in ("fa2_speedup", "fa_paper-causal", "fa_paper-full", "long_context"))
 CELLS = 240  # of one comparison
 SHORTEST_MS = 0.02  # of the kernels that a slowdown is planted in
 STRETCH = 6  # samples that stay together
@@ -101,11 +102,11 @@ class Rates:
 
 
 def real_noise() -> list[Noise]:
-    """Every latency with samples of the shipped H200 runs, but for throttled ones, which are flagged as no measure of a
+    """Every latency with samples of RUNS in a fixed order, but for throttled ones, which are flagged as no measure of a
     kernel; the thirds of its samples are its rounds."""
     found = []
-    for folder in journal.published_folders():
-        for m in folder.read()[0] if folder.run_id.startswith("h200-") else ():
+    for folder in sorted(journal.published_folders(), key=lambda folder: folder.run_id):
+        for m in folder.read()[0] if folder.run_id in RUNS else ():
             if m.metric != "latency_ms" or "throttled" in m.flags:
                 continue
             if len(m.samples) >= 6 and m.timing:
