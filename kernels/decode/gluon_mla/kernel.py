@@ -333,15 +333,10 @@ def _copy_query_part(q_ptr, seq, memory, first: gl.constexpr, work, DIMS: gl.con
 @gluon.jit
 def _copy_part(kv_ptr, table_ptr, seq, start, length, memory, first: gl.constexpr, work, DIMS: gl.constexpr,
                PAGE: gl.constexpr, layout: gl.constexpr):  # fmt: skip
-    offsets = gl.arange(0, BLOCK_N, gl.SliceLayout(1, layout))
-    keys = start + offsets
+    keys = start + gl.arange(0, BLOCK_N, gl.SliceLayout(1, layout))
     dims = first + gl.arange(0, DIMS, gl.SliceLayout(0, layout))
     if PAGE == 0:
         at = gl.cast(seq, gl.int64) * work.kv_b + keys.to(gl.int64) * work.kv_n
-    elif PAGE % BLOCK_N == 0:  # a block lies in one page
-        entry = table_ptr + gl.cast(seq, gl.int64) * work.table_b + start // PAGE
-        page = gl.load(entry, mask=start < length, other=0)
-        at = gl.cast(page, gl.int64) * work.kv_b + (start % PAGE + offsets) * work.kv_n
     else:
         pages = gl.load(table_ptr + gl.cast(seq, gl.int64) * work.table_b + keys // PAGE, mask=keys < length, other=0)
         at = pages.to(gl.int64) * work.kv_b + (keys % PAGE) * work.kv_n
