@@ -282,7 +282,7 @@ class BugFinding:
     missed: tuple[str, ...]  # modes that got a speed and must not
 
 
-def caught(device: str = "cpu", dtypes: tuple[str, ...] = DTYPES) -> list[BugFinding]:
+def caught(device: str, dtypes: tuple[str, ...]) -> list[BugFinding]:
     """Measure every bug, and the sound version, in every dtype that it can show in.
 
     A sound version that gets no speed is a missed one: the gate must let it through.
@@ -331,7 +331,7 @@ def _registered(bugs: list[PlantedBug]) -> Iterator[list[str]]:
 
 def main(device: str) -> bool:
     """Print a line for each bug and dtype that is missed, and how many were caught; tell whether all were."""
-    findings = caught(device)
+    findings = caught(device, DTYPES)
     for finding in findings:
         if finding.missed:
             print(f"missed  {finding.name}, {finding.dtype}: {', '.join(finding.missed)}")
