@@ -1,6 +1,6 @@
 """Whole models as they were measured: generation, prefill and training, with what follows from a latency.
 
-Of each case the newest run of a GPU counts, device time before plain calls. An extrapolated latency stands only where
+Of each case the newest run of a GPU counts, and device time before plain calls where it has both. An extrapolated latency stands only where
 nothing was measured; how far the method was off where something was is its `method_error`.
 """
 
@@ -106,7 +106,8 @@ def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
         SELECT * EXCLUDE (metric, value), value AS latency_ms, metric = 'latency_extrapolated_ms' AS extrapolated
         FROM found WHERE metric IN ('latency_ms', 'latency_extrapolated_ms')
         QUALIFY row_number() OVER (PARTITION BY {fields}, metric
-                                   ORDER BY created DESC NULLS LAST, run_id, timing = 'kernel' DESC) = 1""",
+                                   ORDER BY created DESC NULLS LAST, run_id, status = 'ok' DESC,
+                                            timing = 'kernel' DESC) = 1""",
         [subject, gpu],
     )
     rows = table.astype(object).where(table.notna(), None).to_dict("records")

@@ -81,3 +81,14 @@ def test_the_newest_run_of_a_case_counts(store, tmp_path):
     table = models.calls(store, "llama2-7b", RUN.gpu_name)
     step = table[(table["mode"] == "decode") & (table["seqlen_k"] == 512)]
     assert step["latency_ms"].tolist() == [2.0]
+
+
+def test_a_plain_call_stands_where_a_device_has_no_time_of_its_own(store, tmp_path):
+    cpu = replace(RUN, run_id="cpu", gpu_name="A CPU", device_type="cpu")
+    step = next(m for m in rows() if m.metric == "latency_ms" and m.mode == "decode")
+    none = {"value": None, "statistic": None, "n": None, "note": "A CPU has no device time."}
+    skipped = replace(step, run_id="cpu", status=Status.SKIPPED, **none)
+    RunFolder.create(tmp_path, cpu, [skipped, replace(step, run_id="cpu", timing="eager", value=8.0)])
+    store.refresh()
+    table = models.calls(store, "llama2-7b", "A CPU")
+    assert table[["timing", "status", "latency_ms"]].values.tolist() == [["eager", "ok", 8.0]]
