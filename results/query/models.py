@@ -1,7 +1,7 @@
 """Whole models as they were measured: generation, prefill and training, with what follows from a latency.
 
-Of each case the newest run of a GPU counts, and device time before plain calls where it has both. An extrapolated latency stands only where
-nothing was measured; how far the method was off where something was is its `method_error`.
+Of each case the newest run of a GPU counts, and device time before plain calls where it has both. An extrapolated
+latency stands only where nothing was measured; how far the method was off where something was is its `method_error`.
 """
 
 from __future__ import annotations

@@ -120,13 +120,13 @@ def _fp8_rate(numbers: OwnNumbers) -> str | None:
 
 
 def _training(numbers: OwnNumbers) -> str | None:
-    train = _ratios(numbers, "flash_attn", "standard", "latency_ms", lambda m: m.mode == "train")
+    train = _ratios(numbers, _ours(numbers, "train"), "standard", "latency_ms", lambda m: m.mode == "train")
     return _span(train, "training case")
 
 
 def _long_context(numbers: OwnNumbers) -> str | None:
     """Say what long generation and long prompts gain."""
-    kinds = (("decode", "triton_split_kv", "step"), ("prefill", "flash_attn", "prompt"))
+    kinds = (("decode", "triton_split_kv", "step"), ("prefill", _ours(numbers, "prefill"), "prompt"))
     parts = [
         _span(_ratios(numbers, ours, "standard", "latency_ms", lambda m, mode=mode: _is_long(m, mode)), f"long {what}")
         for mode, ours, what in kinds
@@ -135,8 +135,14 @@ def _long_context(numbers: OwnNumbers) -> str | None:
 
 
 def _long_memory(numbers: OwnNumbers) -> str | None:
-    keep = _ratios(numbers, "flash_attn", "standard", "peak_memory_mb", lambda m: _is_long(m, "prefill"))
-    return _span(keep, "long prompt")
+    ours = _ours(numbers, "prefill")
+    return _span(_ratios(numbers, ours, "standard", "peak_memory_mb", lambda m: _is_long(m, "prefill")), "long prompt")
+
+
+def _ours(numbers: OwnNumbers, mode: str) -> str:
+    """Return what attends inside our models in a mode: on Hopper its own kernel, where the run has it."""
+    there = {m.implementation for m in numbers.measurements if m.case.level == "model" and m.mode == mode}
+    return "gluon_hopper" if "gluon_hopper" in there else numbers.own("flash_attn")
 
 
 def _is_long(m: Measurement, mode: str) -> bool:
@@ -177,15 +183,14 @@ def _recommendation(note: Note, numbers: OwnNumbers) -> Row:
 
 def _advise_training(numbers: OwnNumbers) -> str | None:
     gain = _training(numbers)
-    memory = _ratios(numbers, "flash_attn", "standard", "peak_memory_mb", lambda m: m.mode == "train")
-    return gain and _joined(
-        f"{numbers.own('flash_attn')}: {gain}", _span(memory, "case"), "less memory", numbers, "train"
-    )
+    ours = _ours(numbers, "train")
+    memory = _ratios(numbers, ours, "standard", "peak_memory_mb", lambda m: m.mode == "train")
+    return gain and _joined(f"{ours}: {gain}", _span(memory, "case"), "less memory", numbers, "train")
 
 
 def _advise_long(numbers: OwnNumbers) -> str | None:
     gain, memory = _long_context(numbers), _long_memory(numbers)
-    return gain and _joined(f"{numbers.own('flash_attn')}: {gain}", memory, "less memory", numbers, "prefill")
+    return gain and _joined(f"{_ours(numbers, 'prefill')}: {gain}", memory, "less memory", numbers, "prefill")
 
 
 def _advise_short(numbers: OwnNumbers) -> str | None:
