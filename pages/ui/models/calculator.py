@@ -222,7 +222,7 @@ def parts_figure(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, c
         "yaxis": {"autorange": "reversed", "automargin": True},
         "shapes": [line | {"line": {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR}}],
         "annotations": [
-            {"x": capacity_mb / 1024, "y": 1, "yref": "paper", "text": card, "showarrow": False} | _ABOVE_LEFT
+            {"x": capacity_mb / 1024, "y": 1, "yref": "paper", "text": card, "showarrow": False} | _TOP_LEFT
         ],
     }
     return go.Figure({"data": traces, "layout": layout})
@@ -307,7 +307,7 @@ def _yes(fits: bool) -> str:
 
 _SERVING = ("prefill", "decode")
 _AS_DTYPE = "as dtype"
-_ABOVE_LEFT = {"xanchor": "right", "yanchor": "bottom"}
+_TOP_LEFT = {"xanchor": "right", "yanchor": "top"}
 _SAVED = ("kept", "compiled", "recomputed")
 _ATTENTION_HELP = "What attends inside the model. Those without a score matrix take memory that grows with the context."
 _CARD_HELP = "A size that cards are sold with; the dashed line below is what it leaves for torch."
