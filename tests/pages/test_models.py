@@ -161,7 +161,7 @@ def test_measured_memory_stands_beside_its_formula(page):
     traces = {trace["name"]: trace for trace in _chart(page, "GiB")["data"]}
     assert traces["decode, batch 1, measured"]["y"] == [pytest.approx((13000 + c / 2) / 1024) for c in STEP_MS]
     assert "decode, batch 1, by formula" in traces
-    assert "4 of 4 measured peaks are within 5 %" in shown(page)  # two of them shipped
+    assert "2 of 2 measured peaks are within 5 %" in shown(page)
 
 
 def test_a_score_matrix_needs_a_larger_card(page):
