@@ -187,8 +187,6 @@ SWEEPS = (
         seqlen=(64,),
         train_batch=(1,),
         dtype=("float32",),
-        optimizer=("adamw_bf16",),
-        depths=(1, 2),
         protocol="quick",
     ),
 )
