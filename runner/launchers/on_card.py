@@ -43,7 +43,7 @@ class Errand:
 
 
 @dataclass(frozen=True)
-class Line:
+class DriverLine:
     """The card's end of the line to the driver."""
 
     say: Callable[[dict[str, Any]], None]
@@ -53,7 +53,7 @@ class Line:
 class CardSupervisor:
     """Measures cases on the card of this process, one after the other, until the driver has no more."""
 
-    def __init__(self, errand: Errand, line: Line, slot: str) -> None:
+    def __init__(self, errand: Errand, line: DriverLine, slot: str) -> None:
         self._errand, self._line, self._slot = errand, line, slot
         self._place = Path(tempfile.mkdtemp(prefix="attnbench-card-"))
         self._folder = RunFolder(self._place / "runs" / errand.run_id)

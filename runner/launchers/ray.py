@@ -25,7 +25,7 @@ from results.paths import REPOSITORY
 from results.records import run_from_json
 from runner import sweeps
 from runner.cells import cell_from_json
-from runner.launchers.on_card import CardSupervisor, Errand, Line, slot_of_process
+from runner.launchers.on_card import CardSupervisor, DriverLine, Errand, slot_of_process
 from runner.launchers.share import Share
 from runner.locks import DeviceBusy
 from runner.machine.kernel_hash import kernel_hash
@@ -434,7 +434,7 @@ def _on_card(board: Any, number: int, errand: Errand) -> None:
     """Be a card: the body of a Ray task."""
     import ray
 
-    line = Line(
+    line = DriverLine(
         say=lambda message: ray.get(board.say.remote(number, message)),
         hear=lambda: ray.get(board.hear.remote(number)),
     )

@@ -30,7 +30,7 @@ _DONE = "case_done"
 
 
 @dataclass
-class Card:
+class CardAtWork:
     """A card at work on a share."""
 
     name: str
@@ -66,7 +66,7 @@ class Share:
         self._plan: dict[Case, Planned] = {}
         self._waiting: list[Case] = []  # not dealt, the longest last
         self._calibration: Case | None = None
-        self._cards: dict[str, Card] = {}
+        self._cards: dict[str, CardAtWork] = {}
         self._was_calibrated: set[str] = set()
         self._timings: tuple[str, ...] = ()
         self._work_at_start = 0.0
@@ -88,7 +88,7 @@ class Share:
                     f"Card {name} has {key} {getattr(record, key)!r} and the run {getattr(run, key)!r}: their numbers "
                     "do not belong into one run."
                 )
-        self._cards[name] = Card(name, host, record.gpu_name)
+        self._cards[name] = CardAtWork(name, host, record.gpu_name)
 
     def take(self, name: str) -> tuple[str, int | None]:
         """Return what a card does next: ("case", its number in the sweep), ("wait", None) or ("end", None)."""
@@ -244,7 +244,7 @@ class Share:
         for path in sorted((self.folder.path / "cards").glob("*.jsonl")):
             self._take_over(path.stem)
 
-    def _next_for(self, card: Card) -> Case | None:
+    def _next_for(self, card: CardAtWork) -> Case | None:
         calibrate = self._calibration
         if calibrate and card.name not in self._was_calibrated:
             self._was_calibrated.add(card.name)

@@ -10,10 +10,10 @@ from typing import Any
 
 from results.records import LEVELS
 from runner.sweeps.given import GivenSweep
-from runner.sweeps.grid import Axis, Sweep, SweepError
+from runner.sweeps.grid import GridAxis, Sweep, SweepError
 
 __all__ = [
-    *("SWEEPS", "Axis", "Sweep", "SweepError", "axes_of", "changes_of", "from_json", "get", "override", "to_json"),
+    *("SWEEPS", "GridAxis", "Sweep", "SweepError", "axes_of", "changes_of", "from_json", "get", "override", "to_json"),
 ]
 
 
@@ -36,7 +36,7 @@ def get(name: str) -> Sweep:
     return SWEEPS[name]
 
 
-def axes_of(sweep: Sweep) -> dict[str, Axis]:
+def axes_of(sweep: Sweep) -> dict[str, GridAxis]:
     """Return the axes that the sweep can be given, by name."""
     return {axis.name: axis for axis in sweep.AXES}
 

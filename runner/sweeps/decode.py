@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from results.records import DTYPES, LENGTHS, Case, decode_case
-from runner.sweeps.grid import DTYPE, TIMING, TORCH, Axis, Sweep, split_heads
+from runner.sweeps.grid import DTYPE, TIMING, TORCH, GridAxis, Sweep, split_heads
 
 OURS = ("triton_split_kv",)
 FUSED = ("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_efficient")
@@ -30,17 +30,17 @@ class DecodeSweep(Sweep):
 
     LEVEL = "decode"
     AXES = (
-        Axis("context", about="Tokens in each sequence's cache, on average.", first=True, of_a_cell="one"),
-        Axis("batch", first=True, of_a_cell="one"),
-        Axis("heads", "heads", about="Query heads over key heads, such as 64/8.", first=True, of_a_cell="one"),
-        Axis("head_dim", of_a_cell="one"),
+        GridAxis("context", about="Tokens in each sequence's cache, on average.", first=True, of_a_cell="one"),
+        GridAxis("batch", first=True, of_a_cell="one"),
+        GridAxis("heads", "heads", about="Query heads over key heads, such as 64/8.", first=True, of_a_cell="one"),
+        GridAxis("head_dim", of_a_cell="one"),
         DTYPE,
-        Axis("query_tokens", about="New tokens of each sequence, up to 16.", of_a_cell="any"),
-        Axis("window_size", about="Keys that a query sees to its left; 0: all of them.", of_a_cell="any"),
-        Axis("page_size", about="Tokens of a page of the cache; 0: contiguous.", of_a_cell="any"),
-        Axis("lengths", "text", LENGTHS, about="ragged: normal, deviation half the context.", of_a_cell="any"),
-        Axis("cache_dtype", "text", (SAME, *DTYPES), about="float8_e4m3fn: a scale for each head.", of_a_cell="any"),
-        Axis(
+        GridAxis("query_tokens", about="New tokens of each sequence, up to 16.", of_a_cell="any"),
+        GridAxis("window_size", about="Keys that a query sees to its left; 0: all of them.", of_a_cell="any"),
+        GridAxis("page_size", about="Tokens of a page of the cache; 0: contiguous.", of_a_cell="any"),
+        GridAxis("lengths", "text", LENGTHS, about="ragged: normal, deviation half the context.", of_a_cell="any"),
+        GridAxis("cache_dtype", "text", (SAME, *DTYPES), about="float8_e4m3fn: a scale a head.", of_a_cell="any"),
+        GridAxis(
             "latent_dim",
             about=f"Latent of a record, beside {ROPE_DIM} rotary dimensions (MLA, absorbed); 0: keys and values.",
             of_a_cell="any",
@@ -156,7 +156,7 @@ SWEEPS = (
     dataclasses.replace(
         _LLAMA_70B,
         name="fp8_cache_decode",
-        description="A cache in e4m3 with a scale for each head beside one in bfloat16: time and error",
+        description="A cache in e4m3 with a scale a head beside one in bfloat16: time and error",
         cache_dtype=(SAME, "float8_e4m3fn"),
         implementations=("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", *OURS, "cudnn_frontend", "flashinfer"),
     ),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from results.records import Case, Measurement, attention_case, decode_case
 from runner.sweeps import decode, op
-from runner.sweeps.grid import Axis, Sweep, SweepError
+from runner.sweeps.grid import GridAxis, Sweep, SweepError
 
 MAX_CASES = 2000
 _USUAL: dict[str, tuple[type[Sweep], tuple[str, ...]]] = {  # by level: whose implementations and modes, and peers
@@ -26,7 +26,7 @@ class GivenSweep(Sweep):
     """Cases of one level, one by one. It has no axes to change."""
 
     LEVEL: ClassVar[str] = ""  # each has its own
-    AXES: ClassVar[tuple[Axis, ...]] = ()
+    AXES: ClassVar[tuple[GridAxis, ...]] = ()
     FOLDED: ClassVar[str] = ""
     FOLDED_OF_A_CELL: ClassVar[str] = ""
 

@@ -28,7 +28,7 @@ class SweepError(ValueError):
 
 
 @dataclass(frozen=True)
-class Axis:
+class GridAxis:
     """One axis of a level's sweeps: which values it takes, and where the form of a sweep asks for it."""
 
     name: str  # the field of the sweep
@@ -68,8 +68,8 @@ class Axis:
         return value
 
 
-DTYPE = Axis("dtype", "text", DTYPES, of_a_cell="one")
-TIMING = Axis(
+DTYPE = GridAxis("dtype", "text", DTYPES, of_a_cell="one")
+TIMING = GridAxis(
     "timings",
     "text",
     TIMINGS,
@@ -82,7 +82,7 @@ class Sweep:
     """A grid of cases of one level. A level's class adds the fields of its axes."""
 
     LEVEL: ClassVar[str]
-    AXES: ClassVar[tuple[Axis, ...]]  # in the order of the form
+    AXES: ClassVar[tuple[GridAxis, ...]]  # in the order of the form
     FOLDED: ClassVar[str]  # heads the axes that the form folds away
     FOLDED_OF_A_CELL: ClassVar[str]  # heads those of a sweep of one cell
     RULES: ClassVar[Mapping[str, str]] = MappingProxyType({})  # by axis the field that gives its values if it is set

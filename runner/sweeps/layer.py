@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from results.records import Case, layer_case
-from runner.sweeps.grid import DTYPE, TIMING, TORCH, Axis, Sweep, SweepError, split_heads
+from runner.sweeps.grid import DTYPE, TIMING, TORCH, GridAxis, Sweep, SweepError, split_heads
 
 SUBJECTS = ("mha_fused", "mha", "gqa", "mqa", "mla", "mha_fused_bias", "gqa_bias")
 OURS = ("triton_fa2", "gluon_hopper")
@@ -30,15 +30,15 @@ class LayerSweep(Sweep):
 
     LEVEL = "layer"
     AXES = (
-        Axis("subject", "text", SUBJECTS, about="Kinds of layers.", first=True, of_a_cell="one"),
-        Axis("batch", about=_AS_SHAPES, first=True, of_a_cell="any"),
-        Axis("seqlen", about=_AS_SHAPES, first=True, of_a_cell="any"),
-        Axis("heads", "heads", about="Query heads over the key heads of GQA, such as 32/8.", of_a_cell="any"),
-        Axis("head_dim", about=_AS_SHAPES, of_a_cell="any"),
-        Axis("latent_dim", about="Width of the latent of MLA.", of_a_cell="any"),
+        GridAxis("subject", "text", SUBJECTS, about="Kinds of layers.", first=True, of_a_cell="one"),
+        GridAxis("batch", about=_AS_SHAPES, first=True, of_a_cell="any"),
+        GridAxis("seqlen", about=_AS_SHAPES, first=True, of_a_cell="any"),
+        GridAxis("heads", "heads", about="Query heads over the key heads of GQA, such as 32/8.", of_a_cell="any"),
+        GridAxis("head_dim", about=_AS_SHAPES, of_a_cell="any"),
+        GridAxis("latent_dim", about="Width of the latent of MLA.", of_a_cell="any"),
         DTYPE,
-        Axis("causal", "boolean", about="true: a query sees no later key.", of_a_cell="one"),
-        Axis("modes", "text", _MODES, of_a_cell="one"),
+        GridAxis("causal", "boolean", about="true: a query sees no later key.", of_a_cell="one"),
+        GridAxis("modes", "text", _MODES, of_a_cell="one"),
         TIMING,
     )
     FOLDED = "Heads, widths, mask, modes and timings"

@@ -8,7 +8,7 @@ from itertools import product
 
 from results.levels.model_table import UnknownModel, model, models
 from results.records import OPTIMIZERS, Case
-from runner.sweeps.grid import DTYPE, TIMING, Axis, Sweep, SweepError
+from runner.sweeps.grid import DTYPE, TIMING, GridAxis, Sweep, SweepError
 
 INFERENCE, TRAINING = ("prefill", "decode"), ("fwd", "bwd", "step", "train")
 _FULL = ("triton_fa2", "gluon_hopper")  # ours, over whole sequences
@@ -64,7 +64,7 @@ class ModelSweep(Sweep):
 
     LEVEL = "model"
     AXES = (
-        Axis(
+        GridAxis(
             "subject",
             "text",
             tuple(models()),
@@ -72,20 +72,20 @@ class ModelSweep(Sweep):
             first=True,
             of_a_cell="one",
         ),
-        Axis("context", about="Tokens of a prompt, or in each sequence's cache.", first=True, of_a_cell="any"),
-        Axis("batch", about="Sequences of a prompt or of a generation.", first=True, of_a_cell="any"),
-        Axis("seqlen", about="Tokens of each sequence in training.", first=True, of_a_cell="any"),
-        Axis("train_batch", about="Sequences of a training step.", first=True, of_a_cell="any"),
+        GridAxis("context", about="Tokens of a prompt, or in each sequence's cache.", first=True, of_a_cell="any"),
+        GridAxis("batch", about="Sequences of a prompt or of a generation.", first=True, of_a_cell="any"),
+        GridAxis("seqlen", about="Tokens of each sequence in training.", first=True, of_a_cell="any"),
+        GridAxis("train_batch", about="Sequences of a training step.", first=True, of_a_cell="any"),
         DTYPE,
-        Axis("optimizer", "text", _STATES, about="What a training step keeps for each parameter.", of_a_cell="any"),
-        Axis("checkpointing", "boolean", about="Whether the backward computes activations anew.", of_a_cell="any"),
-        Axis(
+        GridAxis("optimizer", "text", _STATES, about="What a training step keeps for each parameter.", of_a_cell="any"),
+        GridAxis("checkpointing", "boolean", about="Whether the backward computes activations anew.", of_a_cell="any"),
+        GridAxis(
             "compiled",
             "boolean",
             about="Whether torch.compile compiles each layer around its attention.",
             of_a_cell="any",
         ),
-        Axis("modes", "text", _MODES, of_a_cell="one"),
+        GridAxis("modes", "text", _MODES, of_a_cell="one"),
         TIMING,
     )
     FOLDED = "Dtype, optimizer, checkpointing, compiling, modes and timings"

@@ -9,7 +9,7 @@ from itertools import product
 from types import MappingProxyType
 
 from results.records import INPUTS, Case, attention_case
-from runner.sweeps.grid import DTYPE, TIMING, TORCH, Axis, Sweep, SweepError
+from runner.sweeps.grid import DTYPE, TIMING, TORCH, GridAxis, Sweep, SweepError
 
 OURS = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper")
 FP8 = ("gluon_fp8",)
@@ -23,21 +23,21 @@ class OpSweep(Sweep):
 
     LEVEL = "op"
     AXES = (
-        Axis("seqlen", first=True, of_a_cell="one"),
-        Axis("head_dim", first=True, of_a_cell="one"),
-        Axis(
+        GridAxis("seqlen", first=True, of_a_cell="one"),
+        GridAxis("head_dim", first=True, of_a_cell="one"),
+        GridAxis(
             "batch",
             about="Empty: as many as the sweep's number of tokens allows at that seqlen.",
             of_a_cell="any",
         ),
-        Axis("num_heads", about="Empty: as many as the sweep's hidden size allows at that head_dim.", of_a_cell="any"),
-        Axis("num_kv_heads", about="Empty: as many as num_heads.", of_a_cell="any"),
-        Axis("window_size", about="Keys that a query sees to its left; 0: all of them.", of_a_cell="any"),
+        GridAxis("num_heads", about="Empty: what the sweep's hidden size gives at that head_dim.", of_a_cell="any"),
+        GridAxis("num_kv_heads", about="Empty: as many as num_heads.", of_a_cell="any"),
+        GridAxis("window_size", about="Keys that a query sees to its left; 0: all of them.", of_a_cell="any"),
         dataclasses.replace(DTYPE, first=True),
-        Axis("causal", "boolean", about="true: a query sees no later key.", of_a_cell="one"),
-        Axis("modes", "text", _MODES, of_a_cell="one"),
+        GridAxis("causal", "boolean", about="true: a query sees no later key.", of_a_cell="one"),
+        GridAxis("modes", "text", _MODES, of_a_cell="one"),
         TIMING,
-        Axis("inputs", "text", INPUTS, about="What the tensors hold; other than normal for errors, not for speed."),
+        GridAxis("inputs", "text", INPUTS, about="What the tensors hold; other than normal for errors, not for speed."),
     )
     FOLDED = "Mask, heads, modes, timings and inputs"
     FOLDED_OF_A_CELL = "Batch, heads and window"

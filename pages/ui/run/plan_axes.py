@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from runner.sweeps import Axis, Sweep, axes_of
+from runner.sweeps import GridAxis, Sweep, axes_of
 
 _LABELS = {"modes": "mode"}
 _BIND = "query-params"
@@ -52,7 +52,7 @@ def of_level(found: dict, sweep: Sweep) -> list[dict]:
     return [known for known in found["implementations"] if known.get("level", "op") == sweep.level]
 
 
-def axes_link(usual: Sweep, wanted: Sweep, axes: Sequence[Axis] | None = None) -> dict[str, str | list[str]]:
+def axes_link(usual: Sweep, wanted: Sweep, axes: Sequence[GridAxis] | None = None) -> dict[str, str | list[str]]:
     """Return the form's parameters for the axes in which `wanted` differs from the sweep of its name."""
     named = {axis.name: axis for axis in axes or usual.AXES}
     texts = _changes(usual, {name: as_text(wanted, name) for name in named})
@@ -84,11 +84,11 @@ def _changes(sweep: Sweep, texts: dict[str, str]) -> dict[str, str]:
     return {axis: words for axis, words in texts.items() if words != as_text(sweep, axis)}
 
 
-def _of_a_cell(sweep: Sweep, how: str) -> list[Axis]:
+def _of_a_cell(sweep: Sweep, how: str) -> list[GridAxis]:
     return [axis for axis in sweep.AXES if axis.of_a_cell == how]
 
 
-def _folded(label: str, sweep: Sweep, axes: Sequence[Axis]) -> dict[str, str]:
+def _folded(label: str, sweep: Sweep, axes: Sequence[GridAxis]) -> dict[str, str]:
     """Draw axes that few change, folded away unless a link changes one."""
     linked = any(_key(sweep, axis.name) in st.query_params for axis in axes)
     with st.expander(label, expanded=linked, icon=":material/tune:", key=f"more_axes_{sweep.name}_{len(axes)}"):
@@ -96,7 +96,7 @@ def _folded(label: str, sweep: Sweep, axes: Sequence[Axis]) -> dict[str, str]:
         return {axis.name: _values(columns[at % 4], sweep, axis) for at, axis in enumerate(axes)}
 
 
-def _values(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: Axis) -> str:
+def _values(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: GridAxis) -> str:
     """Ask for any number of values of an axis: chosen where they are few, typed where they are numbers."""
     usual, key = as_text(sweep, axis.name), _key(sweep, axis.name)
     if not axis.options:
@@ -106,7 +106,7 @@ def _values(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: Axis) 
     return usual if set(chosen) == set(default) else ",".join(chosen)
 
 
-def _one_value(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: Axis) -> str:
+def _one_value(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: GridAxis) -> str:
     """Ask for one of the sweep's values, or of all that are possible; a size can be typed too.
 
     The default is the largest size, because long rows heat most.

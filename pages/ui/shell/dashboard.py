@@ -23,7 +23,7 @@ class PageEntry:
 
 
 @dataclass(frozen=True)
-class Section:
+class SidebarSection:
     """An entry of the sidebar: one page, or several views of one thing, one of which is shown."""
 
     title: str
@@ -33,7 +33,7 @@ class Section:
 
 
 SECTIONS = (
-    Section(
+    SidebarSection(
         "Overview",
         "leaderboard",
         (
@@ -46,7 +46,7 @@ SECTIONS = (
         ),
         "op",
     ),
-    Section(
+    SidebarSection(
         "Explore",
         "query_stats",
         (
@@ -72,7 +72,7 @@ SECTIONS = (
         ),
         "op",
     ),
-    Section(
+    SidebarSection(
         "Decode",
         "text_rotation_none",
         (
@@ -85,7 +85,7 @@ SECTIONS = (
         ),
         "decode",
     ),
-    Section(
+    SidebarSection(
         "Layers",
         "layers",
         (
@@ -98,7 +98,7 @@ SECTIONS = (
         ),
         "layer",
     ),
-    Section(
+    SidebarSection(
         "Models",
         "model_training",
         (
@@ -110,7 +110,7 @@ SECTIONS = (
             ),
         ),
     ),
-    Section(
+    SidebarSection(
         "Compare",
         "compare_arrows",
         (
@@ -128,7 +128,7 @@ SECTIONS = (
             ),
         ),
     ),
-    Section(
+    SidebarSection(
         "Reports",
         "article",
         (
@@ -146,7 +146,7 @@ SECTIONS = (
             ),
         ),
     ),
-    Section(
+    SidebarSection(
         "Measure",
         "play_circle",
         (
@@ -186,7 +186,7 @@ def show() -> None:
         page.run()
 
 
-def _page(section: Section, entry: PageEntry, asked: str) -> st.Page:
+def _page(section: SidebarSection, entry: PageEntry, asked: str) -> st.Page:
     """Return a page as the sidebar shows it: of each section the one that is open, else the first, under its name."""
     files = [each.file for each in section.pages]
     shown = asked if asked in files else files[0]
@@ -200,7 +200,7 @@ def _page(section: Section, entry: PageEntry, asked: str) -> st.Page:
     )
 
 
-def _views(section: Section, pages: dict[str, st.Page]) -> None:
+def _views(section: SidebarSection, pages: dict[str, st.Page]) -> None:
     """Link to the pages of a section, above each of them."""
     if len(section.pages) > 1:
         with st.container(horizontal=True, key="views"):
