@@ -40,7 +40,7 @@ def write(run_id):
         for number in range(100_000):
             measurement = Measurement(
                 run_id, Case(batch=1 + number), "x", "latency_ms", "ok", value=1.0 + number,
-                samples=tuple(float(sample) for sample in range(200)),
+                samples=tuple(float(sample) for sample in range(1, 201)),
             )
             if measurement.measurement_id not in done:
                 folder.append(measurement)
