@@ -158,6 +158,15 @@ SWEEPS = (
         energy=True,
     ),
     OpSweep(
+        name="flash_references",
+        description="FlashAttention's loops in readable PyTorch beside a plain implementation, on any device",
+        seqlen=(256, 512, 1024, 2048),
+        dtype=("float32",),
+        num_heads=(4,),
+        implementations=("torch_naive", "tiled_v1", "tiled_v2", "flash_attn_1", "triton_fa2"),
+        protocol="quick",
+    ),
+    OpSweep(
         name="accuracy",
         description="Errors against float64 on plain data, outliers, large values and long rows; nothing is timed",
         seqlen=(256, 1024, 16384),
