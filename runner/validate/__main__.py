@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from results.compare.against import compare_versions
+from results.compare.between_runs import is_control
 from results.compare.compare import ComparedCell, Comparison, Side, compare
 from results.files.journal import JournalError, RunFolder, home
 from results.paths import REPOSITORY
@@ -112,8 +113,12 @@ def false_verdicts(first: Side, second: Side) -> MeasuredShare:
 
 
 def found_slowdowns(first: Side, second: Side) -> MeasuredShare:
-    """Return how often calls that take 5 % longer are found SLOWER, of those long enough."""
+    """Return how often calls that take 5 % longer are found SLOWER, of those long enough.
+
+    PyTorch's own calls are not slowed: what all of them share, a verdict takes for the machine's.
+    """
     cells = [c for c in compare(first, second).cells if c.judgement and (c.first.value or 0.0) >= LEAST_MS]
+    cells = [c for c in cells if not is_control(c.implementation)]
     outcomes = Counter(cell.outcome for cell in cells)
     share = outcomes["SLOWER"] / len(cells) if cells else 0.0
     real = statistics.median(_ratio(cell) for cell in cells) - 1 if cells else 0.0
@@ -154,10 +159,11 @@ def found_against(found: Comparison, slowdown: float) -> MeasuredShare:
 
 
 def delays_ms(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -> dict[str, float]:
-    """Return what each forward and backward is to take longer, by runner.validate.slow_worker.key_of."""
+    """Return what each forward and backward of ours is to take longer, by runner.validate.slow_worker.key_of."""
     found = {}
     for m in measurements:
-        if m.metric == "latency_ms" and m.mode in ("fwd", "bwd") and m.status is Status.OK:
+        slowed = m.metric == "latency_ms" and m.mode in ("fwd", "bwd") and not is_control(m.implementation)
+        if slowed and m.status is Status.OK:
             case = m.case
             q = (case.batch, case.num_heads, case.seqlen_q, case.head_dim)
             k = (case.batch, case.num_kv_heads, case.seqlen_k, case.head_dim)

@@ -61,7 +61,7 @@ def draw(level_name: str = "op") -> Filters:
                 _many(axis.label, axis.column, found)
             _one("Baseline", "baseline", found, help="Speedup is baseline over implementation.")
         with more:
-            _folded(found, level)
+            _folded(_of_dtypes(found, scope), level)
         with st.container(horizontal=True):
             _presets(_presets_of(ask, scope, level_name))
             st.button("Reset filters", icon=":material/restart_alt:", on_click=_reset, key="reset_filters")
@@ -141,6 +141,25 @@ def _offered(store: Store, **scope: str | None) -> Choices:
     for name, choice, numbers in pages.choices(store, **scope).itertuples(index=False):
         found.setdefault(name, []).append((choice, numbers))
     return found | {"baseline": found.get("implementation", [])}
+
+
+def _of_dtypes(found: Choices, scope: dict[str, str | None]) -> Choices:
+    """Return the choices with the shapes that have a number of the chosen dtypes alone, so that no page is empty."""
+    dtypes = tuple(st.session_state.get("dtype") or ())
+    if not dtypes:
+        return found
+    there = ask(_shapes_of_dtypes, dtypes, **scope)
+    return {**found, "shape": [(shape, numbers) for shape, numbers in found.get("shape", []) if shape in there]}
+
+
+def _shapes_of_dtypes(store: Store, dtypes: tuple[str, ...], **scope: str | None) -> set[str]:
+    """Return the shapes within a device, workload and mask that have a number of one of the dtypes."""
+    rows = store.rows(
+        """SELECT DISTINCT shape FROM slices JOIN numbers USING (slice_id)
+           WHERE status = 'ok' AND gpu = ? AND workload = ? AND mask = ? AND dtype IN ?""",
+        [scope["gpu"], scope["workload"], scope["mask"], list(dtypes)],
+    )
+    return {shape for (shape,) in rows}
 
 
 def _folded(found: Choices, level: Level) -> None:

@@ -24,18 +24,26 @@ from runner.validate.__main__ import (
 )
 from runner.validate.slow_worker import key_of
 
-RUN = Run("a", "local", protocol="standard/1")
+RUN = Run("a", "local", protocol="standard/1", torch="2", cudnn="9", driver="1", cuda="13")
 
 
 def side(run_id: str, factor: float = 1.0, cells: int = 200, base_ms: float = 1.0) -> Side:
-    """A run of so many cells, whose samples scatter by a thousandth."""
+    """A run of so many cells, whose samples scatter by a thousandth, beside as many of PyTorch's that never change."""
+    return Side(replace(RUN, run_id=run_id), [*rows_of(run_id, "x", factor, cells, base_ms), *controls(run_id, cells)])
+
+
+def controls(run_id: str, cells: int) -> list[Measurement]:
+    return rows_of(run_id, "torch_naive", 1.0, cells, 1.0)
+
+
+def rows_of(run_id: str, name: str, factor: float, cells: int, base_ms: float) -> list[Measurement]:
     rows = []
     for number in range(cells):
         case = attention_case(batch=1, num_heads=1, seqlen=number + 1, head_dim=64, dtype="float16", causal=True)
         samples = [base_ms * factor * (1 + 0.001 * ((i * 7 + number) % 5 - 2)) for i in range(30)]
-        row = Measurement(run_id, case, "x", "latency_ms", Status.ERROR, mode="fwd", timing="kernel")
+        row = Measurement(run_id, case, name, "latency_ms", Status.ERROR, mode="fwd", timing="kernel")
         rows.append(replace(row, status=Status.OK, round_sizes=(10, 10, 10), **spread(samples)))
-    return Side(replace(RUN, run_id=run_id), rows)
+    return rows
 
 
 @pytest.mark.parametrize("sweep", [ON_GPU, ON_CPU], ids=["gpu", "cpu"])
@@ -52,10 +60,10 @@ def test_a_change_that_is_none_is_refused_and_nothing_is_measured(tmp_path, monk
 
 def test_the_same_code_twice_reaches_the_goal_and_another_does_not() -> None:
     same = false_verdicts(side("a"), side("b"))
-    assert same.reached and "0 of 200 cells" in same.words and "0.0%" in same.words
+    assert same.reached and "0 of 400 cells" in same.words and "0.0%" in same.words
     other = false_verdicts(side("a"), side("b", factor=1.1))
-    assert not other.reached and "200 of 200 cells" in other.words
-    assert not false_verdicts(side("a", cells=100), side("b", cells=100)).reached  # too few to say
+    assert not other.reached and "200 of 400 cells" in other.words
+    assert not false_verdicts(side("a", cells=99), side("b", cells=99)).reached  # too few to say
 
 
 def test_a_slowdown_that_is_there_is_found_and_short_calls_are_not_asked() -> None:
@@ -94,7 +102,7 @@ def test_a_backward_is_delayed_apart_from_its_forward() -> None:
 
 def versions(factor: float) -> Comparison:
     """The same cells under another version's name, so much slower, in paired rounds."""
-    ours, other = side("a").measurements, side("a", factor).measurements
+    ours, other = (rows_of("a", "x", each, 200, 1.0) for each in (1.0, factor))
     ours = [replace(m, round_sizes=(10, 10, 10)) for m in ours]
     rows = [*ours, *(replace(m, implementation="x@old") for m in other)]
     return compare_versions(replace(RUN, against={"label": "old"}), rows)

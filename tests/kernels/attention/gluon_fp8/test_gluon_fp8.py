@@ -158,6 +158,8 @@ class Case:
     level: str | None = "op"
     page_size: int | None = 0
     latent_dim: int | None = 0
+    cache_dtype: str | None = None
+    lengths: str | None = None
 
 
 def hopper(**changes: object) -> registry.Device:

@@ -263,6 +263,8 @@ class Case:
     level: str | None = "op"
     page_size: int | None = 0
     latent_dim: int | None = 0
+    cache_dtype: str | None = None
+    lengths: str | None = None
 
 
 @pytest.mark.skipif(gluon_hopper.IMPLEMENTATIONS[0].unavailable is not None, reason="Triton is not installed")
