@@ -34,7 +34,7 @@ from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.worker_handle import COMMAND
 
 _LOOK_S = 0.05  # between two looks at what the cards say
-_FORCE_AFTER_S = 3.0  # of a cancel, when a card does not end by itself
+_FORCE_AFTER_S = 2.0  # of a cancel, when a card does not end by itself; a cancel is over within 5 s
 _LOSSES_OF_CARD = 5  # cards that may be lost one after the other in one place
 _PORT = 6379  # where `ray start --head` listens
 _ANSWER_LIMIT_S = 5.0
