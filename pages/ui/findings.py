@@ -1,20 +1,24 @@
 """What the checks say about every run: computed once for each state of a run, asked for by any page.
 
-Other pages use `badge` (a few words for a run) and `about` (the findings of some rows); an upload is checked with
-`of_upload` before anything of it is stored.
+Other pages use `badge` (a few words for a run), `section` (all findings of some runs), `voided` (whether a finding
+voids the number that a cell shows) and `about` (the findings of some rows); an upload is checked with `of_upload`
+before anything of it is stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import text
+from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask, store
 from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, Finding, check
+from results.checks.voided import VoidedNumber, VoidedNumbers
+from results.checks.voided import voided as voided_by
 from results.files import library
 from results.files.journal import JournalError
 from results.formats.upload import Understanding
@@ -22,13 +26,24 @@ from results.query import pages
 from results.records import CASE_FIELDS, Measurement, Run
 
 TITLES = {rule.name: rule.title for rule in CHECKS}
-WEIGHTS = {IMPOSSIBLE: "contradicts arithmetic or the device", DOUBTFUL: "possible, but not what it looks like"}
+WEIGHTS = {IMPOSSIBLE: "contradicts arithmetic or the device", DOUBTFUL: "possible, but not a reliable result"}
 _BADGES = {IMPOSSIBLE: ("red", ":material/report:"), DOUBTFUL: ("orange", ":material/help:")}
 _COLUMNS = ("weight", "rule", "title", "place", "source", "run_id", "sentence", "origin", "measurement_ids")
 _ROW = (
     *("run_id", "implementation", "mode", "timing", "metric", "status", "value", "p20", "p80", "n", "printed"),
     *("origin",),
 )
+_OWN = (text.SOURCE_WORDS["local"], text.SOURCE_WORDS["shipped"])
+_GROUP = ["weight", "title", "place", "source"]
+_ROW_PX, _HEAD_PX, _MOST_PX = 35, 40, 460
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What the checks say of runs that are checked together."""
+
+    findings: list[Finding]
+    voided: list[VoidedNumber]
 
 
 def everything() -> pd.DataFrame:
@@ -40,6 +55,11 @@ def about(run_ids: Collection[str], measurement_ids: Collection[str]) -> pd.Data
     """Return the findings that some rows of those runs take part in."""
     wanted, found = set(measurement_ids), _of_runs(run_ids)
     return found[[not wanted.isdisjoint(ids) for ids in found["measurement_ids"]]]
+
+
+def voided(run_ids: Collection[str]) -> VoidedNumbers:
+    """Return the numbers of some runs that a finding voids: ask `.of(run_id, implementation, mode=..., seqlen=...)`."""
+    return VoidedNumbers(number for _, _, found in _checked(_groups_of(run_ids)) for number in found.voided)
 
 
 def badge(run_ids: Collection[str]) -> str:
@@ -60,27 +80,66 @@ def of_upload(found: Understanding) -> list[Finding]:
     return check((run, rows[run.run_id]) for run in found.runs)
 
 
-def show(table: pd.DataFrame, *, key: str) -> tuple[str, ...]:
-    """Draw a row a finding; return the ids of the rows that the selected one is about."""
-    event = st.dataframe(
-        table[["weight", "sentence", "place", "source", "title", "origin"]],
-        hide_index=True,
-        row_height=84,  # four lines of a sentence
-        height=min(620, 40 + 84 * len(table)),
-        alt="Every finding with its arithmetic",
+def section(run_ids: Collection[str], *, key: str) -> None:
+    """Draw the findings of some runs: a line a rule, and what is selected below it."""
+    found = _of_runs(run_ids)
+    if found.empty:
+        st.markdown("No finding against these numbers.")
+        return
+    by_rule(found, key=key, places=found["place"].nunique() > 1)
+
+
+def by_rule(table: pd.DataFrame, *, key: str, places: bool = True) -> None:
+    """Draw a line a rule and run with its count; a selected line opens into its findings, a finding into its rows."""
+    lines = grouped(table)
+    picked = _picked(
+        lines[["weight", "title", *(["place", "source"] if places else []), "count", "sentence"]],
         key=key,
-        on_select="rerun",
-        selection_mode="single-row",
+        alt="Findings by rule and by run or report; select a line for each of its findings",
         column_config={
+            "weight": st.column_config.TextColumn("severity", width="small", pinned=True),
             "title": st.column_config.TextColumn("rule", width="medium"),
-            "place": st.column_config.TextColumn("of", width="medium"),
-            "source": st.column_config.TextColumn("whose", width="medium"),
-            "sentence": st.column_config.TextColumn("finding", width=520),
-            "origin": st.column_config.TextColumn("where", width="medium"),
+            "place": st.column_config.TextColumn("run or report", width="medium"),
+            "source": st.column_config.TextColumn("source", width="small"),
+            "count": st.column_config.NumberColumn("findings", width="small"),
+            "sentence": st.column_config.TextColumn("for example", width="large"),
         },
     )
-    picked = event.selection.rows
-    return table["measurement_ids"].iloc[picked[0]] if picked and picked[0] < len(table) else ()
+    if picked is None:
+        return
+    line = lines.iloc[picked]
+    chosen = table[(table[_GROUP] == line[_GROUP]).all(axis="columns")].reset_index(drop=True)
+    st.markdown(f"**{text.plain(line['title'])}**, {text.plain(line['place'])}: {_many(len(chosen))}")
+    one = _picked(
+        chosen[["sentence", "origin"]].dropna(axis="columns", how="all"),
+        key=f"{key}_of_{line['weight']}_{line['title']}_{line['place']}",
+        alt="Each finding with its arithmetic; select one for the numbers it is about",
+        row_height=64,
+        column_config={
+            "sentence": st.column_config.TextColumn("finding", width=720),
+            "origin": st.column_config.TextColumn("place in the source", width="medium"),
+        },
+    )
+    if one is None and len(chosen) > 1:
+        return
+    st.markdown("**Its numbers**")
+    rows = rows_of(chosen["measurement_ids"].iloc[one or 0])
+    st.dataframe(rows, hide_index=True, alt="The numbers of the finding, its subject first")
+
+
+def grouped(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a line a rule and run with `count` and an example: impossible first, others' before own, then by count."""
+    lines = table.groupby(_GROUP, sort=False).agg(count=("sentence", "size"), sentence=("sentence", "first"))
+    lines = lines.reset_index()
+    rank = pd.DataFrame(
+        {
+            "weight": lines["weight"].map([*WEIGHTS].index),
+            "own": lines["source"].isin(_OWN),
+            "count": -lines["count"],
+            "title": lines["title"],
+        }
+    )
+    return lines.loc[rank.sort_values([*rank.columns], kind="stable").index].reset_index(drop=True)
 
 
 def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
@@ -94,18 +153,11 @@ def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
     return ordered.drop(columns="measurement_id").dropna(axis="columns", how="all")
 
 
-def counts(table: pd.DataFrame) -> pd.DataFrame:
-    """Count the findings of each rule in each report or run, a column a place."""
-    named = table.assign(rule=table["title"])
-    found = named.pivot_table(index=["weight", "rule"], columns="place", values="title", aggfunc="count", fill_value=0)
-    return found.sort_index(ascending=False, level="weight", sort_remaining=False).reset_index()
-
-
 def rules_table() -> None:
     """Draw what is looked for."""
     st.dataframe(
         pd.DataFrame(
-            [{"weight": rule.weight, "rule": rule.title, "found where": _first_line(rule.look)} for rule in CHECKS]
+            [{"severity": rule.weight, "rule": rule.title, "found where": _first_line(rule.look)} for rule in CHECKS]
         ),
         hide_index=True,
         alt="Every rule",
@@ -113,12 +165,34 @@ def rules_table() -> None:
     )
 
 
+def _picked(table: pd.DataFrame, *, row_height: int = _ROW_PX, **drawn: object) -> int | None:
+    """Draw a table of which one row can be selected; return its place."""
+    event = st.dataframe(
+        table,
+        hide_index=True,
+        height=min(_MOST_PX, _HEAD_PX + row_height * len(table)),
+        row_height=row_height,
+        on_select="rerun",
+        selection_mode="single-row",
+        **drawn,
+    )
+    rows = [at for at in event.selection.rows if at < len(table)]
+    return rows[0] if rows else None
+
+
+def _many(number: int) -> str:
+    return messages.counted(number, "finding")
+
+
 def _of_runs(run_ids: Collection[str]) -> pd.DataFrame:
     """Return the findings of some runs, without checking the others."""
+    found = _table(_groups_of(run_ids))
+    return found[found["run_id"].isin(set(run_ids))]
+
+
+def _groups_of(run_ids: Collection[str]) -> dict[str, tuple[str, ...]]:
     wanted = set(run_ids)
-    groups = {place: ids for place, ids in _groups(str(store().home), store().version()).items() if wanted & set(ids)}
-    found = _table(groups)
-    return found[found["run_id"].isin(wanted)]
+    return {place: ids for place, ids in _groups(str(store().home), store().version()).items() if wanted & set(ids)}
 
 
 @st.cache_data(max_entries=4, show_spinner="Checking every number")
@@ -137,21 +211,30 @@ def _groups(home: str, version: str) -> dict[str, tuple[str, ...]]:
 
 
 def _table(groups: dict[str, tuple[str, ...]]) -> pd.DataFrame:
-    home, folders = str(store().home), {folder.run_id: folder for folder in library.folders()}
     runs = ask(pages.runs)
     whose = {run: text.SOURCE_WORDS[source] for run, source in zip(runs["run_id"], runs["source"], strict=True)}
-    records = []
-    for place, run_ids in groups.items():
-        there = tuple(run_id for run_id in run_ids if run_id in folders)
-        found = _of_group(home, there, tuple(library.stamp(folders[run_id]) for run_id in there))
-        records += [_record(finding, place, whose.get(finding.run_id, "")) for finding in found]
+    records = [
+        _record(finding, place, whose.get(finding.run_id, ""))
+        for place, _, checked in _checked(groups)
+        for finding in checked.findings
+    ]
     return _impossible_first(pd.DataFrame(records, columns=[*_COLUMNS]))
 
 
+def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, tuple[str, ...], _Checked]]:
+    """Yield what the checks say of each group of runs: its name, the runs that are there, the findings."""
+    home, folders = str(store().home), {folder.run_id: folder for folder in library.folders()}
+    for place, run_ids in groups.items():
+        there = tuple(run_id for run_id in run_ids if run_id in folders)
+        yield place, there, _of_group(home, there, tuple(library.stamp(folders[run_id]) for run_id in there))
+
+
 @st.cache_data(max_entries=400, show_spinner=False)
-def _of_group(home: str, run_ids: tuple[str, ...], stamps: tuple) -> list[Finding]:
+def _of_group(home: str, run_ids: tuple[str, ...], stamps: tuple) -> _Checked:
     """Check runs again only when one of them has changed: a running sweep leaves the others as they are."""
-    return check(_readable(run_ids))
+    runs = [*_readable(run_ids)]
+    found = check(runs)
+    return _Checked(found, voided_by(found, runs))
 
 
 def _readable(run_ids: Sequence[str]) -> Iterator[tuple[Run, list[Measurement]]]:

@@ -13,7 +13,7 @@ from results.levels import level_of
 from results.records import Case, Measurement, Run, Status, case_to_json
 
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
-DOUBTFUL = "doubtful"  # possible, but not what it looks like
+DOUBTFUL = "doubtful"  # possible, but not a reliable result
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from pages.ui import findings
@@ -43,7 +44,34 @@ def sentences(page):
     return page.dataframe[0].value["sentence"].tolist()
 
 
-def test_every_finding_says_its_arithmetic_and_the_impossible_come_first(page):
+def test_a_line_counts_the_findings_of_a_rule_in_a_run_impossible_first_and_others_before_own():
+    found = [
+        *[("doubtful", "noisy", "mine", "measured here", "a")] * 9,
+        *[("doubtful", "flat", "theirs", "published", "b")] * 2,
+        *[("doubtful", "noisy", "theirs", "published", "c")] * 3,
+        ("impossible", "copied", "mine", "measured here", "d"),
+    ]
+    lines = findings.grouped(pd.DataFrame(found, columns=["weight", "title", "place", "source", "sentence"]))
+    assert lines[["title", "place", "count"]].values.tolist() == [
+        ["copied", "mine", 1],
+        ["noisy", "theirs", 3],
+        ["flat", "theirs", 2],
+        ["noisy", "mine", 9],
+    ]
+
+
+def test_a_number_is_voided_by_its_finding_and_by_no_other_of_its_run(page):
+    found = findings.voided(["odd"])
+    shape = {"seqlen": 1024, "head_dim": 64, "dtype": "float16"}
+    assert found.of("odd", "quick", mode="fwd", timing="kernel", **shape).finding.rule == "above_peak"
+    assert "less than its bwd alone" in found.of("odd", "quick", mode="fwd_bwd", **shape).sentence
+    assert found.of("odd", "quick", mode="bwd", **shape) is None
+    assert found.of("odd", "quick", mode="fwd", timing="kernel", seqlen=2048) is None
+    assert found.of("run-a, odd", "quick", mode="fwd", **shape)
+    assert not findings.voided(["nothing"])
+
+
+def test_every_rule_says_its_arithmetic_and_the_impossible_come_first(page):
     weights = page.dataframe[0].value["weight"].tolist()
     assert weights == sorted(weights, reverse=True)
     assert "doubtful" in weights
@@ -55,7 +83,7 @@ def test_findings_are_filtered_by_weight_run_and_rule(page):
     page.get_by_key("rule").set_value(["fwd_bwd below fwd or bwd"]).run()
     assert len(sentences(page)) == 1
     page.get_by_key("weight").set_value(["doubtful"]).run()
-    assert "No finding is of all of these at once" in shown(page)
+    assert "No finding matches all of these filters" in shown(page)
     page.get_by_key("rule").set_value([]).run()
     page.get_by_key("place").set_value(["run-a"]).run()
     assert "Test GPU" not in shown(page)

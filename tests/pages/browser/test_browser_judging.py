@@ -61,14 +61,14 @@ def test_what_a_peak_is_made_of_opens_beside_its_formula(tab):
     expect(page.get_by_text("Reserved is what torch's allocator takes from the device")).to_be_visible()
 
 
-def test_a_finding_shows_its_rows_when_it_is_selected(tab):
+def test_a_rule_opens_into_its_findings_when_its_line_is_selected(tab):
     page = tab("findings?weight=impossible&place=fa2_rtx4060")
     table = page.get_by_test_id("stDataFrame").first
     expect(table).to_be_visible()
     settled(page)
     box = table.bounding_box()
-    page.mouse.click(box["x"] + 20, box["y"] + 75)
-    expect(page.get_by_role("heading", name="The rows of that finding")).to_be_visible()
+    page.mouse.click(box["x"] + 20, box["y"] + 52)
+    expect(page.get_by_text("fa2_rtx4060: 2 findings")).to_be_visible()
 
 
 def test_accuracy_follows_the_tensor_and_the_filters(tab):
