@@ -42,6 +42,7 @@ CLUSTER_MODES = ("spread", "each")
 _ANSWER_LIMIT_S = 180.0
 _START_LIMIT_S = 180.0
 _POLL_S = 0.05
+_QUIET_S = 900.0  # a run that lives writes its state every second or so; one that has been quiet for longer is over
 
 _children: list[subprocess.Popen[bytes]] = []  # reaped whenever this module is asked something
 
@@ -139,6 +140,15 @@ def runs(home: Path | None = None) -> list[RunStatus]:
     """Return every run of the home, newest first."""
     _reap()
     return [_status(folder) for folder in journal.run_folders(Path(home or journal.home()))]
+
+
+def running(home: Path | None = None) -> list[RunStatus]:
+    """Return the runs under way, newest first; cheap enough to be asked often, whatever number of runs there is."""
+    _reap()
+    lately = time.time() - _QUIET_S
+    folders = [folder for folder in journal.folders_in(Path(home or journal.home()) / "runs") if _moved(folder, lately)]
+    found = [_status(folder) for folder in sorted(folders, key=lambda folder: folder.run_id, reverse=True)]
+    return [status for status in found if status.state == "running"]
 
 
 def status(run_id: str, home: Path | None = None) -> RunStatus:
@@ -291,6 +301,14 @@ def _wait_until_under_way(process: subprocess.Popen[bytes], folder: RunFolder) -
             process.terminate()
             raise LaunchError(f"The sweep did not get under way within {_START_LIMIT_S:.0f} s.")
         time.sleep(_POLL_S)
+
+
+def _moved(folder: RunFolder, since: float) -> bool:
+    """Tell whether anything was written into a run's folder since then; its state is, by rename."""
+    try:
+        return folder.path.stat().st_mtime >= since
+    except OSError:
+        return False
 
 
 def _status(folder: RunFolder) -> RunStatus:

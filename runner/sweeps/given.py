@@ -88,8 +88,7 @@ def completed(case: Case) -> Case | str:
     """Return the case with what is absent said, or why it cannot be measured. Key heads are as many as query heads."""
     if case.level not in _USUAL or case.subject != "attention" or case.latent_dim:
         return f"cases of {case.subject or 'nothing said'}, level {case.level or 'not stated'}"
-    missing = [name for name in _NEEDED if getattr(case, name) is None]
-    if missing:
+    if missing := unstated(case):
         return f"cases that do not state {', '.join(missing)}"
     if any(getattr(case, name) > most for name, most in _LARGEST.items()):
         return "cases of a size that no device holds"
@@ -101,6 +100,11 @@ def completed(case: Case) -> Case | str:
         return decode_case(context=case.seqlen_k, query_tokens=case.seqlen_q, page_size=case.page_size or 0, **sizes)
     whole = attention_case(seqlen=case.seqlen_q, seqlen_k=case.seqlen_k, causal=case.causal, **sizes)
     return dataclasses.replace(whole, head_dim_v=case.head_dim_v or case.head_dim)
+
+
+def unstated(case: Case) -> list[str]:
+    """Return the fields that a case must state to be measured, and does not."""
+    return [name for name in _NEEDED if getattr(case, name) is None]
 
 
 def _sentences(left: Counter[str]) -> list[str]:

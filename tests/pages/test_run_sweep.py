@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 import streamlit as st
 
-from pages.ui.run import plan_form, progress
+from pages.ui.run import one_shape, plan_form, under_way
 from pages.ui.shell import access
 from results.files import journal
 from results.files.journal import RunFolder, State
 from results.formats import import_understanding
+from results.records import attention_case, decode_case, layer_case
 from runner import launch, sweeps
 from runner.launch import SweepRequest
 from tests.pages.conftest import shown
@@ -183,6 +184,42 @@ def test_a_running_sweep_shows_how_far_it_is_and_asks_before_it_cancels(app, sta
         assert folder.cancel_requested()
 
 
+def test_every_page_shows_a_running_sweep_and_only_while_it_runs(app, started, home):
+    folder = RunFolder(home / "runs" / "run-a")
+    assert not app.sidebar.get("progress")
+    with folder.lock():
+        folder.write_state(State(state="running", done=3, total=9, eta_s=200.0))
+        page = app.switch_page("pages/upload.py").run()
+        assert page.sidebar.get("progress")[0].proto.text == "Sweep: 33%, about 3 min left"
+        page.button(key="badge_cancel_run-a").click().run()
+        assert folder.cancel_requested()
+        assert not app.switch_page("pages/run_sweep.py").run().sidebar.get("progress"), "that page draws all of it"
+    assert not app.switch_page("pages/upload.py").run().sidebar.get("progress")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        attention_case(batch=2, num_heads=32, num_kv_heads=8, seqlen=3000, head_dim=128, dtype="bfloat16", causal=True),
+        decode_case(batch=4, num_heads=32, num_kv_heads=8, context=8192, head_dim=64, dtype="float16", page_size=16),
+        layer_case("mqa", batch=1, num_heads=16, num_kv_heads=1, seqlen=512, head_dim=64, dtype="float16", causal=True),
+    ],
+)
+def test_a_link_to_one_shape_fills_in_that_shape(case):
+    link = one_shape.link(case)
+    name = link["sweep"]
+    marks = (f"edit_{axis}_{name}" for axis in sweeps.axes_of(sweeps.get(name)))
+    typed = {mark: value if isinstance(value := link[mark], str) else ",".join(value) for mark in marks if mark in link}
+    changes = {mark.removeprefix("edit_").removesuffix(f"_{name}"): value for mark, value in typed.items()}
+    (made,) = sweeps.override(sweeps.get(name), changes).cases()
+    assert one_shape._identity(made) == one_shape._identity(case)
+
+
+def test_a_shape_that_is_not_whole_says_what_it_does_not_state():
+    row = {"level": "op", "subject": "attention", "seqlen_q": 512.0, "seqlen_k": 512.0, "batch": float("nan")}
+    assert one_shape.link(row) == "It does not state batch, num_heads, head_dim, dtype, causal."
+
+
 @pytest.fixture
 def open_to_all(monkeypatch):
     """The server listens on every interface."""
@@ -223,10 +260,10 @@ def test_a_device_that_is_taken_is_said_in_words(page, started, monkeypatch):
 @pytest.mark.parametrize("others,pace", [(0, 2), (1, 5), (4, 10), (9, 20)])
 def test_the_more_tabs_look_the_less_often_each_does(others, pace, monkeypatch):
     seen = dict.fromkeys(map(str, range(others)), time.monotonic()) | {"closed long ago": time.monotonic() - 1000}
-    monkeypatch.setattr(progress, "_tabs", lambda: seen)
+    monkeypatch.setattr(under_way, "_tabs", lambda: seen)
     monkeypatch.setattr(st, "session_state", {})
-    assert progress._pace(("a run",)) == pace
-    assert progress._pace(()) == max(15, pace)
+    assert under_way.pace(True) == pace
+    assert under_way.pace(False) == max(15, pace)
 
 
 def test_a_decode_sweep_is_edited_by_its_own_axes_and_implementations(app, started, monkeypatch):

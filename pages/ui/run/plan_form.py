@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.run import cluster_form, plan_axes
+from pages.ui.run import cluster_form, plan_axes, under_way
 from pages.ui.shell import access
 from results.levels import level_of
 from runner import launch, sweeps
@@ -169,13 +169,13 @@ def _start(request: SweepRequest, found: dict) -> None:
     if not access.allowed(st.session_state.get("run_token")):
         problems.append("Running sweeps is off on this server.")
     if problems:
-        st.session_state["start_problem"] = " ".join(problems)
+        st.session_state[under_way.PROBLEM] = " ".join(problems)
         return
     try:
         launch.start(request)
         st.session_state.pop(_PLANNED, None)
     except LaunchError as error:
-        st.session_state["start_problem"] = str(error)
+        st.session_state[under_way.PROBLEM] = str(error)
 
 
 @st.cache_data(ttl=60, max_entries=1, show_spinner="Asking which devices and implementations are here")

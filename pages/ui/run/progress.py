@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, charts, maps, text
+from pages.ui.draw import cells, charts, maps
+from pages.ui.run import under_way
 from pages.ui.runs import listing
-from pages.ui.shell import access
 from pages.ui.shell.data import ask, store
 from results.files import journal
 from results.levels import Level, level_of
@@ -18,21 +15,18 @@ from results.query import pages
 from results.recommend import winners
 from results.slice import Filters
 from runner import launch
-from runner.launch import LaunchError
 
-ACTIVE_S, IDLE_S = 2, 15  # an idle tab still looks, or it would never learn of a sweep started elsewhere
-_PACES_S = (2, 5, 10, 20, 60)  # all tabs together look about every other second, however many there are
-_SEEN_S = 90  # a tab that has not looked for so long is closed
+_ACTIVE_S = 2
 _HISTORY = 20
 
 
 def follow(allowed: bool) -> None:
     """Draw the running sweeps, again every few seconds without the rest of the page."""
-    problem = st.session_state.pop("start_problem", None)
+    problem = st.session_state.pop(under_way.PROBLEM, None)
     if problem:
         st.error(problem, icon=":material/error:")
     before = _running()
-    pace = _pace(before)
+    pace = under_way.pace(bool(before))
     st.fragment(_follow, run_every=pace)(before, pace, allowed)
 
 
@@ -47,39 +41,17 @@ def history(allowed: bool) -> None:
             line = f"{listing.state_badge(status.state)} `{status.run_id}` {status.done} of {status.total} cells"
             st.markdown(f"{line}{' · ' + status.message if status.message else ''}", width="stretch")
             if status.state in ("crashed", "cancelled", "failed"):
-                st.button(
-                    "Resume",
-                    icon=":material/resume:",
-                    key=f"resume_{status.run_id}",
-                    on_click=_resume,
-                    args=(status.run_id,),
-                    disabled=not allowed,
-                )
+                under_way.resume_button(status.run_id, disabled=not allowed)
     st.page_link("pages/runs.py", label="All runs, logs and downloads", icon=":material/history:")
 
 
 def _running() -> tuple[str, ...]:
-    return tuple(status.run_id for status in launch.runs() if status.state == "running")
-
-
-def _pace(running: tuple[str, ...]) -> int:
-    """Return the seconds between two looks of this tab: more where more tabs look, to spare a sweep's host."""
-    now, tabs = time.monotonic(), _tabs()
-    tabs[st.session_state.setdefault("tab", uuid.uuid4().hex)] = now
-    count = sum(now - seen < _SEEN_S for seen in list(tabs.values()))
-    pace = next((pace for pace in _PACES_S if pace >= 2 * count), _PACES_S[-1])
-    return pace if running else max(IDLE_S, pace)
-
-
-@st.cache_resource(show_spinner=False)
-def _tabs() -> dict[str, float]:
-    """Return when each tab of this process last looked."""
-    return {}
+    return tuple(status.run_id for status in launch.running())
 
 
 def _follow(before: tuple[str, ...], pace: int, allowed: bool) -> None:
     running = _running()
-    if running != before or _pace(running) != pace:
+    if running != before or under_way.pace(bool(running)) != pace:
         st.rerun()
     for run_id in running:
         with st.container(border=True):
@@ -94,11 +66,8 @@ def _progress(run_id: str, allowed: bool) -> None:
     share = status.done / status.total if status.total else 0.0
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"{listing.state_badge(status.state)} **{run_id}**", width="stretch")
-        with st.popover("Cancel", icon=":material/stop_circle:", disabled=not allowed):
-            st.markdown("Stop after the cell it is at? What was measured is kept, and the sweep can be resumed.")
-            st.button("Yes, cancel it", key=f"cancel_{run_id}", type="primary", on_click=_cancel, args=(run_id,))
-    left = f"about {text.duration(status.eta_s)} left" if status.eta_s is not None else "estimating"
-    st.progress(min(1.0, share), text=f"{status.done} of {status.total} cells · {left}")
+        under_way.cancel_button(run_id, f"cancel_{run_id}")
+    st.progress(min(1.0, share), text=f"{status.done} of {status.total} cells · {under_way.left(status)}")
     now = (status.current or "preparing").split("; ")  # one of each card
     at = f"Now: {now[0]}" if len(now) == 1 else "Now, by card:\n" + "".join(f"\n- {each}" for each in now)
     st.caption(f"{at}{' · ' + status.message if status.message else ''}")
@@ -110,7 +79,7 @@ def _progress(run_id: str, allowed: bool) -> None:
 
 def _arriving(run_id: str, pace: int) -> None:
     """Draw the fastest implementation of each cell as far as it is known; the rest waits."""
-    store(not_older_than_s=max(ACTIVE_S, pace / 4))  # tabs that look seldom need not each read the files anew
+    store(not_older_than_s=max(_ACTIVE_S, pace / 4))  # tabs that look seldom need not each read the files anew
     arrived = ask(pages.run_progress, run_id)
     if arrived.empty:
         st.caption(_no_time_yet(run_id))
@@ -152,22 +121,3 @@ def _with_waiting(level: Level, won: pd.DataFrame, sweep: dict) -> pd.DataFrame:
     whole.loc[waiting, "hover"] = "waiting for its turn"
     whole.loc[waiting, "status"] = None
     return whole
-
-
-def _cancel(run_id: str) -> None:
-    _act(launch.cancel, run_id)
-
-
-def _resume(run_id: str) -> None:
-    _act(launch.resume, run_id)
-
-
-def _act(action: object, run_id: str) -> None:
-    """Call `action` if this session may run sweeps; what goes wrong is said at the next drawing."""
-    if not access.allowed(st.session_state.get("run_token")):
-        st.session_state["start_problem"] = "Running sweeps is off on this server."
-        return
-    try:
-        action(run_id)
-    except (LaunchError, journal.JournalError) as error:
-        st.session_state["start_problem"] = str(error)

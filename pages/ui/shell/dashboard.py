@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from pages.ui.filters import sidebar
+from pages.ui.run import badge
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import store
 
@@ -179,6 +180,8 @@ def show() -> None:
     if notice:
         st.warning(notice, icon=":material/info:")
     page_body.none_yet()
+    if page is not pages["run_sweep"]:  # which draws all of it
+        badge.draw()
     with layout.around():
         _views(section, pages)
         if section.level:

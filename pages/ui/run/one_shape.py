@@ -1,0 +1,118 @@
+"""Links to Run sweep with one shape filled in: «Measure this shape» and «Run this cell again» on any page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from pages.ui.draw import text
+from pages.ui.run import plan_axes
+from results.records import CASE_FIELDS, Case, RecordError
+from runner import sweeps
+from runner.sweeps import Sweep, SweepError
+from runner.sweeps.given import completed, unstated
+
+_Axes = dict[str, Callable[[Case], object]]
+
+
+def _fields(*names: str) -> _Axes:
+    """Return axes that are fields of the case by the same name."""
+    return {name: lambda case, name=name: getattr(case, name) for name in names}
+
+
+_CAUSAL: _Axes = {"causal": lambda case: None if case.causal is None else str(case.causal).lower()}
+_HEADS: _Axes = {"heads": lambda case: case.num_heads and f"{case.num_heads}/{case.num_kv_heads or case.num_heads}"}
+_QUERIES: _Axes = {"seqlen": lambda case: case.seqlen_q}
+_DECODE: _Axes = {
+    "context": lambda case: case.seqlen_k,
+    "query_tokens": lambda case: case.seqlen_q,
+    "cache_dtype": lambda case: None if case.cache_dtype == case.dtype else case.cache_dtype,
+}
+# By level the sweeps that can be edited to one shape, and the value of each of their axes.
+_SWEEPS: dict[str, tuple[tuple[str, ...], _Axes]] = {
+    "op": (
+        ("fa_paper",),
+        _QUERIES
+        | _CAUSAL
+        | _fields("head_dim", "batch", "num_heads", "num_kv_heads", "window_size", "dtype", "inputs"),
+    ),
+    "decode": (
+        ("decode",),
+        _DECODE | _HEADS | _fields("batch", "head_dim", "dtype", "window_size", "page_size", "lengths", "latent_dim"),
+    ),
+    "layer": (
+        ("attention_layers", "flashtile"),
+        _QUERIES | _CAUSAL | _HEADS | _fields("subject", "batch", "head_dim", "latent_dim", "dtype"),
+    ),
+}
+
+
+def link(
+    case: Case | Mapping[str, Any],
+    *,
+    mode: str | None = None,
+    implementations: Sequence[str] = (),
+    protocol: str = "standard",
+) -> dict[str, str | list[str]] | str:
+    """Return the parameters of Run sweep that measure one shape, or why it cannot be measured from there.
+
+    `case` is a Case, or a row of a table with its fields. Without a mode all of the level's are measured, without
+    implementations those that the level's sweep has.
+    """
+    try:
+        wanted = _whole(case if isinstance(case, Case) else _case_of(case))
+        if isinstance(wanted, str):
+            return wanted
+        names, axes = _SWEEPS[str(wanted.level)]
+        texts = {axis: str(value) for axis, of in axes.items() if (value := of(wanted)) is not None}
+        sweep = next(filter(None, (_edited(name, texts, mode, wanted) for name in names)), None)
+    except (RecordError, SweepError, ValueError) as error:
+        return str(error)
+    if sweep is None:
+        return f"Sweep {' or '.join(names)} has no axis for it."
+    chosen = {f"edit_implementations_{sweep.name}": list(implementations)} if implementations else {}
+    return {"sweep": sweep.name, "protocol": protocol} | plan_axes.axes_link(sweeps.get(sweep.name), sweep) | chosen
+
+
+def show(label: str, case: Case | Mapping[str, Any], **how: Any) -> None:
+    """Draw the link to Run sweep with one shape filled in, or why there is none; `how` is what `link` takes."""
+    found = link(case, **how)
+    if isinstance(found, str):
+        st.caption(f":material/info: This shape cannot be measured from here: {text.plain(found)}")
+    else:
+        st.page_link("pages/run_sweep.py", label=label, icon=":material/play_circle:", query_params=found)
+
+
+def _edited(name: str, texts: dict[str, str], mode: str | None, wanted: Case) -> Sweep | None:
+    """Return the sweep of a name with its axes replaced; None if that is not the one wanted shape."""
+    usual = sweeps.get(name)
+    modes = {"modes": mode} if mode and "modes" in sweeps.axes_of(usual) else {}
+    sweep = sweeps.override(usual, texts | modes)
+    return sweep if [*map(_identity, sweep.cases())] == [_identity(wanted)] else None
+
+
+def _whole(case: Case) -> Case | str:
+    """Return the case with what is absent said, or why it cannot be measured."""
+    if case.level not in _SWEEPS:
+        return f"Level {case.level or 'not stated'} is measured by sweeps of its own."
+    if case.latent_dim or case.level == "layer":
+        return case
+    if missing := unstated(case):
+        return f"It does not state {', '.join(missing)}."
+    found = completed(case)
+    return f"It is one of {found}." if isinstance(found, str) else found
+
+
+def _identity(case: Case) -> tuple[object, ...]:
+    """Return what tells two shapes apart; an absent number and 0 are one, as are absent and normal inputs."""
+    plain = {name: getattr(case, name) or None for name in CASE_FIELDS if name != "head_dim_v"}
+    return tuple((plain | {"inputs": case.inputs or "normal"}).values())
+
+
+def _case_of(row: Mapping[str, Any]) -> Case:
+    """Return the case of a table's row, where missing values are NaN and whole numbers may be floats."""
+    found = {name: None if text.missing(row.get(name)) else row[name] for name in CASE_FIELDS}
+    whole = {name for name, value in found.items() if isinstance(value, float) and value.is_integer()}
+    return Case(**{name: int(value) if name in whole else value for name, value in found.items()})

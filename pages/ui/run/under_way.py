@@ -1,0 +1,68 @@
+"""Sweeps under way, as every page may ask: how often a tab looks, what is left; cancelling and resuming."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+import streamlit as st
+
+from pages.ui.draw import text
+from pages.ui.shell import access
+from results.files.journal import JournalError
+from runner import launch
+from runner.launch import LaunchError, RunStatus
+
+IDLE_S = 15  # an idle tab still looks, or it would never learn of a sweep started elsewhere
+PROBLEM = "start_problem"  # what went wrong at the last click, for the next drawing
+_PACES_S = (2, 5, 10, 20, 60)  # all tabs together look about every other second, however many there are
+_SEEN_S = 90  # a tab that has not looked for so long is closed
+
+
+def pace(any_running: bool) -> int:
+    """Return the seconds between two looks of this tab: more where more tabs look, to spare a sweep's host."""
+    now, tabs = time.monotonic(), _tabs()
+    tabs[st.session_state.setdefault("tab", uuid.uuid4().hex)] = now
+    count = sum(now - seen < _SEEN_S for seen in list(tabs.values()))
+    found = next((pace for pace in _PACES_S if pace >= 2 * count), _PACES_S[-1])
+    return found if any_running else max(IDLE_S, found)
+
+
+def left(status: RunStatus) -> str:
+    """Say how long a run may still take."""
+    return "estimating" if status.eta_s is None else f"about {text.duration(status.eta_s)} left"
+
+
+def cancel_button(run_id: str, key: str) -> None:
+    """Draw the button that cancels a run once it is confirmed; nothing where sweeps may not be run."""
+    with st.popover("Cancel", icon=":material/stop_circle:", disabled=not _allowed()):
+        st.markdown("Stop after the current shape? What was measured is kept, and the sweep can be resumed.")
+        st.button("Yes, cancel it", key=key, type="primary", on_click=_act, args=(launch.cancel, run_id))
+
+
+def resume_button(run_id: str, *, disabled: bool) -> None:
+    """Draw the button that goes on with a run that was cut off."""
+    icon, key = ":material/resume:", f"resume_{run_id}"
+    st.button("Resume", icon=icon, key=key, on_click=_act, args=(launch.resume, run_id), disabled=disabled)
+
+
+def _act(action: Callable[[str], object], run_id: str) -> None:
+    """Call `action` if this session may run sweeps; what goes wrong is said at the next drawing."""
+    if not _allowed():
+        st.session_state[PROBLEM] = "Running sweeps is off on this server."
+        return
+    try:
+        action(run_id)
+    except (LaunchError, JournalError) as error:
+        st.session_state[PROBLEM] = str(error)
+
+
+def _allowed() -> bool:
+    return access.allowed(st.session_state.get("run_token"))
+
+
+@st.cache_resource(show_spinner=False)
+def _tabs() -> dict[str, float]:
+    """Return when each tab of this process last looked."""
+    return {}
