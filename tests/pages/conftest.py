@@ -11,7 +11,6 @@ from streamlit.testing.v1 import AppTest
 
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
-from results.store.database import open_store
 
 ROOT = Path(__file__).parents[2]
 GPU = "Test GPU"
@@ -55,14 +54,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     pieces: list[str] = []
     monkeypatch.setattr(st, "html", pieces.append)
     return pieces
-
-
-@pytest.fixture(scope="session")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The database of a home without runs: what ships takes two seconds to read, so it is read once for all homes."""
-    home = tmp_path_factory.mktemp("shipped")
-    open_store(home).close()
-    return home / "store.duckdb"
 
 
 @pytest.fixture

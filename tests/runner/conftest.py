@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -21,8 +22,10 @@ DEADLINE_S = 90.0
 class Runner:
     """The command line in a home, with a worker that the test chooses."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, shipped: Path) -> None:
         self.home = home
+        home.mkdir()
+        shutil.copyfile(shipped, home / shipped.name)
         self.started: list[subprocess.Popen[str]] = []
         self.environment = {
             **os.environ,
@@ -69,8 +72,8 @@ class Runner:
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Iterator[Runner]:
-    runner = Runner(tmp_path / "home")
+def runner(tmp_path: Path, shipped: Path) -> Iterator[Runner]:
+    runner = Runner(tmp_path / "home", shipped)
     yield runner
     runner.end()
 
