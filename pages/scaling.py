@@ -1,4 +1,4 @@
-"""How do time, throughput and memory grow with seqlen, and how near do they come to what the device can do?"""
+"""How fast is each implementation as sequences grow, and how near to the peak of the device?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pages.ui.shell.data import ask_slowly
 from results.query import scaling as growing
 
 layout.header(
-    "Scaling", ":material/trending_up:", "How does it grow with seqlen, and how near is it to what the device can do?"
+    "Scaling", ":material/trending_up:", "How fast is it as sequences grow, and how near to the peak of the GPU?"
 )
 chosen = sidebar.current()
 table = ask_slowly(growing.rows, chosen)
@@ -20,16 +20,12 @@ if not table["latency_ms"].notna().any():
     messages.nothing_here(chosen)
     st.stop()
 
-quantity = scaling.choose_quantity(table)
-if quantity == scaling.ROOFLINE:
-    kept = "all shapes of the slice"
-else:
-    table, kept = scaling.one_shape(table, chosen)
+table, view = scaling.choose(table, scaling.choose_quantity(table), chosen)
 scaling.headline(table)
-scaling.show_charts(table, quantity, chosen)
-scaling.caption(chosen, quantity, kept, table)
+scaling.show_charts(table, view)
+scaling.caption(view, table)
 st.subheader("Every number")
 numbers = scaling.numbers(table)
-scaling.numbers_table(numbers)
-messages.download("Download numbers", f"scaling_{quantity}", lambda: numbers, "scaling_csv")
+scaling.numbers_table(numbers, view.quantity)
+messages.download_slice("Download numbers", view.title(table), chosen, lambda: numbers, "scaling_csv")
 messages.provenance(chosen)

@@ -115,7 +115,7 @@ def latency_figure(rows: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
         )
     drawn = [value for trace in traces for value in trace["y"]]
     axis = charts.log_axis(min(drawn), max(drawn)) | {"title": {"text": "latency (ms)"}}
-    return charts.by_size(traces, LEVEL.columns.label, rows["seqlen"], axis, camera=True)
+    return charts.by_size(traces, LEVEL.columns.label, rows["seqlen"], axis)
 
 
 def numbers_table(table: pd.DataFrame) -> None:

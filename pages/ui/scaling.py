@@ -1,14 +1,17 @@
-"""Growth by seqlen: what is drawn, of which shape, the lines, the roofline, the numbers."""
+"""Growth by seqlen: what is drawn, of which shape, the lines or bars, the roofline, the numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import cells, charts, messages, text
+from pages.ui.draw import cells, charts, messages, text, titles
+from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters.select import rows_of_one
 from pages.ui.shell.data import ask, ask_slowly
 from results.implementations import facts_of
@@ -17,22 +20,45 @@ from results.query.declared import declared
 from results.query.scaling import QUANTITIES, Quantity, Roof
 from results.slice import Filters, level_in
 
-GUIDES = {
-    "latency_ms": {"∝ n": 1, "∝ n²": 2},
-    "time_per_token_us": {"constant": 0, "∝ n": 1},
-    "memory_per_token_kb": {"constant": 0, "∝ n": 1},
-}
+RATES = ("tflops", "percent_of_peak", "percent_of_measured")  # compared by their height, from 0
+COSTS = ("latency_ms", "time_per_token_us", "memory_per_token_kb")  # these span decades
 COLUMNS = (
     *("implementation", "dtype", "seqlen_q", "latency_ms", "p20", "p80", "n", "statistic", "tflops"),
     *("percent_of_peak", "percent_of_measured", "time_per_token_us", "memory_per_token_kb", "tokens_per_joule"),
     *("joules_per_tflop", "status", "note", "source", "run_id"),
 )
 ROOFLINE = "roofline"
-_PEAKS = {"percent_of_peak": "nominal peak", "percent_of_measured": "measured peak"}  # at 100 %
+_FIRST_HEAD_DIM = "128"  # of most models
+_SHOWN = ("implementation", "dtype", "seqlen", "latency_ms", "p20", "p80", "tflops", "percent_of_peak")
+_AFTER = ("growth", "status", "note", "source", "run_id")
+_PEAKS = {"percent_of_peak": "data-sheet peak", "percent_of_measured": "measured peak"}  # at 100 %
+_FAR = 4  # times what is reached: a peak beyond that would press the lines flat, and is not drawn
+_ABOVE = "Above 100 %: faster than the matrix product that was measured, at the clock of that moment. "
+
+
+@dataclass(frozen=True)
+class ScalingView:
+    """What the page draws: a quantity of one shape, and how."""
+
+    chosen: Filters
+    quantity: str
+    kept: str  # head_dim, batch and heads, in words
+    bars: bool = False
+
+    @property
+    def words(self) -> Quantity:
+        """Return what is known of the quantity."""
+        return QUANTITIES[self.quantity]
+
+    def title(self, table: pd.DataFrame, dtype: str | None = None) -> ChartTitle:
+        """Return the title of a chart, or of the file, of these rows."""
+        what = "Roofline" if self.quantity == ROOFLINE else f"{self.words.label} by seqlen"
+        named = what if dtype is None else f"{what}, {dtype}"
+        return titles.of_slice(named, self.chosen, table["run_id"].unique(), more=[self.kept])
 
 
 def choose_quantity(table: pd.DataFrame) -> str:
-    """Ask what is drawn, of what the slice has numbers of; the roofline where there are operations."""
+    """Ask what is drawn, of what the slice has numbers of; the roofline where the operations are known."""
     names = [name for name in QUANTITIES if table[name].notna().any()]
     names += [ROOFLINE] * bool(table["tflops"].notna().any() and table["intensity"].notna().any())
     return st.pills(
@@ -47,52 +73,96 @@ def choose_quantity(table: pd.DataFrame) -> str:
     )
 
 
-def one_shape(table: pd.DataFrame, chosen: Filters) -> tuple[pd.DataFrame, str]:
-    """Return the rows of one head_dim and one batch and head count, and of that choice what the filters leave open."""
-    table = table.assign(width=table["head_dim"].map(text.size))
-    table, head_dim = rows_of_one(table, "width", "latency_ms", "scaling_head_dim", "head_dim")
-    table, shape = rows_of_one(table, "shape", "latency_ms", "scaling_shape", "Batch and heads")
-    return table, f"head_dim {head_dim}" + (f" · {shape}" if chosen.shape is None else "")
+def choose(table: pd.DataFrame, quantity: str, chosen: Filters) -> tuple[pd.DataFrame, ScalingView]:
+    """Ask for one head_dim, one batch and head count, and lines or bars; return the rows and what is drawn of them."""
+    if quantity == ROOFLINE:
+        return table, ScalingView(chosen, quantity, "all shapes of the slice")
+    whole = table.assign(width=table["head_dim"].map(text.size))
+    rows, head_dim = rows_of_one(whole, "width", quantity, "scaling_head_dim", "head_dim", first=_FIRST_HEAD_DIM)
+    _offer_others(whole, quantity, head_dim)
+    rows, shape = rows_of_one(rows, "shape", quantity, "scaling_shape", "Batch and heads")
+    kept = f"head_dim {head_dim}" + (f" · {shape}" if chosen.shape is None else "")
+    return rows, ScalingView(chosen, quantity, kept, quantity in RATES and _asks_for_bars())
+
+
+def _asks_for_bars() -> bool:
+    drawn = st.segmented_control(
+        "Draw", ["Lines", "Bars"], default="Lines", required=True, key="drawn_as", bind="query-params"
+    )
+    return drawn == "Bars"
+
+
+def _offer_others(table: pd.DataFrame, quantity: str, head_dim: str) -> None:
+    """Say at which head_dim a quantity was measured if not at the chosen one, and offer to show it."""
+    known = table[table[quantity].notna()]
+    there = sorted(known["width"].unique(), key=lambda width: (len(width), width))
+    if head_dim in there or not there:
+        return
+    label = QUANTITIES[quantity].label
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"{label} is known at head_dim {', '.join(there)} only.", width="content")
+        st.button(f"Show head_dim {there[0]}", key="show_head_dim", on_click=_take_head_dim, args=(there[0],))
+
+
+def _take_head_dim(width: str) -> None:
+    st.session_state["scaling_head_dim"] = width
 
 
 def headline(table: pd.DataFrame) -> None:
-    """Name the highest rate that anything reaches here, and its share of the peak."""
+    """Name the highest rate that anything reaches in its dtype's own precision, and its share of the peak."""
     said = ask(declared)
-    fair = table[
-        [not facts_of(name, said).reduced for name in table["implementation"]]
-    ]  # TF32 and FP8 are bounded by other peaks
+    reduced = table["implementation"].map(lambda name: facts_of(name, said).reduced).astype(bool)
+    fair = table[~reduced]  # TF32 and FP8 are bounded by other peaks
     fair = fair if fair["tflops"].notna().any() else table
     if not fair["tflops"].notna().any():
         return
     best = fair.loc[fair["tflops"].idxmax()]
     shares = [
-        f"{'under 1' if best[name] < 1 else round(best[name])} % of the {words_of} peak"
-        for name, words_of in (("percent_of_peak", "nominal"), ("percent_of_measured", "measured"))
+        f"{'under 1' if best[name] < 1 else round(best[name])} % of the {peak}"
+        for name, peak in _PEAKS.items()
         if not text.missing(best[name])
     ]
-    share = f", {' and '.join(shares)}" if shares else ""
     st.markdown(
-        f"#### {text.plain(best['implementation'])} reaches most: {text.significant(best['tflops'])} TFLOP/s in "
-        f"{best['dtype']} at seqlen {text.size(best['seqlen_q'])}{share}"
+        f"#### Highest at {best['dtype']} precision: {text.plain(best['implementation'])}, "
+        f"{text.significant(best['tflops'])} TFLOP/s at seqlen {text.size(best['seqlen_q'])}"
+        f"{' (' + ', '.join(shares) + ')' if shares else ''}"
     )
+    if not text.missing(best["percent_of_measured"]) and best["percent_of_measured"] > 100:
+        st.caption(_ABOVE)
 
 
-def show_charts(table: pd.DataFrame, quantity: str, chosen: Filters) -> None:
-    """Draw one chart a dtype."""
+def show_charts(table: pd.DataFrame, view: ScalingView) -> None:
+    """Draw one chart a dtype, all on the same axis."""
     palette = charts.colours(table["implementation"].unique().tolist())
-    cells.facets(table, lambda rows, dtype: _draw(rows, quantity, palette, chosen, dtype))
+    if view.quantity == ROOFLINE:
+        cells.facets(table, partial(_show_roofline, palette=palette, view=view))
+        return
+    drawn = table[table[view.quantity] > 0]
+    if drawn.empty:
+        st.caption(f"No {view.words.label} here: the device's peak or the whole shape is not known.")
+        return
+    if view.bars:
+        for dtype in cells.dtypes(drawn):
+            rows = cells.of_dtype(drawn, dtype)
+            figure = bars(rows, view, palette, _rate_axis(drawn, view))
+            alt = f"{view.words.label} by seqlen, a bar an implementation, {cells.dtype_name(dtype)}"
+            title = view.title(rows, cells.dtype_name(dtype))
+            charts.show(figure, title, key=f"scaling_bars_{view.quantity}_{dtype}", alt=alt)
+        return
+    cells.facets(drawn, partial(_show_lines, palette=palette, view=view, whole=drawn))
 
 
-def caption(chosen: Filters, quantity: str, kept: str, table: pd.DataFrame) -> None:
-    """Say what is drawn, of which slice, by which statistic and formula."""
-    about = "operations over least traffic" if quantity == ROOFLINE else QUANTITIES[quantity].about
+def caption(view: ScalingView, table: pd.DataFrame) -> None:
+    """Say what is drawn and how often it was taken; what the numbers count is in the help."""
+    about = "FLOP/s over the least traffic" if view.quantity == ROOFLINE else view.words.about
     badges = messages.source_badges(sorted(set(table["source"])))
-    statistic = text.statistic(table["statistic"])
-    timing = text.TIMING_WORDS.get(chosen.timing or "", "")
+    timing = text.TIMING_WORDS.get(view.chosen.timing or "", "")
     counted = messages.counted(int(table["latency_ms"].notna().sum()), "number")
+    counts = view.quantity in RATES or view.quantity in (ROOFLINE, "joules_per_tflop")
     st.caption(
-        f"{badges} {text.slice_words(chosen)} · {kept} · {timing} · {about} · {statistic} · {counted}. "
-        f"{_notes(quantity, chosen)}"
+        f"{badges} {about[:1].upper()}{about[1:]} · {timing} · {text.statistic(table['statistic'])} · {counted}. "
+        f"{_notes(view)}",
+        help=level_in(view.chosen).flops_source if counts else None,
     )
 
 
@@ -109,53 +179,68 @@ def numbers(table: pd.DataFrame) -> pd.DataFrame:
     return shown.sort_values("latency_ms", key=pd.isna, kind="stable")  # what has no number stands last
 
 
-def numbers_table(table: pd.DataFrame) -> None:
-    """Draw the numbers of every line."""
+def numbers_table(table: pd.DataFrame, quantity: str) -> None:
+    """Draw the numbers of every line that the page is about; the file has all."""
     shown = table.assign(
         status=[text.status(name) for name in table["status"]],
-        note=table["note"].fillna(""),
         source=[text.sources(name) for name in table["source"]],
     )
+    wanted = [*_SHOWN, *([quantity] if quantity in QUANTITIES and quantity not in _SHOWN else []), *_AFTER]
     columns = {
-        name: st.column_config.NumberColumn(f"{q.label} ({q.unit})", format="%.4g", help=q.about)
-        for name, q in QUANTITIES.items()
-        if name not in cells.NUMBERS
+        name: st.column_config.NumberColumn(_title(q), format="%.3g", help=q.about) for name, q in QUANTITIES.items()
     }
-    growth = st.column_config.NumberColumn(
-        "grows as n^", format="%.2f", help="Of the latency, over the last two lengths"
+    columns |= {name: st.column_config.NumberColumn(f"{name} (ms)", format="%.3g") for name in ("p20", "p80")}
+    columns["implementation"] = st.column_config.TextColumn("implementation", pinned=True)
+    columns["run_id"] = st.column_config.TextColumn("run")
+    columns["growth"] = st.column_config.NumberColumn(
+        "grows as n^", format="%.2f", help="Power of seqlen that the latency followed over the last two lengths"
     )
     st.dataframe(
-        shown.dropna(axis="columns", how="all"),
+        shown[wanted].dropna(axis="columns", how="all"),
         hide_index=True,
         alt="Numbers of every line",
-        column_config=cells.NUMBERS | columns | {"growth": growth},
+        column_config=cells.NUMBERS | columns,
+        placeholder="–",
     )
 
 
-def lines(rows: pd.DataFrame, column: str, quantity: Quantity, palette: dict[str, str]) -> go.Figure:
-    """Return a quantity by seqlen, a line an implementation; latencies with p20 to p80."""
-    drawn = rows[rows[column] > 0]
-    found = drawn.to_dict("records")
+def lines(
+    rows: pd.DataFrame,
+    view: ScalingView,
+    palette: dict[str, str],
+    y_axis: dict,
+    roofs: Sequence[Roof] = (),
+) -> go.Figure:
+    """Return a quantity by seqlen, a line an implementation; latencies with p20 to p80, rates under their peaks."""
+    column = view.quantity
     traces = charts.lines(
-        found, column, palette, lambda row: _hover(row, column, quantity), of="implementation", by="seqlen_q"
+        rows.to_dict("records"), column, palette, lambda row: _hover(row, view), of="implementation", by="seqlen_q"
     )
     if column == "latency_ms":
-        spreads = (drawn[drawn["implementation"] == trace["name"]].sort_values("seqlen_q") for trace in traces)
+        spreads = (rows[rows["implementation"] == trace["name"]].sort_values("seqlen_q") for trace in traces)
         traces = [trace | {"error_y": _spread(own)} for trace, own in zip(traces, spreads, strict=True)]
-    costs = column in GUIDES  # they span decades; rates and shares are compared by their height
-    y_axis = charts.log_axis(drawn[column].min(), drawn[column].max()) if costs else {"rangemode": "tozero"}
-    y_axis |= {"title": {"text": _title(quantity)}}
-    more = [*_guides(drawn, column), *_peak(drawn, column)]
-    return charts.by_size([*traces, *more], "seqlen", drawn["seqlen_q"], y_axis, camera=True)
+    return charts.by_size(
+        [*traces, *_guides(rows, column), *_peaks(rows, column, roofs)], "seqlen", rows["seqlen_q"], y_axis
+    )
+
+
+def bars(rows: pd.DataFrame, view: ScalingView, palette: dict[str, str], y_axis: dict) -> go.Figure:
+    """Return a rate as a group of bars a seqlen, each with its number."""
+    found = [
+        charts.BarGroup(row["implementation"], text.size(row["seqlen_q"]), row[view.quantity], _hover(row, view))
+        for row in rows.sort_values("seqlen_q").to_dict("records")
+    ]
+    return charts.grouped_bars(found, palette, "seqlen", y_axis)
 
 
 def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str]) -> go.Figure:
-    """Return TFLOP/s by operations a byte, a point a case, under the device's roofs."""
+    """Return TFLOP/s by arithmetic intensity, a point a shape, under the device's roofs; both logarithmic."""
     figure = go.Figure()
     drawn = rows[(rows["tflops"] > 0) & (rows["intensity"] > 0)]
     low, high = drawn["intensity"].min() / 2, drawn["intensity"].max() * 2
     _draw_roofs(figure, roofs, low, high)
-    for name, own in drawn.groupby("implementation", sort=True):
+    for name in charts.ordered(drawn["implementation"]):
+        own = drawn[drawn["implementation"] == name]
         figure.add_scatter(
             x=own["intensity"],
             y=own["tflops"],
@@ -164,12 +249,12 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
             marker={"symbol": charts.symbol(name), "size": 8, "color": palette[name], "opacity": 0.85},
             customdata=[
                 f"{row['implementation']}<br>seqlen {text.size(row['seqlen_q'])}, head_dim {row['head_dim']:.0f}<br>"
-                f"{row['tflops']:.1f} TFLOP/s, {row['gb_per_s']:.0f} GB/s at least"
+                f"{text.significant(row['tflops'])} TFLOP/s, at least {text.significant(row['gb_per_s'])} GB/s"
                 for row in own.to_dict("records")
             ],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    figure.update_xaxes(title="operations a byte (least traffic)", **charts.log_axis(low, high))
+    figure.update_xaxes(title="Arithmetic intensity (FLOP/byte, minimum traffic)", **charts.log_axis(low, high))
     figure.update_yaxes(
         title="TFLOP/s", **charts.log_axis(drawn["tflops"].min(), _highest(roofs, high, drawn["tflops"].max()))
     )
@@ -180,7 +265,7 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
 
 
 def _draw_roofs(figure: go.Figure, roofs: Sequence[Roof], low: float, high: float) -> None:
-    """Add each roof as a line over these operations a byte; the legend names a kind once."""
+    """Add each roof as a line over these intensities, in FLOP/byte; the legend names a kind once."""
     kinds = [roof.name.partition(",")[0] for roof in roofs]  # of measured ones there can be one a run
     for at, (kind, roof) in enumerate(zip(kinds, roofs, strict=True)):
         ridge = 1000 * roof.tflops / roof.gb_per_s if roof.tflops and roof.gb_per_s else None
@@ -202,29 +287,46 @@ def _draw_roofs(figure: go.Figure, roofs: Sequence[Roof], low: float, high: floa
         )
 
 
-def _draw(rows: pd.DataFrame, quantity: str, palette: dict[str, str], chosen: Filters, dtype: str | None) -> None:
-    name = f"{quantity}-{dtype or 'any'}"
-    if quantity == ROOFLINE:
-        if not (rows["tflops"] > 0).any():
-            st.caption("No operations a second: the source does not say the whole shape.")
-            return
-        roofs = ask_slowly(scaling.roofs, chosen, dtype)
-        figure = roofline(rows, roofs, palette)
-        alt = f"Roofline: TFLOP/s by operations a byte, {cells.dtype_name(dtype)}"
-        sources = list(dict.fromkeys(text.plain(roof.source) for roof in roofs))
-        below = f"Roofs: {'; '.join(sources)}." if roofs else "No roof is known for this device and dtype."
-    else:
-        if not (rows[quantity] > 0).any():
-            st.caption(
-                f"No {QUANTITIES[quantity].label.lower()} here: the device's peak or the whole shape is not known."
-            )
-            return
-        figure = lines(rows, quantity, QUANTITIES[quantity], palette)
-        alt = f"{QUANTITIES[quantity].label} by seqlen, one line an implementation, {cells.dtype_name(dtype)}"
-        below = None
-    st.plotly_chart(figure, key=f"scaling_{name}", config=charts.camera(f"scaling-{name}"), alt=alt)
-    if below:
-        st.caption(below)
+def _show_lines(
+    rows: pd.DataFrame, dtype: str | None, palette: dict[str, str], view: ScalingView, whole: pd.DataFrame
+) -> None:
+    roofs = _own_roofs(ask(scaling.roofs, view.chosen, dtype), rows) if view.quantity == "tflops" else []
+    figure = lines(rows, view, palette, _rate_axis(whole, view), roofs)
+    alt = f"{view.words.label} by seqlen, one line an implementation, {cells.dtype_name(dtype)}"
+    key = f"scaling_{view.quantity}_{dtype}"
+    charts.show(figure, view.title(rows, cells.dtype_name(dtype)), key=key, alt=alt)
+
+
+def _show_roofline(rows: pd.DataFrame, dtype: str | None, palette: dict[str, str], view: ScalingView) -> None:
+    if not (rows["tflops"] > 0).any():
+        st.caption(f"No FLOP/s in {cells.dtype_name(dtype)}: the source does not say the whole shape.")
+        return
+    roofs = ask_slowly(scaling.roofs, view.chosen, dtype)
+    figure = roofline(rows, roofs, palette)
+    alt = f"Roofline: TFLOP/s by arithmetic intensity, {cells.dtype_name(dtype)}"
+    charts.show(figure, view.title(rows, cells.dtype_name(dtype)), key=f"scaling_roofline_{dtype}", alt=alt)
+    sources = list(dict.fromkeys(text.plain(roof.source) for roof in roofs))
+    st.caption(f"Roofs: {'; '.join(sources)}." if roofs else "No roof is known for this device and dtype.")
+
+
+def _rate_axis(drawn: pd.DataFrame, view: ScalingView) -> dict:
+    """Return the axis of a quantity over all rows that are drawn: from 0, but logarithmic for costs."""
+    values, title = drawn[view.quantity], {"title": {"text": _title(view.words)}}
+    if view.quantity in COSTS:
+        return charts.with_range(charts.log_axis(values.min(), values.max()), values.min(), values.max()) | title
+    peak = [100.0] if view.quantity in _PEAKS else []
+    if view.quantity == "tflops":
+        of_dtype = ((dtype, cells.of_dtype(drawn, dtype)) for dtype in cells.dtypes(drawn))
+        roofs = [each for kind, rows in of_dtype for each in _own_roofs(ask(scaling.roofs, view.chosen, kind), rows)]
+        peak = [roof.tflops for roof in roofs if roof.tflops < _FAR * values.max()]
+    return charts.from_zero(max(values.max(), *peak, 0)) | title
+
+
+def _own_roofs(roofs: Sequence[Roof], drawn: pd.DataFrame) -> list[Roof]:
+    """Return the peaks in a dtype's own precision: of the data sheet, and as the fastest one's run measured it."""
+    own = [roof for roof in roofs if roof.tflops and roof.precision is None]
+    run = drawn.loc[drawn["tflops"].idxmax(), "run_id"]
+    return [roof for roof in own if not roof.measured or roof.name.endswith(f", {run}")]
 
 
 def _spread(rows: pd.DataFrame) -> dict:
@@ -232,36 +334,53 @@ def _spread(rows: pd.DataFrame) -> dict:
     return {"type": "data", "array": up.fillna(0), "arrayminus": down.fillna(0), "thickness": 1, "width": 3}
 
 
-def _hover(row: dict, column: str, quantity: Quantity) -> str:
-    lines = [row["implementation"], f"seqlen {int(row['seqlen_q'])}", f"{row[column]:.4g} {quantity.unit}"]
-    if column == "latency_ms" and not text.missing(row["p20"]):
-        lines.append(f"p20 to p80: {row['p20']:.4g} to {row['p80']:.4g} ms")
-    lines.append(f"n = {'not said' if text.missing(row['n']) else int(row['n'])}, {text.sources(row['source'])}")
-    return "<br>".join(lines)
+def _hover(row: dict, view: ScalingView) -> str:
+    unit = "" if view.words.unit == "1/J" else f" {view.words.unit}"
+    said = f"{text.significant(row[view.quantity])}{unit}"
+    if view.quantity == "latency_ms" and not text.missing(row["p20"]):
+        said += f" (p20 to p80 {text.significant(row['p20'])} to {text.significant(row['p80'])})"
+    return said
 
 
 def _guides(drawn: pd.DataFrame, column: str) -> list[dict]:
-    """Return how a cost would grow, as dotted lines from the cheapest point of the shortest sequence."""
-    if drawn["seqlen_q"].nunique() < 2:
+    """Return how a cost would grow, as dotted lines from the cheapest point of the shortest sequence.
+
+    Time grows as the operations of these shapes do, which is with n where the batch shrinks as n grows and with n²
+    where it stays; memory a token is constant, or grows with n where a score matrix is kept.
+    """
+    if column not in COSTS or drawn["seqlen_q"].nunique() < 2:
         return []
+    powers = [0, 1] if column == "memory_per_token_kb" else _powers_of_time(drawn, column)
     start, end = drawn["seqlen_q"].min(), drawn["seqlen_q"].max()
     base, top = drawn[column].min(), drawn[column].max()
     found = []
-    for name, power in GUIDES.get(column, {}).items():
+    for power in powers:
         last = min(end, start * (top / base) ** (1 / power)) if power else end
         guide = {"type": "scatter", "x": [start, last], "y": [base, base * (last / start) ** power]}
-        guide |= {"mode": "lines+text", "text": ["", name], "textposition": "top left", "showlegend": False}
-        found.append(guide | {"line": {"dash": "dot", "width": 1, "color": charts.EMPTY_COLOUR}, "hoverinfo": "skip"})
+        guide |= {"mode": "lines", "name": _POWERS.get(power, f"∝ n^{power}"), "hoverinfo": "skip"}
+        found.append(guide | {"line": {"dash": "dot", "width": 1, "color": charts.EMPTY_COLOUR}})
     return found
 
 
-def _peak(drawn: pd.DataFrame, column: str) -> list[dict]:
-    """Return the line that a share of a peak is a share of."""
-    if column not in _PEAKS:
+def _powers_of_time(drawn: pd.DataFrame, column: str) -> list[int]:
+    """Return the power of n with which the operations of these shapes grow, over the tokens for a time a token."""
+    known = drawn.dropna(subset=["flops", "batch"]).sort_values("seqlen_q")
+    ends = known.iloc[[0, -1]] if len(known) else known
+    flops = scaling.growth(list(zip(ends["seqlen_q"], ends["flops"], strict=True)))
+    tokens = scaling.growth(list(zip(ends["seqlen_q"], ends["seqlen_q"] * ends["batch"], strict=True)))
+    if flops is None or tokens is None:
         return []
+    return [round(flops - tokens) if column == "time_per_token_us" else round(flops)]
+
+
+def _peaks(drawn: pd.DataFrame, column: str, roofs: Sequence[Roof]) -> list[dict]:
+    """Return what bounds a rate: peaks in TFLOP/s, or the line that a share of a peak is a share of."""
+    levels = {_PEAKS[column]: 100.0} if column in _PEAKS else {}
+    levels |= {_PEAKS["percent_of_measured" if roof.measured else "percent_of_peak"]: roof.tflops for roof in roofs}
     ends = [drawn["seqlen_q"].min(), drawn["seqlen_q"].max()]
-    line = {"type": "scatter", "x": ends, "y": [100, 100], "mode": "lines", "name": _PEAKS[column]}
-    return [line | {"line": {"dash": "dash", "width": 1, "color": charts.EMPTY_COLOUR}, "hoverinfo": "skip"}]
+    line = {"type": "scatter", "x": ends, "mode": "lines", "hovertemplate": "%{fullData.name}: %{y:.3g}<extra></extra>"}
+    style = {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR}
+    return [line | {"y": [level, level], "name": name, "line": style} for name, level in levels.items()]
 
 
 def _highest(roofs: Sequence[Roof], intensity: float, reached: float) -> float:
@@ -277,9 +396,14 @@ def _roof_words(roof: Roof) -> str:
     return ", ".join(parts + ([f"{roof.gb_per_s:.0f} GB/s"] if roof.gb_per_s else []))
 
 
-def _notes(quantity: str, chosen: Filters) -> str:
-    if quantity == "latency_ms":
-        return "Bars: p20 to p80. Dotted: how a cost in proportion to n or n² would grow. The camera saves a PNG."
-    if quantity in ("time_per_token_us", "memory_per_token_kb"):
-        return "Dotted: constant, and in proportion to n. The camera saves a PNG."
-    return f"Operations: {level_in(chosen).flops_source}"
+def _notes(view: ScalingView) -> str:
+    if view.quantity == "latency_ms":
+        return "Bars: p20 to p80. Dotted: growth as the operations of these shapes grow."
+    if view.quantity == "time_per_token_us":
+        return "Dotted: growth as the operations of these shapes grow."
+    if view.quantity == "memory_per_token_kb":
+        return "Dotted: constant, and in proportion to n as with a score matrix."
+    return _ABOVE if view.quantity == "percent_of_measured" else ""
+
+
+_POWERS = {0: "constant", 1: "∝ n", 2: "∝ n²"}

@@ -49,6 +49,11 @@ def gpus(store: Store) -> pd.DataFrame:
     )
 
 
+def run_dates(store: Store) -> dict[str, str]:
+    """Return the day on which each run was taken, as 2026-11-22; a run that does not say it is left out."""
+    return dict(store.kept("SELECT run_id, strftime(created, '%Y-%m-%d') FROM runs WHERE created IS NOT NULL"))
+
+
 def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
     """Return the devices that have a number of one of these metrics, most numbers first."""
     return store.query(

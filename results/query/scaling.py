@@ -36,14 +36,16 @@ class Quantity:
 
 # The columns of `rows` that can be drawn.
 QUANTITIES = {
+    "tflops": Quantity("TFLOP/s", "TFLOP/s", "floating-point operations over time"),
     "latency_ms": Quantity("Latency", "ms", "time of one call"),
-    "tflops": Quantity("TFLOP/s", "TFLOP/s", "operations over time"),
-    "percent_of_peak": Quantity("% of nominal peak", "%", "TFLOP/s over the datasheet's for that dtype"),
-    "percent_of_measured": Quantity("% of measured peak", "%", "TFLOP/s over a large matrix product's on this machine"),
+    "percent_of_peak": Quantity("% of data-sheet peak", "%", "TFLOP/s over the data sheet's for that dtype"),
+    "percent_of_measured": Quantity(
+        "% of measured peak", "%", "TFLOP/s over those of a large matrix product on the same machine"
+    ),
     "time_per_token_us": Quantity("Time per token", "µs", "latency over batch times seqlen"),
     "memory_per_token_kb": Quantity("Memory per token", "KiB", "peak memory of the call over batch times seqlen"),
     "tokens_per_joule": Quantity("Tokens per joule", "1/J", "batch times seqlen over the energy of the call"),
-    "joules_per_tflop": Quantity("Joules per 10^12 operations", "J", "energy of the call over its operations"),
+    "joules_per_tflop": Quantity("Joules per TFLOP", "J", "energy of the call over its floating-point operations"),
 }
 
 
@@ -55,9 +57,11 @@ class Roof:
     tflops: float | None
     gb_per_s: float | None
     source: str
+    precision: str | None = None  # of the products, where it is not the dtype's own: FP8, TF32 or bf16x6
+    measured: bool = False
 
     def at(self, intensity: float) -> float | None:
-        """Return the most TFLOP/s at that many operations a byte."""
+        """Return the most TFLOP/s at that many FLOP/byte."""
         sloped = self.gb_per_s * intensity / 1000 if self.gb_per_s else None
         return min((bound for bound in (self.tflops, sloped) if bound), default=None)
 
@@ -65,7 +69,7 @@ class Roof:
 def rows(store: Store, filters: Filters) -> pd.DataFrame:
     """Return every case and implementation of the slice that says its seqlen, with the columns of QUANTITIES.
 
-    `intensity` is in operations a byte, `gb_per_s` counts the level's least traffic.
+    `intensity` is in FLOP/byte, `gb_per_s` counts the level's least traffic.
     """
     filters = to_its_runs(store, filters) or filters
     ctes, params = cells(filters)
@@ -121,12 +125,13 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
         peak = derive.PEAKS.get(gpu or "")
         nominal = derive.peak_tflops(gpu, multiplied, tf32=tf32)
         if peak and nominal:
-            name = f"nominal{kind}"
-            found.setdefault(name, Roof(name, nominal, peak.bandwidth_gb_per_s, peak.source))
+            name = f"data-sheet{kind}"
+            found.setdefault(name, Roof(name, nominal, peak.bandwidth_gb_per_s, peak.source, kind.strip() or None))
         rate = derive.measured_peak_tflops(_rates(measured), multiplied, tf32=tf32)
         if rate or (gbs and not fp8 and not six):
             name = f"measured{kind}, {run_id}"
-            found[name] = Roof(name, rate, gbs, f"a probe in run {run_id}")
+            source = f"a probe in run {run_id}"
+            found[name] = Roof(name, rate, gbs, source, kind.strip() or None, measured=True)
     return list(found.values())
 
 

@@ -38,16 +38,20 @@ def _names(page, at=0):
 
 
 def test_latency_has_a_line_for_each_implementation_and_says_its_statistic(page):
-    text = shown(page)
+    text = shown(page.pills(key="quantity").set_value("latency_ms").run())
     assert {"torch_naive", "triton_fa2", "torch_sdpa_flash"} <= set(_names(page))
     assert "median of n samples" in text
     assert "p20 to p80" in text
 
 
+def _row(page, quantity):
+    table = page.pills(key="quantity").set_value(quantity).run().dataframe[0].value
+    return table[(table["implementation"] == "torch_naive") & (table["seqlen"] == 256)].iloc[0]
+
+
 def test_time_and_memory_per_token_are_over_batch_times_seqlen(page):
-    table = page.dataframe[0].value
-    row = table[(table["implementation"] == "torch_naive") & (table["seqlen"] == 256)].iloc[0]
-    assert row["time_per_token_us"] == pytest.approx(4.0 * 1000 / 256)
+    assert _row(page, "time_per_token_us")["time_per_token_us"] == pytest.approx(4.0 * 1000 / 256)
+    row = _row(page, "memory_per_token_kb")
     assert row["memory_per_token_kb"] == pytest.approx(4.0 * 256 * 1024 / 256)  # the test run takes 4 x 256 MiB there
     assert row["growth"] == pytest.approx(2.0)
 
@@ -66,9 +70,10 @@ def test_a_failure_is_a_row_with_its_reason_and_no_point(page):
 
 def test_a_known_device_has_its_share_of_the_peak_and_its_roof():
     page = _open("NVIDIA H200")
-    assert "of the nominal peak" in shown(page)
+    assert "of the data-sheet peak" in shown(page)
+    assert "data-sheet peak" in _names(page)
     page.pills(key="quantity").set_value("roofline").run()
-    assert "nominal roof" in _names(page)
+    assert "data-sheet roof" in _names(page)
     assert "NVIDIA H200 datasheet" in shown(page)
 
 
@@ -81,7 +86,25 @@ def test_the_headline_names_the_fastest_in_the_precision_of_its_dtype(monkeypatc
     scaling.headline(table)
     scaling.headline(table[table["implementation"] == "mine_fp8"])
     scaling.headline(table[table["implementation"] == "slow"])
-    assert [text.split(" TFLOP/s")[0] for text in said] == [
-        "#### mine reaches most: 400",
-        "#### mine\\_fp8 reaches most: 800",
+    assert said == [
+        "#### Highest at bfloat16 precision: mine, 400 TFLOP/s at seqlen 1k (40 % of the data-sheet peak)",
+        "#### Highest at bfloat16 precision: mine\\_fp8, 800 TFLOP/s at seqlen 1k (40 % of the data-sheet peak)",
     ]
+
+
+def test_rates_are_drawn_from_zero_and_stand_as_numbers_on_bars():
+    page = _open("NVIDIA H200")
+    assert json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["yaxis"]["range"][0] == 0
+    page.button_group(key="drawn_as").set_value("Bars").run()
+    bars = [trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]]
+    assert {bar["type"] for bar in bars} == {"bar"}
+    assert all(bar["text"] for bar in bars)
+
+
+def test_time_is_guided_by_the_operations_of_the_shapes():
+    rows = pd.DataFrame({"seqlen_q": [512, 1024], "batch": [2, 1], "flops": [1.0, 2.0], "latency_ms": [1.0, 3.0]})
+    same_batch = rows.assign(batch=1, flops=[1.0, 4.0])
+    rows["time_per_token_us"] = same_batch["time_per_token_us"] = rows["latency_ms"]
+    names = [guide["name"] for each in (rows, same_batch) for guide in scaling._guides(each, "latency_ms")]
+    assert names == ["∝ n", "∝ n²"]
+    assert [guide["name"] for guide in scaling._guides(same_batch, "time_per_token_us")] == ["∝ n"]

@@ -144,7 +144,7 @@ def _lines(table: pd.DataFrame, column: str, label: str) -> go.Figure:
     palette = {name: charts.SPARE_COLOURS[at % len(charts.SPARE_COLOURS)] for at, name in enumerate(names)}
 
     def hover(row: dict) -> str:
-        return f"{row['gpu']}<br>seqlen {text.size(row['seqlen'])}: {row[column]:.4g}"
+        return f"{row[column]:.3g}"
 
     traces = charts.lines(table.to_dict("records"), column, palette, hover, of="gpu", by="seqlen")
     y_axis = {"title": {"text": label}, "rangemode": "tozero"}

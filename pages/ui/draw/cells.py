@@ -80,12 +80,11 @@ def dtype_name(dtype: str | None) -> str:
 
 
 def facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str | None], None]) -> None:
-    """Draw a part of the page for each dtype, two in a row where there are several: its name, then its rows."""
+    """Draw a part of the page for each dtype, two in a row where there are several; its title names the dtype."""
     kinds = dtypes(table)
     for start in range(0, len(kinds), 2):
         for column, dtype in zip(st.columns(2 if len(kinds) > 1 else 1), kinds[start : start + 2], strict=False):
             with column:
-                st.markdown(f"**{dtype_name(dtype)}**")
                 draw(of_dtype(table, dtype), dtype)
 
 

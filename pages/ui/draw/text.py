@@ -76,6 +76,11 @@ def status(name: str | None) -> str:
 
 def slice_words(filters: Filters) -> str:
     """Return the slice in words, as Markdown for captions."""
+    return " · ".join(map(plain, slice_parts(filters)))
+
+
+def slice_parts(filters: Filters) -> list[str]:
+    """Return the slice in words, a part a filter, as plain text."""
     level = level_in(filters)
     parts = [
         filters.gpu,
@@ -91,7 +96,7 @@ def slice_words(filters: Filters) -> str:
         ", ".join(SOURCE_WORDS[source] for source in filters.source),
         "run " + ", ".join(filters.run) if filters.run else None,
     ]
-    return " · ".join(plain(part) for part in parts if part)
+    return [part for part in parts if part]
 
 
 def statistic(names: object) -> str:

@@ -22,14 +22,17 @@ def one_value(label: str, key: str, choices: list[str], default: str, help: str 
     return st.selectbox(label, choices, index=other, key=key, bind="query-params", help=help, **reaction)
 
 
-def rows_of_one(table: pd.DataFrame, column: str, counted: str, key: str, label: str) -> tuple[pd.DataFrame, str]:
+def rows_of_one(
+    table: pd.DataFrame, column: str, counted: str, key: str, label: str, *, first: str | None = None
+) -> tuple[pd.DataFrame, str]:
     """Return the rows of one value of a text column, and that value; ask for it where there are several.
 
-    The value with most numbers in the column `counted` is the default; of equals the last.
+    The default is `first` where it has a number in the column `counted`, else the value with most; of equals the last.
     """
     counts = table.groupby(column)[counted].count()
     names = sorted(counts.index, key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
-    chosen = max(names, key=lambda name: (counts[name], names.index(name)))
+    most = max(names, key=lambda name: (counts[name], names.index(name)))
+    chosen = first if first in names and counts[first] else most
     if len(names) > 1:
         chosen = st.pills(label, names, default=chosen, required=True, key=key, bind="query-params", wrap=True)
     return table[table[column] == chosen], chosen

@@ -140,7 +140,7 @@ def rate_figure(rows: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
         traces.append(trace | {"name": f"{trace['name']}, extrapolated", "marker": marker, "line": line})
     drawn = [value for trace in traces for value in trace["y"]]
     axis = charts.log_axis(min(drawn), max(drawn)) if drawn else {}
-    return charts.by_size(traces, "context", rows["seqlen"], axis | {"title": {"text": "tokens/s"}}, camera=True)
+    return charts.by_size(traces, "context", rows["seqlen"], axis | {"title": {"text": "tokens/s"}})
 
 
 def training(found: MeasuredModel) -> None:
@@ -203,7 +203,7 @@ def memory_figure(rows: pd.DataFrame, question: ModelQuestion) -> go.Figure:
     )
     drawn = [value for trace in traces for value in trace["y"]]
     axis = charts.log_axis(min(drawn), min(max(drawn), 16 * capacity)) | {"title": {"text": "GiB"}}
-    return charts.by_size(traces, "context", contexts, axis, camera=True)
+    return charts.by_size(traces, "context", contexts, axis)
 
 
 def every_number(found: MeasuredModel) -> None:

@@ -57,7 +57,7 @@ def test_the_backward_takes_the_memory_of_both_passes(store):
 
 def test_roofs_are_the_datasheets_and_the_probes(store):
     nominal, measured = scaling.roofs(store, SLICE, "bfloat16")
-    assert (nominal.name, nominal.tflops, nominal.gb_per_s) == ("nominal", 989.5, 4800)
+    assert (nominal.name, nominal.tflops, nominal.gb_per_s) == ("data-sheet", 989.5, 4800)
     assert (measured.name, measured.tflops, measured.gb_per_s) == ("measured, a", 800.0, 4000.0)
 
 
@@ -94,7 +94,7 @@ def test_tf32_products_have_a_roof_of_their_own(tmp_path, monkeypatch):
     RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"tf32": 400.0}), rows)
     with closing(open_store(tmp_path)) as opened:
         found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "float32")}
-    assert found == {"nominal": 67.0, "nominal TF32": 494.5, "measured TF32, a": 400.0}
+    assert found == {"data-sheet": 67.0, "data-sheet TF32": 494.5, "measured TF32, a": 400.0}
 
 
 def test_fp8_products_of_16_bit_inputs_have_a_roof_and_a_peak_of_their_own(tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_fp8_products_of_16_bit_inputs_have_a_roof_and_a_peak_of_their_own(tmp_p
     with closing(open_store(tmp_path)) as opened:
         found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "bfloat16")}
         shares = scaling.rows(opened, SLICE).set_index("implementation")[["percent_of_peak", "percent_of_measured"]]
-    assert found == {"nominal": 989.5, "nominal FP8": 1979.0, "measured, a": 800.0}
+    assert found == {"data-sheet": 989.5, "data-sheet FP8": 1979.0, "measured, a": 800.0}
     assert shares["percent_of_peak"]["mine"] == pytest.approx(2 * shares["percent_of_peak"]["mine_fp8"])
     assert shares["percent_of_measured"].isna().to_dict() == {"mine": False, "mine_fp8": True}
 
@@ -143,5 +143,5 @@ def test_float32_in_six_bfloat16_products_has_a_peak_of_its_own(tmp_path, monkey
     assert found["triton_fa2"]["percent_of_peak"] == pytest.approx(100 * rate / (989.5 / 6))
     assert found["triton_fa2"]["percent_of_measured"] == pytest.approx(100 * rate / (780 / 6))
     assert found["torch_naive"]["percent_of_peak"] == pytest.approx(100 * rate / 67)
-    assert roofs["nominal bf16x6"] == pytest.approx(989.5 / 6)
-    assert roofs["nominal"] == 67.0
+    assert roofs["data-sheet bf16x6"] == pytest.approx(989.5 / 6)
+    assert roofs["data-sheet"] == 67.0

@@ -1,0 +1,83 @@
+"""What a picture or a file says of itself: quantity, GPU, slice, baseline, runs and date, in the title and the name."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pages.ui.draw import text
+from pages.ui.shell.data import ask
+from results.query import pages
+from results.slice import Filters
+
+_WIDTH = 62  # characters of a line that half a page holds
+_LONGEST_NAME = 140  # characters of a file name, without its ending
+_MOST_RUNS = 2  # that a title names
+
+
+@dataclass(frozen=True)
+class ChartTitle:
+    """The words that a chart, its PNG and the file of its numbers carry."""
+
+    what: str  # quantity and axis, as plain text
+    about: tuple[str, ...] = ()  # GPU, slice, baseline
+    source: str = ""  # runs and date
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the lines below the first one, none wider than half a page holds."""
+        found = [""]
+        for part in (*self.about, *([self.source] if self.source else [])):
+            joined = f"{found[-1]} · {part}" if found[-1] else part
+            if len(joined) > _WIDTH and found[-1]:
+                found.append(part)
+            else:
+                found[-1] = joined
+        return [line for line in found if line]
+
+    @property
+    def layout(self) -> dict:
+        """Return the title for Plotly, at the top left of the picture."""
+        below = "".join(
+            f"<br><span style='font-size:11px;font-weight:400'>{html.escape(line)}</span>" for line in self.lines
+        )
+        place = {"x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top"}
+        words = {"text": f"<b>{html.escape(self.what)}</b>{below}", "font": {"size": 14}}
+        return words | place | {"pad": {"t": 20, "l": 4}}
+
+    @property
+    def height(self) -> int:
+        """Return the pixels that the title takes."""
+        return 34 + 15 * len(self.lines)
+
+    @property
+    def file_name(self) -> str:
+        """Return the name of a file with these words, without its ending."""
+        words = "-".join(("attnbench", self.what, *self.about, self.source))
+        plain = re.sub(r"[^a-z0-9_.]+", "-", words.lower().replace("%", " percent ")).strip("-.")
+        return plain[:_LONGEST_NAME].rstrip("-.")
+
+
+def of_slice(
+    what: str, chosen: Filters, runs: Iterable[object] = (), *, more: Iterable[str] = (), versus: bool = False
+) -> ChartTitle:
+    """Return the title of a picture of a slice, whose numbers come from these runs.
+
+    `more` is what the page chose beyond the filters; `versus` says that the numbers are over the baseline.
+    """
+    timing = {"kernel": "kernel time", "eager": "eager time"}.get(chosen.timing or "", "time as published")
+    said = [*text.slice_parts(chosen), *([timing] if chosen.timing else []), *more]
+    over = [f"over {chosen.baseline}"] if versus and chosen.baseline else []
+    return ChartTitle(what, tuple(dict.fromkeys((*said, *over))), of_runs(runs))
+
+
+def of_runs(runs: Iterable[object]) -> str:
+    """Return where numbers come from: the runs where they are few, and when they were taken."""
+    names = sorted({str(run) for run in runs if not text.missing(run)})
+    known = ask(pages.run_dates)
+    dates = sorted({known[name] for name in names if known.get(name)})
+    when = " to ".join(dict.fromkeys((*dates[:1], *dates[-1:])))
+    which = ", ".join(names) if len(names) <= _MOST_RUNS else f"{len(names)} runs"
+    return ", ".join(part for part in (which, when) if part)

@@ -1,0 +1,53 @@
+import itertools
+
+import pytest
+
+from pages.ui.draw import charts
+from pages.ui.draw.titles import ChartTitle
+from results.implementations import facts_of, known_names
+
+COLOURS = [*charts.SPARE_COLOURS, charts.EMPTY_COLOUR, *filter(None, (facts_of(n).colour for n in known_names()))]
+
+
+@pytest.mark.parametrize("theme", charts.BACKGROUNDS)
+def test_every_mark_stands_out_from_its_theme_and_every_name_can_be_read(theme):
+    for least in (charts.MARK_CONTRAST, charts.TEXT_CONTRAST):
+        drawn = [charts.legible(colour, theme, least) for colour in COLOURS]
+        assert min(charts.contrast(colour, charts.BACKGROUNDS[theme]) for colour in drawn) >= least
+
+
+def test_contrast_is_that_of_wcag():
+    assert charts.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert charts.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_a_colour_that_stands_out_stays_as_it_is():
+    assert charts.legible("#c1121f", "light") == "#c1121f"
+
+
+def test_marks_differ_among_implementations_of_one_level():
+    of_op = [name for name in known_names() if facts_of(name).colour]
+    assert len({charts.symbol(name) for name in of_op}) == len(of_op)
+
+
+def test_labels_at_the_ends_of_lines_keep_apart_and_in_order():
+    shares = [0.5, 0.12, 0.11, 0.1]
+    placed = charts._spread_out(shares, 0.05)
+    assert placed == sorted(placed, reverse=True)
+    assert placed[0] == 0.5
+    assert min(above - below for above, below in itertools.pairwise(placed)) == pytest.approx(0.05)
+
+
+def test_a_picture_says_its_slice_in_its_title_and_in_its_file_name():
+    about = ("NVIDIA H200", "causal mask", "forward", "16384 tokens, hidden 2048", "kernel time")
+    title = ChartTitle("% of data-sheet peak by seqlen", about, "fa_paper, 2026-11-22")
+    assert title.lines == [
+        "NVIDIA H200 · causal mask · forward",
+        "16384 tokens, hidden 2048 · kernel time · fa_paper, 2026-11-22",
+    ]
+    assert title.file_name.startswith("attnbench-percent-of-data-sheet-peak-by-seqlen-nvidia-h200-causal-mask-forward")
+    assert title.file_name.endswith("fa_paper-2026-11-22")
+
+
+def test_a_title_shows_names_from_files_as_text():
+    assert "<img" not in ChartTitle("<img src=x>", ("<img>",)).layout["text"]
