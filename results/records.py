@@ -99,10 +99,14 @@ def attention_case(
     causal: bool,
     num_kv_heads: int | None = None,
     seqlen_k: int | None = None,
+    head_dim_v: int | None = None,
     window_size: int = 0,
     inputs: str | None = None,
 ) -> Case:
-    """Return a fully specified case of the attention operator: every field of its shape said, absent features 0."""
+    """Return a fully specified case of the attention operator: every field of its shape said, absent features 0.
+
+    Keys are as many as queries, key heads as query heads, and values as wide as keys, unless they are given.
+    """
     return Case(
         level="op",
         subject="attention",
@@ -112,7 +116,7 @@ def attention_case(
         seqlen_q=seqlen,
         seqlen_k=seqlen_k or seqlen,
         head_dim=head_dim,
-        head_dim_v=head_dim,
+        head_dim_v=head_dim_v or head_dim,
         dtype=dtype,
         causal=causal,
         window_size=window_size,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from results import levels
+from results.levels.real_shapes import shape_of
 from results.render.text import duration
 from runner import sweeps
 from runner.cells import Cell, cell_to_json
@@ -85,6 +86,8 @@ def show_plan(
         if cell.case != case:
             case = cell.case
             print(levels.words(case))
+            if shape := shape_of(case):
+                print(f"  source of the shape: {shape.source}")
         print(f"  {cell.implementation:<24}{cell.mode:<9}{_fate(cell, target.type)}")
     print(f"{len(cells)} cells on {target.id}, {skipped} of them skipped; about {duration(seconds)}.")
 

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from results.levels.memory import MemoryLaw, MemoryParts, WorkspaceLaw, memory_words
+from results.levels.real_shapes import shape_of
 from results.levels.tensors import Fields
 from results.records import Case, case_to_json
 
@@ -157,10 +158,12 @@ def largest_seqlen(case: Case | Fields, law: MemoryLaw, mode: str | None, memory
 
 
 def words(case: Case) -> str:
-    """Return the case in words: its shape, dtype and mask as far as they are said."""
+    """Return the case in words: its shape, dtype and mask as far as they are said, and the model that has the shape."""
     mask = "causal" if case.causal else None
+    model = shape_of(case)
     window = f"window {case.window_size}" if case.window_size else None
-    return ", ".join(part for part in (level_of(case).words(case), mask, window) if part)
+    of = f"as {model.name}" if model else None
+    return ", ".join(part for part in (level_of(case).words(case), mask, window, of) if part)
 
 
 def _fields(case: Case | Fields) -> Fields:

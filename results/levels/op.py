@@ -24,7 +24,9 @@ SHAPE_SQL = (
     "CASE WHEN sweep ->> 'tokens' IS NOT NULL AND sweep ->> 'hidden' IS NOT NULL "
     "THEN (sweep ->> 'tokens') || ' tokens, hidden ' || (sweep ->> 'hidden') "
     "ELSE 'B' || coalesce(batch::VARCHAR, '?') || ' H' || coalesce(num_heads::VARCHAR, '?') "
-    "|| CASE WHEN num_kv_heads <> num_heads THEN ' KV' || num_kv_heads ELSE '' END END"
+    "|| CASE WHEN num_kv_heads <> num_heads THEN ' KV' || num_kv_heads ELSE '' END "
+    "|| CASE WHEN head_dim_v <> head_dim THEN ' DV' || head_dim_v ELSE '' END "
+    "|| CASE WHEN seqlen_k <> seqlen_q THEN ' on ' || seqlen_k || ' keys' ELSE '' END END"
 )
 _SHORT = {"num_heads": "H", "num_kv_heads": "KV", "head_dim": "D", "head_dim_v": "DV", "window_size": "window "}
 
@@ -62,16 +64,21 @@ def with_seqlen(seqlen: int) -> dict[str, int]:
 
 
 def words(case: Case) -> str:
-    """Return the shape and dtype as far as they are said."""
+    """Return the shape and dtype as far as they are said; keys and values follow a slash where they differ."""
     parts = (
         case.subject if case.level != "op" else None,
         f"batch {case.batch}" if case.batch else None,
-        f"heads {case.num_heads}" if case.num_heads else None,
-        f"seqlen {case.seqlen_q}" if case.seqlen_q else None,
-        f"head_dim {case.head_dim}" if case.head_dim else None,
+        f"heads {case.num_heads}{_if_other(case.num_kv_heads, case.num_heads)}" if case.num_heads else None,
+        f"seqlen {case.seqlen_q}{_if_other(case.seqlen_k, case.seqlen_q)}" if case.seqlen_q else None,
+        f"head_dim {case.head_dim}{_if_other(case.head_dim_v, case.head_dim)}" if case.head_dim else None,
         case.dtype,
     )
     return ", ".join(part for part in parts if part)
+
+
+def _if_other(size: int | None, usual: int | None) -> str:
+    """Return a size of keys or values behind a slash where it is not that of the queries."""
+    return f"/{size}" if size and size != usual else ""
 
 
 def short(case: Case) -> str:

@@ -1,4 +1,7 @@
-"""Sweeps as data, one module a level. A new sweep is one entry of the level's SWEEPS; a level of its own one module."""
+"""Sweeps as data, one module a level. A new sweep is one entry of the level's SWEEPS; a level of its own one module.
+
+Cases that are no grid have modules of their own: those of models in use, and those of somebody's table.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 from results.records import LEVELS
 from runner.sweeps.given import GivenSweep
 from runner.sweeps.grid import GridAxis, Sweep, SweepError
+from runner.sweeps.real_models import REAL_MODELS, RealModelsSweep
 
 __all__ = [
     *("SWEEPS", "GridAxis", "Sweep", "SweepError", "axes_of", "changes_of", "from_json", "get", "override", "to_json"),
@@ -24,9 +28,10 @@ def _classes() -> dict[str, type[Sweep]]:
 
 
 _CLASSES = _classes()
+_NO_GRIDS: dict[str, type[Sweep]] = {"given": GivenSweep, "domain": RealModelsSweep}  # by a field of theirs alone
 SWEEPS: dict[str, Sweep] = {
     sweep.name: sweep for level in _CLASSES for sweep in importlib.import_module(f"{__name__}.{level}").SWEEPS
-}
+} | {REAL_MODELS.name: REAL_MODELS}
 
 
 def get(name: str) -> Sweep:
@@ -84,7 +89,8 @@ def from_json(record: dict[str, Any]) -> Sweep:
     Records of the first runs hold the fields of every level; those of other levels are left out. Raises TypeError if
     the name or another field without a default is missing, KeyError for a level without sweeps.
     """
-    kind = GivenSweep if "given" in record else _CLASSES[record.get("level", "op")]
+    apart = (kind for name, kind in _NO_GRIDS.items() if name in record)
+    kind = next(apart, None) or _CLASSES[record.get("level", "op")]
     own = {field.name for field in dataclasses.fields(kind)}
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items() if name in own}
     return kind(**found)

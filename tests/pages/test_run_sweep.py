@@ -12,6 +12,7 @@ from pages.ui.shell import access
 from results.files import journal
 from results.files.journal import RunFolder, State
 from results.formats import import_understanding
+from results.levels.real_shapes import SHAPES
 from results.records import attention_case, decode_case, layer_case
 from runner import launch, sweeps
 from runner.launch import SweepRequest
@@ -277,6 +278,19 @@ def test_a_decode_sweep_is_edited_by_its_own_axes_and_implementations(app, start
     assert typed["edit_heads_decode"] == "64/8,32/8,32/32,71/1"
     assert not any("seqlen" in key for key in typed)
     assert page.multiselect(key="edit_implementations_decode").options == ["torch_sdpa_auto"]
+
+
+def test_the_shapes_of_models_are_chosen_by_domain_and_a_sustained_one_by_name(app, started, monkeypatch):
+    monkeypatch.setattr(launch, "listing", lambda device=None: LISTING | {"sweeps": [{"name": "real_models"}]})
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert not page.exception
+    page.multiselect(key="edit_domain_real_models").set_value(["speech"]).run()
+    page.button(key="show_plan").click().run()
+    page.button(key="start").click().run()
+    assert started[0].changes == {"domain": "speech"}
+    page.button_group(key="protocol").set_value("sustained").run()
+    assert not page.exception
+    assert page.selectbox(key="cell_shape_real_models").value == SHAPES[0].name
 
 
 def test_the_cases_of_an_upload_are_started_from_its_link(app, started, home):

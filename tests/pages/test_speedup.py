@@ -2,6 +2,9 @@ import json
 
 import pytest
 
+from pages.ui.draw import detail
+from results.levels.real_shapes import SHAPES
+from results.records import case_to_json
 from tests.pages.conftest import GPU, run_folder, shown
 
 
@@ -61,3 +64,13 @@ def test_the_slice_stays_when_the_page_changes(page):
     page.switch_page("pages/overview.py").run()
     assert page.selectbox(key="mode").value == "bwd"
     assert f"{GPU} · attention · causal mask · backward" in shown(page)
+
+
+def test_a_cell_with_the_shape_of_a_model_names_it_and_its_source(monkeypatch):
+    said = []
+    monkeypatch.setattr(detail.st, "caption", said.append)
+    cases = [case_to_json(SHAPES[0].in_dtype(dtype)) for dtype in ("float16", "float32")]
+    detail._models_with_shape([*cases, cases[0] | {"batch": 77}])
+    assert [line.replace("\\", "") for line in said] == [
+        f"Shape of {SHAPES[0].name}. [configuration]({SHAPES[0].source})"
+    ]

@@ -137,6 +137,14 @@ def test_the_plan_counts_its_cells_and_gives_the_reason_of_each_skip(runner) -> 
     assert "6 cells on cpu, 3 of them skipped; about " in text
 
 
+def test_the_plan_names_the_model_of_a_shape_and_its_source(capsys) -> None:
+    words = ("plan", "real_models", "--device", "cpu", "--set", "shape=ESM-2 150M: 1024 residues")
+    assert main([*words, "--implementations", "torch_sdpa_auto"]) == 0
+    said = capsys.readouterr().out
+    assert "batch 8, heads 20, seqlen 1024, head_dim 32, bfloat16, as ESM-2 150M: 1024 residues" in said
+    assert "source of the shape: https://huggingface.co/facebook/esm2_t30_150M_UR50D/blob/main/config.json" in said
+
+
 def test_the_plan_says_what_the_interpreter_leaves_out(runner) -> None:
     words = ("plan", "quick", "--device", "cpu", "--set", "dtype=float32", "--set", "modes=fwd")
     text = runner(*words, "--set", "seqlen=64,4096", "--implementations", "triton_fa2").stdout

@@ -2,6 +2,7 @@
 
 import pytest
 
+from results.levels.real_shapes import SHAPES
 from runner import sweeps
 from runner.sweeps import SWEEPS, Sweep, SweepError
 
@@ -16,6 +17,7 @@ from runner.sweeps import SWEEPS, Sweep, SweepError
         ("long_context", 24),
         ("fa_paper", 36),
         ("accuracy", 54),
+        ("real_models", len(SHAPES)),
         ("decode", 64),
         ("paged_decode", 80),
         ("multi_token_decode", 45),
@@ -134,3 +136,14 @@ def test_a_quantised_cache_is_an_axis_beside_the_one_in_the_dtype_of_q() -> None
     assert kinds == {"bfloat16", "float8_e4m3fn"}
     with pytest.raises(SweepError, match="cache_dtype 'int8' is not one of same, bfloat16"):
         sweeps.override(sweeps.get("decode"), {"cache_dtype": "int8"})
+
+
+def test_models_are_narrowed_by_domain_and_by_shape_and_have_any_dtype() -> None:
+    models = sweeps.get("real_models")
+    protein = sweeps.override(models, {"domain": "protein", "dtype": "float16,float32"})
+    assert len(protein.cases()) == 2 * sum(shape.domain == "protein" for shape in SHAPES)
+    assert {case.dtype for case in protein.cases()} == {"float16", "float32"}
+    one = sweeps.override(models, {"shape": "DeepSeek-V2 Lite: training of 4096 tokens"})
+    assert [(case.head_dim, case.head_dim_v, case.batch) for case in one.cases()] == [(192, 128, 2)]
+    with pytest.raises(SweepError, match="domain 'music' is not one of language, vision"):
+        sweeps.override(models, {"domain": "music"})

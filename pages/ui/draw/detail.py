@@ -12,6 +12,7 @@ from pages.ui.shell.data import ask
 from results import derive
 from results.files import cell_files, library
 from results.implementations import facts_of
+from results.levels.real_shapes import shape_of
 from results.query import bandwidth, pages
 from results.query.declared import declared
 from results.slice import Filters, level_in
@@ -65,6 +66,7 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
         alt="Numbers of the chosen cell",
         column_config=NUMBERS,
     )
+    _models_with_shape(derived)
     _empty_launches(rows)
     _samples(rows)
     _files(derived)
@@ -82,6 +84,13 @@ def run_facts(run: pd.Series) -> None:
         st.code(run["command"], language=None, wrap_lines=True)
     else:
         st.caption("The source gives no command that repeats this run.")
+
+
+def _models_with_shape(rows: list[dict]) -> None:
+    """Name the models whose attention has a shape of the cell, with the address of their configuration."""
+    for shape in dict.fromkeys(filter(None, map(shape_of, rows))):
+        source = f"[configuration]({shape.source})" if shape.source.startswith("https:") else shape.source
+        st.caption(f"Shape of {text.plain(shape.name)}. {source}")
 
 
 def _empty_launches(rows: pd.DataFrame) -> None:

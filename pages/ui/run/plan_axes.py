@@ -90,6 +90,8 @@ def _of_a_cell(sweep: Sweep, how: str) -> list[GridAxis]:
 
 def _folded(label: str, sweep: Sweep, axes: Sequence[GridAxis]) -> dict[str, str]:
     """Draw axes that few change, folded away unless a link changes one."""
+    if not axes:
+        return {}
     linked = any(_key(sweep, axis.name) in st.query_params for axis in axes)
     with st.expander(label, expanded=linked, icon=":material/tune:", key=f"more_axes_{sweep.name}_{len(axes)}"):
         columns = st.columns(4)
@@ -113,7 +115,8 @@ def _one_value(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: Gri
     """
     typed = not axis.options
     options = [str(size) for size in getattr(sweep, axis.name)] if typed else list(axis.options)
-    usual = len(options) - 1 if typed else options.index(as_text(sweep, axis.name).split(",")[0])
+    named = as_text(sweep, axis.name).split(",")[0]
+    usual = len(options) - 1 if typed else options.index(named) if named else 0
     label, key = _LABELS.get(axis.name, axis.name), _cell_key(sweep, axis.name)
     return place.selectbox(label, options, index=usual, key=key, bind=_BIND, accept_new_options=typed)
 

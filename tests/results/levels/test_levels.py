@@ -35,6 +35,6 @@ def test_axes_name_fields_of_the_case() -> None:
 
 
 def test_words_say_shape_and_mask() -> None:
-    assert levels.words(OP) == "batch 2, heads 8, seqlen 512, head_dim 64, bfloat16, causal"
+    assert levels.words(OP) == "batch 2, heads 8/2, seqlen 512, head_dim 64, bfloat16, causal"
     assert level_of(OP).short(OP) == "B2 H8 KV2 D64 S512 bfloat16 causal"
     assert level_of(DECODE).short(DECODE) == "decode B3 H8 KV2 D64 context 1000 page 16 bfloat16"

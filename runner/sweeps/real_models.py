@@ -1,0 +1,51 @@
+"""The sweep over shapes of attention in models people use, by domain or one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from results.levels.real_shapes import DOMAINS, SHAPES
+from results.records import Case
+from runner.sweeps.grid import DTYPE, TIMING, GridAxis, Sweep
+from runner.sweeps.op import PEERS, OpSweep
+
+NAMES = tuple(shape.name for shape in SHAPES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealModelsSweep(Sweep):
+    """Shapes of `results.levels.real_shapes`: of the domains, and of these those named."""
+
+    LEVEL = "op"
+    AXES = (
+        GridAxis("domain", "text", DOMAINS, first=True),
+        dataclasses.replace(DTYPE, first=True),
+        GridAxis("shape", "text", NAMES, about="Empty: all of the domains.", of_a_cell="one"),
+        next(axis for axis in OpSweep.AXES if axis.name == "modes"),
+        TIMING,
+    )
+    FOLDED = "Single shapes, modes and timings"
+    FOLDED_OF_A_CELL = ""
+
+    domain: tuple[str, ...] = DOMAINS
+    shape: tuple[str, ...] = ()  # names; empty: all of the domains
+    dtype: tuple[str, ...] = ("bfloat16",)
+    modes: tuple[str, ...] = ("fwd", "bwd", "fwd_bwd")
+    baseline: str = "torch_sdpa_auto"
+
+    def _cases(self) -> Iterator[Case]:
+        for shape in SHAPES:
+            if shape.domain in self.domain and (not self.shape or shape.name in self.shape):
+                yield from map(shape.in_dtype, self.dtype)
+
+
+REAL_MODELS = RealModelsSweep(
+    name="real_models",
+    description=f"{len(SHAPES)} shapes of attention in language, vision, image, video, speech and protein models",
+    implementations=(
+        *("torch_sdpa_auto", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_efficient"),
+        *("triton_fa2", "gluon_hopper", *PEERS),
+    ),
+)
