@@ -107,7 +107,8 @@ IMPLEMENTATIONS = (
         quantised=True,
         latent=True,
         planned="masks",
-        memory={"growth": "matrix"},
+        # Scores and probabilities in float32, and the probabilities once more in q's dtype.
+        memory={"growth": "matrix", "fwd": {"matrices": 2.5, "float32_matrices": True, "scaled": 1, "gathered": 1}},
         colour="#7f7f7f",
     ),
 )

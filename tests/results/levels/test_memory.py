@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from kernels import registry
 from results import levels
 from results.implementations import facts_of, known_names
 from results.levels import level_of
@@ -53,6 +54,27 @@ def test_every_predicted_peak_is_within_a_tenth_of_what_an_h200_measured() -> No
     found = [(row, peak_memory_mb(row, row["implementation"], row["mode"])) for row in rows]
     off = [row for row, predicted in found if predicted is None or abs(row["value"] / predicted - 1) > 0.1]
     assert [(row["implementation"], row["mode"], row["value"]) for row in off] == []
+
+
+def test_every_predicted_peak_of_decoding_is_within_a_tenth_of_what_an_h200_measured() -> None:
+    found = []
+    for manifest in PUBLISHED.glob("h200-*decode/run.json"):
+        declared = json.loads(manifest.read_text())["implementations"]
+        for row in measured([manifest.parent.name]):
+            law = facts_of(row["implementation"], declared).memory
+            found.append((row, row["value"] / levels.memory_mb(row, law, "decode")))
+    assert len(found) == 489
+    assert [(row["implementation"], row["value"]) for row, ratio in found if abs(ratio - 1) > 0.1] == []
+
+
+@pytest.mark.parametrize("run", ["h200-decode", "h200-mla_decode"])
+def test_eager_decoding_keeps_its_scores_in_float32_and_gathers_pages(run: str) -> None:
+    """A contiguous cache is read where it lies; of pages, keys and values are copied, also of latents."""
+    law = registry.get("torch_naive", "decode").memory
+    rows = [row for row in measured([run]) if row["implementation"] == "torch_naive"]
+    assert {bool(row["page_size"]) for row in rows} == {run == "h200-mla_decode"}
+    for row in rows:
+        assert levels.memory_mb(row, law_from_json(law), "decode") == pytest.approx(row["value"], rel=0.004)
 
 
 @pytest.mark.parametrize("implementation", ["torch_naive", "triton_fa2", "torch_sdpa_math"])
