@@ -16,7 +16,7 @@ import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask, store
-from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, Finding, check
+from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, NOTE, Finding, check
 from results.checks.voided import VoidedNumber, VoidedNumbers
 from results.checks.voided import voided as voided_by
 from results.files import library
@@ -26,8 +26,16 @@ from results.query import pages
 from results.records import CASE_FIELDS, Measurement, Run
 
 TITLES = {rule.name: rule.title for rule in CHECKS}
-WEIGHTS = {IMPOSSIBLE: "contradicts arithmetic or the device", DOUBTFUL: "possible, but not a reliable result"}
-_BADGES = {IMPOSSIBLE: ("red", ":material/report:"), DOUBTFUL: ("orange", ":material/help:")}
+WEIGHTS = {
+    IMPOSSIBLE: "contradicts arithmetic or the device",
+    DOUBTFUL: "possible, but not a reliable result",
+    NOTE: "right, but not printed as exactly as it could be",
+}
+_BADGES = {
+    IMPOSSIBLE: ("red", ":material/report:"),
+    DOUBTFUL: ("orange", ":material/help:"),
+    NOTE: ("gray", ":material/info:"),
+}
 _COLUMNS = ("weight", "rule", "title", "place", "source", "run_id", "sentence", "origin", "measurement_ids")
 _ROW = (
     *("run_id", "implementation", "mode", "timing", "metric", "status", "value", "p20", "p80", "n", "printed"),

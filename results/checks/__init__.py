@@ -7,13 +7,13 @@ the rows it is about and a sentence, and one line in CHECKS.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from results.checks import accuracy, claims, machine, memory, models, rates, series, speed, times
-from results.checks.finding import DOUBTFUL, IMPOSSIBLE, Check, Finding, Numbers
+from results.checks.finding import DOUBTFUL, IMPOSSIBLE, NOTE, Check, Finding, Numbers
 from results.records import Measurement, Run
 
-__all__ = ["DOUBTFUL", "IMPOSSIBLE", "CHECKS", "Finding", "Check", "check"]
+__all__ = ["DOUBTFUL", "IMPOSSIBLE", "NOTE", "CHECKS", "Finding", "Check", "by_rule", "check"]
 
 CHECKS = (
     Check("above_peak", "faster than the device can be", IMPOSSIBLE, speed.above_peak),
@@ -45,6 +45,7 @@ CHECKS = (
     Check("not_the_sum", "fwd_bwd far from fwd + bwd", DOUBTFUL, times.whole_is_not_the_sum),
     Check("flat", "flat over seqlen", DOUBTFUL, times.flat_over_seqlen),
     Check("falls_with_work", "less time for more work", DOUBTFUL, times.falls_with_work),
+    Check("out_of_line", "a rate that neither neighbour has", DOUBTFUL, times.out_of_line),
     Check("eager_below_kernel", "a call far below its kernels", DOUBTFUL, times.eager_below_kernel),
     Check("memory_falls", "less memory for a longer sequence", DOUBTFUL, memory.falls_with_seqlen),
     Check("far_above_need", "memory far above what it is made of", DOUBTFUL, memory.far_above_need),
@@ -52,6 +53,7 @@ CHECKS = (
     Check("no_spread", "samples without spread", DOUBTFUL, series.no_spread),
     Check("within_spread", "difference within the spread", DOUBTFUL, times.win_within_spread),
     Check("noisy", "known only roughly", DOUBTFUL, times.noisy),
+    Check("cut_off", "printed ratio cut off instead of rounded", NOTE, claims.ratio_cut_off),
 )
 
 
@@ -62,6 +64,13 @@ def check(runs: Iterable[tuple[Run, Sequence[Measurement]]]) -> list[Finding]:
         whole = run.source == "published" and run.report
         together.setdefault(("report", run.report) if whole else ("run", run.run_id), []).append((run, measurements))
     return [finding for group in together.values() for finding in _check(Numbers(group))]
+
+
+def by_rule(findings: Sequence[Finding]) -> Iterator[tuple[Check, list[Finding]]]:
+    """Yield each rule that found something with its findings, in the order of CHECKS: what is impossible first."""
+    for rule in CHECKS:
+        if found := [finding for finding in findings if finding.rule == rule.name]:
+            yield rule, found
 
 
 def _check(numbers: Numbers) -> Iterable[Finding]:

@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from results.checks.finding import Numbers, what
-from results.records import Measurement
+from results.levels.decode import lengths_of
+from results.records import Case, Measurement, case_to_json
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
 # Largest relative error of rounding once to the dtype. The root mean square of many roundings is about 0.4 of it.
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 SHARE = 1 / 8
-_SHORTEST = 16  # keys: of fewer, results can be exact, as the first row of a causal mask is
+_SHORTEST = 16  # keys: of fewer, results are large and can be exact, as the first row of a causal mask is
 
 
 def too_exact(numbers: Numbers) -> Found:
     """A smaller error against float64 than rounding the result to its dtype leaves."""
     for m in numbers.of("error_out", "error_dq", "error_dk", "error_dv"):
         rounding = ROUNDING.get(m.case.dtype or "")
-        ordinary = m.case.inputs in (None, "normal") and (m.case.seqlen_k or 0) >= _SHORTEST
+        ordinary = m.case.inputs in (None, "normal") and _fewest_keys(m.case) >= _SHORTEST
         if rounding and ordinary and m.value < SHARE * rounding:
             yield (
                 (m,),
                 f"{what(m)} is said to have a {m.metric} of {m.value:.2g}, but rounding to {m.case.dtype} alone leaves "
                 f"about {0.4 * rounding:.2g}: it was not compared with float64.",
             )
+
+
+def _fewest_keys(case: Case) -> int:
+    """Return the keys of the shortest sequence; 0 where they are not said."""
+    lengths = lengths_of(case_to_json(case)) if case.lengths == "ragged" else None
+    return min(lengths) if lengths else case.seqlen_k or 0

@@ -29,28 +29,16 @@ class _Pair:
 
 def ratio_not_derivable(numbers: Numbers) -> Found:
     """A printed speedup or reduction is not that of the printed numbers, whatever their rounding."""
-    known = _pairs(numbers)
-    for claim in numbers.of(*RATIO_OF):
-        if claim.case.seqlen_q is None or not claim.baseline:
-            continue
-        pairs = [
-            pair
-            for pair in known[claim.metric, claim.implementation, claim.baseline]
-            if pair.row.run_id == claim.run_id
-            and pair.row.mode == claim.mode
-            and compatible(claim.case, pair.row.case)
-            and claim.timing in (None, pair.row.timing)
-        ]
-        low, high = printed_range(claim)
-        if pairs and not any(pair.low <= high and low <= pair.high for pair in pairs):
-            nearest = min(pairs, key=lambda pair: abs(pair.ratio - claim.value))
-            unit = METRICS[claim.metric].unit
-            cut = low < nearest.ratio < 2 * high - low  # within one unit of the last digit, above
-            yield (
-                (claim, nearest.row, nearest.baseline),
-                f"{what(claim)} prints {_plain(claim)} over {claim.baseline}, but {_arithmetic(nearest)} is "
-                f"{nearest.ratio:.4g}{unit}{': cut off instead of rounded' if cut else ''}.",
-            )
+    for claim, nearest in _not_derivable(numbers):
+        if not _is_cut_off(claim, nearest):
+            yield (claim, nearest.row, nearest.baseline), f"{_says(claim, nearest)}."
+
+
+def ratio_cut_off(numbers: Numbers) -> Found:
+    """A printed speedup or reduction is that of the printed numbers, cut off instead of rounded."""
+    for claim, nearest in _not_derivable(numbers):
+        if _is_cut_off(claim, nearest):
+            yield (claim, nearest.row, nearest.baseline), f"{_says(claim, nearest)}: cut off instead of rounded."
 
 
 def summary_not_derivable(numbers: Numbers) -> Found:
@@ -98,6 +86,37 @@ def best_is_not_best(numbers: Numbers) -> Found:
                 f"{what(bold[0])} with {bold[0].value:g} ms is printed in bold as the best of its row, but "
                 f"{best.implementation} takes {best.value:g} ms.",
             )
+
+
+def _not_derivable(numbers: Numbers) -> Iterator[tuple[Measurement, _Pair]]:
+    """Yield the printed ratios that no pair of printed numbers gives, each with the pair that comes nearest."""
+    known = _pairs(numbers)
+    for claim in numbers.of(*RATIO_OF):
+        if claim.case.seqlen_q is None or not claim.baseline:
+            continue
+        pairs = [
+            pair
+            for pair in known[claim.metric, claim.implementation, claim.baseline]
+            if pair.row.run_id == claim.run_id
+            and pair.row.mode == claim.mode
+            and compatible(claim.case, pair.row.case)
+            and claim.timing in (None, pair.row.timing)
+        ]
+        if pairs and not any(_agree(claim, pair) for pair in pairs):
+            yield claim, min(pairs, key=lambda pair: abs(pair.ratio - claim.value))
+
+
+def _is_cut_off(claim: Measurement, pair: _Pair) -> bool:
+    """Tell whether the ratio can be what is printed and less than one unit of its last digit more."""
+    low, high = printed_range(claim)
+    return claim.value <= pair.high and pair.low < claim.value + high - low
+
+
+def _says(claim: Measurement, pair: _Pair) -> str:
+    unit = METRICS[claim.metric].unit
+    return (
+        f"{what(claim)} prints {_plain(claim)} over {claim.baseline}, but {_arithmetic(pair)} is {pair.ratio:.4g}{unit}"
+    )
 
 
 def _pairs(numbers: Numbers) -> dict[tuple[str, str, str], list[_Pair]]:

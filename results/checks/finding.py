@@ -14,6 +14,7 @@ from results.records import Case, Measurement, Run, Status, case_to_json
 
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
 DOUBTFUL = "doubtful"  # possible, but not a reliable result
+NOTE = "note"  # right, but not printed as exactly as it could be
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Finding:
     """What a check has to say about some rows; the rows stay as they are."""
 
     rule: str
-    weight: str  # impossible or doubtful
+    weight: str  # impossible, doubtful or note
     run_id: str
     measurement_ids: tuple[str, ...]  # the row it is about comes first
     sentence: str  # with the arithmetic

@@ -27,6 +27,7 @@ _FALLEN = 0.9  # of the memory at half the length
 _WORKSPACE_MB = 64  # that a kernel may choose to take at one length and not at another
 _TIMES_THE_NEED, _LIBRARIES_MB = 20, 512.0  # workspaces of libraries
 _LARGER = 2  # times the bytes: less can be a conversion that only the smaller dtype needs
+_OTHER_LIMIT = re.compile("shared memory|smem|register|out of resources", re.IGNORECASE)
 _SMALLEST_SAID = 0.9  # "7B" is 6.74e9: parameters in a model's name are rounded up by up to a tenth
 
 
@@ -115,13 +116,12 @@ def above_device(numbers: Numbers) -> Found:
 
 
 def not_out_of_memory(numbers: Numbers) -> Found:
-    """Out of memory where a larger case of the same implementation ran."""
+    """Out of memory where a larger case of the same implementation ran, and nothing says which other limit it was."""
     ran: dict[tuple, list[Measurement]] = {}
     for m in numbers.of("latency_ms", "peak_memory_mb"):
         ran.setdefault((m.run_id, m.implementation, m.mode, m.metric), []).append(m)
     for m in numbers.rows:
-        # A report that explains its OOM as shared memory is recorded as out_of_resources.
-        of_memory = m.status is Status.OOM
+        of_memory = m.status is Status.OOM and not _OTHER_LIMIT.search(f"{m.note} {m.printed}")
         larger = (
             _largest_that_ran(ran.get((m.run_id, m.implementation, m.mode, m.metric), ()), m) if of_memory else None
         )

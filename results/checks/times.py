@@ -18,6 +18,8 @@ FLAT = 1.25  # slowest over fastest of times that should have grown
 STRETCH = 4  # times the seqlen: 16 times the work, with a window 4 times
 TWICE, FALLEN = 2, 0.8  # times the seqlen in less than this share of the time
 LAUNCHES_MS = 0.5  # of a call of many kernels: a longer one may be one of fewer
+AHEAD = 1.15  # times the rate at half and at twice the length; kernels on an H200 were at most 1.07 times ahead
+SETTLED_MS = 0.1  # a launch no longer counts
 WARM = 0.5  # a plain call may find in L2 what the timing of kernels reads from memory
 NOISE = 0.10  # standard deviation over mean
 UNCERTAIN = 0.05  # half the 95 % interval over the median
@@ -105,6 +107,27 @@ def falls_with_work(numbers: Numbers) -> Found:
                     (longer, shorter),
                     f"{what(longer)} takes {ms(longer)}, less than the {ms(shorter)} at seqlen "
                     f"{shorter.case.seqlen_q}, which is {_work(longer) / _work(shorter):.3g} times less work.",
+                )
+
+
+def out_of_line(numbers: Numbers) -> Found:
+    """One length is worked through at a rate well above that of the shorter and of the longer one.
+
+    Only where memory grows with seqlen: score matrices that just fit L2 are that much faster than longer ones.
+    """
+    for rows in _over_seqlen(numbers):
+        if numbers.facts(rows[0]).memory.growth != "linear":
+            continue
+        steady = [m for m in rows if m.value > SETTLED_MS and m.timing != "eager"]
+        for shorter, m, longer in zip(steady, steady[1:], steady[2:], strict=False):
+            least_ahead = min(_work(m) / _work(other) * _least_most(other)[0] for other in (shorter, longer))
+            if AHEAD * _least_most(m)[1] < least_ahead:
+                by = min(_work(m) / _work(other) * other.value for other in (shorter, longer)) / m.value
+                yield (
+                    (m, shorter, longer),
+                    f"{what(m)} takes {ms(m)}, a rate {by:.2f} times that of seqlen {shorter.case.seqlen_q} "
+                    f"({ms(shorter)}) and of {longer.case.seqlen_q} ({ms(longer)}): one of the three is not what it "
+                    "says.",
                 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from results.checks import CHECKS, Finding
+from results.checks import Finding, by_rule
 from results.compare.compare import ComparedCell, Comparison, Mean
 from results.levels import level_of
 from results.records import Run
@@ -46,13 +46,10 @@ def finding_lines(findings: Sequence[Finding], runs: Sequence[Run], *, every: bo
     for place in dict.fromkeys(places.values()):
         there = [finding for finding in findings if places[finding.run_id] == place]
         yield f"{place}: {len(there)} finding{'' if len(there) == 1 else 's'}"
-        for rule in CHECKS:
-            found = [finding.sentence for finding in there if finding.rule == rule.name]
-            if found and not every:
-                yield f"  {rule.weight}, {rule.title} ({rule.name}): {len(found)}, as: {found[0]}"
-            elif found:
-                yield f"  {rule.weight}, {rule.title} ({rule.name}): {len(found)}"
-                yield from (f"    - {sentence}" for sentence in found)
+        for rule, found in by_rule(there):
+            line = f"  {rule.weight}, {rule.title} ({rule.name}): {len(found)}"
+            yield line if every else f"{line}, as: {found[0].sentence}"
+            yield from (f"    - {finding.sentence}" for finding in found if every)
 
 
 def _mean_row(mean: Mean) -> tuple[str, ...]:

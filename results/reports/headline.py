@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from results import levels
-from results.checks import DOUBTFUL, IMPOSSIBLE, check
+from results.checks import DOUBTFUL, IMPOSSIBLE, NOTE, check
 from results.compare.compare import Side, compare
 from results.compare.verdicts import Verdict, judge, standard_error
 from results.derive import geometric_mean, tflops
@@ -285,9 +285,9 @@ def findings(shipped: Shipped) -> str:
     for report in report_names():
         found = check([(run, rows) for run, rows in shipped.of_reports if run.report == report])
         weights = [finding.weight for finding in found]
-        counts = (len(found), weights.count(IMPOSSIBLE), weights.count(DOUBTFUL))
+        counts = (len(found), *map(weights.count, (IMPOSSIBLE, DOUBTFUL, NOTE)))
         rows.append((report, *map(str, counts)))
-    return markdown_table(("report", "findings", "impossible", "doubtful"), rows)
+    return markdown_table(("report", "findings", "impossible", "doubtful", "notes"), rows)
 
 
 def layers(shipped: Shipped) -> str:

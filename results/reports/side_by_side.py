@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 
 from results import reports
-from results.checks import CHECKS, Finding, check
+from results.checks import CHECKS, Finding, by_rule, check
 from results.files import journal, library
 from results.implementations import Declared
 from results.records import Measurement, Run, Status
@@ -241,15 +240,12 @@ def _explanation(own: Runs, found: Sequence[Section], implementations: Mapping[s
 
 
 def _findings_parts(found: Sequence[Finding]) -> Iterator[str]:
-    counts = Counter(finding.rule for finding in found)
     yield f"## Findings: {len(found)}"
     yield "What arithmetic says against the printed numbers (`python -m results check`); every number is kept."
-    for rule in CHECKS:
-        of_rule = [finding for finding in found if finding.rule == rule.name]
-        if of_rule:
-            more = counts[rule.name] - _EXAMPLES
-            lines = [f"- {finding.sentence}" for finding in of_rule[:_EXAMPLES]] + [f"- and {more} more"] * (more > 0)
-            yield "\n".join([f"**{rule.weight}, {rule.title}: {counts[rule.name]}**", "", *lines])
+    for rule, of_rule in by_rule(found):
+        more = len(of_rule) - _EXAMPLES
+        lines = [f"- {finding.sentence}" for finding in of_rule[:_EXAMPLES]] + [f"- and {more} more"] * (more > 0)
+        yield "\n".join([f"**{rule.weight}, {rule.title}: {len(of_rule)}**", "", *lines])
 
 
 def _printed(measurements: Sequence[Measurement]) -> dict[Shape, str]:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from pages.ui.draw import charts, messages, text
 from pages.ui.reports.choose import Choice, own_runs
-from results.checks import CHECKS, IMPOSSIBLE, Finding
+from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, Finding
 from results.metrics import METRICS, Metric
 from results.reports import side_by_side
 from results.reports.notes import shipped_notes
@@ -24,14 +24,14 @@ _TITLES = {rule.name: rule.title for rule in CHECKS}
 def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choice) -> None:
     """Say how much of the report the run has, and how much of the report cannot be."""
     rows, all_rows = side_by_side.covered(found)
-    impossible = sum(finding.weight == IMPOSSIBLE for finding in problems)
+    impossible, doubtful = (sum(finding.weight == weight for finding in problems) for weight in (IMPOSSIBLE, DOUBTFUL))
     with st.grid(3, min_column_width=150):
         st.metric("Tables", len({section.title for section in found}), border=True, height="stretch")
         st.metric("Rows with both", f"{rows} of {all_rows}", border=True, height="stretch")
         st.metric(
             "Impossible",
             impossible,
-            f"{len(problems) - impossible} doubtful",
+            f"{doubtful} doubtful",
             delta_arrow="off",
             delta_color="off",
             border=True,

@@ -1,7 +1,8 @@
 """Planted lies, and whether a check catches each: python -m tests.results.checks.lies
 
 Every lie is a sound run of an H100 with one thing changed, as a slip, a wrong unit or a boast would change it. The run
-without a lie has no finding. What the tables cannot know to be a lie is planted too, and printed as missed.
+without a lie has no finding. What the tables cannot know to be a lie is planted too, and printed as missed with the
+reason.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Lie:
     name: str
     rows: Rows
     run: Run = RUN
+    unseen: str = "nobody has said why"  # why no rule can know it to be a lie
 
 
 def case_of(seqlen: int, **changes: object) -> Case:
@@ -283,7 +285,13 @@ def lies() -> list[Lie]:
         model("prefill of a 7B at 200 000 tokens a second", "tokens_per_s", 200_000.0, "prefill"),
         model("a 7B in 8 GiB", "peak_memory_mb", 8192.0, "prefill"),
         Lie("a 7B trained in 20 GiB", model("", "peak_memory_mb", 20_480.0, "train").rows),
-        Lie("all implementations 30 % faster than they are", only("fwd", 0.77, name="triton_fa2")),
+        Lie(
+            "every forward of an implementation 30 % faster than it is",
+            only("fwd", 0.77),
+            unseen="546 TFLOP/s is a rate that kernels have on that GPU, steady over seqlen and also in plain calls. "
+            "Backward over forward becomes 4.1; honest runs have 1 to 6. Energy over time becomes 779 W; honest runs have "
+            "up to 1.7 times the limit, as energy is measured hot and time cold. Only a second run can tell.",
+        ),
         Lie("one time 20 % better than it was", only("fwd kernel", 0.83, seqlen=2048)),
         Lie("another GPU named", cut, replace(no_head_dim, gpu_name="NVIDIA A100-SXM4-80GB")),
     ]
@@ -298,10 +306,11 @@ def table() -> Iterable[str]:
     """Yield the lines of the table, and the sum."""
     planted = lies()
     found = {lie.name: caught(lie) for lie in planted}
+    unseen = {lie.name: lie.unseen for lie in planted}
     yield "| planted lie | caught by |"
     yield "| --- | --- |"
     for name, rules in found.items():
-        yield f"| {name} | {', '.join(rules) or '**missed**'} |"
+        yield f"| {name} | {', '.join(rules) or f'**missed**: {unseen[name]}'} |"
     yield ""
     yield f"{sum(map(bool, found.values()))} of {len(found)} planted lies are caught."
 

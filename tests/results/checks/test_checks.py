@@ -17,6 +17,7 @@ STEP = decode_case(  # 134 MB
     batch=4, num_heads=64, num_kv_heads=8, context=8192, head_dim=128, dtype="bfloat16"
 )
 A_TOKEN = at(512, batch=1, dtype=None)
+RATES = ((2048, 400), (4096, 520), (8192, 410))  # TFLOP/s by seqlen
 
 
 # rule -> rows that break it, rows that do not
@@ -75,6 +76,14 @@ EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
     "ratio": (
         [printed("2.0"), printed("4.0", name="base"), printed("2.4x", "speedup", baseline="base")],
         [printed("2.0"), printed("4.0", name="base"), printed("2.05x", "speedup", baseline="base")],
+    ),
+    "cut_off": (
+        [printed("2.000"), printed("4.790", name="base"), printed("2.3x", "speedup", baseline="base")],
+        [printed("2.000"), printed("4.790", name="base"), printed("2.4x", "speedup", baseline="base")],
+    ),
+    "out_of_line": (
+        [row(ms_for(rate, (n / 8192) ** 2), "latency_ms", "triton_fa2", case=at(n)) for n, rate in RATES],
+        [row(ms_for(rate, (n / 8192) ** 2), "latency_ms", "torch_naive", case=at(n)) for n, rate in RATES],
     ),
     "summary": (
         [
@@ -256,6 +265,8 @@ def test_out_of_memory_is_believed_where_heads_or_implementation_differ():
     assert found("not_out_of_memory", oom, row(1.0, case=at(8192, num_heads=8, num_kv_heads=8))) == []
     explained = row(None, status=Status.OUT_OF_RESOURCES, case=at(1024), printed="OOM")
     assert found("not_out_of_memory", explained, row(1.0, case=at(8192))) == []
+    noted = replace(explained, status=Status.OOM, note="shared memory OOM in the backward kernel")
+    assert found("not_out_of_memory", noted, row(1.0, case=at(8192))) == []
 
 
 def test_own_rows_are_judged_by_their_samples():

@@ -14,7 +14,9 @@ def test_a_run_without_a_lie_has_no_finding() -> None:
     assert check([(lies.RUN, lies.sound())]) == []
 
 
-def test_nine_of_ten_planted_lies_are_caught() -> None:
+def test_every_lie_is_caught_or_says_why_no_rule_can() -> None:
     planted = lies.lies()
     assert len({lie.name for lie in planted}) == len(planted) >= 70
-    assert sum(bool(lies.caught(lie)) for lie in planted) >= 0.9 * len(planted)
+    unseen = [lie for lie in planted if not lies.caught(lie)]
+    assert [lie.name for lie in unseen] == ["every forward of an implementation 30 % faster than it is"]
+    assert all(lie.unseen != lies.Lie.unseen for lie in unseen)
