@@ -289,7 +289,7 @@ def lies() -> list[Lie]:
             "every forward of an implementation 30 % faster than it is",
             only("fwd", 0.77),
             unseen="546 TFLOP/s is a rate that kernels have on that GPU, steady over seqlen and also in plain calls. "
-            "Backward over forward becomes 4.1; honest runs have 1 to 6. Energy over time becomes 779 W; honest runs have "
+            "Backward over forward becomes 4.1; honest runs have 1 to 6. Energy over time is 779 W; honest runs have "
             "up to 1.7 times the limit, as energy is measured hot and time cold. Only a second run can tell.",
         ),
         Lie("one time 20 % better than it was", only("fwd kernel", 0.83, seqlen=2048)),
