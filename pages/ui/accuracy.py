@@ -154,11 +154,11 @@ def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> t
 
 
 def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], label: str) -> None:
-    """Draw errors on inputs with outliers or large values beside those on normal ones."""
+    """Draw errors on inputs with outliers, large values or heavy tails beside those on normal ones."""
     if table.empty:
         st.info(
             "No errors on other inputs than unit normal ones here. The sweep `accuracy` takes them: outlier channels, "
-            "large values, long rows.",
+            "large values, heavy tails, long rows.",
             icon=":material/science:",
         )
         st.code("python -m runner run accuracy", language=None)
@@ -180,7 +180,8 @@ def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], labe
     st.caption(
         f"{listing.badges_of(set(table['run_id']))} Geometric means over {where}. "
         "normal: q, k, v and dout are standard normal. outliers: a few channels of k are 30 times as large, as in "
-        "trained models. large: q, k and v are 8 times as large, so that every softmax has one winner."
+        "trained models. large: q, k and v are 8 times as large, so that every softmax has one winner. "
+        "heavy_tails: q, k and v are normal numbers over uniform ones of at least a thousandth, scores reach 100000."
     )
 
 

@@ -168,7 +168,7 @@ SWEEPS = (
     ),
     OpSweep(
         name="accuracy",
-        description="Errors against float64 on plain data, outliers, large values and long rows; nothing is timed",
+        description="Errors against float64 on plain data, outliers, large values, heavy tails, long rows; untimed",
         seqlen=(256, 1024, 16384),
         head_dim=(64, 128),
         dtype=("bfloat16", "float16", "float32"),

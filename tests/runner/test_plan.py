@@ -150,7 +150,7 @@ def test_a_cpu_expects_no_time_for_errors_of_long_rows() -> None:
     sweep = dataclasses.replace(sweep, head_dim=(64,), dtype=("float32",), implementations=("torch_naive",))
     cells = plan.plan(sweep, CPU, STANDARD, 0)
     assert {cell.case.seqlen_q for cell in cells if not cell.seconds} == {16384}
-    assert {cell.case.inputs for cell in cells} == {"normal", "outliers", "large"}
+    assert {cell.case.inputs for cell in cells} == {"normal", "outliers", "large", "heavy_tails"}
 
 
 def test_a_cell_that_is_not_timed_owes_the_errors_of_its_pass() -> None:

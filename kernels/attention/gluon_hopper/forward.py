@@ -53,6 +53,7 @@ from kernels.attention.gluon_hopper.masks import hide_keys, key_blocks
 from kernels.attention.gluon_hopper.tuning import SCHEDULE_FIELDS
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
+_LARGE_SCORE = gl.constexpr(1024.0)  # in powers of two
 
 
 class ForwardBuffers(NamedTuple):
@@ -267,7 +268,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             count, s_token = _begin_next_tile(consumer, i_tile + 1, n_tiles, skipped, count, buffers, CONFIG)
         if CONFIG.pingpong:
             pingpong_signal((consumer + 1) % CONFIG.consumers)
-        inverse = _store_lse(consumer, output, this_tile, m_i, l_i, shape.seqlen_q, CONFIG)
+        inverse = _store_lse(consumer, output, this_tile, m_i, l_i, shape.seqlen_q, dtype, CONFIG)
         if CONFIG.q_slots > 1:
             out, p = warpgroup_mma_wait(1, deps=(out_token, p))
         else:
@@ -301,11 +302,13 @@ def _begin_next_tile(consumer: gl.constexpr, i_tile, n_tiles, skipped, count, bu
 
 
 @gluon.jit
-def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, seqlen_q, CONFIG: gl.constexpr):
+def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, seqlen_q, dtype: gl.constexpr,
+               CONFIG: gl.constexpr):  # fmt: skip
     """Store the logsumexps of a consumer's rows, or of its split of their keys, and return the inverse sums."""
     layout: gl.constexpr = gl.SliceLayout(1, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16]))
     own = gl.arange(0, CONFIG.rows, layout)
     rows = tile.row + own
+    largest = gl.convert_layout(gl.max(l_i, 1), layout)
     l_i = gl.convert_layout(gl.sum(l_i, 1), layout)
     m_i = gl.convert_layout(gl.max(m_i, 1), layout)
     lse = gl.where(l_i == 0.0, float("inf"), m_i + gl.log2(l_i))  # +inf: no key was seen, P is 0 in the backward
@@ -317,7 +320,19 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, seqlen_q, CONFIG:
             gl.store(output.partial_lse + (tile.split * CONFIG.consumers + consumer) * CONFIG.rows + own, lse)
     else:
         gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
-    return 1.0 / gl.where(l_i == 0.0, 1.0, l_i)
+    return 1.0 / gl.where(l_i == 0.0, 1.0, _sum_of_rounded(l_i, largest, m_i, dtype))
+
+
+@gluon.jit
+def _sum_of_rounded(total, largest, m_i, dtype: gl.constexpr):
+    """Return a row's sum of P as the product with V takes P, in 16 bits, where scores are large and one key has it all.
+
+    m_i x scale is then rounded so much that P of that key is not 1: divided by the unrounded sum, its V would come out
+    a rounding off, and delta with it, of which dP - delta keeps nothing else (triton_fa2/tile_ops.py). `largest` is
+    the largest of the sums of the row's four lanes.
+    """
+    one_key = (total == largest) & ((m_i > _LARGE_SCORE) | (m_i < -_LARGE_SCORE))
+    return gl.where(one_key, total.to(dtype).to(gl.float32), total)
 
 
 @gluon.jit

@@ -15,8 +15,10 @@ from kernels.attention.triton_fa2.tile_ops import (
     load_factor,
     padded,
     products,
+    scaled_maximum,
     store_logsumexp,
     store_rows,
+    sum_of_rounded,
 )
 
 
@@ -90,10 +92,10 @@ def _attend(
             seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
             scores = tl.where(seen, scores, float("-inf"))
         factor = 1.0 if SCALE_FIRST else scale
-        new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
-        base = tl.where(new_max == float("-inf"), 0.0, new_max) if MASKED else new_max
-        p = tl.exp2(scores * factor - base[:, None])
-        alpha = tl.exp2(row_max - base)
+        new_max = tl.maximum(row_max, tl.max(scores, 1))
+        top = tl.where(new_max == float("-inf"), 0.0, new_max) if MASKED else new_max
+        p = tl.exp2(tl.fma(scores, factor, -(top * factor)[:, None]))
+        alpha = tl.exp2((row_max - top) * factor)
         row_sum = row_sum * alpha + tl.sum(p, 1)
         row_max = new_max
         v = load_factor(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
@@ -103,17 +105,23 @@ def _attend(
 
 @triton.jit
 def store_outputs(
-    out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max,
+    out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max, factor,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, STORE_LSE: tl.constexpr,
+    P_DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """Write output and logsumexp of BLOCK_M query rows; of a row that sees no key, 0 and +inf."""
+    """Write output and logsumexp of BLOCK_M query rows; of a row that sees no key, 0 and +inf.
+
+    row_max is that of the scores, of which probabilities are exp2(score x factor - row_max x factor).
+    """
     some = row_sum != 0.0
     row_sum = tl.where(some, row_sum, 1.0)
+    row_max = tl.where(some, row_max, 0.0)
+    total = sum_of_rounded(row_sum, row_max, factor, P_DTYPE)
     out_base = out_ptr + batch * out_b + head_q * out_h
-    store_rows(out_base, start_m, out_m, seqlen_q, acc / row_sum[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
+    store_rows(out_base, start_m, out_m, seqlen_q, acc / total[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
     if STORE_LSE:
         lse_ptrs = lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows
-        store_logsumexp(lse_ptrs, row_max, row_sum, some, rows < seqlen_q)
+        store_logsumexp(lse_ptrs, scaled_maximum(row_max, factor), row_sum, some, rows < seqlen_q)
 
 
 @triton.jit(
@@ -196,7 +204,9 @@ def forward_kernel(
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
         )  # fmt: skip
 
+    factor = 1.0 if SCALE_FIRST else scale
+    P_DTYPE: tl.constexpr = tl.float32 if PRECISION == "bf16x6" else v_ptr.dtype.element_ty
     store_outputs(
         out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max,
-        BLOCK_M, HEAD_DIM, BLOCK_D, STORE_LSE,
+        factor, BLOCK_M, HEAD_DIM, BLOCK_D, STORE_LSE, P_DTYPE,
     )  # fmt: skip

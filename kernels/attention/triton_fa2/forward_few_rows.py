@@ -98,20 +98,21 @@ def few_rows_kernel(
         seen = visible(positions[None, :, None], keys, seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
         scores = tl.where(seen, scores, float("-inf"))
         factor = 1.0 if SCALE_FIRST else scale
-        new_max = tl.maximum(row_max, tl.max(scores, 2) * factor)
-        base = tl.where(new_max == float("-inf"), 0.0, new_max)
-        p = tl.exp2(scores * factor - base[:, :, None])
-        alpha = tl.exp2(row_max - base)
+        new_max = tl.maximum(row_max, tl.max(scores, 2))
+        top = tl.where(new_max == float("-inf"), 0.0, new_max)
+        p = tl.exp2(tl.fma(scores, factor, -(top * factor)[:, :, None]))
+        alpha = tl.exp2((row_max - top) * factor)
         row_sum = row_sum * alpha + tl.sum(p, 2)
         row_max = new_max
         v = _load_shares(v_base, start, v_n, seqlen_k, SHARES, BLOCK_N, HEAD_DIM, BLOCK_D)
         acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, :, None])
 
     top = tl.max(row_max, 0)
-    weights = tl.exp2(row_max - tl.where(top == float("-inf"), 0.0, top)[None, :])
+    factor = 1.0 if SCALE_FIRST else scale
+    weights = tl.exp2((row_max - tl.where(top == float("-inf"), 0.0, top)[None, :]) * factor)
     row_sum = tl.sum(row_sum * weights, 0)
     acc = _together(acc * weights[:, :, None], SHARES, BLOCK_M, BLOCK_D)
     store_outputs(
         out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, top,
-        BLOCK_M, HEAD_DIM, BLOCK_D, STORE_LSE,
+        factor, BLOCK_M, HEAD_DIM, BLOCK_D, STORE_LSE, v_ptr.dtype.element_ty,
     )  # fmt: skip

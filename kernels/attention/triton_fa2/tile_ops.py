@@ -205,6 +205,28 @@ def _add_term(out, a, b, FIRST: tl.constexpr, SECOND: tl.constexpr, SWAPPED: tl.
 
 
 @triton.jit
+def scaled_maximum(row_max, factor):
+    """Return row_max x factor rounded, as the probabilities were relative to it: not merged with a sum that follows."""
+    return tl.fma(row_max, factor, 0.0)
+
+
+@triton.jit
+def sum_of_rounded(row_sum, row_max, factor, P_DTYPE: tl.constexpr):
+    """Return row_sum with its largest probability as the product with v has it: rounded to P_DTYPE.
+
+    That probability is 1 but for the rounding of row_max x factor: at scores of 100000, 2^0.004. Divided by a sum of
+    unrounded ones, a row with one winner would differ from the winner's v by a rounding, and delta, which is dp there,
+    by as much: the gradients of scores, which are the difference, would be nothing but that.
+    """
+    if tl.float32 == P_DTYPE:
+        total = row_sum
+    else:
+        largest = tl.exp2(tl.fma(row_max, factor, -scaled_maximum(row_max, factor)))
+        total = row_sum + (largest.to(P_DTYPE).to(tl.float32) - largest)
+    return total
+
+
+@triton.jit
 def store_logsumexp(pointers, top, total, some, mask):
     """Store top + log2(total); +inf where no key is seen, so that the backward's exp2(score - lse) is 0 there."""
     if pointers.dtype.element_ty == tl.float64:

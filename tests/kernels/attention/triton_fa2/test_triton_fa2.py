@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels import registry
+from kernels import reference, registry
 from kernels.plans import PlanCache
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
@@ -137,6 +137,25 @@ def test_large_scores_neither_overflow_nor_lose_the_maximum(problem, dtype):
     # on a GPU the backward recomputes scores of up to 1500 to the bit; numpy's products round by their factors' order
     slack = 32 if dtype == torch.float32 and not CUDA else 1
     problem((1, 2, 2, 64, 64, 32), dtype, causal=True, magnitude=8.0).check(triton_fa2.attention, slack)
+
+
+@pytest.mark.parametrize("few_rows", [False, True], ids=["forward", "few_rows"])
+def test_rows_of_one_winner_and_scores_of_100000_keep_their_gradients(problem, few_rows, monkeypatch):
+    tile = tuning.Tile(16, 16, 4, 2)
+    used = ("few_rows" if few_rows else "forward", "dq", "dkdv")
+    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in used else [])
+    monkeypatch.setattr(plan, "_PLANS", PlanCache())
+    made = problem((1, 2, 2, 48, 100, 64), torch.float16, seed=1)
+    generator = torch.Generator().manual_seed(1)
+    for x in (made.q, made.k, made.v):
+        x.div_(torch.rand(x.shape, generator=generator).clamp_(min=1e-3).to(x.device))
+    exact = reference.gradients(made.q, made.k, made.v, made.dout)
+    rounded = reference.gradients(made.q, made.k, made.v, made.dout, stored_as=torch.float16)
+    got = made.run(triton_fa2.attention)
+    for name in got:
+        expected, best = getattr(exact, name), getattr(rounded, name)
+        allowed = 2 * (best - expected).abs().max() + 1e-3 * expected.abs().max()
+        assert (got[name].double() - expected).abs().max() <= allowed, name
 
 
 def test_transposed_expanded_and_offset_inputs(problem):
