@@ -19,8 +19,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "seqlen": ("seqlen", "seq_len", "seq", "seq_length", "sequence_length", "n", "n_ctx", "context_length"),
     "seqlen_q": ("seqlen_q", "q_seqlen", "s_qo"),
     "seqlen_k": ("seqlen_k", "seqlen_kv", "kv_seqlen", "s_kv"),
-    "head_dim": ("head_dim", "headdim", "head_size", "d_head", "d", "d_model", "head_dim_qk"),
+    "head_dim": ("head_dim", "headdim", "head_size", "d_head", "d", "head_dim_qk"),
     "head_dim_v": ("head_dim_v", "head_dim_vo"),
+    "embed_dim": ("embed_dim", "d_model", "hidden_size", "hidden_dim", "model_dim"),  # head_dim x num_heads
     "dtype": ("dtype", "data_type", "precision", "torch_dtype"),
     "batch": ("batch", "batch_size", "b", "bsz"),
     "num_heads": ("num_heads", "heads", "n_heads", "nheads", "h", "num_q_heads"),
@@ -175,11 +176,17 @@ def refuse_duplicates(header: Sequence[str]) -> None:
         seen[key] = name
 
 
+def field_of(name: str, header: Sequence[str]) -> str | None:
+    """Return the field that a header means, None for another. `d_model` is head_dim unless heads stand beside it."""
+    heads = any(FIELD_OF.get(normalise(each)) == "num_heads" for each in header)
+    return FIELD_OF.get(normalise(name)) if heads or normalise(name) != "d_model" else "head_dim"
+
+
 def fields_of(header: Sequence[str]) -> dict[str, int]:
     """Return which column holds which field. Raises UploadError if two columns hold the same."""
     found: dict[str, int] = {}
     for at, name in enumerate(header):
-        field = FIELD_OF.get(normalise(name))
+        field = field_of(name, header)
         if field in found:
             raise UploadError(f"Columns {header[found[field]]!r} and {name!r} both mean {field}; remove one.")
         if field:

@@ -18,12 +18,12 @@ from results.formats import values
 from results.formats.errors import CellError, UploadError
 from results.formats.headers import (
     ALIASES,
-    FIELD_OF,
     MODE_ALIASES,
     PARSERS,
     UNITS,
     Number,
     NumberHeader,
+    field_of,
     normalise,
     number_header,
     system_of,
@@ -121,7 +121,7 @@ def guess(sheet: Sheet) -> TableMapping:
     """Return what the header and the cells of a table suggest; of two columns for one field, the first."""
     roles: list[Role] = []
     for name in sheet.header:
-        meaning = FIELD_OF.get(normalise(name), IGNORED)
+        meaning = field_of(name, sheet.header) or IGNORED
         said = None if meaning else number_header(name)
         taken = meaning and any(role.meaning == meaning for role in roles)
         roles.append(_number_role(said) if said else Role(IGNORED if taken else meaning))

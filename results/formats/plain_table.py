@@ -60,7 +60,9 @@ def _reason_against(upload: Upload, sheet: Sheet) -> str | None:
         return "No column of times or other numbers with a unit was found, such as latency_ms, fwd (µs) or TFLOP/s."
     if not any(role.implementation for role in guessed.roles) and "implementation" not in fields:
         return lacking(fields, ("implementation",))
-    return lacking(fields | ({"seqlen"} if "seqlen_q" in fields else set()), REQUIRED)
+    fields |= {"seqlen"} if "seqlen_q" in fields else set()
+    fields |= {"head_dim"} if {"embed_dim", "num_heads"} <= fields else set()
+    return lacking(fields, REQUIRED)
 
 
 def _assumptions(sheet: Sheet, chosen: TableMapping) -> Iterator[str]:

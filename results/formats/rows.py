@@ -132,6 +132,13 @@ def _fields(
         except CellError as error:
             reading.reject(line, sheet.header[at], text, str(error))
             taken = False
+    width = said.pop("embed_dim", None)
+    if width is not None and taken and "head_dim" not in said:
+        said["head_dim"], rest = divmod(width, said.get("num_heads") or width + 1)
+        if rest:
+            at = fields["embed_dim"]
+            reading.reject(line, sheet.header[at], plain(row[at]), "is not head_dim x num_heads of a head_dim")
+            taken = False
     return said if taken else None
 
 
@@ -309,6 +316,8 @@ def _assumptions(sheet: Sheet, fields: Mapping[str, int], reading: ReadRows) -> 
         yield "Timing method unknown: a column timing would say kernel or eager."
     if "seqlen" in fields and "seqlen_k" not in fields:
         yield f"{sheet.header[fields['seqlen']]} is the length of queries and of keys."
+    if "embed_dim" in fields and "head_dim" not in fields:
+        yield f"{sheet.header[fields['embed_dim']]} is head_dim x num_heads, of queries, keys and values alike."
     if "head_dim" in fields and "head_dim_v" not in fields:
         yield f"{sheet.header[fields['head_dim']]} is the head dimension of queries, keys and values."
     if reading.derived:

@@ -111,7 +111,8 @@ def test_the_layouts_of_published_reports_are_read_from_their_own_tables() -> No
 @pytest.mark.parametrize("field", sorted(ALIASES))
 def test_no_header_means_two_fields(field: str) -> None:
     for header in ALIASES[field]:
-        assert fields_of([header]) == {field: 0} and normalise(header) == header
+        alone = "head_dim" if header == "d_model" else field
+        assert fields_of([header]) == {alone: 0} and normalise(header) == header
 
 
 @pytest.mark.parametrize(

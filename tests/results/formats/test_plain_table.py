@@ -192,3 +192,14 @@ def test_a_sheet_that_claims_a_million_rows_costs_what_it_has() -> None:
     claims = re.sub(rb'<dimension ref="[^"]*"', b'<dimension ref="A1:XFD1048576"', sheet)
     found = understand("a.xlsx", _changed("xl/worksheets/sheet1.xml", claims))
     assert len(found.measurements) == 3
+
+
+def test_d_model_beside_heads_is_head_dim_times_heads() -> None:
+    head = "implementation,seqlen,d_model,heads,dtype,latency_ms\n"
+    found = understand("a.csv", (head + "x,1024,2048,16,bf16,1.5\nx,1024,100,16,bf16,1.5\n").encode())
+    (measurement,) = found.measurements
+    assert (measurement.case.head_dim, measurement.case.head_dim_v, measurement.case.num_heads) == (128, 128, 16)
+    assert [(rejected.column, rejected.value) for rejected in found.rejected] == [("d_model", "100")]
+    assert "d_model is head_dim x num_heads, of queries, keys and values alike." in found.assumptions
+    both = understand("a.csv", (head.replace("heads", "heads,head_dim") + "x,1024,2048,16,64,bf16,1.5\n").encode())
+    assert both.measurements[0].case.head_dim == 64, "projections may widen"
