@@ -1,10 +1,10 @@
-"""What changed between two runs, implementations or GPUs, and is it more than chance?"""
+"""What changed between two runs, implementations or GPUs, and is it significant?"""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.compare import beside, choose, gpus, verdicts, versions
+from pages.ui.compare import beside, choose, gpus, verdicts, versions, versus
 from pages.ui.draw import charts, messages
 from pages.ui.filters import sidebar
 from pages.ui.shell import layout
@@ -14,7 +14,7 @@ RUNS, IMPLEMENTATIONS, VERSIONS = "Two runs", "Two implementations", "Two versio
 GPUS, IMPORTED = "GPUs", "Import beside a run"
 SECTIONS = {VERSIONS: versions.section, GPUS: gpus.section, IMPORTED: beside.section}
 
-layout.header("Compare", ":material/compare_arrows:", "What changed, and is it more than chance?")
+layout.header("Compare", ":material/compare_arrows:", "What changed, and is it significant?")
 kind = st.segmented_control(
     "Compare", (RUNS, IMPLEMENTATIONS, *SECTIONS), default=RUNS, required=True, key="of", bind="query-params"
 )
@@ -35,34 +35,35 @@ try:
 except JournalError as error:
     st.error(str(error), icon=":material/error:")
     st.stop()
-verdicts.headline(found)
+if found.cells:
+    table = verdicts.cells_table(found)
+    timings = [timing for timing in sidebar.TIMINGS if timing in set(table["timing"])]
+    timing = timings[0]
+    if len(timings) > 1:
+        timing = st.segmented_control("Timing", timings, default=timings[0], required=True, key="of_timing")
+    verdicts.headline(found, timing)
+    of_timing = table[table["timing"] == timing]
+    if of_timing["speedup"].notna().any():
+        if kind == IMPLEMENTATIONS:
+            versus.draw(of_timing, *chosen[1:])
+        else:
+            alt = "Speedup and interval of each shape by latency"
+            st.plotly_chart(verdicts.speedup_chart(of_timing), config=charts.BARE, alt=alt)
+    st.caption(verdicts.RULE, help=verdicts.HELP)
+    verdicts.coverage(found, timing)
+verdicts.remarks(found)
+if found.cells:
+    st.subheader("Which shapes changed")
+    there = [outcome for outcome in verdicts.MEANINGS if outcome in set(of_timing["verdict"])]
+    wanted = st.pills("Verdict", there, selection_mode="multi", key="verdict", bind="query-params")
+    shown = of_timing[of_timing["verdict"].isin(wanted)] if wanted else of_timing
+    verdicts.show_cells(shown, ("before", "after") if kind == RUNS else chosen[1:])
+    messages.download("Download shapes", choose.file_name(*sides), lambda: table, "comparison_csv")
 st.subheader("What changed around it")
 verdicts.what_changed(found)
 if found.cells:
-    st.subheader("Which cells changed")
-    table = verdicts.cells_table(found)
-    timings = [timing for timing in sidebar.TIMINGS if timing in set(table["timing"])]
-    left, right = st.columns(2)
-    with left:
-        timing = st.segmented_control("Timing", timings, default=timings[0], required=True, key="of_timing")
-    there = [outcome for outcome in verdicts.MEANINGS if outcome in set(table["verdict"])]
-    with right:
-        wanted = st.pills("Verdict", there, selection_mode="multi", key="verdict", bind="query-params")
-    shown = table[table["timing"] == timing]
-    if shown["speedup"].notna().any():
-        st.plotly_chart(
-            verdicts.speedup_chart(shown), config=charts.BARE, alt="Speedup and interval of each cell by latency"
-        )
-        st.caption(
-            "Each mark is a cell: its speedup over its latency before, with the interval whose ends the truth passes "
-            "with 5 % each. The grey band is 2 %: inside it nothing changed. Lost and gained numbers have no mark."
-        )
-    shown = shown[shown["verdict"].isin(wanted)] if wanted else shown
-    verdicts.show_cells(shown)
-    st.caption(" · ".join(f"{outcome}: {verdicts.MEANINGS[outcome]}" for outcome in there))
-    messages.download("Download cells", "comparison", lambda: table, "comparison_csv")
     st.subheader("By how much on average")
     verdicts.means_table(found.means)
-    st.caption("Geometric means of the cells with a number on both sides; timings are never mixed.")
+    st.caption("Geometric means of the shapes with a number on both sides; timings are never mixed.")
 st.caption("In a terminal")
 st.code(choose.command(*sides), language=None)

@@ -25,10 +25,22 @@ from results.compare.compare import (
     ChangedFact,
     ComparedCell,
     Comparison,
+    TimingCoverage,
     geometric_means,
+    timing_coverage,
     urgency,
 )
-from results.compare.verdicts import BAND, CERTAINTY, NO_CHANCE, Judgement, Verdict
+from results.compare.verdicts import (
+    ACROSS,
+    BAND,
+    BEYOND,
+    BY_CHANCE,
+    CERTAINTY,
+    NO_CHANCE,
+    WITHIN,
+    Judgement,
+    Verdict,
+)
 from results.derive import geometric_mean
 from results.implementations import version_name
 from results.records import Measurement, Run
@@ -68,6 +80,7 @@ def compare_versions(run: Run, measurements: Sequence[Measurement]) -> Compariso
         cells=tuple(cells),
         only_first=0,
         only_second=0,
+        coverage=tuple(_coverage(cells, pairs)),
         remarks=tuple(_remarks(cells, same_torch)),
     )
 
@@ -98,7 +111,7 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
     middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
     half, certain = (_half(before, after, like, apart, certainty) for certainty in (CERTAINTY, NO_CHANCE))
     verdict, why = _verdict(middle, half, certain)
-    span = f"{math.exp(middle - half):.4g}x to {math.exp(middle + half):.4g}x"
+    span = f"{math.exp(middle - half):.4g}× to {math.exp(middle + half):.4g}×"
     return Judgement(
         verdict,
         speedup=math.exp(middle),
@@ -118,12 +131,12 @@ def usual_offset(latency_ms: float) -> RoundSpread:
 
 def _verdict(middle: float, half: float, certain: float) -> tuple[Verdict, str]:
     if abs(middle) + half <= _LOG_BAND:
-        return Verdict.SAME, f"inside the band of {BAND:.0%}"
+        return Verdict.SAME, WITHIN
     if abs(middle) - half <= _LOG_BAND:
-        return Verdict.UNCLEAR, f"partly inside and partly outside the band of {BAND:.0%}"
+        return Verdict.UNCLEAR, ACROSS
     if abs(middle) <= certain:
-        return Verdict.UNCLEAR, f"beyond the band of {BAND:.0%}, but chance alone can do that too"
-    return (Verdict.FASTER if middle > 0 else Verdict.SLOWER), f"beyond the band of {BAND:.0%}"
+        return Verdict.UNCLEAR, f"{BEYOND}, {BY_CHANCE}"
+    return (Verdict.FASTER if middle > 0 else Verdict.SLOWER), BEYOND
 
 
 def _half(
@@ -190,13 +203,19 @@ def _remarks(cells: Sequence[ComparedCell], same_torch: bool) -> Iterable[str]:
     offsets = [cell.judgement.apart for cell in cells if cell.judgement and cell.judgement.apart]
     if offsets:
         span = " to ".join(dict.fromkeys(f"{offset:.1%}" for offset in (min(offsets), max(offsets))))
-        yield f"Each interval holds what two processes of the same code differ by: {span}, a standard deviation."
+        yield f"The intervals include what two processes of the same code differ by: {span}."
     for timing in dict.fromkeys(cell.timing for cell in cells):
         controls = [c for c in cells if c.timing == timing and c.judgement and is_control(c.implementation)]
         mean = geometric_mean([c.judgement.speedup for c in controls if c.judgement.speedup])
         if mean and same_torch:
-            where = f"in {timing} time over {len(controls)} cells"
-            yield f"PyTorch's own kernels, which did not change, are {mean:.3f}x {where}."
+            where = f"in {timing} time over {len(controls)} shapes"
+            yield f"PyTorch's own kernels, which did not change, are {mean:.3f}× as fast {where}."
+
+
+def _coverage(cells: Sequence[ComparedCell], pairs: Sequence[Pair]) -> Iterable[TimingCoverage]:
+    for timing in dict.fromkeys(second.timing for _, second in pairs):
+        shared = sum(second.timing == timing for _, second in pairs)
+        yield timing_coverage(timing, cells, shared=shared, only_first=0, only_second=0)
 
 
 def _line(cell: ComparedCell) -> str:

@@ -77,6 +77,29 @@ class ComparedCell:
     judgement: Judgement | None  # None where a number is missing
     reason: str
 
+    @property
+    def time_ratio(self) -> float | None:
+        """Return the first latency over the second; above 1 the second is faster."""
+        return self.first.value / self.second.value if self.first.value and self.second.value else None
+
+    @property
+    def cycles_ratio(self) -> float | None:
+        """Return the speedup in cycles of the SM clock; None where both ran at one clock or it is not known."""
+        return self.judgement.speedup if self.judgement and self.judgement.clocks else None
+
+
+@dataclass(frozen=True)
+class TimingCoverage:
+    """How many cells of one timing either side has tried, each counted once."""
+
+    timing: str | None
+    both: int  # with a number on both sides
+    lost: int
+    gained: int
+    neither: int  # tried by both, without a number on either side
+    only_first: int
+    only_second: int
+
 
 @dataclass(frozen=True)
 class Mean:
@@ -105,6 +128,7 @@ class Comparison:
     cells: tuple[ComparedCell, ...]  # regressions first
     only_first: int  # cells that the other side has not tried
     only_second: int
+    coverage: tuple[TimingCoverage, ...]  # by timing, in the order of the means
     remarks: tuple[str, ...]
 
 
@@ -129,6 +153,7 @@ def compare(first: Side, second: Side) -> Comparison:
         cells=tuple(cells),
         only_first=len(before.keys() - after.keys()),
         only_second=len(after.keys() - before.keys()),
+        coverage=tuple(_coverage(cells, before, after)),
         remarks=tuple(_remarks(cells, before, after, first.run, second.run)),
     )
 
@@ -138,6 +163,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     record = {name: value for name, value in vars(comparison).items() if name != "cells"}
     record["changes"] = [asdict(change) for change in comparison.changes]
     record["means"] = [asdict(mean) for mean in comparison.means]
+    record["coverage"] = [asdict(coverage) for coverage in comparison.coverage]
     record["cells"] = [_cell_json(cell) for cell in comparison.cells]
     return record
 
@@ -260,6 +286,26 @@ def geometric_means(cells: Sequence[ComparedCell], tried: Counter) -> Iterable[M
                 yield _mean(*key, chosen, tried[key])
 
 
+def timing_coverage(
+    timing: str | None, cells: Sequence[ComparedCell], *, shared: int, only_first: int, only_second: int
+) -> TimingCoverage:
+    """Return the coverage of a timing, of which both sides have tried `shared` cells."""
+    outcomes = Counter(cell.outcome for cell in cells if cell.timing == timing)
+    lost, gained = outcomes[LOST], outcomes[GAINED]
+    listed = outcomes.total()
+    return TimingCoverage(timing, listed - lost - gained, lost, gained, shared - listed, only_first, only_second)
+
+
+def _coverage(
+    cells: Sequence[ComparedCell], before: dict[Key, Measurement], after: dict[Key, Measurement]
+) -> Iterable[TimingCoverage]:
+    parts = (before.keys() & after.keys(), before.keys() - after.keys(), after.keys() - before.keys())
+    counts = [Counter(key[2] for key in keys) for keys in parts]
+    for timing in sorted(set().union(*counts), key=lambda name: (name == HOST_TIMING, name or "")):
+        shared, first, second = (count[timing] for count in counts)
+        yield timing_coverage(timing, cells, shared=shared, only_first=first, only_second=second)
+
+
 def _mean(timing: str | None, name: str | None, mode: str | None, cells: Sequence[ComparedCell], tried: int) -> Mean:
     speedups = [c.judgement.speedup for c in cells if c.judgement and c.judgement.speedup]
     seen = [c.judgement.detectable for c in cells if c.judgement and c.judgement.detectable is not None]
@@ -300,10 +346,8 @@ def _remarks(
     judged = [cell.judgement for cell in cells if cell.judgement]
     if judged:
         in_cycles = sum(found.clocks is not None for found in judged)
-        yield (
-            f"SM clocks: {in_cycles} of {len(judged)} pairs name different clocks on both sides and are compared in "
-            "cycles; the others are compared in time, as measured."
-        )
+        if in_cycles:
+            yield f"{in_cycles} of {len(judged)} pairs ran at different SM clocks and are compared in cycles."
         if first.run_id != second.run_id:
             yield from _cards(first, second)
             for timing in dict.fromkeys(cell.timing for cell in cells if cell.judgement):
@@ -317,10 +361,7 @@ def _remarks(
 def _cards(first: Run, second: Run) -> Iterable[str]:
     cards = first.gpu_uuid, second.gpu_uuid
     if first.gpu_name == second.gpu_name and all(cards) and cards[0] != cards[1]:
-        yield (
-            f"The runs come from two cards of the name {first.gpu_name} ({cards[0]} and {cards[1]}), whose chips draw "
-            "other power and may hold other clocks."
-        )
+        yield (f"Two different {first.gpu_name} cards ({cards[0]} and {cards[1]}): power draw and clocks may differ.")
 
 
 def _apart_in_words(timing: str | None, judged: Sequence[Judgement], *, controls: bool) -> str:
@@ -328,22 +369,16 @@ def _apart_in_words(timing: str | None, judged: Sequence[Judgement], *, controls
     apart = [found.apart for found in judged if found.apart is not None]
     which = f"{timing} times" if timing else "these times"
     if not apart:
-        return f"What two runs of the same thing differ by is not in the intervals of {which}; a third run tells."
-    spread = f"by {statistics.median(apart):.1%} (a standard deviation, in half the cells more)"
+        return f"The intervals of {which} do not include what two runs of the same code differ by; a third run tells."
+    spread = f"by {100 * statistics.median(apart):.1f} %"
     if timing == "eager":
-        return (
-            f"Eager times move with the host: here two processes differ {spread} beyond what their rounds show, and "
-            "the intervals hold it."
-        )
+        return f"Eager times vary with the host: {spread} between these two runs; the intervals include that."
     if not controls:
         return (
-            f"The runs have nothing common that did not change: what two processes usually differ {spread} is in the "
-            f"intervals of {which}."
+            "No unchanged kernel is in both runs, so the intervals include what two processes usually vary "
+            f"{spread} in {which}."
         )
-    return (
-        f"Kernel times move from process to process: PyTorch's own, which did not change, differ {spread} beyond what "
-        "their rounds show, and the intervals hold it."
-    )
+    return f"PyTorch's unchanged kernels vary {spread} between these two runs; the intervals include that."
 
 
 def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable[str]:
@@ -362,9 +397,9 @@ def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable
         moved = abs(math.log(mean)) - doubt > math.log1p(BAND)
         if moved or different > max(_CONTROLS, _BY_CHANCE * len(controls)):
             yield (
-                f"The machine differed: the torch_ implementations, the same torch {first.torch} in both runs, are "
-                f"{mean:.3f}x in {timing or 'unsaid'} time over {len(controls)} cells, and {different} of those are "
-                "called different. The other speedups have that in them too."
+                f"The machine differed: PyTorch's own kernels, the same torch {first.torch} in both runs, are "
+                f"{mean:.3f}× as fast in {timing or 'unstated'} time over {len(controls)} shapes, and {different} of "
+                "those are called different. The other speedups contain that too."
             )
 
 
@@ -381,12 +416,12 @@ def _why_nothing_is_shared(before: dict[Key, Measurement], after: dict[Key, Meas
     names = [{key[1:] for key in side} for side in (before, after)]
     if apart:
         said = "; ".join(f"{name} {_some(values[0][name])} and {_some(values[1][name])}" for name in apart)
-        return f"No cell is in both: {said}."
+        return f"No shape is in both: {said}."
     if not names[0] & names[1]:
-        return f"No cell is in both: mode, timing and implementation are {_some(names[0])} and {_some(names[1])}."
-    return "No cell is in both: no case is the same in all its fields."
+        return f"No shape is in both: mode, timing and implementation are {_some(names[0])} and {_some(names[1])}."
+    return "No shape is in both: none is the same in all its fields."
 
 
 def _some(values: Iterable[Any]) -> str:
-    texts = sorted("not said" if value is None else str(value) for value in values)
+    texts = sorted("not stated" if value is None else str(value) for value in values)
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")

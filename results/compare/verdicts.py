@@ -41,6 +41,10 @@ from results.compare.between_runs import ProcessShift
 from results.records import Measurement
 
 BAND = 0.02  # a difference below it is none
+# where an interval lies, in the words of a reason
+WITHIN, BEYOND = f"within ±{100 * BAND:.0f} %", f"beyond ±{100 * BAND:.0f} %"
+ACROSS = f"partly {WITHIN} and partly beyond"
+BY_CHANCE = "but its 99 % interval holds 1×"
 CERTAINTY = 0.95  # of each end of the interval: both together hold 90 %
 NO_CHANCE = 0.995  # of each end of the interval that must not hold 1
 # presets of runner.protocol by whether they go several times around all implementations of a case
@@ -69,6 +73,13 @@ class Verdict(StrEnum):
     UNCLEAR = "UNCLEAR"
 
 
+class Doubt(StrEnum):
+    """Why a verdict is UNCLEAR."""
+
+    NOISE = "too noisy"
+    CLOCK = "clock explains it"
+
+
 @dataclass(frozen=True)
 class Judgement:
     """A verdict with what it rests on."""
@@ -82,6 +93,14 @@ class Judgement:
     reason: str  # one sentence
     clocks: tuple[int, int] | None = None  # MHz, where the speedup is in cycles of the SM clock
     apart: float | None = None  # what two processes differ by beyond their rounds, where it is in the interval
+    by_clock: bool = False  # whether the SM clock, not the spread, keeps it from a verdict
+
+    @property
+    def doubt(self) -> Doubt | None:
+        """Return why it is UNCLEAR; None of a clear verdict."""
+        if self.verdict is not Verdict.UNCLEAR:
+            return None
+        return Doubt.CLOCK if self.by_clock else Doubt.NOISE
 
 
 @dataclass(frozen=True)
@@ -115,7 +134,7 @@ def judge(
     ratio = first.value / second.value
     ends = [_interval(first, second, certainty, paired=paired, like=like) for certainty in (CERTAINTY, NO_CHANCE)]
     if None in ends:
-        reason = f"{_without_spread(first, second)}: {ratio:.3f}x cannot be told from chance."
+        reason = f"{_without_spread(first, second)}: {ratio:.3f}× cannot be told from chance."
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no spread", reason)
     if apart is not None:
         ends = [_widened(found, apart, at) for found, at in zip(ends, (CERTAINTY, NO_CHANCE), strict=True)]
@@ -179,16 +198,16 @@ def _judgement(interval: _Interval, certain: _Interval, remarks: Sequence[str]) 
     low, high = interval.middle - interval.below, interval.middle + interval.above
     by_chance = certain.middle - certain.below <= 0 <= certain.middle + certain.above
     ends, widest = (_ratio(low), _ratio(high)), max(interval.below, interval.above)
-    span = f"{ends[0]:.4g}x to {ends[1]:.4g}x"
+    span = f"{ends[0]:.4g}× to {ends[1]:.4g}×"
     if low >= -_LOG_BAND and high <= _LOG_BAND:
-        verdict, why = Verdict.SAME, f"all of {span} is inside the band of {BAND:.0%}"
+        verdict, why = Verdict.SAME, f"all of {span} is {WITHIN}"
     elif low <= _LOG_BAND and high >= -_LOG_BAND:
-        verdict, why = Verdict.UNCLEAR, f"{span} is partly inside and partly outside the band of {BAND:.0%}"
+        verdict, why = Verdict.UNCLEAR, f"{span} is {ACROSS}"
     elif by_chance:
-        verdict, why = Verdict.UNCLEAR, f"{span} is beyond the band of {BAND:.0%}, but chance alone can do that too"
+        verdict, why = Verdict.UNCLEAR, f"all of {span} is {BEYOND}, {BY_CHANCE}"
     else:
         verdict = Verdict.FASTER if low > 0 else Verdict.SLOWER
-        why = f"all of {span} is beyond the band of {BAND:.0%}"
+        why = f"all of {span} is {BEYOND}"
     return Judgement(
         verdict,
         speedup=_ratio(interval.middle),
@@ -315,7 +334,7 @@ def _remarks(
     if clocks and paired:
         remarks.append(f"in time; the SM clock was {clocks[0]} and {clocks[1]} MHz, as each drew power")
     elif clocks:
-        remarks.append(f"in cycles, as the SM clock was {clocks[0]} and {clocks[1]} MHz ({raw:.3f}x in time)")
+        remarks.append(f"in cycles, as the SM clock was {clocks[0]} and {clocks[1]} MHz ({raw:.3f}× in time)")
     waited = [f"{waiting(m):.0%}" for m in (first, second)]
     if any(map(waiting, (first, second))):
         remarks.append(f"up to {' and '.join(waited)} may be waiting for a core of a busy host")
@@ -330,7 +349,7 @@ def _confirmed(found: Judgement, in_time: Verdict) -> Judgement:
     if found.verdict in (Verdict.SAME, Verdict.UNCLEAR, in_time):
         return found
     reason = f"{found.verdict} in cycles but {in_time} in time, as work bound by memory would be: {found.reason}"
-    return replace(found, verdict=Verdict.UNCLEAR, reason=reason)
+    return replace(found, verdict=Verdict.UNCLEAR, reason=reason, by_clock=True)
 
 
 # which sides throttled -> what their being held back could have made up
@@ -348,4 +367,4 @@ def _hedged(found: Judgement, first: Measurement, second: Measurement) -> Judgem
         return found
     which = {(True, False): "the first was", (False, True): "the second was"}.get(held, "both were")
     reason = f"{found.verdict} as measured, but {which} throttled and a clock is not known: {found.reason}"
-    return replace(found, verdict=Verdict.UNCLEAR, reason=reason)
+    return replace(found, verdict=Verdict.UNCLEAR, reason=reason, by_clock=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from results.checks import Finding, by_rule
-from results.compare.compare import ComparedCell, Comparison, Mean
+from results.compare.compare import ComparedCell, Comparison, Mean, TimingCoverage
 from results.levels import level_of
 from results.records import Run
 
@@ -28,16 +28,27 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield from comparison.remarks
     yield ""
     yield "Geometric mean of the speedups: first over second, above 1 the second is faster"
-    header = ("timing", "implementation", "mode", "speedup", "cells", "verdicts", "could have seen")
+    header = ("timing", "implementation", "mode", "speedup", "shapes", "verdicts", "could have seen")
     yield from _columns([header, *(_mean_row(mean) for mean in comparison.means)])
-    yield (
-        f"Tried by the first only: {comparison.only_first} cells; by the second only: {comparison.only_second}. A mean "
-        "is over the cells with a number on both sides, of those that either side has tried."
-    )
+    yield from (coverage_words(coverage) for coverage in comparison.coverage)
     if comparison.cells:
         yield ""
-        header = ("verdict", "speedup", "90 % interval", "seen from", "first", "second", "cell", "why")
+        header = ("verdict", "speedup", "90 % interval", "seen from", "first", "second", "shape", "why")
         yield from _columns([header, *(_cell_row(cell) for cell in comparison.cells)])
+
+
+def coverage_words(coverage: TimingCoverage) -> str:
+    """Return how many shapes of a timing are compared and where the others are; parts that are 0 are left out."""
+    others = {
+        "lost": coverage.lost,
+        "gained": coverage.gained,
+        "without a number on either side": coverage.neither,
+        "only in the first": coverage.only_first,
+        "only in the second": coverage.only_second,
+    }
+    parts = [f"{count} {where}" for where, count in others.items() if count]
+    timing = f"{coverage.timing} time" if coverage.timing else "time as published"
+    return f"{coverage.both} shapes compared in {timing}" + "".join(f" · {part}" for part in parts) + "."
 
 
 def finding_lines(findings: Sequence[Finding], runs: Sequence[Run], *, every: bool = False) -> Iterator[str]:
@@ -54,10 +65,10 @@ def finding_lines(findings: Sequence[Finding], runs: Sequence[Run], *, every: bo
 
 def _mean_row(mean: Mean) -> tuple[str, ...]:
     return (
-        mean.timing or "not said",
+        mean.timing or "not stated",
         mean.implementation or "all",
         mean.mode or "all",
-        f"{mean.speedup:.3f}x" if mean.speedup else "-",
+        f"{mean.speedup:.3f}×" if mean.speedup else "-",
         f"{mean.compared} of {mean.tried}",
         ", ".join(f"{count} {outcome}" for outcome, count in mean.outcomes.items()) or "-",
         f"{_change(mean.detectable)} in half of them" if mean.detectable is not None else "-",
@@ -68,7 +79,7 @@ def _cell_row(cell: ComparedCell) -> tuple[str, ...]:
     found = cell.judgement
     return (
         cell.outcome,
-        f"{found.speedup:.3f}x" if found and found.speedup else "-",
+        f"{found.speedup:.3f}×" if found and found.speedup else "-",
         f"{found.low:.4g} to {found.high:.4g}" if found and found.low is not None else "-",
         _change(found.detectable) if found and found.detectable is not None else "-",
         _time(cell.first.value, str(cell.first.status)),
@@ -85,11 +96,11 @@ def _time(value: float | None, status: str) -> str:
 
 
 def _change(share: float) -> str:
-    return f"{share:.1%}" if share < 1 else f"{1 + share:.3g}x"
+    return f"{100 * share:.1f} %" if share < 1 else f"{1 + share:.3g}×" if share < 9 else "10× or more"
 
 
 def _said(value: object) -> str:
-    return "not said" if value is None else str(value)
+    return "not stated" if value is None else str(value)
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:

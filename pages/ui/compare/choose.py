@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages, text
+from pages.ui.draw import text
 from pages.ui.filters.select import one_value
+from pages.ui.named_choice import named_choice
 from pages.ui.shell.data import ask, store
 from results.compare.between_runs import LEAST
 from results.compare.compare import Comparison, Side, compare
@@ -14,15 +17,19 @@ from results.files import library
 from results.query import pages
 from results.slice import BASELINES, CASE_KEY
 
+# the newest two runs of one sweep on one GPU that share numbers; else the newest that shares enough of them
 _SHARED = f"""
 WITH cells AS (SELECT DISTINCT run_id, hash({CASE_KEY}, implementation, mode, timing) AS cell FROM measurements
-               WHERE metric = 'latency_ms' AND status = 'ok')
+               WHERE metric = 'latency_ms' AND status = 'ok'),
+     named AS (SELECT run_id, created, coalesce(created, '1970-01-01') AS age, gpu_name,
+                      nullif(json_extract_string(sweep, '$.name'), 'null') AS sweep_name FROM runs)
 SELECT older.run_id, newer.run_id
 FROM cells older JOIN cells newer ON older.cell = newer.cell AND older.run_id <> newer.run_id
-JOIN runs a ON a.run_id = older.run_id JOIN runs b ON b.run_id = newer.run_id
-WHERE coalesce(a.created, '1970-01-01') <= coalesce(b.created, '1970-01-01')
+JOIN named a ON a.run_id = older.run_id JOIN named b ON b.run_id = newer.run_id
+WHERE a.age <= b.age
 GROUP BY ALL
-ORDER BY count(*) >= {LEAST} DESC, any_value(b.created) DESC NULLS LAST, count(*) DESC, any_value(a.created) DESC, 1, 2
+ORDER BY coalesce(any_value(a.sweep_name = b.sweep_name AND a.gpu_name = b.gpu_name), false) DESC,
+         count(*) >= {LEAST} DESC, any_value(b.age) DESC, count(*) DESC, any_value(a.age) DESC, 1, 2
 LIMIT 1
 """
 _IMPLEMENTATIONS = """
@@ -34,7 +41,7 @@ GROUP BY implementation ORDER BY count(*) DESC, implementation
 def two_runs() -> tuple[str, str] | None:
     """Ask for the run before and the run after; return them, or None if there are not two.
 
-    The default is the newest run that shares enough cells with an older one, and that one.
+    The default is the newest two runs of one sweep on one GPU.
     """
     table = ask(pages.runs)
     table = table[table["numbers"] > 0]
@@ -44,19 +51,20 @@ def two_runs() -> tuple[str, str] | None:
         return None
     pairs = store().rows(_SHARED)
     before, after = pairs[0] if pairs else (names[1], names[0])
-    rows = table.set_index("run_id")
+    words = _words(table)
     left, right = st.columns(2)
     with left:
-        first = one_value("Before", "first", names, before)
-        _about(rows.loc[first])
+        first = named_choice("Before", "first", names, before, words)
     with right:
-        second = one_value("After", "second", names, after, "Judged against the one before.")
-        _about(rows.loc[second])
+        second = named_choice("After", "second", names, after, words, help="Judged against the one before.")
     return first, second
 
 
 def two_implementations() -> tuple[str, str, str] | None:
-    """Ask for a run and two of its implementations; return them, or None if no run has two."""
+    """Ask for a run and two of its implementations; return them, or None if no run has two.
+
+    The default is the newest run of a GPU.
+    """
     table = ask(pages.runs)
     table = table[(table["implementations"] > 1) & (table["numbers"] > 0)]
     if table.empty:
@@ -65,7 +73,8 @@ def two_implementations() -> tuple[str, str, str] | None:
     run_ids = table["run_id"].tolist()
     run_column, left, right = st.columns(3)
     with run_column:
-        run_id = one_value("Run", "of_run", run_ids, run_ids[0])
+        on_gpus = table.loc[table["device_type"] != "cpu", "run_id"].tolist()
+        run_id = named_choice("Run", "of_run", run_ids, (on_gpus or run_ids)[0], _words(table))
     names = [name for (name,) in store().rows(_IMPLEMENTATIONS, [run_id])]
     if len(names) < 2:
         st.info("This run has speeds of one implementation only. Choose another.", icon=":material/inbox:")
@@ -90,9 +99,24 @@ def command(first: str, second: str, names: tuple[str | None, str | None] = (Non
     return f"python -m results compare {' '.join(sides)}"
 
 
-def _about(run: pd.Series) -> None:
-    title = "" if text.missing(run["title"]) else text.plain(run["title"])
-    st.caption(f"{messages.source_badges([run['source']])} {title}")
+def file_name(first: str, second: str, names: tuple[str | None, str | None] = (None, None)) -> str:
+    """Return the name of the comparison's file: the runs, or the run and its two implementations."""
+    return f"compare-{first}-{names[0]}-{names[1]}" if all(names) else f"compare-{first}-{second}"
+
+
+def _words(table: pd.DataFrame) -> Callable[[str], str]:
+    """Return what names a run in a list: when, commit, sweep, GPU and whose it is, then its id."""
+    rows = table.set_index("run_id").to_dict("index")
+    return lambda run_id: " · ".join([*_facts(rows[run_id]), run_id])
+
+
+def _facts(run: dict[str, object]) -> Iterator[str]:
+    if not text.missing(run["created"]):
+        yield f"{pd.Timestamp(run['created']):%Y-%m-%d %H:%M}"
+    for name, most in (("git_commit", 7), ("gpu_name", 40)):
+        if not text.missing(run[name]):
+            yield str(run[name])[:most]
+    yield text.SOURCE_WORDS[run["source"]]
 
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")

@@ -1,6 +1,9 @@
-"""A comparison on the page: what changed, the verdicts, the means, each cell."""
+"""A comparison on the page: the verdicts as a line and a chart, what they rest on, each shape, the means."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -8,16 +11,19 @@ import streamlit as st
 
 from pages.ui.draw import charts, text
 from results import levels
-from results.compare.compare import ORDER, Comparison, Mean
-from results.compare.verdicts import BAND
+from results.compare.compare import ComparedCell, Comparison, Mean
+from results.compare.verdicts import BAND, Doubt
 from results.derive import tflops
 from results.records import case_to_json
+from results.render.terminal import coverage_words
 from results.slice import AS_PUBLISHED
 
+NOISY, BY_CLOCK = (f"UNCLEAR: {doubt}" for doubt in (Doubt.NOISE, Doubt.CLOCK))
 # Okabe and Ito's, apart for every colour vision; the symbol says the same again
-_MARKS = {
+MARKS = {
     "SLOWER": ("#d55e00", "triangle-down"),
-    "UNCLEAR": ("#8a8f98", "circle-open"),
+    NOISY: ("#8a8f98", "circle-open"),
+    BY_CLOCK: ("#8a8f98", "diamond-open"),
     "FASTER": ("#0072b2", "triangle-up"),
     "SAME": ("#009e73", "circle"),
 }
@@ -25,41 +31,84 @@ _TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
 _TWOS = [2.0**power for power in range(-10, 11)]
 _FINE = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7]
 MEANINGS = {
-    "LOST": "had a number, has none",
-    "SLOWER": "slower by more than the band",
-    "UNCLEAR": "the spread does not say",
-    "FASTER": "faster by more than the band",
-    "GAINED": "had no number, has one",
-    "SAME": "within the band",
+    "LOST": "had a number before, has none now",
+    "SLOWER": "slower by more than 2 %",
+    NOISY: "too noisy to decide",
+    BY_CLOCK: "the SM clock, not the code, explains the difference",
+    "FASTER": "faster by more than 2 %",
+    "GAINED": "had no number before, has one now",
+    "SAME": "equal within 2 %",
+}
+RULE = (
+    f"Above 1× the second is faster. FASTER or SLOWER: the whole 90 % interval is beyond ±{100 * BAND:.0f} %, in time "
+    "too, and the 99 % interval excludes 1×. SAME: all of it is within ±2 %."
+)
+HELP = (
+    "The 90 % interval is the wider of two: by the medians of both sides, and by how much rounds of samples differ; "
+    "between two runs it includes what the processes differ by. Device times at different SM clocks are compared in "
+    "cycles, and a difference in cycles must show in time too: work bound by memory does not follow the clock. "
+    "Only the same shape, mode and timing are compared. "
+    + " ".join(f"{outcome}: {meaning}." for outcome, meaning in MEANINGS.items())
+)
+_FACTS = {
+    "gpu_name": "GPU",
+    "gpu_uuid": "GPU card",
+    "device_type": "Device",
+    "sm_count": "SMs",
+    "gpu_memory_mb": "GPU memory (MiB)",
+    "power_limit_w": "Power limit (W)",
+    "cpu": "CPU",
+    "host": "Host",
+    "driver": "Driver",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+    "torch": "PyTorch",
+    "triton": "Triton",
+    "python": "Python",
+    "os": "Operating system",
+    "kernel_hash": "Hash of the kernels",
+    "git_commit": "Commit",
+    "git_dirty": "Uncommitted changes",
+    "tf32": "TF32",
+    "protocol": "Measuring protocol",
+    "seed": "Seed",
+    "sm_clock_mhz, median": "SM clock, median (MHz)",
+    "measured_gbs": "Measured bandwidth (GB/s)",
 }
 CELL_COLUMNS = (
-    *("verdict", "speedup", "low", "high", "detectable", "implementation", "mode", "timing", "dtype", "seqlen"),
-    *("head_dim", "shape", "mask", "first_ms", "second_ms", "first_tflops", "second_tflops", "why"),
+    *("verdict", "why", "time", "cycles", "low", "high", "detectable", "implementation", "mode", "timing", "dtype"),
+    *("seqlen", "head_dim", "batch", "num_heads", "shape", "mask", "level", "first_ms", "second_ms"),
+    *("first_tflops", "second_tflops", "speedup"),
 )
 _RATIO = {"format": "%.3f×"}
 
 
-def headline(found: Comparison) -> None:
-    """Say how many cells got which verdict, and the mean of each timing with its coverage."""
-    counts = {outcome: sum(cell.outcome == outcome for cell in found.cells) for outcome in ORDER}
-    parts = [f"{counts[outcome]} {outcome.lower()}" for outcome in ORDER if counts[outcome]]
-    st.markdown(f"#### {', '.join(parts) or 'No shared cell'}" + (f", of {len(found.cells)} cells" if parts else ""))
-    overall = [mean for mean in found.means if mean.implementation is None and mean.mode is None]
-    for mean in overall:
-        if mean.speedup:
-            timing = text.TIMING_WORDS.get(mean.timing or "as published", mean.timing)
-            seen = f"; median smallest detectable change: {_change(mean.detectable)}" if mean.detectable else ""
-            st.markdown(
-                f"**{_fine(mean.speedup)}** in {timing}: geometric mean of {mean.compared} of {mean.tried} cells "
-                f"that either side has tried{seen}."
-            )
-    st.caption(
-        "Above 1× the second is faster. A verdict needs all of the interval, each end with 95 % certainty, beyond "
-        f"the band of {BAND:.0%}, or inside it for SAME. Only the same case, mode and timing are compared. "
-        f"Tried by the first alone: {found.only_first} cells; by the second alone: {found.only_second}."
-    )
+def headline(found: Comparison, timing: str) -> None:
+    """Say in one line how many shapes of a timing got which verdict, and their mean."""
+    cells = [cell for cell in found.cells if (cell.timing or AS_PUBLISHED) == timing]
+    counts = Counter(map(outcome_of, cells))
+    parts = [f"{counts[outcome]} {outcome.lower().replace(': ', ' (') + ')' * (':' in outcome)}" for outcome in counts]
+    means = [mean.speedup for mean in _overall(found) if (mean.timing or AS_PUBLISHED) == timing and mean.speedup]
+    average = f" · {_fine(means[0])} on average" if means else ""
+    words = f"{', '.join(parts)}, of {len(cells)} shapes{average}" if parts else "No shared shape"
+    st.markdown(f"#### {words}", help=HELP)
+
+
+def coverage(found: Comparison, timing: str) -> None:
+    """Say under the picture what was compared, so that the numbers add up, and what the samples could have shown."""
+    known = [coverage_words(each) for each in found.coverage if (each.timing or AS_PUBLISHED) == timing]
+    seen = [mean.detectable for mean in _overall(found) if (mean.timing or AS_PUBLISHED) == timing and mean.detectable]
+    smallest = f" Median smallest detectable change: {change(seen[0])}." if seen else ""
+    st.caption(f"{' '.join(known)}{smallest}")
+
+
+def remarks(found: Comparison) -> None:
+    """Draw what to know of the comparison as a whole: where the machines differ as a warning, the rest below it."""
     for remark in found.remarks:
-        st.caption(remark)
+        if remark.startswith(("Two different", "The machine differed", "No shape")):
+            st.warning(text.plain(remark), icon=":material/warning:")
+        else:
+            st.caption(text.plain(remark))
 
 
 def what_changed(found: Comparison) -> None:
@@ -68,7 +117,7 @@ def what_changed(found: Comparison) -> None:
         st.caption("One run: one machine, one software, both sampled in the same interleaved rounds.")
         return
     if found.changes:
-        said = [(change.fact, _said(change.first), _said(change.second)) for change in found.changes]
+        said = [(fact_words(change.fact), _said(change.first), _said(change.second)) for change in found.changes]
         st.dataframe(
             pd.DataFrame(said, columns=["fact", "before", "after"]),
             hide_index=True,
@@ -77,43 +126,58 @@ def what_changed(found: Comparison) -> None:
     else:
         st.caption("Nothing that the runs record.")
     if found.not_said:
-        st.caption(f"Neither run says: {', '.join(found.not_said)}.")
+        st.caption(f"Not stated by either run: {', '.join(map(fact_words, found.not_said))}.")
+
+
+def fact_words(fact: str) -> str:
+    """Return the name of a fact of a run for people."""
+    if fact.startswith("measured_tflops "):
+        return f"Measured peak, {fact.removeprefix('measured_tflops ')} (TFLOP/s)"
+    return _FACTS.get(fact, fact)
+
+
+def outcome_of(cell: ComparedCell) -> str:
+    """Return the verdict of a cell in the words of `MEANINGS`: an unclear one with its reason."""
+    doubt = cell.judgement.doubt if cell.judgement else None
+    return f"{cell.outcome}: {doubt}" if doubt else cell.outcome
 
 
 def cells_table(found: Comparison) -> pd.DataFrame:
-    """Return a row a cell, regressions first."""
-    rows = []
-    for cell in found.cells:
-        judgement, case = cell.judgement, case_to_json(cell.case)
-        flops = levels.flops(cell.case, cell.mode)
-        rows.append(
-            {
-                "verdict": cell.outcome,
-                "speedup": judgement.speedup if judgement else None,
-                "low": judgement.low if judgement else None,
-                "high": judgement.high if judgement else None,
-                "detectable": 100 * judgement.detectable if judgement and judgement.detectable else None,
-                "implementation": cell.implementation,
-                "mode": cell.mode,
-                "timing": cell.timing or AS_PUBLISHED,
-                **{name: case[name] for name in ("dtype", "head_dim")},
-                "seqlen": case[levels.level_of(cell.case).columns.field],
-                "shape": f"B{case['batch'] or '?'} H{case['num_heads'] or '?'}",
-                "mask": text.mask(cell.case.causal, cell.case.window_size),
-                "first_ms": cell.first.value,
-                "second_ms": cell.second.value,
-                "first_tflops": tflops(flops, cell.first.value),
-                "second_tflops": tflops(flops, cell.second.value),
-                "why": cell.reason,
-            }
-        )
-    return pd.DataFrame(rows, columns=[*CELL_COLUMNS])
+    """Return a row a cell, regressions first; `speedup` is the ratio that was judged, in cycles where clocks differ."""
+    return pd.DataFrame([_row(cell) for cell in found.cells], columns=[*CELL_COLUMNS])
+
+
+def _row(cell: ComparedCell) -> dict[str, object]:
+    judgement, case, level = cell.judgement, case_to_json(cell.case), levels.level_of(cell.case)
+    flops = levels.flops(cell.case, cell.mode)
+    return {
+        "verdict": outcome_of(cell),
+        "why": cell.reason,
+        "time": cell.time_ratio,
+        "cycles": cell.cycles_ratio,
+        "low": judgement.low if judgement else None,
+        "high": judgement.high if judgement else None,
+        "detectable": change(judgement.detectable) if judgement and judgement.detectable else None,
+        "implementation": cell.implementation,
+        "mode": cell.mode,
+        "timing": cell.timing or AS_PUBLISHED,
+        **{name: case[name] for name in ("dtype", "head_dim", "batch", "num_heads")},
+        "seqlen": case[level.columns.field],
+        "shape": f"B{case['batch'] or '?'} H{case['num_heads'] or '?'}",
+        "mask": text.mask(cell.case.causal, cell.case.window_size),
+        "level": level.name,
+        "first_ms": cell.first.value,
+        "second_ms": cell.second.value,
+        "first_tflops": tflops(flops, cell.first.value),
+        "second_tflops": tflops(flops, cell.second.value),
+        "speedup": judgement.speedup if judgement else None,
+    }
 
 
 def speedup_chart(table: pd.DataFrame) -> go.Figure:
     """Return the speedup of each cell over its latency before, both logarithmic, with its interval, by verdict."""
     figure = go.Figure()
-    for verdict, (colour, symbol) in _MARKS.items():
+    for verdict, (colour, symbol) in MARKS.items():
         rows = table[(table["verdict"] == verdict) & table["speedup"].notna()]
         if rows.empty:
             continue
@@ -138,31 +202,39 @@ def speedup_chart(table: pd.DataFrame) -> go.Figure:
     near = table["speedup"].between(0.6, 1.7).all()
     low, high = min(table["speedup"].min(), 1.0), max(table["speedup"].max(), 1.0)
     speedup = charts.log_axis_at(low, high, _FINE if near else _TWOS, "{:g}×".format)
-    figure.update_xaxes(title="latency of the first (ms)", **latency)
-    figure.update_yaxes(title="speedup", **speedup)
+    figure.update_xaxes(title="latency before (ms)", **latency)
+    figure.update_yaxes(title="speedup, before over after", **speedup)
     return figure.update_layout(height=400, margin=charts.MARGIN, legend=charts.LEGEND, hovermode="closest")
 
 
-def show_cells(table: pd.DataFrame) -> None:
-    """Draw the cells with those verdicts that the reader wants."""
+def show_cells(table: pd.DataFrame, sides: Sequence[str] = ("before", "after")) -> None:
+    """Draw the cells with those verdicts that the reader wants; `sides` are the names of the two."""
+    shown = table.drop(columns=["speedup", "batch", "num_heads", "level"]).dropna(axis="columns", how="all")
+    if "mode" in shown:
+        shown = shown.assign(mode=[text.MODE_WORDS.get(mode, mode) for mode in shown["mode"]])
+    first, second = sides
     st.dataframe(
-        table.dropna(axis="columns", how="all"),
+        shown,
         hide_index=True,
-        alt="Verdict of every cell, regressions first",
+        alt="Verdict of every shape, regressions first",
         column_config={
             "verdict": st.column_config.TextColumn("verdict", pinned=True),
-            "speedup": st.column_config.NumberColumn("speedup", **_RATIO),
-            "low": st.column_config.NumberColumn("at least", help="With 95 % certainty", **_RATIO),
-            "high": st.column_config.NumberColumn("at most", help="With 95 % certainty", **_RATIO),
-            "detectable": st.column_config.NumberColumn(
-                "seen from", format="%.1f %%", help="The smallest change that these samples could have shown"
+            "why": st.column_config.TextColumn("why", width=330),
+            "time": st.column_config.NumberColumn("time ratio", help=f"{first} over {second}", **_RATIO),
+            "cycles": st.column_config.NumberColumn(
+                "cycles ratio", help="Judged instead of time where the SM clocks differ", **_RATIO
+            ),
+            "low": st.column_config.NumberColumn("90 % from", help="Of the ratio that is judged", **_RATIO),
+            "high": st.column_config.NumberColumn("to", help="Of the ratio that is judged", **_RATIO),
+            "detectable": st.column_config.TextColumn(
+                "detectable", help="The smallest change that these samples could have shown"
             ),
             "implementation": st.column_config.TextColumn("implementation", width="medium"),
-            "first_ms": st.column_config.NumberColumn("first (ms)", format="%.4g"),
-            "second_ms": st.column_config.NumberColumn("second (ms)", format="%.4g"),
-            "first_tflops": st.column_config.NumberColumn("first (TFLOP/s)", format="%.1f"),
-            "second_tflops": st.column_config.NumberColumn("second (TFLOP/s)", format="%.1f"),
-            "why": st.column_config.TextColumn("why", width="large"),
+            "first_ms": st.column_config.NumberColumn(f"{first} (ms)", format="%.3g"),
+            "second_ms": st.column_config.NumberColumn(f"{second} (ms)", format="%.3g"),
+            "first_tflops": st.column_config.NumberColumn(f"{first} (TFLOP/s)", format="%.3g"),
+            "second_tflops": st.column_config.NumberColumn(f"{second} (TFLOP/s)", format="%.3g"),
+            "shape": st.column_config.TextColumn("batch, heads"),
         },
     )
 
@@ -173,7 +245,7 @@ def means_table(means: tuple[Mean, ...]) -> None:
         {
             "timing": mean.timing or AS_PUBLISHED,
             "implementation": mean.implementation or "all",
-            "mode": mean.mode or "all",
+            "mode": text.MODE_WORDS.get(mean.mode or "", mean.mode) or "all",
             "speedup": mean.speedup,
             "compared": mean.compared,
             "tried": mean.tried,
@@ -186,12 +258,23 @@ def means_table(means: tuple[Mean, ...]) -> None:
         hide_index=True,
         alt="Geometric means by timing, implementation and mode",
         column_config={
-            "speedup": st.column_config.NumberColumn("speedup", **_RATIO),
-            "compared": st.column_config.NumberColumn("compared", help="Cells with a number on both sides"),
-            "tried": st.column_config.NumberColumn("of tried", help="Cells that either side has tried"),
+            "speedup": st.column_config.NumberColumn("mean speedup", **_RATIO),
+            "compared": st.column_config.NumberColumn("compared", help="Shapes with a number on both sides"),
+            "tried": st.column_config.NumberColumn("tried", help="Shapes that either side has tried"),
             "verdicts": st.column_config.TextColumn("verdicts", width="large"),
         },
     )
+
+
+def change(share: float) -> str:
+    """Write the smallest change that could have been seen: 3.3 %, or from which factor on beyond a doubling."""
+    if share <= 1:
+        return f"{100 * share:.1f} %"
+    return f"cannot decide anything below {text.ratio(1 + share) if share < 9 else '10×'}"
+
+
+def _overall(found: Comparison) -> list[Mean]:
+    return [mean for mean in found.means if mean.implementation is None and mean.mode is None]
 
 
 def _hover(row: dict) -> str:
@@ -201,14 +284,9 @@ def _hover(row: dict) -> str:
 
 
 def _said(value: object) -> str:
-    return "not said" if value is None else str(value)
+    return "not stated" if value is None else str(value)
 
 
 def _fine(speedup: float) -> str:
     """Write a ratio with three decimals where they tell two runs apart."""
     return f"{speedup:.3f}×" if speedup < 2 else text.ratio(speedup)
-
-
-def _change(share: float) -> str:
-    """Write the smallest change that could have been seen: 3.3 %, or as a factor where it is beyond a doubling."""
-    return f"{share:.1%}" if share <= 1 else f"nothing below {text.ratio(1 + share)}"

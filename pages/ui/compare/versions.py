@@ -6,6 +6,7 @@ import streamlit as st
 
 from pages.ui.compare import verdicts
 from pages.ui.draw import charts, messages
+from pages.ui.filters import sidebar
 from pages.ui.filters.select import one_value
 from pages.ui.shell.data import store
 from results.compare.against import compare_versions
@@ -27,11 +28,11 @@ def section() -> None:
         return
     run_id = one_value("Run", "versions_of", list(runs), next(iter(runs)))
     found = _judged(run_id, library.stamp(library.find(run_id)))
-    verdicts.headline(found)
-    st.subheader("What differs between the versions")
-    verdicts.what_changed(found)
     if found.cells:
         _cells(found)
+    verdicts.remarks(found)
+    st.subheader("What differs between the versions")
+    verdicts.what_changed(found)
     if runs[run_id]:
         st.caption(f"Each kernel time contains {1e3 * runs[run_id]:.1f} µs that an empty kernel takes too.")
     st.caption("In a terminal")
@@ -45,8 +46,16 @@ def _judged(run_id: str, _stamp: tuple) -> Comparison:
 
 def _cells(found: Comparison) -> None:
     table = verdicts.cells_table(found)
-    if table["speedup"].notna().any():
-        alt = "Speedup over the other version and its interval, of each cell by latency"
-        st.plotly_chart(verdicts.speedup_chart(table), config=charts.BARE, alt=alt)
-    verdicts.show_cells(table)
-    messages.download("Download cells", "versions", lambda: table, "versions_csv")
+    timings = [timing for timing in sidebar.TIMINGS if timing in set(table["timing"])]
+    timing = timings[0]
+    if len(timings) > 1:
+        timing = st.segmented_control("Timing", timings, default=timing, required=True, key="versions_timing")
+    shown = table[table["timing"] == timing]
+    verdicts.headline(found, timing)
+    if shown["speedup"].notna().any():
+        alt = "Speedup over the other version and its interval, of each shape by latency"
+        st.plotly_chart(verdicts.speedup_chart(shown), config=charts.BARE, alt=alt)
+    st.caption(verdicts.RULE, help=verdicts.HELP)
+    verdicts.coverage(found, timing)
+    verdicts.show_cells(shown)
+    messages.download("Download shapes", f"versions-{found.second}", lambda: table, "versions_csv")

@@ -21,8 +21,10 @@ def test_two_implementations_are_compared_from_a_link_and_verdicts_filter_the_ce
     page = drawn(tab(link))
     command = "python -m results compare h200-fa_paper-causal/torch_naive h200-fa_paper-causal/torch_sdpa_math"
     expect(page.get_by_test_id("stCode")).to_contain_text(command)
-    expect(page.get_by_text(re.compile(r"\d+ slower.*of \d+ cells"))).to_be_visible()
-    expect(page.locator(".scatterlayer .trace").first).to_be_attached()
+    expect(page.get_by_text(re.compile(r"\d+ slower.*of \d+ shapes"))).to_be_visible()
+    expect(
+        page.get_by_role("button", name=re.compile("[▲▼=]")).or_(page.get_by_text(re.compile("× [▲▼=]"))).first
+    ).to_be_visible()
     _pick(page, "SLOWER")
     expect(page).to_have_url(re.compile("verdict=SLOWER"))
 

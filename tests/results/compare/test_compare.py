@@ -70,7 +70,7 @@ def test_what_changed_between_the_runs_is_listed_and_what_nobody_recorded_too():
     ]
     assert "torch" in found.not_said
     assert "gpu_name" not in found.not_said
-    assert any("nothing common that did not change" in remark for remark in found.remarks)
+    assert any("No unchanged kernel is in both" in remark for remark in found.remarks)
 
 
 def test_a_machine_that_ran_at_another_clock_or_reached_less_is_among_the_changes():
@@ -98,7 +98,7 @@ def test_sides_without_a_common_cell_say_which_field_keeps_them_apart():
     found = compare(Side(RUN, published), Side(RUN, [sampled(1.0)]))
     assert found.cells == ()
     assert found.remarks == (
-        "No cell is in both: num_heads not said and 2; num_kv_heads not said and 2; window_size not said and 0.",
+        "No shape is in both: num_heads not stated and 2; num_kv_heads not stated and 2; window_size not stated and 0.",
     )
     assert compare(Side(RUN, []), Side(RUN, [sampled(1.0)])).remarks == ("The first has no latency.",)
 
@@ -112,7 +112,7 @@ def test_a_machine_that_was_slower_shows_in_what_did_not_change(factor, remarked
     remarks = compare(Side(run, before), Side(replace(run, run_id="r2", kernel_hash="bbb"), after)).remarks
     said = [remark for remark in remarks if "The machine differed" in remark]
     assert bool(said) == remarked
-    assert not said or "0.700x in kernel time over 3 cells" in said[0]
+    assert not said or "0.700× as fast in kernel time over 3 shapes" in said[0]
     assert not said or "3 of those are called different" in said[0]
     upgraded = compare(Side(run, before), Side(replace(run, run_id="r2", torch="2.14.0"), after))
     assert not any("The machine differed" in remark for remark in upgraded.remarks)
@@ -129,8 +129,18 @@ def test_a_machine_that_moved_some_of_what_did_not_change_says_so_though_their_m
         for at, case in enumerate(cases)
     ]
     found = compare(Side(run, before), Side(replace(run, run_id="r2"), after))
-    assert any("PyTorch's own, which did not change, differ by 3" in remark for remark in found.remarks)
+    assert any("PyTorch's unchanged kernels vary by 3" in remark for remark in found.remarks)
     assert not any(cell.outcome in ("FASTER", "SLOWER") for cell in found.cells)
+
+
+def test_every_cell_that_either_side_has_tried_is_counted_once_by_timing():
+    shared = [sampled(1.0), failed(Status.OOM, mode="bwd"), sampled(1.0, mode="fwd_bwd"), sampled(1.0, timing="eager")]
+    before = [*shared, failed(Status.OOM, case=LONG), *(sampled(1.0, case=FULL, mode=mode) for mode in ("fwd", "bwd"))]
+    after = [*shared[:2], failed(Status.OOM, mode="fwd_bwd"), sampled(1.0, case=LONG), sampled(1.0, implementation="y")]
+    kernel, eager = compare(Side(RUN, before), Side(replace(RUN, run_id="r2"), after)).coverage
+    counts = (kernel.both, kernel.lost, kernel.gained, kernel.neither, kernel.only_first, kernel.only_second)
+    assert counts == (1, 1, 1, 1, 2, 1)
+    assert (eager.timing, eager.both, eager.only_first) == ("eager", 0, 1)
 
 
 def test_cells_that_neither_side_could_run_are_counted_but_not_listed():

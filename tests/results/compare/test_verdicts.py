@@ -220,8 +220,10 @@ def test_a_difference_in_cycles_that_time_does_not_show_is_unclear():
     first = replace(sampled(1.0, seed=1), sm_clock_mhz=1980.0)
     second = replace(sampled(1.0, seed=2), sm_clock_mhz=1650.0)
     found = judge(first, second)
-    assert found.verdict == "UNCLEAR"
+    assert (found.verdict, found.doubt) == ("UNCLEAR", "clock explains it")
     assert "FASTER in cycles but SAME in time" in found.reason
+    assert judge(timed(1.0), timed(2.0)).doubt == "too noisy"
+    assert judge(first, first).doubt is None
 
 
 @pytest.mark.parametrize(
