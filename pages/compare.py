@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.compare import beside, choose, gpus, verdicts, versions, versus
+from pages.ui.compare import beside, choose, gpus, history, verdicts, versions, versus
 from pages.ui.draw import charts, messages
 from pages.ui.filters import sidebar
 from pages.ui.shell import layout
 from results.files.journal import JournalError
 
 RUNS, IMPLEMENTATIONS, VERSIONS = "Two runs", "Two implementations", "Two versions"
-GPUS, IMPORTED = "GPUs", "Import beside a run"
-SECTIONS = {VERSIONS: versions.section, GPUS: gpus.section, IMPORTED: beside.section}
+HISTORY, GPUS, IMPORTED = "History", "GPUs", "Import beside a run"
+SECTIONS = {HISTORY: history.section, VERSIONS: versions.section, GPUS: gpus.section, IMPORTED: beside.section}
 
 layout.header("Compare", ":material/compare_arrows:", "What changed, and is it significant?")
 kind = st.segmented_control(

@@ -134,7 +134,7 @@ class Comparison:
 
 def compare(first: Side, second: Side) -> Comparison:
     """Judge every cell that both sides have tried; nothing is averaged over different timings."""
-    before, after = _latencies(first), _latencies(second)
+    before, after = latencies_of(first), latencies_of(second)
     pair = f"{first.implementation} -> {second.implementation}" if first.implementation else None
     protocol = first.run.protocol if first.run.protocol == second.run.protocol else None
     same_run = first.run.run_id == second.run.run_id
@@ -168,7 +168,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     return record
 
 
-def _latencies(side: Side) -> dict[Key, Measurement]:
+def latencies_of(side: Side) -> dict[Key, Measurement]:
     """Return the latencies by cell; of a number printed twice the first."""
     found: dict[Key, Measurement] = {}
     for m in side.measurements:

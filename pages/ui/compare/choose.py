@@ -15,7 +15,7 @@ from results.compare.between_runs import LEAST
 from results.compare.compare import Comparison, Side, compare
 from results.files import library
 from results.query import pages
-from results.slice import BASELINES, CASE_KEY
+from results.slice import BASELINES, CASE_KEY, NEWEST_FIRST
 
 # the newest two runs of one sweep on one GPU that share numbers; else the newest that shares enough of them
 _SHARED = f"""
@@ -31,6 +31,12 @@ GROUP BY ALL
 ORDER BY coalesce(any_value(a.sweep_name = b.sweep_name AND a.gpu_name = b.gpu_name), false) DESC,
          count(*) >= {LEAST} DESC, any_value(b.age) DESC, count(*) DESC, any_value(a.age) DESC, 1, 2
 LIMIT 1
+"""
+_BROAD = f"""
+SELECT run_id FROM measurements JOIN runs USING (run_id)
+WHERE metric = 'latency_ms' AND status = 'ok' AND coalesce(level, 'op') = 'op' AND device_type IS DISTINCT FROM 'cpu'
+GROUP BY run_id, created HAVING bool_or(list_contains(?, implementation))
+ORDER BY bool_or(source IN ('local', 'shipped')) DESC, count(DISTINCT implementation) DESC, {NEWEST_FIRST}
 """
 _IMPLEMENTATIONS = """
 SELECT implementation FROM measurements WHERE run_id = ? AND metric = 'latency_ms' AND status = 'ok'
@@ -63,7 +69,7 @@ def two_runs() -> tuple[str, str] | None:
 def two_implementations() -> tuple[str, str, str] | None:
     """Ask for a run and two of its implementations; return them, or None if no run has two.
 
-    The default is the newest run of a GPU.
+    The default is the GPU run with most implementations of the operator, beside a baseline; of equals the newest.
     """
     table = ask(pages.runs)
     table = table[(table["implementations"] > 1) & (table["numbers"] > 0)]
@@ -73,8 +79,8 @@ def two_implementations() -> tuple[str, str, str] | None:
     run_ids = table["run_id"].tolist()
     run_column, left, right = st.columns(3)
     with run_column:
-        on_gpus = table.loc[table["device_type"] != "cpu", "run_id"].tolist()
-        run_id = named_choice("Run", "of_run", run_ids, (on_gpus or run_ids)[0], _words(table))
+        broad = [name for (name,) in store().rows(_BROAD, [list(BASELINES)]) if name in run_ids]
+        run_id = named_choice("Run", "of_run", run_ids, (broad or run_ids)[0], _words(table))
     names = [name for (name,) in store().rows(_IMPLEMENTATIONS, [run_id])]
     if len(names) < 2:
         st.info("This run has speeds of one implementation only. Choose another.", icon=":material/inbox:")
@@ -105,18 +111,18 @@ def file_name(first: str, second: str, names: tuple[str | None, str | None] = (N
 
 
 def _words(table: pd.DataFrame) -> Callable[[str], str]:
-    """Return what names a run in a list: when, commit, sweep, GPU and whose it is, then its id."""
+    """Return what names a run in a list: when, commit, its id, the GPU."""
     rows = table.set_index("run_id").to_dict("index")
-    return lambda run_id: " · ".join([*_facts(rows[run_id]), run_id])
+    return lambda run_id: " · ".join(_facts(run_id, rows[run_id]))
 
 
-def _facts(run: dict[str, object]) -> Iterator[str]:
+def _facts(run_id: str, run: dict[str, object]) -> Iterator[str]:
     if not text.missing(run["created"]):
         yield f"{pd.Timestamp(run['created']):%Y-%m-%d %H:%M}"
-    for name, most in (("git_commit", 7), ("gpu_name", 40)):
-        if not text.missing(run[name]):
-            yield str(run[name])[:most]
-    yield text.SOURCE_WORDS[run["source"]]
+    if not text.missing(run["git_commit"]):
+        yield str(run["git_commit"])[:7]
+    yield run_id
+    yield "GPU not stated" if text.missing(run["gpu_name"]) else str(run["gpu_name"])
 
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")

@@ -80,6 +80,8 @@ CELL_COLUMNS = (
     *("seqlen", "head_dim", "batch", "num_heads", "shape", "mask", "level", "first_ms", "second_ms"),
     *("first_tflops", "second_tflops", "speedup"),
 )
+_NOT_SHOWN = ["speedup", "batch", "num_heads", "level", "timing"]  # drawn elsewhere, or one value
+_MAY_LACK = ("cycles", "low", "high", "detectable")
 _RATIO = {"format": "%.3f×"}
 
 
@@ -87,7 +89,11 @@ def headline(found: Comparison, timing: str) -> None:
     """Say in one line how many shapes of a timing got which verdict, and their mean."""
     cells = [cell for cell in found.cells if (cell.timing or AS_PUBLISHED) == timing]
     counts = Counter(map(outcome_of, cells))
-    parts = [f"{counts[outcome]} {outcome.lower().replace(': ', ' (') + ')' * (':' in outcome)}" for outcome in counts]
+    parts = [
+        f"{counts[outcome]} {outcome.lower().replace(': ', ' (') + ')' * (':' in outcome)}"
+        for outcome in MEANINGS
+        if counts[outcome]
+    ]
     means = [mean.speedup for mean in _overall(found) if (mean.timing or AS_PUBLISHED) == timing and mean.speedup]
     average = f" · {_fine(means[0])} on average" if means else ""
     words = f"{', '.join(parts)}, of {len(cells)} shapes{average}" if parts else "No shared shape"
@@ -209,9 +215,12 @@ def speedup_chart(table: pd.DataFrame) -> go.Figure:
 
 def show_cells(table: pd.DataFrame, sides: Sequence[str] = ("before", "after")) -> None:
     """Draw the cells with those verdicts that the reader wants; `sides` are the names of the two."""
-    shown = table.drop(columns=["speedup", "batch", "num_heads", "level"]).dropna(axis="columns", how="all")
-    if "mode" in shown:
-        shown = shown.assign(mode=[text.MODE_WORDS.get(mode, mode) for mode in shown["mode"]])
+    one_pair = table["implementation"].str.contains(" -> ", regex=False).any()
+    shown = table.drop(columns=[*_NOT_SHOWN, *["implementation"] * bool(one_pair)]).dropna(axis="columns", how="all")
+    shown = shown.assign(
+        mode=[text.MODE_WORDS.get(mode, mode) or "not stated" for mode in table["mode"]],
+        **{name: [_or_dash(value) for value in shown[name]] for name in _MAY_LACK if name in shown},
+    )
     first, second = sides
     st.dataframe(
         shown,
@@ -221,11 +230,11 @@ def show_cells(table: pd.DataFrame, sides: Sequence[str] = ("before", "after")) 
             "verdict": st.column_config.TextColumn("verdict", pinned=True),
             "why": st.column_config.TextColumn("why", width=330),
             "time": st.column_config.NumberColumn("time ratio", help=f"{first} over {second}", **_RATIO),
-            "cycles": st.column_config.NumberColumn(
-                "cycles ratio", help="Judged instead of time where the SM clocks differ", **_RATIO
+            "cycles": st.column_config.TextColumn(
+                "cycles ratio", help="Judged instead of time where the SM clocks differ"
             ),
-            "low": st.column_config.NumberColumn("90 % from", help="Of the ratio that is judged", **_RATIO),
-            "high": st.column_config.NumberColumn("to", help="Of the ratio that is judged", **_RATIO),
+            "low": st.column_config.TextColumn("90 % from", help="Of the ratio that is judged"),
+            "high": st.column_config.TextColumn("to", help="Of the ratio that is judged"),
             "detectable": st.column_config.TextColumn(
                 "detectable", help="The smallest change that these samples could have shown"
             ),
@@ -281,6 +290,10 @@ def _hover(row: dict) -> str:
     where = f"{row['implementation']} {row['mode']}<br>seqlen {text.size(row['seqlen'])}, head_dim {row['head_dim']}"
     interval = "" if pd.isna(row["low"]) else f" ({row['low']:.3f} to {row['high']:.3f})"
     return f"{where}, {row['dtype']}<br>{row['speedup']:.3f}×{interval} {row['verdict']}"
+
+
+def _or_dash(value: object) -> str:
+    return "–" if text.missing(value) else value if isinstance(value, str) else f"{value:.3f}×"
 
 
 def _said(value: object) -> str:

@@ -1,0 +1,241 @@
+"""A sweep over runs and commits of one GPU: the time of chosen shapes in each run, and where it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from pages.ui.compare.verdicts import MARKS, RULE, outcome_of
+from pages.ui.draw import charts, messages, text
+from pages.ui.filters import sidebar
+from pages.ui.named_choice import named_choice
+from pages.ui.shell.data import store
+from results import levels
+from results.compare.history import REGRESSIONS, CellHistory, HistoryPoint, RunChain, chains, changes, histories
+from results.files import library
+from results.files.journal import JournalError
+from results.records import Run
+from results.slice import AS_PUBLISHED
+
+TIME, RELATIVE = "Time (ms)", "Relative to the first run"
+_MOST_RUNS, _LINES = 50, 6
+_TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 2, 5)]
+
+
+def section() -> None:
+    """Ask for a sweep and its shapes; draw their times over the runs, then a table of all changes."""
+    known = _chains(str(store().home), store().version())
+    if not known:
+        st.info(
+            "No sweep was run twice on one GPU yet. Run one again after a change, and its history appears here.",
+            icon=":material/timeline:",
+        )
+        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
+        return
+    chain = _chosen(known)
+    runs = chain.runs[-_MOST_RUNS:]
+    found = _histories(tuple(run.run_id for run in runs), tuple(library.stamp(library.find(r.run_id)) for r in runs))
+    if not found:
+        st.info("The runs of this sweep have no shape in common, so nothing has a history.", icon=":material/timeline:")
+        return
+    found = _of_kind(found)
+    told = changes(found)
+    _headline(told, runs)
+    chosen = _lines_of(found)
+    quantity = st.segmented_control("Quantity", (TIME, RELATIVE), default=TIME, required=True, key="history_quantity")
+    figure = history_chart(chosen, runs, relative=quantity == RELATIVE)
+    name = f"history-{chain.sweep}-{chain.gpu}".replace(" ", "_")
+    st.plotly_chart(figure, config=charts.camera(name), alt=f"{quantity} of the chosen shapes in each run, oldest left")
+    st.caption(f"Bars: 95 % interval of the median. ▼ slower, ▲ faster than in the run before. {RULE}")
+    st.subheader("What changed, newest first")
+    _changes_table(told, name)
+
+
+def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relative: bool) -> go.Figure:
+    """Return a line a shape over the runs, evenly spaced, with intervals; changes have the mark of their verdict."""
+    places = [run.run_id for run in runs]
+    palette = charts.colours([history.implementation for history in chosen])
+    figure = go.Figure()
+    for at, history in enumerate(chosen):
+        points = [point for point in history.points if point.measurement.value]
+        scale = 1 / points[0].measurement.value if relative and points else 1.0
+        figure.add_scatter(**_line(history, points, scale, palette[history.implementation], at))
+    for outcome in ("SLOWER", "FASTER"):
+        marked = [
+            (point, 1 / next(p.measurement.value for p in history.points if p.measurement.value) if relative else 1.0)
+            for history in chosen
+            for point in history.points
+            if point.outcome == outcome
+        ]
+        if marked:
+            figure.add_scatter(**_marks(outcome, marked))
+    labels = [f"{run.created[:10]}<br>{(run.git_commit or 'no commit')[:7]}" for run in runs]
+    figure.update_xaxes(
+        type="category",
+        categoryorder="array",
+        categoryarray=places,
+        tickvals=places,
+        ticktext=labels,
+        range=[-0.5, len(places) - 0.5],
+        title="run: date and commit",
+        automargin=True,
+    )
+    if relative:
+        figure.update_yaxes(title="time, relative to its first run", ticksuffix="×")
+    else:
+        values = [p.measurement.value for history in chosen for p in history.points if p.measurement.value]
+        axis = charts.log_axis_at(min(values), max(values), _TENS, "{:g}".format) if values else {}
+        figure.update_yaxes(title="latency (ms)", **axis)
+    return figure.update_layout(
+        height=440, margin=charts.CAMERA_MARGIN, legend={"orientation": "h", "y": -0.28}, hovermode="closest"
+    )
+
+
+def _line(history: CellHistory, points: Sequence[HistoryPoint], scale: float, colour: str, at: int) -> dict:
+    values = [scale * point.measurement.value for point in points]
+    ends = [(point.measurement.ci_low, point.measurement.ci_high, point.measurement.value) for point in points]
+    return {
+        "x": [point.run.run_id for point in points],
+        "y": values,
+        "name": _name(history),
+        "mode": "lines+markers",
+        "line": {"color": colour, "width": 2, "dash": ("solid", "dash", "dot", "dashdot")[at % 4]},
+        "marker": {"symbol": charts.symbol(history.implementation), "size": 7, "color": colour},
+        "error_y": {
+            "array": [scale * (high - value) if high else 0 for _, high, value in ends],
+            "arrayminus": [scale * (value - low) if low else 0 for low, _, value in ends],
+            "thickness": 1,
+            "width": 3,
+            "color": colour,
+        },
+        "customdata": [_hover(history, point) for point in points],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+
+
+def _marks(outcome: str, marked: Sequence[tuple[HistoryPoint, float]]) -> dict:
+    colour, symbol = MARKS[outcome]
+    return {
+        "x": [point.run.run_id for point, _ in marked],
+        "y": [scale * point.measurement.value for point, scale in marked],
+        "name": f"{outcome} than the run before",
+        "mode": "markers",
+        "marker": {"symbol": symbol, "size": 15, "color": colour, "line": {"width": 1, "color": "white"}},
+        "hoverinfo": "skip",
+    }
+
+
+def _chosen(known: Sequence[RunChain]) -> RunChain:
+    by_name = {f"{chain.sweep} on {chain.gpu}": chain for chain in known}
+
+    def words(name: str) -> str:
+        runs = by_name[name].runs
+        return f"{name}: {len(runs)} runs, {runs[0].created[:10]} to {runs[-1].created[:10]}"
+
+    return by_name[named_choice("Sweep", "history_of", [*by_name], next(iter(by_name)), words)]
+
+
+def _of_kind(found: Sequence[CellHistory]) -> list[CellHistory]:
+    """Return the cells of one timing and mode, each asked for where there are several."""
+    left, right = st.columns(2)
+    timings = [t for t in sidebar.TIMINGS if t in {history.timing or AS_PUBLISHED for history in found}]
+    with left:
+        timing = st.segmented_control("Timing", timings, default=timings[0], required=True, key="history_timing")
+    found = [history for history in found if (history.timing or AS_PUBLISHED) == timing]
+    known = {history.mode for history in found}
+    modes = [*(mode for mode in text.MODE_WORDS if mode in known), *sorted(known - {*text.MODE_WORDS, None})] or [None]
+    with right:
+        mode = st.segmented_control(
+            "Mode",
+            modes,
+            default=modes[0],
+            required=True,
+            key="history_mode",
+            format_func=lambda mode: text.MODE_WORDS.get(mode, mode or "not stated"),
+        )
+    return [history for history in found if history.mode == mode]
+
+
+def _headline(told: Sequence[tuple[CellHistory, HistoryPoint]], runs: Sequence[Run]) -> None:
+    """Say in one line how many shapes regressed in the newest run, and in all."""
+    worse = [point for _, point in told if point.outcome in REGRESSIONS]
+    newest = sum(point.run.run_id == runs[-1].run_id for point in worse)
+    now = messages.counted(newest, "regression") if newest else "No regression"
+    st.markdown(f"#### {now} in the newest of {messages.counted(len(runs), 'run')}, {len(worse)} in all")
+
+
+def _lines_of(found: Sequence[CellHistory]) -> list[CellHistory]:
+    """Ask which shapes are drawn: at first those that regressed, then those with most runs and the longest time."""
+    ranked = sorted(
+        found, key=lambda h: (not h.regressed, -len(h.points), -max(p.measurement.value or 0.0 for p in h.points))
+    )
+    by_name = {_name(history): history for history in ranked}
+    names = st.multiselect("Shapes", [*by_name], default=[*by_name][:_LINES], key="history_shapes", max_selections=20)
+    return [by_name[name] for name in names]
+
+
+def _changes_table(told: Sequence[tuple[CellHistory, HistoryPoint]], name: str) -> None:
+    if not told:
+        st.markdown("No shape became faster or slower from one run to the next.")
+        return
+    table = pd.DataFrame([_change_row(history, point) for history, point in told])
+    st.dataframe(
+        table,
+        hide_index=True,
+        alt="Every change from one run to the next, newest first",
+        column_config={
+            "verdict": st.column_config.TextColumn("verdict", pinned=True),
+            "shape": st.column_config.TextColumn("shape", width="large"),
+            "why": st.column_config.TextColumn("why", width="large"),
+        },
+    )
+    messages.download("Download changes", name, lambda: table, "history_csv")
+
+
+def _change_row(history: CellHistory, point: HistoryPoint) -> dict[str, str]:
+    cell = point.against
+    return {
+        "verdict": outcome_of(cell),
+        "date": point.run.created[:16].replace("T", " "),
+        "commit": (point.run.git_commit or "–")[:7],
+        "implementation": history.implementation,
+        "shape": levels.level_of(history.case).short(history.case),
+        "before": _time(cell.first.value, cell.first.status),
+        "after": _time(cell.second.value, cell.second.status),
+        "time ratio": text.ratio(cell.time_ratio),
+        "why": cell.reason,
+        "run": point.run.run_id,
+        "run before": cell.first.run_id,
+    }
+
+
+def _time(value: float | None, status: object) -> str:
+    return text.status(str(status)) if value is None else text.ms(value)
+
+
+def _name(history: CellHistory) -> str:
+    return f"{history.implementation} {levels.level_of(history.case).short(history.case)}"
+
+
+def _hover(history: CellHistory, point: HistoryPoint) -> str:
+    commit = (point.run.git_commit or "commit not stated")[:12]
+    against = f"<br>{outcome_of(point.against)}: {point.against.reason}" if point.against else ""
+    return f"{_name(history)}<br>{text.ms(point.measurement.value)}, {point.run.run_id}, {commit}{against}"
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _chains(home: str, version: str) -> list[RunChain]:
+    runs = []
+    for folder in library.folders():
+        with suppress(JournalError):  # the page Runs says why one cannot be read
+            runs.append(folder.run())
+    return chains(run for run in runs if run.source != "published")
+
+
+@st.cache_resource(max_entries=4, show_spinner="Judging every run against the one before")
+def _histories(run_ids: tuple[str, ...], stamps: tuple) -> list[CellHistory]:
+    return histories([library.read(library.find(run_id)) for run_id in run_ids])
