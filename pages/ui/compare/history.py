@@ -61,9 +61,10 @@ def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relativ
     palette = charts.colours([history.implementation for history in chosen])
     figure = go.Figure()
     for at, history in enumerate(chosen):
+        like = sum(other.implementation == history.implementation for other in chosen[:at])
         points = [point for point in history.points if point.measurement.value]
         scale = 1 / points[0].measurement.value if relative and points else 1.0
-        figure.add_scatter(**_line(history, points, scale, palette[history.implementation], at))
+        figure.add_scatter(**_line(history, points, scale, palette[history.implementation], like))
     for outcome in ("SLOWER", "FASTER"):
         marked = [
             (point, 1 / next(p.measurement.value for p in history.points if p.measurement.value) if relative else 1.0)
@@ -95,7 +96,7 @@ def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relativ
     )
 
 
-def _line(history: CellHistory, points: Sequence[HistoryPoint], scale: float, colour: str, at: int) -> dict:
+def _line(history: CellHistory, points: Sequence[HistoryPoint], scale: float, colour: str, like: int) -> dict:
     values = [scale * point.measurement.value for point in points]
     ends = [(point.measurement.ci_low, point.measurement.ci_high, point.measurement.value) for point in points]
     return {
@@ -103,7 +104,7 @@ def _line(history: CellHistory, points: Sequence[HistoryPoint], scale: float, co
         "y": values,
         "name": _name(history),
         "mode": "lines+markers",
-        "line": {"color": colour, "width": 2, "dash": ("solid", "dash", "dot", "dashdot")[at % 4]},
+        "line": {"color": colour, "width": 2, "dash": ("solid", "dash", "dot", "dashdot")[like % 4]},
         "marker": {"symbol": charts.symbol(history.implementation), "size": 7, "color": colour},
         "error_y": {
             "array": [scale * (high - value) if high else 0 for _, high, value in ends],
@@ -169,10 +170,13 @@ def _headline(told: Sequence[tuple[CellHistory, HistoryPoint]], runs: Sequence[R
 
 
 def _lines_of(found: Sequence[CellHistory]) -> list[CellHistory]:
-    """Ask which shapes are drawn: at first those that regressed, then those with most runs and the longest time."""
-    ranked = sorted(
-        found, key=lambda h: (not h.regressed, -len(h.points), -max(p.measurement.value or 0.0 for p in h.points))
-    )
+    """Ask which shapes are drawn: at first those that regressed, then those that changed, then those of most runs."""
+
+    def rank(history: CellHistory) -> tuple:
+        longest = max(point.measurement.value or 0.0 for point in history.points)
+        return not history.regressed, not changes([history]), -len(history.points), -longest
+
+    ranked = sorted(found, key=rank)
     by_name = {_name(history): history for history in ranked}
     names = st.multiselect("Shapes", [*by_name], default=[*by_name][:_LINES], key="history_shapes", max_selections=20)
     return [by_name[name] for name in names]

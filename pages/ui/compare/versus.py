@@ -10,26 +10,23 @@ import streamlit as st
 
 from pages.ui.compare.verdicts import BY_CLOCK, NOISY
 from pages.ui.draw import maps, text
-from pages.ui.filters.select import rows_of_one
+from pages.ui.filters import sidebar
 from results.levels import level_of
 
 MARKS = {"FASTER": "▲", "SLOWER": "▼", "SAME": "=", NOISY: "?", BY_CLOCK: "?", "LOST": "", "GAINED": ""}
+_CHOICES = (("level", "Level", ("op",)), ("mode", "Mode", sidebar.MODES), ("mask", "Mask", ("causal", "full")))
 LEGEND = "▲ faster, ▼ slower, = equal within 2 %, ? undecided."
 
 
 def draw(table: pd.DataFrame, first: str, second: str) -> None:
     """Draw the map of one mode, mask and shape of a comparison's cells; ask for each where there are several."""
-    named = table.assign(
-        mode=[text.MODE_WORDS.get(mode, mode) or "not stated" for mode in table["mode"]],
-        batch_heads=table["shape"],
-    )
     with st.container(horizontal=True):
-        for column, label in (("level", "Level"), ("mode", "Mode"), ("mask", "Mask")):
-            named, _ = rows_of_one(named, column, "speedup", f"versus_{column}", label)
-        level = level_of(str(named["level"].iloc[0]))
-        if level.rows.column != "batch":
-            named, _ = rows_of_one(named, "batch_heads", "speedup", "versus_shape", "Batch and heads")
-    rows = _cells(named, level.rows.field)
+        for column, label, order in _CHOICES:
+            table = _of_one(table, column, label, order)
+    level = level_of(str(table["level"].iloc[0]))
+    if table.duplicated(["dtype", "seqlen", level.rows.field]).any():  # a place on the map holds several shapes
+        table = _of_one(table, "shape", "Batch and heads", ())
+    rows = _cells(table, level.rows.field)
     look = maps.speedups(rows)
     marked = replace(look, text=lambda row: f"{look.text(row)} {MARKS[row['verdict']]}".strip())
     alt = f"Speedup of {second} over {first} by {level.columns.label} and {level.rows.label}, with verdicts"
@@ -37,8 +34,19 @@ def draw(table: pd.DataFrame, first: str, second: str) -> None:
     st.caption(f"Speedup of {text.plain(second)} over {text.plain(first)}. {LEGEND}")
 
 
+def _of_one(table: pd.DataFrame, column: str, label: str, order: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of one value of a column; ask for it where there are several, the first of `order` first."""
+    values = table[column].fillna("not stated").astype(str)
+    names = sorted(values.unique(), key=lambda name: (order.index(name) if name in order else len(order), name))
+    chosen = names[0]
+    if len(names) > 1:
+        words = {name: text.MODE_WORDS.get(name, name) for name in names}
+        chosen = st.pills(label, names, default=chosen, required=True, key=f"versus_{column}", format_func=words.get)
+    return table[values == chosen]
+
+
 def _cells(table: pd.DataFrame, rows_field: str) -> Sequence[dict]:
-    """Return what a map draws of each cell; of a place that holds several shapes the first."""
+    """Return what a map draws of each cell."""
     places = table.drop_duplicates(["dtype", "seqlen", rows_field])
     return [row | _drawn(row) for row in places.to_dict("records")]
 
