@@ -1,10 +1,12 @@
-"""What does each implementation take as sequences grow, where does it stop fitting, is it as the formula says?"""
+"""How much memory does each implementation take as sequences grow, and from where does it not fit?"""
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
-from pages.ui.draw import charts, messages, text
+from pages.ui.draw import messages, text
 from pages.ui.filters import sidebar
 from pages.ui.memory import by_seqlen, fits, parts
 from pages.ui.shell import layout, page_body
@@ -25,22 +27,26 @@ def show() -> None:
     if table.empty:
         messages.nothing_here(taken, "memory by seqlen", MEMORY_METRICS)
         return
+    view = by_seqlen.MemoryView(taken, metric, kept)
     by_seqlen.headline(table, taken)
     peak = metric == "peak_memory_mb"  # what must fit, and what has a formula
     capacities = fits.choose(table) if peak else {}
     formulas = by_seqlen.formulas(table, metric)
-    by_seqlen.show_lines(table, formulas, charts.colours(table["implementation"].unique().tolist()), metric, capacities)
-    by_seqlen.caption(taken, metric, kept, table)
+    by_seqlen.show_lines(table, formulas, view, capacities)
+    by_seqlen.caption(view, table)
     if peak:
-        fits.show(table, *capacities.values())
-    parts.show(taken, table)
+        fits.show(table, *capacities.values(), view)
+    parts.show(view, table)
     label = f"Reduction against {text.plain(taken.baseline)}: every number"
     with st.expander(label, icon=":material/table_rows:", key="every_number", on_change="rerun") as every_number:
         if every_number.open:
             by_seqlen.reduction_table(table, formulas)
-    messages.download("Download memory", metric, lambda: by_seqlen.with_formula(table, formulas), "memory_csv")
+    every = partial(by_seqlen.with_formula, table, formulas)
+    messages.download_slice("Download memory", view.title(table), taken, every, "memory_csv")
     messages.provenance(chosen)
 
 
-layout.header("Memory", ":material/memory:", "What does it take as sequences grow, and where does it stop fitting?")
+layout.header(
+    "Memory", ":material/memory:", "How much memory does it take, and from which sequence length does it not fit?"
+)
 page_body.show(show)

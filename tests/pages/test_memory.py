@@ -1,7 +1,10 @@
 import json
 from dataclasses import replace
 
-from pages.ui.memory import fits
+import pandas as pd
+
+from pages.ui.draw import text
+from pages.ui.memory import by_seqlen, fits
 from pages.ui.shell.data import asked_ahead
 from results.query import pages
 from results.slice import Filters
@@ -16,9 +19,9 @@ def _table():
 
 def test_the_headline_names_the_saving_and_who_runs_out_of_memory(app):
     page = app.switch_page("pages/memory.py").run()
-    text = shown(page)
-    assert "triton_fa2 takes 128 MiB at seqlen 256, 8.00× less than torch_naive" in text
-    assert "torch_naive is out of memory from 512 in float16" in text
+    words = shown(page)
+    assert "triton_fa2 takes 128 MiB at seqlen 256, 1/8 of torch_naive" in words
+    assert "torch_naive is out of memory from 512 in float16" in words
 
 
 def test_lines_end_where_memory_does_and_the_device_has_its_own(app):
@@ -33,14 +36,14 @@ def test_lines_end_where_memory_does_and_the_device_has_its_own(app):
 def test_memory_of_bwd_alone_is_not_known_so_another_mode_is_shown_and_named(app):
     page = app.switch_page("pages/memory.py").run()
     page.selectbox(key="mode").select("bwd").run()
-    assert "· forward ·" in shown(page)
+    assert "· forward<" in json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["title"]["text"]
 
 
 def test_what_fits_in_another_memory_is_said_as_measured_and_by_formula(app):
     page = app.switch_page("pages/memory.py").run()
     page.selectbox(key="fits_in").select("8 GB").run()
-    assert page.subheader[0].value == "Longest sequence in 8.00 GiB"
-    longest = fits.longest(_table(), 8192.0).set_index("implementation")
+    assert page.subheader[0].value == "Longest sequence in 8.00 GiB at batch 1"
+    longest = fits.longest(_table(), 8192.0)[1].set_index("implementation")
     assert longest.loc["triton_fa2", "measured"] == 512
     assert longest.loc["torch_naive", "no_more_from"] == 512
     assert longest.loc["triton_fa2", "formula"] > longest.loc["torch_naive", "formula"] > 512
@@ -48,3 +51,34 @@ def test_what_fits_in_another_memory_is_said_as_measured_and_by_formula(app):
         element.proto.body for element in page.get("html") if "Longest sequence that fits" in element.proto.body
     )
     assert '<th scope="row">triton_fa2</th><td class="text">float16</td><td>512</td><td>512 MiB</td><td></td>' in drawn
+
+
+def test_measured_and_by_formula_are_of_one_batch_and_what_was_measured_fits_by_formula_too(app):
+    app.switch_page("pages/memory.py").run()
+    table = _table()
+    fewer = table.assign(batch=[512 // seqlen for seqlen in table["seqlen"]])
+    batch, longest = fits.longest(fewer, 8192.0)
+    known = longest.dropna(subset=["measured", "formula"])
+    assert (batch, len(known) > 0) == (1, True)
+    assert (known["formula"] >= known["measured"]).all()
+    at_one = fits.longest(table, 8192.0)[1].set_index("implementation")["formula"]
+    assert longest.set_index("implementation")["formula"]["torch_naive"] == at_one["torch_naive"]
+
+
+def test_one_of_several_equals_is_not_named_alone(monkeypatch):
+    said = []
+    monkeypatch.setattr(by_seqlen.st, "markdown", said.append)
+    row = {"dtype": "float16", "seqlen": 4096, "value": 64.0, "reduction": 257.0, "status": "ok"}
+    table = pd.DataFrame([row | {"implementation": name} for name in ("a", "b", "c", "d")])
+    by_seqlen.headline(table, Filters(baseline="plain"))
+    by_seqlen.headline(table.head(2), Filters(baseline="plain"))
+    assert said == [
+        "#### 4 implementations take 64.0 MiB at seqlen 4k, 1/257 of plain",
+        "#### a, b take 64.0 MiB at seqlen 4k, 1/257 of plain",
+    ]
+
+
+def test_what_fits_by_formula_is_rounded_down():
+    assert text.about_tokens(146_021_284) == "≈ 146 million"
+    assert text.about_tokens(68_171) == "≈ 68,100"
+    assert text.about_tokens(512) == "512"

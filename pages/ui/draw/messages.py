@@ -25,10 +25,10 @@ def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, .
     if chosen.gpu is None:
         sentence = "No results yet. Run a sweep on this machine, or upload results from another one."
     elif chosen.gpu not in others:
-        sentence = f"The results of {text.plain(chosen.gpu)} hold no {what}. Choose another GPU, run or upload some."
+        sentence = f"No {what} on record for {text.plain(chosen.gpu)}. Choose another GPU, run a sweep or upload one."
     else:
         timing = f"{chosen.timing or 'any'} timing"
-        sentence = f"No {what} for this slice: {text.slice_words(chosen)}, {timing}. {_what_to_clear(chosen)}."
+        sentence = f"No {what} for this selection: {text.slice_words(chosen)}, {timing}. {_what_to_clear(chosen)}."
     st.info(sentence, icon=":material/filter_alt_off:")
     with st.container(horizontal=True):
         for name in [name for name in others if name != chosen.gpu][:_OFFERED]:

@@ -69,6 +69,16 @@ def significant(number: float) -> str:
     return f"{number:.{decimals}f}"
 
 
+def about_tokens(number: float | None) -> str:
+    """Write how many tokens fit by a formula, rounded down to three digits: ≈ 68,100, ≈ 9.14 million."""
+    if missing(number) or number < 1:
+        return "–"
+    step = 10 ** max(0, math.floor(math.log10(number)) - 2)
+    whole = int(number) // step * step
+    rounded = f"{whole / 1e6:g} million" if whole >= 1e6 else f"{whole:,}"
+    return rounded if whole == number else f"≈ {rounded}"
+
+
 def status(name: str | None) -> str:
     """Return what a cell without a number says."""
     return STATUS_WORDS.get(None if missing(name) else name, str(name))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import cells, charts, messages, text
+from pages.ui.draw import cells, charts, messages, text, titles
+from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters.select import rows_of_one
 from pages.ui.shell.data import ask
 from results import levels
@@ -19,8 +21,38 @@ from results.query import pages
 from results.query.declared import declared
 from results.slice import Filters, level_in
 
+WORDS = {
+    "peak_memory_mb": "Peak",
+    "extra_memory_mb": "Beyond inputs",
+    "activation_memory_mb": "Saved for backward",
+    "attention_memory_mb": "Attention matrix",
+    "kv_cache_mb": "KV cache",
+}
+_ALIKE = 0.005  # memory that differs by less is called equal
+_NAMED = 3  # implementations that a headline names; more are counted
+_FIRST_HEAD_DIM = "128"  # of most models
 _MARKS = [2.0**power for power in range(-12, 26, 4)]  # MiB
 COLUMNS = ("implementation", "dtype", "head_dim", "seqlen", "value", "reduction", "status", "note", "source", "run_id")
+
+
+@dataclass(frozen=True)
+class MemoryView:
+    """What the page draws: a metric of one shape."""
+
+    taken: Filters  # the slice, with a mode in which memory was taken
+    metric: str
+    kept: str  # head_dim, batch and heads, in words
+
+    @property
+    def label(self) -> str:
+        """Return the name of the metric."""
+        return METRICS[self.metric].label
+
+    def title(self, table: pd.DataFrame, dtype: str | None = None) -> ChartTitle:
+        """Return the title of a chart, or of the file, of these rows."""
+        what = f"{self.label} by seqlen" + (f", {dtype}" if dtype else "")
+        sliced = replace(self.taken, timing=None, head_dim=(), shape=self.kept)
+        return titles.of_slice(what, sliced, table["run_id"].unique())
 
 
 def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
@@ -33,9 +65,15 @@ def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
         return None, chosen
     metric = names[0]
     if len(names) > 1:
-        labels = ", ".join(f"{name}: {METRICS[name].description}" for name in names)
         metric = st.pills(
-            "Metric", names, default=names[0], required=True, key="metric", bind="query-params", help=labels
+            "Memory (MiB)",
+            names,
+            default=names[0],
+            required=True,
+            key="metric",
+            bind="query-params",
+            format_func=WORDS.get,
+            help="; ".join(f"{WORDS[name]}: {METRICS[name].description}" for name in names),
         )
     modes = found.loc[found["metric"] == metric, "mode"].tolist()
     wanted = [chosen.mode, *(["fwd_bwd"] if chosen.mode == "bwd" else []), *modes]
@@ -45,22 +83,25 @@ def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
 def one_shape(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the rows of one head_dim and one batch and head count, and that choice in words."""
     table = table.assign(head_dim=[text.size(d) if text.missing(d) else str(int(d)) for d in table["head_dim"]])
-    table, head_dim = rows_of_one(table, "head_dim", "value", "memory_head_dim", "head_dim")
+    table, head_dim = rows_of_one(table, "head_dim", "value", "memory_head_dim", "head_dim", first=_FIRST_HEAD_DIM)
     table, shape = rows_of_one(table, "shape", "value", "memory_shape", "Batch and heads")
     return table, f"head_dim {head_dim} · {shape}"
 
 
 def headline(table: pd.DataFrame, chosen: Filters) -> None:
-    """Name the largest saving at the longest sequence that the baseline still fits, and where it stops fitting."""
+    """Name the least memory at the longest sequence that the baseline still fits, and where anything stops fitting."""
     compared = table[(table["implementation"] != chosen.baseline) & table["reduction"].notna()]
     parts = []
     if len(compared):
         longest = compared[compared["seqlen"] == compared["seqlen"].max()]
         best = longest.loc[longest["reduction"].idxmax()]
+        alike = longest[longest["value"] <= best["value"] * (1 + _ALIKE)]
+        names = charts.ordered(alike["implementation"])
+        many = len(names) > _NAMED
+        who = f"{len(names)} implementations take" if many else f"{', '.join(names)} take{'s' * (len(names) == 1)}"
         parts.append(
-            f"{text.plain(best['implementation'])} takes {text.mib(best['value'])} at seqlen "
-            f"{text.size(best['seqlen'])}, "
-            f"{text.ratio(best['reduction'])} less than {text.plain(chosen.baseline)}"
+            f"{text.plain(who)} {text.mib(best['value'])} at seqlen {text.size(best['seqlen'])}, "
+            f"1/{_whole(best['reduction'])} of {text.plain(chosen.baseline)}"
         )
     failed = table[table["status"] == "oom"].groupby(["implementation", "dtype"], dropna=False)["seqlen"].min()
     parts += [f"{text.plain(n)} is out of memory from {text.size(s)} in {dtype}" for (n, dtype), s in failed.items()]
@@ -83,46 +124,50 @@ def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     return pd.DataFrame(predicted, columns=["implementation", "dtype", "seqlen", "value"]).astype({"value": float})
 
 
-def show_lines(
-    table: pd.DataFrame, predicted: pd.DataFrame, palette: dict[str, str], metric: str, capacities: dict[str, float]
-) -> None:
-    """Draw one chart a dtype."""
+def show_lines(table: pd.DataFrame, predicted: pd.DataFrame, view: MemoryView, capacities: dict[str, float]) -> None:
+    """Draw one chart a dtype, all on the same axis."""
+    palette = charts.colours(table["implementation"].unique().tolist())
+    y_axis = _axis(view.label, table["value"].dropna(), [*capacities.values(), *predicted["value"].dropna()])
 
     def draw(rows: pd.DataFrame, dtype: str | None) -> None:
-        own = cells.of_dtype(predicted, dtype)
-        figure = memory_lines(rows, palette, capacities, own, METRICS[metric].label)
-        alt = f"{METRICS[metric].label} by seqlen, one line an implementation, {cells.dtype_name(dtype)}"
-        st.plotly_chart(figure, key=f"memory_{dtype}", config=charts.BARE, alt=alt)
+        figure = memory_lines(rows, palette, capacities, cells.of_dtype(predicted, dtype), y_axis)
+        alt = f"{view.label} by seqlen, one line an implementation, {cells.dtype_name(dtype)}"
+        charts.show(figure, view.title(rows, cells.dtype_name(dtype)), key=f"memory_{dtype}", alt=alt)
 
     cells.facets(table, draw)
 
 
-def caption(chosen: Filters, metric: str, kept: str, table: pd.DataFrame) -> None:
-    """Say what the lines are: slice, rows, formula, capacity."""
-    known = "The source does not say the device's memory." if text.missing(table["gpu_memory_mb"].max()) else ""
-    shown = text.slice_words(replace(chosen, shape=kept, head_dim=()))
-    rows = f"{METRICS[metric].description} · {messages.counted(len(table), 'row')}, reduction within one run"
+def caption(view: MemoryView, table: pd.DataFrame) -> None:
+    """Say what the lines are: what is counted, the formula, the capacity."""
+    known = " The source does not state the device's memory." if text.missing(table["gpu_memory_mb"].max()) else ""
     badges = messages.source_badges(sorted(set(table["source"])))
-    dotted = f"Dotted: by formula, {_formula_words(table, chosen)}. " if metric == "peak_memory_mb" else ""
-    st.caption(f"{badges} {shown} · {rows}. {dotted}{known}")
+    description = METRICS[view.metric].description
+    by_formula = view.metric == "peak_memory_mb"
+    st.caption(
+        f"{badges} {description[:1].upper()}{description[1:]} · {messages.counted(len(table), 'row')}."
+        f"{' Dotted: predicted by formula.' * by_formula}{known}",
+        help=f"Counted by the formula: {_formula_words(table, view.taken)}." if by_formula else None,
+    )
 
 
 def reduction_table(table: pd.DataFrame, predicted: pd.DataFrame) -> None:
     """Draw memory, reduction and formula of every row."""
     shown = with_formula(table, predicted)
     shown["status"] = [text.status(name) for name in shown["status"]]
-    shown["note"] = shown["note"].fillna("")
     shown["source"] = [text.sources(name) for name in shown["source"]]
     st.dataframe(
         shown.dropna(axis="columns", how="all"),
         hide_index=True,
         alt="Memory and reduction of every row",
+        placeholder="–",
         column_config={
-            "memory_mb": st.column_config.NumberColumn("memory (MiB)", format="%.2f"),
-            "reduction": st.column_config.NumberColumn("reduction", format="%.2f×"),
-            "formula_mb": st.column_config.NumberColumn("formula (MiB)", format="%.2f"),
-            "of_formula": st.column_config.NumberColumn("measured / formula", format="%.2f"),
+            "implementation": st.column_config.TextColumn("implementation", pinned=True),
+            "memory_mb": st.column_config.NumberColumn("memory (MiB)", format="%.3g"),
+            "reduction": st.column_config.NumberColumn("reduction", format="%.3g×"),
+            "formula_mb": st.column_config.NumberColumn("formula (MiB)", format="%.3g"),
+            "of_formula": st.column_config.NumberColumn("measured / formula", format="%.3g"),
             "note": st.column_config.TextColumn("note", width="large"),
+            "run_id": st.column_config.TextColumn("run"),
         },
     )
 
@@ -148,7 +193,7 @@ def memory_lines(
     palette: dict[str, str],
     capacities: dict[str, float],
     formulas: pd.DataFrame,
-    label: str,
+    y_axis: dict,
 ) -> go.Figure:
     """Return memory by seqlen, both logarithmic: a line an implementation, formulas dotted, first failures as crosses.
 
@@ -156,47 +201,68 @@ def memory_lines(
     """
     rows = table[["implementation", "seqlen", "value", "status"]].to_dict("records")
     known = formulas[["implementation", "seqlen", "value"]].dropna().to_dict("records")
+    predicted = {(row["implementation"], row["seqlen"]): row["value"] for row in known}
     sizes = [*table["seqlen"], *formulas["seqlen"]]
     measured = [row["value"] for row in rows if not text.missing(row["value"])]
     top = next(iter(capacities.values()), max(measured, default=math.nan))
-    traces = charts.lines(rows, "value", palette, _hover, of="implementation", by="seqlen")
-    dotted = charts.lines(known, "value", palette, _hover_formula, of="implementation", by="seqlen")
+
+    def hover(row: dict) -> str:
+        formula = predicted.get((row["implementation"], row["seqlen"]))
+        return text.mib(row["value"]) + (f" (formula {text.mib(formula)})" if formula else "")
+
+    traces = charts.lines(rows, "value", palette, hover, of="implementation", by="seqlen")
+    dotted = charts.lines(known, "value", palette, hover, of="implementation", by="seqlen")
     traces += [trace | _dotted(trace) for trace in dotted]
-    traces += [mark for name in palette if (mark := _first_oom(rows, name, palette[name], top))]
+    failed = [mark for name in palette if (mark := _first_oom(rows, name, palette[name], top, predicted))]
+    traces += failed
     traces += [_capacity(words, value, min(sizes), max(sizes)) for words, value in capacities.items() if sizes]
-    y_axis = _axis(label, measured, [*capacities.values(), *(row["value"] for row in known)])
-    return charts.by_size(traces, "seqlen", sizes, y_axis)
+    return _named_failures(charts.by_size(traces, "seqlen", sizes, y_axis), failed)
 
 
-def _hover(row: dict) -> str:
-    return f"{row['implementation']}<br>seqlen {row['seqlen']}<br>{text.mib(row['value'])}"
+def _whole(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
-def _hover_formula(row: dict) -> str:
-    return f"{row['implementation']} by formula<br>seqlen {row['seqlen']}<br>{text.mib(row['value'])}"
+def _named_failures(figure: go.Figure, failed: list[dict]) -> go.Figure:
+    """Write beside each first failure from where on memory ran out, over whatever line passes there."""
+    background = charts.BACKGROUNDS[charts.theme()]
+    for at, mark in enumerate(failed):
+        figure.add_annotation(
+            x=math.log10(mark["x"][0]),
+            y=math.log10(mark["y"][0]),
+            text=f"OOM from {text.size(mark['x'][0])}",
+            xanchor="right",
+            showarrow=False,
+            xshift=-10,
+            yshift=-14 - 15 * at,
+            bgcolor=background,
+            borderpad=1,
+            font={"size": 11, "color": charts.legible(mark["marker"]["color"], charts.theme(), charts.TEXT_CONTRAST)},
+        )
+    return figure
 
 
 def _dotted(trace: dict) -> dict:
     style = trace["line"] | {"width": 1.5, "dash": "dot"}
-    return {"name": f"{trace['name']} formula", "mode": "lines", "line": style, "showlegend": False}
+    beside = {"name": f"{trace['name']} formula", "mode": "lines", "line": style, "showlegend": False}
+    return beside | {"hoverinfo": "skip", "hovertemplate": None}  # the line that was measured says both
 
 
-def _first_oom(rows: list[dict], name: str, colour: str, top: float) -> dict | None:
-    failed = [int(row["seqlen"]) for row in rows if row["implementation"] == name and row["status"] == "oom"]
+def _first_oom(rows: list[dict], name: str, colour: str, top: float, predicted: dict[tuple, float]) -> dict | None:
+    failed = sorted(int(row["seqlen"]) for row in rows if row["implementation"] == name and row["status"] == "oom")
     if not failed:
         return None
-    first = min(failed)
+    formula = predicted.get((name, failed[0]))
+    needs = f", needs {text.mib(formula)} by formula" if formula else ""
     return {
         "type": "scatter",
-        "x": [first],
+        "x": failed[:1],
         "y": [top],
         "name": f"{name} OOM",
-        "mode": "markers+text",
-        "text": [f"OOM from {text.size(first)}"],
-        "textposition": "bottom left",
+        "mode": "markers",
         "marker": {"symbol": "x", "size": 13, "color": colour, "line": {"width": 1}},
         "showlegend": False,
-        "hovertemplate": f"{name}<br>out of memory from seqlen {first} on<extra></extra>",
+        "hovertemplate": f"{name}: out of memory from here{needs}<extra></extra>",
     }
 
 
@@ -214,8 +280,9 @@ def _capacity(words: str, value: float, first: int, last: int) -> dict:
     }
 
 
-def _axis(label: str, measured: list[float], others: list[float]) -> dict:
+def _axis(label: str, measured: Iterable[float], others: Iterable[float]) -> dict:
     """Return an axis from half the least that was measured to four times the most that is drawn."""
+    measured = list(measured)
     top = max([*measured, *others, 1e-3])
     bottom = min([top, *measured])
     axis = {"type": "log", "title": {"text": label}, "tickvals": _MARKS, "ticktext": [_round_mib(m) for m in _MARKS]}

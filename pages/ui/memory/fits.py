@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, plain_html, text
 from pages.ui.draw.plain_html import TableColumn
-from pages.ui.memory.by_seqlen import case_of
+from pages.ui.memory.by_seqlen import MemoryView, case_of
 from pages.ui.shell.data import ask
 from results import levels
 from results.implementations import facts_of
@@ -15,19 +18,6 @@ from results.query.declared import declared
 
 SIZES_GB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
 THIS = "this device"
-_COLUMNS = {
-    "implementation": TableColumn("implementation"),
-    "dtype": TableColumn("dtype", text=True),
-    "measured": TableColumn("longest measured", "{:,}".format),
-    "peak_mb": TableColumn("takes", text.mib),
-    "no_more_from": TableColumn("does not fit from", "{:,}".format),
-    "formula": TableColumn(
-        "longest by formula",
-        "{:,}".format,
-        "Where its predicted peak reaches the memory, at the batch beside it",
-    ),
-    "batch": TableColumn("at batch", "{:,}".format),
-}
 
 
 def choose(table: pd.DataFrame) -> dict[str, float]:
@@ -49,44 +39,64 @@ def choose(table: pd.DataFrame) -> dict[str, float]:
     return {f"{chosen}:": 1024.0 * int(chosen.split()[0])}
 
 
-def longest(table: pd.DataFrame, capacity_mb: float) -> pd.DataFrame:
-    """Return by implementation and dtype the longest seqlen measured within the capacity, and by formula."""
-    groups: dict[tuple[str, str | None], list[dict]] = {}
-    for row in table.to_dict("records"):
-        groups.setdefault((row["implementation"], None if text.missing(row["dtype"]) else row["dtype"]), []).append(row)
-    rows = []
-    for (name, dtype), found in sorted(groups.items(), key=str):
-        best = max((row for row in found if row["value"] <= capacity_mb), key=lambda row: row["seqlen"], default={})
-        longest_row = best or max(found, key=lambda row: row["seqlen"])
-        beyond = [row["seqlen"] for row in found if row["value"] > capacity_mb or row["status"] == "oom"]
-        rows.append(
-            {
-                "implementation": name,
-                "dtype": dtype,
-                "measured": best.get("seqlen"),
-                "peak_mb": best.get("value"),
-                "no_more_from": min(beyond, default=None),
-                "formula": _by_formula(longest_row, capacity_mb),
-                "batch": longest_row["batch"],
-            }
-        )
-    columns = {"measured": "Int64", "no_more_from": "Int64", "formula": "Int64", "batch": "Int64", "peak_mb": float}
-    return pd.DataFrame(rows).astype(columns).sort_values(["dtype", "measured"], ascending=[True, False])
+def longest(table: pd.DataFrame, capacity_mb: float) -> tuple[int | None, pd.DataFrame]:
+    """Return the smallest batch of the longest sequences, and by implementation and dtype what fits at that batch.
+
+    The longest seqlen measured within the capacity counts at a larger batch too, because it takes no more at this one.
+    """
+    seqlens = table.sort_values(["seqlen", "batch"], ascending=[False, True])
+    batch = None if seqlens["batch"].isna().all() else int(seqlens["batch"].dropna().iloc[0])
+    rows = [_fit(rows, batch, capacity_mb) for _, rows in table.groupby(["implementation", "dtype"], dropna=False)]
+    columns = {"measured": "Int64", "no_more_from": "Int64", "formula": "Int64", "peak_mb": float}
+    found = pd.DataFrame(rows).astype(columns)
+    return batch, found.sort_values(["dtype", "measured", "formula"], ascending=[True, False, False])
 
 
-def show(table: pd.DataFrame, capacity_mb: float) -> None:
+def show(table: pd.DataFrame, capacity_mb: float, view: MemoryView) -> None:
     """Draw the answer in a table, and offer it as a file."""
-    capacity_words, fits = text.mib(capacity_mb), longest(table, capacity_mb)
-    st.subheader(f"Longest sequence in {capacity_words}")
-    alt = f"Longest sequence that fits in {capacity_words}, by implementation and dtype"
-    plain_html.show_table(fits.to_dict("records"), _COLUMNS, alt)
-    messages.download("Download what fits", "longest_that_fits", lambda: fits, "fits_csv")
+    capacity_words = text.mib(capacity_mb)
+    batch, fits = longest(table, capacity_mb)
+    at = "" if batch is None else f" at batch {batch}"
+    st.subheader(f"Longest sequence in {capacity_words}{at}")
+    columns = {
+        "implementation": TableColumn("implementation"),
+        "dtype": TableColumn("dtype", text=True),
+        "measured": TableColumn("longest measured", text.size, "That was measured and fits, at this batch or a larger"),
+        "peak_mb": TableColumn("takes", text.mib),
+        "no_more_from": TableColumn("does not fit from", text.size, "Measured at this batch"),
+        "formula": TableColumn(
+            "longest by formula", text.about_tokens, "Where its predicted peak reaches the memory, or what was measured"
+        ),
+    }
+    alt = f"Longest sequence that fits in {capacity_words}{at}, by implementation and dtype"
+    plain_html.show_table(fits.to_dict("records"), columns, alt)
+    title = replace(view.title(table), what=f"Longest sequence in {capacity_words}{at}")
+    made = partial(fits.assign, batch=batch, capacity_mb=capacity_mb)
+    messages.download_slice("Download what fits", title, view.taken, made, "fits_csv")
 
 
-def _by_formula(row: dict, capacity_mb: float) -> int | None:
-    """Return the longest seqlen that fits by what the implementation keeps; None if nothing fits or is known.
+def _fit(found: pd.DataFrame, batch: int | None, capacity_mb: float) -> dict:
+    """Return what is known of one implementation and dtype."""
+    inside = found[found["value"] <= capacity_mb]
+    best = inside.loc[inside["seqlen"].idxmax()] if len(inside) else {}
+    beyond = found[(found["value"] > capacity_mb) | (found["status"] == "oom")]
+    beyond = beyond if batch is None else beyond[beyond["batch"] == batch]
+    first = found.iloc[0].to_dict()
+    return {
+        "implementation": first["implementation"],
+        "dtype": None if text.missing(first["dtype"]) else first["dtype"],
+        "measured": best.get("seqlen"),
+        "peak_mb": best.get("value"),
+        "no_more_from": beyond["seqlen"].min() if len(beyond) else None,
+        "formula": _by_formula(first | {"batch": batch}, capacity_mb, best.get("seqlen") or 0),
+    }
 
-    Where its memory was not confirmed by measurements, it is the largest power of two.
+
+def _by_formula(row: dict, capacity_mb: float, measured: int) -> int | None:
+    """Return the longest seqlen that fits by what the implementation keeps, or that was measured if that is longer.
+
+    None if nothing fits or is known. Where its memory was not confirmed by measurements, it is a power of two.
     """
     law = facts_of(row["implementation"], ask(declared)).memory
-    return levels.largest_seqlen(case_of(row), law, row["mode"], capacity_mb) or None
+    predicted = levels.largest_seqlen(case_of(row), law, row["mode"], capacity_mb)
+    return max(predicted, measured) or None if predicted is not None else None
