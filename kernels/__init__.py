@@ -11,7 +11,11 @@ import kernels.attention  # loaded first, or its later import would take the nam
 import kernels.decode  # noqa: F401
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import torch
+
+    from kernels.drop_in import SdpaCalls
 
 
 def attention(
@@ -27,6 +31,13 @@ def attention(
     from kernels import dispatch  # with torch, which importing this package must not bring
 
     return dispatch.attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
+
+
+def sdpa_replacement(implementation: str | None = None) -> AbstractContextManager[SdpaCalls]:
+    """Serve calls of PyTorch's scaled_dot_product_attention while open; see `kernels.drop_in.sdpa_replacement`."""
+    from kernels import drop_in
+
+    return drop_in.sdpa_replacement(implementation)
 
 
 def decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Any:

@@ -27,9 +27,7 @@ def attention(
     In the dtype of autocast where that is on, as PyTorch's scaled_dot_product_attention. The first call of a shape
     compiles; capture CUDA graphs after one. Raises UnsupportedCase for tensors that do not belong together.
     """
-    device_type = q.device.type
-    if torch.is_autocast_enabled(device_type):
-        q, k, v = _autocast(device_type, q, k, v)
+    q, k, v = autocasted(q, k, v)
     if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
         return _traced(q, k, v, causal, window_size, softmax_scale)
     found = routes.route_of(q, k, v, causal, window_size, softmax_scale)
@@ -38,7 +36,11 @@ def attention(
     return plans.attend(found, q, k, v)
 
 
-def _autocast(device_type: str, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def autocasted(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the tensors in the dtype of autocast where that is on for their device; float64 stays."""
+    device_type = tensors[0].device.type
+    if not torch.is_autocast_enabled(device_type):
+        return tensors
     dtype = torch.get_autocast_dtype(device_type)
     return tuple(x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors)
 

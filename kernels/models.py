@@ -23,8 +23,8 @@ from torch import nn
 from kernels.decode.step import DecodeStep
 from kernels.registry import Attention, AttentionCase, DecodeAttention, Device, Implementation, UnsupportedCase
 
-NAME = "attnbench"  # under which our attention is registered with transformers
-_COMPILED = "attnbench_compiled"  # likewise, where the layers around it are compiled
+NAME = "attnbench_inside"  # under which our attention is registered with transformers
+_COMPILED = "attnbench_inside_compiled"  # likewise, where the layers around it are compiled
 NEEDS = "Whole models need transformers: pip install 'transformers>=5.17,<6'."
 # Weights of a matrix have variance 1 / fan_in, so that activations stay near 1 over any depth. Those of an attention
 # have a gain on top: scores are then far enough apart for a wrong key to show in the logits.

@@ -7,7 +7,8 @@ import os
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -221,6 +222,28 @@ def get(name: str, level: str = "op") -> Implementation:
     except KeyError:
         names = ", ".join(implementations(level))
         raise KeyError(f"Unknown implementation {name!r} at level {level}. Available: {names}.") from None
+
+
+def reason_against_tensors(
+    name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int
+) -> str | None:
+    """Return why an implementation of level op does not take a call with these tensors, or None if it does.
+
+    q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim, of v head_dim_v).
+    """
+    sizes = (*q.shape[1:], *k.shape[1:3], v.shape[3])
+    return _reason_against_sizes(name, sizes, q.dtype, q.device, bool(causal), window_size)
+
+
+@lru_cache(maxsize=4096)
+def _reason_against_sizes(
+    name: str, sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, causal: bool, window_size: int
+) -> str | None:
+    fields = ("num_heads", "seqlen_q", "head_dim", "num_kv_heads", "seqlen_k", "head_dim_v")
+    said = dict(zip(fields, sizes, strict=True)) | {"causal": causal, "window_size": window_size, "level": "op"}
+    said["dtype"] = str(dtype).removeprefix("torch.")
+    case = SimpleNamespace(**dict.fromkeys(AttentionCase.__annotations__) | said)
+    return get(name).reason_against(case, describe_device(device))
 
 
 def describe_device(device: torch.device | str) -> Device:

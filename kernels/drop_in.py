@@ -1,0 +1,135 @@
+"""Our attention in place of torch.nn.functional.scaled_dot_product_attention, for the calls that it computes.
+
+`torch.nn.functional.scaled_dot_product_attention` is exchanged for the whole process while a context is open, so that
+the threads of a backward, which compute a checkpointed forward anew, attend as the forward did. Contexts may be nested
+and opened in several threads; the first one exchanges the function and the last one puts it back. A function that was
+imported by name before (`from torch.nn.functional import scaled_dot_product_attention`) is not exchanged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch.nn import functional
+
+from kernels import dispatch, registry, routes
+from kernels.registry import Attention, UnsupportedCase
+
+_ORIGINAL = functional.scaled_dot_product_attention
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+@dataclass
+class SdpaCalls:
+    """Counts of the calls made while a context was open."""
+
+    served: int = 0  # by our attention
+    passed_on: Counter[str] = field(default_factory=Counter)  # to PyTorch, by reason
+
+
+@dataclass(frozen=True, eq=False)
+class _Replacement:
+    implementation: str | None  # None: kernels.attention
+    calls: SdpaCalls
+
+
+_OPEN: list[_Replacement] = []  # the last one computes
+_LOCK = threading.Lock()
+
+
+@contextmanager
+def sdpa_replacement(implementation: str | None = None) -> Iterator[SdpaCalls]:
+    """Compute calls of scaled_dot_product_attention by `kernels.attention`, or by the implementation of that name.
+
+    Yields the counts of what was computed here and what went to PyTorch unchanged, each with its reason: mask tensors,
+    dropout, tensors that are not (batch, heads, tokens, width) on a GPU, calls within torch.compile. Gradients can be
+    taken once. Raises KeyError for an unknown implementation.
+    """
+    if implementation is not None:
+        registry.get(implementation)
+    opened = _Replacement(implementation, SdpaCalls())
+    with _LOCK:
+        if not _OPEN:
+            functional.scaled_dot_product_attention = _replaced
+        _OPEN.append(opened)
+    try:
+        yield opened.calls
+    finally:
+        with _LOCK:
+            _OPEN.remove(opened)
+            if not _OPEN and functional.scaled_dot_product_attention is _replaced:
+                functional.scaled_dot_product_attention = _ORIGINAL
+
+
+def _replaced(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Compute what PyTorch's function of these arguments does; it aligns a causal mask with the first key."""
+    opened = _OPEN[-1:]
+    options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
+    options["enable_gqa"] = enable_gqa
+    if not opened or torch.compiler.is_compiling():
+        return _ORIGINAL(query, key, value, **options)
+    q, k, v = query, key, value
+    reason = "a mask tensor" if attn_mask is not None else "dropout" if dropout_p else _reason_against_shapes(q, k, v)
+    if reason is None and is_causal and q.shape[2] != k.shape[2]:
+        reason = "a causal mask over more queries than keys" if q.shape[2] > k.shape[2] else None
+        k, v = k[:, :, : q.shape[2]], v[:, :, : q.shape[2]]  # later keys are not seen
+    if reason is None and k.shape[1] != q.shape[1] and not enable_gqa:
+        reason = "heads that are broadcast"
+    if reason is None:
+        q, k, v = dispatch.autocasted(q, k, v)
+        reason, out = _computed(opened[0].implementation, q, k, v, is_causal, scale)
+    _count(reason)
+    return out if reason is None else _ORIGINAL(query, key, value, **options)
+
+
+def _reason_against_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str | None:
+    """Return what speaks against tensors whatever computes them; None if nothing does."""
+    if not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
+        return "tensors of another class"
+    if not q.dim() == k.dim() == v.dim() == 4:
+        return "tensors that are not (batch, heads, tokens, width)"
+    if not q.shape[0] == k.shape[0] == v.shape[0] or k.shape[1] != v.shape[1]:
+        return "batches or heads that are broadcast"
+    return None if q.numel() and k.numel() else "no elements"
+
+
+def _computed(
+    implementation: str | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None
+) -> tuple[str | None, torch.Tensor | None]:
+    """Return None and out, or why it is not computed here."""
+    if implementation is None:
+        attention: Attention = dispatch.attention
+        reason = None if routes.takes(q, k, v) else "a device, dtype or width that no kernel of ours takes"
+    else:
+        attention = registry.get(implementation).attention
+        reason = registry.reason_against_tensors(implementation, q, k, v, causal=causal, window_size=0)
+    if reason:
+        return reason, None
+    try:
+        return None, attention(q, k, v, causal=causal, softmax_scale=scale)
+    except UnsupportedCase as refused:  # such as strides that a kernel cannot address
+        return str(refused), None
+
+
+def _count(reason: str | None) -> None:
+    """Count a call in every open context."""
+    with _LOCK:
+        for replacement in _OPEN:
+            if reason is None:
+                replacement.calls.served += 1
+            else:
+                replacement.calls.passed_on[reason] += 1

@@ -1,0 +1,169 @@
+"""Our attention in place of scaled_dot_product_attention: equal results, every call counted, the function put back."""
+
+import copy
+import importlib.util
+import re
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+import kernels
+from kernels import drop_in, routes
+
+ORIGINAL = functional.scaled_dot_product_attention
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def sdpa(*arguments: torch.Tensor, **options: object) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(*arguments, **options)
+
+
+def tensors(heads: int = 4, kv_heads: int = 4, seqlen_q: int = 9, seqlen_k: int = 9) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((2, heads, seqlen_q, 16), (2, kv_heads, seqlen_k, 16), (2, kv_heads, seqlen_k, 16))
+    return [torch.randn(shape, generator=generator, requires_grad=True) for shape in shapes]
+
+
+def gradients(out: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), inputs)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ({}, {}),
+        ({}, {"is_causal": True, "scale": 0.3}),
+        ({"kv_heads": 2}, {"enable_gqa": True}),
+        ({"seqlen_q": 5}, {"is_causal": True}),  # aligned with the first key
+        ({"seqlen_k": 3}, {}),
+    ],
+)
+def test_a_served_call_has_the_out_and_the_gradients_of_pytorch(sizes: dict, options: dict) -> None:
+    inputs = tensors(**sizes)
+    expected = gradients(sdpa(*inputs, **options), inputs)
+    with kernels.sdpa_replacement("torch_naive") as calls:
+        found = gradients(sdpa(*inputs, **options), inputs)
+    assert (calls.served, calls.passed_on) == (1, {})
+    torch.testing.assert_close(found, expected, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "reason"),
+    [
+        (tensors(), {"attn_mask": torch.ones(9, 9, dtype=torch.bool)}, "a mask tensor"),
+        (tensors(), {"dropout_p": 1e-9}, "dropout"),
+        ([x[0] for x in tensors()], {}, "tensors that are not (batch, heads, tokens, width)"),
+        ([x[:1] if i else x for i, x in enumerate(tensors())], {}, "batches or heads that are broadcast"),
+        (tensors(seqlen_k=3), {"is_causal": True}, "a causal mask over more queries than keys"),
+        (
+            [x.double() for x in tensors()],
+            {},
+            "torch_naive does not support float64 (supports bfloat16, float16, float32).",
+        ),
+    ],
+)
+def test_any_other_call_is_passed_on_unchanged_and_says_why(inputs: list, options: dict, reason: str) -> None:
+    expected = sdpa(*inputs, **options)
+    with kernels.sdpa_replacement("torch_naive") as calls:
+        torch.testing.assert_close(sdpa(*inputs, **options), expected)
+    assert (calls.served, calls.passed_on) == (0, {reason: 1})
+
+
+def test_the_front_door_takes_what_its_kernels_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = tensors()
+    with kernels.sdpa_replacement() as calls:
+        sdpa(*inputs)
+        monkeypatch.setattr(routes, "takes", lambda q, k, v: True)
+        monkeypatch.setattr(drop_in.dispatch, "attention", lambda q, k, v, **options: q)
+        assert sdpa(*inputs) is inputs[0]
+    assert calls.served == 1
+    assert calls.passed_on == {"a device, dtype or width that no kernel of ours takes": 1}
+
+
+def test_contexts_nest_hold_for_every_thread_and_put_the_function_back_after_an_error() -> None:
+    inputs = tensors()
+    with pytest.raises(ZeroDivisionError), kernels.sdpa_replacement("torch_naive") as outer:
+        with kernels.sdpa_replacement("torch_sdpa_math") as inner:
+            thread = threading.Thread(target=sdpa, args=inputs)
+            thread.start()
+            thread.join()
+        sdpa(*inputs)
+        assert (outer.served, inner.served) == (2, 1)
+        raise ZeroDivisionError
+    assert functional.scaled_dot_product_attention is ORIGINAL
+    with pytest.raises(KeyError, match="Unknown implementation 'nope'"), kernels.sdpa_replacement("nope"):
+        pass
+
+
+def test_a_checkpointed_call_attends_in_the_backward_as_in_the_forward() -> None:
+    inputs = tensors()
+    expected = gradients(sdpa(*inputs), inputs)
+    with kernels.sdpa_replacement("torch_naive") as calls, set_checkpoint_early_stop(False):
+        found = gradients(checkpoint(sdpa, *inputs, use_reentrant=False), inputs)
+    assert calls.served == 2
+    torch.testing.assert_close(found, expected, **CLOSE)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_compiled_code_keeps_the_function_of_pytorch() -> None:
+    inputs = tensors()
+    with kernels.sdpa_replacement("torch_naive") as calls:
+        out = torch.compile(sdpa, fullgraph=True, backend="eager")(*inputs)
+    torch.testing.assert_close(out, sdpa(*inputs), **CLOSE)
+    assert calls.served == 0
+
+
+class DiffusionBlock(nn.Module):
+    """A block of a latent diffusion model: attention among pixels, then to the tokens of a text, and an MLP."""
+
+    def __init__(self, width: int = 32, of_text: int = 24) -> None:
+        super().__init__()
+        self.among = nn.MultiheadAttention(width, 4, batch_first=True)
+        self.text = nn.MultiheadAttention(width, 4, kdim=of_text, vdim=of_text, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(width, 64), nn.GELU(), nn.Linear(64, width))
+
+    def forward(self, pixels: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        x = pixels + self.among(pixels, pixels, pixels, need_weights=False)[0]
+        x = x + self.text(x, text, text, need_weights=False)[0]
+        return x + self.mlp(x)
+
+
+def test_a_diffusion_model_trains_to_the_same_weights() -> None:
+    torch.manual_seed(0)
+    own = nn.ModuleList(DiffusionBlock() for _ in range(2))
+    ours = copy.deepcopy(own)
+    noisy, noise, text = torch.randn(2, 36, 32), torch.randn(2, 36, 32), torch.randn(2, 7, 24)
+
+    def train(blocks: nn.ModuleList) -> list[float]:
+        optimizer, losses = torch.optim.SGD(blocks.parameters(), lr=0.1), []
+        for _ in range(3):
+            x = noisy
+            for block in blocks:
+                x = block(x, text)
+            loss = functional.mse_loss(x, noise)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    expected = train(own)
+    with kernels.sdpa_replacement("torch_naive") as calls:
+        found = train(ours)
+    assert (calls.served, calls.passed_on) == (3 * 2 * 2, {})
+    assert found == pytest.approx(expected, rel=1e-5)
+    torch.testing.assert_close(dict(ours.named_parameters()), dict(own.named_parameters()), **CLOSE)
+
+
+def test_the_examples_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
+    section = (Path(kernels.__file__).parent / "README.md").read_text().split("## Drop-in")[1].split("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks if importlib.util.find_spec("transformers") else blocks[1:]:
+        exec(block, {})
+    assert capsys.readouterr().out.strip() == re.search(r"# on a CPU: (.*)", blocks[1]).group(1)
