@@ -88,6 +88,7 @@ class RunStatus:
     started: str | None = None
     updated: str | None = None
     eta_s: float | None = None
+    eta_bound: bool = False  # whether it is only a lower bound
     message: str | None = None
     protocol: str | None = None  # quick, standard or sustained
 
@@ -331,6 +332,7 @@ def _status(folder: RunFolder) -> RunStatus:
         started=state.started,
         updated=state.updated,
         eta_s=state.eta_s,
+        eta_bound=state.eta_bound,
         message=state.message,
         protocol=protocol,
     )

@@ -83,6 +83,7 @@ class State:
     started: str | None = None  # UTC, ISO 8601
     updated: str | None = None  # UTC, ISO 8601
     eta_s: float | None = None
+    eta_bound: bool = False  # whether it takes at least that long, because something was never measured
     message: str | None = None
     costs: dict[str, float] | None = None  # seconds by kind of work, "total" among them; see runner.overhead
 

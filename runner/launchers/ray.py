@@ -284,7 +284,7 @@ class Driver:
             for share in self._shares:
                 with contextlib.suppress(JournalError):
                     state, words = (
-                        ("cancelled", "Cancelled; --resume goes on.") if cancelled else ("failed", str(error))
+                        ("cancelled", "Cancelled. It can be resumed.") if cancelled else ("failed", str(error))
                     )
                     share.write_state(state, message=words, force=True)
             raise

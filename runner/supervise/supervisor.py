@@ -28,6 +28,7 @@ from runner.supervise import other_version, precompile
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.pair import CUT_OFF, PairedWorkers, cut_in_half
 from runner.supervise.precompile import compile_ahead
+from runner.supervise.remaining import Remaining
 from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, WorkerHandle
 
 _STEP_LIMIT_S = 120.0  # compiling included; the estimate of the cell comes on top
@@ -59,7 +60,9 @@ class Sweeping:
         self._ids: set[str] = set()
         self._left: dict[Cell, set[str]] = {}  # latency rows that cells still lack
         self._owner: dict[str, Cell] = {}  # of such a row
-        self._work_left = 0.0  # estimated seconds
+        self._remaining = Remaining(cells, protocol_of(job.protocol), len(timings))
+        self._expected_s = 0.0, 0.0  # of the case it is at, and of those after it
+        self._case_begun, self._bound = time.monotonic(), True  # whether the estimate is only a lower bound
         self._losses: Counter[str] = Counter()
         self._failed_starts, self._why = 0, ""
         self._begun, self._started, self._started_at = begun, time.monotonic(), utc_now()
@@ -68,7 +71,6 @@ class Sweeping:
         self._costs_before_s = self._costs.pop(TOTAL, 0.0)
         self._costs[STARTS] += self._started - begun
         self._state_at = 0.0
-        self._measuring_since: float | None = None  # time.monotonic() when compiling ahead was done
         self._ready = False  # the worker has warmed up
         self._at: Cell | None = None  # the cell announced, its step, and how long that may take
         self._step, self._deadline_s = "", OPEN_LIMIT_S
@@ -88,13 +90,12 @@ class Sweeping:
                     self._give_status([cell], Status(cell.reason_status), cell.reason)
             self._give_status(cut_in_half(self._cells, self._left), Status.SKIPPED, CUT_OFF)
             self._compile_ahead(compiled_ahead)
-            self._measuring_since = time.monotonic()
             for cells in self._job.order([list(cells) for _, cells in groupby(self._cells, key=lambda c: c.case)]):
                 self._finish_case(cells)
             self._current = None
             self._write_state("finished", force=True)
         except Cancelled:
-            self._end("cancelled", "Cancelled; --resume goes on.")
+            self._end("cancelled", "Cancelled. It can be resumed.")
             raise
         except (SweepFailed, JournalError) as error:
             self._end("failed", str(error))
@@ -110,8 +111,7 @@ class Sweeping:
             if lacking:
                 self._left[cell] = lacking
                 self._owner |= dict.fromkeys(lacking, cell)
-                self._work_left += cell.seconds
-        self._work_at_start = self._work_left
+        self._expect([])
 
     def _watch_for_cancel(self) -> None:
         if self._job.resume:
@@ -136,6 +136,7 @@ class Sweeping:
 
     def _finish_case(self, cells: list[Cell]) -> None:
         losses = 0
+        self._expect(cells)
         done, total = self._counts()
         self._handle.log.note(f"{utc_now()} {done}/{total} cells, next {levels.words(cells[0].case)}")
         while todo := self._without_hopeless([cell for cell in cells if cell in self._left]):
@@ -172,9 +173,12 @@ class Sweeping:
         self._blame(status)
 
     def _listen(self, todo: list[Cell]) -> None:
+        begun = time.monotonic()
         while message := self._handle.receive(time.monotonic() + self._deadline_s):
             if message["event"] == "case_done":
-                self._costs.update(message.get("costs", {}))
+                costs = message.get("costs", {})
+                self._costs.update(costs)
+                self._remaining.finished(todo, time.monotonic() - begun, costs.get(COMPILING, 0.0))
                 return
             if message["event"] == "begin":
                 self._at = next((c for c in todo if [c.implementation, c.mode] == message["cell"]), None)
@@ -226,10 +230,10 @@ class Sweeping:
         cell = self._owner.pop(identity, None)
         if cell is None:
             return
+        self._remaining.measured(cell, measurement)
         self._left[cell].discard(identity)
         if not self._left[cell]:
             del self._left[cell]
-            self._work_left -= cell.seconds
             self._write_state("running")
 
     def _give_status(self, cells: list[Cell], status: Status, note: str) -> None:
@@ -248,12 +252,19 @@ class Sweeping:
         total = sum(not cell.reason for cell in self._cells)
         return total - sum(not cell.reason for cell in self._left), total
 
-    def _eta(self) -> float | None:
-        """Return the seconds that it may still take: by the estimates until a cell is done, then by what those took."""
-        left, did = self._work_left, self._work_at_start - self._work_left
-        if did <= 0 or self._measuring_since is None:
-            return left
-        return left * (time.monotonic() - self._measuring_since) / did
+    def _expect(self, case: list[Cell]) -> None:
+        """Estimate the case that begins and all that is left after it."""
+        left = [cell for cell in self._left if not cell.reason]
+        of_case = [cell for cell in case if cell in self._left and not cell.reason]
+        whole = self._remaining.seconds(left)
+        rest = self._remaining.seconds([*set(left) - set(of_case)])
+        self._expected_s, self._case_begun = (whole - rest, rest), time.monotonic()
+        self._bound = not self._remaining.knows(left)
+
+    def _eta(self) -> float:
+        """Return the seconds that it may still take, by what the cases until now took."""
+        case_s, after_s = self._expected_s
+        return max(0.0, case_s - (time.monotonic() - self._case_begun)) + after_s
 
     def _write_state(self, state: str, *, force: bool = False, message: str | None = None) -> None:
         if not force and time.monotonic() - self._state_at < _STATE_EVERY_S:
@@ -271,6 +282,7 @@ class Sweeping:
                 started=self._started_at,
                 updated=utc_now(),
                 eta_s=self._eta() if running else None,
+                eta_bound=running and self._bound,
                 message=message,
                 costs=self._all_costs(),
             )

@@ -113,7 +113,7 @@ def test_a_cancelled_sweep_can_be_resumed_to_its_end(home, wait_for) -> None:
     wait_for(lambda: launch.status(run_id).done, "the first cell")
     launch.cancel(run_id)
     status = wait_for(lambda: (s := launch.status(run_id)).state != "running" and s, "the cancel")
-    assert (status.state, status.message) == ("cancelled", "Cancelled; --resume goes on.")
+    assert (status.state, status.message) == ("cancelled", "Cancelled. It can be resumed.")
     with pytest.raises(LaunchError, match="is not running; it is cancelled"):
         launch.cancel(run_id)
     wait_for(lambda: launch.runs() is not None and not launch._children, "the end of the process")

@@ -31,7 +31,9 @@ def pace(any_running: bool) -> int:
 
 def left(status: RunStatus) -> str:
     """Say how long a run may still take."""
-    return "estimating" if status.eta_s is None else f"about {text.duration(status.eta_s)} left"
+    if status.eta_s is None:
+        return "estimating"
+    return f"{'≥' if status.eta_bound else 'about'} {text.duration(status.eta_s)} left"
 
 
 def cancel_button(run_id: str, key: str) -> None:

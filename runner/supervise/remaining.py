@@ -1,0 +1,114 @@
+"""How long the rest of a sweep takes, learned from what is measured: compiling, fixed work, sampling. No torch.
+
+A plan's estimates assume one slow rate for every implementation. What a sweep then takes differs by implementation and
+with the size of the shape, so a ratio of elapsed to estimated time rises and falls several times over.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from results.records import Measurement
+from runner.cells import Cell
+from runner.protocol import Protocol
+
+_Kind = tuple[str, str, str | None, int | None]  # what is compiled once: implementation, mode, dtype, head_dim
+_MOST_EXCESS = 2.0  # of a finished case over the fit; what is beyond happened once
+_FITS = 4
+_BISECTIONS = 50
+
+
+class Remaining:
+    """Estimates of the cells that are left."""
+
+    def __init__(self, cells: Iterable[Cell], protocol: Protocol, timings: int) -> None:
+        self._protocol, self._timings = protocol, timings
+        planned = [cell for cell in cells if not cell.reason]
+        self._floor_s = min((cell.seconds for cell in planned), default=0.0)  # of a cell whose call takes no time
+        self._call_s = {cell: self._call_of(max(0.0, cell.seconds - self._floor_s)) for cell in planned}
+        self._measured_s: dict[Cell, float] = {}  # one call
+        self._speeds: dict[tuple[str, ...], float] = {}  # measured call over estimated, by implementation and mode
+        self._finished: list[tuple[float, float, float]] = []  # of a case: seconds without compiling, fixed, sampling
+        self._compiled: dict[_Kind, None] = {}
+        self._compiling_s = 0.0
+
+    def measured(self, cell: Cell, measurement: Measurement) -> None:
+        """Learn from a latency how fast an implementation is; the latest shape, which is the largest, counts."""
+        if measurement.metric != "latency_ms" or not measurement.value or not self._call_s.get(cell):
+            return
+        self._measured_s[cell] = measurement.value / 1e3
+        speed = self._measured_s[cell] / self._call_s[cell]
+        for name in ((cell.implementation, cell.mode), (cell.implementation,)):
+            self._speeds[name] = speed
+
+    def finished(self, cells: Sequence[Cell], seconds: float, compiling_s: float) -> None:
+        """Learn what a case took, all its cells together, and how much of that was compiling."""
+        estimated = len(cells) * self._floor_s, sum(map(self._sampling_s, cells))
+        self._finished.append((max(0.0, seconds - compiling_s), *estimated))
+        self._compiled |= dict.fromkeys(map(_kind, cells))
+        self._compiling_s += compiling_s
+
+    def knows(self, left: Iterable[Cell]) -> bool:
+        """Tell whether every implementation that is left was measured, so that the estimate is more than a bound."""
+        return bool(self._finished) and all((cell.implementation,) in self._speeds for cell in left)
+
+    def seconds(self, left: Sequence[Cell]) -> float:
+        """Return about how long these cells take."""
+        fixed, sampling = self._fit()
+        new = len(set(map(_kind, left)) - set(self._compiled))
+        compiling = new * self._compiling_s / len(self._compiled) if self._compiled else 0.0
+        return compiling + sum(fixed * self._floor_s + sampling * self._sampling_s(cell) for cell in left)
+
+    def _sampling_s(self, cell: Cell) -> float:
+        """Return about what a cell's check and samples take, by its own time or that of its implementation."""
+        if cell in self._measured_s:
+            return self._sampled(self._measured_s[cell])
+        speeds = (self._speeds.get(name) for name in ((cell.implementation, cell.mode), (cell.implementation,)))
+        usual = statistics.median(self._speeds.values()) if self._speeds else 1.0
+        return self._sampled(self._call_s.get(cell, 0.0) * next(filter(None, speeds), usual))
+
+    def _sampled(self, call_s: float) -> float:
+        """Return what a check of four calls and the protocol's samples take; `runner.cells` estimates by the same."""
+        least = self._protocol.least_of_round(call_s * 1e3) * self._protocol.rounds
+        calls = max(least, min(self._protocol.most, self._protocol.cap_ms / 1e3 / max(call_s, 1e-5)))
+        return call_s * (4 + calls * self._timings) + (self._protocol.trace_s if self._timings else 0.0)
+
+    def _call_of(self, seconds: float) -> float:
+        """Return the call whose check and samples take that long: the inverse of `_sampled`, which grows with it."""
+        low, high = 0.0, max(seconds, 1e-9)
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._sampled(middle) < seconds else (low, middle)
+        return high
+
+    def _fit(self) -> tuple[float, float]:
+        """Return what fixed work and sampling took over their estimates; about 1 while little is known.
+
+        A case that took far longer than the fit says counts as that many times the fit.
+        """
+        rows = self._finished
+        found = _least_squares(rows)
+        for _ in range(_FITS if len(rows) > 2 else 0):
+            most = [_MOST_EXCESS * (found[0] * fixed + found[1] * sampling) for _, fixed, sampling in rows]
+            found = _least_squares([(min(row[0], limit), *row[1:]) for row, limit in zip(rows, most, strict=True)])
+        return found
+
+
+def _least_squares(rows: Iterable[tuple[float, float, float]]) -> tuple[float, float]:
+    """Return x and y, not negative, of seconds = x fixed + y sampling, each row weighted by its size."""
+    xx = yy = x_seen = y_seen = 1.0  # as if one second of each had taken one second
+    xy = 0.0
+    for seconds, fixed, sampling in rows:
+        weight = 1.0 / max(fixed + sampling, 1e-9)
+        xx, yy, xy = xx + weight * fixed**2, yy + weight * sampling**2, xy + weight * fixed * sampling
+        x_seen, y_seen = x_seen + weight * fixed * seconds, y_seen + weight * sampling * seconds
+    determinant = xx * yy - xy * xy
+    x, y = (x_seen * yy - y_seen * xy) / determinant, (y_seen * xx - x_seen * xy) / determinant
+    if x < 0:
+        return 0.0, y_seen / yy
+    return (x, y) if y >= 0 else (x_seen / xx, 0.0)
+
+
+def _kind(cell: Cell) -> _Kind:
+    return cell.implementation, cell.mode, cell.case.dtype, cell.case.head_dim

@@ -1,0 +1,72 @@
+"""The rest of simulated sweeps, whose truth is known: implementations faster and slower than planned, compiled once."""
+
+import random
+from itertools import groupby
+from types import SimpleNamespace
+
+import pytest
+
+from results.records import Measurement, Status
+from runner.cells import Cell, estimated_seconds, ordered_cells
+from runner.protocol import PROTOCOLS
+from runner.supervise.remaining import Remaining
+from runner.sweeps import SWEEPS
+
+H200 = SimpleNamespace(type="cuda", name="NVIDIA H200")
+COMPILED = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper", "gluon_fp8", "flash_attn_4")
+
+
+def planned(name: str) -> list[Cell]:
+    """The cells of a sweep with the estimates of an H200's plan."""
+    sweep, protocol = SWEEPS[name], PROTOCOLS["standard"]
+    cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed=1, takes_part=sweep.takes_part)
+    return [
+        Cell(c.case, c.implementation, c.mode, seconds=estimated_seconds(c.case, c.mode, protocol, 2, H200, False))
+        for c in cells
+    ]
+
+
+def estimates(name: str, seed: int) -> list[tuple[float, float]]:
+    """Estimated and true seconds that are left at the end of each case of a sweep."""
+    cells, protocol, chance = planned(name), PROTOCOLS["standard"], random.Random(seed)
+    remaining = Remaining(cells, protocol, timings=2)
+    speed = {c.implementation: chance.choice((0.15, 0.4, 1.0, 3.0)) for c in cells}  # times the planned call
+    seen, took, left, guessed = set(), [], list(cells), []
+    for _, case in groupby(cells, key=lambda cell: cell.case):
+        case = list(case)
+        seconds = compiling = 0.0
+        for cell in case:
+            call = remaining._call_s[cell] * speed[cell.implementation] * chance.uniform(0.9, 1.1)
+            seconds += 0.1 * chance.uniform(0.7, 1.4) + remaining._sampled(call)
+            kind = cell.implementation, cell.mode, cell.case.head_dim
+            compiling += 1.5 * (cell.implementation in COMPILED and kind not in seen)
+            seen.add(kind)
+            remaining.measured(cell, latency(cell, call))
+        remaining.finished(case, seconds + compiling, compiling)
+        left = left[len(case) :]
+        took.append(seconds + compiling)
+        guessed.append(remaining.seconds(left))
+    return [(guess, sum(took[at + 1 :])) for at, guess in enumerate(guessed)], sum(took)
+
+
+def latency(cell: Cell, seconds: float) -> Measurement:
+    return Measurement(
+        run_id="r",
+        case=cell.case,
+        implementation=cell.implementation,
+        mode=cell.mode,
+        timing="kernel",
+        metric="latency_ms",
+        status=Status.OK,
+        value=seconds * 1e3,
+    )
+
+
+@pytest.mark.parametrize("name", ["fa_paper", "fa2_speedup", "long_context"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_after_a_tenth_of_a_sweep_its_rest_is_never_estimated_half_again_as_long(name, seed):
+    found, whole = estimates(name, seed)
+    later = [guess / rest for guess, rest in found if 0.02 * whole < rest < 0.9 * whole]
+    assert later
+    assert max(later) <= 1.5
+    assert min(later) >= 0.5
