@@ -80,8 +80,9 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
 
 
 layout.header(
-    "Overview",
+    "Start",
     ":material/leaderboard:",
-    "attnbench: which attention kernel is fastest on your GPU, by how much, and does it fit in memory?",
+    "Which attention kernel is fastest on your GPU, by how much, and does it fit in memory?",
+    "overview",
 )
 page_body.show(show)

@@ -2,7 +2,7 @@
 
 Everything about speed compares within one run: of each case the latest run that holds the baseline is taken, and all
 implementations of that case come from it. Text columns made here (`workload`, `mask`, `shape`) name what a slice keeps
-apart; where the source did not say, they say so.
+apart; where the source did not state it, they say so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from results.levels import Level, level_of, names
 from results.records import CASE_FIELDS
 
 Offered = TypeVar("Offered")
-NOT_SAID = "not said"
+NOT_STATED = "not stated"
 # The first that is there is what others are compared with.
 BASELINES = ("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math", "torch_flex")
 AS_PUBLISHED = "as published"  # the timing of rows whose source did not say how time was taken
@@ -30,12 +30,12 @@ _ONE_LEADS = 0.6  # a shape with more than this share of the numbers is shown al
 RESULTS = "(SELECT results.*, runs.sweep FROM results JOIN runs USING (run_id))"
 
 WORKLOAD = (
-    f"CASE WHEN coalesce(level, 'op') = 'op' THEN coalesce(subject, '{NOT_SAID}') "
-    f"ELSE level || ' ' || coalesce(subject, '{NOT_SAID}') END "
+    f"CASE WHEN coalesce(level, 'op') = 'op' THEN coalesce(subject, '{NOT_STATED}') "
+    f"ELSE level || ' ' || coalesce(subject, '{NOT_STATED}') END "
     "|| CASE WHEN inputs <> 'normal' THEN ', ' || inputs || ' inputs' ELSE '' END"
 )
 MASK = (
-    f"CASE WHEN causal IS NULL THEN '{NOT_SAID}' WHEN causal THEN 'causal' ELSE 'full' END "
+    f"CASE WHEN causal IS NULL THEN '{NOT_STATED}' WHEN causal THEN 'causal' ELSE 'full' END "
     "|| CASE WHEN window_size > 0 THEN ' window ' || window_size ELSE '' END"
 )
 
@@ -52,8 +52,8 @@ LEVEL = "coalesce(level, 'op')"
 SEQLEN = _by_level(lambda level: level.columns.field)  # the length that a level's map has on one axis
 SHAPE = _by_level(lambda level: level.shape_sql)
 TIMING = f"coalesce(timing, '{AS_PUBLISHED}')"
-MODE = f"coalesce(mode, '{NOT_SAID}')"
-GPU = f"coalesce(gpu_name, '{NOT_SAID}')"
+MODE = f"coalesce(mode, '{NOT_STATED}')"
+GPU = f"coalesce(gpu_name, '{NOT_STATED}')"
 # Inputs that a source did not name are taken as normal ones, so that runs from before they were said are the same case.
 CASE_KEY = ", ".join("nullif(inputs,'normal')" if name == "inputs" else name for name in CASE_FIELDS)
 

@@ -22,11 +22,11 @@ def nearest(
 ):
     """The measured points nearest to a shape, nearest first, each as (distance, point); distance 0 is that very shape.
 
-    dtype, mask and mode have to agree; sizes count by the logarithm of their ratio, and what a source did not say
+    dtype, mask and mode have to agree; sizes count by the logarithm of their ratio, and what a source did not state
     counts nothing. causal None is a mask that the source did not say. Raises LookupError where nothing was measured
     with that dtype, mask and mode.
     """
-    mask = "not said" if causal is None else "causal" if causal else "full"
+    mask = "not stated" if causal is None else "causal" if causal else "full"
     mask += f" window {window_size}" if window_size else ""
     wanted = {"dtype": dtype, "mask": mask, "mode": mode}
     found = [p for p in points if all(p[name] == value for name, value in wanted.items())]

@@ -133,7 +133,7 @@ def _by_dtype(table: pd.DataFrame, cell: Callable[[dict], str], level: Level) ->
         }
         lines = [[size(s), *(cell(texts[s, d]) if (s, d) in texts else "no data" for d in others)] for s in lengths]
         header = [
-            f"{'dtype not said' if missing(dtype) else dtype}, {down.label}",
+            f"{'dtype not stated' if missing(dtype) else dtype}, {down.label}",
             *(f"{across.label} {_plain(d)}" for d in others),
         ]
         yield markdown_table(header, lines)
@@ -207,5 +207,5 @@ def _ratio(number: object) -> str:
 
 def _plain(value: object) -> str:
     if missing(value):
-        return "not said"
+        return "not stated"
     return str(int(value)) if isinstance(value, float) else str(value)

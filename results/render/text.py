@@ -22,9 +22,9 @@ def missing(value: object) -> bool:
 
 
 def size(number: object) -> str:
-    """Return 128, 1k or 64k: whole multiples of 1024 are shortened; "not said" of a missing one."""
+    """Return 128, 1k or 64k: whole multiples of 1024 are shortened; "not stated" of a missing one."""
     if missing(number):
-        return "not said"
+        return "not stated"
     whole = int(number)  # type: ignore[call-overload]
     return f"{whole // 1024}k" if whole >= 1024 and whole % 1024 == 0 else str(whole)
 

@@ -98,30 +98,30 @@ def test_a_cell_shows_its_numbers_and_run(page):
 
 
 def test_filters_are_those_of_decoding(page):
-    assert [box.label for box in page.sidebar.multiselect][:3] == ["dtype", "context", "batch"]
-    assert not [box for box in page.sidebar.selectbox if box.label == "Mode"]
-    page.multiselect(key="batch").set_value(["8"]).run()
+    assert {"Data type", "context", "batch"} <= {box.label for box in page.pills}
+    assert not [box for box in page.radio if box.label == "Mode"]
+    page.pills(key="batch").set_value(["8"]).run()
     assert _map(page)["columns"] == ["8"]
     assert "batch 8" in shown(page)
 
 
 def test_the_operators_pages_never_show_decode_rows(page):
     overview = page.switch_page("pages/overview.py").run()
-    assert overview.selectbox(key="workload").options == ["attention"]
+    assert overview.radio(key="workload").options == ["attention"]
     assert "triton_split_kv" not in shown(overview)
-    assert overview.selectbox(key="mode").value == "fwd"
+    assert overview.radio(key="mode").value == "fwd"
     again = overview.switch_page("pages/decode.py").run()
     assert "triton_split_kv is fastest" in shown(again)
 
 
 def test_each_level_keeps_its_own_choices(page):
-    page.multiselect(key="batch").set_value(["8"])
-    page.selectbox(key="baseline").select("torch_sdpa_auto").run()
+    page.pills(key="batch").set_value(["8"])
+    page.radio(key="baseline").set_value("torch_sdpa_auto").run()
     overview = page.switch_page("pages/overview.py").run()
-    assert overview.selectbox(key="baseline").value == "torch_naive"
+    assert overview.radio(key="baseline").value == "torch_naive"
     again = overview.switch_page("pages/decode.py").run()
-    assert again.selectbox(key="baseline").value == "torch_sdpa_auto"
-    assert again.multiselect(key="batch").value == ["8"]
+    assert again.radio(key="baseline").value == "torch_sdpa_auto"
+    assert again.pills(key="batch").value == ["8"]
 
 
 def test_without_any_result_it_says_what_measures_decoding(tmp_path, monkeypatch):
@@ -179,7 +179,7 @@ def test_an_old_link_to_another_gpu_still_opens(home):
     test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
     test.query_params["gpu"] = "RTX 4060 Laptop"
     page = test.run().switch_page("pages/decode.py").run()
-    assert page.selectbox(key="gpu").value in (GPU, "NVIDIA H200")  # those with decode results
+    assert page.radio(key="gpu").value in (GPU, "NVIDIA H200")  # those with decode results
 
 
 def test_a_bandwidth_below_one_terabyte_a_second_is_written_in_gigabytes():

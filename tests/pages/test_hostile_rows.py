@@ -113,7 +113,7 @@ def _choices(app: AppTest) -> list[dict[str, str]]:
     return [
         {box.key: option}
         for key in ("mode", "timing", "workload")
-        for box in app.selectbox
+        for box in app.radio
         if box.key == key
         for option in box.options[1:]
     ]

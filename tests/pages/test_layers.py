@@ -86,7 +86,7 @@ def test_a_chosen_layer_offers_the_trace_that_its_run_recorded(home, page):
     path = cell_files.path_of(folder, "profile", case_to_json(case), "triton_fa2", "fwd")
     path.parent.mkdir()
     path.write_text("{}")
-    page.selectbox(key="workload").select("layer mha").run()
+    page.radio(key="workload").set_value("layer mha").run()
     page.selectbox(key="cell").select("float16, seqlen 512, heads 8").run()
     assert [button.proto.label for button in page.get("download_button") if "profile" in button.proto.label] == [
         "triton\\_fa2: profile"
@@ -95,7 +95,7 @@ def test_a_chosen_layer_offers_the_trace_that_its_run_recorded(home, page):
 
 def test_the_operators_pages_never_show_layers(page):
     overview = page.switch_page("pages/overview.py").run()
-    assert overview.selectbox(key="workload").options == ["attention"]
+    assert overview.radio(key="workload").options == ["attention"]
 
 
 def test_without_a_layer_the_page_says_what_measures_one(tmp_path, monkeypatch):

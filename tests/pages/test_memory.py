@@ -35,7 +35,7 @@ def test_lines_end_where_memory_does_and_the_device_has_its_own(app):
 
 def test_memory_of_bwd_alone_is_not_known_so_another_mode_is_shown_and_named(app):
     page = app.switch_page("pages/memory.py").run()
-    page.selectbox(key="mode").select("bwd").run()
+    page.radio(key="mode").set_value("bwd").run()
     assert "· forward<" in json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["title"]["text"]
 
 

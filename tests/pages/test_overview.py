@@ -27,52 +27,52 @@ def test_a_close_call_is_a_tie_and_failures_are_counted_by_kind(app):
 
 
 def test_another_baseline_turns_the_comparison_round(app):
-    app.selectbox(key="baseline").select("triton_fa2").run()
+    app.radio(key="baseline").set_value("triton_fa2").run()
     assert "torch_sdpa_flash comes closest: 0.50× triton_fa2" in shown(app)
 
 
 def test_a_device_without_kernel_times_is_shown_by_those_it_has(home, app):
-    assert app.selectbox(key="timing").value == "kernel"
+    assert app.radio(key="timing").value == "kernel"
     case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float32", causal=True)
     eager = Measurement("cpu", case, "torch_naive", "latency_ms", Status.OK, "fwd", "eager", value=1.0)
     rows = [replace(eager, implementation=name) for name in ("torch_naive", "torch_sdpa_auto")]
     rows += [replace(row, timing="kernel", status=Status.SKIPPED, value=None, note="on a CPU") for row in rows]
     RunFolder.create(home, Run(run_id="cpu", source="local", created="2026-01-02T00:00:00", gpu_name="A CPU"), rows)
     app.run()
-    app.selectbox(key="gpu").select("A CPU").run()
-    assert app.selectbox(key="timing").value == "eager"
+    app.radio(key="gpu").set_value("A CPU").run()
+    assert app.radio(key="timing").value == "eager"
     assert "Nothing here can be compared" not in shown(app)
-    app.selectbox(key="gpu").select(GPU).run()
-    assert app.selectbox(key="timing").value == "kernel"
-    app.selectbox(key="gpu").select("A CPU").run()
-    app.selectbox(key="timing").select("kernel").run()
+    app.radio(key="gpu").set_value(GPU).run()
+    assert app.radio(key="timing").value == "kernel"
+    app.radio(key="gpu").set_value("A CPU").run()
+    app.radio(key="timing").set_value("kernel").run()
     assert "Nothing here can be compared" in shown(app), "what is asked for is shown"
 
 
 def test_a_slice_without_results_says_what_to_do(app):
     app.multiselect(key="source").select("local")
     app.multiselect(key="implementation").set_value([])
-    app.selectbox(key="mode").select("bwd")
-    app.multiselect(key="seqlen").set_value(["512"]).run()
+    app.radio(key="mode").set_value("bwd")
+    app.pills(key="seqlen").set_value(["512"]).run()
     assert "Nothing here can be compared with torch_naive" in shown(app)
 
 
 def test_published_results_are_there_without_any_run_of_ones_own(app):
-    options = app.selectbox(key="gpu").options
+    options = app.radio(key="gpu").options
     assert "RTX 4060 Laptop" in options
-    app.selectbox(key="gpu").select("RTX 4060 Laptop").run()
+    app.radio(key="gpu").set_value("RTX 4060 Laptop").run()
     assert "time as published" in shown(app)
 
 
 def test_numbers_whose_dtype_the_source_left_open_have_a_map_of_their_own(app):
-    app.selectbox(key="gpu").select("H100 80GB").run()
+    app.radio(key="gpu").set_value("H100 80GB").run()
     drawn = json.loads(app.get("bidi_component")[0].proto.json)
-    assert [facet["title"] for facet in drawn["facets"]][-1] == "dtype not said"
+    assert [facet["title"] for facet in drawn["facets"]][-1] == "dtype not stated"
     assert {"bfloat16", "float16"} & {facet["title"] for facet in drawn["facets"]}
 
 
 def test_a_shape_is_answered_where_the_source_names_no_mask(app):
-    app.selectbox(key="gpu").select("H100 80GB").run()
+    app.radio(key="gpu").set_value("H100 80GB").run()
     app.segmented_control(key="overview_view").set_value("My shape").run()
     assert not app.exception
     assert "#### Use" in shown(app)
@@ -102,7 +102,7 @@ def test_every_gpu_stands_in_one_map_with_what_nobody_measured(app):
 
 
 def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
-    app.selectbox(key="gpu").select("NVIDIA H200").run()
+    app.radio(key="gpu").set_value("NVIDIA H200").run()
     app.segmented_control(key="overview_view").set_value("What to use when").run()
     text = shown(app)
     assert "**Training**" in text
@@ -124,12 +124,12 @@ def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
 
 
 def test_a_source_without_spread_says_by_what_it_ties(app):
-    app.selectbox(key="gpu").select("RTX 4060 Laptop").run()
+    app.radio(key="gpu").set_value("RTX 4060 Laptop").run()
     assert "or within 2 % where the source prints no spread" in shown(app)
 
 
 def test_the_ranking_says_which_implementations_compute_in_a_lower_precision(app):
-    app.selectbox(key="gpu").select("NVIDIA H200").run()
+    app.radio(key="gpu").set_value("NVIDIA H200").run()
     table = next(html.proto.body for html in app.get("html") if "peak memory" in html.proto.body)
     marked = dict(re.findall(r'<th scope="row">(\w+)</th><td class="text">(.*?)</td>', table))
     assert ranking.reduced("fp8") == "FP8, reduced"

@@ -60,9 +60,9 @@ def test_a_speedup_never_mixes_two_runs(page, home):
 
 
 def test_the_slice_stays_when_the_page_changes(page):
-    page.selectbox(key="mode").select("bwd").run()
+    page.radio(key="mode").set_value("bwd").run()
     page.switch_page("pages/overview.py").run()
-    assert page.selectbox(key="mode").value == "bwd"
+    assert page.radio(key="mode").value == "bwd"
     assert f"{GPU} · attention · causal mask · backward" in shown(page)
 
 

@@ -1,7 +1,7 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips, offers
 from pages.ui.shell import data, warming
 from results.files import journal
 from tests.pages.conftest import GPU, ROOT, run_folder, shown
@@ -17,8 +17,8 @@ def own_alone(home, monkeypatch):
 def test_the_slice_that_is_warmed_is_the_one_a_first_visit_shows(own_alone):
     run_folder(own_alone, "run-b", created="2026-02-01T00:00:00")
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
-    first = sidebar.at_first(data.asked_ahead)
-    assert {name: app.session_state[name] for name in sidebar.SINGLE} == {n: getattr(first, n) for n in sidebar.SINGLE}
+    first = offers.at_first(data.asked_ahead)
+    assert {name: app.session_state[name] for name in chips.SINGLE} == {n: getattr(first, n) for n in chips.SINGLE}
     assert first.gpu == GPU
 
 
@@ -36,4 +36,4 @@ def test_a_home_without_results_is_no_trouble(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
     warming.first_view()
-    assert sidebar.at_first(data.asked_ahead).gpu is None
+    assert offers.at_first(data.asked_ahead).gpu is None

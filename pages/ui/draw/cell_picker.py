@@ -53,5 +53,5 @@ def place(dtype: object, length: object, other: object) -> Place | None:
 def label(level: Level, place: Place) -> str:
     """Return a cell in words, as the list and the link have it."""
     dtype, length, other = place
-    sizes = f"{level.columns.label} {length}, {level.rows.label} {'not said' if other is None else other}"
-    return f"{dtype or 'dtype not said'}, {sizes}"
+    sizes = f"{level.columns.label} {length}, {level.rows.label} {'not stated' if other is None else other}"
+    return f"{dtype or 'dtype not stated'}, {sizes}"

@@ -76,7 +76,7 @@ def of_dtype(table: pd.DataFrame, dtype: str | None) -> pd.DataFrame:
 
 def dtype_name(dtype: str | None) -> str:
     """Return the dtype as the page names it."""
-    return dtype or "dtype not said"
+    return dtype or "dtype not stated"
 
 
 def facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str | None], None]) -> None:
@@ -179,7 +179,7 @@ def _winner_hover(level: Level, row: dict) -> str:
 
 def _sizes(level: Level, row: dict) -> str:
     return ", ".join(
-        f"{axis.label} {'not said' if text.missing(row[axis.column]) else int(row[axis.column])}"
+        f"{axis.label} {'not stated' if text.missing(row[axis.column]) else int(row[axis.column])}"
         for axis in (level.columns, level.rows)
     )
 
@@ -204,5 +204,5 @@ def _speedup_hover(level: Level, row: dict, baseline: str | None) -> str:
         lines.append(f"{text.status(row['status'])}: {text.STATUS_MEANINGS.get(row['status'], '')}")
     if not text.missing(row["note"]):
         lines.append(str(row["note"])[:120])
-    lines.append(f"n = {'not said' if text.missing(row['n']) else int(row['n'])}, {text.sources(row['source'])}")
+    lines.append(f"n = {'not stated' if text.missing(row['n']) else int(row['n'])}, {text.sources(row['source'])}")
     return "<br>".join(html.escape(line) for line in lines)

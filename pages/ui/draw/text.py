@@ -6,7 +6,7 @@ import math
 
 from results.render.text import SOURCE_WORDS, missing, size
 from results.render.text import duration as duration
-from results.slice import NOT_SAID, Filters, level_in
+from results.slice import NOT_STATED, Filters, level_in
 
 STATUS_WORDS = {
     "ok": "ok",
@@ -95,7 +95,7 @@ def slice_parts(filters: Filters) -> list[str]:
     parts = [
         filters.gpu,
         filters.workload,
-        "mask not said" if filters.mask == NOT_SAID else f"{filters.mask} mask" if filters.mask else None,
+        "mask not stated" if filters.mask == NOT_STATED else f"{filters.mask} mask" if filters.mask else None,
         MODE_WORDS.get(filters.mode or "", filters.mode) if len(level.modes) > 1 else None,
         filters.shape or ("all batch and head counts" if level.rows.column != "batch" else "all head counts"),
         ", ".join(filters.dtype),
@@ -117,8 +117,8 @@ def statistic(names: object) -> str:
 
 
 def mask(causal: object, window_size: object) -> str:
-    """Write a mask as filters name it: causal, full window 1024, or not said."""
-    kind = NOT_SAID if missing(causal) else "causal" if causal else "full"
+    """Write a mask as filters name it: causal, full window 1024, or not stated."""
+    kind = NOT_STATED if missing(causal) else "causal" if causal else "full"
     return kind if missing(window_size) or not window_size else f"{kind} window {int(window_size)}"
 
 

@@ -25,20 +25,22 @@ class Preset:
 
 
 PRESETS = (
-    Preset("bf16 training, 16k tokens, hidden 2048", "fwd_bwd", "bfloat16", shape="hidden 2048"),
-    Preset("bf16 forward, 16k tokens, hidden 2048", "fwd", "bfloat16", shape="hidden 2048"),
-    Preset("bf16 training, long context", "fwd_bwd", "bfloat16", (8192, 2**31)),
-    Preset("bf16 training, short context", "fwd_bwd", "bfloat16", (1, 2048)),
-    Preset("bf16 forward, long context", "fwd", "bfloat16", (8192, 2**31)),
-    Preset("bf16 forward with host overhead", "fwd", "bfloat16", timing="eager"),
-    Preset("bf16 forward, sliding window", "fwd", "bfloat16", window=True),
-    Preset("bf16 training, sliding window", "fwd_bwd", "bfloat16", window=True),
-    Preset("fp16 forward", "fwd", "float16"),
-    Preset("fp32 forward", "fwd", "float32"),
-    Preset("bf16 decode, one sequence", "decode", "bfloat16", batches=(1, 1), level="decode"),
-    Preset("bf16 decode, many sequences", "decode", "bfloat16", batches=(32, 2**31), level="decode"),
-    Preset("bf16 decode, long context", "decode", "bfloat16", (32768, 2**31), level="decode"),
+    Preset("Forward, 16k tokens", "fwd", "bfloat16", shape="hidden 2048"),
+    Preset("Training, 16k tokens", "fwd_bwd", "bfloat16", shape="hidden 2048"),
+    Preset("Forward, long", "fwd", "bfloat16", (8192, 2**31)),
+    Preset("Training, long", "fwd_bwd", "bfloat16", (8192, 2**31)),
+    Preset("Training, short", "fwd_bwd", "bfloat16", (1, 2048)),
+    Preset("With host overhead", "fwd", "bfloat16", timing="eager"),
+    Preset("Window", "fwd", "bfloat16", window=True),
+    Preset("Window, training", "fwd_bwd", "bfloat16", window=True),
+    Preset("fp16", "fwd", "float16"),
+    Preset("fp32", "fwd", "float32"),
+    Preset("One head", "fwd", "bfloat16", shape="B1 H1"),
+    Preset("One sequence", "decode", "bfloat16", batches=(1, 1), level="decode"),
+    Preset("Many sequences", "decode", "bfloat16", batches=(32, 2**31), level="decode"),
+    Preset("Long context", "decode", "bfloat16", (32768, 2**31), level="decode"),
 )
+FIRST = {"op": PRESETS[0].title}  # by level the preset of a first visit
 
 
 def offered(level: str, masks: Sequence[str], choices_of: Callable[[str], Choices]) -> dict[str, Settings]:

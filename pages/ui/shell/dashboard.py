@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 import streamlit as st
 
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.run import badge
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import store
+
+# The app's name, in a colour that can be read on both themes.
+_NAME = """<svg xmlns="http://www.w3.org/2000/svg" width="150" height="32" viewBox="0 0 150 32">
+<path d="M11 3 3 18h7l-2 11 10-16h-7l3-10z" fill="#e8890c"/>
+<text x="26" y="23" font-family="system-ui, sans-serif" font-size="22" font-weight="700" fill="#5b7cfa">attnbench</text>
+</svg>"""
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class PageEntry:
     title: str
     icon: str
     answers: str
+    level: str | None = None  # of the shared filters above the page; None: it has none
 
 
 @dataclass(frozen=True)
@@ -30,22 +38,21 @@ class SidebarSection:
     title: str
     icon: str
     pages: tuple[PageEntry, ...]
-    level: str | None = None  # of the shared filters above its pages; None: they have none
 
 
 SECTIONS = (
     SidebarSection(
-        "Overview",
+        "Start",
         "leaderboard",
         (
             PageEntry(
                 "overview",
-                "Overview",
+                "Start",
                 "leaderboard",
-                "Which attention is fastest on a GPU, by how much, and whether it fits.",
+                "Which attention kernel is fastest on a GPU, by how much, and whether it fits in memory.",
+                "op",
             ),
         ),
-        "op",
     ),
     SidebarSection(
         "Explore",
@@ -56,22 +63,36 @@ SECTIONS = (
                 "Speedup",
                 "bolt",
                 "Speedup over the baseline by seqlen and head_dim, with every failure named.",
+                "op",
             ),
-            PageEntry("memory", "Memory", "memory", "Memory by seqlen against the device's capacity and the formula."),
             PageEntry(
                 "scaling",
                 "Scaling",
                 "trending_up",
                 "Time, throughput and memory by seqlen, their share of the device's peak, and the roofline.",
+                "op",
+            ),
+            PageEntry(
+                "memory",
+                "Memory",
+                "memory",
+                "Memory by seqlen against the device's capacity and the formula.",
+                "op",
             ),
             PageEntry(
                 "accuracy",
                 "Accuracy",
                 "target",
                 "Errors against float64 beside those of a plain implementation, and what speed costs in accuracy.",
+                "op",
+            ),
+            PageEntry(
+                "sustained",
+                "Power",
+                "thermostat",
+                "Half a minute of back-to-back calls: burst and sustained TFLOP/s, clock, power and temperature.",
             ),
         ),
-        "op",
     ),
     SidebarSection(
         "Decode",
@@ -82,9 +103,9 @@ SECTIONS = (
                 "Decode",
                 "text_rotation_none",
                 "Which decode kernel is fastest by context and batch, and its share of the copy bandwidth.",
+                "decode",
             ),
         ),
-        "decode",
     ),
     SidebarSection(
         "Layers",
@@ -95,9 +116,9 @@ SECTIONS = (
                 "Layers",
                 "layers",
                 "Whole attention layers by the attention inside: times, ranges of speedup, and the share of attention.",
+                "layer",
             ),
         ),
-        "layer",
     ),
     SidebarSection(
         "Models",
@@ -121,12 +142,6 @@ SECTIONS = (
                 "compare_arrows",
                 "Two runs, implementations or GPUs: what changed, a verdict for each cell, regressions first.",
             ),
-            PageEntry(
-                "sustained",
-                "Sustained",
-                "thermostat",
-                "Half a minute of back-to-back calls: burst and sustained TFLOP/s, clock, power and temperature.",
-            ),
         ),
     ),
     SidebarSection(
@@ -143,7 +158,7 @@ SECTIONS = (
                 "findings",
                 "Findings",
                 "fact_check",
-                "Numbers that cannot be what they say, published or own, each with its arithmetic.",
+                "Numbers that are implausible, published or measured here, each with its arithmetic.",
             ),
         ),
     ),
@@ -157,35 +172,32 @@ SECTIONS = (
                 "play_circle",
                 "Plan a sweep on this machine or a cluster, start it, follow it, cancel it.",
             ),
-            PageEntry("runs", "Runs", "history", "Every run and upload: state, environment, log, download."),
+            PageEntry("runs", "Runs", "history", "All runs and uploads, with status, environment, log and downloads."),
             PageEntry(
-                "upload",
-                "Upload",
-                "upload",
-                "Import results from other machines: see what was understood before anything is stored.",
+                "upload", "Upload", "upload", "Import results from other machines, with a preview before any is saved."
             ),
         ),
     ),
 )
+HELP = PageEntry("units", "Units and terms", "help", "What the units, timings, verdicts and shapes mean.")
 
 
 def show() -> None:
     """Draw one view: the page that the URL names."""
     st.set_page_config(page_title="attnbench", page_icon="⚡", layout="wide")
+    st.logo(_NAME, size="large")
     asked = urlsplit(st.context.url or "").path.strip("/").rpartition("/")[2]
     pages = {entry.file: _page(section, entry, asked) for section in SECTIONS for entry in section.pages}
+    pages[HELP.file] = st.Page(f"pages/{HELP.file}.py", title=HELP.title, visibility="hidden")
     page = st.navigation([*pages.values()], expanded=True)
-    section = next(section for section in SECTIONS if page in (pages[entry.file] for entry in section.pages))
+    _below_the_sections(pages[HELP.file])
     notice = store().notice or store().mended
     if notice:
         st.warning(notice, icon=":material/info:")
     page_body.none_yet()
     if page is not pages["run_sweep"]:  # which draws all of it
         badge.draw()
-    with layout.around():
-        _views(section, pages)
-        if section.level:
-            sidebar.draw(section.level)
+    with layout.around(partial(_controls, page, pages)):
         page.run()
 
 
@@ -203,10 +215,29 @@ def _page(section: SidebarSection, entry: PageEntry, asked: str) -> st.Page:
     )
 
 
+def _below_the_sections(help_page: st.Page) -> None:
+    """Say in the sidebar what the app is; a running sweep has its badge here, too."""
+    with st.sidebar:
+        st.caption(
+            "Attention kernels on GPUs: which is fastest, by how much, whether it fits, and whether to believe it."
+        )
+        st.page_link(help_page, label=HELP.title, icon=f":material/{HELP.icon}:")
+
+
+def _controls(page: st.Page, pages: dict[str, st.Page]) -> None:
+    """Draw what stands between a page's question and its answer: the views of its section, and the filters."""
+    for section in SECTIONS:
+        entry = next((entry for entry in section.pages if pages[entry.file] == page), None)
+        if entry is not None:
+            _views(section, pages)
+            if entry.level:
+                chips.draw(entry.level)
+
+
 def _views(section: SidebarSection, pages: dict[str, st.Page]) -> None:
     """Link to the pages of a section, above each of them."""
     if len(section.pages) > 1:
         with st.container(horizontal=True, key="views"):
             for entry in section.pages:
                 icon = f":material/{entry.icon}:"
-                st.page_link(pages[entry.file], label=entry.title, icon=icon, help=entry.answers)
+                st.page_link(pages[entry.file], label=entry.title, icon=icon)

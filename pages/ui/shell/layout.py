@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import streamlit as st
 
 _FRAMED = "framed"
 # Streamlit 1.67 fades a caption with all that is in it, and writes white on the accent colour: neither has 4.5:1.
-_CONTRAST = """<style>
+# The filters are drawn as chips, the presets smaller; on a phone the presets are one row.
+_STYLE = """<style>
 [data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 70%, transparent); }
 [data-testid="stMultiSelect"] span:has(> span[title]) { background-color: #3b5bdb; }
+.st-key-chips { gap: 0.4rem; }
+.st-key-chips button { border-radius: 999px; min-height: 2rem; padding: 0.1rem 0.7rem; }
+.st-key-presets button { min-height: 1.75rem; padding: 0 0.6rem; }
+.st-key-presets button p { font-size: 0.85rem; }
+@media (min-width: 768px) {  /* Streamlit leaves 60 pixels for buttons that are in the sidebar while that is open */
+  .stApp:has(.stSidebar[data-collapsed="false"]) [data-testid="stMainBlockContainer"] { padding-top: 1.25rem; }
+}
+@media (max-width: 640px) { .st-key-presets [role="radiogroup"] { flex-wrap: nowrap; overflow-x: auto; } }
 </style>"""
 
 
 @contextmanager
-def around() -> Iterator[None]:
-    """Set what dashboard.py draws a page in."""
-    st.session_state[_FRAMED] = True
-    st.html(_CONTRAST)
+def around(controls: Callable[[], None]) -> Iterator[None]:
+    """Set what dashboard.py draws a page in; `controls` draws what stands under the page's header."""
+    st.session_state[_FRAMED] = controls
+    st.html(_STYLE)
     try:
         yield
     finally:
-        st.session_state[_FRAMED] = False
+        st.session_state[_FRAMED] = None
 
 
-def header(title: str, icon: str, question: str) -> None:
-    """Draw the page's name, which is also its address, and the question that it answers."""
-    _require(title.lower().replace(" ", "_"))
-    st.title(title, icon=icon)
-    st.caption(question)
+def header(title: str, icon: str, question: str, address: str | None = None) -> None:
+    """Draw the page's name, its question and its controls; without an address, the name in lower case is that."""
+    _require(address or title.lower().replace(" ", "_"))
+    with st.container(horizontal=True, vertical_alignment="bottom", key="header"):
+        st.title(title, icon=icon, width="content")
+        st.caption(question, width="content")
+    st.session_state[_FRAMED]()
 
 
 def _require(url_path: str) -> None:

@@ -24,9 +24,8 @@ def none_yet() -> None:
 
 
 def again(*others: str) -> None:
-    """Draw the body and those other fragments again, and nothing else; for the callback of a widget."""
-    if st.session_state.get(_DRAWN):
-        st.rerun([*others, _KEY])
+    """Draw the body and those other fragments again, and all of a page without a body; for the callback of a widget."""
+    st.rerun([*others, _KEY] if st.session_state.get(_DRAWN) else "app")
 
 
 def _draw(draw: Callable[[], None]) -> None:

@@ -43,12 +43,12 @@ async def before_the_first_visit(_: object) -> AsyncIterator[None]:
 def first_view() -> None:
     """Bring into memory what the first view of the Overview needs."""
     # Imported here, because Streamlit's caches want a running server.
-    from pages.ui.filters import sidebar
+    from pages.ui.filters import offers
     from pages.ui.overview import ranking
     from pages.ui.shell.data import asked_ahead
     from results.query import declared, pages, speedups
 
-    chosen = sidebar.at_first(asked_ahead)
+    chosen = offers.at_first(asked_ahead)
     if chosen.gpu is not None:
         for question in (ranking.judged, speedups.ranked, pages.fits, pages.provenance):
             asked_ahead(question, chosen)

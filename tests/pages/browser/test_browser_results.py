@@ -14,10 +14,10 @@ pytestmark = pytest.mark.browser
 REPORT = "gpu=RTX+4060+Laptop"
 
 
-def _choose(page: Page, label: str, option: str) -> None:
-    """Pick an option of a selectbox or multiselect in the sidebar."""
-    page.get_by_role("combobox", name=re.compile(label)).click()
-    page.get_by_role("option", name=option, exact=True).click()
+def _choose(page: Page, chip: str, option: str) -> None:
+    """Open a chip by what it shows, and pick an option in it."""
+    page.locator(".st-key-chips").get_by_role("button", name=re.compile(chip)).click()
+    page.get_by_test_id("stPopoverBody").get_by_text(option, exact=True).click()
     page.keyboard.press("Escape")
     settled(page)
 
@@ -30,11 +30,12 @@ def _cells(page: Page) -> str:
 def test_a_filter_changes_the_heatmap_and_the_url(tab):
     page = drawn(tab(f"speedup?{REPORT}"))
     assert "26.5×" in _cells(page)
-    _choose(page, "Mode", "bwd")
+    _choose(page, "^forward", "bwd")
     expect(page).to_have_url(re.compile("mode=bwd"))
     expect(page.get_by_text("· backward ·")).to_be_visible()
     expect(page.get_by_text("11.8×").first).to_be_visible()
-    _choose(page, "dtype", "float32")
+    _choose(page, "all dtypes", "float32")
+    expect(page.get_by_role("button", name=re.compile("fp32"))).to_be_visible()
     expect(page).to_have_url(re.compile("dtype=float32"))
     expect(page.get_by_role("table")).to_have_count(1)
 
@@ -50,8 +51,9 @@ def test_a_deep_link_opens_the_same_slice(tab):
     expect(page.get_by_text("8 cells")).to_be_visible()
 
 
-def test_an_unknown_value_in_the_link_is_ignored(tab):
+def test_an_unknown_value_in_the_link_is_said_and_the_default_shown(tab):
     page = tab(f"speedup?{REPORT}&mode=sideways&dtype=float7")
+    expect(page.get_by_text("names what is not here: Data type float7; Mode sideways.")).to_be_visible()
     expect(page.get_by_text("· forward ·")).to_be_visible()
 
 
@@ -72,7 +74,7 @@ def test_filters_survive_a_page_without_them_and_can_be_reset(tab):
     page.get_by_role("link", name="Explore").click()
     expect(page.get_by_text("· backward · B1 H? · float32")).to_be_visible()
     expect(page).to_have_url(re.compile("mode=bwd"))
-    page.get_by_role("button", name="Reset filters").click()
+    page.get_by_role("button", name="Reset").click()
     expect(page.get_by_text("· forward ·")).to_be_visible()
     expect(page).to_have_url(re.compile("mode=fwd"))
     expect(page).not_to_have_url(re.compile("dtype="))
@@ -152,22 +154,19 @@ def test_a_cell_is_chosen_by_keyboard_and_stands_in_the_link(tab):
 
 def test_a_preset_sets_several_filters_and_a_reset_takes_them_back(tab):
     page = drawn(tab(f"speedup?{REPORT}&head_dim=64"))
-    page.get_by_role("button", name="Presets").click()
-    page.get_by_text("bf16 training, short context").click()
+    page.get_by_role("radio", name="Training, short").click()
     expect(page.get_by_text("forward and backward · B1 H? · bfloat16 · seqlen 128, 256, 512, 1k, 2k")).to_be_visible()
     expect(page).not_to_have_url(re.compile("head_dim="))
-    page.get_by_role("button", name="Reset filters").click()
+    page.get_by_role("button", name="Reset").click()
     expect(page).not_to_have_url(re.compile("dtype="))
 
 
 def test_a_preset_of_windows_is_one_click_and_so_is_the_way_back(tab):
     page = drawn(tab("speedup?gpu=NVIDIA+H200"))
-    page.get_by_role("button", name="Presets").click()
-    page.get_by_text("bf16 forward, sliding window").click()
+    page.get_by_role("radio", name="Window", exact=True).click()
     expect(page.get_by_text("causal window 1024 mask · forward", exact=False)).to_be_visible()
     expect(page).to_have_url(re.compile("baseline=torch_flex"))
-    page.get_by_role("button", name="Presets").click()
-    page.get_by_text("bf16 training, long context").click()
+    page.get_by_role("radio", name="Training, long").click()
     expect(page.get_by_text("causal mask · forward and backward", exact=False)).to_be_visible()
     expect(page).to_have_url(re.compile("baseline=torch_naive"))
 

@@ -59,10 +59,10 @@ def test_a_sweep_runs_to_its_end_and_its_results_arrive(chrome: Browser, home: S
     expect(page.get_by_text("No sweep is running on this machine.")).to_be_visible(timeout=SWEEP_MS)
     (status,) = launch.runs()
     assert (status.state, status.done) == ("finished", status.total)
-    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("link", name="Start").click()
     settled(page)
-    page.get_by_role("combobox", name="GPU").click()
-    page.get_by_role("option", name=status.device, exact=True).click()
+    page.get_by_role("button", name="H200").click()
+    page.get_by_test_id("stPopoverBody").get_by_text(status.device, exact=True).click()
     expect(page.get_by_text(re.compile("geometric mean of"))).to_be_visible()
     assert page.get_by_test_id("stException").count() == 0
 

@@ -40,10 +40,10 @@ def test_good_and_bad_files_are_told_apart_and_the_good_one_becomes_results(tab,
     expect(page.get_by_text(re.compile("^All 4 numbers of run upload-.* are here already"))).to_be_visible()
     expect(page.get_by_role("button", name=re.compile("^Import"))).to_have_count(0)
 
-    page.get_by_role("link", name="Overview").first.click()
+    page.get_by_role("link", name="Start").first.click()
     settled(page)
-    page.get_by_role("combobox", name="GPU").click()
-    page.get_by_role("option", name="An uploaded GPU", exact=True).click()
+    page.get_by_role("button", name="H200").click()
+    page.get_by_test_id("stPopoverBody").get_by_text("An uploaded GPU", exact=True).click()
     expect(page.get_by_text("mine is fastest: 3.00× torch_naive, geometric mean of 2 of 2 cases")).to_be_visible()
 
 

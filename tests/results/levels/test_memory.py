@@ -153,7 +153,7 @@ def test_the_ring_of_dq_is_where_an_h200_has_it(run: str) -> None:
 
 @pytest.mark.parametrize(
     ("mask", "causal", "window_size"),
-    [("causal", True, None), ("full", False, None), ("causal window 1024", True, 1024), ("not said", None, None)],
+    [("causal", True, None), ("full", False, None), ("causal window 1024", True, 1024), ("not stated", None, None)],
 )
 def test_a_formula_learns_of_the_mask_from_the_slices_words(
     mask: str, causal: bool | None, window_size: int | None

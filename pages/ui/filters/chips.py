@@ -1,0 +1,339 @@
+"""The shared filters: a row of chips above the answer, each of which is a filter, and the slice that they choose.
+
+Each widget's key is its name in the URL. Filters of one value are always there, so that a link keeps its meaning when
+new results would change a default; of the others an absent one means all. A value in the URL that is not here is said
+in one sentence. A change draws the chips and the body of the page again, not the rest. A page shows one kind of map:
+its level says which workloads, sizes and modes are offered, and each level keeps its own choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from pages.ui.draw.text import plain
+from pages.ui.filters import offers, presets, words
+from pages.ui.filters.offers import SIZES, Scope
+from pages.ui.filters.presets import Choices
+from pages.ui.filters.words import ALL_SHAPES
+from pages.ui.shell import page_body
+from pages.ui.shell.data import ask
+from results.levels import Level, level_of
+from results.slice import NOT_STATED, ORDER, Filters
+
+MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
+SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
+MULTIPLE = ("dtype", *SIZES, "implementation", "source", "run")
+LABELS = {
+    "gpu": "GPU",
+    "mode": "Mode",
+    "baseline": "Baseline",
+    "timing": "Timing",
+    "workload": "Workload",
+    "mask": "Mask",
+    "dtype": "Data type",
+    "implementation": "Implementations",
+    "source": "Sources",
+    "run": "Runs",
+}
+_HELP = {
+    "baseline": "Speedup is the baseline's time over the implementation's.",
+    "timing": "Device and eager times are never compared with each other.",
+    "shape": "With several in a cell, the cell shows their geometric mean.",
+    "workload": "The operator alone, or a layer or model around it.",
+}
+_FRAGMENT = "filters"
+_PRESET = "preset"
+_KEPT = "filters_kept"  # by level, and by name
+_LEVEL = "filters_level"
+_OFFERED = "filters_offered"  # by name the choices of each filter that is drawn
+_SCOPE = "filters_scope"
+_NEXT = "filters_next"  # what a preset or reset sets; in the run that draws the widgets, or the old URL would win
+_UNKNOWN = "filters_unknown"  # what the link names that is not here, as Markdown
+# A filter of one value that is None takes its default when it is drawn.
+_DEFAULTS = {name: None for name in SINGLE} | {name: [] for name in MULTIPLE}
+_BEFORE = {"not said": NOT_STATED}  # words of links from before
+
+
+def draw(level_name: str = "op") -> None:
+    """Draw the filters of a level: presets, a chip for each of the six that matter most, the others behind one more."""
+    _enter(level_name)
+    st.fragment(_draw, key=_FRAGMENT)(level_name)
+
+
+def current() -> Filters:
+    """Return the slice as the filters stand now, and remember it for pages to come."""
+    values = {name: st.session_state.get(name) for name in st.session_state[_OFFERED]}
+    level = level_of(st.session_state[_LEVEL])
+    st.session_state[_KEPT][level.name] = values
+    chosen = values | {"shape": None if values.get("shape") == ALL_SHAPES else values.get("shape")}
+    for name in MULTIPLE:
+        picked = values.get(name) or ()
+        chosen[name] = tuple(c for c in st.session_state[_OFFERED].get(name, ()) if str(c) in picked)
+    if len(level.modes) == 1:
+        chosen["mode"] = level.modes[0]
+    return Filters(**chosen, level=None if _draws_as_op(level) else level.name)
+
+
+def _draw(level_name: str) -> None:
+    st.session_state.update(st.session_state.pop(_NEXT, {}))
+    st.session_state[_OFFERED] = {}
+    level, devices = level_of(level_name), ask(offers.gpus, level_name)
+    if not devices:
+        return
+    scope = _scope(devices, level_name)
+    found = ask(offers.choices, **scope)
+    _follow(scope, found)
+    above = st.container(key="presets")
+    with st.container(horizontal=True, key="chips", gap="small"):
+        _gpu_chip(devices, level)
+        _one("workload" if level_name == "layer" else "mask", found, level)
+        _chip_of_several("dtype", found, level)
+        if len(level.modes) > 1:
+            _one("mode", found, level)
+        _shape_chip(_of_dtypes(found, scope), level)
+        _one("baseline", found, level)
+        _more(found, level)
+        st.button("Reset", icon=":material/restart_alt:", on_click=_on_reset, key="reset_filters", type="tertiary")
+    with above:
+        _presets(offers.presets_of(ask, scope, level_name))
+    if st.session_state.get(_UNKNOWN):
+        told = "; ".join(st.session_state[_UNKNOWN])
+        st.caption(f":material/link_off: The link names what is not here: {told}. The filters show what is.")
+
+
+def _scope(devices: offers.Devices, level_name: str) -> Scope:
+    """Settle the device, workload and mask, which say what the other filters can be set to."""
+    gpu = _settle("gpu", list(devices), ask(offers.first_gpu, level_name) or next(iter(devices)))
+    found = {"workload": ask(offers.workloads, gpu, level_name)}
+    workload = _settle("workload", found["workload"])
+    masks = ask(offers.options, "mask", gpu=gpu, workload=workload)
+    return {"gpu": gpu, "workload": workload, "mask": _settle("mask", masks)}
+
+
+def _settle(name: str, choices: Sequence[str], default: str | None = None) -> str | None:
+    """Return the value of a filter of one value: chosen, of the link, or the default, which is the first choice.
+
+    It is set by code in every run but the first of a valid link, so that it always stands in the URL.
+    """
+    if not choices:
+        return None
+    st.session_state[_OFFERED][name] = list(choices)
+    linked = st.query_params.get(name) if name not in st.session_state else None
+    value = st.session_state.get(name, linked)
+    value = _BEFORE.get(value, value)
+    if value in choices and value == linked:
+        return value
+    if linked is not None and value not in choices:
+        _unknown(LABELS.get(name, name), [linked])
+    st.session_state[name] = value if value in choices else default or choices[0]
+    return st.session_state[name]
+
+
+def _unknown(label: str, values: Sequence[str]) -> None:
+    st.session_state.setdefault(_UNKNOWN, []).append(f"{label} {', '.join(plain(value[:60]) for value in values)}")
+
+
+def _gpu_chip(devices: offers.Devices, level: Level) -> None:
+    captions = [words.gpu_caption(*facts) for facts in devices.values()]
+    _chip("gpu", list(devices), st.session_state.get("gpu") or st.query_params.get("gpu"), level, captions)
+
+
+def _one(name: str, found: Choices, level: Level) -> None:
+    """Draw the chip of a filter of one value."""
+    choices = st.session_state[_OFFERED].get(name) or offers.ordered(name, found)
+    if choices:
+        _chip(name, choices, _settle(name, choices), level)
+
+
+def _shape_chip(found: Choices, level: Level) -> None:
+    choices, default = offers.shapes(found, level)
+    numbers = dict(found.get("shape", ()))
+    captions = [f"{numbers[choice]:,} numbers" if choice in numbers else "" for choice in choices]
+    _chip("shape", choices, _settle("shape", choices, default), level, captions)
+
+
+def _chip(name: str, choices: list[str], value: str, level: Level, captions: Sequence[str] | None = None) -> None:
+    with st.popover(words.chip(name, value, level), key=f"chip_{name}"):
+        _radio(name, choices, value, level, captions)
+
+
+def _radio(name: str, choices: list[str], value: str, level: Level, captions: Sequence[str] | None = None) -> None:
+    """Draw the choices of a filter of one value.
+
+    The URL leaves out a widget's own default, so the widget is given another choice as its default.
+    """
+    other = next((place for place, choice in enumerate(choices) if choice != value), 0)
+    captions = captions or [words.caption(name, choice) for choice in choices]
+    st.radio(
+        words.shape_label(level) if name == "shape" else LABELS[name],
+        choices,
+        index=other,
+        key=name,
+        bind="query-params",
+        help=_HELP.get(name),
+        captions=captions if any(captions) else None,
+        on_change=_changed,
+    )
+
+
+def _chip_of_several(name: str, found: Choices, level: Level) -> None:
+    picked = _picked(name, found)
+    with st.popover(words.several(name, _label(name, level), picked), key=f"chip_{name}"):
+        _pills(name, level)
+
+
+def _picked(name: str, found: Choices) -> list[str]:
+    """Return the chosen values of a filter of several, and say which ones of the link are not here."""
+    choices = st.session_state[_OFFERED][name] = offers.ordered(name, found)
+    there = [str(choice) for choice in choices]
+    linked = st.query_params.get_all(name) if name not in st.session_state else []
+    if missing := [value for value in linked if value not in there]:
+        _unknown(LABELS.get(name, name), missing)
+    values = st.session_state.get(name) or linked
+    return [value for value in there if value in values]
+
+
+def _pills(name: str, level: Level) -> None:
+    choices = [str(choice) for choice in st.session_state[_OFFERED][name]]
+    st.pills(
+        _label(name, level),
+        choices,
+        selection_mode="multi",
+        key=name,
+        bind="query-params",
+        on_change=_changed,
+        wrap=True,
+        help="None chosen: all.",
+    )
+
+
+def _label(name: str, level: Level) -> str:
+    axes = {axis.column: axis.label for axis in (level.columns, level.rows)}
+    return axes.get(name) or LABELS[name]
+
+
+def _more(found: Choices, level: Level) -> None:
+    """Draw the filters that matter less; what they are set to stands on their chip."""
+    axes = [axis.column for axis in (level.columns, level.rows)]
+    picked = {name: _picked(name, found) for name in (*axes, "implementation", "source", "run")}
+    timings = offers.ordered("timing", found)
+    timing = _settle("timing", timings)
+    told = [words.several(name, _label(name, level), values) for name, values in picked.items() if values]
+    if timing and timing != timings[0]:
+        told.insert(0, words.chip("timing", timing, level))
+    with st.popover(f"More: {', '.join(told)}" if told else "More filters", icon=":material/tune:", key="more_filters"):
+        for name in axes:
+            _pills(name, level)
+        for name, choices in (("timing", timings), ("workload", st.session_state[_OFFERED].get("workload", []))):
+            if choices and not (name == "workload" and level.name == "layer"):
+                _radio(name, choices, st.session_state.get(name) or st.query_params.get(name), level)
+        if level.name == "layer":
+            masks = st.session_state[_OFFERED]["mask"]
+            _radio("mask", masks, st.session_state.get("mask") or st.query_params.get("mask"), level)
+        for name in ("implementation", "source", "run"):
+            _list(name)
+
+
+def _list(name: str) -> None:
+    st.multiselect(
+        LABELS[name],
+        [str(choice) for choice in st.session_state[_OFFERED][name]],
+        key=name,
+        bind="query-params",
+        placeholder="All",
+        select_all=False,
+        on_change=_changed,
+    )
+
+
+def _presets(offered: dict[str, presets.Settings]) -> None:
+    """Draw the presets as pills; the one that the filters stand at is marked."""
+    if offered:
+        st.session_state[_PRESET] = next((title for title, each in offered.items() if _stands_at(each)), None)
+        st.pills(
+            "Presets",
+            list(offered),
+            key=_PRESET,
+            on_change=_on_preset,
+            args=(offered,),
+            label_visibility="collapsed",
+            wrap=True,
+        )
+
+
+def _stands_at(settings: presets.Settings) -> bool:
+    """Return whether the filters are set to what a preset says, and the others of several values to all."""
+    wanted = {"timing": next(iter(st.session_state[_OFFERED].get("timing", ())), None)} | settings
+    return all((st.session_state.get(name) or []) == wanted.get(name, []) for name in MULTIPLE) and all(
+        st.session_state.get(name) == value for name, value in wanted.items() if name in SINGLE
+    )
+
+
+def _on_preset(offered: dict[str, presets.Settings]) -> None:
+    """Set what the chosen preset says, and the other filters to their defaults.
+
+    GPU and workload stay, and the baseline within a mask.
+    """
+    settings = offered.get(st.session_state[_PRESET] or "")
+    if settings:
+        same = st.session_state.get("mask") == settings["mask"]
+        kept = {name: st.session_state.get(name) for name in ("gpu", "workload", *["baseline"] * same)}
+        st.session_state[_NEXT] = _DEFAULTS | kept | settings
+    _changed()
+
+
+def _on_reset() -> None:
+    st.session_state[_NEXT] = _DEFAULTS
+    _changed()
+
+
+def _changed() -> None:
+    """Draw the chips and what follows them again; for the callback of each filter."""
+    st.session_state[_UNKNOWN] = []
+    page_body.again(_FRAGMENT)
+
+
+def _follow(scope: Scope, found: Choices) -> None:
+    """Leave what has no number on another device, workload or mask; a link may name it all the same."""
+    before, st.session_state[_SCOPE] = st.session_state.get(_SCOPE, scope), scope
+    for name in ("mode", "baseline", "timing") if before != scope else ():
+        numbers = dict(found.get(name, ()))
+        if any(numbers.values()) and not numbers.get(st.session_state.get(name)):
+            st.session_state[name] = None
+
+
+def _of_dtypes(found: Choices, scope: Scope) -> Choices:
+    """Return the choices with the shapes that have a number of the chosen dtypes alone, so that no page is empty."""
+    dtypes = tuple(
+        str(c) for c in st.session_state[_OFFERED]["dtype"] if str(c) in (st.session_state.get("dtype") or ())
+    )
+    if not dtypes:
+        return found
+    there = ask(offers.shapes_of_dtypes, dtypes, **scope)
+    return {**found, "shape": [(shape, numbers) for shape, numbers in found.get("shape", []) if shape in there]}
+
+
+def _draws_as_op(level: Level) -> bool:
+    """Return whether a level has the operator's map, so that its workloads stand on the operator's pages."""
+    return level.rows == level_of("op").rows
+
+
+def _enter(level_name: str) -> None:
+    """Bring the filters back after a page that does not show them, or that shows those of another level.
+
+    A first visit that names nothing starts with a preset of a realistic shape.
+    """
+    everything = st.session_state.setdefault(_KEPT, {})
+    kept = everything.get(level_name, {})
+    before, st.session_state[_LEVEL] = st.session_state.get(_LEVEL, level_name), level_name
+    if before != level_name:
+        gpu = st.session_state.get("gpu")
+        st.session_state.update(_DEFAULTS | kept | {"gpu": gpu})
+    named = [name for name in (*SINGLE, *MULTIPLE) if name in st.query_params or name in st.session_state]
+    if not kept and not named:
+        kept = offers.first_settings(ask, level_name)
+    for name, value in kept.items():
+        if name not in st.session_state and name not in st.query_params:
+            st.session_state[name] = value

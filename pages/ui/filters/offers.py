@@ -1,0 +1,132 @@
+"""What the shared filters can be set to on a device, workload and mask, and what a first visit shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+from pages.ui.filters import presets
+from pages.ui.filters.presets import Choices
+from pages.ui.filters.words import ALL_SHAPES, SOURCE_ORDER
+from results.levels import Level, level_of
+from results.query import pages
+from results.slice import Filters, in_order, is_on_map, leading_shape
+from results.store.database import Store
+
+SIZES = ("seqlen", "head_dim", "batch", "num_heads")
+Scope = dict[str, str | None]  # gpu, workload and mask
+Devices = dict[str, tuple[tuple[str, ...], int]]  # by name: the sources of its numbers, and how many it has
+
+
+def gpus(store: Store, level_name: str) -> Devices:
+    """Return the devices that have a number of the level's map: measured here, shipped, uploaded, published."""
+    pairs = store.rows("SELECT DISTINCT gpu, workload FROM choices")
+    there = {gpu for gpu, workload in pairs if is_on_map(workload, level_name)}
+    known = pages.gpus(store)
+    rows = zip(known["gpu"], known["sources"], known["numbers"], strict=True)
+    found = {gpu: (tuple((sources or "").split(", ")), int(numbers)) for gpu, sources, numbers in rows if gpu in there}
+    return dict(sorted(found.items(), key=lambda item: _place(item[1][0])))
+
+
+def first_gpu(store: Store, level_name: str) -> str | None:
+    """Return the device of a first visit: the GPU with most numbers of the operator, a processor if there is none."""
+    there = gpus(store, level_name)
+    return next((gpu for gpu in pages.gpus(store)["gpu"] if gpu in there), None)
+
+
+def workloads(store: Store, gpu: str, level_name: str) -> list[str]:
+    """Return the workloads of a device that have the level's map, most numbers first."""
+    return [workload for workload in options(store, "workload", gpu=gpu) if is_on_map(workload, level_name)]
+
+
+def options(store: Store, name: str, **scope: str | None) -> list[str]:
+    """Return what one filter can be set to, most numbers first."""
+    return pages.options(store, name, **scope)["choice"].tolist()
+
+
+def choices(store: Store, **scope: str | None) -> Choices:
+    """Return by filter what it can be set to within a device, workload and mask, most numbers first."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for name, choice, numbers in pages.choices(store, **scope).itertuples(index=False):
+        found.setdefault(name, []).append((choice, numbers))
+    return found | {"baseline": found.get("implementation", [])}
+
+
+def shapes_of_dtypes(store: Store, dtypes: tuple[str, ...], **scope: str | None) -> set[str]:
+    """Return the shapes within a device, workload and mask that have a number of one of the dtypes."""
+    rows = store.rows(
+        """SELECT DISTINCT shape FROM slices JOIN numbers USING (slice_id)
+           WHERE status = 'ok' AND gpu = ? AND workload = ? AND mask = ? AND dtype IN ?""",
+        [scope["gpu"], scope["workload"], scope["mask"], list(dtypes)],
+    )
+    return {shape for (shape,) in rows}
+
+
+def shapes(found: Choices, level: Level) -> tuple[list[str], str]:
+    """Return the shapes, all of them together being the last choice, and the default."""
+    there = found.get("shape", [])
+    return [*(shape for shape, _ in there), ALL_SHAPES], leading_shape(level, there) or ALL_SHAPES
+
+
+def ordered(name: str, found: Choices) -> list:
+    """Return the choices of a filter in the given order, then most numbers first; sizes by size; without a number last.
+
+    Runs are named by when they began, the newest first.
+    """
+    numbers = dict(found.get(name, ()))
+    if name in SIZES:
+        return sorted(int(choice) for choice in numbers)
+    if name in ("implementation", "run"):
+        return sorted(numbers, reverse=name == "run")
+    return in_order(name, numbers)
+
+
+def presets_of(ask: Callable[..., Any], scope: Scope, level_name: str) -> dict[str, presets.Settings]:
+    """Return the presets that have numbers on this device, in this mask or another."""
+    masks = ask(options, "mask", gpu=scope["gpu"], workload=scope["workload"])
+    shown_first = sorted(masks, key=lambda mask: mask != scope["mask"])
+    return presets.offered(level_name, shown_first, lambda mask: ask(choices, **scope | {"mask": mask}))
+
+
+def first_settings(ask: Callable[..., pd.DataFrame], level_name: str = "op") -> presets.Settings:
+    """Return what a first visit sets: the preset of a realistic shape on the first device, where it has numbers."""
+    gpu = ask(first_gpu, level_name)
+    if gpu is None:
+        return {}
+    scope = _first_scope(ask, gpu, level_name)
+    offered = presets_of(ask, scope, level_name)
+    return {"gpu": gpu} | offered.get(presets.FIRST.get(level_name, ""), {})
+
+
+def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
+    """Return the slice of a first visit: what the filters choose where nothing was chosen yet."""
+    set_ = first_settings(ask)
+    if not set_:
+        return Filters()
+    ask(gpus, "op")
+    scope = _first_scope(ask, set_["gpu"], "op") | ({"mask": set_["mask"]} if "mask" in set_ else {})
+    found = ask(choices, **scope)
+    first = {name: next(iter(ordered(name, found)), None) for name in ("mode", "baseline", "timing")}
+    dtypes = tuple(set_.get("dtype", ()))
+    if dtypes:
+        there = ask(shapes_of_dtypes, dtypes, **scope)
+        found = {**found, "shape": [(shape, numbers) for shape, numbers in found.get("shape", []) if shape in there]}
+    _, shape = shapes(found, level_of("op"))
+    chosen = {**scope, **first, "shape": shape} | {name: value for name, value in set_.items() if value}
+    sizes = {name: tuple(map(int, chosen.get(name, ()))) for name in SIZES}
+    return Filters(**chosen | sizes | {"dtype": dtypes, "shape": None if chosen["shape"] == ALL_SHAPES else shape})
+
+
+def _first_scope(ask: Callable[..., Any], gpu: str, level_name: str) -> Scope:
+    workload = next(iter(ask(workloads, gpu, level_name)), None)
+    return {
+        "gpu": gpu,
+        "workload": workload,
+        "mask": next(iter(ask(options, "mask", gpu=gpu, workload=workload)), None),
+    }
+
+
+def _place(sources: tuple[str, ...]) -> int:
+    return min(SOURCE_ORDER.index(source) for source in sources if source in SOURCE_ORDER)

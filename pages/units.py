@@ -1,0 +1,12 @@
+"""What do the units, timings, verdicts and shapes mean?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui.shell import layout, terms
+
+layout.header("Units and terms", ":material/help:", "What do the words and numbers on these pages mean?", "units")
+for anchor, term in terms.TERMS.items():
+    st.subheader(term.title, anchor=anchor)
+    st.markdown(term.text)
