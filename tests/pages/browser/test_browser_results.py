@@ -62,7 +62,7 @@ def test_every_view_of_a_section_is_one_click_away_and_the_sidebar_has_few_entri
     assert page.get_by_test_id("stSidebarNavLink").count() <= 8
     assert page.locator('[data-testid="stSidebarNavLink"][aria-current="page"]').inner_text().endswith("Explore")
     page.get_by_role("link", name="Accuracy").click()
-    expect(page.get_by_role("heading", name="Accuracy")).to_be_visible()
+    expect(page.get_by_role("heading", name="Accuracy", exact=True)).to_be_visible()
     expect(page).to_have_url(re.compile("/accuracy"))
 
 
