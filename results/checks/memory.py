@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from results.checks.chips import bounds_of
 from results.checks.finding import Numbers, printed_range, what
 from results.levels.tensors import DTYPE_BYTES, MIB, tensor_bytes
 from results.records import Case, Measurement, Run, Status, case_to_json, compatible
@@ -102,12 +103,12 @@ def above_device(numbers: Numbers) -> Found:
     """More than the device has: a peak, or a model whose weights do not fit it."""
     for m in numbers.of("peak_memory_mb", "samples_per_s", "tokens_per_s"):
         has = numbers.run(m).gpu_memory_mb
-        if not has:
-            continue
         if m.metric == "peak_memory_mb":
+            chip = bounds_of(numbers.run(m).gpu_name)
+            has = has or (1024 * chip.memory_gb if chip.known else math.inf)
             if printed_range(m)[0] > has:
                 yield (m,), f"{what(m)} is said to take {m.value:g} MiB on a device with {has:g} MiB."
-        elif (needs := _weights_mb(m.case) or 0) > has:
+        elif has and (needs := _weights_mb(m.case) or 0) > has:
             yield (
                 (m,),
                 f"{what(m)} has a speed on a GPU with {has / 1024:.0f} GiB, but its weights alone are "

@@ -198,8 +198,11 @@ def test_a_device_that_is_not_known_by_its_name_is_bounded_by_the_fastest_that_e
         ("NVIDIA A100 80GB PCIe", 312),
         ("RTX 4060", 30.2),
         ("rtx4090", 165.2),
-        ("A10G-24GB", 140),
-        ("L40S", 362),
+        ("A10G-24GB", 70),
+        ("L40S", 362.1),
+        ("RTX 3070 Ti", 43.5),
+        ("RTX 4060 Laptop", 29.1),
+        ("RTX PRO 6000 Blackwell Server Edition", 503.8),
         ("NVIDIA B200", 2250),
     ],
 )
@@ -212,6 +215,15 @@ def test_a_name_of_several_chips_is_taken_as_the_fastest_and_that_is_said():
     assert bounds_of("H100").bandwidth_gb_per_s == 3900
     assert "taken as the fastest of h100 nvl, h100 pcie, h100 sxm" in bounds_of("H100").source
     assert bounds_of("A100 40GB").bandwidth_gb_per_s == 1555
+    assert bounds_of("H200 NVL").power_w == 600 and bounds_of("H200").power_w == 700
+    assert bounds_of("RTX 4090 Laptop GPU").source.endswith("; taken as the desktop's")
+
+
+def test_a_device_whose_memory_is_not_said_has_that_of_its_chip():
+    unsaid = replace(H200, gpu_name="L4", gpu_memory_mb=None)
+    assert len(found("above_device", row(25_000.0, "peak_memory_mb"), run=unsaid)) == 1
+    assert found("above_device", row(24_000.0, "peak_memory_mb"), run=unsaid) == []
+    assert found("above_device", row(1e6, "peak_memory_mb"), run=UNKNOWN) == []
 
 
 @pytest.mark.parametrize(
