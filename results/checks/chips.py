@@ -1,7 +1,7 @@
 """What GPUs can do at most, by their names as people write them: «H100 SXM», «RTX 4060», «A10G».
 
 Bounds for checks alone, from the makers' documents. Where a name can mean several chips, each figure is that of the
-fastest, and the assumption is said. Of a name that is not known, or of none, it is that of the fastest chip that exists.
+fastest, and the assumption is said. Of a name that is not known, or of none, it is that of the fastest GPU there is.
 """
 
 from __future__ import annotations
