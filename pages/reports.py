@@ -1,14 +1,14 @@
-"""What did others publish, what does a run of one's own say in the same tables, and can the numbers be right?"""
+"""What did others publish, what do we measure in the same tables, and are the numbers plausible?"""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.reports import choose, download, tables
+from pages.ui.reports import chart, choose, download, tables
 from pages.ui.shell import layout
 from pages.ui.shell.data import ask_slowly
 
-QUESTION = "What did others publish, what do we get in the same tables, and can the numbers be right?"
+QUESTION = "What did others publish, what do we measure in the same tables, and are the numbers plausible?"
 VIEWS = ("Tables", "Numbers", "Chart", "Findings", "In words")
 
 layout.header("Reports", ":material/article:", QUESTION)
@@ -19,15 +19,14 @@ problems = ask_slowly(tables.findings, choice.report)
 tables.coverage(found, problems, choice)
 
 view = st.segmented_control("View", VIEWS, default=VIEWS[0], required=True, key="report_view", bind="query-params")
-table = tables.numbers(found)
 if view == "Tables":
     tables.tables(found, choice)
 elif view == "Numbers":
-    tables.numbers_table(table)
+    tables.numbers_table(tables.numbers(found))
 elif view == "Chart":
-    tables.chart(table, choice)
+    chart.draw(choice)
 elif view == "Findings":
-    tables.findings_table(problems)
+    tables.findings_of(choice)
 else:
     tables.in_words(choice.report)
 st.subheader("Download")

@@ -22,8 +22,10 @@ from results.checks.voided import voided as voided_by
 from results.files import library
 from results.files.journal import JournalError
 from results.formats.upload import Understanding
+from results.metrics import METRICS
 from results.query import pages
 from results.records import CASE_FIELDS, Measurement, Run
+from results.render.markdown import plain
 
 TITLES = {rule.name: rule.title for rule in CHECKS}
 WEIGHTS = {
@@ -132,7 +134,12 @@ def by_rule(table: pd.DataFrame, *, key: str, places: bool = True) -> None:
         return
     st.markdown("**Its numbers**")
     rows = rows_of(chosen["measurement_ids"].iloc[one or 0])
-    st.dataframe(rows, hide_index=True, alt="The numbers of the finding, its subject first")
+    st.dataframe(
+        rows.rename(columns=lambda name: name.replace("_", " ") if name != "head_dim" else name).fillna("–"),
+        hide_index=True,
+        alt="The numbers of the finding, its subject first",
+        column_config={"value": st.column_config.NumberColumn("value", format="%.3g")},
+    )
 
 
 def grouped(table: pd.DataFrame) -> pd.DataFrame:
@@ -157,8 +164,13 @@ def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
         [list(measurement_ids)],
     )
     place = {measurement_id: at for at, measurement_id in enumerate(measurement_ids)}
-    ordered = found.sort_values("measurement_id", key=lambda ids: ids.map(place))
-    return ordered.drop(columns="measurement_id").dropna(axis="columns", how="all")
+    ordered = found.sort_values("measurement_id", key=lambda ids: ids.map(place), ignore_index=True)
+    known = ordered.drop(columns="measurement_id").dropna(axis="columns", how="all")
+    written = {
+        "metric": [METRICS[name].label for name in known["metric"]],
+        "printed": [None if text.missing(cell) else plain(cell) for cell in ordered["printed"]],
+    }
+    return known.assign(**{name: values for name, values in written.items() if name in known})
 
 
 def rules_table() -> None:

@@ -21,7 +21,10 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> ModuleType:
-    """Return the module of a report: NAME, TITLE, SOURCE, parse, notes, render. Raises ReportError if there is none."""
+    """Return the module of a report: NAME, LABEL (title and GPU), TITLE, SOURCE, parse, notes, render.
+
+    Raises ReportError if there is none.
+    """
     if name not in names():
         raise ReportError(f"Unknown report {name!r}. Available: {', '.join(names())}.")
     return importlib.import_module(f"{__name__}.{name}")

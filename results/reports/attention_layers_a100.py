@@ -25,6 +25,7 @@ from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, render_report
 
 NAME = "attention_layers_a100"
+LABEL = "Attention layers, A100 40 GB"
 TITLE = "Attention Layers Benchmark"
 SOURCE = "Attention Layers Benchmark, A100-SXM4-40GB, 45 configurations (author and address unknown)"
 IMPLEMENTATIONS = {"torch": "torch_naive", "triton": "triton_fa2", "flash": "torch_sdpa_flash"}

@@ -27,6 +27,7 @@ from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, render_report
 
 NAME = "fa2_rtx4060"
+LABEL = "FlashAttention-2, RTX 4060 Laptop"
 TITLE = "FlashAttention-2 Benchmark Results"
 SOURCE = (
     "FlashAttention-2 Benchmark Results, RTX 4060 Laptop: a published answer to the flash_benchmarking task of "

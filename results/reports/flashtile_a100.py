@@ -28,6 +28,7 @@ from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, render_report
 
 NAME = "flashtile_a100"
+LABEL = "FlashTile, A100 80 GB"
 TITLE = "FlashTile performance on an A100"
 SOURCE = "FlashTile, docs/PERFORMANCE.md, https://github.com/iamrahulreddy/FlashTile"
 IMPLEMENTATIONS = {

@@ -327,6 +327,7 @@ CLAIMS = (
 
 
 NAME = "performance_guide"
+LABEL = "Performance guide, A100, H100 and A10G"
 TITLE = "Performance Benchmarks"
 SOURCE = (
     "Performance Benchmarks: references/benchmarks.md of a flash-attention skill, as vendored in "

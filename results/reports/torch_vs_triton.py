@@ -14,6 +14,7 @@ from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, render_report
 
 NAME = "torch_vs_triton"
+LABEL = "PyTorch against Triton FlashAttention-2"
 TITLE = "PyTorch against Triton FlashAttention-2, mean and standard deviation"
 SOURCE = (
     "Table of impl, mean and std: a published answer to the flash_benchmarking task of Stanford CS336, assignment 2 "

@@ -5,12 +5,13 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.reports import choose, download, tables
+from pages.ui.reports import chart, choose, download, tables
 from results import reports
 from results.__main__ import main
 from results.files import journal
 from results.render import svg as figures
 from results.reports import side_by_side
+from results.reports.notes import Note, shipped_notes
 from tests.pages.conftest import ROOT, shown
 
 OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")
@@ -46,7 +47,7 @@ def _metric(page, label):
 def test_every_report_is_shown_as_printed_with_its_findings(page):
     for report in reports.names():
         _open(page, report, choose.ALONE)
-        assert reports.get(report).TITLE in shown(page)
+        assert reports.get(report).LABEL in shown(page)
         assert "doubtful" in _metric(page, "Impossible").delta
         assert _metric(page, "Rows with both").value.startswith("0 of ")
         assert len(page.table) >= 1
@@ -62,7 +63,16 @@ def test_who_a_run_lacks_is_not_stood_in_for_by_another(page):
     page = _open(page, "performance_guide", next(r for r in _runs() if "peers" in r))
     mapped = {box.key: box.value for box in page.selectbox if str(box.key).startswith("place_")}
     assert mapped["place_standard"] == choose.NOBODY
-    assert "standard is not there" in shown(page)
+    assert "standard = not measured" in shown(page)
+
+
+def test_the_run_that_a_report_begins_with_has_its_baseline_where_one_does():
+    for report in reports.names():
+        run = choose.fitting(report)[0]
+        folder = next(f for f in journal.published_folders() if f.run_id == run)
+        there = {m.implementation for m in folder.read()[0]}
+        theirs = reports.get(report).IMPLEMENTATIONS
+        assert {own for name, own in theirs.items() if name in ("torch", "naive", "standard")} <= there, report
 
 
 def _runs():
@@ -83,7 +93,7 @@ def test_another_of_our_implementations_can_stand_in_the_rivals_place(page):
     before = page.table[0].value["TR fwd (ms)"].iloc[0]
     page.selectbox(key="place_triton_fa2").select("torch_sdpa_flash").run()
     assert page.table[0].value["TR fwd (ms)"].iloc[0] != before
-    assert "triton_fa2 is torch_sdpa_flash" in shown(page)
+    assert "triton_fa2 = torch_sdpa_flash" in shown(page)
 
 
 def test_the_numbers_sort_as_numbers_and_say_own_over_printed(page):
@@ -96,11 +106,34 @@ def test_the_numbers_sort_as_numbers_and_say_own_over_printed(page):
     assert (both["own"] / both["printed"] - both["own / printed"]).abs().max() < 1e-9
 
 
-def test_the_chart_shows_one_point_a_cell_with_both_numbers(page):
-    _open(page, "fa2_rtx4060")
+def test_a_report_has_the_chart_of_its_own_numbers_with_and_without_a_run(page):
+    alone, beside = choose.Choice("fa2_rtx4060", None, None, ()), choose.Choice("fa2_rtx4060", OWN, "shipped", ())
+    printed, both = (chart.points(None, choice) for choice in (alone, beside))
+    assert not any(point.ours for point in printed) and any(point.ours for point in both)
+    forward = [p for p in both if (p.metric, p.mode, p.dtype) == ("latency_ms", "fwd", printed[0].dtype)]
+    traces = chart.figure(forward, "latency_ms").data
+    dashes = {(trace.name, trace.line.dash) for trace in traces}
+    assert dashes >= {("torch, printed", "dash"), ("torch, ours", "solid"), ("triton_fa2, ours", "solid")}
+    assert len({trace.xaxis for trace in traces}) == len({point.head_dim for point in forward})
+    _open(page, "fa2_rtx4060", choose.ALONE)
     page.segmented_control(key="report_view").set_value("Chart").run()
-    shown(page)
+    assert "Dashed: as printed." in shown(page)
     assert len(page.get("plotly_chart")) == 1
+
+
+def test_every_report_has_a_chart():
+    for report in reports.names():
+        assert len(chart.points(None, choose.Choice(report, None, None, ()))) > 10
+
+
+def test_words_of_a_report_are_a_quote_in_which_nothing_becomes_a_heading():
+    code = Note("Use", lines=("# Saves ~50% compute", "model = FlashAttentionV2(512, 8, causal=True)"))
+    assert tables.quote(code).splitlines()[2:4] == ["> ```", "> # Saves ~50% compute"]
+    said = tables.quote(Note("", lines=("Faster.", "---", "# Title"))).splitlines()
+    assert said == ["> Faster.", "> \\---", "> \\# Title"]
+    for report in reports.names():
+        for note in shipped_notes(report):
+            assert all(line.startswith(">") for line in tables.quote(note).splitlines())
 
 
 def test_a_run_with_none_of_the_rows_says_what_is_needed(monkeypatch):
@@ -117,8 +150,8 @@ def test_a_run_with_none_of_the_rows_says_what_is_needed(monkeypatch):
 def test_findings_and_words_have_views_of_their_own(page):
     _open(page, "fa2_rtx4060", choose.ALONE)
     page.segmented_control(key="report_view").set_value("Findings").run()
-    found = page.dataframe[0].value["finding"]
-    assert len(found) > 10 and found.str.contains("less than its bwd alone").any()
+    found = page.dataframe[0].value
+    assert found["count"].sum() > 10 and found["sentence"].str.contains("less than its bwd alone").any()
     page.segmented_control(key="report_view").set_value("In words").run()
     assert "Key Observations" in shown(page)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from pages.ui.draw import messages, text
+from pages.ui.named_choice import named_choice
 from pages.ui.runs import listing
 from pages.ui.shell.data import ask_slowly
 from results import reports
@@ -15,7 +16,7 @@ from results.records import Measurement, Run
 from results.reports import side_by_side
 from results.store.database import Store
 
-ALONE = "none: as printed"
+ALONE = "none"
 NOBODY = "none: its cells stay empty"
 
 
@@ -32,31 +33,39 @@ class Choice:
 def choose() -> Choice:
     """Draw the widgets that choose what is shown; all of it is in the URL."""
     names = reports.names()
-    report = st.pills(
+    report = named_choice(
         "Report",
+        "report",
         names,
-        default=max(names, key=lambda name: sum(shapes for _, shapes in ask_slowly(side_by_side.like, name)[:1])),
+        max(names, key=lambda name: sum(shapes for _, shapes in ask_slowly(side_by_side.like, name)[:1])),
+        lambda name: reports.get(name).LABEL,
+        draw=st.pills,
         required=True,
-        key="report",
-        bind="query-params",
         wrap=True,
         on_change=_forget_the_run,
     )
-    runs = dict(ask_slowly(side_by_side.like, report))
+    runs = fitting(report)
     sources = ask_slowly(_sources)
-    names = [ALONE, *sorted(runs, key=lambda name: sources[name] == "published")]
-    chosen = st.selectbox(
-        "Run beside it",
-        names,
-        index=min(1, len(names) - 1),
-        key="beside",
-        bind="query-params",
-        format_func=lambda name: name if name == ALONE else f"{name} ({text.SOURCE_WORDS[sources[name]]})",
-        help="Runs that hold shapes of the report, those with most first.",
+    chosen = named_choice(
+        "Compare with run",
+        "beside",
+        [ALONE, *runs],
+        runs[0] if runs else ALONE,
+        lambda name: "none: the report alone" if name == ALONE else f"{name} ({text.SOURCE_WORDS[sources[name]]})",
+        help="Runs that hold shapes of the report. First: those with the implementations that stand for the report's.",
     )
     if chosen == ALONE:
         return Choice(report, None, None, ())
     return Choice(report, chosen, sources[chosen], _places(report, chosen))
+
+
+def fitting(report: str) -> list[str]:
+    """Return the runs that hold shapes of a report, best first: our own, by how many of its implementations they have,
+    then by shapes."""
+    sources, wanted = ask_slowly(_sources), set(reports.get(report).IMPLEMENTATIONS.values())
+    runs = [name for name, _ in ask_slowly(side_by_side.like, report)]
+    there = {name: len(wanted & set(ask_slowly(_implementations, name))) for name in runs}
+    return sorted(runs, key=lambda name: (sources[name] == "published", -there[name]))
 
 
 def _forget_the_run() -> None:
@@ -68,17 +77,17 @@ def _forget_the_run() -> None:
 def facts(choice: Choice) -> None:
     """Draw where both come from, told apart at a glance."""
     report = reports.get(choice.report)
-    st.markdown(f"#### {text.plain(report.TITLE)}")
-    st.caption(f"{messages.source_badges(['published'])} {text.plain(report.SOURCE)}")
+    st.markdown(f"#### {text.plain(report.LABEL)}")
+    st.caption(f"{messages.source_badges(['published'])} {text.plain(report.TITLE)}: {text.plain(report.SOURCE)}")
     if choice.run is None:
         return
     row = ask_slowly(_run, choice.run)
     known = [str(row[name]) for name in ("gpu_name", "torch", "triton", "protocol") if not text.missing(row[name])]
     there = set(ask_slowly(_implementations, choice.run))
-    pairs = ", ".join(f"{theirs} is {own if own in there else 'not there'}" for theirs, own in choice.places)
+    pairs = ", ".join(f"{theirs} = {own if own in there else 'not measured'}" for theirs, own in choice.places)
     st.caption(
         f"{messages.source_badges([choice.source])} {text.plain(choice.run)}: {text.plain(' · '.join(known))}. "
-        f"In these tables {text.plain(pairs)}."
+        f"Published = ours: {text.plain(pairs)}."
     )
 
 
@@ -92,7 +101,7 @@ def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
     there = ask_slowly(_implementations, run)
     usual = reports.get(report).IMPLEMENTATIONS
     chosen = []
-    with st.expander("Which implementation stands for which", icon=":material/swap_horiz:", key="report_places"):
+    with st.expander("Match implementations", icon=":material/swap_horiz:", key="report_places"):
         for theirs, own in usual.items():
             names = [NOBODY, *there]
             default = next((name for name in (own, theirs) if name in there), NOBODY)

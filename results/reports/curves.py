@@ -1,0 +1,110 @@
+"""The numbers of a report by sequence length, each beside our number of the same shape: what its plots are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from results.implementations import Declared
+from results.levels import level_of
+from results.records import Measurement, compatible
+from results.reports.derived import enriched
+from results.reports.own import OwnNumbers
+from results.reports.rendering import Runs
+from results.slice import BASELINES
+
+_Place = tuple[str, str | None, str, int | None]  # metric, mode, implementation, seqlen
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One number of a curve; of an own run that of the shape which the report printed."""
+
+    ours: bool
+    name: str  # the report's implementation
+    metric: str
+    mode: str | None
+    dtype: str | None
+    head_dim: int | None
+    seqlen: int
+    setting: str  # what else the shape says: B1 H16 causal
+    value: float
+    words: str  # implementation and shape
+
+
+def curve_points(printed: Runs, own: Runs, implementations: Mapping[str, str]) -> list[CurvePoint]:
+    """Return every printed number that has a sequence length, followed by ours where a run has its shape.
+
+    A speedup of ours is over the implementation that stands for the report's baseline, both of one run.
+    """
+    found = [_point(m, m, ours=False) for m in _printed(printed)]
+    baseline = next((implementations[name] for name in BASELINES if name in implementations), None)
+    for run, measurements in own:
+        declared: Declared = run.implementations or {}
+        numbers = OwnNumbers(enriched(run, measurements), implementations, declared)
+        places = _by_place(numbers.measurements)
+        for theirs in _printed(printed):
+            name = numbers.implementations.get(theirs.implementation)
+            ours = _of_shape(theirs, theirs.metric, name, places) or _speedup(theirs, name, baseline, places)
+            if ours and ours.value:
+                found.append(_point(theirs, ours, ours=True))
+    return list(
+        {(p.ours, p.name, p.metric, p.mode, p.dtype, p.head_dim, p.seqlen, p.setting): p for p in found}.values()
+    )
+
+
+def _printed(runs: Runs) -> Iterator[Measurement]:
+    return (m for _, measurements in runs for m in measurements if m.value and m.case.seqlen_q)
+
+
+def _by_place(measurements: Iterable[Measurement]) -> dict[_Place, list[Measurement]]:
+    places: dict[_Place, list[Measurement]] = {}
+    for m in measurements:
+        if m.value:
+            places.setdefault((m.metric, m.mode, m.implementation, m.case.seqlen_q), []).append(m)
+    return places
+
+
+def _of_shape(
+    theirs: Measurement, metric: str, name: str | None, places: Mapping[_Place, list[Measurement]]
+) -> Measurement | None:
+    """Return our number of the shape; of several that fit, because the report leaves something open, the first."""
+    candidates = places.get((metric, theirs.mode, name or "", theirs.case.seqlen_q), ())
+    return next((m for m in candidates if compatible(theirs.case, m.case, but=("inputs",))), None)
+
+
+def _speedup(
+    theirs: Measurement, name: str | None, baseline: str | None, places: Mapping[_Place, list[Measurement]]
+) -> Measurement | None:
+    if theirs.metric != "speedup":
+        return None
+    ours = _of_shape(theirs, "latency_ms", name, places)
+    base = ours and places.get(("latency_ms", ours.mode, baseline or "", ours.case.seqlen_q), ())
+    same = next((m for m in base or () if m.case == ours.case), None)
+    if not same:
+        return None
+    return Measurement(
+        ours.run_id, ours.case, ours.implementation, "speedup", "ok", mode=ours.mode, value=same.value / ours.value
+    )
+
+
+def _point(theirs: Measurement, number: Measurement, *, ours: bool) -> CurvePoint:
+    case = theirs.case
+    said = [
+        case.subject if case.subject != "attention" else None,
+        f"B{case.batch}" if case.batch else None,
+        f"H{case.num_heads}" if case.num_heads else None,
+        {True: "causal", False: "full"}.get(case.causal),
+    ]
+    return CurvePoint(
+        ours=ours,
+        name=theirs.implementation,
+        metric=theirs.metric,
+        mode=theirs.mode,
+        dtype=case.dtype,
+        head_dim=case.head_dim,
+        seqlen=case.seqlen_q,
+        setting=" ".join(word for word in said if word),
+        value=number.value,
+        words=f"{number.implementation} {level_of(number.case).short(number.case)}",
+    )
