@@ -1,4 +1,4 @@
-"""The tables of README.md, results/README.md and results/published/README.md, made from the shipped runs.
+"""The tables of README.md, results/README.md, results/published/README.md and kernels/NOTES.md, made from the shipped runs.
 
 Each table stands in a document between two lines, `<!-- made by: python -m results headline NAME -->` and
 `<!-- end -->`. `blocks` reads them, `updated` renews them, and tests/test_readme.py compares both.
@@ -40,6 +40,7 @@ DECODE_FORMS = ("h200-paged_decode", "h200-multi_token_decode", "h200-fp8_cache_
 MLA = ("h200-mla_decode",)
 LAYERS = ("h200-attention_layers",)
 DOCUMENT = journal.PUBLISHED / "README.md"
+_BEYOND_LAUNCHES = 512  # tokens of one head, below which launches set the time
 _NORMAL_95 = statistics.NormalDist().inv_cdf(0.975)
 _BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -131,6 +132,37 @@ def one_head(shipped: Shipped) -> str:
             (f"{dtype}, ours over PyTorch's fastest, 128 to 65536", *_spans(every)),
         ]
     return markdown_table(("dtype, ratio, seqlen", *MODES.values()), rows)
+
+
+def over_naive(shipped: Shipped) -> str:
+    """Return torch_naive over triton_fa2, forward / backward, a row a dtype and head_dim, a column a seqlen."""
+    ratios = [r for r in shipped.ratios(ONE_HEAD[:1], NAIVE, OURS[:1]) if r.case.seqlen_q >= _BEYOND_LAUNCHES]
+    found = {(r.case.dtype, r.case.head_dim, r.case.seqlen_q, r.mode): r.value for r in ratios}
+    seqlens = sorted({key[2] for key in found})
+    rows = [
+        (
+            f"{dtype}, {dim}",
+            *(f"{found[dtype, dim, n, 'fwd']:.2f} / {found[dtype, dim, n, 'bwd']:.2f}" for n in seqlens),
+        )
+        for dtype, dim in sorted({key[:2] for key in found})
+    ]
+    return markdown_table(("dtype, head_dim", *map(str, seqlens)), rows)
+
+
+def forward_us(shipped: Shipped) -> str:
+    """Return microseconds of PyTorch's fastest / triton_fa2, bfloat16 forward, by head_dim and seqlen."""
+    found = {
+        (case.head_dim, case.seqlen_q): [
+            f"{1e3 * min(times[name].value for name in names if name in times):.1f}" for names in (PYTORCH, OURS[:1])
+        ]
+        for (case, mode), times in shipped.latencies(ONE_HEAD).items()
+        if (mode, case.dtype) == ("fwd", "bfloat16") and OURS[0] in times
+    }
+    seqlens = sorted({key[1] for key in found})
+    rows = [
+        (str(dim), *(" / ".join(found.get((dim, n), ["—"])) for n in seqlens)) for dim in sorted({k[0] for k in found})
+    ]
+    return markdown_table(("head_dim", *map(str, seqlens)), rows)
 
 
 def behind(shipped: Shipped) -> str:
@@ -321,6 +353,8 @@ TABLES: dict[str, Callable[[Shipped], str]] = {
     "summary": summary,
     "fa2_rtx4060": of_report,
     "one_head": one_head,
+    "over_naive": over_naive,
+    "forward_us": forward_us,
     "behind": behind,
     "fa_paper": fa_paper,
     "fa_paper_means": fa_paper_means,
