@@ -1,4 +1,4 @@
-"""The tables of README.md, results/README.md, results/published/README.md and kernels/NOTES.md, made from the shipped runs.
+"""The tables of the README.md files and of kernels/NOTES.md, made from the shipped runs.
 
 Each table stands in a document between two lines, `<!-- made by: python -m results headline NAME -->` and
 `<!-- end -->`. `blocks` reads them, `updated` renews them, and tests/test_readme.py compares both.
