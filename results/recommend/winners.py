@@ -2,7 +2,7 @@
 
 All implementations of a case come from one run. A rival ties where the 90 % interval of the ratio reaches into the band
 of 2 %; beyond it, it is behind, but not certainly so unless the verdict on it (results.compare.verdicts) is SLOWER. A
-source that prints one number has no spread to judge by, and there only a difference within the band is a tie. TF32 and
+tie whose interval also holds differences of 10 % decides nothing. A source that prints one number has no spread to judge by, and there only a difference within the band is a tie. TF32 and
 FP8 variants take no part: they are another precision than the dtype of their column.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import pandas as pd
@@ -22,12 +23,14 @@ from results.levels import Level, level_of
 from results.query.declared import declared
 from results.query.pages import gpus, options, to_its_runs
 from results.query.speedups import cell_columns
+from results.recommend.doubt import doubts
 from results.records import CASE_FIELDS, MODES, Case, Measurement, Status
 from results.slice import BASELINES, MASK, Filters, cells, level_in
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
 
 JUDGED_WITHIN = 1.5  # a rival this many times slower has lost without a look at its samples
+UNDECIDED = 0.10  # an interval that holds such a difference, and none, decides nothing: five times the band
 NO_SPREAD = "no spread"
 _FIELDS = tuple(name for name in STORED if name not in ("measurement_id", "time", "samples"))
 _FACTS = ("speedup", "source", "protocol", "mask", "shape")
@@ -46,6 +49,15 @@ class Contender:
     precision: str | None = None  # what it rounds factors to, where that is not the case's dtype
 
 
+class Standing(StrEnum):
+    """How sure it is that the fastest of a shape is the fastest."""
+
+    AHEAD = "ahead"
+    NOT_CERTAIN = "ahead, not certain"
+    TIE = "equally fast within 2 %"
+    CANNOT_DECIDE = "cannot be told apart"
+
+
 @dataclass(frozen=True)
 class Rival:
     """What can be said of an implementation beside the winner: above 1 the winner is as many times faster."""
@@ -57,6 +69,16 @@ class Rival:
     ties: bool
     basis: str
     certain: bool = True  # that it is behind, or that it ties
+
+    @property
+    def standing(self) -> Standing:
+        """Return how sure it is that the winner is ahead of this one."""
+        if not self.ties:
+            return Standing.AHEAD if self.certain else Standing.NOT_CERTAIN
+        if self.low is None:
+            return Standing.TIE
+        wide = max(self.high, 1 / self.low) > 1 + UNDECIDED
+        return Standing.CANNOT_DECIDE if wide else Standing.TIE
 
 
 @dataclass(frozen=True)
@@ -79,6 +101,12 @@ class ContestResult:
         return tuple(rival.name for rival in self.rivals if rival.ties)
 
     @property
+    def standing(self) -> Standing:
+        """Return the least sure of what can be said against the rivals: a doubt about one is a doubt about the win."""
+        found = {rival.standing for rival in self.rivals}
+        return next((each for each in reversed(Standing) if each in found), Standing.AHEAD)
+
+    @property
     def by_spread(self) -> bool:
         """Whether no rival had to be taken by its number alone, for want of a spread."""
         return all(rival.basis != NO_SPREAD for rival in self.rivals)
@@ -97,7 +125,7 @@ def decide(cases: Sequence[Contest]) -> ContestResult:
     """Decide who wins a case, or several cases together by the geometric mean of their times."""
     names = sorted({name for contest in cases for name in contest})
     found = {name: [contest.get(name) for contest in cases] for name in names}
-    numbers = {name: sum(map(_has_number, found[name])) for name in names}
+    numbers = {name: sum(map(has_number, found[name])) for name in names}
     eligible = [name for name in names if numbers[name] and _in_dtype(found[name])]
     eligible = [name for name in eligible if numbers[name] == max(numbers[other] for other in eligible)]
     failed = tuple((name, status) for name in names if not numbers[name] and (status := _status(found[name])))
@@ -105,10 +133,10 @@ def decide(cases: Sequence[Contest]) -> ContestResult:
     most_frequent = max(sorted(statuses), key=statuses.count) if statuses else None
     if not eligible:
         return ContestResult(None, None, (None, None), None, None, (), failed, most_frequent, len(cases))
-    times = {name: geometric_mean(c.measurement.value for c in found[name] if _has_number(c)) for name in eligible}
+    times = {name: geometric_mean(c.measurement.value for c in found[name] if has_number(c)) for name in eligible}
     first, *others = sorted(eligible, key=lambda name: (times[name], name))
     rivals = tuple(_rival(found[first], found[name], times[name] / times[first], name) for name in others)
-    best = [contender for contender in found[first] if _has_number(contender)]
+    best = [contender for contender in found[first] if has_number(contender)]
     spread = tuple(_mean([getattr(c.measurement, end) for c in best]) for end in ("p20", "p80"))
     counts = [c.measurement.n for c in best]
     fewest = None if None in counts else min(counts)
@@ -123,15 +151,18 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
     """
     by_cell: dict[tuple, list[Contest]] = {}
     level, columns = level_in(filters), cell_columns(filters)
-    for contest in contests(store, filters):
-        if (cell := _cell_of(contest, level)) is not None:
+    found = contests(store, filters)
+    void = doubts(store, (contender.measurement for contest in found for contender in contest.values()))
+    for contest in found:
+        if (cell := place_of(contest, level)) is not None:
             by_cell.setdefault(cell, []).append(contest)
     tried = {cell: len({name for contest in cases for name in contest}) for cell, cases in by_cell.items()}
     most_tried: dict[str | None, int] = {}
     for cell, number in tried.items():
         most_tried[cell[0]] = max(number, most_tried.get(cell[0], 0))
     rows = [
-        dict(zip(columns, cell, strict=True)) | _row(decide(cases), tried[cell] == most_tried[cell[0]])
+        dict(zip(columns, cell, strict=True)) | _row(result := decide(cases), tried[cell] == most_tried[cell[0]])
+        | {"void": _void(cases, result.winner, void)}
         for cell, cases in sorted(by_cell.items(), key=lambda item: [(part is None, part) for part in item[0]])
     ]
     return pd.DataFrame(rows, columns=[*columns, *WINNER_COLUMNS]).astype(
@@ -141,7 +172,7 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
 
 WINNER_COLUMNS = (
     *("winner", "latency_ms", "p20", "p80", "n", "speedup", "next", "margin", "tied", "rivals", "failed"),
-    *("status", "contenders", "cases", "by_spread"),
+    *("status", "contenders", "cases", "by_spread", "standing", "others", "void"),
 )
 
 
@@ -212,7 +243,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return geometric_mean(values) if all(values) else None
 
 
-def _cell_of(contest: Contest, level: Level) -> tuple | None:
+def place_of(contest: Contest, level: Level) -> tuple | None:
     """Return where a contest stands on the map of a level; None if it is of a level with another map."""
     case = next(iter(contest.values())).measurement.case
     if level_of(case).rows != level.rows:
@@ -225,8 +256,15 @@ def _in_dtype(contenders: Iterable[Contender | None]) -> bool:
     return all(contender is None or contender.precision is None for contender in contenders)
 
 
-def _has_number(contender: Contender | None) -> bool:
+def has_number(contender: Contender | None) -> bool:
+    """Tell whether a contender ran and has a time."""
     return contender is not None and contender.measurement.status is Status.OK and bool(contender.measurement.value)
+
+
+def _void(cases: Sequence[Contest], winner: str | None, void: Mapping[str, str]) -> str | None:
+    """Return why a time that the winner won by cannot be what it says."""
+    times = (contest[winner].measurement for contest in cases if winner in contest)
+    return next((void[time.measurement_id] for time in times if time.measurement_id in void), None)
 
 
 def _status(contenders: Iterable[Contender | None]) -> str | None:
@@ -237,7 +275,7 @@ def _rival(winner: Sequence[Contender | None], other: Sequence[Contender | None]
     """Judge a rival; over several cases by the mean of the intervals' ends, as wide as if all erred the same way."""
     if ratio > JUDGED_WITHIN:
         return Rival(name, ratio, None, None, ties=False, basis="far behind")
-    pairs = [(a, b) for a, b in zip(winner, other, strict=True) if _has_number(a) and _has_number(b)]
+    pairs = [(a, b) for a, b in zip(winner, other, strict=True) if has_number(a) and has_number(b)]
     found = [_judged(a, b) for a, b in pairs]
     if not found or any(judgement.low is None for judgement in found):
         return Rival(name, ratio, None, None, ties=ratio <= 1 + BAND, basis=NO_SPREAD)
@@ -271,11 +309,24 @@ def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
         "contenders": len(result.rivals) + 1 if result.winner else 0,
         "cases": result.cases,
         "by_spread": result.by_spread,
+        "standing": str(result.standing) if result.winner else None,
+        "others": [_as_row(rival) for rival in result.rivals],
+    }
+
+
+def _as_row(rival: Rival) -> dict[str, Any]:
+    return {
+        "implementation": rival.name,
+        "ratio": rival.ratio,
+        "ratio_low": rival.low,
+        "ratio_high": rival.high,
+        "standing": str(rival.standing),
     }
 
 
 def rival_words(rival: Rival) -> str:
-    """Return a rival in a few words: triton_fa2 takes 1.01x as long (0.99 to 1.03): equally fast within 2 %."""
-    span = "" if rival.low is None else f" ({rival.low:.2f} to {rival.high:.2f})"
-    end = ": equally fast within 2 %" if rival.ties else "" if rival.certain else ": behind, not certainly"
-    return f"{rival.name} takes {rival.ratio:.2f}x as long{span}{end}"
+    """Return a rival in a few words: triton_fa2 takes 1.01× as long (90 % interval 0.99 to 1.03): equally fast..."""
+    span = "" if rival.low is None else f" (90 % interval {rival.low:.2f} to {rival.high:.2f})"
+    end = "" if rival.standing is Standing.AHEAD else f": {rival.standing}"
+    end = ": behind, not certain" if rival.standing is Standing.NOT_CERTAIN else end
+    return f"{rival.name} takes {rival.ratio:.2f}× as long{span}{end}"

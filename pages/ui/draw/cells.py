@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import charts, text
+from pages.ui.draw import charts, heatmaps, imprint, text
 from pages.ui.draw.heatmaps import CellGrid
+from results.compare.verdicts import BAND
 from results.levels import Level
+from results.recommend.certainty import SpeedupRange
+from results.recommend.winners import Standing
+from results.slice import Filters, level_in
 
 Draw = Callable[[CellGrid], go.Figure]
 COLUMNS = ("speedup", "latency_ms", "baseline_ms", "p20", "p80", "n", "status", "note", "source", "run_id")
+
+TIE, NOT_CERTAIN, DOUBT = "≈", "≳", "?"
+MARKS = {  # before what a cell says, and what they mean
+    TIE: "within ±2 %",
+    NOT_CERTAIN: "ahead, not certain",
+    DOUBT: "cannot be told, or cannot be right",
+}
+HATCHED = frozenset((TIE, DOUBT))
+_OF_STANDING = {Standing.TIE: TIE, Standing.NOT_CERTAIN: NOT_CERTAIN, Standing.CANNOT_DECIDE: DOUBT}
 
 NUMBERS = {
     "latency_ms": st.column_config.NumberColumn(
@@ -32,16 +45,20 @@ NUMBERS = {
 }
 
 
-def pictures(level: Level, table: Sequence[dict], draw: Draw, name: str, alt: str) -> None:
-    """Draw the map as figures that can be saved, one a dtype, once they are asked for."""
-    with st.expander("Picture", icon=":material/image:", key=f"picture_{name}", on_change="rerun") as opened:
+def pictures(chosen: Filters, table: Sequence[dict], draw: Draw, title: str) -> None:
+    """Draw the map as figures that can be saved, one a dtype, once they are asked for.
+
+    Title, slice and date are part of each, and of the name of its file.
+    """
+    with st.expander("Picture", icon=":material/image:", key="picture", on_change="rerun") as opened:
         if not opened.open:
             return
-        for dtype, title, rows in by_dtype(table):
-            figure = draw(CellGrid(level, rows, table))
-            st.markdown(f"**{title}**")
-            key = f"picture_{name}_{dtype}"
-            st.plotly_chart(figure, key=key, config=charts.camera(f"{name}-{title}"), alt=f"{alt}, {title}")
+        for dtype, name, rows in by_dtype(table):
+            figure = heatmaps.titled(
+                draw(CellGrid(level_in(chosen), rows, table)), f"{title}, {name}", imprint.line(chosen)
+            )
+            config = charts.camera(imprint.file_name(chosen, title, name))
+            st.plotly_chart(figure, key=f"picture_{dtype}", config=config, alt=f"{title}, {name}")
         st.caption("The map as a figure. The camera saves a PNG.")
 
 
@@ -89,13 +106,15 @@ def facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str | None], None]
 
 
 def winner_cells(level: Level, winners: pd.DataFrame) -> pd.DataFrame:
-    """Return winners with what the map draws: `ties` (names), `label`, `hover`, `shown`, `failure`."""
+    """Return winners with what the map draws: `ties` (names), `mark`, `label`, `below`, `hover`, `shown`, `failure`."""
     tied = [list(names) if isinstance(names, list) or hasattr(names, "tolist") else [] for names in winners["tied"]]
     ties = [", ".join(names[1:]) for names in tied]
     rows = [row | {"ties": names} for row, names in zip(winners.to_dict("records"), ties, strict=True)]
+    rows = [row | {"mark": _winner_mark(row)} for row in rows]
     return winners.assign(
         ties=ties,
         shown=winners["winner"],
+        mark=[row["mark"] for row in rows],
         failure=[_all_failed(row) for row in rows],
         label=[_winner_label(row) for row in rows],
         below=[_margin(row) for row in rows],
@@ -103,10 +122,16 @@ def winner_cells(level: Level, winners: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def speedup_cells(level: Level, grid: Sequence[dict], implementation: str, baseline: str | None) -> list[dict]:
+def speedup_cells(
+    level: Level,
+    grid: Sequence[dict],
+    implementation: str,
+    baseline: str | None,
+    ranges: Mapping[tuple, SpeedupRange],
+) -> list[dict]:
     """Return every cell of the slice as one implementation has it, with what the map draws.
 
-    Where the baseline is missing, the cell says so.
+    Where the baseline is missing, the cell says so. `ranges` says by dtype and place how sure the speedups are.
     """
     found: dict[tuple, dict] = {}
     for row in grid:
@@ -117,8 +142,13 @@ def speedup_cells(level: Level, grid: Sequence[dict], implementation: str, basel
             here = dict(zip(place_columns(level), place, strict=True))
             found[place] = dict.fromkeys(row) | here | {"implementation": implementation}
     drawn = (
-        {"shown": row["speedup"], "failure": _no_speedup(row), "hover": _speedup_hover(level, row, baseline)}
-        for row in found.values()
+        {
+            "shown": row["speedup"],
+            "failure": _no_speedup(row),
+            **_speedup_words(row, ranges.get(place)),
+            "hover": _speedup_hover(level, row, baseline, ranges.get(place)),
+        }
+        for place, row in found.items()
     )
     return [row | more for row, more in zip(found.values(), drawn, strict=True)]
 
@@ -144,7 +174,7 @@ def cells_table(level: Level, table: Sequence[dict], baseline: str | None) -> No
 
 def speedups_csv(table: Sequence[dict]) -> pd.DataFrame:
     """Return the numbers behind a speedup heatmap as a table."""
-    return pd.DataFrame(table).drop(columns=["shown", "failure", "hover"])
+    return pd.DataFrame(table).drop(columns=["shown", "failure", "hover", "mark", "label"])
 
 
 def _all_failed(row: dict) -> str | None:
@@ -153,25 +183,30 @@ def _all_failed(row: dict) -> str | None:
     return text.status(row["status"])
 
 
+def _winner_mark(row: dict) -> str:
+    if text.missing(row["winner"]):
+        return ""
+    return _OF_STANDING.get(row["standing"], "") if text.missing(row["void"]) else DOUBT
+
+
 def _winner_label(row: dict) -> str:
-    number = text.ratio(row["speedup"]) if not text.missing(row["speedup"]) else text.ms(row["latency_ms"])
-    return f"≈ {number}" if row["ties"] else number
+    return "" if text.missing(row["winner"]) else f"{row['mark']} {text.short(row['winner'])}".strip()
 
 
 def _margin(row: dict) -> str:
     """Say by how much the winner is ahead of the next best; nothing without a second."""
-    return "" if text.missing(row["next"]) else f"{text.ratio(row['margin'])} {row['next']}"
+    return "" if text.missing(row["next"]) else f"{text.ratio(row['margin'])} {text.short(row['next'])}"
 
 
 def _winner_hover(level: Level, row: dict) -> str:
     lines = [_sizes(level, row)]
     if not text.missing(row["winner"]):
-        lines.append(f"fastest: {row['winner']}, {text.ms(row['latency_ms'])}")
+        lines.append(f"{row['winner']}: {text.ms(row['latency_ms'])}")
         lines += [f"{text.ratio(row['speedup'])} the baseline"] if not text.missing(row["speedup"]) else []
-        lines += [f"equally fast within 2 %: {row['ties']}"] if row["ties"] else []
+        lines += [] if text.missing(row["void"]) else [f"cannot be right: {row['void']}"]
     if hasattr(row["failed"], "__len__") and len(row["failed"]):
         named = [failed.rsplit(" ", 1) for failed in row["failed"]]
-        lines += [f"{name}: {text.status(status)}" for name, status in named]
+        lines += [f"{name}: {text.status(status)}" for name, status in named if status != "unsupported"]
     if row["cases"] > 1:
         lines.append(f"geometric mean of {row['cases']} shapes")
     return "<br>".join(html.escape(line) for line in lines)
@@ -192,12 +227,26 @@ def _no_speedup(row: dict) -> str | None:
     return "no baseline" if text.missing(row["baseline_status"]) else f"baseline {text.status(row['baseline_status'])}"
 
 
-def _speedup_hover(level: Level, row: dict, baseline: str | None) -> str:
+def _speedup_words(row: dict, found: SpeedupRange | None) -> dict[str, str]:
+    """Return the mark and the words of a cell: within the band, doubtful, or just its number."""
+    if text.missing(row["speedup"]):
+        return {"mark": "", "label": ""}
+    doubtful = found is not None and (found.void or not found.decided)
+    within = 1 / (1 + BAND) <= row["speedup"] <= 1 + BAND
+    mark = DOUBT if doubtful else TIE if within else ""
+    return {"mark": mark, "label": f"{mark} {text.ratio(row['speedup'])}".strip()}
+
+
+def _speedup_hover(level: Level, row: dict, baseline: str | None, found: SpeedupRange | None) -> str:
     lines = [_sizes(level, row)]
     if not text.missing(row["latency_ms"]):
         lines.append(f"{row['implementation']}: {text.ms(row['latency_ms'])}")
     if not text.missing(row["speedup"]):
         lines.append(f"{text.ratio(row['speedup'])} {baseline} ({text.ms(row['latency_ms'] * row['speedup'])})")
+        if found and found.low is not None:
+            told = "" if found.decided else ", which decides nothing"
+            lines.append(f"90 % interval {text.ratio(found.low)} to {text.ratio(found.high)}{told}")
+        lines += [f"cannot be right: {found.void}"] if found and found.void else []
     elif row["status"] == "ok":
         lines.append(f"no speedup: {baseline} {text.status(row['baseline_status'])}")
     else:

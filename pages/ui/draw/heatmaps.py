@@ -12,20 +12,25 @@ from functools import cache
 
 import plotly.graph_objects as go
 import streamlit as st
-from plotly.colors import diverging, sample_colorscale
+from plotly.colors import sample_colorscale, unlabel_rgb
 
 from pages.ui.draw import text
-from pages.ui.draw.charts import CAMERA_MARGIN, EMPTY_COLOUR
+from pages.ui.draw.charts import MARGIN
 from results.levels import Level
 
-FAILED_COLOUR = "#4a4f57"
+# Behind words, by theme: nearer to the page than any cell with a number.
+FAILED_COLOUR = {"light": "#e3e5e9", "dark": "#33353a"}
+NOTHING_COLOUR = {"light": "#f4f5f6", "dark": "#202124"}
 LIMITS = (1.25, 1.5, 2, 4, 8, 64)  # at which colours may end, either way; the text shows the real number
-SLOWER_TO_FASTER = {  # orange, the background's neutral, purple: each end stands out from its theme
-    "light": tuple(diverging.PuOr[1:-1]),
-    "dark": ("#ffc37a", "#c9792b", "#7d5730", "#45413d", "#5f5582", "#8f7fc4", "#cdbcff"),
+SLOWER_TO_FASTER = {  # orange, neutral, purple: ends stand out from the page, and one colour of digits suits all
+    "light": ("#c26a14", "#e09a4d", "#f2cfa3", "#f5f4f2", "#d3cdea", "#a99bd8", "#8471c4"),
+    "dark": ("#ad5d0d", "#8f5316", "#5f4126", "#3a3835", "#474166", "#5d5092", "#7a68bd"),
 }
+_PAPER = {"light": "#ffffff", "dark": "#171614"}
+_INK_LIMIT = {"light": 0.20, "dark": 0.16}  # relative luminance up to which black, or white, has 4.5:1 and more
+_FULL_MARGIN = 1.5  # a lead from which on a winner's colour is as full as it gets
+_PALEST = 0.3
 _STEPS = 120
-_UNCLICKABLE = {"itemclick": False, "itemdoubleclick": False}
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,7 @@ class SpeedupScale:
     @property
     def ticks(self) -> dict[float, str]:
         """Return what stands under the colours, by where: -1 at the left end, 1 at the right one."""
-        places = (-1.0, -0.5, 0.0, 0.5, 1.0)
-        return {place: text.ratio(self.limit**place) for place in places}
+        return {place: _tick(self.limit**place) for place in (-1.0, -0.5, 0.0, 0.5, 1.0)}
 
     def place(self, speedup: float) -> float:
         """Return where a speedup stands between -1 and 1."""
@@ -55,48 +59,91 @@ def speedup_scale(speedups: Iterable[float | None]) -> SpeedupScale:
     known = [speedup for speedup in speedups if not text.missing(speedup)]
     widest = max((max(speedup, 1 / speedup) for speedup in known), default=1.0)
     limit = next((limit for limit in LIMITS if widest <= limit), LIMITS[-1])
-    return SpeedupScale(limit, SLOWER_TO_FASTER[st.context.theme.type or "light"])
+    return SpeedupScale(limit, SLOWER_TO_FASTER[theme()])
 
 
-def speedup_heatmap(grid: CellGrid) -> go.Figure:
+def theme() -> str:
+    """Return the theme of the page, light or dark."""
+    return st.context.theme.type or "light"
+
+
+def speedup_heatmap(grid: CellGrid, baseline: str | None) -> go.Figure:
     """Return a map of speedups: log2 colours around 1x, the number in each cell, failures in words."""
     found = speedup_scale(row.get("speedup") for row in grid.rows.values())
     numbers = {
         "z": grid.values("speedup", lambda row: found.place(row["speedup"]), None),
-        "text": grid.values("speedup", lambda row: text.ratio(row["speedup"]), ""),
+        "text": grid.values("speedup", lambda row: row["label"], ""),
         "coloraxis": "coloraxis",
     }
     ticks = {"tickvals": list(found.ticks), "ticktext": list(found.ticks.values())}
-    bar = {"thickness": 10, "outlinewidth": 0, **ticks}
+    title = {"text": f"speedup over<br>{text.label(baseline)}", "side": "top"}
+    bar = {"thickness": 10, "outlinewidth": 0, "title": title, **ticks}
     axis = {"colorscale": found.colours, "cmin": -1, "cmax": 1, "colorbar": bar}
     return _map(grid, numbers, layout={"coloraxis": axis})
 
 
-def winner_map(grid: CellGrid, palette: dict[str, str], names: list[str]) -> go.Figure:
-    """Return a map of the fastest implementation as colour, paler where it is a tie, and its speedup as text."""
-    keys = [(name, tie) for name in names for tie in (False, True)]
-    scale = [winner_colour(palette, name, tie) for name, tie in keys] or [EMPTY_COLOUR]
+def winner_map(grid: CellGrid, palette: dict[str, str]) -> go.Figure:
+    """Return a map of the fastest implementation: its name and lead in each cell, the fuller the colour the more."""
+    drawn = list(dict.fromkeys(_colour_of(row, palette) for row in grid.rows.values() if grid.known(row)))
+    scale = drawn or [NOTHING_COLOUR[theme()]]
     numbers = {
-        "z": grid.values("winner", lambda row: keys.index((row["winner"], bool(row["ties"]))) + 0.5, None),
-        "text": grid.values("winner", lambda row: row["label"], ""),
+        "z": grid.values("winner", lambda row: scale.index(_colour_of(row, palette)) + 0.5, None),
+        "text": grid.values("winner", lambda row: f"{row['label']}<br>{row['below']}", ""),
         "colorscale": [(edge / len(scale), colour) for i, colour in enumerate(scale) for edge in (i, i + 1)],
         "zmin": 0,
         "zmax": len(scale),
         "showscale": False,
     }
-    squares = [{"symbol": "square", "size": 12, "color": palette[name]} for name in names]
-    legend = [
-        {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "name": name, "marker": marker}
-        for name, marker in zip(names, squares, strict=True)
-    ]
-    return _map(grid, numbers, legend=legend)
+    return _map(grid, numbers)
 
 
-def winner_colour(palette: dict[str, str], name: str, tie: bool) -> str:
-    """Return the colour of an implementation; of a tie two thirds of the way to white."""
-    if not tie:
-        return palette[name]
-    return "#" + "".join(f"{(int(palette[name][i : i + 2], 16) + 2 * 255) // 3:02x}" for i in (1, 3, 5))
+def _colour_of(row: dict, palette: dict[str, str]) -> str:
+    return winner_colour(palette, row["winner"], row["margin"])
+
+
+def winner_colour(palette: dict[str, str], name: str, margin: float | None) -> str:
+    """Return the colour of an implementation, paler the less it is ahead of the next best.
+
+    All shades of a theme are read with one colour of digits: black on light ones, white on dark ones.
+    """
+    lead = 1.0 if text.missing(margin) else math.log(max(1.0, margin)) / math.log(_FULL_MARGIN)
+    return mixed(_PAPER[theme()], _full(palette[name], theme()), _PALEST + (1 - _PALEST) * min(1.0, lead))
+
+
+@cache
+def _full(colour: str, theme: str) -> str:
+    """Return the fullest shade of a colour that the theme's digits are read on."""
+    towards = "#ffffff" if theme == "light" else "#000000"
+    shades = (mixed(colour, towards, step / 20) for step in range(21))
+    limit = _INK_LIMIT[theme]
+    return next(s for s in shades if (luminance(s) >= limit if theme == "light" else luminance(s) <= limit))
+
+
+def mixed(colour: str, other: str, share: float) -> str:
+    """Return a colour with that share of another in it, both #rrggbb."""
+    parts = [(int(colour[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in parts)
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of WCAG 2.2 of `#rrggbb` or `rgb(r, g, b)`."""
+    hexadecimal = colour.startswith("#")
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)] if hexadecimal else unlabel_rgb(colour)
+    linear = [p / 255 / 12.92 if p <= 10.31 else ((p / 255 + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def ink(colour: str) -> str:
+    """Return black or white, whichever is easier to read on a colour: never under 4.5:1."""
+    return "#000000" if (luminance(colour) + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
+
+
+def titled(figure: go.Figure, title: str, below: str) -> go.Figure:
+    """Return the figure with a title and a line on what it shows, so that a saved picture says both."""
+    words = f"<b>{title}</b><br><sup>{below}</sup>"
+    figure.update_layout(title={"text": words, "x": 0, "xanchor": "left", "y": 0.98, "yanchor": "top"})
+    figure.update_layout(height=figure.layout.height + 40, margin_t=80)
+    return figure
 
 
 class CellGrid:
@@ -153,14 +200,21 @@ def _shades(colours: tuple[str, ...]) -> list[str]:
     return sample_colorscale(list(colours), [step / _STEPS for step in range(_STEPS + 1)])
 
 
-def _map(grid: CellGrid, numbers: dict, *, legend: list[dict] | None = None, layout: dict | None = None) -> go.Figure:
+def _tick(speedup: float) -> str:
+    """Write 8× and 1/8×, and what is within a factor of two as a decimal."""
+    if 0.5 < speedup < 2:
+        return f"{speedup:.3g}×"
+    return f"{speedup:.3g}×" if speedup > 1 else f"1/{1 / speedup:.3g}×"
+
+
+def _map(grid: CellGrid, numbers: dict, *, layout: dict | None = None) -> go.Figure:
     """Return the numbers, failures in words below them, and invisible squares above that say more under the pointer."""
     marks = [[None if grid.known(row) else 0 if is_empty(row) else 1 for row in line] for line in grid.lines()]
     texts = [["" if grid.known(row) else _broken(failure(row)) for row in line] for line in grid.lines()]
     failures = {
         "z": marks,
         "text": texts,
-        "colorscale": [(0, EMPTY_COLOUR), (1, FAILED_COLOUR)],
+        "colorscale": [(0, NOTHING_COLOUR[theme()]), (1, FAILED_COLOUR[theme()])],
         "zmin": 0,
         "zmax": 1,
         "textfont": {"size": 11},
@@ -171,13 +225,12 @@ def _map(grid: CellGrid, numbers: dict, *, legend: list[dict] | None = None, lay
     axis = {"type": "category", "showgrid": False, "fixedrange": True}
     return go.Figure(
         {
-            "data": [common | numbers, *(legend or ()), common | failures, _squares(grid)],
+            "data": [common | numbers, common | failures, _squares(grid)],
             "layout": {
                 "xaxis": axis | {"title": {"text": grid.level.rows.label}, "range": [-0.5, len(grid.x) - 0.5]},
                 "yaxis": axis | {"title": {"text": grid.level.columns.label}, "range": [len(grid.y) - 0.5, -0.5]},
-                "height": 104 + 40 * len(grid.y) + 34 * bool(legend),
-                "margin": CAMERA_MARGIN,
-                "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, **_UNCLICKABLE},
+                "height": 104 + 40 * len(grid.y),
+                "margin": MARGIN,
                 "dragmode": False,
                 **(layout or {}),
             },

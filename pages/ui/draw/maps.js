@@ -7,9 +7,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const focused = parentElement.activeElement?.dataset.place;
   const maps = make("div", { className: "maps" });
   const note = make("div", { className: "note", hidden: true, ariaHidden: "true" });
-  if (data.legend.length) maps.append(legend(data.legend));
+  if (data.legend.length || data.marks.length) maps.append(legend(data.legend, data.marks));
   const facets = data.facets.map(facet => table(facet, data));
-  const whole = make("div", { className: "facets" }, facets);
+  const whole = make("div", { className: data.named ? "facets named" : "facets" }, facets);
   whole.style.setProperty("--columns", data.columns.length);
   maps.append(whole, note);
   if (data.scale) maps.append(scale(data.scale));
@@ -48,9 +48,9 @@ function table(facet, { corner, rows, columns, selectable, selected }) {
   return make("div", { className: "facet" }, [drawn]);
 }
 
-function cell({ text, below, known, colour, ink, note, place }, selectable, selected) {
+function cell({ text, below, known, hatched, colour, ink, note, place }, selectable, selected) {
   const able = selectable && place;
-  const className = known ? "cell" : "cell words";
+  const className = ["cell", known ? "" : "words", hatched ? "hatched" : ""].join(" ");
   const element = make(able ? "button" : "span", { className, textContent: text, lang: "en" });
   if (below) element.append(make("small", { textContent: below }));
   Object.assign(element.style, { backgroundColor: colour, color: ink });
@@ -63,19 +63,23 @@ function cell({ text, below, known, colour, ink, note, place }, selectable, sele
   return element;
 }
 
-function legend(entries) {
+function legend(entries, marks) {
   const items = entries.map(([name, colour]) => {
     const square = make("span", { className: "square" });
     square.style.backgroundColor = colour;
     return make("li", {}, [square, name]);
   });
-  return make("ul", { className: "legend", ariaLabel: "Colours" }, items);
+  for (const [mark, meaning] of marks) {
+    items.push(make("li", {}, [make("strong", { textContent: mark }), meaning]));
+  }
+  return make("ul", { className: "legend", ariaLabel: "Colours and marks" }, items);
 }
 
-function scale({ colours, ticks }) {
+function scale({ colours, ticks, name }) {
   const bar = make("div", { className: "bar" });
   bar.style.background = `linear-gradient(to right, ${colours.join(", ")})`;
-  return make("div", { className: "scale" }, [bar, make("div", { className: "ticks" }, ticks.map(spanned))]);
+  const parts = [bar, make("div", { className: "ticks" }, ticks.map(spanned))];
+  return make("div", { className: "scale" }, name ? [make("div", { textContent: name }), ...parts] : parts);
 }
 
 function spanned(text) {
@@ -105,5 +109,6 @@ function tell(note, maps, target) {
   const around = maps.getBoundingClientRect(), at = target.getBoundingClientRect();
   const most = around.width - note.offsetWidth;
   note.style.left = `${Math.max(0, Math.min(at.left - around.left, most))}px`;
-  note.style.top = `${at.bottom - around.top + 4}px`;
+  const below = at.bottom + 4 + note.offsetHeight <= window.innerHeight;
+  note.style.top = `${(below ? at.bottom + 4 : at.top - 4 - note.offsetHeight) - around.top}px`;
 }

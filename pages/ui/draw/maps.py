@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import streamlit as st
-from plotly.colors import unlabel_rgb
 
-from pages.ui.draw import cell_picker, cells, charts, heatmaps, text
+from pages.ui.draw import cell_picker, cells, heatmaps
 from pages.ui.draw.heatmaps import CellGrid, failure, is_empty
 from results.levels import Level
 
@@ -31,23 +30,27 @@ class Look:
     text: Callable[[dict], str]
     below: Callable[[dict], str] = lambda row: ""  # a second line, where cells are wide enough
     legend: Sequence[tuple[str, str]] = ()  # name and colour
-    scale: dict[str, list[str]] | None = None  # colours from left to right, and what stands under them
+    # `colours` from left to right, `ticks` under them, and the bar's `name` above them
+    scale: dict[str, list[str] | str] | None = None
+    named: bool = False  # whether the cells hold names, which need more room than numbers
 
 
-def speedups(table: Sequence[dict]) -> Look:
+def speedups(table: Sequence[dict], baseline: str | None) -> Look:
     """Colour the speedups of a table by their log2 around 1x, on a scale as wide as they need."""
     found = heatmaps.speedup_scale(row["speedup"] for row in table)
-    scale = {"colours": list(found.colours), "ticks": list(found.ticks.values())}
-    return Look(lambda row: found.colour(row["speedup"]), lambda row: text.ratio(row["speedup"]), scale=scale)
+    name = f"Speedup over {baseline}, on a log scale"
+    scale = {"colours": list(found.colours), "ticks": list(found.ticks.values()), "name": name}
+    return Look(lambda row: found.colour(row["speedup"]), lambda row: row["label"], scale=scale)
 
 
 def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
-    """Colour cells by the fastest implementation, paler where it is a tie."""
+    """Name the fastest implementation in each cell and by how much it leads, in a colour that is fuller the more."""
     return Look(
-        lambda row: heatmaps.winner_colour(palette, row["winner"], bool(row["ties"])),
+        lambda row: heatmaps.winner_colour(palette, row["winner"], row["margin"]),
         lambda row: row["label"],
         below=lambda row: row["below"],
-        legend=[(name, palette[name]) for name in names],
+        legend=[(name, heatmaps.winner_colour(palette, name, None)) for name in names],
+        named=True,
     )
 
 
@@ -65,6 +68,8 @@ def show(level: Level, table: Sequence[dict], look: Look, key: str, alt: str, *,
         "rows": grid.y,
         "columns": grid.x,
         "legend": list(look.legend),
+        "marks": [[mark, meaning] for mark, meaning in cells.MARKS.items() if mark in {r.get("mark") for r in table}],
+        "named": look.named,
         "scale": look.scale,
         "selectable": selectable,
         "selected": cell_picker.chosen() if selectable else None,
@@ -78,26 +83,16 @@ def _cells(grid: CellGrid, dtype: str | None, look: Look) -> list[list[dict]]:
 
 def _cell(level: Level, row: dict | None, dtype: str | None, look: Look) -> dict:
     known = CellGrid.known(row)
-    colour = look.colour(row) if known else charts.EMPTY_COLOUR if is_empty(row) else heatmaps.FAILED_COLOUR
+    behind = heatmaps.NOTHING_COLOUR if is_empty(row) else heatmaps.FAILED_COLOUR
+    colour = look.colour(row) if known else behind[heatmaps.theme()]
     place = None if row is None else cell_picker.place(dtype, *level.place(row))
     return {
         "text": look.text(row) if known else failure(row),
         "below": look.below(row) if known else "",
         "known": known,
         "colour": colour,
-        "ink": ink(colour),
+        "ink": heatmaps.ink(colour),
+        "hatched": known and row.get("mark") in cells.HATCHED,
         "note": _NOTHING if row is None else [html.unescape(line) for line in row["hover"].split("<br>")],
         "place": cell_picker.label(level, place) if place else None,
     }
-
-
-def ink(colour: str) -> str:
-    """Return black or white, whichever is easier to read on `#rrggbb` or `rgb(r, g, b)`: never under 4.5:1.
-
-    The relative luminance is that of WCAG 2.2.
-    """
-    hexadecimal = colour.startswith("#")
-    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)] if hexadecimal else unlabel_rgb(colour)
-    linear = [p / 255 / 12.92 if p <= 10.31 else ((p / 255 + 0.055) / 1.055) ** 2.4 for p in parts]
-    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-    return "#000000" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"

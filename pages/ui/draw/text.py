@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 
 from results.render.text import SOURCE_WORDS, missing, size
@@ -93,7 +94,7 @@ def slice_parts(filters: Filters) -> list[str]:
     """Return the slice in words, a part a filter, as plain text."""
     level = level_in(filters)
     parts = [
-        filters.gpu,
+        "GPU not stated" if filters.gpu == NOT_STATED else filters.gpu,
         filters.workload,
         "mask not stated" if filters.mask == NOT_STATED else f"{filters.mask} mask" if filters.mask else None,
         MODE_WORDS.get(filters.mode or "", filters.mode) if len(level.modes) > 1 else None,
@@ -107,6 +108,19 @@ def slice_parts(filters: Filters) -> list[str]:
         "run " + ", ".join(filters.run) if filters.run else None,
     ]
     return [part for part in parts if part]
+
+
+def label(name: object) -> str:
+    """Return text as Plotly shows it: of its HTML nothing is taken."""
+    return html.escape(str(name), quote=False)
+
+
+def short(name: str) -> str:
+    """Return an implementation as a cell has room for: FA4 for flash_attn_4, sdpa_cudnn for torch_sdpa_cudnn."""
+    for long, brief in (("flash_attn_", "FA"), ("torch_", "")):
+        if name.startswith(long) and len(name) > len(long):
+            return brief + name.removeprefix(long)
+    return name
 
 
 def statistic(names: object) -> str:
