@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from pages.ui import cache_costs, decode
-from pages.ui.draw import cell_picker, cells, charts, detail, heatmaps, maps, messages, text
+from pages.ui.draw import cell_panel, cells, charts, heatmaps, maps, messages, text
 from pages.ui.filters import sidebar
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
@@ -40,7 +40,7 @@ def show() -> None:
     decode.latency_chart(table, palette)
     cache_costs.section(decode.LEVEL, ask_slowly(costs_of, chosen), chosen)
     st.subheader("Every implementation")
-    ranked.ranking_table(ranking, ask(pages.fits, chosen))
+    ranked.ranking_table(ranking, ask(pages.fits, chosen), chosen)
     with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
         if numbers.open:
             decode.numbers_table(table)
@@ -52,18 +52,15 @@ def fastest(chosen: Filters, ranking: list[dict], won: list[dict], palette: dict
     st.subheader("Fastest implementation by context and batch")
     names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
     alt = "Fastest implementation by context and batch"
-    maps.show(decode.LEVEL, won, maps.winners(palette, names), "winner_map", alt)
-    messages.slice_caption(
-        chosen,
-        rows=len(won),
-        statistic=text.statistic(row["statistic"] for row in ranking),
-        note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none; "
-        "below, its speedup over the next best. "
-        f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
-    )
-    if place := cell_picker.pick(decode.LEVEL, won):
-        detail.cell_detail(chosen, place)
-    cells.pictures(decode.LEVEL, won, partial(heatmaps.winner_map, palette=palette, names=names), "decode", alt)
+    with cell_panel.beside(chosen, won):
+        maps.show(decode.LEVEL, won, maps.winners(palette, names), "winner_map", alt)
+        messages.slice_caption(
+            chosen,
+            rows=len(won),
+            statistic=text.statistic(row["statistic"] for row in ranking),
+            note="Below each name: how many times as long the next best takes.",
+        )
+    cells.pictures(chosen, won, partial(heatmaps.winner_map, palette=palette), alt)
 
 
 layout.header("Decode", ":material/text_rotation_none:", QUESTION)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
+import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cell_picker, cells, charts, detail, heatmaps, maps, messages, text
+from pages.ui.draw import cell_panel, cells, charts, heatmaps, imprint, maps, messages, text
 from pages.ui.filters import sidebar
 from pages.ui.overview import every_gpu, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
@@ -55,28 +57,34 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
     palette = charts.colours([*names, *(row["implementation"] for row in ranking)])
     level = level_in(chosen)
     alt = f"Fastest implementation by {level.columns.label} and {level.rows.label}"
-    maps.show(level, won, maps.winners(palette, names), "winner_map", alt)
-    messages.slice_caption(
-        chosen,
-        rows=len(won),
-        statistic=text.statistic(row["statistic"] for row in ranking),
-        note="Numbers are the speedup of the fastest over the baseline, or its latency where the baseline has none; "
-        "below, its speedup over the next best. "
-        f"Paler with ≈: a tie, {ranked.tie_words(won)}. Select a cell for its details.",
-    )
-    if place := cell_picker.pick(level, won):
-        detail.cell_detail(chosen, place)
+    with cell_panel.beside(chosen, won):
+        maps.show(level, won, maps.winners(palette, names), "winner_map", alt)
+        messages.slice_caption(
+            chosen,
+            rows=len(won),
+            statistic=text.statistic((row["statistic"] for row in ranking), (row["n"] for row in won)),
+            note="Below each name: how many times as long the next best takes.",
+        )
     st.subheader("Every implementation")
-    ranked.ranking_table(ranking, ask(pages.fits, chosen))
-    with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
+    ranked.ranking_table(ranking, ask(pages.fits, chosen), chosen)
+    with st.expander("Every shape", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
         if every_cell.open:
             ranked.winners_table(level, won)
-    cells.pictures(level, won, partial(heatmaps.winner_map, palette=palette, names=names), "winners", alt)
+    cells.pictures(chosen, won, partial(heatmaps.winner_map, palette=palette), alt)
     with st.popover("Download", icon=":material/download:"):  # the browser makes the buttons once it is opened
-        messages.download("Ranking as CSV", "ranking", lambda: ask(speedups.ranking, chosen), "ranking_csv")
-        messages.download("Winners as CSV", "winners", lambda: ranked.winners_csv(level, won), "winners_csv")
+        for label, table in (
+            ("Ranking", lambda: ask(speedups.ranking, chosen)),
+            ("Winners", lambda: ranked.winners_csv(level, won)),
+        ):
+            name = imprint.file_name(chosen, label)
+            made = partial(_made, chosen, table)
+            messages.download(f"{label} as CSV", name, made, f"{label.lower()}_csv")
         ranked.view_downloads(chosen)
     messages.provenance(chosen)
+
+
+def _made(chosen: Filters, table: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    return imprint.with_slice(chosen, table())
 
 
 layout.header(

@@ -1,15 +1,18 @@
-"""By how much is an implementation faster than the baseline, in each cell, and where does it fail?"""
+"""How much faster is an implementation than the baseline, shape by shape, and where does it fail?"""
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
-from pages.ui.draw import cell_picker, cells, detail, heatmaps, maps, messages, text
+from pages.ui.draw import cell_panel, cells, heatmaps, imprint, maps, messages, text
 from pages.ui.filters import sidebar
 from pages.ui.overview.ranking import best_of, rivals_of
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
 from results.query import speedups
+from results.recommend import certainty
 from results.slice import Filters, level_in
 
 
@@ -22,24 +25,26 @@ def show() -> None:
         return
     shown = choose(rivals, chosen)
     level = level_in(chosen)
-    table = cells.speedup_cells(level, ask(speedups.cells, chosen), shown, chosen.baseline)
+    ranges = ask(certainty.speedup_ranges, chosen, shown)
+    table = cells.speedup_cells(level, ask(speedups.cells, chosen), shown, chosen.baseline, ranges)
     alt = f"Speedup of {shown} over {chosen.baseline} by {level.columns.label} and {level.rows.label}"
-    maps.show(level, table, maps.speedups(table), "speedup_map", alt)
-    messages.slice_caption(
-        chosen,
-        rows=sum(cell["speedup"] is not None for cell in table),
-        statistic=text.statistic(cell["statistic"] for cell in table),
-        sources=[cell["source"] for cell in table],
-        note="Purple is faster than the baseline, orange slower. Select a cell for its details.",
-    )
-    if place := cell_picker.pick(level, table):
-        detail.cell_detail(chosen, place)
-    with st.expander("Every cell", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
+    with cell_panel.beside(chosen, table):
+        maps.show(level, table, maps.speedups(table, chosen.baseline), "speedup_map", alt)
+        messages.slice_caption(
+            chosen,
+            rows=sum(cell["speedup"] is not None for cell in table),
+            statistic=text.statistic((cell["statistic"] for cell in table), (cell["n"] for cell in table)),
+            sources=[cell["source"] for cell in table],
+            note="Purple is faster than the baseline, orange slower.",
+        )
+    with st.expander("Every shape", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
         if every_cell.open:
             cells.cells_table(level, table, chosen.baseline)
-    cells.pictures(level, table, heatmaps.speedup_heatmap, f"speedup-{shown}", alt)
+    cells.pictures(chosen, table, partial(heatmaps.speedup_heatmap, baseline=chosen.baseline), alt)
     with st.container(horizontal=True):
-        messages.download("Download cells", f"speedup_{shown}", lambda: cells.speedups_csv(table), "speedup_csv")
+        name = imprint.file_name(chosen, "speedup", shown)
+        made = partial(imprint.with_slice, chosen, cells.speedups_csv(table))
+        messages.download("Download speedups", name, made, "speedup_csv")
         messages.download_latencies(chosen)
     messages.provenance(chosen)
 
@@ -50,17 +55,23 @@ def choose(rivals: list[dict], chosen: Filters) -> str:
     best = best_of(rivals)  # not one that is ahead over a few cases only
     first = names[0] if best is None else best["implementation"]
     shown = st.pills("Implementation", names, default=first, required=True, key="show", bind="query-params", wrap=True)
-    name, baseline = text.plain(shown), text.plain(chosen.baseline)
-    row = rivals[names.index(shown)]
-    if row["compared"]:
-        st.markdown(
-            f"#### {name}: {text.ratio(row['speedup'])} {baseline}, geometric mean of {row['compared']} of "
-            f"{row['cases']} cases, {text.ratio(row['lowest'])} to {text.ratio(row['highest'])}"
-        )
-    else:
-        st.markdown(f"#### {name} has no case in common with {baseline}")
+    st.markdown(f"#### {_sentence(rivals[names.index(shown)], chosen)}")
     return shown
 
 
-layout.header("Speedup", ":material/bolt:", "By how much is it faster than the baseline, and where does it fail?")
+def _sentence(row: dict, chosen: Filters) -> str:
+    """Return its mean over the baseline with what it is about, or why there is none."""
+    name, baseline, gpu = (text.plain(each) for each in (row["implementation"], chosen.baseline, chosen.gpu))
+    if row["compared"]:
+        return (
+            f"On {gpu}, {name} is {text.ratio(row['speedup'])} {baseline} on average over {row['compared']} of "
+            f"{messages.counted(row['cases'], 'shape')}, range {text.span(row['lowest'], row['highest'])}"
+        )
+    if row["failures"] and row["unsupported"] == row["failures"]:
+        mode = text.MODE_WORDS.get(chosen.mode or "", chosen.mode)
+        return f"{name} does not support these shapes ({mode}), so there is nothing to compare"
+    return f"{name} and {baseline} were not both timed for any shape"
+
+
+layout.header("Speedup", ":material/bolt:", "How much faster than the baseline, and where does it fail?")
 page_body.show(show)

@@ -64,9 +64,10 @@ _BEFORE: dict[str, dict[str, Any]] = {
         "memory": {**_MATRIX, "fwd": _SAFE_SOFTMAX, "fwd_bwd": _FLOAT32_MATRICES},
         "colour": "#a6761d",
     },
-    "triton_fa2": {"memory": {**_LINEAR, **_TRANSPOSED}, "colour": "#e69f00", "float32": BF16X6},
-    "triton_fa2_tf32": {"memory": _OWN_GRADIENTS, "colour": "#d55e00", "precision": "tf32"},
+    "triton_fa2": {"family": "own", "memory": {**_LINEAR, **_TRANSPOSED}, "colour": "#e69f00", "float32": BF16X6},
+    "triton_fa2_tf32": {"family": "own", "memory": _OWN_GRADIENTS, "colour": "#d55e00", "precision": "tf32"},
     "gluon_hopper": {
+        "family": "own",
         "memory": {
             **_LINEAR,
             **_FORWARD,
@@ -74,7 +75,7 @@ _BEFORE: dict[str, dict[str, Any]] = {
         },
         "colour": "#6a3d9a",
     },
-    "gluon_fp8": {"memory": {**_LINEAR, "fwd": _QUANTISED}, "colour": "#c1121f", "precision": "fp8"},
+    "gluon_fp8": {"family": "own", "memory": {**_LINEAR, "fwd": _QUANTISED}, "colour": "#c1121f", "precision": "fp8"},
     "flash_attn_4": {"memory": {**_LINEAR, **_FORWARD, "fwd_bwd": _DQ_SUMS}, "colour": "#c51b8a"},
     "torch_flex": {
         "memory": {**_LINEAR, "fwd": {"numbers": 2}, "fwd_bwd": {"numbers": 2}},
@@ -145,7 +146,8 @@ def known_names() -> tuple[str, ...]:
 
 
 def _facts(name: str, said: Mapping[str, Any]) -> ImplementationFacts:
-    precision, colour, family = said.get("precision"), said.get("colour"), said.get("family")
+    precision, colour = said.get("precision"), said.get("colour")
+    family = said.get("family", _BEFORE.get(name, {}).get("family"))
     if "precision" not in said:  # before it was declared, names ended with it
         precision = next((each for each in PRECISIONS if name.endswith(f"_{each}")), None)
     try:

@@ -2,8 +2,9 @@
 
 All implementations of a case come from one run. A rival ties where the 90 % interval of the ratio reaches into the band
 of 2 %; beyond it, it is behind, but not certainly so unless the verdict on it (results.compare.verdicts) is SLOWER. A
-tie whose interval also holds differences of 10 % decides nothing. A source that prints one number has no spread to judge by, and there only a difference within the band is a tie. TF32 and
-FP8 variants take no part: they are another precision than the dtype of their column.
+tie whose interval also holds differences of 10 % decides nothing. A source that prints one number has no spread to
+judge by, and there only a difference within the band is a tie. TF32 and FP8 variants take no part: they are another
+precision than the dtype of their column.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
     for cell, number in tried.items():
         most_tried[cell[0]] = max(number, most_tried.get(cell[0], 0))
     rows = [
-        dict(zip(columns, cell, strict=True)) | _row(result := decide(cases), tried[cell] == most_tried[cell[0]])
+        dict(zip(columns, cell, strict=True))
+        | _row(result := decide(cases), tried[cell] == most_tried[cell[0]])
         | {"void": _void(cases, result.winner, void)}
         for cell, cases in sorted(by_cell.items(), key=lambda item: [(part is None, part) for part in item[0]])
     ]

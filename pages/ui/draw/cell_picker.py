@@ -24,6 +24,11 @@ def take(found: str | None) -> None:
         st.session_state[_KEY] = found
 
 
+def drop() -> None:
+    """Choose no cell."""
+    st.session_state[_KEY] = None
+
+
 def pick(level: Level, cells: Iterable[dict]) -> Place | None:
     """Ask for one of these cells, from the list of them all; None until one is chosen."""
     found = (place(cell["dtype"], *level.place(cell)) for cell in cells)
@@ -32,13 +37,13 @@ def pick(level: Level, cells: Iterable[dict]) -> Place | None:
         st.session_state[_KEY] = None
     return places.get(
         st.selectbox(
-            "Cell",
+            "Shape in detail",
             list(places),
             index=None,
             key=_KEY,
             bind="query-params",
-            placeholder="Select a cell in the map, or choose one here",
-            help="Shows every implementation's numbers, samples, run and environment of one cell.",
+            placeholder="Select a shape in the map, or choose one here",
+            help="Shows every implementation's times, samples, run and environment.",
         )
     )
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import charts, text
+from pages.ui.draw import bars, charts, plain_html, text
+from pages.ui.draw.bars import Bar
 from pages.ui.draw.cells import NUMBERS
+from pages.ui.draw.plain_html import TableColumn
+from pages.ui.run import one_shape
 from pages.ui.shell.data import ask
 from results import derive
 from results.files import cell_files, library
 from results.implementations import facts_of
+from results.levels import Level
 from results.levels.real_shapes import shape_of
 from results.query import bandwidth, pages
 from results.query.declared import declared
+from results.recommend import winners
 from results.slice import Filters, level_in
 
 COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup", "tflops", "percent_of_peak", "note")
@@ -28,19 +35,76 @@ RUN_FACTS = (
 def cell_detail(chosen: Filters, place: tuple) -> None:
     """Draw everything known of one cell: each implementation's numbers, samples, the run and how to repeat it."""
     dtype, length, other = place
-    level = level_in(chosen)
     rows = ask(pages.cell, chosen, dtype, length, other)
-    st.subheader(f"{level.columns.label} {length}, {level.rows.label} {other}, {dtype}")
     if rows.empty:
-        st.caption("Nothing was measured here in this slice.")
+        st.caption("Nothing was measured here in this selection.")
         return
+    _answer(chosen, place)
+    _bars(rows, chosen)
+    _models_with_shape(rows.to_dict("records"))
+    level = level_in(chosen)
+    for case in rows.drop_duplicates("shape").to_dict("records"):
+        several = f" at {case['shape']}" if rows["shape"].nunique() > 1 else ""
+        one_shape.show(f"Run this shape again{several}", case, mode=case["mode"])
+    with st.expander("Every number", icon=":material/table_rows:", key="cell_numbers", on_change="rerun") as numbers:
+        if numbers.open:
+            _numbers(rows, level)
+    with st.expander("Every sample", icon=":material/scatter_plot:", key="cell_samples", on_change="rerun") as samples:
+        if samples.open:
+            _samples(rows)
+    _files(rows.to_dict("records"))
+    _environment(rows)
+
+
+def _answer(chosen: Filters, place: tuple) -> None:
+    """Say who is fastest there, by how much, how sure that is, and what findings say of it."""
+    level, (dtype, length, other) = level_in(chosen), place
+    sizes = {"dtype": dtype, level.columns.column: length, level.rows.column: other}
+    only = replace(chosen, **{name: (value,) for name, value in sizes.items() if value is not None})
+    for row in ask(winners.winners, only).to_dict("records"):
+        if text.missing(row["dtype"]) != (dtype is None) or text.missing(row["winner"]):
+            continue
+        rivals = list(row["rivals"])
+        st.markdown(f"**{text.plain(row['winner'])}** is the fastest: {text.ms(row['latency_ms'])}.")
+        if rivals:
+            st.markdown(f"{text.plain(rivals[0])}.")
+        if not text.missing(row["void"]):
+            st.warning(text.plain(row["void"]), icon=":material/report:")
+
+
+def _bars(rows: pd.DataFrame, chosen: Filters) -> None:
+    """Draw medians with p20 to p80 as bars on a log axis, and the speedup; failures in words."""
+    palette = charts.colours(rows["implementation"].unique().tolist())
+    ends = [*rows["latency_ms"], *rows["p20"], *rows["p80"]]
+    columns = {
+        "implementation": TableColumn("implementation"),
+        "shape": TableColumn("shape"),
+        "bar": TableColumn("latency (ms), log", axis=bars.log_axis(ends), help="Median, and p20 to p80 as a line"),
+        "speedup": TableColumn("speedup", text.ratio, f"Over {chosen.baseline}, in the same run"),
+    }
+    if rows["shape"].nunique() == 1:
+        del columns["shape"]
+    drawn = [row | {"bar": _bar(row, palette)} for row in rows.to_dict("records")]
+    plain_html.show_table(drawn, columns, "Latency of every implementation for the chosen shape")
+
+
+def _bar(row: dict, palette: dict[str, str]) -> Bar | str:
+    if text.missing(row["latency_ms"]):
+        return text.status(row["status"])
+    spread = None if text.missing(row["p20"]) or text.missing(row["p80"]) else (row["p20"], row["p80"])
+    hover = f"p20 {text.ms(spread[0])}, p80 {text.ms(spread[1])}" if spread else "no spread"
+    return Bar(row["latency_ms"], text.ms(row["latency_ms"]), palette[row["implementation"]], spread, hover=hover)
+
+
+def _numbers(rows: pd.DataFrame, level: Level) -> None:
+    """Draw every number of the cell, rates and their share of the peak among them."""
     derived = rows.to_dict("records")
     flops = [None if text.missing(r["flops"]) else r["flops"] for r in derived]
     rate = [
         derive.tflops(f, None if text.missing(r["latency_ms"]) else r["latency_ms"])
         for f, r in zip(flops, derived, strict=True)
     ]
-    said = ask(declared, level_in(chosen).name)
+    said = ask(declared, level.name)
     facts = [facts_of(row["implementation"], said) for row in derived]
     peaks = [
         derive.peak_tflops(
@@ -60,18 +124,19 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
     if level.name == "decode":  # which the memory's bandwidth bounds
         table = table.assign(**pd.DataFrame([bandwidth.of_call(row) for row in derived], index=table.index))
         shown[-1:-1] = ["tb_per_s", "percent_of_copy"]
+    help = f"TFLOP/s: {level.flops_source}"
     st.dataframe(
         table[shown].dropna(axis="columns", how="all"),
         hide_index=True,
-        alt="Numbers of the chosen cell",
-        column_config=NUMBERS,
+        alt="Numbers of the chosen shape",
+        placeholder="–",
+        column_config=NUMBERS
+        | {
+            "implementation": st.column_config.TextColumn("implementation", pinned=True),
+            "tflops": st.column_config.NumberColumn("TFLOP/s", format="%.3g", help=help),
+        },
     )
-    _models_with_shape(derived)
     _empty_launches(rows)
-    _samples(rows)
-    _files(derived)
-    _environment(rows)
-    st.caption(f"TFLOP/s: {level.flops_source}")
 
 
 def run_facts(run: pd.Series) -> None:
@@ -102,26 +167,34 @@ def _empty_launches(rows: pd.DataFrame) -> None:
 
 
 def _samples(rows: pd.DataFrame) -> None:
-    figure = go.Figure()
+    """Draw every sample on a log axis, implementations in the order of the bars."""
     palette = charts.colours(rows["implementation"].unique().tolist())
-    for row in rows.to_dict("records"):
-        samples = row["samples"]
-        if samples is not None and not text.missing(str(samples)) and hasattr(samples, "__len__") and len(samples):
-            figure.add_box(
-                x=list(samples),
-                name=row["implementation"],
-                boxpoints="all",
-                jitter=0.4,
-                pointpos=0,
-                marker_size=4,
-                marker_color=palette[row["implementation"]],
-            )
-    if not figure.data:
-        st.caption("The source holds no single samples of this cell.")
+    drawn = [
+        {
+            "type": "box",
+            "x": list(row["samples"]),
+            "name": row["implementation"],
+            "boxpoints": "all",
+            "jitter": 0.4,
+            "pointpos": 0,
+            "marker": {"size": 4, "color": palette[row["implementation"]]},
+        }
+        for row in rows.to_dict("records")
+        if hasattr(row["samples"], "__len__") and len(row["samples"])
+    ]
+    if not drawn:
+        st.caption("The source holds no single samples of this shape.")
         return
-    figure.update_layout(height=60 + 40 * len(figure.data), margin=charts.MARGIN, showlegend=False, xaxis_title="ms")
+    layout = {
+        "height": 90 + 40 * len(drawn),
+        "margin": charts.MARGIN,
+        "showlegend": False,
+        "xaxis": {"title": {"text": "latency (ms)"}, "type": "log", "dtick": "D2"},
+        "yaxis": {"autorange": "reversed"},
+    }
+    figure = go.Figure({"data": drawn, "layout": layout})
     st.plotly_chart(
-        figure, config=charts.BARE, key="cell_samples", alt="Every sample of the chosen cell by implementation"
+        figure, config=charts.BARE, key="cell_samples_chart", alt="Every sample of the chosen shape by implementation"
     )
 
 

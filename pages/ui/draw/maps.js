@@ -16,6 +16,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   old ? old.replaceWith(maps) : parentElement.append(maps);
   const again = focused && [...maps.querySelectorAll("button")].find(cell => cell.dataset.place === focused);
   again?.focus({ preventScroll: true });
+  takeBack(maps, data.selected);
 
   const point = event => tell(note, maps, event.target.closest("[data-note]"));
   for (const kind of ["mouseover", "focusin"]) maps.addEventListener(kind, point);
@@ -25,6 +26,14 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const place = event.target.closest("button")?.dataset.place;
     if (place) setTriggerValue("cell", place);
   });
+}
+
+// The panel of a cell was closed: the cell it was about has the focus again.
+function takeBack(maps, selected) {
+  const closed = document.documentElement.dataset.cellClosed;
+  if (!closed || selected) return;
+  delete document.documentElement.dataset.cellClosed;
+  [...maps.querySelectorAll("button")].find(cell => cell.dataset.place === closed)?.focus();
 }
 
 function make(name, properties = {}, children = []) {

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from pages.ui.draw import text
+from pages.ui.draw import bars, text
+from pages.ui.draw.bars import Bar, BarAxis
 
 _FACTS_STYLE = """<style>
 .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1rem; }
@@ -55,7 +56,8 @@ def _tile(fact: Fact) -> str:
     return f"<div><dt>{label} {more}</dt><dd>{value}</dd>{shown}</div>"
 
 
-_TABLE_STYLE = """<style>
+_TABLE_STYLE = (
+    """<style>
 .plain { overflow-x: auto; }
 .plain table { width: 100%; border-collapse: collapse; font-size: 0.875rem; }
 .plain th, .plain td { padding: 0.4rem 0.75rem; text-align: right; white-space: nowrap; font-weight: 400;
@@ -63,23 +65,36 @@ _TABLE_STYLE = """<style>
 .plain thead th { font-weight: 600; }
 .plain tr > :first-child, .plain .text { text-align: left; }
 .plain .text { white-space: normal; min-width: 8rem; }
-</style>"""
+.plain .bar { min-width: 10rem; width: 40%; text-align: left; }
+.plain mark { padding: 0 0.35rem; border-radius: 0.6rem; font-size: 0.75rem; color: inherit;
+  background: color-mix(in srgb, currentcolor 12%, transparent); }
+"""
+    + bars.STYLE
+    + "</style>"
+)
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """What stands above a column, how its values are written, and whether they are words."""
+    """What stands above a column, how its values are written, and whether they are words.
+
+    Where it has an axis, its values may be bars on it; other values stand there as words.
+    """
 
     label: str
     write: Callable[[object], str] = str
     help: str = ""
     text: bool = False
+    axis: BarAxis | None = None
 
 
 def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: str) -> None:
-    """Draw the columns that have a value in any row; the first names the rows."""
+    """Draw the columns that have a value in any row; the first names the rows.
+
+    The field `marked` of a row, where it is there, is a word on the row behind its name.
+    """
     shown = {name: c for name, c in columns.items() if not all(text.missing(row[name]) for row in rows)}
-    head = "".join(f'<th scope="col"{_kind(c)} title="{html.escape(c.help)}">{c.label}</th>' for c in shown.values())
+    head = "".join(f'<th scope="col"{_kind(c)} title="{html.escape(c.help)}">{_head(c)}</th>' for c in shown.values())
     body = "".join(f"<tr>{_line(row, shown)}</tr>" for row in rows)
     name = html.escape(alt)
     whole = f'<table aria-label="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
@@ -87,12 +102,22 @@ def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: st
     st.html(f'{_TABLE_STYLE}<div class="plain" role="region" tabindex="0" aria-label="{name}">{whole}</div>')
 
 
+def _head(column: TableColumn) -> str:
+    return column.axis.head(column.label) if column.axis else html.escape(column.label)
+
+
 def _line(row: dict, columns: Mapping[str, TableColumn]) -> str:
-    texts = {name: "" if text.missing(row[name]) else html.escape(c.write(row[name])) for name, c in columns.items()}
-    (first, name), *others = texts.items()
+    (first, name), *others = ((at, _value(row[at], column)) for at, column in columns.items())
+    word = f" <mark>{html.escape(row['marked'])}</mark>" if row.get("marked") else ""
     cells = "".join(f"<td{_kind(columns[other])}>{value}</td>" for other, value in others)
-    return f'<th scope="row"{_kind(columns[first])}>{name}</th>{cells}'
+    return f'<th scope="row"{_kind(columns[first])}>{name}{word}</th>{cells}'
+
+
+def _value(value: object, column: TableColumn) -> str:
+    if isinstance(value, Bar):
+        return column.axis.draw(value)
+    return "–" if text.missing(value) else html.escape(column.write(value))
 
 
 def _kind(column: TableColumn) -> str:
-    return ' class="text"' if column.text else ""
+    return ' class="bar"' if column.axis else ' class="text"' if column.text else ""

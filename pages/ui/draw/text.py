@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Iterable
 
 from results.render.text import SOURCE_WORDS, missing, size
 from results.render.text import duration as duration
@@ -48,6 +49,11 @@ def ratio(number: float | None) -> str:
     if missing(number):
         return "–"
     return f"{number:.2f}×" if number < 9.995 else f"{number:.1f}×" if number < 99.95 else f"{number:.0f}×"
+
+
+def span(low: float, high: float) -> str:
+    """Write from where to where ratios go: 1.65–35.9×."""
+    return f"{ratio(low).removesuffix('×')}–{ratio(high)}"
 
 
 def ms(number: float | None) -> str:
@@ -123,11 +129,13 @@ def short(name: str) -> str:
     return name
 
 
-def statistic(names: object) -> str:
-    """Say what the numbers of a slice are, from the names of their statistics."""
+def statistic(names: Iterable[object], counts: Iterable[object] = ()) -> str:
+    """Say what the numbers of a slice are, from the names of their statistics and how many samples each has."""
     found = {part for name in names if not missing(name) for part in str(name).split(", ")}
+    known = sorted({int(count) for count in counts if not missing(count)})
+    samples = "–".join(map(str, dict.fromkeys((known[0], known[-1])))) if known else "n"
     meanings = {"printed": "values as printed", "single": "single values"}
-    return ", ".join(meanings.get(name, f"{name} of n samples") for name in sorted(found)) or "no number"
+    return ", ".join(meanings.get(name, f"{name} of {samples} samples") for name in sorted(found)) or "no number"
 
 
 def mask(causal: object, window_size: object) -> str:

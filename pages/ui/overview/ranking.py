@@ -8,73 +8,104 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, messages, plain_html, text
+from pages.ui.draw import bars, cells, charts, messages, plain_html, text
+from pages.ui.draw.bars import Bar
 from pages.ui.draw.plain_html import Fact, TableColumn
-from pages.ui.shell.data import store
+from pages.ui.shell.data import ask, store
+from results.implementations import facts_of
 from results.levels import Level
+from results.query.declared import declared
 from results.recommend import winners
 from results.render import slice
 from results.render.html import html_page
-from results.slice import Filters, level_in
+from results.slice import NOT_SAID, Filters, level_in
 from results.store.database import Store
 
-COLUMNS = {
-    "implementation": TableColumn("implementation"),
-    "precision": TableColumn("precision", help="Where it is not that of the inputs' dtype", text=True),
-    "speedup": TableColumn("speedup", text.ratio, "Geometric mean of the cases"),
-    "lowest": TableColumn("lowest", text.ratio),
-    "highest": TableColumn("highest", text.ratio),
-    "compared": TableColumn("compared", help="Cases with a speed of it and of the baseline"),
-    "cases": TableColumn("of cases"),
-    "failures": TableColumn("no number", text=True),
-    "longest": TableColumn("longest", lambda seqlen: f"{seqlen:,.0f}", "Longest seqlen that ran"),
-    "peak_memory_mb": TableColumn("peak memory", text.mib, "Largest of the slice"),
-}
-
-WINNER_COLUMNS = (
-    *("winner", "latency_ms", "p20", "p80", "n", "speedup", "ties", "rivals", "failed"),
-    "cases",
-)
 _SHOWN = 4  # rivals named when the pointer is on a cell
+_TRIED = ("ok", "unsupported", "skipped")  # statuses that are no failure
 
 
 def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> None:
-    """Draw the answer in one sentence and four numbers."""
+    """Draw the answer in one sentence, what is undecided, and four numbers."""
     rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
+    st.markdown(f"#### {_sentence(rivals, best, won, chosen)}")
+    undecided = sum(row["mark"] == cells.DOUBT for row in won)
+    if undecided:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            icon = ":material/help:"
+            st.markdown(
+                f":orange-badge[{icon} {undecided} of {messages.counted(len(won), 'shape')} undecided: "
+                "too noisy to tell the two fastest apart, or impossible]",
+                width="content",
+            )
+            st.page_link("pages/findings.py", label="Findings", icon=":material/fact_check:")
+    _facts(ranking, rivals, best, won, chosen)
+
+
+def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters) -> str:
+    """Return the answer with what it is about: GPU, dtype, mask, direction and shape."""
+    baseline = text.plain(chosen.baseline)
+    level = level_in(chosen)
+    mode = text.MODE_WORDS.get(chosen.mode or "", chosen.mode) if len(level.modes) > 1 else None
+    dtypes = ", ".join(sorted({cells.dtype_name(None if text.missing(row["dtype"]) else row["dtype"]) for row in won}))
+    mask = "mask not stated" if chosen.mask == NOT_SAID else chosen.mask
+    said = ", ".join(text.plain(part) for part in (dtypes, mask, mode, chosen.shape) if part)
+    gpu = "a GPU that is not stated" if chosen.gpu == NOT_SAID else text.plain(chosen.gpu)
     if best is None:
-        st.markdown(f"#### Nothing here can be compared with {text.plain(chosen.baseline)}")
-    else:
-        verb = "is fastest" if best["speedup"] > 1 else "comes closest"
-        name, baseline = text.plain(best["implementation"]), text.plain(chosen.baseline)
-        st.markdown(
-            f"#### {name} {verb}: {text.ratio(best['speedup'])} {baseline}, "
-            f"geometric mean of {best['compared']} of {best['cases']} cases"
-        )
-        st.caption(f"On {text.slice_words(chosen)}.")
+        return f"On {gpu} ({said}) nothing can be compared with {baseline}"
+    verb = "is the fastest" if best["speedup"] > 1 else "comes closest"
+    answer = (
+        f"On {gpu} ({said}) {text.plain(best['implementation'])} {verb}: {text.ratio(best['speedup'])} {baseline} on "
+        f"average over {messages.counted(best['compared'], 'shape')}"
+    )
+    following = [row for row in alike(rivals) if row is not best]
+    if not following or best["speedup"] <= 1:
+        return answer
+    lead, name = best["speedup"] / following[0]["speedup"], text.plain(following[0]["implementation"])
+    return f"{answer}, {text.ratio(lead)} the next best, {name}"
+
+
+def _facts(
+    ranking: Sequence[dict], rivals: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters
+) -> None:
     wins = 0 if best is None else sum(row["winner"] == best["implementation"] for row in won)
     ties = 0 if best is None else sum(best["implementation"] in row["ties"].split(", ") for row in won)
-    compared, cases, failures = (
-        _sum(rows, name) for rows, name in ((rivals, "compared"), (rivals, "cases"), (ranking, "failures"))
-    )
-    kinds = failure_words({name: _sum(ranking, name) for name in text.STATUS_WORDS if name in ranking[0]})
+    close = 0 if best is None else sum(row["winner"] == best["implementation"] and bool(row["ties"]) for row in won)
+    compared, cases = (_sum(rivals, name) for name in ("compared", "cases"))
+    kinds = {name: _sum(ranking, name) for name in text.STATUS_WORDS if name in ranking[0]}
+    failed = {name: count for name, count in kinds.items() if name not in _TRIED}
+    others = failure_words({name: count for name, count in kinds.items() if name not in failed})
+    reduced_too = "TF32 and FP8 are listed but not ranked."
     plain_html.show_facts(
         (
             Fact(
-                "Best speedup",
+                "Mean speedup",
                 "none" if best is None else text.ratio(best["speedup"]),
-                "" if best is None else f"{text.ratio(best['lowest'])} to {text.ratio(best['highest'])}",
-                "Highest geometric mean over the baseline, of those compared in nine tenths as many cases as any; TF32 "
-                "and FP8 variants are listed, but are not compared with those that compute in the dtype itself.",
+                "" if best is None else f"range {text.span(best['lowest'], best['highest'])}",
+                "Highest mean speedup (geometric) over the baseline among implementations that cover at least 90 % as "
+                f"many shapes as the best-covered one. {reduced_too}",
             ),
-            Fact("Cells it wins", f"{wins} of {len(won)}", f"ties in {ties} more", "Cells of the map below."),
             Fact(
-                "Compared",
+                "Fastest in",
+                f"{wins} of {messages.counted(len(won), 'shape')}",
+                f"{close} of them close, tied in {ties} more",
+                "Close or tied: another implementation is within 2 %, or cannot be told apart.",
+            ),
+            Fact(
+                "Measured pairs",
                 f"{compared} of {cases}",
                 messages.counted(len(rivals), "implementation"),
-                f"A case and an implementation with a speed of both it and {chosen.baseline}, in the same run.",
+                f"Pairs of shape and implementation for which both it and {chosen.baseline} were timed in the same "
+                "run.",
             ),
-            Fact("Failures", str(failures), kinds or "none", "Planned cases without a number."),
+            Fact(
+                "Failed",
+                str(sum(failed.values())),
+                ", ".join(part for part in (failure_words(failed), others) if part) or "none",
+                "Tried without a result: out of memory, incorrect, an error. Unsupported and skipped ones are no "
+                "failures.",
+            ),
         )
     )
 
@@ -88,36 +119,39 @@ def judged(store: Store, chosen: Filters) -> list[dict]:
 
 
 def winners_csv(level: Level, won: Sequence[dict]) -> pd.DataFrame:
-    """Return the winner map as a table: the winner's median, p20, p80 and n, who ties, how far the others are."""
-    listed = ({name: ", ".join(row[name]) for name in ("rivals", "failed")} for row in won)
-    return pd.DataFrame([row | texts for row, texts in zip(won, listed, strict=True)])[
-        [*cells.place_columns(level), *WINNER_COLUMNS]
-    ]
+    """Return a row a shape and implementation: the winner with its median, p20, p80 and n, then each rival's ratio."""
+    place = cells.place_columns(level)
+    rows = []
+    for row in won:
+        at = {name: row[name] for name in place}
+        numbers = {name: row[name] for name in ("latency_ms", "p20", "p80", "n", "speedup", "cases")}
+        if not text.missing(row["winner"]):
+            winner = {"implementation": row["winner"], "ratio": 1.0, "standing": "fastest"}
+            rows += [at | winner | numbers, *(at | dict(other) for other in row["others"])]
+        rows += [
+            at | dict(zip(("implementation", "standing"), each.rsplit(" ", 1), strict=True)) for each in row["failed"]
+        ]
+    return pd.DataFrame(rows)
 
 
 def winners_table(level: Level, won: Sequence[dict]) -> None:
-    """Draw the winner map as a table."""
-    shown = winners_csv(level, won)
-    shown["winner"] = shown["winner"].fillna("none")
+    """Draw the winner of every shape as a table."""
+    names = [*cells.place_columns(level), "winner", "latency_ms", "speedup", "next", "margin", "standing", "failed"]
+    shown = pd.DataFrame(won)[names].assign(failed=[", ".join(row["failed"]) for row in won])
     config = {
-        "ties": st.column_config.TextColumn("equally fast", width="medium"),
-        "rivals": st.column_config.TextColumn("the others, with 90 % intervals", width="large"),
-        "failed": st.column_config.TextColumn("no number", width="medium"),
+        "winner": st.column_config.TextColumn("fastest"),
+        "next": st.column_config.TextColumn("next best"),
+        "margin": st.column_config.NumberColumn("takes as long", format="%.2f×"),
+        "standing": st.column_config.TextColumn("how sure"),
+        "failed": st.column_config.TextColumn("no time", width="medium"),
     }
     st.dataframe(
         shown,
         hide_index=True,
-        alt="Fastest implementation of every cell",
+        placeholder="–",
+        alt="Fastest implementation of every shape",
         column_config=cells.NUMBERS | cells.axis_columns(level) | config,
     )
-
-
-def tie_words(won: Sequence[dict]) -> str:
-    """Say what a tie is in this slice."""
-    judged_by = "the 90 % interval of their ratio reaches into ±2 %"
-    if all(row["by_spread"] for row in won):
-        return judged_by
-    return f"{judged_by}, or within 2 % where the source prints no spread"
 
 
 def view_downloads(chosen: Filters) -> None:
@@ -142,27 +176,59 @@ def rivals_of(ranking: Sequence[dict], chosen: Filters) -> list[dict]:
 
 
 def best_of(rivals: Sequence[dict]) -> dict | None:
-    """Return the highest geometric mean of those that cover nearly what any covers, if there is one.
+    """Return the highest geometric mean of those that cover nearly what any covers, if there is one."""
+    return next(iter(alike(rivals)), None)
 
-    Means over different cases are not comparable, and TF32 and FP8 are other precisions than their baseline's.
-    """
+
+def alike(rivals: Sequence[dict]) -> list[dict]:
+    """Return those whose means can be compared, best first: over nearly as many shapes, and in the same precision."""
     enough = max(1, 0.9 * max((row["compared"] for row in rivals), default=0))
-    return next((row for row in rivals if not row["precision"] and row["compared"] >= enough), None)
+    return [row for row in rivals if not row["precision"] and row["compared"] >= enough]
 
 
-def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame) -> None:
-    """Draw a row an implementation: precision, speedup, coverage, failures, how far it goes, what memory that took."""
+def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame, chosen: Filters) -> None:
+    """Draw a row an implementation: its mean speedup as a bar, coverage, failures, how far it goes, its memory.
+
+    A mean over other shapes than the most is hatched, because it is not comparable.
+    """
     peaks = dict(zip(fits["implementation"], fits["peak_memory_mb"], strict=True))
+    said = ask(declared, level_in(chosen).name)
+    palette = charts.colours([row["implementation"] for row in ranking])
+    compared = {row["implementation"] for row in alike(ranking)}
+    axis = bars.linear_axis(row["speedup"] for row in ranking)
     rows = [
-        row
-        | {
+        {
+            "implementation": row["implementation"],
+            "marked": "own" if facts_of(row["implementation"], said).family == "own" else "",
             "precision": reduced(row["precision"]),
-            "failures": failure_words(row),
+            "bar": _bar(row, palette, row["implementation"] not in compared),
+            "range": None if text.missing(row["lowest"]) else text.span(row["lowest"], row["highest"]),
+            "shapes": f"{row['compared']} of {row['cases']}",
+            "failures": failure_words(row) or None,
+            "longest": row["longest"],
             "peak_memory_mb": peaks.get(row["implementation"]),
         }
         for row in ranking
     ]
-    plain_html.show_table(rows, COLUMNS, "Every implementation with its speedup, coverage, failures and memory")
+    columns = {
+        "implementation": TableColumn("implementation"),
+        "precision": TableColumn("precision", help="Where it is not that of the inputs' dtype", text=True),
+        "bar": TableColumn("mean speedup", axis=axis, help=f"Geometric mean over {chosen.baseline}"),
+        "range": TableColumn("range"),
+        "shapes": TableColumn("shapes", help="With a time of it and of the baseline"),
+        "failures": TableColumn("no time", text=True),
+        "longest": TableColumn("longest", text.size, "Longest sequence that ran"),
+        "peak_memory_mb": TableColumn("peak memory", text.mib, "Largest of the selection"),
+    }
+    plain_html.show_table(rows, columns, "Every implementation with its speedup, coverage, failures and memory")
+    if any(row["bar"] and row["bar"].hatched for row in rows):
+        st.caption("Hatched: a mean over fewer shapes or in another precision. It does not compare with the others.")
+
+
+def _bar(row: dict, palette: dict[str, str], hatched: bool) -> Bar | None:
+    if text.missing(row["speedup"]):
+        return None
+    return Bar(row["speedup"], text.ratio(row["speedup"]), palette[row["implementation"]], hatched=hatched)
 
 
 def reduced(precision: str | None) -> str | None:

@@ -127,8 +127,8 @@ def drawn(page: Page) -> Page:
     expect(page.get_by_test_id("stHeading").first).to_be_visible()  # between two runs a page is settled and empty
     settled(page)
     expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=DEADLINE_MS)
-    for map_of_cells in page.locator(".stBidiComponent").all():
-        expect(map_of_cells.locator("table").first).to_be_attached(timeout=DEADLINE_MS)
+    for component in page.locator(".stBidiComponent").all():
+        expect(component.locator("table, h3").first).to_be_attached(timeout=DEADLINE_MS)
     for chart in page.get_by_test_id("stPlotlyChart").all():
         expect(chart.locator(".main-svg").first).to_be_attached(timeout=DEADLINE_MS)
     page.evaluate("document.fonts.ready")
