@@ -51,7 +51,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "results/formats/workbook.py": ({"results.formats"}, {"openpyxl"}),
     "results/recommend": (
-        _GROUND | {"results.store", "results.query", "results.compare", "results.recommend"},
+        _GROUND | {"results.store", "results.query", "results.compare", "results.checks", "results.recommend"},
         {"pandas"},
     ),
     "results/files/durable.py": (set(), set()),

@@ -2,9 +2,12 @@ import json
 import re
 from dataclasses import replace
 
+from pages.ui.draw import imprint
 from pages.ui.overview import ranking
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
+from results.slice import Filters, level_in
+from results.store.database import open_store
 from runner import launch
 from tests.pages.conftest import GPU, shown
 
@@ -17,13 +20,16 @@ def _fact(app, label):
 
 def test_the_answer_names_the_fastest_its_speedup_and_its_coverage(app):
     text = shown(app)
-    assert "triton_fa2 is fastest: 4.00× torch_naive, geometric mean of 2 of 3 cases" in text
-    assert _fact(app, "Best speedup") == ("4.00×", "2.00× to 8.00×")
+    answer = (
+        "On Test GPU (float16, causal, forward, B1 H2) triton_fa2 is the fastest: 4.00× torch_naive on average over"
+    )
+    assert f"{answer} 2 shapes, 2.00× the next best, torch_sdpa_flash" in text
+    assert _fact(app, "Mean speedup") == ("4.00×", "range 2.00–8.00×")
 
 
 def test_a_close_call_is_a_tie_and_failures_are_counted_by_kind(app):
-    assert _fact(app, "Cells it wins") == ("3 of 3", "ties in 0 more")  # the tie counts for the one that is ahead
-    assert _fact(app, "Failures") == ("2", "OOM 1, shared memory 1")
+    assert _fact(app, "Fastest in") == ("3 of 3 shapes", "1 of them close, tied in 0 more")
+    assert _fact(app, "Failed") == ("2", "OOM 1, shared memory 1")
 
 
 def test_another_baseline_turns_the_comparison_round(app):
@@ -41,12 +47,12 @@ def test_a_device_without_kernel_times_is_shown_by_those_it_has(home, app):
     app.run()
     app.radio(key="gpu").set_value("A CPU").run()
     assert app.radio(key="timing").value == "eager"
-    assert "Nothing here can be compared" not in shown(app)
+    assert "nothing can be compared" not in shown(app)
     app.radio(key="gpu").set_value(GPU).run()
     assert app.radio(key="timing").value == "kernel"
     app.radio(key="gpu").set_value("A CPU").run()
     app.radio(key="timing").set_value("kernel").run()
-    assert "Nothing here can be compared" in shown(app), "what is asked for is shown"
+    assert "nothing can be compared" in shown(app), "what is asked for is shown"
 
 
 def test_a_slice_without_results_says_what_to_do(app):
@@ -54,7 +60,7 @@ def test_a_slice_without_results_says_what_to_do(app):
     app.multiselect(key="implementation").set_value([])
     app.radio(key="mode").set_value("bwd")
     app.pills(key="seqlen").set_value(["512"]).run()
-    assert "Nothing here can be compared with torch_naive" in shown(app)
+    assert "nothing can be compared with torch_naive" in shown(app)
 
 
 def test_published_results_are_there_without_any_run_of_ones_own(app):
@@ -94,8 +100,9 @@ def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
 
 def test_every_gpu_stands_in_one_map_with_what_nobody_measured(app):
     app.segmented_control(key="overview_view").set_value("Every GPU").run()
+    app.get_by_key("gpus_head_dim").set_value("64").run()
     text = shown(app)
-    assert "no data: nobody measured it" in text
+    assert "each GPU against its own baseline" in text
     table = app.dataframe[0].value
     assert {"Test GPU", "NVIDIA H200", "RTX 4060 Laptop"} <= set(table["gpu"])
     assert table.set_index(["gpu", "dtype", "seqlen"]).loc[("Test GPU", "float16", 128), "winner"] == "triton_fa2"
@@ -131,7 +138,33 @@ def test_a_source_without_spread_says_by_what_it_ties(app):
 def test_the_ranking_says_which_implementations_compute_in_a_lower_precision(app):
     app.radio(key="gpu").set_value("NVIDIA H200").run()
     table = next(html.proto.body for html in app.get("html") if "peak memory" in html.proto.body)
-    marked = dict(re.findall(r'<th scope="row">(\w+)</th><td class="text">(.*?)</td>', table))
+    marked = dict(re.findall(r'<th scope="row">(\w+).*?</th><td class="text">(.*?)</td>', table))
     assert ranking.reduced("fp8") == "FP8, reduced"
     assert marked["triton_fa2_tf32"] == "TF32, reduced"
-    assert marked["triton_fa2"] == ""
+    assert marked["triton_fa2"] == "–"
+    own = re.findall(r'<th scope="row">(\w+) <mark>own</mark>', table)
+    assert set(own) == {"triton_fa2", "triton_fa2_tf32", "gluon_hopper", "gluon_fp8"}
+
+
+def test_each_winner_and_its_lead_are_read_without_colour(app):
+    (facet,) = json.loads(app.get("bidi_component")[0].proto.json)["facets"]
+    said = [(cell["text"], cell["below"], cell["hatched"]) for (cell,) in facet["cells"]]
+    assert said == [
+        ("≈ triton_fa2", "1.00× sdpa_flash", False),
+        ("triton_fa2", "4.00× sdpa_flash", False),
+        ("triton_fa2", "", False),
+    ]
+
+
+def test_what_is_downloaded_names_the_slice_and_gives_each_rival_a_row(app):
+    chosen = Filters(gpu=GPU, workload="attention", mask="causal", mode="fwd", timing="kernel", baseline="torch_naive")
+    table = imprint.with_slice(chosen, ranking.winners_csv(level_in(chosen), ranking.judged(open_store(), chosen)))
+    assert list(table["gpu"].unique()) == [GPU]
+    first = table[table["seqlen"] == 256].set_index("implementation")
+    assert first["standing"].to_dict() == {
+        "triton_fa2": "fastest",
+        "torch_sdpa_flash": "ahead",
+        "torch_naive": "ahead",
+    }
+    assert first["ratio"].to_dict() == {"triton_fa2": 1.0, "torch_sdpa_flash": 4.0, "torch_naive": 8.0}
+    assert imprint.file_name(chosen, "winners") == "winners-test-gpu-causal-fwd-over-torch-naive"

@@ -1,4 +1,5 @@
-from pages.ui.draw import plain_html
+from pages.ui.draw import bars, plain_html
+from pages.ui.draw.bars import Bar
 from pages.ui.draw.plain_html import Fact, TableColumn
 
 
@@ -25,7 +26,7 @@ def test_text_of_a_file_never_becomes_markup(drawn):
     assert 'aria-label="a &quot;table&quot;"' in drawn[0]
 
 
-def test_a_column_without_any_value_is_left_out_and_a_missing_one_is_empty(drawn):
+def test_a_column_without_any_value_is_left_out_and_a_missing_one_is_a_dash(drawn):
     table = [{"name": "a", "speed": 2.0, "none": None}, {"name": "b", "speed": float("nan"), "none": None}]
     columns = {
         "name": TableColumn("name"),
@@ -34,4 +35,14 @@ def test_a_column_without_any_value_is_left_out_and_a_missing_one_is_empty(drawn
     }
     plain_html.show_table(table, columns, "speeds")
     assert "nothing" not in drawn[0]
-    assert '<tr><th scope="row">a</th><td>2.0</td></tr><tr><th scope="row">b</th><td></td></tr>' in drawn[0]
+    assert '<tr><th scope="row">a</th><td>2.0</td></tr><tr><th scope="row">b</th><td>–</td></tr>' in drawn[0]
+
+
+def test_a_bar_reaches_as_far_as_its_number_on_the_axis_of_its_column(drawn):
+    axis = bars.log_axis([0.1, 10.0])
+    assert axis.ticks == (0.05, 0.1, 1.0, 10.0)
+    assert [axis.percent(number) for number in (0.05, 10.0)] == [0.0, 100.0]
+    rows = [{"name": "a", "ms": Bar(10.0, "10 ms")}, {"name": "b", "ms": "OOM"}]
+    plain_html.show_table(rows, {"name": TableColumn("name"), "ms": TableColumn("latency (ms)", axis=axis)}, "times")
+    assert "width:100.0%" in drawn[0]
+    assert '<td class="bar">OOM</td>' in drawn[0]

@@ -28,7 +28,7 @@ def test_a_first_visit_asks_nothing_that_was_not_asked_while_the_server_started(
     answer = data.open_store().__class__.query
     monkeypatch.setattr("results.store.database.Store.query", lambda *args: asked.append(args[1]) or answer(*args))
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
-    assert "triton_fa2 is fastest" in shown(app)
+    assert "triton_fa2 is the fastest" in shown(app)
     assert asked == []
 
 

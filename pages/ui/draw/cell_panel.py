@@ -23,12 +23,13 @@ _head = st.components.v2.component(
     "button { min-width: 2rem; min-height: 2rem; border: 0; border-radius: 0.3rem; background: none;"
     " color: var(--st-text-color); font-size: 1rem; cursor: pointer; }",
 )
-# Where the window is wide the panel stays in view while the page is scrolled.
+# What lies in Streamlit's row are wrappers. Where the window is wide the panel stays in view as the page is scrolled.
 _SIDES = """<style>
-.st-key-map_side { flex: 1 1 30rem; min-width: min(100%, 20rem); }
-.st-key-cell_panel { flex: 1 1 24rem; min-width: min(100%, 20rem); scroll-margin-top: 4rem; }
+:has(> .st-key-map_side) { flex: 1 1 30rem; min-width: min(100%, 20rem); }
+:has(> .st-key-cell_panel) { flex: 1 1 24rem; min-width: min(100%, 20rem); }
+.st-key-cell_panel { scroll-margin-top: 4rem; }
 @media (min-width: 1200px) {
-  .st-key-cell_panel { position: sticky; top: 4rem; align-self: flex-start; max-height: calc(100vh - 5rem);
+  :has(> .st-key-cell_panel) { position: sticky; top: 4rem; align-self: flex-start; max-height: calc(100vh - 5rem);
     overflow-y: auto; }
 }
 </style>"""

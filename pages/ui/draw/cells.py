@@ -26,7 +26,6 @@ MARKS = {  # before what a cell says, and what they mean
     NOT_CERTAIN: "ahead, not certain",
     DOUBT: "cannot be told, or cannot be right",
 }
-HATCHED = frozenset((TIE, DOUBT))
 _OF_STANDING = {Standing.TIE: TIE, Standing.NOT_CERTAIN: NOT_CERTAIN, Standing.CANNOT_DECIDE: DOUBT}
 
 NUMBERS = {

@@ -88,7 +88,7 @@ def winner_map(grid: CellGrid, palette: dict[str, str]) -> go.Figure:
     scale = drawn or [NOTHING_COLOUR[theme()]]
     numbers = {
         "z": grid.values("winner", lambda row: scale.index(_colour_of(row, palette)) + 0.5, None),
-        "text": grid.values("winner", lambda row: f"{row['label']}<br>{row['below']}", ""),
+        "text": grid.values("winner", lambda row: f"{text.label(row['label'])}<br>{text.label(row['below'])}", ""),
         "colorscale": [(edge / len(scale), colour) for i, colour in enumerate(scale) for edge in (i, i + 1)],
         "zmin": 0,
         "zmax": len(scale),
@@ -142,7 +142,7 @@ def titled(figure: go.Figure, title: str, below: str) -> go.Figure:
     """Return the figure with a title and a line on what it shows, so that a saved picture says both."""
     words = f"<b>{title}</b><br><sup>{below}</sup>"
     figure.update_layout(title={"text": words, "x": 0, "xanchor": "left", "y": 0.98, "yanchor": "top"})
-    figure.update_layout(height=figure.layout.height + 40, margin_t=80)
+    figure.update_layout(height=figure.layout.height + 50, margin_t=figure.layout.margin.t + 60)
     return figure
 
 

@@ -32,6 +32,7 @@ class Look:
     legend: Sequence[tuple[str, str]] = ()  # name and colour
     # `colours` from left to right, `ticks` under them, and the bar's `name` above them
     scale: dict[str, list[str] | str] | None = None
+    hatched: frozenset[str] = frozenset((cells.DOUBT,))  # marks of cells whose colour says little
     named: bool = False  # whether the cells hold names, which need more room than numbers
 
 
@@ -40,7 +41,8 @@ def speedups(table: Sequence[dict], baseline: str | None) -> Look:
     found = heatmaps.speedup_scale(row["speedup"] for row in table)
     name = f"Speedup over {baseline}, on a log scale"
     scale = {"colours": list(found.colours), "ticks": list(found.ticks.values()), "name": name}
-    return Look(lambda row: found.colour(row["speedup"]), lambda row: row["label"], scale=scale)
+    hatched = frozenset((cells.TIE, cells.DOUBT))
+    return Look(lambda row: found.colour(row["speedup"]), lambda row: row["label"], scale=scale, hatched=hatched)
 
 
 def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
@@ -92,7 +94,7 @@ def _cell(level: Level, row: dict | None, dtype: str | None, look: Look) -> dict
         "known": known,
         "colour": colour,
         "ink": heatmaps.ink(colour),
-        "hatched": known and row.get("mark") in cells.HATCHED,
+        "hatched": known and row.get("mark") in look.hatched,
         "note": _NOTHING if row is None else [html.unescape(line) for line in row["hover"].split("<br>")],
         "place": cell_picker.label(level, place) if place else None,
     }

@@ -50,7 +50,7 @@ def slice_caption(
     Sources are asked for where the page does not have them.
     """
     timing = text.TIMING_WORDS.get(chosen.timing or "", "")
-    about = f"{text.slice_words(chosen)} · {timing} · {counted(rows, 'cell')} · {statistic} · speedup within one run"
+    about = f"{text.slice_words(chosen)} · {timing} · {counted(rows, 'shape')} · {statistic} · speedup within one run"
     found = ask(pages.provenance, chosen)["source"] if sources is None else sources
     badges = source_badges(sorted({part for names in found if not text.missing(names) for part in names.split(", ")}))
     st.caption(f"{badges} {about}. {note}")

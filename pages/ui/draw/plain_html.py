@@ -60,12 +60,12 @@ _TABLE_STYLE = (
     """<style>
 .plain { overflow-x: auto; }
 .plain table { width: 100%; border-collapse: collapse; font-size: 0.875rem; }
-.plain th, .plain td { padding: 0.4rem 0.75rem; text-align: right; white-space: nowrap; font-weight: 400;
+.plain th, .plain td { padding: 0.4rem 0.5rem; text-align: right; white-space: nowrap; font-weight: 400;
   border-bottom: 1px solid color-mix(in srgb, currentcolor 18%, transparent); }
 .plain thead th { font-weight: 600; }
 .plain tr > :first-child, .plain .text { text-align: left; }
 .plain .text { white-space: normal; min-width: 8rem; }
-.plain .bar { min-width: 10rem; width: 40%; text-align: left; }
+.plain .bar { min-width: 10rem; width: 55%; text-align: left; }
 .plain mark { padding: 0 0.35rem; border-radius: 0.6rem; font-size: 0.75rem; color: inherit;
   background: color-mix(in srgb, currentcolor 12%, transparent); }
 """

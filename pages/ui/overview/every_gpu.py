@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import html
+from dataclasses import replace
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import cells, charts, heatmaps, messages, text
+from pages.ui.draw import cells, charts, heatmaps, imprint, messages, text
 from pages.ui.filters.sidebar import TIMINGS
 from pages.ui.shell.data import ask_slowly
 from results.recommend import winners
-from results.slice import Filters, level_in
+from results.slice import NOT_STATED, Filters, level_in
 
-_NOTHING = "no data"
+_NOTHING = "not measured"
+_USUAL_HEAD_DIM = "128"  # of most models
 
 
 def show(chosen: Filters) -> None:
-    """Draw a map a dtype: shapes down, GPUs across, coloured by who wins there."""
+    """Draw a map a dtype: shapes down, GPUs across, each cell with the fastest implementation and its lead."""
     table = ask_slowly(winners.winners_by_gpu, chosen, TIMINGS)
     table = table[table["gpu"].notna() & table["seqlen"].notna()]
     if table.empty:
@@ -26,42 +28,56 @@ def show(chosen: Filters) -> None:
         return
     widths = [str(int(width)) for width in sorted(table["head_dim"].dropna().unique())]
     counts = table["head_dim"].value_counts()
-    default = str(int(counts.index[0])) if len(counts) else None
+    most = str(int(counts.index[0])) if len(counts) else None
+    default = _USUAL_HEAD_DIM if _USUAL_HEAD_DIM in widths else most
     head_dim = st.pills("head_dim", widths, default=default, required=True, key="gpus_head_dim", bind="query-params")
     rows = cells.winner_cells(level_in(chosen), table[table["head_dim"] == int(head_dim)].reset_index(drop=True))
     gpus = rows["gpu"].drop_duplicates().tolist()
     palette = charts.colours(rows["winner"].dropna().unique().tolist())
+    title = f"Fastest implementation by seqlen and GPU, head_dim {head_dim}"
+    every = replace(chosen, gpu=None, timing=None, shape=None)
     for dtype in cells.dtypes(rows):
-        own = cells.of_dtype(rows, dtype)
-        st.markdown(f"**{cells.dtype_name(dtype)}**")
-        alt = f"Fastest implementation by seqlen and GPU, {cells.dtype_name(dtype)}"
-        st.plotly_chart(
-            winners_by_gpu(own, gpus, palette), key=f"gpus_{dtype}", config=charts.camera("winners-by-gpu"), alt=alt
-        )
+        name = cells.dtype_name(dtype)
+        st.markdown(f"**{name}**")
+        drawn = winners_by_gpu(cells.of_dtype(rows, dtype), gpus, palette)
+        figure = heatmaps.titled(drawn, f"{title}, {name}", imprint.line(every))
+        config = charts.camera(imprint.file_name(every, title, name))
+        st.plotly_chart(figure, key=f"gpus_{dtype}", config=config, alt=f"{title}, {name}")
+    there = [f"{mark} {meaning}" for mark, meaning in cells.MARKS.items() if mark in set(rows["mark"])]
     st.caption(
-        f"{text.slice_words(chosen)} · each GPU in the first of kernel, eager and published time that it has, over its "
-        f"own baseline · paler with ≈: a tie. {_NOTHING}: nobody measured it; other words: everything failed, most "
-        "often so."
+        f"{' · '.join(map(text.plain, text.slice_parts(every)))}. Device time where available, else eager, else as "
+        "published; each GPU against its own baseline.",
+        help=". ".join([*there, "A word in a cell is the most frequent failure", "Shapes of a cell are averaged."]),
     )
-    shown = rows[
-        ["gpu", "dtype", "seqlen", "head_dim", "winner", "latency_ms", "p20", "p80", "n", "speedup", "ties", "cases"]
-    ]
-    st.dataframe(shown, hide_index=True, alt="Winner of every GPU and shape", column_config=cells.NUMBERS)
+    shown = rows[["gpu", "dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "next", "margin", "cases"]]
+    st.dataframe(
+        shown,
+        hide_index=True,
+        placeholder="–",
+        alt="Fastest implementation of every GPU and shape",
+        column_config=cells.NUMBERS
+        | {
+            "gpu": st.column_config.TextColumn("GPU", pinned=True),
+            "winner": st.column_config.TextColumn("fastest"),
+            "next": st.column_config.TextColumn("next best"),
+            "margin": st.column_config.NumberColumn("takes as long", format="%.2f×"),
+            "cases": st.column_config.NumberColumn("shapes"),
+        },
+    )
 
 
 def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str]) -> go.Figure:
-    """Return names in colour; where nothing won, why."""
+    """Return names in colour, the fuller the more they lead; where nothing won, why."""
     seqlens = sorted(rows["seqlen"].astype(int).unique())
     found = {(int(row["seqlen"]), row["gpu"]): row for row in rows.to_dict("records")}
     lines = [[found.get((seqlen, gpu)) for gpu in gpus] for seqlen in seqlens]
-    names = sorted(palette)
-    of_names = [heatmaps.winner_colour(palette, name, tie) for tie in (False, True) for name in names]
-    colours = [charts.EMPTY_COLOUR, heatmaps.FAILED_COLOUR, *of_names]
+    shades = [[_shade(row, palette) for row in line] for line in lines]
+    colours = list(dict.fromkeys(shade for line in shades for shade in line))
     steps = [(edge / len(colours), colour) for at, colour in enumerate(colours) for edge in (at, at + 1)]
     figure = go.Figure(
         go.Heatmap(
-            z=[[_shade(row, names) for row in line] for line in lines],
-            x=gpus,
+            z=[[colours.index(shade) + 0.5 for shade in line] for line in shades],
+            x=["GPU not stated" if gpu == NOT_STATED else gpu for gpu in gpus],
             y=[text.size(seqlen) for seqlen in seqlens],
             text=[[_text(row) for row in line] for line in lines],
             texttemplate="%{text}",
@@ -82,13 +98,12 @@ def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str])
     return figure
 
 
-def _shade(row: dict | None, names: list[str]) -> float:
-    """Return the middle of a cell's colour among those of nothing, failure, each winner and each tie."""
+def _shade(row: dict | None, palette: dict[str, str]) -> str:
     if _has_nothing(row):
-        return 0.5
+        return heatmaps.NOTHING_COLOUR[heatmaps.theme()]
     if text.missing(row["winner"]):
-        return 1.5
-    return 2.5 + names.index(row["winner"]) + len(names) * bool(row["ties"])
+        return heatmaps.FAILED_COLOUR[heatmaps.theme()]
+    return heatmaps.winner_colour(palette, row["winner"], row["margin"])
 
 
 def _has_nothing(row: dict | None) -> bool:
@@ -100,7 +115,7 @@ def _text(row: dict | None) -> str:
         return _NOTHING
     if text.missing(row["winner"]):
         return text.status(row["status"])
-    return f"{row['winner']}<br>{row['label']}"
+    return f"{text.label(row['label'])}<br>{text.label(row['below'])}"
 
 
 def _hover(row: dict | None) -> str:

@@ -18,7 +18,7 @@ from results.query.declared import declared
 from results.recommend import winners
 from results.render import slice
 from results.render.html import html_page
-from results.slice import NOT_SAID, Filters, level_in
+from results.slice import NOT_STATED, Filters, level_in
 from results.store.database import Store
 
 _SHOWN = 4  # rivals named when the pointer is on a cell
@@ -49,9 +49,9 @@ def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], ch
     level = level_in(chosen)
     mode = text.MODE_WORDS.get(chosen.mode or "", chosen.mode) if len(level.modes) > 1 else None
     dtypes = ", ".join(sorted({cells.dtype_name(None if text.missing(row["dtype"]) else row["dtype"]) for row in won}))
-    mask = "mask not stated" if chosen.mask == NOT_SAID else chosen.mask
+    mask = "mask not stated" if chosen.mask == NOT_STATED else chosen.mask
     said = ", ".join(text.plain(part) for part in (dtypes, mask, mode, chosen.shape) if part)
-    gpu = "a GPU that is not stated" if chosen.gpu == NOT_SAID else text.plain(chosen.gpu)
+    gpu = "a GPU that is not stated" if chosen.gpu == NOT_STATED else text.plain(chosen.gpu)
     if best is None:
         return f"On {gpu} ({said}) nothing can be compared with {baseline}"
     verb = "is the fastest" if best["speedup"] > 1 else "comes closest"

@@ -48,7 +48,7 @@ def test_failures_are_named_in_the_cells(tab):
 def test_a_deep_link_opens_the_same_slice(tab):
     page = tab(f"speedup?{REPORT}&mode=fwd_bwd&dtype=float32&seqlen=512&seqlen=1024")
     expect(page.get_by_text("forward and backward · B1 H? · float32 · seqlen 512, 1k")).to_be_visible()
-    expect(page.get_by_text("8 cells")).to_be_visible()
+    expect(page.get_by_text("· 8 shapes ·")).to_be_visible()
 
 
 def test_an_unknown_value_in_the_link_is_said_and_the_default_shown(tab):
@@ -80,12 +80,18 @@ def test_filters_survive_a_page_without_them_and_can_be_reset(tab):
     expect(page).not_to_have_url(re.compile("dtype="))
 
 
-def test_clicking_a_cell_shows_its_details(tab):
+def test_a_clicked_cell_opens_in_view_takes_the_focus_and_gives_it_back(tab):
     page = drawn(tab(f"speedup?{REPORT}&dtype=float32"))
-    page.get_by_role("button", name=re.compile("seqlen 8192, head_dim 128;")).click()
-    expect(page.get_by_role("heading", name="seqlen 8192, head_dim 128, float32")).to_be_visible()
+    cell = page.get_by_role("button", name=re.compile("seqlen 8192, head_dim 128;"))
+    cell.click()
+    heading = page.get_by_role("heading", name="float32, seqlen 8192, head_dim 128")
+    expect(heading).to_be_focused()
+    expect(heading).to_be_in_viewport()
     expect(page).to_have_url(re.compile("cell=float32"))
     expect(page.get_by_text("Run published-fa2_rtx4060")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(heading).to_have_count(0)
+    expect(cell).to_be_focused()
 
 
 def test_arrow_keys_walk_a_map_and_enter_chooses(tab):
@@ -97,9 +103,8 @@ def test_arrow_keys_walk_a_map_and_enter_chooses(tab):
     expect(here).to_be_focused()
     expect(page.get_by_text("seqlen 256, head_dim 32", exact=False).last).to_be_visible()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="seqlen 256, head_dim 32, float32")).to_be_visible()
+    expect(page.get_by_role("heading", name="float32, seqlen 256, head_dim 32")).to_be_focused()
     expect(here).to_have_attribute("aria-pressed", "true")
-    expect(here).to_be_focused()
 
 
 def test_words_stay_within_their_cell_on_a_phone(tab):
@@ -142,14 +147,14 @@ def test_the_picture_of_a_map_is_saved_as_png(tab, tmp_path):
 
 def test_a_cell_is_chosen_by_keyboard_and_stands_in_the_link(tab):
     page = drawn(tab(f"speedup?{REPORT}&dtype=float32"))
-    page.get_by_role("combobox", name="Cell", exact=False).last.focus()
+    page.get_by_role("combobox", name="Shape in detail", exact=False).last.focus()
     page.keyboard.type("seqlen 1024, head_dim 32")
     page.keyboard.press("Enter")
-    heading = "seqlen 1024, head_dim 32, float32"
+    heading = "float32, seqlen 1024, head_dim 32"
     expect(page.get_by_role("heading", name=heading)).to_be_visible()
     expect(page).to_have_url(re.compile("cell=float32"))
     again = tab(page.url.split("/")[-1])
-    expect(again.get_by_role("heading", name=heading)).to_be_visible()
+    expect(again.get_by_role("heading", name=heading)).to_be_focused()
 
 
 def test_a_preset_sets_several_filters_and_a_reset_takes_them_back(tab):
@@ -174,11 +179,11 @@ def test_a_preset_of_windows_is_one_click_and_so_is_the_way_back(tab):
 def test_the_view_downloads_as_csv(tab, tmp_path):
     page = tab(f"speedup?{REPORT}")
     with page.expect_download() as caught:
-        page.get_by_role("button", name="Download cells").click()
+        page.get_by_role("button", name="Download speedups").click()
     path = tmp_path / "cells.csv"
     caught.value.save_as(path)
     lines = path.read_text().splitlines()
-    assert lines[0].startswith("dtype,seqlen,head_dim,implementation")
+    assert lines[0].startswith("gpu,workload,mask,mode,timing,shape,baseline,dtype,seqlen,head_dim,implementation")
     assert len(lines) == 57
 
 

@@ -63,7 +63,7 @@ def test_a_sweep_runs_to_its_end_and_its_results_arrive(chrome: Browser, home: S
     settled(page)
     page.get_by_role("button", name="H200").click()
     page.get_by_test_id("stPopoverBody").get_by_text(status.device, exact=True).click()
-    expect(page.get_by_text(re.compile("geometric mean of"))).to_be_visible()
+    expect(page.get_by_text(re.compile("torch_naive on average over"))).to_be_visible()
     assert page.get_by_test_id("stException").count() == 0
 
 
