@@ -8,7 +8,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cell_panel, cells, charts, heatmaps, imprint, maps, messages, text
+from pages.ui.draw import cell_panel, cells, charts, heatmaps, maps, messages, text, titles
 from pages.ui.filters import sidebar
 from pages.ui.overview import every_gpu, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
@@ -76,7 +76,7 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
             ("Ranking", lambda: ask(speedups.ranking, chosen)),
             ("Winners", lambda: ranked.winners_csv(level, won)),
         ):
-            name = imprint.file_name(chosen, label)
+            name = titles.of_slice(label, chosen).file_name
             made = partial(_made, chosen, table)
             messages.download(f"{label} as CSV", name, made, f"{label.lower()}_csv")
         ranked.view_downloads(chosen)
@@ -84,7 +84,7 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
 
 
 def _made(chosen: Filters, table: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    return imprint.with_slice(chosen, table())
+    return titles.with_slice(chosen, table())
 
 
 layout.header(

@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from pages.ui.draw import cell_panel, cells, heatmaps, imprint, maps, messages, text
+from pages.ui.draw import cell_panel, cells, heatmaps, maps, messages, text, titles
 from pages.ui.filters import sidebar
 from pages.ui.overview.ranking import best_of, rivals_of
 from pages.ui.shell import layout, page_body
@@ -40,10 +40,10 @@ def show() -> None:
     with st.expander("Every shape", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
         if every_cell.open:
             cells.cells_table(level, table, chosen.baseline)
-    cells.pictures(chosen, table, partial(heatmaps.speedup_heatmap, baseline=chosen.baseline), alt)
+    cells.pictures(chosen, table, partial(heatmaps.speedup_heatmap, baseline=chosen.baseline), alt, versus=True)
     with st.container(horizontal=True):
-        name = imprint.file_name(chosen, "speedup", shown)
-        made = partial(imprint.with_slice, chosen, cells.speedups_csv(table))
+        name = titles.of_slice(f"Speedup of {shown}", chosen, versus=True).file_name
+        made = partial(titles.with_slice, chosen, cells.speedups_csv(table))
         messages.download("Download speedups", name, made, "speedup_csv")
         messages.download_latencies(chosen)
     messages.provenance(chosen)

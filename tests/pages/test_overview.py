@@ -2,7 +2,7 @@ import json
 import re
 from dataclasses import replace
 
-from pages.ui.draw import imprint
+from pages.ui.draw import titles
 from pages.ui.overview import ranking
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
@@ -158,7 +158,7 @@ def test_each_winner_and_its_lead_are_read_without_colour(app):
 
 def test_what_is_downloaded_names_the_slice_and_gives_each_rival_a_row(app):
     chosen = Filters(gpu=GPU, workload="attention", mask="causal", mode="fwd", timing="kernel", baseline="torch_naive")
-    table = imprint.with_slice(chosen, ranking.winners_csv(level_in(chosen), ranking.judged(open_store(), chosen)))
+    table = titles.with_slice(chosen, ranking.winners_csv(level_in(chosen), ranking.judged(open_store(), chosen)))
     assert list(table["gpu"].unique()) == [GPU]
     first = table[table["seqlen"] == 256].set_index("implementation")
     assert first["standing"].to_dict() == {
@@ -167,4 +167,3 @@ def test_what_is_downloaded_names_the_slice_and_gives_each_rival_a_row(app):
         "torch_naive": "ahead",
     }
     assert first["ratio"].to_dict() == {"triton_fa2": 1.0, "torch_sdpa_flash": 4.0, "torch_naive": 8.0}
-    assert imprint.file_name(chosen, "winners") == "winners-test-gpu-causal-fwd-over-torch-naive"

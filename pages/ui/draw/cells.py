@@ -9,10 +9,12 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import charts, heatmaps, imprint, text
+from pages.ui.draw import charts, heatmaps, text, titles
 from pages.ui.draw.heatmaps import CellGrid
+from pages.ui.shell.data import ask
 from results.compare.verdicts import BAND
 from results.levels import Level
+from results.query import pages
 from results.recommend.certainty import SpeedupRange
 from results.recommend.winners import Standing
 from results.slice import Filters, level_in
@@ -44,20 +46,20 @@ NUMBERS = {
 }
 
 
-def pictures(chosen: Filters, table: Sequence[dict], draw: Draw, title: str) -> None:
+def pictures(chosen: Filters, table: Sequence[dict], draw: Draw, what: str, *, versus: bool = False) -> None:
     """Draw the map as figures that can be saved, one a dtype, once they are asked for.
 
-    Title, slice and date are part of each, and of the name of its file.
+    Title, slice, runs and date are part of each, and of the name of its file.
     """
     with st.expander("Picture", icon=":material/image:", key="picture", on_change="rerun") as opened:
         if not opened.open:
             return
+        runs = ask(pages.provenance, chosen)["run_id"]
         for dtype, name, rows in by_dtype(table):
-            figure = heatmaps.titled(
-                draw(CellGrid(level_in(chosen), rows, table)), f"{title}, {name}", imprint.line(chosen)
-            )
-            config = charts.camera(imprint.file_name(chosen, title, name))
-            st.plotly_chart(figure, key=f"picture_{dtype}", config=config, alt=f"{title}, {name}")
+            title = titles.of_slice(f"{what}, {name}", chosen, runs, versus=versus)
+            figure = heatmaps.titled(draw(CellGrid(level_in(chosen), rows, table)), title)
+            config = charts.camera(title.file_name)
+            st.plotly_chart(figure, key=f"picture_{dtype}", config=config, alt=title.what)
         st.caption("The map as a figure. The camera saves a PNG.")
 
 

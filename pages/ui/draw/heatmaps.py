@@ -16,6 +16,7 @@ from plotly.colors import sample_colorscale, unlabel_rgb
 
 from pages.ui.draw import text
 from pages.ui.draw.charts import MARGIN
+from pages.ui.draw.titles import ChartTitle
 from results.levels import Level
 
 # Behind words, by theme: nearer to the page than any cell with a number.
@@ -138,12 +139,10 @@ def ink(colour: str) -> str:
     return "#000000" if (luminance(colour) + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
 
 
-def titled(figure: go.Figure, title: str, below: str) -> go.Figure:
-    """Return the figure with a title and a line on what it shows, so that a saved picture says both."""
-    words = f"<b>{title}</b><br><sup>{below}</sup>"
-    figure.update_layout(title={"text": words, "x": 0, "xanchor": "left", "y": 0.98, "yanchor": "top"})
-    figure.update_layout(height=figure.layout.height + 50, margin_t=figure.layout.margin.t + 60)
-    return figure
+def titled(figure: go.Figure, title: ChartTitle) -> go.Figure:
+    """Return a map with its title above it, so that a saved picture says what it is."""
+    above = figure.layout.margin.t + title.height
+    return figure.update_layout(title=title.layout, height=figure.layout.height + title.height, margin_t=above)
 
 
 class CellGrid:

@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import pandas as pd
+
 from pages.ui.draw import text
 from pages.ui.shell.data import ask
 from results.query import pages
 from results.slice import Filters
 
+_COLUMNS = ("gpu", "workload", "mask", "mode", "timing", "shape", "baseline")
 _WIDTH = 62  # characters of a line that half a page holds
 _LONGEST_NAME = 140  # characters of a file name, without its ending
 _MOST_RUNS = 2  # that a title names
@@ -71,6 +74,12 @@ def of_slice(
     said = [*text.slice_parts(chosen), *([timing] if chosen.timing else []), *more]
     over = [f"over {chosen.baseline}"] if versus and chosen.baseline else []
     return ChartTitle(what, tuple(dict.fromkeys((*said, *over))), of_runs(runs))
+
+
+def with_slice(chosen: Filters, table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the slice in its first columns, so that a file of it says what it is about."""
+    said = {name: getattr(chosen, name) for name in _COLUMNS if name not in table}
+    return pd.concat([pd.DataFrame(said, index=table.index), table], axis="columns")
 
 
 def of_runs(runs: Iterable[object]) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import cells, charts, heatmaps, imprint, messages, text
+from pages.ui.draw import cells, charts, heatmaps, messages, text, titles
 from pages.ui.filters.sidebar import TIMINGS
 from pages.ui.shell.data import ask_slowly
 from results.recommend import winners
@@ -34,15 +34,16 @@ def show(chosen: Filters) -> None:
     rows = cells.winner_cells(level_in(chosen), table[table["head_dim"] == int(head_dim)].reset_index(drop=True))
     gpus = rows["gpu"].drop_duplicates().tolist()
     palette = charts.colours(rows["winner"].dropna().unique().tolist())
-    title = f"Fastest implementation by seqlen and GPU, head_dim {head_dim}"
     every = replace(chosen, gpu=None, timing=None, shape=None)
     for dtype in cells.dtypes(rows):
         name = cells.dtype_name(dtype)
         st.markdown(f"**{name}**")
-        drawn = winners_by_gpu(cells.of_dtype(rows, dtype), gpus, palette)
-        figure = heatmaps.titled(drawn, f"{title}, {name}", imprint.line(every))
-        config = charts.camera(imprint.file_name(every, title, name))
-        st.plotly_chart(figure, key=f"gpus_{dtype}", config=config, alt=f"{title}, {name}")
+        own = cells.of_dtype(rows, dtype)
+        title = titles.of_slice(
+            f"Fastest implementation by seqlen and GPU, {name}", every, more=(f"head_dim {head_dim}",)
+        )
+        figure = heatmaps.titled(winners_by_gpu(own, gpus, palette), title)
+        st.plotly_chart(figure, key=f"gpus_{dtype}", config=charts.camera(title.file_name), alt=title.what)
     there = [f"{mark} {meaning}" for mark, meaning in cells.MARKS.items() if mark in set(rows["mark"])]
     st.caption(
         f"{' · '.join(map(text.plain, text.slice_parts(every)))}. Device time where available, else eager, else as "
