@@ -130,11 +130,6 @@ def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
     assert row["features"] == "causal, gqa, backward"
 
 
-def test_a_source_without_spread_says_by_what_it_ties(app):
-    app.radio(key="gpu").set_value("RTX 4060 Laptop").run()
-    assert "or within 2 % where the source prints no spread" in shown(app)
-
-
 def test_the_ranking_says_which_implementations_compute_in_a_lower_precision(app):
     app.radio(key="gpu").set_value("NVIDIA H200").run()
     table = next(html.proto.body for html in app.get("html") if "peak memory" in html.proto.body)

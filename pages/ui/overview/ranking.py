@@ -32,14 +32,10 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     st.markdown(f"#### {_sentence(rivals, best, won, chosen)}")
     undecided = sum(row["mark"] == cells.DOUBT for row in won)
     if undecided:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            icon = ":material/help:"
-            st.markdown(
-                f":orange-badge[{icon} {undecided} of {messages.counted(len(won), 'shape')} undecided: "
-                "too noisy to tell the two fastest apart, or impossible]",
-                width="content",
-            )
-            st.page_link("pages/findings.py", label="Findings", icon=":material/fact_check:")
+        st.markdown(
+            f":orange-badge[:material/help: {undecided} of {messages.counted(len(won), 'shape')} undecided] "
+            "Too noisy to tell the two fastest apart, or impossible: [findings](findings)"
+        )
     _facts(ranking, rivals, best, won, chosen)
 
 
