@@ -311,7 +311,7 @@ def _report(options: argparse.Namespace) -> int:
     elif runs and not options.own_only:
         sys.stdout.write(side_by_side.render(options.name, published, runs))
     else:
-        sys.stdout.write(report.render(runs or published))
+        sys.stdout.write(side_by_side.render_own(options.name, published, runs) if runs else report.render(published))
     return 0
 
 

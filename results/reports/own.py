@@ -56,6 +56,13 @@ class OwnNumbers:
         words += ", ≈ extrapolated from two depths" * bool(self.extrapolated)
         return "; ".join(parts) + f".\n\n{words}."
 
+    def settings(self) -> str:
+        """Return the fields of a case that all its numbers share, but for those that say that something is absent."""
+        shown = [m for m in self.measurements if m.implementation in self.implementations.values() and m.case.seqlen_q]
+        values = {name: {getattr(m.case, name) for m in shown} for name in CASE_FIELDS}
+        shared = {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
+        return ", ".join(f"{name}={value}" for name, value in shared.items() if value or value is False)
+
     def tables(self, grid: Grid) -> Iterator[tuple[str, list[list[str]]]]:
         """Yield for each setting that the table's rows and columns do not tell apart the setting and the rows."""
         settings: dict[tuple[tuple[str, Any], ...], dict[Labels, None]] = {}
@@ -103,16 +110,34 @@ class OwnNumbers:
         return self.implementations.get(implementation, implementation)
 
     def _cells(self, grid: Grid, labels: Labels, rest: Mapping[str, Any]) -> Iterator[str]:
-        for column in grid.columns.values():
+        fastest = self._fastest(grid, labels, rest)
+        for name, column in grid.columns.items():
             if isinstance(column, Remark):
                 yield column.own(_said(grid, labels, {})) if column.own else ""
             elif isinstance(column, Best):
                 yield self._best(_said(grid, labels, column.says), column, rest)
             elif not isinstance(column, SpreadColumn):
                 says = _said(grid, labels, column)
-                yield self._text(says, rest)
+                text = self._text(says, rest)
+                yield f"**{text}**" if name == fastest else text
                 if isinstance(grid.columns.get(column.get("std", "")), SpreadColumn):
                     yield self._spread(says, rest)
+
+    def _fastest(self, grid: Grid, labels: Labels, rest: Mapping[str, Any]) -> str | None:
+        """Return the column of a row's least time, which a table with a column of the best prints in bold."""
+        if not any(isinstance(column, Best) for column in grid.columns.values()):
+            return None
+        said = {
+            name: _said(grid, labels, column) for name, column in grid.columns.items() if isinstance(column, Mapping)
+        }
+        times = {
+            name: measured.value
+            for name, says in said.items()
+            if says["metric"] == "latency_ms"
+            and (measured := self._measured(says, rest, says["implementation"], "latency_ms"))
+            and measured.value
+        }
+        return min(times, key=times.__getitem__, default=None)
 
     def _measured(self, says: Says, rest: Mapping[str, Any], implementation: str, metric: str) -> Measurement | None:
         return self._looked_up(self.found, says, rest, implementation, metric)

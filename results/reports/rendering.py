@@ -94,21 +94,15 @@ def _own_parts(
     measurements: Sequence[Measurement], grids: Sequence[Grid], implementations: Mapping[str, str]
 ) -> list[str]:
     numbers = OwnNumbers(measurements, implementations)
-    parts = [numbers.explanation()]
+    parts = [f"**Settings**: {numbers.settings()}", numbers.explanation()]
     for grid in grids:
         for settings, rows in numbers.tables(grid):
             parts += [f"## As in: {grid.section}"] * bool(grid.section) + [settings] * bool(settings)
             parts.append(markdown_table(grid.header, rows))
-    if len(parts) == 1:
+    if len(parts) == 2:
         wanted = sorted({grid.section for grid in grids if grid.section})
         raise ReportError(
             f"The run has no number for this report's tables ({'; '.join(wanted) or 'one table'}). "
-            + _what_it_takes(grids, implementations)
+            f"It needs the cases of the report and {', '.join(sorted(set(implementations.values())))}."
         )
     return parts
-
-
-def _what_it_takes(grids: Sequence[Grid], implementations: Mapping[str, str]) -> str:
-    if {grid.says["level"] for grid in grids if "level" in grid.says} == {"layer"}:
-        return "They are of whole layers, which no sweep here measures; an uploaded file can hold such numbers."
-    return f"It needs the cases of the report and {', '.join(sorted(set(implementations.values())))}."

@@ -177,6 +177,23 @@ def render(
     return "\n\n".join(parts) + "\n"
 
 
+def render_own(name: str, printed: Runs, own: Runs) -> str:
+    """Return the report's layout with the numbers of own runs alone, and under it what they say to its claims.
+
+    Raises ReportError if the runs have nothing for any of its tables.
+    """
+    report = reports.get(name)
+    answered = [
+        replace(section, rows=tuple(row for row in section.rows if row.own))
+        for section in sections(name, printed, own)
+        if section.metrics == (None,) and not section.by_formula and any(row.own for row in section.rows)
+    ]
+    parts = [report.render(own)]
+    for section in answered:
+        parts.append(f"## {section.title}: printed / this run\n\n{_table(section, with_own=True)}\n")
+    return "\n".join(parts)
+
+
 def speedups_beside(
     printed: Sequence[Measurement], own: Sequence[Measurement], *, baseline: str, implementation: str
 ) -> str:

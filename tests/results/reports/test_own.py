@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from results import reports
+from results.__main__ import main
 from results.records import Measurement, Run, Status
 from results.render.markdown import tables
 from results.reports import ReportError, fa2_rtx4060, performance_guide, torch_vs_triton
@@ -48,9 +49,9 @@ def test_numbers_that_do_not_say_their_shape_stand_in_no_table(name: str, unsaid
         reports.get(name).render([(run, vague)])
 
 
-def test_a_report_of_layers_does_not_ask_for_a_sweep_that_nobody_can_run() -> None:
+def test_a_report_of_layers_says_what_a_run_of_the_operator_lacks() -> None:
     for name in ("attention_layers_a100", "flashtile_a100"):
-        with pytest.raises(ReportError, match="of whole layers, which no sweep here measures; an uploaded file can"):
+        with pytest.raises(ReportError, match="It needs the cases of the report and .*triton_fa2"):
             reports.get(name).render([_own_run(4.0)])
 
 
@@ -122,7 +123,22 @@ def test_an_own_layer_run_stands_in_the_layout_of_attention_layers() -> None:
     ]
     text = module.render([(replace(run, run_id="own", report=None), own)])
     assert len(tables(text)) == 15
-    assert tables(text)[0].rows[0] == ("Forward", "1.5461", "0.9185", "0.4836", "**3.20x** (Flash)")
+    assert tables(text)[0].rows[0] == ("Forward", "1.5461", "0.9185", "**0.4836**", "**3.20x** (Flash)")
+    bold = [[cell.startswith("**") for cell in row[1:4]] for table in tables(text) for row in table.rows]
+    assert all(sum(cells) == 1 for cells in bold), "the least time of each row, as the report has it"
+
+
+def test_the_settings_of_an_own_report_are_what_all_its_cases_share() -> None:
+    text = fa2_rtx4060.render([_own_run(4.0)])
+    assert "**Settings**: level=op, subject=attention, batch=1, num_heads=1, num_kv_heads=1, causal=True" in text
+
+
+def test_under_its_tables_an_own_report_has_what_the_run_says_to_the_claims(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "fa2_rtx4060", "--run", "h200-fa2_speedup", "--own-only"]) == 0
+    own, claims = tables(capfd.readouterr().out)
+    assert own.header[0] == "seq_len" and claims.header == ("Where", "Figure")
+    assert [row[0] for row in claims.rows] == [f"Key Observations / {number}" for number in range(1, 7)]
+    assert claims.rows[4][1].endswith(" / 7 of 7 cases ran")
 
 
 def test_a_run_with_other_cases_is_refused_with_what_it_needs() -> None:
