@@ -8,9 +8,9 @@ from pages.ui import accuracy
 from pages.ui.draw import charts, messages
 from pages.ui.filters import sidebar
 from pages.ui.shell import layout
-from results.query.accuracy import MEASURES, NORMAL
+from results.query.accuracy import NORMAL
 
-layout.header("Accuracy", ":material/target:", "How far from float64 is it, and what does its speed cost in accuracy?")
+layout.header("Accuracy", ":material/target:", "How far from float64 is it, and what does speed cost in accuracy?")
 chosen = sidebar.current()
 tensor, measure = accuracy.choose()
 everything = accuracy.errors(chosen, tensor, measure)
@@ -18,28 +18,25 @@ if everything.empty:
     accuracy.nothing(chosen)
     st.stop()
 
-label = f"{MEASURES[measure]} of {tensor}"
+view = accuracy.ErrorView(chosen, tensor, measure)
 palette = charts.colours(everything["implementation"].unique().tolist())
 table = everything[everything["inputs"] == NORMAL]
 if len(table):
     accuracy.headline(table, chosen)
     st.subheader("Accuracy against speed")
     if table["speedup"].notna().any():
-        accuracy.frontier(table, palette, chosen, label)
-        accuracy.caption(chosen, table, tensor)
+        accuracy.frontier(table, palette, view)
+        accuracy.caption(view, table)
     else:
         st.caption("No times beside these errors in this timing and over this baseline: choose another in the filters.")
-    accuracy.summaries(table)
+    with st.expander("Error and speedup in numbers", icon=":material/table_rows:"):
+        accuracy.summaries(table)
     st.subheader("Does the error grow with the sequence?")
-    accuracy.by_seqlen(table, palette, label)
-    st.caption(
-        f"Geometric mean of the {label} of the cases at each seqlen, on unit normal inputs; torch\\_naive dashed. The "
-        "numbers are under Every case."
-    )
+    accuracy.by_seqlen(table, palette, view)
 st.subheader("Inputs beyond unit normal")
 varied, where = accuracy.beyond(chosen, everything, tensor, measure)
-accuracy.beyond_normal(varied, where, palette, label)
-with st.expander("Every case", icon=":material/table_rows:"):
+accuracy.beyond_normal(varied, where, palette, view)
+with st.expander("Every shape", icon=":material/table_rows:"):
     accuracy.every_case(everything)
-messages.download("Download errors", f"{measure}_{tensor}", lambda: everything, "errors_csv")
+messages.download_slice("Download errors", view.title(everything), chosen, lambda: everything, "errors_csv")
 messages.provenance(chosen)

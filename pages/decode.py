@@ -37,13 +37,13 @@ def show() -> None:
     st.subheader("Achieved bandwidth")
     decode.bandwidth_map(decode.LEVEL, table, chosen)
     st.subheader("Latency by context")
-    decode.latency_chart(table, palette)
+    decode.latency_chart(table, palette, chosen)
     cache_costs.section(decode.LEVEL, ask_slowly(costs_of, chosen), chosen)
     st.subheader("Every implementation")
     ranked.ranking_table(ranking, ask(pages.fits, chosen), chosen)
     with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
         if numbers.open:
-            decode.numbers_table(table)
+            decode.numbers_table(table, chosen)
     messages.provenance(chosen)
 
 

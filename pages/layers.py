@@ -36,14 +36,15 @@ def show() -> None:
     for dtype in sorted(table["dtype"].map(cells.dtype_name).unique()):
         st.markdown(f"**{text.plain(dtype)}**")
         layers.layer_table(table, dtype)
+    st.caption("Milliseconds a call, or why there is no number. Letters: batch, heads, key heads, head_dim, seqlen.")
     st.subheader("Share of attention")
-    layers.shares(table, charts.colours(sorted(table["implementation"].unique())))
-    st.subheader("One layer, closely")
+    layers.shares(table, charts.colours(sorted(table["implementation"].unique())), chosen)
+    st.subheader("One layer in detail")
     if place := cell_picker.pick(layers.LEVEL, ask(speedups.cells, chosen)):
         detail.cell_detail(chosen, place)
     with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
         if numbers.open:
-            layers.numbers_table(table)
+            layers.numbers_table(table, chosen)
     messages.provenance(chosen)
 
 

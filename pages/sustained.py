@@ -22,4 +22,6 @@ sustained.show_curves(chosen)
 st.subheader("Every trace")
 sustained.numbers_table(table)
 sustained.run_one()
-messages.download("Download traces", "sustained", lambda: sustained.slices(chosen), "sustained_csv")
+messages.download(
+    "Download traces", sustained.title(chosen).file_name, lambda: sustained.slices(chosen), "sustained_csv"
+)

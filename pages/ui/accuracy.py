@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import cells, charts, messages, text
+from pages.ui.draw import cells, charts, messages, text, titles
 from pages.ui.runs import listing
 from pages.ui.shell.data import store
 from results.derive import geometric_mean
@@ -19,27 +19,62 @@ from results.query.accuracy import NAIVE, NORMAL
 from results.slice import Filters
 
 _WIDTH = 0.8  # of the room of a kind of inputs that its marks take
+_INPUTS_HELP = (
+    "normal: q, k, v and dout are standard normal. outliers: a few channels of k are 30 times as large, as in trained "
+    "models. large: q, k and v are 8 times as large, so that every softmax has one winner."
+)
+_HEIGHT = 380
 _TWOS = [2.0**power for power in range(-8, 9)]
 _ERROR = {"format": "%.2e"}
-_TIMES = {"format": "%.2f×"}
+_TIMES = {"format": "%.3g×"}
 COLUMNS = {
     "implementation": st.column_config.TextColumn("implementation", width="medium", pinned=True),
-    "cases": st.column_config.NumberColumn("cases"),
-    "error": st.column_config.NumberColumn("error", help="Geometric mean of the cases", **_ERROR),
-    "worst": st.column_config.NumberColumn("worst", help="Largest of the cases", **_ERROR),
+    "cases": st.column_config.NumberColumn("shapes"),
+    "error": st.column_config.NumberColumn("error", help="Geometric mean over the shapes", **_ERROR),
+    "worst": st.column_config.NumberColumn("worst", help="Largest of the shapes", **_ERROR),
     "naive_error": st.column_config.NumberColumn("torch_naive's error", **_ERROR),
     "over_naive": st.column_config.NumberColumn(
-        "over torch_naive's", help="Error over that of torch_naive in the same dtype and case", **_TIMES
+        "× torch_naive's", help="Error over that of torch_naive in the same dtype and shape", **_TIMES
     ),
     "worst_over_naive": st.column_config.NumberColumn("at worst", **_TIMES),
     "speedup": st.column_config.NumberColumn("speedup", help="Geometric mean over the baseline", **_TIMES),
     "lowest": st.column_config.NumberColumn("lowest", **_TIMES),
     "highest": st.column_config.NumberColumn("highest", **_TIMES),
-    "compared": st.column_config.NumberColumn("timed cases"),
+    "compared": st.column_config.NumberColumn("timed shapes"),
     "frontier": st.column_config.CheckboxColumn("on the frontier"),
     "fails": st.column_config.TextColumn("fails the check", help="Too far off to be given a speed", width="medium"),
-    "latency_ms": st.column_config.NumberColumn("latency (ms)", format="%.4g"),
+    "latency_ms": st.column_config.NumberColumn("latency (ms)", format="%.3g"),
+    "inputs": st.column_config.TextColumn("inputs"),
+    "outcome": st.column_config.TextColumn("timing status"),
+    "run_id": st.column_config.TextColumn("run"),
 }
+
+
+@dataclass(frozen=True)
+class ErrorView:
+    """What the page draws: an error of one tensor, over a slice."""
+
+    chosen: Filters
+    tensor: str
+    measure: str
+    what: str = ""  # a chart shows
+
+    @property
+    def label(self) -> str:
+        """Return the name of the error."""
+        return f"{accuracy.MEASURES[self.measure]} of {self.tensor}"
+
+    @property
+    def passes(self) -> str:
+        """Return the pass whose time stands beside the error."""
+        return "forward" if self.tensor == "out" else "backward"
+
+    def title(self, table: pd.DataFrame, dtype: str | None = None) -> titles.ChartTitle:
+        """Return the title of a chart, or of the file, of these rows."""
+        sliced = replace(self.chosen, mode="fwd" if self.tensor == "out" else "bwd")
+        what = (self.what or self.label) + (f", {dtype}" if dtype else "")
+        versus = "speedup" in what
+        return titles.of_slice(what, sliced, table["run_id"].unique(), versus=versus)
 
 
 def choose() -> tuple[str, str]:
@@ -81,44 +116,47 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
     for dtype, rows in table.groupby("dtype", sort=True):
         found = accuracy.summary(rows)
         closest, frontier = found.iloc[0], found[found["frontier"]]
-        sentence = f"**{dtype}**: {text.plain(closest['implementation'])} is closest with {closest['error']:.2g}"
+        sentence = (
+            f"**{dtype}**: {text.plain(closest['implementation'])} is the most accurate (error {closest['error']:.2g})"
+        )
         fastest = frontier.loc[frontier["speedup"].idxmax()] if len(frontier) else closest
         if len(frontier) and fastest["implementation"] != chosen.baseline:
             sentence += (
-                f"; {text.plain(fastest['implementation'])} is {text.ratio(fastest['speedup'])} "
-                f"{text.plain(chosen.baseline)} with {fastest['error']:.2g}"
+                f"; {text.plain(fastest['implementation'])} is the fastest that nothing beats in both: "
+                f"{text.ratio(fastest['speedup'])} {text.plain(chosen.baseline)} at error {fastest['error']:.2g}"
             )
             if not text.missing(fastest["over_naive"]):
-                sentence += f", {text.ratio(fastest['over_naive'])} the error of {text.plain(accuracy.NAIVE)}"
+                sentence += f" ({text.ratio(fastest['over_naive'])} that of {text.plain(accuracy.NAIVE)})"
         st.markdown(f"{sentence}.")
 
 
-def frontier(table: pd.DataFrame, palette: dict[str, str], chosen: Filters, label: str) -> None:
-    """Draw error against speedup, a mark an implementation, a chart a dtype."""
-
-    def draw(rows: pd.DataFrame) -> object:
-        return frontier_chart(accuracy.summary(rows), palette, label)
-
+def frontier(table: pd.DataFrame, palette: dict[str, str], view: ErrorView) -> None:
+    """Draw error against speedup, a mark an implementation, a chart a dtype, and what is not on it."""
     timed = table.groupby("dtype")["speedup"].transform(lambda speedups: speedups.notna().any())
-    _facets(table[timed], draw, "frontier", f"{label} against speedup over {chosen.baseline}")
+    drawn = table[timed]
+    means = pd.concat([accuracy.summary(rows) for _, rows in drawn.groupby("dtype")])
+    limits = means.loc[means["error"] > 0, "error"].agg(["min", "max"]).tolist()
+
+    def draw(rows: pd.DataFrame) -> go.Figure:
+        return frontier_chart(accuracy.summary(rows), palette, view.label, limits)
+
+    view = replace(view, what=f"{view.label} against speedup")
+    _facets(drawn, draw, "frontier", view)
     untimed = sorted(set(table.loc[~timed, "dtype"]))
     names = sorted(set(table["implementation"]) - set(table.loc[table["speedup"].notna(), "implementation"]))
     left_out = [*untimed, *names]
     if left_out:
-        st.caption(f"Without a time beside its errors in this slice: {', '.join(map(text.plain, left_out))}.")
+        st.caption(f"Without a time beside its errors: {', '.join(map(text.plain, left_out))}.")
 
 
-def caption(chosen: Filters, table: pd.DataFrame, tensor: str) -> None:
+def caption(view: ErrorView, table: pd.DataFrame) -> None:
     """Say what the frontier shows."""
-    mode = "forward" if tensor == "out" else "backward"
-    timing = text.TIMING_WORDS.get(chosen.timing or "", "time")
-    runs = messages.counted(table["run_id"].nunique(), "run")
     st.caption(
-        f"{listing.badges_of(set(table['run_id']))} "
-        f"Further right is faster ({mode}, {timing}, over {text.plain(chosen.baseline)}), lower is closer to "
-        f"float64; both are geometric means of {messages.counted(len(table), 'number')} of {runs}, on unit normal "
-        "inputs. Filled marks are on the frontier: none other is both as close and as fast within 2 %. Dashed: "
-        "torch\\_naive's error in the same dtype, what plain code makes. The mode of the filters has no effect here."
+        f"{listing.badges_of(set(table['run_id']))} Further right is faster, lower is more accurate. Filled marks: no "
+        "other is both as accurate and as fast. Dashed: torch\\_naive's error. Independent of the mode filter.",
+        help=f"Geometric means of {messages.counted(len(table), 'number')} of "
+        f"{messages.counted(table['run_id'].nunique(), 'run')} on unit normal inputs. Errors are against float64. "
+        f"The speedup is of the {view.passes}. Two numbers within 2 % count as equal.",
     )
 
 
@@ -130,15 +168,18 @@ def summaries(table: pd.DataFrame) -> None:
     first = ["implementation", "dtype"]
     st.dataframe(
         whole[[*first, *(name for name in whole if name not in first)]].dropna(axis="columns", how="all"),
+        placeholder="–",
         hide_index=True,
         alt="Error and speedup of every implementation by dtype",
         column_config=COLUMNS,
     )
 
 
-def by_seqlen(table: pd.DataFrame, palette: dict[str, str], label: str) -> None:
+def by_seqlen(table: pd.DataFrame, palette: dict[str, str], view: ErrorView) -> None:
     """Draw whether errors grow with the sequence, a chart a dtype."""
-    _facets(table, lambda rows: by_seqlen_chart(rows, palette, label), "error_by_seqlen", f"{label} by seqlen")
+    limits = table.loc[table["error"] > 0, "error"].agg(["min", "max"]).tolist()
+    view = replace(view, what=f"{view.label} by seqlen")
+    _facets(table, lambda rows: by_seqlen_chart(rows, palette, view.label, limits), "error_by_seqlen", view)
 
 
 def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> tuple[pd.DataFrame, str]:
@@ -153,7 +194,7 @@ def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> t
     return _varied(wider), "every mask, batch and heads: the slice of the filters has none"
 
 
-def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], label: str) -> None:
+def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], view: ErrorView) -> None:
     """Draw errors on inputs with outliers, large values or heavy tails beside those on normal ones."""
     if table.empty:
         st.info(
@@ -168,21 +209,19 @@ def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], labe
         for (dtype, kind), rows in table.groupby(["dtype", "inputs"], sort=True)
     ]
     palette = palette | charts.colours([name for name in table["implementation"].unique() if name not in palette])
-    draw = partial(by_inputs, palette=palette, label=label)
-    _facets(table, draw, "error_by_inputs", f"{label} by kind of inputs")
+    means = pd.concat(found)
+    limits = means.loc[means["error"] > 0, "error"].agg(["min", "max"]).tolist()
+    draw = partial(by_inputs, palette=palette, label=view.label, limits=limits)
+    sliced = replace(view.chosen, mask=None, shape=None) if where.startswith("every mask,") else view.chosen
+    _facets(table, draw, "error_by_inputs", replace(view, what=f"{view.label} by kind of inputs", chosen=sliced))
     failing(table)
     whole = pd.concat(found, ignore_index=True).assign(other=lambda rows: rows["inputs"] != accuracy.NORMAL)
     whole = whole.sort_values(["dtype", "implementation", "other", "inputs"])
     columns = ["implementation", "dtype", "inputs", "cases", "error", "worst", "over_naive", "worst_over_naive"]
-    st.dataframe(
-        whole[columns], hide_index=True, alt="Errors by implementation, dtype and inputs", column_config=COLUMNS
-    )
-    st.caption(
-        f"{listing.badges_of(set(table['run_id']))} Geometric means over {where}. "
-        "normal: q, k, v and dout are standard normal. outliers: a few channels of k are 30 times as large, as in "
-        "trained models. large: q, k and v are 8 times as large, so that every softmax has one winner. "
-        "heavy_tails: q, k and v are normal numbers over uniform ones of at least a thousandth, scores reach 100000."
-    )
+    st.caption(f"{listing.badges_of(set(table['run_id']))} Geometric means over {where}.", help=_INPUTS_HELP)
+    with st.expander("Numbers by kind of inputs", icon=":material/table_rows:"):
+        alt = "Errors by implementation, dtype and inputs"
+        st.dataframe(whole[columns], hide_index=True, alt=alt, column_config=COLUMNS, placeholder="–")
 
 
 def failing(table: pd.DataFrame) -> None:
@@ -199,7 +238,11 @@ def failing(table: pd.DataFrame) -> None:
 def every_case(table: pd.DataFrame) -> None:
     """Draw a row a case and implementation."""
     st.dataframe(
-        table.dropna(axis="columns", how="all"), hide_index=True, alt="Error of every case", column_config=COLUMNS
+        table.dropna(axis="columns", how="all"),
+        hide_index=True,
+        alt="Error of every shape",
+        column_config=COLUMNS,
+        placeholder="–",
     )
 
 
@@ -209,17 +252,17 @@ def _varied(table: pd.DataFrame) -> pd.DataFrame:
     return table[cases.isin(cases[table["inputs"] != accuracy.NORMAL])]
 
 
-def _facets(table: pd.DataFrame, figure_of: Callable[[pd.DataFrame], go.Figure], key: str, alt: str) -> None:
+def _facets(table: pd.DataFrame, figure_of: Callable[[pd.DataFrame], go.Figure], key: str, view: ErrorView) -> None:
     """Draw one chart a dtype."""
 
     def draw(rows: pd.DataFrame, dtype: str | None) -> None:
-        about = f"{alt}, {cells.dtype_name(dtype)}"
-        st.plotly_chart(figure_of(rows), key=f"{key}_{dtype}", config=charts.BARE, alt=about)
+        title = view.title(rows, cells.dtype_name(dtype))
+        charts.show(figure_of(rows), title, key=f"{key}_{dtype}", alt=title.what)
 
     cells.facets(table, draw)
 
 
-def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
+def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str, limits: Sequence[float]) -> go.Figure:
     """Return a mark an implementation, speedup across and error up; the frontier is filled and joined by steps."""
     figure = go.Figure()
     known = summary[summary["speedup"].notna() & (summary["error"] > 0)]
@@ -232,8 +275,9 @@ def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str) -
         showlegend=False,
         hoverinfo="skip",
     )
-    for row in known.sort_values("implementation").to_dict("records"):
-        name, symbol = row["implementation"], charts.symbol(row["implementation"])
+    rows = {row["implementation"]: row for row in known.to_dict("records")}
+    for name in charts.ordered(rows):
+        row, symbol = rows[name], charts.symbol(name)
         figure.add_scatter(
             x=[row["speedup"]],
             y=[row["error"]],
@@ -245,30 +289,30 @@ def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str) -
                 "color": palette[name],
                 "line": {"width": 2},
             },
-            customdata=[f"{name}<br>{text.ratio(row['speedup'])}, error {row['error']:.3g}<br>{row['cases']} cases"],
+            customdata=[f"{name}<br>{text.ratio(row['speedup'])}, error {row['error']:.3g}<br>{row['cases']} shapes"],
             hovertemplate="%{customdata}<extra></extra>",
         )
     naive = summary.loc[summary["implementation"] == NAIVE, "error"]
     if len(naive):
         figure.add_hline(y=float(naive.iloc[0]), line={"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR})
     figure.update_xaxes(type="log", title="speedup", tickvals=_TWOS, ticktext=[f"{mark:g}×" for mark in _TWOS])
-    return _finish(figure, label, summary["error"])
+    return _finish(figure, label, limits)
 
 
-def by_seqlen_chart(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
+def by_seqlen_chart(table: pd.DataFrame, palette: dict[str, str], label: str, limits: Sequence[float]) -> go.Figure:
     """Return the geometric mean of the errors at each seqlen, a line an implementation; torch_naive's is dashed."""
     means = table[table["error"] > 0].groupby(["implementation", "seqlen"])["error"].agg(geometric_mean).reset_index()
 
     def hover(row: dict) -> str:
-        return f"{row['implementation']}<br>seqlen {text.size(row['seqlen'])}: {row['error']:.3g}"
+        return f"{row['error']:.3g}"
 
     traces = charts.lines(means.to_dict("records"), "error", palette, hover, of="implementation", by="seqlen")
     for trace in traces:
         trace["line"] |= {"dash": "dash" if trace["name"] == NAIVE else "solid"}
-    return charts.by_size(traces, "seqlen", means["seqlen"], _axis(label, means["error"]), height=420)
+    return charts.by_size(traces, "seqlen", means["seqlen"], _axis(label, limits), height=_HEIGHT)
 
 
-def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Figure:
+def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str, limits: Sequence[float]) -> go.Figure:
     """Return the geometric mean of the errors on each kind of inputs, a mark an implementation, side by side.
 
     The mark of torch_naive is open.
@@ -276,8 +320,9 @@ def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Fi
     figure = go.Figure()
     means = table[table["error"] > 0].groupby(["implementation", "inputs"])["error"].agg(geometric_mean).reset_index()
     kinds = sorted(means["inputs"].unique(), key=lambda kind: (kind != NORMAL, kind))
-    names = sorted(means["implementation"].unique())
-    for at, (name, rows) in enumerate(means.groupby("implementation", sort=True)):
+    names = charts.ordered(means["implementation"])
+    for at, name in enumerate(names):
+        rows = means[means["implementation"] == name]
         symbol = charts.symbol(name)
         aside = _WIDTH * ((at + 0.5) / len(names) - 0.5)
         figure.add_scatter(
@@ -297,21 +342,23 @@ def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str) -> go.Fi
     for between in range(1, len(kinds)):
         figure.add_vline(x=between - 0.5, line={"color": charts.EMPTY_COLOUR, "width": 1, "dash": "dot"})
     figure.update_xaxes(title="inputs", tickvals=[*range(len(kinds))], ticktext=kinds, range=[-0.5, len(kinds) - 0.5])
-    return _finish(figure, label, means["error"])
+    return _finish(figure, label, limits)
 
 
-def _finish(figure: go.Figure, label: str, errors: pd.Series) -> go.Figure:
-    figure.update_yaxes(**_axis(label, errors))
-    return figure.update_layout(height=420, margin=charts.MARGIN, legend=charts.LEGEND, hovermode="closest")
+def _finish(figure: go.Figure, label: str, limits: Sequence[float]) -> go.Figure:
+    figure.update_yaxes(**_axis(label, limits))
+    return figure.update_layout(
+        height=_HEIGHT + 40, margin=charts.MARGIN, legend=charts.LEGEND, hovermode="closest", showlegend=True
+    )
 
 
-def _axis(label: str, errors: pd.Series) -> dict:
-    """Return the axis of errors: ticks at powers of ten, or at steps between if those would be few."""
-    low, high = errors[errors > 0].min(), errors[errors > 0].max()
+def _axis(label: str, limits: Sequence[float]) -> dict:
+    """Return the axis of errors, the same for all dtypes: ticks at powers of ten, or between if those would be few."""
+    low, high = limits
     digits = (1,) if high > 100 * low else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 7)
     marks = [digit * 10.0**power for power in range(-17, 4) for digit in digits]
     axis = charts.log_axis_at(low, high, marks, lambda mark: f"{mark:.1e}".replace(".0e", "e"))
-    return axis | {"title": {"text": label}}
+    return (axis if "range" in axis else charts.with_range(axis, low, high)) | {"title": {"text": label}}
 
 
 @st.cache_data(max_entries=60, show_spinner=False)

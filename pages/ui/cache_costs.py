@@ -8,21 +8,25 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, heatmaps, maps, messages, text
+from pages.ui.draw import cells, heatmaps, maps, messages, text, titles
 from results.derive import geometric_mean
 from results.levels import Level
 from results.query import cache_costs
 from results.slice import Filters
 
+_MORE = (
+    "Ragged lengths are normal with half the mean as deviation. Pages are permuted. Errors are relative RMS errors of "
+    "out against float64: on the cache as stored, which is the kernel's, and on the cache before it was quantised."
+)
 _COLUMNS = {
-    "form": "form of the cache",
+    "form": st.column_config.TextColumn("form of the cache", pinned=True),
     "beside": "beside",
-    "ratio": st.column_config.NumberColumn("time over plain", format="%.2f×", help="Geometric mean; below 1: faster"),
-    "lowest": st.column_config.NumberColumn("lowest", format="%.2f×"),
-    "highest": st.column_config.NumberColumn("highest", format="%.2f×"),
-    "error": st.column_config.NumberColumn("error, as stored", format="%.2e", help="The kernel's, median of the cases"),
+    "ratio": st.column_config.NumberColumn("time over plain", format="%.3g×", help="Geometric mean; below 1: faster"),
+    "lowest": st.column_config.NumberColumn("lowest", format="%.3g×"),
+    "highest": st.column_config.NumberColumn("highest", format="%.3g×"),
+    "error": st.column_config.NumberColumn("error, as stored", format="%.2e", help="The kernel's, median"),
     "error_original": st.column_config.NumberColumn(
-        "error, original cache", format="%.2e", help="With what quantising costs, median of the cases"
+        "error, original cache", format="%.2e", help="With what quantising costs, median"
     ),
     "plain_error": st.column_config.NumberColumn("error of plain", format="%.2e"),
 }
@@ -41,22 +45,17 @@ def section(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
         hide_index=True,
         alt="Time over that of the plain cache, by form, shape and implementation",
         column_config=_COLUMNS,
+        placeholder="–",
     )
     form, name, rows = _choose(table)
     st.markdown(f"**{text.plain(name)}: {text.plain(form)} over the same tokens without it**")
     drawn = map_cells(level, rows)
     maps.show(level, drawn, look(drawn), "cost_map", f"Time of {form} over plain", selectable=False)
-    error = (
-        " Errors are relative root mean square errors of out against float64: on the cache as stored, which is the "
-        "kernel's, and on the cache before it was quantised."
-        if table["error_original"].notna().any()
-        else ""
-    )
     st.caption(
-        f"{text.slice_words(chosen)} · both times of one run, of cases alike in all else and of as many tokens; below "
-        f"1× is faster. Ragged lengths are normal with half the mean as deviation, pages are permuted.{error}"
+        "Time over that of the plain cache, both of one run and of as many tokens. Below 1× is faster.", help=_MORE
     )
-    messages.download("Download costs", "decode-costs", lambda: table, "costs_csv")
+    title = titles.of_slice("Cost of the cache's form", chosen, table["run_id"].unique())
+    messages.download_slice("Download costs", title, chosen, lambda: table, "costs_csv")
 
 
 def headline(table: pd.DataFrame) -> str:

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from plotly.colors import sample_colorscale, sequential
 
-from pages.ui.draw import cells, charts, maps, messages, text
+from pages.ui.draw import cells, charts, maps, messages, text, titles
 from pages.ui.filters.select import rows_of_one
 from results.derive import geometric_mean
 from results.levels import Level, level_of
@@ -19,6 +19,10 @@ COLUMNS = (
     *("dtype", "seqlen", "batch", "shape", "implementation", "latency_ms", "p20", "p80", "n", "tb_per_s"),
     *("percent_of_copy", "status", "note", "source", "run_id"),
 )
+_WORDS = {
+    "implementation": st.column_config.TextColumn("implementation", pinned=True),
+    "run_id": st.column_config.TextColumn("run"),
+}
 _SHADES = sample_colorscale(sequential.Blues, [step / 100 for step in range(101)])
 _TICKS = ("0 %", "25 %", "50 %", "75 %", "100 %")
 _AT_COPY = "at copy bandwidth"
@@ -45,7 +49,7 @@ def bandwidth_headline(table: pd.DataFrame) -> None:
     best = known.loc[known["tb_per_s"].idxmax()]
     share = "" if text.missing(best["percent_of_copy"]) else f", {best['percent_of_copy']:.0f} % of the copy bandwidth"
     st.markdown(
-        f"{text.plain(best['implementation'])} reads most: **{rate_words(best['tb_per_s'])}**{share}, at context "
+        f"{text.plain(best['implementation'])} reads fastest: **{rate_words(best['tb_per_s'])}**{share}, at context "
         f"{text.size(best['seqlen'])} and batch {best['batch']}."
     )
 
@@ -68,35 +72,36 @@ def bandwidth_map(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     look = maps.Look(lambda row: _SHADES[row["shade"]], lambda row: rate_words(row["shown"]), scale=scale)
     alt = f"Bandwidth of {name} by {level.columns.label} and {level.rows.label}"
     maps.show(level, drawn, look, "bandwidth_map", alt, selectable=False)
-    copy = sorted({f"{rate:,.0f} GB/s" for rate in own["measured_gbs"].dropna()})
-    rates = f"A large copy moves {', '.join(copy)}; darker is nearer to it. " if copy else ""
-    st.caption(
-        f"{text.slice_words(chosen)} · the least traffic of a call over its latency. {rates}{level.bytes_source}"
-    )
+    copy = sorted({rate_words(rate / 1000) for rate in own["measured_gbs"].dropna()})
+    rates = f" A large copy reaches {', '.join(copy)}; darker is nearer to it." if copy else ""
+    st.caption(f"The least traffic of a call over its latency.{rates}", help=level.bytes_source)
 
 
-def latency_chart(table: pd.DataFrame, palette: dict[str, str]) -> None:
+def latency_chart(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> None:
     """Ask for a batch and shape; draw latency by context, a line an implementation, a chart a dtype."""
     timed = table.assign(batch=table["batch"].map(str))
     timed, batch = rows_of_one(timed, "batch", "latency_ms", "decode_batch", "Batch")
     timed, shape = rows_of_one(timed, "shape", "latency_ms", "decode_shape", "Heads and cache")
 
+    shown = [*timed["latency_ms"].dropna(), *timed["copy_ms"].dropna()]
+
     def draw(rows: pd.DataFrame, dtype: str | None) -> None:
         if not rows["latency_ms"].notna().any():
-            st.caption("No time here: every implementation failed.")
+            st.caption(f"No time in {cells.dtype_name(dtype)}: every implementation failed.")
             return
+        what = f"Decode latency by context, {cells.dtype_name(dtype)}"
         alt = f"Latency by context at batch {batch}, one line an implementation, {cells.dtype_name(dtype)}"
-        name = f"decode-latency-{cells.dtype_name(dtype)}"
-        figure = latency_figure(rows, palette)
-        st.plotly_chart(figure, key=f"decode_latency_{dtype}", config=charts.camera(name), alt=alt)
+        more = [f"batch {batch}", *([shape] if chosen.shape is None else [])]
+        title = titles.of_slice(what, chosen, rows["run_id"].unique(), more=more)
+        figure = latency_figure(rows, palette, (min(shown), max(shown)))
+        charts.show(figure, title, key=f"decode_latency_{dtype}", alt=alt)
 
     cells.facets(timed, draw)
-    copied = timed["copy_ms"].notna().any()
-    dashed = "Dashed: the time that the least traffic takes at the bandwidth of a large copy. " if copied else ""
-    st.caption(f"Batch {batch} · {text.plain(shape)}. {dashed}The camera saves a PNG.")
+    if timed["copy_ms"].notna().any():
+        st.caption("Dashed: the time that the least traffic takes at the bandwidth of a large copy.")
 
 
-def latency_figure(rows: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
+def latency_figure(rows: pd.DataFrame, palette: dict[str, str], limits: tuple[float, float]) -> go.Figure:
     """Return latency by context, both logarithmic, and the time of a copy of as many bytes, dashed."""
     found = rows.to_dict("records")
     traces = charts.lines(found, "latency_ms", palette, _hover, of="implementation", by="seqlen")
@@ -110,28 +115,29 @@ def latency_figure(rows: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
                 "name": _AT_COPY,
                 "mode": "lines",
                 "line": {"color": charts.EMPTY_COLOUR, "width": 1.5, "dash": "dash"},
-                "hovertemplate": f"{_AT_COPY}: %{{y:.3g}} ms<extra></extra>",
+                "hovertemplate": f"{_AT_COPY}: %{{y:.3r}} ms<extra></extra>",
             }
         )
-    drawn = [value for trace in traces for value in trace["y"]]
-    axis = charts.log_axis(min(drawn), max(drawn)) | {"title": {"text": "latency (ms)"}}
+    axis = charts.with_range(charts.log_axis(*limits), *limits) | {"title": {"text": "Latency (ms)"}}
     return charts.by_size(traces, LEVEL.columns.label, rows["seqlen"], axis)
 
 
-def numbers_table(table: pd.DataFrame) -> None:
+def numbers_table(table: pd.DataFrame, chosen: Filters) -> None:
     """Draw every number of the slice."""
     shown = table.assign(
         status=[text.status(name) for name in table["status"]],
-        note=table["note"].fillna(""),
         source=[text.sources(name) for name in table["source"]],
     )
     st.dataframe(
         shown[[*COLUMNS]].dropna(axis="columns", how="all"),
         hide_index=True,
-        alt="Latency and bandwidth of every case",
-        column_config=cells.NUMBERS | cells.axis_columns(LEVEL),
+        alt="Latency and bandwidth of every shape",
+        column_config=cells.NUMBERS | cells.axis_columns(LEVEL) | _WORDS,
+        column_order=["implementation", *(name for name in COLUMNS if name != "implementation")],
+        placeholder="–",
     )
-    messages.download("Download numbers", "decode", lambda: table[[*COLUMNS]], "decode_csv")
+    title = titles.of_slice("Decode latency and bandwidth", chosen, table["run_id"].unique())
+    messages.download_slice("Download numbers", title, chosen, lambda: table[[*COLUMNS]], "decode_csv")
 
 
 def rate_words(tb_per_s: float) -> str:
@@ -160,6 +166,6 @@ def _bandwidth_cell(level: Level, place: tuple, rows: pd.DataFrame) -> dict:
 
 
 def _hover(row: dict) -> str:
-    rate = "" if text.missing(row["tb_per_s"]) else f"<br>{rate_words(row['tb_per_s'])}"
-    share = "" if text.missing(row["percent_of_copy"]) else f", {row['percent_of_copy']:.0f} % of copy"
-    return f"{row['implementation']}<br>context {text.size(row['seqlen'])}: {text.ms(row['latency_ms'])}{rate}{share}"
+    rate = "" if text.missing(row["tb_per_s"]) else f", {rate_words(row['tb_per_s'])}"
+    share = "" if text.missing(row["percent_of_copy"]) else f" ({row['percent_of_copy']:.0f} % of copy)"
+    return f"{text.ms(row['latency_ms'])}{rate}{share}"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import cells, charts, messages, text
+from pages.ui.draw import cells, charts, messages, text, titles
 from results.levels import level_of
+from results.slice import Filters
 
 LEVEL = level_of("layer")
 COMMAND = "python -m runner run attention_layers"
-MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Both"}
+MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"}
 COLUMNS = (
     *("dtype", "layer", "mode", "implementation", "latency_ms", "speedup", "share", "p20", "p80", "n", "status"),
     *("note", "source", "run_id"),
@@ -40,17 +43,17 @@ def headline(duels: pd.DataFrame, ranges: pd.DataFrame, baseline: str | None) ->
         where = (
             "ahead in every layer"
             if not behind
-            else f"slower in some layer at {behind} of {len(duels)} dtypes and modes"
+            else f"slower in some layer in {behind} of {len(duels)} combinations of dtype and mode"
         )
         st.markdown(
-            f"Our best attention inside makes a layer **{mean:.2f}×** as fast as the best of PyTorch's (geometric mean "
-            f"over layers, modes and dtypes; {duels['low'].min():.2f} to {duels['high'].max():.2f}×): {where}."
+            f"#### With the best of our kernels a layer is {mean:.2f}× as fast as with the best of PyTorch's "
+            f"({duels['low'].min():.2f}× to {duels['high'].max():.2f}×): {where}"
         )
     elif len(ranges):
         best = ranges.loc[ranges["mean"].idxmax()]
         st.markdown(
-            f"{text.plain(best['implementation'])} gains most over {text.plain(str(baseline))}: "
-            f"**{best['mean']:.2f}×** in {MODES[best['mode']].lower()}."
+            f"#### {text.plain(best['implementation'])} is the fastest over {text.plain(str(baseline))}: "
+            f"{text.ratio(best['mean'])} {MODES[best['mode']].lower()}"
         )
 
 
@@ -64,7 +67,7 @@ def range_table(ranges: pd.DataFrame, baseline: str | None) -> None:
     ).pivot(index="implementation", columns="mode", values="span")
     order = ranges.groupby("implementation")["mean"].max().sort_values(ascending=False).index
     columns = [mode for mode in MODES if mode in shown.columns]
-    named = shown.loc[order, columns].rename(columns=MODES).fillna("").reset_index()
+    named = shown.loc[order, columns].rename(columns=MODES).fillna("–").reset_index()
     st.table(named, hide_index=True, alt="Ranges of speedup by implementation and mode")
     st.caption(
         f"Speedup over {text.plain(str(baseline))}: lowest to highest over the layers, and their geometric mean."
@@ -74,18 +77,18 @@ def range_table(ranges: pd.DataFrame, baseline: str | None) -> None:
 def duel_table(duels: pd.DataFrame) -> None:
     """Draw our best over the best of PyTorch's."""
     shown = duels.assign(mode=duels["mode"].map(MODES), behind=duels["behind"].replace("", "none"))
-    number = st.column_config.NumberColumn(format="%.2f×")
-    config = {name: number for name in ("low", "mean", "high")}
+    words = {"low": "lowest", "mean": "geometric mean", "high": "highest"}
+    config = {name: st.column_config.NumberColumn(label, format="%.3g×") for name, label in words.items()}
     config["behind"] = st.column_config.TextColumn("slower in", width="large")
     st.dataframe(shown, hide_index=True, alt="Our best over the best of PyTorch's", column_config=config)
-    st.caption("The best time of PyTorch's implementations over the best of ours, layer by layer, within one run.")
+    st.caption("Best time of PyTorch's implementations over the best of ours, layer by layer, within one run.")
 
 
 def layer_table(table: pd.DataFrame, dtype: str) -> None:
     """Draw the latencies of a dtype, a layer and mode a row and an implementation a column."""
     own = table[table["dtype"].map(cells.dtype_name) == dtype]
     words = [
-        text.status(row.status) if pd.isna(row.latency_ms) else f"{row.latency_ms:.4g}"
+        text.status(row.status) if pd.isna(row.latency_ms) else text.significant(row.latency_ms)
         for row in own.itertuples(index=False)
     ]
     wide = own.assign(shown=words).pivot_table(
@@ -93,51 +96,58 @@ def layer_table(table: pd.DataFrame, dtype: str) -> None:
     )
     known = own[own["latency_ms"].notna()]
     best = known.loc[known.groupby(["layer", "mode"])["latency_ms"].idxmin()].set_index(["layer", "mode"])
-    wide["best"] = best["implementation"]
-    wide["best speedup"] = best["speedup"]
+    wide.insert(0, "fastest", best["implementation"])
+    wide.insert(1, "speedup", best["speedup"])
     wide = wide.reset_index()
     wide["mode"] = pd.Categorical(wide["mode"].map(MODES), list(MODES.values()), ordered=True)
+    names = [name for name in charts.ordered(own["implementation"]) if name in wide]
     st.dataframe(
-        wide.fillna({"best": ""}),
+        wide[["layer", "mode", "fastest", "speedup", *names]],
         hide_index=True,
         alt=f"Latency of every layer in {dtype}",
+        placeholder="–",
         column_config={
             "layer": st.column_config.TextColumn("layer", width="medium", pinned=True),
-            "best speedup": st.column_config.NumberColumn("best speedup", format="%.2f×"),
+            "speedup": st.column_config.NumberColumn("speedup", format="%.3g×", help="Of the fastest"),
+            **{name: st.column_config.TextColumn(f"{name} (ms)", alignment="right") for name in names},
         },
     )
-    st.caption("Milliseconds of a call, or why there is no number. Letters: batch, heads, key heads, head_dim, seqlen.")
 
 
 def share_figure(table: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
     """Return the share of attention in the layer's time, a group of bars a layer and a bar an implementation."""
     figure = go.Figure()
-    for name, rows in table.groupby("implementation", sort=True):
+    for name in charts.ordered(table["implementation"]):
+        rows = table[table["implementation"] == name]
         figure.add_bar(
             x=rows["layer"].tolist(),
             y=rows["share"].tolist(),
             name=name,
             marker_color=palette.get(name),
             customdata=rows[["attention_ms", "latency_ms"]].to_numpy().tolist(),
-            hovertemplate=f"{name}<br>%{{x}}: %{{y:.0f}} %<br>%{{customdata[0]:.4g}} of %{{customdata[1]:.4g}} ms"
-            "<extra></extra>",
+            text=[f"{share:.0f}" for share in rows["share"]],
+            textposition="outside",
+            textangle=-90,
+            cliponaxis=False,
+            hovertemplate=f"{name}: %{{y:.0f}} % (%{{customdata[0]:.3r}} of %{{customdata[1]:.3r}} ms)<extra></extra>",
         )
-    figure.update_yaxes(title=_SHARE, rangemode="tozero")
+    figure.update_yaxes(title=_SHARE, range=[0, 108])
     figure.update_xaxes(tickangle=-40, automargin=True)
     figure.update_layout(
-        height=460,
+        height=540,
         barmode="group",
         margin=charts.CAMERA_MARGIN,
-        legend={"orientation": "h", "y": 1.08, "yanchor": "bottom"},
+        legend={"orientation": "h", "y": -0.55},
+        hovermode="x unified",
     )
     return figure
 
 
-def shares(table: pd.DataFrame, palette: dict[str, str]) -> None:
+def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> None:
     """Ask for a mode and a dtype, and draw the share of attention where it was measured."""
     known = table[table["share"].notna()]
     if known.empty:
-        st.caption("No share here: the source gives the time of the layer alone.")
+        st.caption("No share here: the source states the time of the whole layer only.")
         return
     modes = [mode for mode in MODES if mode in set(known["mode"])]
     left, right = st.columns(2)
@@ -146,23 +156,33 @@ def shares(table: pd.DataFrame, palette: dict[str, str]) -> None:
     dtype = right.pills("dtype", dtypes, default=dtypes[0], required=True, key="share_dtype")
     drawn = known[(known["mode"] == mode) & (known["dtype"].map(cells.dtype_name) == dtype)]
     alt = f"Share of attention by layer and implementation, {MODES[mode].lower()}, {dtype}"
-    config = charts.camera(f"layers-share-{mode}-{dtype}")
-    st.plotly_chart(share_figure(drawn, palette), key="share_chart", config=config, alt=alt)
+    title = titles.of_slice(
+        f"Share of attention by layer, {dtype}", replace(chosen, mode=mode, workload="layers"), drawn["run_id"].unique()
+    )
+    charts.show(share_figure(drawn, palette), title, key="share_chart", alt=alt)
     st.caption(
-        "The attention alone, on the views that the projections give, over the whole layer, timed in the same run. "
-        "Alone its inputs are cold in L2, so of a small layer the share is an upper estimate. The camera saves a PNG."
+        "Time of the attention alone over the time of the whole layer, in one run.",
+        help="The attention is timed on the views that the projections give, with inputs cold in L2: of a small layer "
+        "the share is an upper estimate. Letters: batch, heads, key heads, head_dim, seqlen.",
     )
 
 
-def numbers_table(table: pd.DataFrame) -> None:
+def numbers_table(table: pd.DataFrame, chosen: Filters) -> None:
     """Draw every number of the slice."""
     shown = table.assign(
         mode=table["mode"].map(MODES),
         status=[text.status(name) for name in table["status"]],
-        note=table["note"].fillna(""),
         source=[text.sources(name) for name in table["source"]],
     )
-    config = cells.NUMBERS | {"share": st.column_config.NumberColumn("share of attention", format="%.0f %%")}
+    config = cells.NUMBERS | {
+        "share": st.column_config.NumberColumn("share of attention", format="%.0f %%"),
+        "layer": st.column_config.TextColumn("layer", pinned=True),
+        "run_id": st.column_config.TextColumn("run"),
+    }
     columns = [*COLUMNS]
-    st.dataframe(shown[columns], hide_index=True, alt="Every number of layers", column_config=config)
-    messages.download("Download numbers", "layers", lambda: table[columns], "layers_csv")
+    alt = "Every number of layers"
+    st.dataframe(shown[columns], hide_index=True, alt=alt, column_config=config, placeholder="–")
+    title = titles.of_slice(
+        "Latency of layers", replace(chosen, mode=None, workload="layers"), table["run_id"].unique()
+    )
+    messages.download_slice("Download numbers", title, replace(chosen, mode=None), lambda: table[columns], "layers_csv")

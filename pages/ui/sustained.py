@@ -7,18 +7,24 @@ import plotly.graph_objects as go
 import streamlit as st
 from plotly.subplots import make_subplots
 
-from pages.ui.draw import charts, messages, text
+from pages.ui.draw import charts, messages, text, titles
+from pages.ui.draw.titles import ChartTitle
 from pages.ui.shell.data import ask
 from results.query import sustained
 
 LABELS = {
     "sustained_tflops": "TFLOP/s",
     "sustained_clock_mhz": "SM clock (MHz)",
-    "sustained_power_w": "power (W)",
-    "sustained_temperature_c": "temperature (°C)",
+    "sustained_power_w": "Power (W)",
+    "sustained_temperature_c": "Temperature (°C)",
 }
 
 
+_WORDS = {
+    "trace": st.column_config.TextColumn("trace", width="medium", pinned=True),
+    "gpu_name": st.column_config.TextColumn("GPU"),
+    "run_id": st.column_config.TextColumn("run"),
+}
 MOST = 6  # curves that can still be told apart
 COLUMNS = (
     *("trace", "gpu_name", "burst_tflops", "sustained_tflops", "of_burst", "cold_tflops", "of_cold"),
@@ -87,12 +93,12 @@ def headline(chosen: pd.DataFrame) -> None:
             )
         )
         st.markdown(
-            f"#### {text.plain(row['implementation'])} keeps {row['of_burst']:.0f} % of its first second: "
-            f"{lasting} of {text.significant(row['burst_tflops'])} TFLOP/s{state}"
+            f"#### {text.plain(row['implementation'])} sustains {row['of_burst']:.0f} % of its first-second "
+            f"throughput: {lasting} of {text.significant(row['burst_tflops'])} TFLOP/s{state}"
             if not text.missing(row["of_burst"])
             else f"#### {text.plain(row['implementation'])}: {lasting} TFLOP/s sustained{state}"
         )
-        gpu = "a GPU that is not named" if text.missing(row["gpu_name"]) else text.plain(row["gpu_name"])
+        gpu = "a GPU that is not stated" if text.missing(row["gpu_name"]) else text.plain(row["gpu_name"])
         st.caption(f"{messages.source_badges([row['source']])} {text.plain(row['trace'])}, on {gpu}.{sampled}")
 
 
@@ -103,33 +109,34 @@ def show_curves(chosen: pd.DataFrame) -> None:
         st.caption("No slices are stored of what is chosen.")
         return
     figure = panels(table, chosen)
-    st.plotly_chart(
-        figure,
-        key="sustained_chart",
-        config=charts.camera("sustained"),
-        alt="TFLOP/s, SM clock, power and temperature by seconds, a line a trace",
-    )
+    alt = "TFLOP/s, SM clock, power and temperature by seconds, a line a trace"
+    charts.show(figure, title(chosen), key="sustained_chart", alt=alt)
     st.caption(
-        "Each mark is a slice of about a quarter of a second of back-to-back calls, the L2 warm. Sustained figures are "
-        "medians of the last third, burst of the first second. Dashed: a sampled call with a cold L2; dotted: the "
-        "power limit. A clock that falls while power is at its limit is the price of the power, not of heat. The "
-        "camera saves a PNG."
+        "Dashed: a sampled call with a cold L2. Dotted: the power limit. If the clock falls while power is at its "
+        "limit, the GPU is power-throttled, not thermally.",
+        help="Each mark is about a quarter of a second of back-to-back calls with a warm L2. Sustained figures are "
+        "medians of the last third, burst figures of the first second.",
     )
+
+
+def title(chosen: pd.DataFrame) -> ChartTitle:
+    """Return the title of the chart, or of the file, of these traces."""
+    gpus = sorted({"GPU not stated" if text.missing(name) else name for name in chosen["gpu_name"]})
+    return ChartTitle("Sustained throughput", (*gpus, *chosen["trace"]), titles.of_runs(chosen["run_id"]))
 
 
 def numbers_table(table: pd.DataFrame) -> None:
     """Draw every trace in numbers, and why one is missing."""
     shown = table.assign(
         status=[text.status(status) for status in table["status"]],
-        note=table["note"].fillna(""),
         source=[text.sources(source) for source in table["source"]],
     )
     number = {
-        "burst_tflops": ("burst (TFLOP/s)", "%.4g", "Median of the first second"),
-        "sustained_tflops": ("sustained (TFLOP/s)", "%.4g", "Median of the last third"),
-        "of_burst": ("of burst (%)", "%.1f", "Sustained over burst"),
-        "cold_tflops": ("sampled (TFLOP/s)", "%.4g", "Of the kernel time of the same cell and run, with a cold L2"),
-        "of_cold": ("of sampled (%)", "%.1f", "Sustained over sampled"),
+        "burst_tflops": ("burst (TFLOP/s)", "%.3g", "Median of the first second"),
+        "sustained_tflops": ("sustained (TFLOP/s)", "%.3g", "Median of the last third"),
+        "of_burst": ("of burst (%)", "%.3g", "Sustained over burst"),
+        "cold_tflops": ("sampled (TFLOP/s)", "%.3g", "Of the kernel time of the same cell and run, with a cold L2"),
+        "of_cold": ("of sampled (%)", "%.3g", "Sustained over sampled"),
         "sustained_clock_mhz": ("SM clock (MHz)", "%.0f", "Sustained"),
         "cold_clock_mhz": ("SM clock, sampled (MHz)", "%.0f", "While the kernel time was sampled"),
         "sustained_power_w": ("power (W)", "%.0f", "Sustained"),
@@ -144,7 +151,8 @@ def numbers_table(table: pd.DataFrame) -> None:
         shown[[*COLUMNS]].dropna(axis="columns", how="all"),
         hide_index=True,
         alt="Every trace: burst and sustained figures",
-        column_config=config | {"trace": st.column_config.TextColumn("trace", width="large")},
+        column_config=config | _WORDS,
+        placeholder="–",
     )
 
 
@@ -164,7 +172,7 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> go.Figure:
     names = [name for name in LABELS if name in slices and slices[name].notna().any()]
     figure = make_subplots(rows=len(names), cols=1, shared_xaxes=True, vertical_spacing=0.04)
     for at, (trace, rows) in enumerate(slices.groupby("trace", sort=True)):
-        colour = charts.SPARE_COLOURS[at % len(charts.SPARE_COLOURS)]
+        colour = charts.legible(charts.SPARE_COLOURS[at % len(charts.SPARE_COLOURS)], charts.theme())
         cell = cells[cells["trace"] == trace].iloc[0]
         for place, name in enumerate(names, start=1):
             if rows[name].notna().any():
@@ -177,7 +185,7 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> go.Figure:
                     mode="lines+markers",
                     line={"color": colour, "width": 1.5},
                     marker={"symbol": charts.SYMBOLS[at % len(charts.SYMBOLS)], "size": 4, "color": colour},
-                    hovertemplate=f"%{{x:.1f}} s: %{{y:.4g}} {LABELS[name]}<extra></extra>",
+                    hovertemplate=f"%{{fullData.name}}: %{{y:.3r}} {LABELS[name]}<extra></extra>",
                     row=place,
                     col=1,
                 )
@@ -185,10 +193,12 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> go.Figure:
         _level(figure, names, "sustained_power_w", cell["power_limit_w"], charts.EMPTY_COLOUR, "dot")
     for place, name in enumerate(names, start=1):
         figure.update_yaxes(title=LABELS[name], row=place, col=1)
-    figure.update_xaxes(title="seconds", rangemode="tozero", row=len(names), col=1)
+        if name == "sustained_tflops":
+            figure.update_yaxes(rangemode="tozero", row=place, col=1)
+    figure.update_xaxes(title="Time (s)", rangemode="tozero", row=len(names), col=1)
     panels = 170 * len(names)
     legend = {"orientation": "h", "y": -75 / panels}  # below the title of the axis, however many panels there are
-    return figure.update_layout(height=110 + panels, margin=charts.CAMERA_MARGIN, legend=legend, hovermode="closest")
+    return figure.update_layout(height=110 + panels, margin=charts.CAMERA_MARGIN, legend=legend, hovermode="x unified")
 
 
 def _level(figure: go.Figure, names: list[str], name: str, value: float, colour: str, dash: str) -> None:

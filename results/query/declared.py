@@ -28,13 +28,6 @@ def colours(store: Store) -> dict[str, str]:
     return {name: facts.colour for name, facts in found.items() if facts.colour}
 
 
-def families(store: Store) -> dict[str, str]:
-    """Return the family of each implementation that declares one at any level: own, pytorch or peer."""
-    said = {name: facts for level in names() for name, facts in declared(store, level).items()}
-    found = {name: facts_of(name, said).family for name in said}
-    return {name: family for name, family in found.items() if family}
-
-
 def with_precision(store: Store, precision: str, level: str = "op") -> list[str]:
     """Return the implementations in the store that multiply in "tf32", "fp8", or float32 in "bf16x6", at a level."""
     said = declared(store, level)

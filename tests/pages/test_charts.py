@@ -51,3 +51,10 @@ def test_a_picture_says_its_slice_in_its_title_and_in_its_file_name():
 
 def test_a_title_shows_names_from_files_as_text():
     assert "<img" not in ChartTitle("<img src=x>", ("<img>",)).layout["text"]
+
+
+def test_own_kernels_stand_before_others_and_pytorchs_last():
+    names = ["torch_naive", "somebody", "triton_fa2", "flash_attn_4", "torch_sdpa_flash", "gluon_hopper"]
+    assert charts.ordered(names) == [
+        *("gluon_hopper", "triton_fa2", "flash_attn_4", "somebody", "torch_sdpa_flash", "torch_naive")
+    ]

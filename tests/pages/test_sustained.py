@@ -66,7 +66,10 @@ def test_without_a_trace_the_page_says_how_to_make_one(empty):
 def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(empty):
     trace(empty)
     text = shown(_page())
-    assert "triton_fa2 keeps 75 % of its first second: 300 of 400 TFLOP/s, at 1500 MHz, 699 W of 700 W" in text
+    assert (
+        "triton_fa2 sustains 75 % of its first-second throughput: 300 of 400 TFLOP/s, at 1500 MHz, 699 W of 700 W"
+        in text
+    )
     assert "reaches 500: sustained is 60 % of that" in text
     assert "measured here" in text
 

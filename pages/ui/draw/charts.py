@@ -20,33 +20,32 @@ from pages.ui.draw import text
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.shell.data import ask
 from results.query.declared import colours as declared_colours
-from results.query.declared import families
 
 SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")
 SYMBOLS = (
     *("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon", "hexagon"),
     *("triangle-left", "triangle-right", "hourglass", "bowtie", "octagon", "star-square", "star-diamond", "hexagram"),
 )
-MARKS = {  # by implementation, on every chart; names that are not here take one of the last by their own letters
-    "triton_fa2": "circle",
+MARKS = {  # of implementations on every chart, and their order: own kernels, peers, PyTorch's
     "gluon_hopper": "diamond",
-    "gluon_fp8": "triangle-up",
+    "triton_fa2": "circle",
     "triton_fa2_tf32": "octagon",
+    "gluon_fp8": "triangle-up",
     "triton_split_kv": "circle",
+    "tiled_v1": "star-square",
+    "tiled_v2": "star-diamond",
+    "flash_attn_1": "hexagon",
     "flash_attn_4": "square",
-    "torch_flex": "star",
-    "flex_paged": "star",
     "flashinfer": "triangle-down",
     "cudnn_frontend": "cross",
     "torch_sdpa_auto": "pentagon",
-    "torch_sdpa_flash": "hourglass",
     "torch_sdpa_cudnn": "triangle-left",
+    "torch_sdpa_flash": "hourglass",
     "torch_sdpa_efficient": "triangle-right",
     "torch_sdpa_math": "bowtie",
+    "torch_flex": "star",
+    "flex_paged": "star",
     "torch_naive": "x",
-    "flash_attn_1": "hexagon",
-    "tiled_v1": "star-square",
-    "tiled_v2": "star-diamond",
 }
 BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}
 MARK_CONTRAST, TEXT_CONTRAST = 3.0, 4.5  # WCAG 2.2, 1.4.11 and 1.4.3
@@ -113,16 +112,16 @@ def contrast(colour: str, other: str) -> float:
 
 
 def symbol(name: str) -> str:
-    """Return the mark of a name, the same on every chart."""
+    """Return the mark of a name, the same on every chart; names without one take a mark that nobody else has."""
     free = [mark for mark in SYMBOLS if mark not in MARKS.values()]
     return MARKS.get(name) or free[zlib.crc32(name.encode()) % len(free)]
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Return names in the order of every chart: own kernels, then others, then PyTorch's."""
-    family = ask(families)
-    rank = {"own": 0, "pytorch": 2}
-    return sorted(set(names), key=lambda name: (rank.get(family.get(name), 1), name))
+    """Return names in the order of every chart; those that MARKS does not hold stand before PyTorch's."""
+    place = {name: at for at, name in enumerate(MARKS)}
+    between = place["torch_sdpa_auto"] - 0.5
+    return sorted(set(names), key=lambda name: (place.get(name.partition("@")[0], between), name))
 
 
 def lines(

@@ -41,7 +41,7 @@ def test_a_trace_is_drawn_and_taken_away(tab, server, tmp_path):
     trace(server.home, "hot")
     trace(server.home, "hotter", name="gluon_hopper")
     page = drawn(tab("sustained"))
-    expect(page.get_by_text("keeps 75 % of its first second: 300 of 400 TFLOP/s").first).to_be_visible()
+    expect(page.get_by_text("sustains 75 % of its first-second throughput: 300 of 400 TFLOP/s").first).to_be_visible()
     expect(page.locator(".scatterlayer .trace")).to_have_count(3)
     page.get_by_role("combobox", name=re.compile("Traces")).click()
     page.get_by_role("option", name=re.compile("gluon_hopper")).click()
