@@ -16,6 +16,7 @@ from runner.measure import stopwatch
 THROTTLED = "throttled"
 # of a cell that no regular reading fell into
 TOO_SHORT = "Its {:.0f} ms of timing are too short for regular readings; the clock was read once at the end of a round."
+NOT_WATCHED = "No reading of the clock fell into its {:.0f} ms of timing, so nothing says whether it was throttled."
 _PERIOD_S = 0.05
 _FULL_CLOCK = 0.95  # of the highest SM clock; above it the power limit has cost nothing
 _HELD_CLOCK = 0.90  # of the highest SM clock; below it something held the clock back, whether NVML names it or not
@@ -94,10 +95,11 @@ class Telemetry:
         known = self._since(min(low for low, _ in spans)) if spans else []
         within = [reading for at, reading in known if any(low <= at <= high for low, high in spans)]
         found = judge(within, self._companions)
-        if within and all(reading.power_w is None for reading in within):
-            span_ms = 1e3 * sum(end - start for start, end in spans)
-            found = replace(found, note=" ".join(filter(None, [found.note, TOO_SHORT.format(span_ms)])))
-        return found
+        if not self._gpu or not spans or any(reading.power_w is not None for reading in within):
+            return found
+        span_ms = 1e3 * sum(end - start for start, end in spans)
+        missing = (TOO_SHORT if within else NOT_WATCHED).format(span_ms)
+        return replace(found, note=" ".join(filter(None, [found.note, missing])))
 
     def _since(self, start: float) -> list[tuple[float, nvml.Reading]]:
         """Return the readings from then on and a few before; not all of them, of which a sweep has thousands."""

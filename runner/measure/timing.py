@@ -120,8 +120,7 @@ class Rounds:
             series = item.samples.setdefault(timing, [])
             with self.bench.costs.of(SAMPLING):
                 new = sample_round(stopwatch, timed, series, self.bench.protocol)
-            if timing == "kernel":
-                self.bench.telemetry.look(start)
+            self.bench.telemetry.look(start)
             series += new
             item.waits.setdefault(timing, []).extend(stopwatch.take_waits())
             item.round_sizes.setdefault(timing, []).append(len(new))

@@ -60,7 +60,7 @@ def test_only_readings_of_the_window_count(monkeypatch) -> None:
     watching.stop()
     at = watching._readings[0][0]
     assert watching.findings([(at, at)]).flags == ("throttled",)
-    assert watching.findings([(at - 100, at - 50), (at + 50, at + 100)]) == Findings()
+    assert watching.findings([(at - 100, at - 50), (at + 50, at + 100)]).flags == ()
 
 
 def test_a_look_adds_a_reading_at_once(monkeypatch) -> None:
@@ -116,6 +116,16 @@ def test_a_window_too_short_for_a_regular_reading_says_so(monkeypatch) -> None:
     found = made.findings([(now - 0.012, now)])
     assert (found.flags, found.sm_clock_mhz) == ((), 1980)
     assert found.note.startswith("Its 12 ms of timing are too short for regular readings")
+
+
+def test_a_window_without_any_reading_says_so(monkeypatch) -> None:
+    made, now = watching(monkeypatch, 1200), time.monotonic()
+    found = made.findings([(now + 1.0, now + 1.002)])
+    assert (found.flags, found.sm_clock_mhz) == ((), None)
+    assert (
+        found.note == "No reading of the clock fell into its 2 ms of timing, so nothing says whether it was throttled."
+    )
+    assert made.findings([]) == Findings(), "nothing was timed"
 
 
 def test_the_other_version_of_a_sweep_is_no_company(monkeypatch) -> None:

@@ -29,10 +29,12 @@ class Watch:
     def __init__(self, *answers: Findings) -> None:
         self.answers = list(answers)
         self.windows: list[int] = []
+        self.looks = 0
 
     def settle(self, device: str) -> None: ...
 
-    def look(self, since: float) -> None: ...
+    def look(self, since: float) -> None:
+        self.looks += 1
 
     def paused(self):
         return nullcontext()
@@ -64,8 +66,9 @@ def latencies(found: list[Measurement]) -> list[Measurement]:
 
 
 def test_the_sizes_of_the_rounds_cut_the_samples_and_the_clock_is_kept() -> None:
-    (row,) = latencies(measured([Cell(CASE, "torch_naive", "fwd")], Watch(FREE)))
-    assert len(row.round_sizes) == BRIEF.rounds
+    watch = Watch(FREE)
+    (row,) = latencies(measured([Cell(CASE, "torch_naive", "fwd")], watch))
+    assert len(row.round_sizes) == BRIEF.rounds == watch.looks, "plain calls alone are watched too"
     assert sum(row.round_sizes) == len(row.samples) == row.n
     assert (row.sm_clock_mhz, row.flags) == (1980.0, ())
 
