@@ -9,7 +9,7 @@ SOURCE_WORDS = {
     "local": "measured here",
     "published": "published",
     "upload": "uploaded",
-    "shipped": "attnbench's own, shipped",
+    "shipped": "included with attnbench",
 }
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")  # a text that begins so is taken for a formula, or is quoted already
 

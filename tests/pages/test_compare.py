@@ -131,7 +131,7 @@ def test_gpus_stand_side_by_side_on_the_shapes_they_share(page, home):
     RunFolder.create(home, other, [replace(rows[0], sm_clock_mhz=1000.0), *rows[1:]])
     page.get_by_key("of").set_value("GPUs").run()
     page.multiselect(key="gpus").set_value([GPU, "Other GPU"]).run()
-    assert f"Other GPU is **2.00×** as fast as {GPU}" in shown(page)
+    assert f"In kernel time Other GPU is **2.00×** as fast as {GPU}: geometric mean of 1 shared shape." in shown(page)
     table = page.dataframe[0].value
     assert table["seqlen"].tolist() == [128]
     flops = 2.0 * 1 * 2 * (128 * 129 / 2) * 2 * 64
@@ -142,8 +142,8 @@ def test_gpus_stand_side_by_side_on_the_shapes_they_share(page, home):
     assert found["Other GPU: Per joule"] == pytest.approx(flops / 0.1 / 1e9, rel=0.01)
     assert found["Other GPU: Per watt of its limit"] == pytest.approx(flops / ms / 1e6 / 100)
     page.pills(key="quantity").set_value("gflops_per_watt").run()
-    assert f"Not drawn, for want of the power limit: {GPU}." in shown(page)
-    assert "Not offered, because none of them says what it needs: % of nominal peak" in shown(page)
+    assert f"Not drawn, because the power limit is not stated: {GPU}." in shown(page)
+    assert any("Not available: % of nominal peak" in (caption.help or "") for caption in page.caption)
 
 
 def test_gpus_without_an_implementation_in_common_say_so(page, home):
@@ -249,3 +249,15 @@ def test_a_sweep_run_again_has_a_history_with_its_regression_on_top(page, home):
 
 def test_without_a_sweep_run_twice_the_history_says_what_to_do(page):
     assert "No sweep was run twice on one GPU yet" in shown(page.get_by_key("of").set_value("History").run())
+
+
+def test_gpus_are_told_in_one_direction_also_where_a_timing_turns_them_around(page, home):
+    for gpu, kernel, eager in (("Fast", 1.0, 3.0), ("Slow", 4.0, 2.0)):
+        run = replace(RUN, run_id=gpu, gpu_name=gpu)
+        rows = [latency(ms, 128, run_id=gpu, timing=timing) for ms, timing in ((kernel, "kernel"), (eager, "eager"))]
+        RunFolder.create(home, run, rows)
+    page.get_by_key("of").set_value("GPUs").run()
+    page.multiselect(key="gpus").set_value(["Fast", "Slow"]).run()
+    words = shown(page)
+    assert "In kernel time Fast is **4.00×** as fast as Slow" in words
+    assert "In eager time Fast is **0.67×** as fast as Slow" in words

@@ -121,6 +121,20 @@ def test_a_report_has_the_chart_of_its_own_numbers_with_and_without_a_run(page):
     assert len(page.get("plotly_chart")) == 1
 
 
+def test_a_setting_of_our_run_is_said_in_words():
+    setting = "subject=attention, num_kv_heads=32, dtype=bfloat16, causal=False, window_size=0, inputs=normal"
+    assert tables.setting_words(setting) == "32 kv heads, bfloat16, full mask"
+    assert tables.setting_words("subject=mha, batch=2, from run-a") == "mha, batch 2, from run-a"
+
+
+def test_a_report_of_configurations_has_bars_of_each():
+    found = [p for p in chart.points(None, choose.Choice("attention_layers_a100", None, None, ())) if p.mode == "fwd"]
+    bars = chart.bars([p for p in found if p.metric == "latency_ms"], "latency_ms").data
+    assert {bar.name for bar in bars} == {"torch, printed", "triton, printed", "flash, printed"}
+    assert {bar.marker.pattern.shape for bar in bars} == {"/"}
+    assert all(len(bar.x) == len(set(bar.x)) > 10 for bar in bars)
+
+
 def test_every_report_has_a_chart():
     for report in reports.names():
         assert len(chart.points(None, choose.Choice(report, None, None, ()))) > 10
@@ -129,8 +143,8 @@ def test_every_report_has_a_chart():
 def test_words_of_a_report_are_a_quote_in_which_nothing_becomes_a_heading():
     code = Note("Use", lines=("# Saves ~50% compute", "model = FlashAttentionV2(512, 8, causal=True)"))
     assert tables.quote(code).splitlines()[2:4] == ["> ```", "> # Saves ~50% compute"]
-    said = tables.quote(Note("", lines=("Faster.", "---", "# Title"))).splitlines()
-    assert said == ["> Faster.", "> \\---", "> \\# Title"]
+    said = tables.quote(Note("", lines=("Faster.", "-", "# Title"))).splitlines()
+    assert said == ["> Faster.", "> \\-", "> \\# Title"]
     for report in reports.names():
         for note in shipped_notes(report):
             assert all(line.startswith(">") for line in tables.quote(note).splitlines())

@@ -16,7 +16,7 @@ def test_every_run_is_listed_with_its_state_and_source(app):
     assert table.loc["published-fa2_rtx4060", ["state", "source"]].tolist() == ["finished", "published"]
     for folder in published_folders():
         assert table.loc[folder.run_id, "state"] == folder.condition()
-    assert table.loc["h200-fa2_speedup", "source"] == "attnbench's own, shipped"
+    assert table.loc["h200-fa2_speedup", "source"] == "included with attnbench"
     assert table.loc["run-a", "numbers"] == 21
     assert table.loc["run-a", "failures"] == 6
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
@@ -25,9 +27,9 @@ QUANTITIES = {
         "% of a matrix product's rate on that machine",
         "the rate of a matrix product on that machine",
     ),
-    "flop_per_cycle_sm": ("At its clock", "operations a cycle and SM", "the SM clock and the number of SMs"),
-    "gflop_per_joule": ("Per joule", "10^9 operations a joule", "the energy of a call"),
-    "gflops_per_watt": ("Per watt of its limit", "GFLOP/s a watt of the power limit", "the power limit"),
+    "flop_per_cycle_sm": ("At its clock", "FLOP per cycle and SM", "the SM clock and the number of SMs"),
+    "gflop_per_joule": ("Per joule", "GFLOP per joule", "the energy of a call"),
+    "gflops_per_watt": ("Per watt of its limit", "GFLOP/s per watt of the power limit", "the power limit"),
 }
 # what a line of the chart has one of, and which comes first
 _SERIES = {
@@ -37,6 +39,7 @@ _SERIES = {
     "head_dim": (128, 64, 256, 32, 16),
     "mask": ("causal", "full"),
 }
+_IN = {"kernel": "In kernel time", "eager": "In eager time", AS_PUBLISHED: "In times as published"}
 _TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
 _DETAILS = ("mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "mask")
 
@@ -62,13 +65,13 @@ def section() -> None:
     name = one_value("Implementation", "gpu_implementation", names, names[0])
     table = _table(str(store().home), store().version(), tuple(chosen), name)
     if table.empty:
-        st.info("They have no shape in common: some field that both say differs everywhere.", icon=":material/inbox:")
+        st.info("They have no shape in common: some field that both state differs everywhere.", icon=":material/inbox:")
         return
     _headline(table, chosen)
     _chart(table)
     st.subheader("Every shared shape")
     _every_shape(table)
-    messages.download("Download shapes", "gpus", lambda: table, "gpus_csv")
+    messages.download("Download shapes", f"gpus-{name}-{'-'.join(chosen)}".replace(" ", "_"), lambda: table, "gpus_csv")
 
 
 def _devices(pairs: list[tuple[str, str]]) -> list[str]:
@@ -86,30 +89,35 @@ def _table(home: str, version: str, chosen: tuple[str, ...], name: str) -> pd.Da
 
 
 def _headline(table: pd.DataFrame, chosen: list[str]) -> None:
-    """Say how many times as fast as the slowest each GPU is, by timing, over the shared shapes."""
+    """Say what limits the comparison, then a sentence a timing: how fast each GPU is against one and the same."""
+    for sentence in _limits(table):
+        st.warning(sentence, icon=":material/warning:")
     timing_of = table.groupby("shape")["timing"].first()
-    for timing in [timing for timing in sidebar.TIMINGS if timing in set(timing_of)]:
-        shapes = timing_of.index[timing_of == timing]
-        times = table[table["shape"].isin(shapes)].pivot_table(index="shape", columns="gpu", values="latency_ms")
-        slowest = times.median().idxmax()
-        parts = [
-            f"{text.plain(gpu)} is **{text.ratio(geometric_mean(times[slowest] / times[gpu]))}** as fast as "
-            f"{text.plain(slowest)}"
-            for gpu in chosen
-            if gpu != slowest
-        ]
-        st.markdown(
-            f"{', '.join(parts)} in {text.TIMING_WORDS[timing]}: geometric mean over "
-            f"{messages.counted(len(times), 'shared shape')}."
+    timings = [timing for timing in sidebar.TIMINGS if timing in set(timing_of)]
+    by_timing = {
+        timing: table[table["shape"].isin(timing_of.index[timing_of == timing])].pivot_table(
+            index="shape", columns="gpu", values="latency_ms"
         )
+        for timing in timings
+    }
+    slowest = by_timing[timings[0]].median().idxmax()  # of all sentences, so that they read in one direction
+    for timing, times in by_timing.items():
+        for gpu in chosen:
+            if gpu != slowest:
+                ratio = text.ratio(geometric_mean(times[slowest] / times[gpu]))
+                st.markdown(
+                    f"{_IN[timing]} {text.plain(gpu)} is **{ratio}** as fast as {text.plain(slowest)}: geometric mean "
+                    f"of {messages.counted(len(times), 'shared shape')}."
+                )
+
+
+def _limits(table: pd.DataFrame) -> Iterator[str]:
     assumed = sorted({name for names in table["assumed"] for name in names.split(", ") if name})
     if assumed:
-        st.caption(
-            f"Not said by one of them, so taken from the other: {', '.join(assumed)}. The shapes are the same only as "
-            "far as the sources say."
-        )
+        words = ", ".join(name.replace("_", " ") if name != "head_dim" else name for name in assumed)
+        yield f"One source does not state {words}; the other's value is taken. The shapes may differ in that."
     if table.groupby("shape")["timing"].nunique().max() > 1:
-        st.caption("One source does not say how it took its times; they stand beside a time of the other as they are.")
+        yield "One source does not state how it measured; its times stand beside kernel or eager times of the other."
 
 
 def _chart(table: pd.DataFrame) -> None:
@@ -130,12 +138,13 @@ def _chart(table: pd.DataFrame) -> None:
     figure = _lines(rows, column, unit)
     st.plotly_chart(figure, config=charts.BARE, alt=f"{label} by seqlen, a line a GPU; the table below has the numbers")
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
-    lacks = f" Not drawn, for want of {needed}: {text.plain(', '.join(missing))}." if missing else ""
+    lacks = f" Not drawn, because {needed} is not stated: {text.plain(', '.join(missing))}." if missing else ""
     source = "" if column == "latency_ms" else f" {level_of('op').flops_source}"
-    st.caption(f"{label} by seqlen, a line a GPU, of the shapes they share.{lacks}{source}")
-    absent = [f"{name} ({needs})" for at, (name, _, needs) in QUANTITIES.items() if at not in there]
-    if absent:
-        st.caption(f"Not offered, because none of them says what it needs: {', '.join(absent)}.")
+    absent = [f"{name} (needs {needs})" for at, (name, _, needs) in QUANTITIES.items() if at not in there]
+    more = f"Not available: {', '.join(absent)}; no source states it. " if absent else ""
+    st.caption(
+        f"{label} by seqlen, a line a GPU, of the shapes they share.{lacks}", help=f"{more}{source}".strip() or None
+    )
 
 
 def _lines(table: pd.DataFrame, column: str, label: str) -> go.Figure:

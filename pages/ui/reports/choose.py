@@ -78,7 +78,7 @@ def facts(choice: Choice) -> None:
     """Draw where both come from, told apart at a glance."""
     report = reports.get(choice.report)
     st.markdown(f"#### {text.plain(report.LABEL)}")
-    st.caption(f"{messages.source_badges(['published'])} {text.plain(report.TITLE)}: {text.plain(report.SOURCE)}")
+    st.caption(f"{messages.source_badges(['published'])} {text.plain(report.SOURCE)}")
     if choice.run is None:
         return
     row = ask_slowly(_run, choice.run)

@@ -19,8 +19,18 @@ from results.reports.notes import Note, shipped_notes
 from results.reports.side_by_side import Section
 from results.store.database import Store
 
-_MARKUP = re.compile(r"#{1,6} |[-=]{3,}\s*$")  # lines that Markdown takes for a heading or a rule
+_MARKUP = re.compile(r"#{1,6} |[-=]+\s*$")  # lines that Markdown takes for a heading or a rule
 _CODE = re.compile(r"(python|pip|git|import|from) |\w+ = \w+.*\)\s*$")
+
+# of a setting: values that go without saying, fields whose values say enough, and words for some
+_USUAL = ("0", "normal", "attention")
+_FIELDS = {
+    "dtype": "{}",
+    "subject": "{}",
+    "num_kv_heads": "{} kv heads",
+    "num_heads": "{} heads",
+}
+_SETTINGS = {("causal", "True"): "causal", ("causal", "False"): "full mask"}
 
 
 def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choice) -> None:
@@ -64,7 +74,20 @@ def tables(found: Sequence[Section], choice: Choice) -> None:
         alt = f"{section.title or choice.report}, {'published and ours' if choice.run else 'as printed'}"
         st.table(pd.DataFrame(rows, columns=header), hide_index=True, alt=alt)
         if section.setting and choice.run:
-            st.caption(f"Our run: {text.plain(section.setting)}.")
+            st.caption(f"Our run: {text.plain(setting_words(section.setting))}.")
+
+
+def setting_words(setting: str) -> str:
+    """Return what else our shape says, for people: without what is usual, and without the names of fields."""
+    said = []
+    for part in setting.split(", "):
+        name, named, value = part.partition("=")
+        if not named:
+            said.append(part)
+        elif value not in _USUAL:
+            words = _FIELDS.get(name, f"{name.replace('_', ' ')} {{}}")
+            said.append(_SETTINGS.get((name, value)) or words.format(value))
+    return ", ".join(said)
 
 
 def numbers(found: Sequence[Section]) -> pd.DataFrame:
