@@ -177,6 +177,15 @@ def runs(store: Store) -> pd.DataFrame:
     )
 
 
+def outcomes(store: Store) -> pd.DataFrame:
+    """Return of every run how many of its numbers are missing because nothing could run, and because it failed."""
+    return store.query(
+        """SELECT run_id, count(*) FILTER (WHERE status IN ('unsupported', 'skipped')) AS skipped,
+                  count(*) FILTER (WHERE status NOT IN ('ok', 'unsupported', 'skipped')) AS failed
+           FROM numbers JOIN slices USING (slice_id) WHERE status <> 'ok' GROUP BY run_id"""
+    )
+
+
 def run_progress(store: Store, run_id: str) -> pd.DataFrame:
     """Count the latencies that a growing run has, by mode and timing."""
     return store.query(

@@ -15,6 +15,7 @@ from runner.protocol import Protocol
 
 _Kind = tuple[str, str, str | None, int | None]  # what is compiled once: implementation, mode, dtype, head_dim
 _MOST_EXCESS = 2.0  # of a finished case over the fit; what is beyond happened once
+_MUCH = 1.2
 _FITS = 4
 _BISECTIONS = 50
 
@@ -25,7 +26,8 @@ class Remaining:
     def __init__(self, cells: Iterable[Cell], protocol: Protocol, timings: int) -> None:
         self._protocol, self._timings = protocol, timings
         planned = [cell for cell in cells if not cell.reason]
-        self._floor_s = min((cell.seconds for cell in planned), default=0.0)  # of a cell whose call takes no time
+        # of a cell whose call takes no time; cells of the interpreter, which are not timed, are estimated apart
+        self._floor_s = min((cell.seconds for cell in planned if cell.seconds), default=0.0)
         self._call_s = {cell: self._call_of(max(0.0, cell.seconds - self._floor_s)) for cell in planned}
         self._measured_s: dict[Cell, float] = {}  # one call
         self._speeds: dict[tuple[str, ...], float] = {}  # measured call over estimated, by implementation and mode
@@ -38,6 +40,8 @@ class Remaining:
         if measurement.metric != "latency_ms" or not measurement.value or not self._call_s.get(cell):
             return
         self._measured_s[cell] = measurement.value / 1e3
+        if cell.seconds < _MUCH * self._floor_s:  # whose call the plan's estimate does not tell
+            return
         speed = self._measured_s[cell] / self._call_s[cell]
         for name in ((cell.implementation, cell.mode), (cell.implementation,)):
             self._speeds[name] = speed
@@ -51,7 +55,8 @@ class Remaining:
 
     def knows(self, left: Iterable[Cell]) -> bool:
         """Tell whether every implementation that is left was measured, so that the estimate is more than a bound."""
-        return bool(self._finished) and all((cell.implementation,) in self._speeds for cell in left)
+        measured = {cell.implementation for cell in self._measured_s}
+        return bool(self._finished) and all(cell.implementation in measured for cell in left)
 
     def seconds(self, left: Sequence[Cell]) -> float:
         """Return about how long these cells take."""

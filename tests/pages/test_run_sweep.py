@@ -1,13 +1,14 @@
 """The page's own logic; a real sweep runs in the browser tests."""
 
 import re
+import threading
 import time
 from dataclasses import replace
 
 import pytest
 import streamlit as st
 
-from pages.ui.run import one_shape, plan_form, under_way
+from pages.ui.run import background, one_shape, plan_form, under_way
 from pages.ui.shell import access
 from results.files import journal
 from results.files.journal import RunFolder, State
@@ -43,6 +44,7 @@ PLAN = {
 def started(monkeypatch):
     """Requests that were started; nothing really runs."""
     requests: list[SweepRequest] = []
+    monkeypatch.setattr(background, "PATIENCE_S", 20.0)
     monkeypatch.setattr(launch, "listing", lambda device=None: LISTING)
     monkeypatch.setattr(launch, "plan", lambda request: PLAN)
     monkeypatch.setattr(launch, "start", lambda request, home=None: requests.append(request))
@@ -54,25 +56,61 @@ def page(app, started):
     return app.switch_page("pages/run_sweep.py").run()
 
 
-def test_the_plan_shows_time_and_reasons_before_anything_starts(page, started):
-    assert "start" not in [button.key for button in page.button]
-    page.button(key="show_plan").click().run()
-    assert [metric.value for metric in page.metric] == ["1", "1", "70 s"]
-    assert [table.value["reason"].tolist() for table in page.dataframe if list(table.value) == ["cells", "reason"]] == [
-        ["Too old."]
-    ]
+def test_the_plan_draws_itself_with_time_and_reasons_before_anything_starts(page, started):
+    assert not page.button(key="start").disabled
+    assert "Measures 1 number in about 70 s. 1 cannot run here, each with its reason below." in shown(page)
+    assert page.dataframe[0].value.values.tolist() == [[1, "Too old."]]
     assert started == []
 
 
+def test_the_button_is_there_before_devices_are_known_and_starts_on_the_first(app, started, monkeypatch):
+    known = threading.Event()
+    monkeypatch.setattr(background, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(launch, "listing", lambda device=None: known.wait(20) and LISTING)
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert "Looking for devices" in shown(page)
+    page.button(key="start").click().run()
+    assert "starting" in shown(page) and started == []
+    monkeypatch.setattr(background, "PATIENCE_S", 20.0)
+    known.set()
+    page.run()
+    assert [request.device for request in started] == ["cpu"]
+    assert "starting" not in shown(page)
+
+
+def test_a_plan_is_not_made_by_itself_beside_a_running_sweep(app, started, home):
+    folder = RunFolder(home / "runs" / "run-a")
+    with folder.lock():
+        folder.write_state(State(state="running", done=3, total=9))
+        page = app.switch_page("pages/run_sweep.py").run()
+        assert "Planning another takes processor time from it" in shown(page)
+        (plan,) = [button for button in page.button if button.label == "Show plan"]
+        plan.click().run()
+        assert "Measures 1 number" in shown(page)
+
+
+def test_the_end_of_a_followed_sweep_is_one_sentence_with_links(app, started, home):
+    folder = RunFolder(home / "runs" / "run-a")
+    times = {"started": "2026-01-01T00:00:00Z", "updated": "2026-01-01T00:01:30Z"}
+    with folder.lock():
+        folder.write_state(State(state="running", done=3, total=9, **times))
+        page = app.switch_page("pages/run_sweep.py").run()
+    folder.write_state(State(state="finished", done=9, total=9, **times))
+    page.run()
+    assert "The sweep has finished after 2 min: 21 numbers, 6 failed." in shown(page)
+    labels = [link.proto.label for link in page.get("page_link")]
+    assert {"See results", "Table and downloads"} <= set(labels)
+
+
 def test_every_sweep_is_explained(page):
-    assert page.dataframe[0].value["sweep"].tolist() == list(sweeps.SWEEPS)
-    assert page.dataframe[0].value["cases"].gt(0).all()
+    table = next(table.value for table in page.dataframe if "sweep" in table.value)
+    assert table["sweep"].tolist() == list(sweeps.SWEEPS)
+    assert table["shapes"].gt(0).all()
 
 
 def test_start_starts_exactly_what_was_planned(page, started):
     page.text_input(key="edit_seqlen_quick").set_value("64,256").run()
     page.multiselect(key="edit_implementations_quick").set_value(["torch_naive"]).run()
-    page.button(key="show_plan").click().run()
     page.button(key="start").click().run()
     assert started == [SweepRequest("quick", "cpu", ("torch_naive",), {"seqlen": "64,256"}, "quick")]
 
@@ -81,7 +119,6 @@ def test_mask_heads_modes_and_timings_can_be_changed_too(page, started):
     page.text_input(key="edit_num_heads_quick").set_value("4").run()
     page.multiselect(key="edit_causal_quick").set_value(["false"]).run()
     page.multiselect(key="edit_modes_quick").set_value(["fwd"]).run()
-    page.button(key="show_plan").click().run()
     page.button(key="start").click().run()
     assert [request.changes for request in started] == [{"num_heads": "4", "causal": "false", "modes": "fwd"}]
 
@@ -91,7 +128,6 @@ def test_a_trace_is_of_one_cell_and_starts_as_it_was_planned(page, started):
     assert "Implementations" not in [choice.label for choice in page.multiselect]
     page.selectbox(key="cell_seqlen_quick").set_value("512").run()
     page.selectbox(key="cell_dtype_quick").set_value("float32").run()
-    page.button(key="show_plan").click().run()
     page.button(key="start").click().run()
     cell = {"seqlen": "512", "head_dim": "64", "dtype": "float32", "causal": "true", "modes": "fwd"}
     changes = cell | {"inputs": "normal", "timings": "eager"}
@@ -121,7 +157,11 @@ def test_a_trace_under_way_says_how_far_it_is_and_a_finished_one_is_linked(app, 
 
 @pytest.mark.parametrize(
     ("sweep", "reason"),
-    [({"timings": []}, "This sweep times nothing"), ({"timings": ["kernel"]}, "No time yet"), ({}, "No time yet")],
+    [
+        ({"timings": []}, "This sweep times nothing"),
+        ({"timings": ["kernel"]}, "No timings yet"),
+        ({}, "No timings yet"),
+    ],
 )
 def test_a_sweep_without_a_time_says_whether_one_will_come(app, started, home, sweep, reason):
     run = replace(RunFolder(home / "runs" / "run-a").run(), run_id="untimed", sweep=sweep)
@@ -131,16 +171,10 @@ def test_a_sweep_without_a_time_says_whether_one_will_come(app, started, home, s
         assert reason in shown(app.switch_page("pages/run_sweep.py").run())
 
 
-def test_a_changed_form_needs_a_new_plan(page):
-    page.button(key="show_plan").click().run()
-    page.text_input(key="edit_head_dim_quick").set_value("32").run()
-    assert "start" not in [button.key for button in page.button]
-
-
 def test_a_size_that_is_no_number_is_refused_in_words(page):
     page.text_input(key="edit_seqlen_quick").set_value("many").run()
     assert "seqlen 'many' is not a whole number." in shown(page)
-    assert "show_plan" not in [button.key for button in page.button]
+    assert "start" not in [button.key for button in page.button]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +212,7 @@ def test_a_running_sweep_shows_how_far_it_is_and_asks_before_it_cancels(app, sta
     with folder.lock():
         folder.write_state(State(state="running", done=3, total=9, current="torch_naive fwd", eta_s=200.0))
         page = app.switch_page("pages/run_sweep.py").run()
-        assert page.progress[0].text == "3 of 9 cells · about 3 min left"
+        assert page.progress[0].text == "3 of 9 combinations · about 3 min left"
         assert "Now: torch_naive fwd" in shown(page)
         assert not folder.cancel_requested()
         page.button(key="cancel_run-a").click().run()
@@ -232,7 +266,6 @@ def test_a_server_that_others_can_reach_runs_nothing_without_a_token(app, starte
     monkeypatch.delenv(access.TOKEN, raising=False)
     page = app.switch_page("pages/run_sweep.py").run()
     assert "Running sweeps is off" in shown(page)
-    page.button(key="show_plan").click().run()
     assert page.button(key="start").disabled
     assert not access.allowed("")
 
@@ -243,7 +276,6 @@ def test_the_token_opens_it_and_a_wrong_one_does_not(app, started, open_to_all, 
     page.text_input(key="run_token").set_value("guess").run()
     assert "That is not the token" in shown(page)
     page.text_input(key="run_token").set_value("a secret é").run()
-    page.button(key="show_plan").click().run()
     page.button(key="start").click().run()
     assert len(started) == 1
 
@@ -253,7 +285,6 @@ def test_a_device_that_is_taken_is_said_in_words(page, started, monkeypatch):
         raise launch.LaunchError("cpu is taken by run 'other'; wait for it or cancel it.")
 
     monkeypatch.setattr(launch, "start", refuse)
-    page.button(key="show_plan").click().run()
     page.button(key="start").click().run()
     assert "cpu is taken by run 'other'" in shown(page)
 
@@ -269,8 +300,9 @@ def test_the_more_tabs_look_the_less_often_each_does(others, pace, monkeypatch):
 
 def test_a_decode_sweep_is_edited_by_its_own_axes_and_implementations(app, started, monkeypatch):
     decoding = [{"name": "torch_sdpa_auto", "level": "decode", "description": "SDPA", "reason": None}]
-    listing = LISTING | {"sweeps": [{"name": "decode"}], "implementations": LISTING["implementations"] + decoding}
+    listing = LISTING | {"implementations": LISTING["implementations"] + decoding}
     monkeypatch.setattr(launch, "listing", lambda device=None: listing)
+    app.query_params["sweep"] = "decode"
     page = app.switch_page("pages/run_sweep.py").run()
     assert not page.exception
     typed = {box.key: box.value for box in page.text_input}
@@ -280,12 +312,11 @@ def test_a_decode_sweep_is_edited_by_its_own_axes_and_implementations(app, start
     assert page.multiselect(key="edit_implementations_decode").options == ["torch_sdpa_auto"]
 
 
-def test_the_shapes_of_models_are_chosen_by_domain_and_a_sustained_one_by_name(app, started, monkeypatch):
-    monkeypatch.setattr(launch, "listing", lambda device=None: LISTING | {"sweeps": [{"name": "real_models"}]})
+def test_the_shapes_of_models_are_chosen_by_domain_and_a_sustained_one_by_name(app, started):
+    app.query_params["sweep"] = "real_models"
     page = app.switch_page("pages/run_sweep.py").run()
     assert not page.exception
     page.multiselect(key="edit_domain_real_models").set_value(["speech"]).run()
-    page.button(key="show_plan").click().run()
     page.button(key="start").click().run()
     assert started[0].changes == {"domain": "speech"}
     page.button_group(key="protocol").set_value("sustained").run()
@@ -298,8 +329,7 @@ def test_the_cases_of_an_upload_are_started_from_its_link(app, started, home):
     (upload,) = [folder.run_id for folder in journal.run_folders(home) if folder.run_id.startswith("upload-")]
     app.query_params["cases_of"] = upload
     page = app.switch_page("pages/run_sweep.py").run()
-    assert re.search(r"\d cases of \*\*upload-\w+\*\*, modes fwd", shown(page))
-    page.button(key="show_plan").click().run()
+    assert re.search(r"\d shapes of \*\*upload-\w+\*\*, modes fwd", shown(page))
     page.button(key="start").click().run()
     (request,) = started
     assert (request.cases_of, request.implementations) == (upload, ("torch_naive", "torch_sdpa_cudnn"))

@@ -17,8 +17,11 @@ def asked() -> str | None:
     return st.query_params.get("cases_of") or None
 
 
-def ask_for(found: dict, run_id: str) -> SweepRequest | None:
+def ask_for(found: dict | None, run_id: str) -> SweepRequest | None:
     """Return the request as it stands in the form; None, and the reason on the page, if it makes no sweep."""
+    if found is None:
+        st.caption("Looking for devices and implementations.")
+        return None
     try:
         sweep, left = imported.cases_of(run_id, journal.home())
     except SweepError as error:
@@ -26,7 +29,7 @@ def ask_for(found: dict, run_id: str) -> SweepRequest | None:
         return None
     devices = {device["id"]: device["name"] for device in found["devices"]}
     with st.container(border=True):
-        st.markdown(f"{len(sweep.given):,} cases of **{text.plain(run_id)}**, modes {', '.join(sweep.modes)}")
+        st.markdown(f"{len(sweep.given):,} shapes of **{text.plain(run_id)}**, modes {', '.join(sweep.modes)}")
         for sentence in left:
             st.caption(f":material/do_not_disturb_on: Left out: {text.plain(sentence)}")
         chosen, right = st.columns(2)

@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.ui.draw import messages, text
-from pages.ui.run import cluster_form, plan_axes, under_way
-from pages.ui.shell import access
+from pages.ui.run import background, cluster_form, plan_axes, plan_map, under_way
 from results.levels import level_of
 from runner import launch, sweeps
 from runner.launch import LaunchError, SweepRequest
 
-_PLANNED = "planned_request"
+_FIRST = "cuda"  # a device that nobody chose; replaced by the machine's first before anything starts
+_LISTING = "listing"
+_LISTING_S, _PLAN_S = 60.0, 600.0  # how long such answers are kept
 
 
-def what_is_here() -> dict | None:
-    """Return devices, implementations and sweeps of this machine; None, and the reason on the page, if that fails."""
+def new_sweep(allowed: bool, form: Callable[[dict | None], SweepRequest | None]) -> None:
+    """Draw a form, the button that runs its sweep, and the plan. The button is there before devices are known."""
     try:
-        return _listing()
+        asked = background.ask(_LISTING, lambda: launch.listing(), keep_s=_LISTING_S)
+        found = background.answer(asked)
     except LaunchError as error:
-        st.error(str(error), icon=":material/error:")
-        if st.button("Look again", icon=":material/refresh:"):
-            _listing.clear()
-            st.rerun()
-        return None
+        st.error(text.plain(str(error)), icon=":material/error:")
+        st.button("Look again", icon=":material/refresh:", on_click=background.forget, args=(_LISTING,))
+        return
+    request = form(found)
+    if found is None:
+        background.draw_again_once(asked)
+    if request is None:
+        return
+    place = st.container(horizontal=True, vertical_alignment="center")
+    if request.cluster:
+        _run_button(place, request, asked, allowed)
+        cluster_form.show(request)
+        return
+    with st.container():
+        plan, why = _plan_of(request, found)
+    unsure = found is None and request.protocol == "sustained"  # whose timing depends on the device
+    nothing = plan is not None and plan["cell_count"] == plan["skipped_count"]
+    _run_button(place, request, asked, allowed and not nothing and not unsure)
+    place.caption(why or _said_of(plan))
+    if plan is None:
+        plan_map.show(launch.checked(request), request.implementations)
+    else:
+        plan_map.show_plan(launch.checked(request), plan)
 
 
 def explain() -> None:
@@ -34,7 +59,7 @@ def explain() -> None:
             {
                 "sweep": sweep.name,
                 "what": sweep.description,
-                "cases": len(sweep.cases()),
+                "shapes": len(sweep.cases()),
                 "level": sweep.level,
                 "seqlen or context": _range(sweep, level_of(sweep.level).columns.field),
                 "head_dim": _range(sweep, "head_dim"),
@@ -59,18 +84,15 @@ def _range(sweep: sweeps.Sweep, field: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def ask_for(found: dict) -> SweepRequest | None:
-    """Return the request as it stands in the form; None, and the reason on the page, if it makes no sweep."""
-    devices = {device["id"]: device for device in found["devices"]}
-    names_of = {name: known["name"] for name, known in devices.items()}
-    if found.get("ray"):
-        names_of[cluster_form.DEVICE] = "Several GPUs or hosts, through Ray"
-    names = [sweep["name"] for sweep in found["sweeps"]]
+def ask_for(found: dict | None) -> SweepRequest | None:
+    """Return the request as it stands in the form; None, and the reason on the page, if it makes no sweep.
+
+    While devices and implementations are not `found` yet, those of the address stand, or the first there will be.
+    """
     with st.container(border=True):
         left, middle, right = st.columns(3)
-        device = left.selectbox("Device", list(names_of), key="device", bind="query-params")
-        left.caption(names_of[device])
-        name = middle.selectbox("Sweep", names, key="sweep", bind="query-params")
+        device = _device(left, found)
+        name = middle.selectbox("Sweep", list(sweeps.SWEEPS), key="sweep", bind="query-params")
         sweep = sweeps.get(name)
         middle.caption(sweep.description)
         protocol = right.segmented_control(
@@ -86,12 +108,12 @@ def ask_for(found: dict) -> SweepRequest | None:
         )
         if protocol == "sustained":
             changes = plan_axes.edited_cell(sweep, device)
-            implementations = (plan_axes.traced_implementation(sweep, found),)
+            implementations = (plan_axes.traced_implementation(sweep, found),) if found else sweep.implementations[:1]
         else:
             changes = plan_axes.edited_axes(sweep)
             implementations = _implementations(found, sweep, name)
         cluster = None
-        if device == cluster_form.DEVICE:
+        if found and device == cluster_form.DEVICE:
             device, cluster = cluster_form.chosen()
     request = SweepRequest(
         sweep=name,
@@ -103,7 +125,7 @@ def ask_for(found: dict) -> SweepRequest | None:
     )
     problems = problems_of(request, found)
     for problem in problems:
-        st.error(problem, icon=":material/error:")
+        st.error(text.plain(problem), icon=":material/error:")
     return None if problems else request
 
 
@@ -113,13 +135,18 @@ def link_to_traces() -> None:
         st.page_link("pages/sustained.py", label="Traces of sustained sweeps", icon=":material/thermostat:")
 
 
-def problems_of(request: SweepRequest, found: dict) -> list[str]:
-    """Return what speaks against a request, in sentences; nothing from the browser is trusted."""
+def problems_of(request: SweepRequest, found: dict | None) -> list[str]:
+    """Return what speaks against a request, in sentences; nothing from the browser is trusted.
+
+    Of a machine that is not `found` yet only what no machine could run.
+    """
     problems, level = [], "op"
     try:
         level = launch.checked(request).level
     except LaunchError as error:
         problems.append(str(error))
+    if found is None:
+        return problems
     devices = [device["id"] for device in found["devices"]]
     known = [i["name"] for i in found["implementations"] if i.get("level", "op") == level]
     if request.device not in devices and not request.cluster:
@@ -130,65 +157,84 @@ def problems_of(request: SweepRequest, found: dict) -> list[str]:
     return problems
 
 
-def plan_and_start(request: SweepRequest, found: dict, allowed: bool) -> None:
-    """Draw the button that plans, the plan it made, and the button that starts exactly that plan."""
-    if request.cluster:
-        cluster_form.show(request)
-        _start_button(request, found, allowed)
-        return
-    remember, icon = {_PLANNED: request}, ":material/checklist:"
-    st.button("Show plan", icon=icon, key="show_plan", on_click=st.session_state.update, args=(remember,))
-    if st.session_state.get(_PLANNED) != request:
-        st.caption("The plan says what will be measured, what will be skipped and why, and how long it will take.")
-        return
-    try:
-        plan = _plan(request)
-    except LaunchError as error:
-        st.error(str(error), icon=":material/error:")
-        return
-    _show(plan)
-    _start_button(request, found, allowed and plan["cell_count"] > plan["skipped_count"])
-
-
-def _start_button(request: SweepRequest, found: dict, allowed: bool) -> None:
-    st.button(
-        "Start sweep",
+def _run_button(place: DeltaGenerator, request: SweepRequest, asked: Future, allowed: bool) -> None:
+    place.button(
+        "Run sweep",
         type="primary",
         icon=":material/play_arrow:",
         key="start",
         disabled=not allowed,
         on_click=_start,
-        args=(request, found),
+        args=(request, asked),
         help=None if allowed else "There is nothing to measure, or running sweeps is off, see above.",
     )
 
 
-def _start(request: SweepRequest, found: dict) -> None:
-    """Check everything once more, then start."""
-    problems = problems_of(request, found)
-    if not access.allowed(st.session_state.get("run_token")):
-        problems.append("Running sweeps is off on this server.")
-    if problems:
-        st.session_state[under_way.PROBLEM] = " ".join(problems)
-        return
+def _start(request: SweepRequest, asked: Future) -> None:
+    """Check everything once more, then start; a device that nobody chose is the first of this machine."""
+
+    def start() -> str:
+        found = asked.result()
+        wanted = replace(request, device=found["devices"][0]["id"]) if request.device == _FIRST else request
+        if problems := problems_of(wanted, found):
+            raise LaunchError(" ".join(problems))
+        return launch.start(wanted)
+
+    under_way.act("sweep " + request.sweep, start)
+
+
+def _plan_of(request: SweepRequest, found: dict | None) -> tuple[dict | None, str]:
+    """Return the plan of a request, or why there is none yet; while a sweep runs only a click makes one."""
+    if found is None:
+        return None, "Looking for devices and implementations."
+    wanted = st.session_state.get("plan_wanted") == request
+    if launch.running() and not wanted:
+        remember = {"plan_wanted": request}
+        st.button("Show plan", icon=":material/checklist:", on_click=st.session_state.update, args=(remember,))
+        return None, "A sweep is running. Planning another takes processor time from it."
     try:
-        launch.start(request)
-        st.session_state.pop(_PLANNED, None)
+        asked = background.ask(request_key(request), lambda: launch.plan(request), keep_s=_PLAN_S)
+        plan = background.answer(asked)
     except LaunchError as error:
-        st.session_state[under_way.PROBLEM] = str(error)
+        background.forget(request_key(request))
+        return None, f":material/error: {text.plain(str(error))}"
+    if plan is None:
+        background.draw_again_once(asked)
+    return plan, "" if plan else "Planning: what can run here, and how long it takes."
 
 
-@st.cache_data(ttl=60, max_entries=1, show_spinner="Asking which devices and implementations are here")
-def _listing() -> dict:
-    return launch.listing()
+def request_key(request: SweepRequest) -> str:
+    """Return what tells requests apart."""
+    return repr(request)
 
 
-@st.cache_data(ttl=600, max_entries=16, show_spinner="Planning")
-def _plan(request: SweepRequest) -> dict:
-    return launch.plan(request)
+def _said_of(plan: dict) -> str:
+    """Say in a line what the plan measures, how long that takes, and how many combinations it skips."""
+    measured, skipped = plan["cell_count"] - plan["skipped_count"], plan["skipped_count"]
+    rest = f" {skipped:,} cannot run here, each with its reason below." if skipped else ""
+    return f"Measures {messages.counted(measured, 'number')} in about {text.duration(plan['seconds'])}.{rest}"
 
 
-def _implementations(found: dict, sweep: sweeps.Sweep, name: str) -> tuple[str, ...] | None:
+def _device(place: DeltaGenerator, found: dict | None) -> str:
+    """Ask for the device; while they are looked up it is the one of the address, or the first there will be."""
+    if found is None:
+        linked = st.query_params.get("device")
+        place.selectbox("Device", [linked or "looking for devices"], disabled=True)
+        return linked or _FIRST
+    names_of = {device["id"]: device["name"] for device in found["devices"]}
+    if found.get("ray"):
+        names_of[cluster_form.DEVICE] = "Several GPUs or hosts, through Ray"
+    device = place.selectbox("Device", list(names_of), key="device", bind="query-params")
+    place.caption(text.plain(names_of[device]))
+    return device
+
+
+def _implementations(found: dict | None, sweep: sweeps.Sweep, name: str) -> tuple[str, ...] | None:
+    if found is None:
+        linked = st.query_params.get_all(f"edit_implementations_{name}")
+        names = linked or list(sweep.implementations)
+        st.text_input("Implementations", ", ".join(names), disabled=True)
+        return tuple(linked) or None
     listed = plan_axes.of_level(found, sweep)
     known = [implementation["name"] for implementation in listed]
     default = [implementation for implementation in sweep.implementations if implementation in known]
@@ -199,29 +245,3 @@ def _implementations(found: dict, sweep: sweeps.Sweep, name: str) -> tuple[str, 
     if against:
         st.caption(f":material/info: Will be skipped: {' '.join(against)}")
     return None if chosen == default else tuple(chosen)
-
-
-def _show(plan: dict) -> None:
-    """Draw counts, time, what is skipped and why."""
-    cells = pd.DataFrame(plan["cells"])
-    with st.grid(3, min_column_width=150):
-        st.metric("Cells to measure", plan["cell_count"] - plan["skipped_count"], border=True)
-        st.metric("Skipped", plan["skipped_count"], border=True)
-        st.metric("Estimated time", text.duration(plan["seconds"]), border=True)
-    skipped = cells.dropna(subset=["reason"])
-    if len(skipped):
-        reasons = skipped.groupby("reason").agg(cells=("reason", "size")).reset_index()
-        st.dataframe(
-            reasons.sort_values("cells", ascending=False)[["cells", "reason"]],
-            hide_index=True,
-            alt="Why cells are skipped",
-            column_config={
-                "cells": st.column_config.NumberColumn("cells", width=80),
-                "reason": st.column_config.TextColumn("skipped because", width="large"),
-            },
-        )
-    with st.expander(f"Every cell of the plan: {messages.counted(len(cells), 'cell')}", icon=":material/table_rows:"):
-        levels = [level_of(name) for name in cells["level"].unique()] if "level" in cells else [level_of("op")]
-        sizes = dict.fromkeys(axis.field for level in levels for axis in (level.columns, level.rows))
-        columns = ["implementation", "mode", "dtype", *sizes, "seconds", "memory_mb", "reason"]
-        st.dataframe(cells[columns], hide_index=True, alt="Every cell of the plan")

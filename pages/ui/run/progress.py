@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, charts, maps
-from pages.ui.run import under_way
+from pages.ui.draw import cells, charts, maps, messages, text
+from pages.ui.run import outcome, under_way
 from pages.ui.runs import listing
 from pages.ui.shell.data import ask, store
 from results.files import journal
@@ -18,14 +18,20 @@ from runner import launch
 
 _ACTIVE_S = 2
 _HISTORY = 20
+_FOLLOWED = "runs_followed"  # that this tab saw running
 
 
 def follow(allowed: bool) -> None:
-    """Draw the running sweeps, again every few seconds without the rest of the page."""
+    """Draw the running sweeps, again every few seconds without the rest of the page, and those that have just ended."""
+    under_way.draw_starting()
     problem = st.session_state.pop(under_way.PROBLEM, None)
     if problem:
-        st.error(problem, icon=":material/error:")
+        st.error(text.plain(problem), icon=":material/error:")
     before = _running()
+    for run_id in st.session_state.setdefault(_FOLLOWED, {}):
+        if run_id not in before:
+            outcome.show(run_id)
+    st.session_state[_FOLLOWED] |= dict.fromkeys(before)
     pace = under_way.pace(bool(before))
     st.fragment(_follow, run_every=pace)(before, pace, allowed)
 
@@ -36,11 +42,15 @@ def history(allowed: bool) -> None:
     if not statuses:
         st.caption("None yet. A sweep started from the command line shows up here too.")
         return
+    starting = under_way.starting()
     for status in statuses:
+        begun = status.run_id == starting
         with st.container(horizontal=True, vertical_alignment="center"):
-            line = f"{listing.state_badge(status.state)} `{status.run_id}` {status.done} of {status.total} cells"
-            st.markdown(f"{line}{' · ' + status.message if status.message else ''}", width="stretch")
-            if status.state in ("crashed", "cancelled", "failed"):
+            badge = listing.state_badge("starting" if begun else status.state)
+            line = f"{badge} `{status.run_id}` {status.done} of {messages.counted(status.total, 'combination')}"
+            said = "" if begun or not status.message else f" · {text.plain(status.message)}"
+            st.markdown(line + said, width="stretch")
+            if status.state in ("crashed", "cancelled", "failed") and not begun:
                 under_way.resume_button(status.run_id, disabled=not allowed)
     st.page_link("pages/runs.py", label="All runs, logs and downloads", icon=":material/history:")
 
@@ -57,7 +67,7 @@ def _follow(before: tuple[str, ...], pace: int, allowed: bool) -> None:
         with st.container(border=True):
             _progress(run_id, allowed)
             _arriving(run_id, pace)
-    if not running:
+    if not running and not under_way.starting():
         st.caption("No sweep is running on this machine.")
 
 
@@ -67,12 +77,15 @@ def _progress(run_id: str, allowed: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"{listing.state_badge(status.state)} **{run_id}**", width="stretch")
         under_way.cancel_button(run_id, f"cancel_{run_id}")
-    st.progress(min(1.0, share), text=f"{status.done} of {status.total} cells · {under_way.left(status)}")
+    st.progress(
+        min(1.0, share),
+        text=f"{status.done} of {messages.counted(status.total, 'combination')} · {under_way.left(status)}",
+    )
     now = (status.current or "preparing").split("; ")  # one of each card
     at = f"Now: {now[0]}" if len(now) == 1 else "Now, by card:\n" + "".join(f"\n- {each}" for each in now)
     st.caption(f"{at}{' · ' + status.message if status.message else ''}")
     if journal.RunFolder(journal.home() / "runs" / run_id).cancel_requested():
-        st.info("Cancelling: it stops after the cell it is at.", icon=":material/hourglass_top:")
+        st.info("Cancelling: it stops after the current shape.", icon=":material/hourglass_top:")
     with st.expander("Log", icon=":material/terminal:", key=f"log_{run_id}"):
         st.code(listing.log_tail(run_id) or "nothing yet", language=None, height=200, wrap_lines=True)
 
@@ -106,7 +119,7 @@ def _no_time_yet(run_id: str) -> str:
         return "A trace is calls back to back for half a minute; its numbers come at its end."
     if not run.sweep.get("timings", True):
         return "This sweep times nothing: it takes errors against float64, which the page Accuracy shows as they come."
-    return "No time yet. The first ones come after compiling and the check against the oracle."
+    return "No timings yet: kernels are being compiled and checked against the reference."
 
 
 def _with_waiting(level: Level, won: pd.DataFrame, sweep: dict) -> pd.DataFrame:

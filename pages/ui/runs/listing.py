@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -16,8 +16,16 @@ from results.files import journal
 from results.query import pages
 
 _OVER_MEDIAN = "time over the median"
-STATE_COLOURS = {"running": "blue", "finished": "green", "cancelled": "orange", "failed": "red", "crashed": "red"}
+STATE_COLOURS = {
+    "starting": "blue",
+    "running": "blue",
+    "finished": "green",
+    "cancelled": "orange",
+    "failed": "red",
+    "crashed": "red",
+}
 STATE_ICONS = {
+    "starting": ":material/hourglass_top:",
     "running": ":material/sync:",
     "finished": ":material/check:",
     "cancelled": ":material/cancel:",
@@ -55,6 +63,25 @@ def with_states(runs: pd.DataFrame) -> pd.DataFrame:
         for row in runs.to_dict("records")
     ]
     return runs.assign(state=states)
+
+
+def counts(run: Mapping[str, object]) -> str:
+    """Say how many numbers a run has, how many it failed to take, and how many could not be taken there."""
+    found = ask(pages.outcomes)
+    missing = found[found["run_id"] == run["run_id"]]
+    failed, skipped = (int(missing[name].sum()) for name in ("failed", "skipped"))
+    said = f"{messages.counted(int(run['numbers']), 'number')}, {failed:,} failed" if failed else ""
+    said = said or f"{messages.counted(int(run['numbers']), 'number')}, none failed"
+    return f"{said}; {skipped:,} not possible there" if skipped else said
+
+
+def sweep_of(run: Mapping[str, object]) -> dict:
+    """Return the sweep that a run records; empty if it records none."""
+    try:
+        found = json.loads(str(run.get("sweep") or "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def show_table(runs: pd.DataFrame) -> None:

@@ -46,11 +46,11 @@ def test_a_cluster_is_looked_at_and_a_sweep_on_it_followed_and_cancelled(
 ) -> None:
     page = visit(chrome, f"{home.url}/{SWEEP}&cluster_address={cluster_address}")
     page.get_by_role("button", name="Look at the cluster").click()
-    expect(page.get_by_test_id("stDataFrame").last).to_be_visible()
+    expect(page.get_by_test_id("stDataFrame").first).to_be_visible()
     assert launch.cluster(cluster_address)["free"] == 4
-    page.get_by_role("button", name="Start sweep").click()
+    page.get_by_role("button", name="Run sweep").click()
     expect(page.get_by_text(re.compile(r"Now, by card"))).to_be_visible()
-    expect(page.get_by_text(re.compile(r"^[1-9]\d* of 168 cells"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^[1-9]\d* of 168 combinations"))).to_be_visible()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Yes, cancel it").click()
     expect(page.get_by_text("No sweep is running on this machine.")).to_be_visible()

@@ -46,23 +46,21 @@ def folder_lock(folder: journal.RunFolder):
 
 
 def _start(page: Page) -> None:
-    page.get_by_role("button", name="Show plan").click()
-    page.get_by_role("button", name="Start sweep").click()
+    page.get_by_role("button", name="Run sweep").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible(timeout=SWEEP_MS)
 
 
 def test_a_sweep_runs_to_its_end_and_its_results_arrive(chrome: Browser, home: Server):
     page = visit(chrome, f"{home.url}/{SMALL}")
     _start(page)
-    expect(page.get_by_text(re.compile(r"\d+ of \d+ cells · "))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"\d+ of \d+ combinations · "))).to_be_visible()
     expect(page.get_by_text("latencies so far")).to_be_visible(timeout=SWEEP_MS)
     expect(page.get_by_text("No sweep is running on this machine.")).to_be_visible(timeout=SWEEP_MS)
     (status,) = launch.runs()
     assert (status.state, status.done) == ("finished", status.total)
-    page.get_by_role("link", name="Start").click()
+    expect(page.get_by_text("The sweep has finished after")).to_be_visible()
+    page.get_by_role("link", name="See results").click()
     settled(page)
-    page.get_by_role("button", name="H200").click()
-    page.get_by_test_id("stPopoverBody").get_by_text(status.device, exact=True).click()
     expect(page.get_by_text(re.compile("torch_naive on average over"))).to_be_visible()
     assert page.get_by_test_id("stException").count() == 0
 

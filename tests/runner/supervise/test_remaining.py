@@ -12,23 +12,23 @@ from runner.protocol import PROTOCOLS
 from runner.supervise.remaining import Remaining
 from runner.sweeps import SWEEPS
 
-H200 = SimpleNamespace(type="cuda", name="NVIDIA H200")
+H200, CPU = SimpleNamespace(type="cuda", name="NVIDIA H200"), SimpleNamespace(type="cpu", name="A processor")
 COMPILED = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper", "gluon_fp8", "flash_attn_4")
 
 
-def planned(name: str) -> list[Cell]:
-    """The cells of a sweep with the estimates of an H200's plan."""
+def planned(name: str, device: SimpleNamespace) -> list[Cell]:
+    """The cells of a sweep with the estimates of a device's plan."""
     sweep, protocol = SWEEPS[name], PROTOCOLS["standard"]
     cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed=1, takes_part=sweep.takes_part)
     return [
-        Cell(c.case, c.implementation, c.mode, seconds=estimated_seconds(c.case, c.mode, protocol, 2, H200, False))
+        Cell(c.case, c.implementation, c.mode, seconds=estimated_seconds(c.case, c.mode, protocol, 2, device, False))
         for c in cells
     ]
 
 
-def estimates(name: str, seed: int) -> list[tuple[float, float]]:
-    """Estimated and true seconds that are left at the end of each case of a sweep."""
-    cells, protocol, chance = planned(name), PROTOCOLS["standard"], random.Random(seed)
+def estimates(name: str, device: SimpleNamespace, seed: int) -> tuple[list[tuple[float, float]], float]:
+    """Estimated and true seconds that are left at the end of each case of a sweep, and those of all of it."""
+    cells, protocol, chance = planned(name, device), PROTOCOLS["standard"], random.Random(seed)
     remaining = Remaining(cells, protocol, timings=2)
     speed = {c.implementation: chance.choice((0.15, 0.4, 1.0, 3.0)) for c in cells}  # times the planned call
     seen, took, left, guessed = set(), [], list(cells), []
@@ -62,10 +62,12 @@ def latency(cell: Cell, seconds: float) -> Measurement:
     )
 
 
-@pytest.mark.parametrize("name", ["fa_paper", "fa2_speedup", "long_context"])
+@pytest.mark.parametrize(
+    ("name", "device"), [("fa_paper", H200), ("fa2_speedup", H200), ("long_context", H200), ("flash_references", CPU)]
+)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_after_a_tenth_of_a_sweep_its_rest_is_never_estimated_half_again_as_long(name, seed):
-    found, whole = estimates(name, seed)
+def test_after_a_tenth_of_a_sweep_its_rest_is_never_estimated_half_again_as_long(name, device, seed):
+    found, whole = estimates(name, device, seed)
     later = [guess / rest for guess, rest in found if 0.02 * whole < rest < 0.9 * whole]
     assert later
     assert max(later) <= 1.5

@@ -1,0 +1,110 @@
+"""What came of a sweep that this tab followed: one sentence, and the ways to what it measured."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import messages, text
+from pages.ui.runs import listing
+from pages.ui.shell.data import ask, store
+from results.levels import level_of
+from results.query import pages
+from results.recommend import winners
+from results.slice import Filters
+from runner import launch
+from runner.launch import LaunchError, RunStatus
+
+_PAGES = {"op": "overview", "decode": "decode", "layer": "layers", "model": "models"}
+_ENDED = {
+    "finished": "The sweep has finished",
+    "cancelled": "The sweep was cancelled and can be resumed",
+    "failed": "The sweep has failed",
+    "crashed": "The sweep was cut off and can be resumed",
+}
+
+
+def show(run_id: str) -> None:
+    """Draw what came of a run and the links to its views."""
+    try:
+        status = launch.status(run_id)
+    except LaunchError:  # deleted since
+        return
+    store()
+    runs = ask(pages.runs)
+    found = runs[runs["run_id"] == run_id]
+    with st.container(border=True):
+        said = "" if status.state in ("finished", "cancelled") or not status.message else f" {status.message}"
+        fastest = _fastest(status, found.iloc[0]) if len(found) else ""
+        head = f"{listing.state_badge(status.state)} **{text.plain(run_id)}**"
+        st.markdown(f"{head}  \n{_sentence(status, found)}{fastest}{text.plain(said)}")
+        if len(found) and found.iloc[0]["numbers"]:
+            _links(status, found.iloc[0], runs)
+
+
+def _sentence(status: RunStatus, found: pd.DataFrame) -> str:
+    took = _seconds(status)
+    after = f" after {text.duration(took)}" if took is not None else ""
+    numbers = listing.counts(found.iloc[0]) if len(found) else "no number"
+    return f"{_ENDED.get(status.state, 'The sweep has ended')}{after}: {numbers}."
+
+
+def _seconds(status: RunStatus) -> float | None:
+    if not status.started or not status.updated:
+        return None
+    begun, ended = (datetime.fromisoformat(time.replace("Z", "+00:00")) for time in (status.started, status.updated))
+    return (ended - begun).total_seconds()
+
+
+def _fastest(status: RunStatus, run: pd.Series) -> str:
+    """Say which implementation won most shapes of the first mode that was timed; nothing where none was."""
+    arrived, sweep = ask(pages.run_progress, status.run_id), listing.sweep_of(run)
+    if arrived.empty:
+        return ""
+    level = level_of(sweep.get("level"))
+    mode = next(mode for mode in (*level.modes, arrived["mode"].iloc[0]) if mode in set(arrived["mode"]))
+    timing = "kernel" if "kernel" in set(arrived["timing"]) else str(arrived["timing"].iloc[0])
+    whose = Filters(run=(status.run_id,), level=level.name, mode=mode, timing=timing, baseline=sweep.get("baseline"))
+    won = ask(winners.winners, whose)["winner"].dropna()
+    if won.empty:
+        return ""
+    name, count = next(iter(won.value_counts().items()))
+    words = text.MODE_WORDS.get(mode, mode)
+    return f" Fastest {words}: {text.plain(name)}, in {count} of {messages.counted(len(won), 'shape')}."
+
+
+def _links(status: RunStatus, run: pd.Series, runs: pd.DataFrame) -> None:
+    """Link to the map of the run, to its table and downloads, and to the comparison with the one before."""
+    level = listing.sweep_of(run).get("level", "op")
+    gpu = {} if text.missing(run["gpu_name"]) else {"gpu": str(run["gpu_name"])}
+    with st.container(horizontal=True):
+        st.page_link(
+            f"pages/{_PAGES.get(level, 'overview')}.py",
+            label="See results",
+            icon=":material/leaderboard:",
+            query_params=gpu | {"run": status.run_id},
+        )
+        table = {"run_id": status.run_id}
+        st.page_link("pages/runs.py", label="Table and downloads", icon=":material/table_rows:", query_params=table)
+        if before := _before(run, runs):
+            st.page_link(
+                "pages/compare.py",
+                label="Compare with the run before",
+                icon=":material/compare_arrows:",
+                query_params={"first": before, "second": status.run_id},
+            )
+
+
+def _before(run: pd.Series, runs: pd.DataFrame) -> str | None:
+    """Return the latest earlier run of the same sweep on the same GPU; None if there is none."""
+    like = [
+        other["run_id"]
+        for other in runs.to_dict("records")
+        if other["run_id"] != run["run_id"]
+        and other["gpu_name"] == run["gpu_name"]
+        and listing.sweep_of(other).get("name", "") == listing.sweep_of(run).get("name")
+        and str(other["created"]) <= str(run["created"])
+    ]
+    return like[0] if like else None  # they are newest first
