@@ -45,10 +45,10 @@ if found.cells:
     of_timing = table[table["timing"] == timing]
     if of_timing["speedup"].notna().any():
         if kind == IMPLEMENTATIONS:
-            versus.draw(of_timing, *chosen[1:])
+            versus.draw(of_timing, *chosen[1:], verdicts.title(found, timing))
         else:
             alt = "Speedup and interval of each shape by latency"
-            st.plotly_chart(verdicts.speedup_chart(of_timing), config=charts.BARE, alt=alt)
+            charts.show(verdicts.speedup_chart(of_timing), verdicts.title(found, timing), key="compare_chart", alt=alt)
     st.caption(verdicts.RULE, help=verdicts.HELP)
     verdicts.coverage(found, timing)
 verdicts.remarks(found)

@@ -1,4 +1,4 @@
-"""An imported table beside a run of this machine or of attnbench's own: the same cases, and what differs."""
+"""An imported table beside a run of this machine or of attnbench's own: the same shapes, and what differs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from results.query import pages
 
 
 def section() -> None:
-    """Ask for an upload and a run; draw their shared cases, then what differs in how they were measured."""
+    """Ask for an upload and a run; draw their shared shapes, then what differs in how they were measured."""
     table = ask(pages.runs)
     uploads = table[(table["source"] == "upload") & (table["numbers"] > 0)]["run_id"].tolist()
     if not uploads:
@@ -28,15 +28,15 @@ def section() -> None:
         upload = one_value("Imported", "upload", uploads, uploads[0])
     partners = _partners(upload, tuple(ask(of_imports.candidates, upload)), library.stamp(library.find(upload)))
     if not partners:
-        st.info("No run here has a case of this import.", icon=":material/inbox:")
+        st.info("No run here has a shape of this import.", icon=":material/inbox:")
         _measure(upload)
         return
     names = [name for name, _, _ in partners]
     with right:
-        run_id = one_value("Beside", "beside_of", names, names[0], "Runs that share cases, the closest first.")
+        run_id = one_value("Beside", "beside_of", names, names[0], "Runs that share shapes, the closest first.")
     same, like = next((same, like) for name, same, like in partners if name == run_id)
     st.markdown(
-        f"**{messages.counted(same, 'shared case')}**, and {messages.counted(like, 'case')} with another batch or "
+        f"**{messages.counted(same, 'shared shape')}**, and {messages.counted(like, 'shape')} with another batch or "
         "other heads, where only TFLOP/s compare."
     )
     theirs, ours = (library.read(library.find(name)) for name in (upload, run_id))
@@ -44,10 +44,10 @@ def section() -> None:
     modes = list(dict.fromkeys(row.mode or "not stated" for row in found))
     mode = st.segmented_control("Mode", modes, default=modes[0], required=True, key="beside_mode")
     shown = pd.DataFrame([_row(row) for row in found if (row.mode or "not stated") == mode])
-    st.dataframe(shown, hide_index=True, alt="Cases of the import beside the run")
+    st.dataframe(shown, hide_index=True, alt="Shapes of the import beside the run")
     st.caption(
-        "TFLOP/s count the unmasked pairs of each row's own case. Times stand beside them where the case is the same. "
-        "Nothing here is a verdict: the two were measured by different tools."
+        "TFLOP/s counts the unmasked pairs of each row. Times stand beside it where the shape is the same. "
+        "No verdicts: the two were measured by different tools."
     )
     messages.download("Download", f"beside-{upload}", lambda: shown, "beside_csv")
     st.subheader("What differs in the measuring")
@@ -60,13 +60,13 @@ def section() -> None:
 def _measure(upload: str) -> None:
     st.page_link(
         "pages/run_sweep.py",
-        label="Measure these cases on my GPU",
+        label="Measure these shapes on my GPU",
         icon=":material/play_circle:",
         query_params={"cases_of": upload},
     )
 
 
-@st.cache_data(max_entries=16, show_spinner="Looking for runs of the same cases")
+@st.cache_data(max_entries=16, show_spinner="Looking for runs of the same shapes")
 def _partners(upload: str, runs: tuple[str, ...], stamp: tuple) -> list[tuple[str, int, int]]:
     folders = [library.find(name) for name in runs]
     theirs = library.read(library.find(upload))
@@ -75,7 +75,7 @@ def _partners(upload: str, runs: tuple[str, ...], stamp: tuple) -> list[tuple[st
 
 def _row(row: BesideRow) -> dict[str, str]:
     fastest = row.fastest
-    found = {"case": beside.words(row), "fastest": f"{fastest.implementation}" if fastest else "–"}
+    found = {"shape": beside.words(row), "fastest": f"{fastest.implementation}" if fastest else "–"}
     for cell in row.cells:
         name = cell.implementation if cell.ours else f"{cell.implementation}, imported"
         found[name] = _cell(cell)

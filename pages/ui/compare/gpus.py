@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui.draw import charts, messages, text
+from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters import sidebar
 from pages.ui.filters.select import one_value
 from pages.ui.shell.data import store
@@ -68,7 +69,7 @@ def section() -> None:
         st.info("They have no shape in common: some field that both state differs everywhere.", icon=":material/inbox:")
         return
     _headline(table, chosen)
-    _chart(table)
+    _chart(table, name)
     st.subheader("Every shared shape")
     _every_shape(table)
     messages.download("Download shapes", f"gpus-{name}-{'-'.join(chosen)}".replace(" ", "_"), lambda: table, "gpus_csv")
@@ -120,7 +121,7 @@ def _limits(table: pd.DataFrame) -> Iterator[str]:
         yield "One source does not state how it measured; its times stand beside kernel or eager times of the other."
 
 
-def _chart(table: pd.DataFrame) -> None:
+def _chart(table: pd.DataFrame, name: str) -> None:
     there = {column: names for column, names in QUANTITIES.items() if table[column].notna().any()}
     column = st.pills(
         "Quantity",
@@ -136,7 +137,11 @@ def _chart(table: pd.DataFrame) -> None:
     rows = table[table["shape"].isin(shapes)]
     label, unit, needed = QUANTITIES[column]
     figure = _lines(rows, column, unit)
-    st.plotly_chart(figure, config=charts.BARE, alt=f"{label} by seqlen, a line a GPU; the table below has the numbers")
+    line = rows.iloc[0]
+    about = (name, line["mode"], line["timing"], line["dtype"], line["mask"])
+    title = ChartTitle(f"{label} by seqlen", tuple(str(word) for word in about), of_runs(rows["run_id"].unique()))
+    alt = f"{label} by seqlen, a line a GPU; the table below has the numbers"
+    charts.show(figure, title, key="gpus_chart", alt=alt)
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
     lacks = f" Not drawn, because {needed} is not stated: {text.plain(', '.join(missing))}." if missing else ""
     source = "" if column == "latency_ms" else f" {level_of('op').flops_source}"

@@ -11,6 +11,7 @@ import streamlit as st
 
 from pages.ui.compare.verdicts import MARKS, RULE, outcome_of
 from pages.ui.draw import charts, messages, text
+from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters import sidebar
 from pages.ui.named_choice import named_choice
 from pages.ui.shell.data import store
@@ -22,7 +23,7 @@ from results.records import Run
 from results.slice import AS_PUBLISHED
 
 TIME, RELATIVE = "Time (ms)", "Relative to the first run"
-_MOST_RUNS, _LINES = 50, 6
+_MOST_RUNS, _LINES, _LABELS = 50, 6, 12
 _TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 2, 5)]
 
 
@@ -48,11 +49,14 @@ def section() -> None:
     chosen = _lines_of(found)
     quantity = st.segmented_control("Quantity", (TIME, RELATIVE), default=TIME, required=True, key="history_quantity")
     figure = history_chart(chosen, runs, relative=quantity == RELATIVE)
-    name = f"history-{chain.sweep}-{chain.gpu}".replace(" ", "_")
-    st.plotly_chart(figure, config=charts.camera(name), alt=f"{quantity} of the chosen shapes in each run, oldest left")
+    what = "Time over runs" if quantity == TIME else "Time relative to the first run"
+    about = (chain.gpu, f"sweep {chain.sweep}", f"{runs[0].created[:10]} to {runs[-1].created[:10]}")
+    title = ChartTitle(what, about)
+    alt = f"{what} of the chosen shapes, oldest run left"
+    charts.show(figure, title, key="history_chart", alt=alt)
     st.caption(f"Bars: 95 % interval of the median. ▼ slower, ▲ faster than in the run before. {RULE}")
     st.subheader("What changed, newest first")
-    _changes_table(told, name)
+    _changes_table(told, title.file_name)
 
 
 def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relative: bool) -> go.Figure:
@@ -75,12 +79,13 @@ def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relativ
         if marked:
             figure.add_scatter(**_marks(outcome, marked))
     labels = [f"{run.created[:10]}<br>{(run.git_commit or 'no commit')[:7]}" for run in runs]
+    every = -(-len(places) // _LABELS)
     figure.update_xaxes(
         type="category",
         categoryorder="array",
         categoryarray=places,
-        tickvals=places,
-        ticktext=labels,
+        tickvals=places[::every],
+        ticktext=labels[::every],
         range=[-0.5, len(places) - 0.5],
         title="run: date and commit",
         automargin=True,
@@ -91,9 +96,7 @@ def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relativ
         values = [p.measurement.value for history in chosen for p in history.points if p.measurement.value]
         axis = charts.log_axis_at(min(values), max(values), _TENS, "{:g}".format) if values else {}
         figure.update_yaxes(title="latency (ms)", **axis)
-    return figure.update_layout(
-        height=440, margin=charts.CAMERA_MARGIN, legend={"orientation": "h", "y": -0.28}, hovermode="closest"
-    )
+    return figure.update_layout(height=460, legend={"orientation": "h", "y": -0.28}, hovermode="closest")
 
 
 def _line(history: CellHistory, points: Sequence[HistoryPoint], scale: float, colour: str, like: int) -> dict:

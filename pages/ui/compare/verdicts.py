@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -10,10 +11,13 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui.draw import charts, text
+from pages.ui.draw.titles import ChartTitle
+from pages.ui.shell.data import ask
 from results import levels
 from results.compare.compare import ComparedCell, Comparison, Mean
 from results.compare.verdicts import BAND, Doubt
 from results.derive import tflops
+from results.query import pages
 from results.records import case_to_json
 from results.render.terminal import coverage_words
 from results.slice import AS_PUBLISHED
@@ -98,6 +102,22 @@ def headline(found: Comparison, timing: str) -> None:
     average = f" · {_fine(means[0])} on average" if means else ""
     words = f"{', '.join(parts)}, of {len(cells)} shapes{average}" if parts else "No shared shape"
     st.markdown(f"#### {words}", help=HELP)
+
+
+def title(found: Comparison, timing: str) -> ChartTitle:
+    """Return what a picture of the comparison says of itself: timing, GPUs, runs and dates."""
+    runs = [re.split("[/@]", side)[0] for side in (found.first, found.second)]
+    known = ask(pages.runs).set_index("run_id")["gpu_name"]
+    names = dict.fromkeys(known[run] for run in runs if run in known.index)
+    gpus = [name for name in names if not text.missing(name)]
+    when = {"kernel": "kernel time", "eager": "eager time"}.get(timing, "time as published")
+    return ChartTitle("Speedup by latency", (*gpus, when), f"{found.first} to {found.second}, {of_dates(runs)}")
+
+
+def of_dates(runs: Sequence[str]) -> str:
+    """Return when some runs were made, each day once."""
+    known = ask(pages.run_dates)
+    return " to ".join(dict.fromkeys(known[run] for run in runs if known.get(run)))
 
 
 def coverage(found: Comparison, timing: str) -> None:

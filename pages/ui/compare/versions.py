@@ -54,7 +54,7 @@ def _cells(found: Comparison) -> None:
     verdicts.headline(found, timing)
     if shown["speedup"].notna().any():
         alt = "Speedup over the other version and its interval, of each shape by latency"
-        st.plotly_chart(verdicts.speedup_chart(shown), config=charts.BARE, alt=alt)
+        charts.show(verdicts.speedup_chart(shown), verdicts.title(found, timing), key="versions_chart", alt=alt)
     st.caption(verdicts.RULE, help=verdicts.HELP)
     verdicts.coverage(found, timing)
     verdicts.show_cells(shown)
