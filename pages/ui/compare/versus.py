@@ -33,16 +33,18 @@ def draw(table: pd.DataFrame, first: str, second: str, title: ChartTitle) -> Non
     maps.show(level, rows, maps.speedups(rows, first), "versus_map", alt, selectable=False)
     st.caption(f"Speedup of {text.plain(second)} over {text.plain(first)}. {LEGEND}")
     about = [text.MODE_WORDS.get(table["mode"].iloc[0], ""), f"{table['mask'].iloc[0]} mask", *title.about]
-    _pictures(level, rows, replace(title, what=f"Speedup of {second} over {first}", about=tuple(filter(None, about))))
+    _pictures(
+        level, rows, replace(title, what=f"Speedup of {second} over {first}", about=tuple(filter(None, about))), first
+    )
 
 
-def _pictures(level: Level, rows: Sequence[dict], title: ChartTitle) -> None:
+def _pictures(level: Level, rows: Sequence[dict], title: ChartTitle, first: str) -> None:
     """Draw the map as figures that can be saved, once they are asked for."""
     with st.expander("Picture", icon=":material/image:", key="versus_picture", on_change="rerun") as opened:
         if opened.open:
             for dtype, name, of_dtype in cells.by_dtype(rows):
                 titled = replace(title, about=(name, *title.about))
-                figure = heatmaps.titled(heatmaps.speedup_heatmap(CellGrid(level, of_dtype, rows)), titled)
+                figure = heatmaps.titled(heatmaps.speedup_heatmap(CellGrid(level, of_dtype, rows), first), titled)
                 config = charts.camera(titled.file_name)
                 st.plotly_chart(figure, key=f"versus_picture_{dtype}", config=config, alt=titled.what)
             st.caption("The map as a figure. The camera saves a PNG.")
