@@ -15,10 +15,13 @@ _STYLE = """<style>
 [data-testid="stMultiSelect"] span:has(> span[title]) { background-color: #3b5bdb; }
 .st-key-chips { gap: 0.4rem; }
 .st-key-chips button { border-radius: 999px; min-height: 2rem; padding: 0.1rem 0.7rem; }
-.st-key-presets button { min-height: 1.75rem; padding: 0 0.6rem; }
-.st-key-presets button p { font-size: 0.85rem; }
+.st-key-presets [role="radiogroup"] { gap: 0.2rem; }
+.st-key-presets button { flex: none; min-height: 1.75rem; padding: 0 0.5rem; }
+.st-key-presets button p { font-size: 0.8rem; }
 @media (min-width: 768px) {  /* Streamlit leaves 60 pixels for buttons that are in the sidebar while that is open */
   .stApp:has(.stSidebar[data-collapsed="false"]) [data-testid="stMainBlockContainer"] { padding-top: 1.25rem; }
+  [data-testid="stHeader"] { background: transparent; pointer-events: none; }
+  [data-testid="stHeader"] button { pointer-events: auto; }
 }
 @media (max-width: 640px) { .st-key-presets [role="radiogroup"] { flex-wrap: nowrap; overflow-x: auto; } }
 </style>"""
