@@ -213,9 +213,7 @@ def main() -> None:
         print(f"load of the machine: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
         if "first" in options.only:
             beside = told("empty page, server up to visible", first_view(browser, empty, "", _visible_title, 5), "s")
-            told(
-                "Start, server up to heatmap visible", first_view(browser, app, "", _visible_heatmap, 5), "s", beside
-            )
+            told("Start, server up to heatmap visible", first_view(browser, app, "", _visible_heatmap, 5), "s", beside)
         if "changes" in options.only:
             empty.start(), app.start()
             try:

@@ -6,15 +6,6 @@ from pages.ui.draw import charts
 from pages.ui.draw.titles import ChartTitle
 from results.implementations import facts_of, known_names
 
-COLOURS = [*charts.SPARE_COLOURS, charts.EMPTY_COLOUR, *filter(None, (facts_of(n).colour for n in known_names()))]
-
-
-@pytest.mark.parametrize("theme", charts.BACKGROUNDS)
-def test_every_mark_stands_out_from_its_theme_and_every_name_can_be_read(theme):
-    for least in (charts.MARK_CONTRAST, charts.TEXT_CONTRAST):
-        drawn = [charts.legible(colour, theme, least) for colour in COLOURS]
-        assert min(charts.contrast(colour, charts.BACKGROUNDS[theme]) for colour in drawn) >= least
-
 
 def test_contrast_is_that_of_wcag():
     assert charts.contrast("#000000", "#ffffff") == pytest.approx(21)

@@ -13,10 +13,10 @@ from pages.ui.run import badge
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import store
 
-# The app's name, in a colour that can be read on both themes.
-_NAME = """<svg xmlns="http://www.w3.org/2000/svg" width="150" height="32" viewBox="0 0 150 32">
-<path d="M11 3 3 18h7l-2 11 10-16h-7l3-10z" fill="#e8890c"/>
-<text x="26" y="23" font-family="system-ui, sans-serif" font-size="22" font-weight="700" fill="#5b7cfa">attnbench</text>
+NAME_COLOURS = ("#d97b06", "#5b7cfa")  # of the app's mark and name, to be seen on both themes
+_NAME = f"""<svg xmlns="http://www.w3.org/2000/svg" width="150" height="32" viewBox="0 0 150 32">
+<path d="M11 3 3 18h7l-2 11 10-16h-7l3-10z" fill="{NAME_COLOURS[0]}"/>
+<text x="26" y="23" font-family="sans-serif" font-size="22" font-weight="700" fill="{NAME_COLOURS[1]}">attnbench</text>
 </svg>"""
 
 

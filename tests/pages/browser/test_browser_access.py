@@ -1,13 +1,26 @@
-"""What axe-core finds against each page, in light and in dark."""
+"""Every address, old ones too: that it opens its view, what axe-core finds in light and dark, its width on a phone."""
+
+from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page, expect
 
-from tests.pages.browser.serving import PAGES, drawn
+from pages.ui.shell.dashboard import HELP, SECTIONS
+from tests.pages.browser.serving import PAGES, Server, drawn, visit
 
 pytestmark = pytest.mark.browser
+TITLES = {entry.file: entry.title for section in SECTIONS for entry in section.pages} | {HELP.file: HELP.title}
 _AT_REST = "Promise.all(document.getAnimations().map(running => running.finished.catch(() => null)))"
+_WIDE, _PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def shared_tab(chrome: Browser, server: Server) -> Iterator[Page]:
+    """One tab for all pages, which loads what they have in common once."""
+    page = visit(chrome, f"{server.url}/units")
+    yield page
+    page.context.close()
 
 
 def _findings(page: Page) -> list[str]:
@@ -21,11 +34,18 @@ def _findings(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_axe_finds_nothing_serious_in_light_or_dark(tab, path):
-    page = drawn(tab(path))
-    found = []
+def test_a_page_opens_can_be_read_by_all_and_fits_a_phone(shared_tab: Page, server: Server, path: str):
+    page, found = shared_tab, []
+    page.set_viewport_size(_WIDE)
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{server.url}/{path}")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(TITLES[path or "overview"])
+    drawn(page)
+    assert page.get_by_test_id("stException").count() == 0
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.evaluate(_AT_REST)
         found += [f"{scheme}: {text}" for text in _findings(page)]
     assert not found, "\n".join(found)
+    page.set_viewport_size(_PHONE)
+    page.wait_for_function("document.documentElement.scrollWidth <= 390")

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
-from tests.pages.browser.serving import PAGES, Server, drawn, settled, visit
+from tests.pages.browser.serving import Server, drawn, settled, visit
 from tests.pages.conftest import GPU, run_folder
 
 pytestmark = pytest.mark.browser
@@ -205,12 +205,6 @@ def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numb
         expect(other.get_by_text("uploaded").first).to_be_visible()
     finally:
         elsewhere.stop()
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_a_narrow_screen_needs_no_sideways_scrolling(tab, path):
-    page = drawn(tab(path, viewport={"width": 390, "height": 844}))
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_an_address_that_is_no_page_says_so(tab):
