@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import kernels.attention  # loaded first, or its later import would take the name from the function below
@@ -28,9 +30,7 @@ def attention(
     softmax_scale: float | None = None,
 ) -> torch.Tensor:
     """Compute attention by the best of our kernels for these tensors; see `kernels.dispatch.attention`."""
-    from kernels import dispatch  # with torch, which importing this package must not bring
-
-    return dispatch.attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
+    return _dispatch().attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
 
 
 def sdpa_replacement(implementation: str | None = None) -> AbstractContextManager[SdpaCalls]:
@@ -52,3 +52,11 @@ def mla_decode(q: torch.Tensor, kv_cache: torch.Tensor, **options: Any) -> Any:
     from kernels.decode import triton_mla
 
     return triton_mla.mla_decode(q, kv_cache, **options)
+
+
+@cache  # an import statement within a call costs it a quarter of a microsecond
+def _dispatch() -> ModuleType:
+    """Return `kernels.dispatch`, imported at the first call: it brings torch, which importing this package must not."""
+    from kernels import dispatch
+
+    return dispatch

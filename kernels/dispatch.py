@@ -27,9 +27,10 @@ def attention(
     In the dtype of autocast where that is on, as PyTorch's scaled_dot_product_attention. The first call of a shape
     compiles; capture CUDA graphs after one. Raises UnsupportedCase for tensors that do not belong together.
     """
-    q, k, v = autocasted(q, k, v)
     if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
-        return _traced(q, k, v, causal, window_size, softmax_scale)
+        return _traced(*autocasted(q, k, v), causal, window_size, softmax_scale)
+    if torch._C._is_any_autocast_enabled():
+        q, k, v = autocasted(q, k, v)
     found = routes.route_of(q, k, v, causal, window_size, softmax_scale)
     if found is None:
         return _without_ours(q, k, v, causal, window_size, softmax_scale)

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 import torch
+from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd.function import once_differentiable
 
 from kernels.registry import UnsupportedCase
@@ -73,7 +74,7 @@ def plan_key(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[A
 def attend(plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Compute attention by the plan of these tensors; gradients flow if any of them wants one."""
     if wants_gradients(q, k, v):
-        return _PlannedAttention.apply(q, k, v, plan)
+        return _record(q, k, v, plan)
     if plan.prepare is not None:
         q, k, v = map(plan.prepare, (q, k, v))
     return plan.output(q, k, v)
@@ -85,7 +86,7 @@ def wants_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
 
 class _PlannedAttention(torch.autograd.Function):
-    """Saves q, k, v, out and lse; the backward recomputes the scores."""
+    """Saves q, k, v, out and lse; the backward recomputes the scores. `_record` applies it."""
 
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPlan) -> torch.Tensor:
@@ -97,9 +98,25 @@ class _PlannedAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return *ctx.plan.backward(*ctx.saved_tensors, dout), None
+        return (_differentiated_once if torch.is_grad_enabled() else _gradients)(ctx, dout)
+
+
+def _gradients(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    return *ctx.plan.backward(*ctx.saved_tensors, dout), None
+
+
+_differentiated_once = once_differentiable(
+    _gradients
+)  # where a graph of the gradients is made, to refuse a second time
+_APPLY = super(torch.autograd.Function, _PlannedAttention).apply  # without the Python around it (1.5 us of 4, NOTES.md)
+
+
+def _record(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPlan) -> torch.Tensor:
+    """Apply _PlannedAttention, by torch.autograd.Function's own `apply` where that does more than call C++."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return _PlannedAttention.apply(q, k, v, plan)
+    return _APPLY(*unwrap_dead_wrappers((q, k, v)), plan)
 
 
 def backward_of_heads_apart(

@@ -113,3 +113,17 @@ def test_gradients_of_heads_apart_are_those_of_shared_heads(num_kv_heads: int) -
     for tensor, name in zip(got, ("dq", "dk", "dv"), strict=True):
         torch.testing.assert_close(tensor, getattr(exact, name))
     assert all(x.shape == q.shape and x.is_contiguous() for x in given[0])
+
+
+def test_gradients_are_taken_once_and_a_second_time_is_refused() -> None:
+    q = torch.ones(1, 1, 2, 4, requires_grad=True)
+    (dq,) = torch.autograd.grad(plans.attend(Doubling(), q, q, q).square().sum(), q, create_graph=True)
+    assert dq.requires_grad
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        dq.sum().backward()
+
+
+def test_transforms_of_functions_are_refused_as_pytorch_does() -> None:
+    q = torch.ones(1, 1, 2, 4)
+    with pytest.raises(RuntimeError, match="setup_context"):
+        torch.func.grad(lambda x: plans.attend(Doubling(), x, x, x).sum())(q)

@@ -54,7 +54,9 @@ class Launches:
             self._run_tiles((name, None), kernel, None, (q, k, v, out), (out if lse is None else lse, *copies))
             return
         parts = empty_slots(out, split.count)
-        part_lse = torch.empty(parts.shape[:3], dtype=problem.lse_dtype, device=problem.device)
+        rows = parts.shape[:3]
+        strides = (rows[1] * rows[2], rows[2], 1)
+        part_lse = torch.empty_strided(rows, strides, dtype=problem.lse_dtype, device=problem.device)
         self._run_tiles((f"{table} with lse", None), kernel, split, (q, k, v, parts), (part_lse, *copies))
         both_lse = (part_lse, out if lse is None else lse)
         self._combine(("outputs", lse is not None), combine_outputs, (parts,), (out,), split, lse=both_lse)

@@ -8,7 +8,7 @@ import torch
 
 from kernels import plans
 from kernels.attention.triton_fa2.launches import Launches, compile_launches
-from kernels.attention.triton_fa2.problem import Problem, check, too_far
+from kernels.attention.triton_fa2.problem import MAX_ROW_STRIDE, Problem, check
 from kernels.plans import PlanCache, Tensors, device_guard, plan_key
 
 _PLANS: PlanCache[TritonPlan] = PlanCache()
@@ -54,6 +54,8 @@ class TritonPlan:
     ) -> None:
         check(q, k, v)
         self.problem = Problem.of(q, k, causal, window_size, scale, precision)
+        batch, heads, rows = q.shape[:3]
+        self._rows = (batch, heads, rows), (heads * rows, rows, 1)  # sizes and strides of lse and delta
         self._launches = Launches(self.problem)
         self._compiled: set[bool] = set()  # of forwards without lse (True) and with it
         self._backwards: dict[Any, Launches] = {}  # by dout's strides and alignment
@@ -64,7 +66,7 @@ class TritonPlan:
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
-        lse = torch.empty(q.shape[:3], dtype=self.problem.lse_dtype, device=q.device)
+        lse = torch.empty_strided(*self._rows, dtype=self.problem.lse_dtype, device=self.problem.device)
         return self._forward(q, k, v, lse), lse
 
     def _forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lse: torch.Tensor | None) -> torch.Tensor:
@@ -86,11 +88,13 @@ class TritonPlan:
         dout: torch.Tensor,
     ) -> Tensors:
         """Return dq, dk and dv."""
-        if dout.stride(-1) != 1 or too_far(dout):
+        strides = dout.stride()
+        if strides[-1] != 1 or strides[-2] >= MAX_ROW_STRIDE:
             dout = dout.contiguous()
+            strides = dout.stride()
         gradients = (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v))
-        delta = torch.empty_like(lse, dtype=torch.float32)
-        key = (dout.stride(), dout.data_ptr() & 15)
+        delta = torch.empty_strided(*self._rows, dtype=torch.float32, device=self.problem.device)
+        key = (strides, dout.data_ptr() & 15)
         with device_guard(self.problem.device):
             launches = self._backwards.get(key)
             if launches is None:

@@ -41,7 +41,9 @@ def choose_split(length: int, walk: int, wanted: float) -> Split | None:
 
 def empty_slots(x: torch.Tensor, splits: int) -> torch.Tensor:
     """Allocate float32 slots for as many results like x: (splits x batch, heads, rows, head_dim)."""
-    return torch.empty((splits * x.shape[0], *x.shape[1:]), dtype=torch.float32, device=x.device)
+    batch, heads, rows, width = x.shape
+    strides = (heads * rows * width, rows * width, width, 1)  # torch.empty costs the host twice empty_strided
+    return torch.empty_strided((splits * batch, heads, rows, width), strides, dtype=torch.float32, device=x.device)
 
 
 @triton.jit

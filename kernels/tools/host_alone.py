@@ -1,0 +1,96 @@
+"""Measure the Python of a call of `kernels.attention`, on any machine: `python -m kernels.tools.host_alone`.
+
+Tensors are on the CPU, the tables are those of Hopper, and launches are replaced by a function that does nothing. What
+is left is routing, allocation and autograd: a figure to compare two versions by, not what a call costs on a GPU, where
+PyTorch allocates, launches and runs a backward otherwise (`kernels.tools.host_time`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from unittest.mock import patch
+
+import torch
+
+import kernels
+
+SHAPES = ((1, 1, 256, 64), (1, 1, 2048, 64), (1, 8, 128, 128))  # batch, heads, tokens, head_dim
+ROWS, CALLS = 21, 1500
+_CHIP = ("sm_90", 132, 50 << 20)  # tables, multiprocessors and L2 bytes of an H200
+
+
+@contextmanager
+def launching_nothing() -> Iterator[None]:
+    """Let triton_fa2 take tensors on the CPU and launch nothing; results are whatever the memory held."""
+    from kernels import routes
+    from kernels.attention.triton_fa2 import plan, problem
+    from kernels.attention.triton_fa2.launches import Launches
+
+    def make(*arguments: object) -> Callable[..., None]:
+        return _nothing
+
+    with ExitStack() as stack:
+        for owner, name, stand_in in (
+            (routes, "takes", lambda q, k, v: True),
+            (routes, "decodes", lambda q, k, v: False),
+            (routes, "_ROUTES", type(routes._ROUTES)()),
+            (problem, "INTERPRETED", False),
+            (problem, "_chip", lambda device: _CHIP),
+            (plan, "Launches", _ForPlan(partial(Launches, make=make), Launches)),
+            (plan, "compile_launches", _nothing),
+        ):
+            stack.enter_context(patch.object(owner, name, stand_in))
+        yield
+
+
+class _ForPlan:
+    """Makes launches as the plan asks for them; forward and backward are those of the class."""
+
+    def __init__(self, make: Callable[..., object], owner: type) -> None:
+        self._make, self.forward, self.backward = make, owner.forward, owner.backward
+
+    def __call__(self, problem: object) -> object:
+        return self._make(problem)
+
+
+def calls_of(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
+    """Return the calls to time by what they do, causal, in bfloat16."""
+    q, k, v, dout = (torch.zeros(shape, dtype=torch.bfloat16) for _ in range(4))
+    inputs = tuple(x.clone().requires_grad_() for x in (q, k, v))
+    return {
+        "forward": lambda: kernels.attention(q, k, v, causal=True),
+        "forward for a backward": lambda: kernels.attention(*inputs, causal=True),
+        "forward and backward": lambda: torch.autograd.grad(kernels.attention(*inputs, causal=True), inputs, dout),
+    }
+
+
+def least_us(call: Callable[[], object], rows: int = ROWS, calls: int = CALLS) -> float:
+    """Return microseconds of processor time a call, the least of `rows` rows: what else runs here only adds to it."""
+    call()
+    found = []
+    for _ in range(rows):
+        begin = time.process_time()
+        for _ in range(calls):
+            call()
+        found.append((time.process_time() - begin) / calls * 1e6)
+    return min(found)
+
+
+def main(rows: int = ROWS, calls: int = CALLS) -> None:
+    """Print microseconds a call by shape and mode."""
+    with launching_nothing():
+        for shape in SHAPES:
+            times = {name: least_us(call, rows, calls) for name, call in calls_of(shape).items()}
+            row = ", ".join(f"{name} {us:.1f} us" for name, us in times.items())
+            print(f"{'x'.join(map(str, shape))}, bfloat16, no launches: {row}", flush=True)
+
+
+def _nothing(*arguments: object) -> None:
+    """Launch or compile nothing."""
+
+
+if __name__ == "__main__":
+    main()
