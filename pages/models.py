@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.models import calculator, measured
+from pages.ui.models import answer, calculator, measured
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
 from results.query import models
@@ -13,14 +13,18 @@ QUESTION = "I train and serve a model: which attention, how fast, how much memor
 
 
 def show() -> None:
-    """Draw the calculator's answer, then what runs measured of the model, or what to run."""
-    answer = st.container()
+    """Draw the answer in one place, then the calculator's tables, then what runs measured of the model."""
+    above = st.container()
     question = calculator.choose(ask(models.subjects))
-    found = measured.choose(str(question.training.subject))
-    with answer:
-        calculator.headline(question)
+    left, right = st.columns(2)
+    with left:
+        gpu = answer.choose_gpu()
+    with right:
+        found = measured.choose(str(question.training.subject))
+    with above:
+        answer.show(question, gpu)
         measured.headline(question, found)
-    st.subheader("Does it fit?")
+    st.subheader("Which card?")
     calculator.cards_table(question)
     st.subheader("Which attention fits more?")
     calculator.attentions_table(question)

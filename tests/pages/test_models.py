@@ -12,7 +12,7 @@ from results.implementations import known_names
 from results.levels.model_memory import OPTIMIZERS, ModelMemory
 from results.levels.model_table import model
 from results.recommend import model_fit
-from results.records import Case, Measurement, Run, Status
+from results.records import Case, Measurement, Run, Status, attention_case
 from tests.pages.conftest import shown
 
 RUN = Run(
@@ -26,6 +26,7 @@ RUN = Run(
         "triton_split_kv": {"level": "model", "memory": {"growth": "linear", "fwd": {"numbers": 1}}},
     },
 )
+KERNEL = attention_case(batch=1, num_heads=32, num_kv_heads=8, seqlen=8192, head_dim=128, dtype="bfloat16", causal=True)
 STEP_MS = {512: 4.0, 8192: 5.0}
 
 
@@ -89,8 +90,11 @@ def test_a_model_that_nobody_measured_gets_the_calculator_and_what_to_run(home, 
     page = app.switch_page("pages/models.py").run()
     page.selectbox(key="model").set_value("llama3-8b").run()
     text = shown(page)
-    assert "Llama-3 8B: training 1 × 8k takes **105.90 GiB** and fits 141 GB" in text
-    assert "serving 1 × 32k takes" in text
+    assert "Llama-3 8B: training 1 × 8k takes 105.90 GiB and does not fit 24 GB (fits 141 GB)" in text
+    assert "serving 1 × 32k takes 22.08 GiB and fits 24 GB, up to ≈ 39,200 tokens" in text
+    assert "weights 14.96 GiB" in text
+    assert "32 query heads on 8 KV heads: KV cache 4.00 GiB at 32k" in text
+    assert "Not included: " in text
     assert "No run measured Llama-3 8B yet" in text
     assert "python -m runner run models --set subject=llama3-8b" in page.code[0].value
 
@@ -102,9 +106,19 @@ def test_the_question_is_answered_in_one_place(page):
     assert "trains at **12,701 tokens/s** with triton_fa2 (4 × 2k)" in text
 
 
-def test_a_measured_model_leads(home, app):
-    RunFolder.create(home, RUN, rows())
-    assert app.switch_page("pages/models.py").run().selectbox(key="model").value == "llama2-7b"
+def test_kernels_of_another_gpu_are_said_to_be_so(home, app, monkeypatch):
+    rows = [Measurement("op", KERNEL, "mine", "latency_ms", Status.OK, m, "kernel", value=2.0) for m in ("fwd", "bwd")]
+    RunFolder.create(home, Run("op", "local", gpu_name="A GPU", device_type="cuda"), rows)
+    pieces: list[str] = []
+    monkeypatch.setattr(st, "html", pieces.append)
+    page = app.switch_page("pages/models.py").run()
+    page.selectbox(key="kernels_of").set_value("A GPU").run()
+    text, table = shown(page), "".join(pieces)
+    assert "Times are of A GPU, scaled to this shape: train × 1.00 of B1 H32 KV8 at 8k" in text
+    assert "Not measured there: decode." in text
+    assert "They are not times of a 24 GB card" in text
+    assert "≈ 128 ms" in table, "32 layers of 2 ms forward and 2 ms backward"
+    assert "not measured" in table
 
 
 @pytest.fixture
@@ -168,9 +182,9 @@ def test_a_score_matrix_needs_a_larger_card(page):
     page.selectbox(key="attention").set_value("torch_naive").run()
     text = shown(page)
     assert "training 1 × 8k takes" in text
-    naive = text.split("training 1 × 8k takes **")[1].split(" GiB")[0]
+    naive = text.split("training 1 × 8k takes ")[1].split(" GiB")[0]
     page.selectbox(key="attention").set_value("triton_fa2").run()
-    linear = shown(page).split("training 1 × 8k takes **")[1].split(" GiB")[0]
+    linear = shown(page).split("training 1 × 8k takes ")[1].split(" GiB")[0]
     assert float(naive) > 1.5 * float(linear)
 
 

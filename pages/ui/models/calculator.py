@@ -10,6 +10,7 @@ import streamlit as st
 
 from pages.ui.draw import charts, plain_html, text
 from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters.select import one_value
 from pages.ui.shell.data import ask
 from results import levels
@@ -22,6 +23,7 @@ from results.query.declared import declared
 from results.recommend import model_fit
 from results.records import Case, case_to_json
 
+_FIRST = "llama3-8b"
 ATTENTIONS = ("triton_fa2", "gluon_hopper", "torch_sdpa_flash", "torch_sdpa_math", "torch_naive")
 DTYPES = ("bfloat16", "float16", "float32")
 SEQLENS = tuple(str(512 << at) for at in range(9))
@@ -72,7 +74,7 @@ def choose(measured: Sequence[str]) -> ModelQuestion:
     names = [*first, *(name for name in models() if name not in first)]
     columns = st.columns(5)
     with columns[0]:
-        name = one_value("Model", "model", names, first[0] if first else "llama3-8b")
+        name = one_value("Model", "model", names, _FIRST)
     with columns[1]:
         seqlen = one_value("Train at", "train_seqlen", list(SEQLENS), "8192", help="Tokens of each training sequence.")
     with columns[2]:
@@ -80,9 +82,9 @@ def choose(measured: Sequence[str]) -> ModelQuestion:
             "Serve at", "serve_context", list(SEQLENS), "32768", help="Tokens in each sequence's cache."
         )
     with columns[3]:
-        attention = one_value("Attention", "attention", list(ATTENTIONS), ATTENTIONS[0], help=_ATTENTION_HELP)
+        attention = one_value("Memory with", "attention", list(ATTENTIONS), ATTENTIONS[0], help=_ATTENTION_HELP)
     with columns[4]:
-        card = one_value("GPU memory", "card", list(model_fit.CARDS), "141 GB", help=_CARD_HELP)
+        card = one_value("GPU memory", "card", list(model_fit.CARDS), "24 GB", help=_CARD_HELP)
     with st.popover("Batch, optimizer, dtypes", icon=":material/tune:", key="model_settings"):
         case = _case(name, one_value("dtype", "model_dtype", list(DTYPES), DTYPES[0]))
         training, serving = _training(case, int(seqlen)), _serving(case, int(context))
@@ -92,22 +94,6 @@ def choose(measured: Sequence[str]) -> ModelQuestion:
 def law_of(attention: str) -> MemoryLaw:
     """Return the memory law of an implementation at level model, or as it declares it elsewhere."""
     return facts_of(attention, ask(declared, "model")).memory
-
-
-def headline(question: ModelQuestion) -> None:
-    """Say what training and serving take, and the smallest card for each."""
-    parts = []
-    for verb, case, modes in (("training", question.training, ("train",)), ("serving", question.serving, _SERVING)):
-        needs = max(_needs(question, case, mode) for mode in modes)
-        fits = next((name for name, card in model_fit.CARDS.items() if needs <= card.usable_mb), None)
-        shape = f"{case.batch} × {text.size(case.seqlen_k)}"
-        verdict = f"fits {fits}" if fits else f"fits no card of {list(model_fit.CARDS)[-1]}"
-        parts.append(f"{verb} {shape} takes **{text.mib(needs)}** and {verdict}")
-    st.markdown(f"#### {text.plain(question.title)}: {'; '.join(parts)}")
-    long = question.serving.seqlen_k > model(str(question.serving.subject)).max_context
-    if long or question.training.seqlen_k > model(str(question.training.subject)).max_context:
-        limit = model(str(question.serving.subject)).max_context
-        st.caption(f"The model was made for at most {limit:,} tokens; memory and time beyond that are still computed.")
 
 
 def cards_table(question: ModelQuestion) -> None:
@@ -135,10 +121,14 @@ def cards_table(question: ModelQuestion) -> None:
         "card": TableColumn("GPU memory"),
         "example": TableColumn("such as", text=True),
         "serves": TableColumn(served),
-        "decode": TableColumn("longest context", _tokens, "Weights, KV cache and logits of one token a sequence"),
-        "prefill": TableColumn("longest prompt", _tokens, "A prompt that is read in one prefill"),
+        "decode": TableColumn(
+            "longest context", text.about_tokens, "Weights, KV cache and logits of one token a sequence"
+        ),
+        "prefill": TableColumn("longest prompt", text.about_tokens, "A prompt that is read in one prefill"),
         "trains": TableColumn(trained),
-        "train": TableColumn("longest training sequence", _tokens, "At this batch, optimizer and checkpointing"),
+        "train": TableColumn(
+            "longest training sequence", text.about_tokens, "At this batch, optimizer and checkpointing"
+        ),
     }
     plain_html.show_table(rows, shown, "Whether the model fits, by GPU memory")
     st.caption(
@@ -165,8 +155,8 @@ def attentions_table(question: ModelQuestion) -> None:
     columns = {
         "attention": TableColumn("attention"),
         "kind": TableColumn("keeps", text=True),
-        "prefill": TableColumn("longest prompt", _tokens),
-        "train": TableColumn("longest training sequence", _tokens),
+        "prefill": TableColumn("longest prompt", text.about_tokens),
+        "train": TableColumn("longest training sequence", text.about_tokens),
         "needs": TableColumn(f"training {question.training.batch} × {text.size(question.training.seqlen_k)}", text.mib),
     }
     plain_html.show_table(rows, columns, f"What each attention lets {question.card} do")
@@ -187,7 +177,12 @@ def parts_chart(question: ModelQuestion) -> None:
     named = [(label + moment.moment, moment) for label, moment in found]
     alt = "Memory in GiB of serving and training, by what it is made of"
     figure = parts_figure(named, model_fit.CARDS[question.card].usable_mb, question.card)
-    st.plotly_chart(figure, key="model_parts", config=charts.camera("model-memory"), alt=alt)
+    shapes = [
+        f"{words} {case.batch} × {text.size(case.seqlen_k)}"
+        for words, case in (("train", question.training), ("serve", question.serving))
+    ]
+    title = ChartTitle("Memory by part", (question.title, *shapes, f"attention {question.attention}", "by formula"))
+    charts.show(figure, title, key="model_parts", alt=alt)
     rows = [{"moment": name, "peak": moment.peak, **dict(model_fit.parts(moment))} for name, moment in named]
     written = {part: TableColumn(words, text.mib) for part, words in PART_WORDS.items()}
     columns = {"moment": TableColumn("moment"), "peak": TableColumn("all", text.mib), **written}
@@ -207,7 +202,7 @@ def parts_figure(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, c
             "x": [getattr(moment, part) / 1024 for _, moment in named],
             "name": words,
             "marker": {"color": _PART_COLOURS[part]},
-            "hovertemplate": f"{words}: %{{x:.2f}} GiB<extra>%{{y}}</extra>",
+            "hovertemplate": f"{words}: %{{x:.3r}} GiB<extra></extra>",
         }
         for part, words in PART_WORDS.items()
         if any(getattr(moment, part) for _, moment in named)
@@ -215,10 +210,11 @@ def parts_figure(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, c
     line = {"type": "line", "x0": capacity_mb / 1024, "x1": capacity_mb / 1024, "y0": 0, "y1": 1, "yref": "paper"}
     layout = {
         "barmode": "stack",
-        "height": 110 + 46 * len(names),
+        "height": 190 + 40 * len(names),
+        "hovermode": "y unified",
         "margin": charts.CAMERA_MARGIN,
         "legend": charts.LEGEND,
-        "xaxis": {"title": {"text": "GiB"}},
+        "xaxis": {"title": {"text": "Memory (GiB)"}},
         "yaxis": {"autorange": "reversed", "automargin": True},
         "shapes": [line | {"line": {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR}}],
         "annotations": [
@@ -292,20 +288,10 @@ def _case(name: str, dtype: str) -> Case:
     )
 
 
-def _needs(question: ModelQuestion, case: Case, mode: str) -> float:
-    asked = question.prefill if mode == "prefill" else case
-    return levels.memory_mb(asked, law_of(question.attention), mode) or 0.0
-
-
-def _tokens(count: object) -> str:
-    return f"{int(count):,}" if count else "–"
-
-
 def _yes(fits: bool) -> str:
     return "yes" if fits else "no"
 
 
-_SERVING = ("prefill", "decode")
 _AS_DTYPE = "as dtype"
 _TOP_LEFT = {"xanchor": "right", "yanchor": "top"}
 _SAVED = ("kept", "compiled", "recomputed")

@@ -11,6 +11,7 @@ from plotly.colors import sample_colorscale, sequential
 
 from pages.ui.draw import charts, maps, messages, plain_html, text
 from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters.select import one_value, rows_of_one
 from pages.ui.models.calculator import ModelQuestion, law_of
 from pages.ui.shell.data import ask
@@ -44,6 +45,26 @@ _STEP_COLUMNS = {
 }
 
 
+_NUMBERS = {
+    "latency_ms": "latency (ms)",
+    "p20": "p20 (ms)",
+    "p80": "p80 (ms)",
+    "tokens_per_s": "tokens/s",
+    "tb_per_s": "TB/s",
+    "percent_of_copy": "% of copy bandwidth",
+    "attention_share": "attention (% of the step)",
+    "peak_memory_mb": "peak (MiB)",
+    "formula_mb": "formula (MiB)",
+    "of_formula": "measured / formula",
+    "memory_per_token_mb": "memory a token (MiB)",
+    "method_error": "error of the method (%)",
+}
+_TEXTS = {"subject": "model", "seqlen_k": "context", "num_layers": "layers", "implementation": "attention"}
+_CALL_WORDS = {name: st.column_config.NumberColumn(label, format="%.3g") for name, label in _NUMBERS.items()}
+_CALL_WORDS |= {name: st.column_config.Column(label) for name, label in _TEXTS.items()}
+_CALL_WORDS |= {"run_id": st.column_config.TextColumn("run"), "mode": st.column_config.TextColumn("mode", pinned=True)}
+
+
 @dataclass(frozen=True)
 class MeasuredModel:
     """The rows of one model on one GPU."""
@@ -51,6 +72,11 @@ class MeasuredModel:
     subject: str
     gpu: str
     calls: pd.DataFrame  # results.query.models.CALLS
+
+    def title(self, what: str, rows: pd.DataFrame, *more: str) -> ChartTitle:
+        """Return the title of a chart of these rows."""
+        named = model(self.subject).title if self.subject in LEVEL.subjects else self.subject
+        return ChartTitle(what, (named, self.gpu, *more), of_runs(rows["run_id"].unique()))
 
     def of(self, *modes: str) -> pd.DataFrame:
         """Return the rows of those modes."""
@@ -86,7 +112,7 @@ def nothing_here(question: ModelQuestion) -> None:
 def headline(question: ModelQuestion, found: MeasuredModel | None) -> None:
     """Name what generates and what trains fastest, at the measured case nearest to the question."""
     if found is None:
-        st.markdown("How fast: not measured yet.")
+        st.markdown("No run measured the whole model yet.")
         return
     parts = []
     for mode, case, verb in (("decode", question.serving, "generates"), ("train", question.training, "trains at")):
@@ -110,10 +136,12 @@ def generation(found: MeasuredModel) -> None:
     names = sorted(timed["implementation"].unique())
     figure = rate_figure(timed, charts.colours(names))
     alt = f"Tokens per second by context at batch {batch}, one line an attention"
-    st.plotly_chart(figure, key="generation", config=charts.camera("generation"), alt=alt)
+    charts.show(
+        figure, found.title("Generated tokens/s by context", timed, f"batch {batch}"), key="generation", alt=alt
+    )
     st.caption(
-        f"Batch {batch} · one token of each sequence a step, against a cache of random keys and values. Open marks are "
-        f"extrapolated from two depths, where nothing was measured; they win nothing. {LEVEL.bytes_source}"
+        "One token of each sequence a step. Open marks are extrapolated from two depths and win nothing.",
+        help=f"The cache holds random keys and values. {LEVEL.bytes_source}",
     )
     _calls_table(timed, "Decoding steps: rate, share of the copy bandwidth, memory")
     _share_map(steps)
@@ -139,8 +167,8 @@ def rate_figure(rows: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
         line = trace["line"] | {"dash": "dot", "width": 1.5}
         traces.append(trace | {"name": f"{trace['name']}, extrapolated", "marker": marker, "line": line})
     drawn = [value for trace in traces for value in trace["y"]]
-    axis = charts.log_axis(min(drawn), max(drawn)) if drawn else {}
-    return charts.by_size(traces, "context", rows["seqlen"], axis | {"title": {"text": "tokens/s"}})
+    axis = charts.from_zero(max(drawn, default=1.0)) | {"title": {"text": "tokens/s"}}
+    return charts.by_size(traces, "context", rows["seqlen"], axis)
 
 
 def training(found: MeasuredModel) -> None:
@@ -167,16 +195,11 @@ def memory(found: MeasuredModel, question: ModelQuestion) -> None:
         return
     st.subheader("Memory by context")
     rows = known[known["mode"].isin(("decode", "prefill", "train"))]
-    figure = memory_figure(rows, question)
-    st.plotly_chart(
-        figure, key="model_memory", config=charts.camera("memory"), alt="Peak memory by context and formula"
-    )
+    title = found.title("Peak memory by context", rows, f"formula with {question.attention}")
+    charts.show(memory_figure(rows, question), title, key="model_memory", alt="Peak memory by context and formula")
     ratios = rows["of_formula"].dropna()
     within = f"{(abs(ratios - 1) <= 0.05).sum()} of {len(ratios)} measured peaks are within 5 % of their formula. "
-    st.caption(
-        f"Marks: measured. Dotted: by formula, with {text.plain(question.attention)} as chosen; dashed: the card. "
-        + within * bool(len(ratios))
-    )
+    st.caption("Marks: measured. Dotted: by formula. Dashed: the card. " + within * bool(len(ratios)))
 
 
 def memory_figure(rows: pd.DataFrame, question: ModelQuestion) -> go.Figure:
@@ -211,8 +234,10 @@ def every_number(found: MeasuredModel) -> None:
     with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
         if numbers.open:
             shown = found.calls.dropna(axis="columns", how="all")
-            st.dataframe(shown, hide_index=True, alt=f"Every call of {found.subject} that was measured")
-            messages.download("Download numbers", "models", lambda: found.calls, "models_csv")
+            alt = f"Every call of {found.subject} that was measured"
+            st.dataframe(shown, hide_index=True, alt=alt, column_config=_CALL_WORDS, placeholder="–")
+            name = found.title("Calls of the model", found.calls).file_name
+            messages.download("Download numbers", name, lambda: found.calls, "models_csv")
 
 
 def _calls_table(rows: pd.DataFrame, alt: str) -> None:
@@ -314,8 +339,7 @@ def _said(value: object) -> bool:
 
 def _hover(row: dict) -> str:
     share = "" if text.missing(row["percent_of_copy"]) else f", {row['percent_of_copy']:.0f} % of copy"
-    rate = f"{row['tokens_per_s']:,.1f} tokens/s{share}"
-    return f"{row['implementation']}<br>context {text.size(row['seqlen'])}: {text.ms(row['latency_ms'])}<br>{rate}"
+    return f"{row['tokens_per_s']:,.3g} tokens/s{share}"
 
 
 def _take_model(name: str) -> None:

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.browser
 def test_a_link_keeps_the_question_and_its_answer(tab):
     page = drawn(tab("models?model=llama3-8b&train_seqlen=8192&serve_context=32768&card=80+GB"))
     answer = page.get_by_role("heading", name=re.compile("Llama-3 8B: training 1 × 8k takes"))
-    expect(answer).to_contain_text("fits 141 GB; serving 1 × 32k takes")
+    expect(answer).to_contain_text("(fits 141 GB); serving 1 × 32k takes")
     expect(page.get_by_role("table", name="Whether the model fits, by GPU memory")).to_contain_text("80 GB ◂")
-    assert answer.bounding_box()["y"] < page.get_by_role("heading", name="Does it fit?").bounding_box()["y"]
+    assert answer.bounding_box()["y"] < page.get_by_role("heading", name="Which card?").bounding_box()["y"]
 
 
 def test_another_model_is_another_answer_in_the_address_too(tab):

@@ -1,0 +1,195 @@
+"""The answer in one place: attention, its time, memory and the card, for training, reading a prompt and decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from pages.ui.draw import plain_html, text
+from pages.ui.draw.plain_html import TableColumn
+from pages.ui.filters.select import one_value
+from pages.ui.models.calculator import ModelQuestion, law_of
+from pages.ui.shell.data import ask
+from results import levels
+from results.levels.model_table import model
+from results.recommend import model_attention, model_fit
+from results.recommend.model_attention import LayerTime
+from results.records import Case
+
+_COLUMNS = {
+    "what": TableColumn("step"),
+    "attention": TableColumn("fastest attention", text=True),
+    "time": TableColumn("its time", help="Attention of all layers; the rest of the model is not in it"),
+    "memory": TableColumn("memory", text.mib),
+}
+_NOT_INCLUDED = (
+    "Not included: the time of projections, MLP and optimizer; several GPUs; gradient accumulation; paging and "
+    "fragmentation of a server's cache; weights in less than 16 bits."
+)
+_FAR = 4.0  # a time scaled by more, either way, is a rough guide
+
+
+@dataclass(frozen=True)
+class StepAnswer:
+    """What one step of the question takes on a card."""
+
+    what: str
+    case: Case
+    mode: str
+    needs_mb: float
+    longest: int
+    time: LayerTime | None
+
+    @property
+    def layers(self) -> int:
+        """Return how many layers attend."""
+        return self.case.num_layers or 1
+
+
+def steps(question: ModelQuestion, gpu: str | None) -> list[StepAnswer]:
+    """Return the training step, the prompt and the decoding step, with times on a GPU where it has any."""
+    asked = (
+        (f"train {_shape(question.training)}", question.training, "train"),
+        (f"read the prompt, {_shape(question.prefill)}", question.prefill, "prefill"),
+        (f"decode a token at {_shape(question.serving)}", question.serving, "decode"),
+    )
+    law, usable = law_of(question.attention), model_fit.CARDS[question.card].usable_mb
+    return [
+        StepAnswer(
+            what,
+            case,
+            mode,
+            levels.memory_mb(case, law, mode) or 0.0,
+            levels.largest_seqlen(case, law, mode, usable) or 0,
+            ask(model_attention.fastest, gpu, case, mode) if gpu else None,
+        )
+        for what, case, mode in asked
+    ]
+
+
+def choose_gpu() -> str | None:
+    """Ask whose kernel times are shown; None where nobody has any."""
+    gpus = ask(model_attention.gpus)
+    if not gpus:
+        return None
+    return one_value("Kernel times of", "kernels_of", gpus, gpus[0], help="GPUs whose attention somebody timed.")
+
+
+def show(question: ModelQuestion, gpu: str | None) -> None:
+    """Draw the answer: a sentence, a row a step, what the memory holds, where the times come from."""
+    found = steps(question, gpu)
+    st.markdown(f"#### {headline(question, found)}")
+    card = question.card
+    columns = _COLUMNS | {
+        "fits": TableColumn(f"fits {card}"),
+        "longest": TableColumn(f"longest on {card}", text.about_tokens, "Tokens a sequence at this batch"),
+        "smallest": TableColumn("smallest card", text=True),
+    }
+    plain_html.show_table([_row(step, question) for step in found], columns, "Attention, time, memory and fit by step")
+    st.caption(_contents(question))
+    st.caption(_origin(question, found, gpu))
+    st.caption(_NOT_INCLUDED)
+    limit = model(str(question.serving.subject)).max_context
+    if max(question.serving.seqlen_k, question.training.seqlen_k) > limit:
+        st.caption(f"The model was made for at most {limit:,} tokens; memory and time beyond that are still computed.")
+
+
+def headline(question: ModelQuestion, found: Sequence[StepAnswer]) -> str:
+    """Return in a sentence what training and serving take and whether the card holds it."""
+    train, *serve = found
+    largest = max(serve, key=lambda step: step.needs_mb)
+    up_to = min(step.longest for step in serve)
+    parts = [
+        f"training {_shape(question.training)} takes {text.mib(train.needs_mb)} and {_verdict(train, question.card)}",
+        f"serving {_shape(question.serving)} takes {text.mib(largest.needs_mb)} and {_verdict(largest, question.card)}"
+        + (f", up to {text.about_tokens(up_to)} tokens" if _fits(largest, question.card) else ""),
+    ]
+    return f"{text.plain(question.title)}: {'; '.join(parts)}"
+
+
+def _verdict(step: StepAnswer, card: str) -> str:
+    if _fits(step, card):
+        return f"fits {card}"
+    smallest = _smallest(step)
+    return f"does not fit {card} ({f'fits {smallest}' if smallest else 'nor any larger card'})"
+
+
+def _fits(step: StepAnswer, card: str) -> bool:
+    return step.needs_mb <= model_fit.CARDS[card].usable_mb
+
+
+def _smallest(step: StepAnswer) -> str | None:
+    return next((name for name in model_fit.CARDS if _fits(step, name)), None)
+
+
+def _row(step: StepAnswer, question: ModelQuestion) -> dict:
+    smallest = _smallest(step)
+    largest = list(model_fit.CARDS)[-1]
+    example = f"{smallest} ({model_fit.CARDS[smallest].example})" if smallest else f"none up to {largest}"
+    return {
+        "what": step.what,
+        "attention": step.time.implementation if step.time else "not measured",
+        "time": _time(step),
+        "memory": step.needs_mb,
+        "fits": "yes" if _fits(step, question.card) else "no",
+        "longest": step.longest,
+        "smallest": example,
+    }
+
+
+def _time(step: StepAnswer) -> str:
+    if step.time is None:
+        return "–"
+    rough = "" if 1 / _FAR <= step.time.factor <= _FAR else " (rough)"
+    return f"≈ {text.ms(step.layers * step.time.layer_ms)}{rough}"
+
+
+def _contents(question: ModelQuestion) -> str:
+    """Say which parts are in the memory, in the model's own numbers."""
+    config = model(str(question.training.subject))
+    law = law_of(question.attention)
+    train = max(model_fit.moments(question.training, law, "train"), key=lambda moment: moment.peak, default=None)
+    serve = next(iter(model_fit.moments(question.serving, law, "decode")), None)
+    if train is None or serve is None:
+        return f"The memory of {text.plain(question.attention)} is known by its growth only."
+    activations = "recomputed" if question.training.checkpointing else "kept"
+    return (
+        f"{config.parameters / 1e9:.3g} billion parameters: weights {text.mib(serve.weights)}, optimizer "
+        f"({text.plain(question.training.optimizer)}) {text.mib(train.optimizer)}, activations {activations} "
+        f"{text.mib(train.activations)}. {config.heads} query heads on {config.kv_heads} KV heads: KV cache "
+        f"{text.mib(serve.cache)} at {text.size(question.serving.seqlen_k)}.{_recomputed(question)}"
+    )
+
+
+def _recomputed(question: ModelQuestion) -> str:
+    """Say what training takes with activation checkpointing, where the question keeps activations."""
+    if question.training.checkpointing:
+        return ""
+    case = replace(question.training, checkpointing=True, compiled=False)
+    needs = levels.memory_mb(case, law_of(question.attention), "train") or 0.0
+    return f" With recomputed activations training takes {text.mib(needs)}."
+
+
+def _origin(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str | None) -> str:
+    """Say where times were measured, by how much they are scaled, and that the card itself was not timed if so."""
+    known = [step for step in found if step.time]
+    if not known:
+        return f"Attention of this dtype and head_dim was not measured on {text.plain(gpu or 'any GPU')}."
+    scaled = ", ".join(f"{step.mode} × {text.significant(step.time.factor)} of {_measured(step)}" for step in known)
+    unknown = [step.mode for step in found if step.time is None]
+    lacks = f" Not measured there: {', '.join(unknown)}." * bool(unknown)
+    example = model_fit.CARDS[question.card].example
+    same = any(word in str(gpu) for word in example.split() if any(letter.isdigit() for letter in word))
+    other = "" if same else f" They are not times of a {question.card} card such as the {example}."
+    return f"Times are of {text.plain(gpu)}, scaled to this shape: {text.plain(scaled)}.{lacks}{other}"
+
+
+def _measured(step: StepAnswer) -> str:
+    case = step.time.measured
+    return f"B{case.batch} H{case.num_heads} KV{case.num_kv_heads} at {text.size(case.seqlen_k)}"
+
+
+def _shape(case: Case) -> str:
+    return f"{case.batch} × {text.size(case.seqlen_k)}"

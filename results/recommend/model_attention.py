@@ -1,0 +1,113 @@
+"""Which attention kernel is fastest inside a model: at the nearest measured shape of one layer, its time scaled.
+
+Time is scaled to the asked shape by the operations of a prefill or a training step, and by the bytes of a decoding
+step. That holds near the measured shape only: a kernel reaches fewer operations a second on shorter sequences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from results import levels
+from results.implementations import facts_of
+from results.query.declared import declared
+from results.records import CASE_FIELDS, Case, attention_case, decode_case
+from results.store.database import Store
+
+_PASSES = {"train": ("fwd", "bwd"), "prefill": ("fwd",), "decode": ("decode",)}
+_HEADS = 0.5  # what a factor of two in batch times heads counts, beside 1 for one in the sequence
+_GROUPS = 0.5  # what another number of query heads a key head counts
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """The fastest attention of one layer, scaled to the shape of a model."""
+
+    implementation: str
+    layer_ms: float  # of every pass of one layer, at the asked shape
+    measured: Case
+    factor: float  # operations or bytes of the asked shape over those of the measured one
+    run_id: str
+
+
+def gpus(store: Store) -> list[str]:
+    """Return the GPUs with times of attention by operator or decoding step, most numbers first."""
+    return [
+        gpu
+        for (gpu,) in store.kept(
+            """SELECT gpu_name FROM results WHERE coalesce(level, 'op') IN ('op', 'decode') AND metric = 'latency_ms'
+               AND status = 'ok' AND gpu_name IS NOT NULL AND device_type IS DISTINCT FROM 'cpu'
+               GROUP BY gpu_name ORDER BY count(*) DESC, gpu_name"""
+        )
+    ]
+
+
+def fastest(store: Store, gpu: str, case: Case, mode: str) -> LayerTime | None:
+    """Return the fastest attention of one layer of a model in a mode: train, prefill or decode.
+
+    None if the GPU has no time of that dtype, mask and head_dim. Implementations that compute in less than the dtype's
+    precision take no part. Training with recomputed activations has the forward twice.
+    """
+    asked, passes = _layer(case, mode), _PASSES[mode]
+    counted = ("fwd", *passes) if mode == "train" and case.checkpointing else passes
+    said = declared(store, asked.level)
+    times: dict[tuple[str, Case], dict[str, dict[str, float]]] = {}
+    for row in _rows(store, gpu, asked, passes):
+        if not facts_of(row["implementation"], said).reduced:
+            measured = Case(**{field.name: row[field.name] for field in fields(Case)})
+            of_name = times.setdefault((row["run_id"], measured), {}).setdefault(row["implementation"], {})
+            of_name[row["mode"]] = row["value"]
+    found = [
+        (_distance(measured, asked), _scaled(name, of_modes, counted, measured, asked, run))
+        for (run, measured), of_names in times.items()
+        for name, of_modes in of_names.items()
+        if set(passes) <= set(of_modes)
+    ]
+    return min(found, key=lambda each: (each[0], each[1].layer_ms))[1] if found else None
+
+
+def _layer(case: Case, mode: str) -> Case:
+    """Return the attention of one layer of a model as a case of its own."""
+    sizes: dict[str, Any] = {"batch": case.batch, "num_heads": case.num_heads, "num_kv_heads": case.num_kv_heads}
+    sizes |= {"head_dim": case.head_dim, "dtype": case.dtype, "window_size": case.window_size or 0}
+    if mode == "decode":
+        return decode_case(**sizes, context=case.seqlen_k, cache_dtype=case.cache_dtype)
+    return attention_case(**sizes, seqlen=case.seqlen_k, causal=True, head_dim_v=case.head_dim_v)
+
+
+def _rows(store: Store, gpu: str, asked: Case, passes: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    """Return the times on a GPU that agree with a case in all but its sizes, of one timing: kernel where there is."""
+    table = store.query(
+        f"""SELECT {", ".join(CASE_FIELDS)}, implementation, mode, run_id, value FROM results
+            WHERE coalesce(level, 'op') = ? AND gpu_name = ? AND metric = 'latency_ms' AND status = 'ok'
+            AND list_contains(?, mode) AND dtype = ? AND causal AND head_dim = ? AND head_dim_v = ?
+            AND coalesce(window_size, 0) = ? AND coalesce(page_size, 0) = 0 AND coalesce(latent_dim, 0) = 0
+            AND coalesce(inputs, 'normal') = 'normal' AND coalesce(lengths, 'uniform') = 'uniform'
+            AND coalesce(cache_dtype, dtype) = ? AND (? = 'op' OR seqlen_q = 1)
+            AND batch IS NOT NULL AND num_heads IS NOT NULL AND num_kv_heads IS NOT NULL AND seqlen_k IS NOT NULL
+            QUALIFY coalesce(timing, '') = min(coalesce(timing, '')) FILTER (timing = 'kernel') OVER ()
+                    OR count(*) FILTER (timing = 'kernel') OVER () = 0""",
+        [
+            *(asked.level, gpu, list(passes), asked.dtype, asked.head_dim, asked.head_dim_v, asked.window_size),
+            *(asked.cache_dtype or asked.dtype, asked.level),
+        ],
+    )
+    return table.astype(object).where(table.notna(), None).to_dict("records")
+
+
+def _distance(measured: Case, asked: Case) -> float:
+    """Return how far a measured shape is from the asked one, in factors of two."""
+    rows = (measured.batch * measured.num_heads) / (asked.batch * asked.num_heads)
+    group = measured.num_heads * asked.num_kv_heads != asked.num_heads * measured.num_kv_heads
+    return abs(math.log2(measured.seqlen_k / asked.seqlen_k)) + _HEADS * abs(math.log2(rows)) + _GROUPS * group
+
+
+def _scaled(
+    name: str, of_modes: Mapping[str, float], passes: Sequence[str], measured: Case, asked: Case, run: str
+) -> LayerTime:
+    size = levels.bytes_moved if asked.level == "decode" else levels.flops
+    factor = size(asked, passes[0]) / size(measured, passes[0])
+    return LayerTime(name, factor * sum(of_modes[each] for each in passes), measured, factor, run)

@@ -1,0 +1,66 @@
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from results.files.journal import RunFolder
+from results.levels.model_table import model
+from results.recommend import model_attention
+from results.records import Case, Measurement, Run, Status, attention_case, decode_case
+from results.store.database import open_store
+
+LLAMA = model("llama3-8b")
+
+
+def _asked(seqlen_q: int, seqlen_k: int, **more) -> Case:
+    sizes = {"num_heads": LLAMA.heads, "num_kv_heads": LLAMA.kv_heads, "head_dim": 128, "head_dim_v": 128}
+    given = {"level": "model", "subject": "llama3-8b", "batch": 1, "dtype": "bfloat16", "causal": True}
+    return Case(**sizes, **given, seqlen_q=seqlen_q, seqlen_k=seqlen_k, num_layers=32, **more)
+
+
+@pytest.fixture
+def store(tmp_path):
+    op = attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=128, dtype="bfloat16", causal=True)
+    far = replace(op, seqlen_q=512, seqlen_k=512)
+    step = decode_case(batch=1, num_heads=32, num_kv_heads=8, context=16384, head_dim=128, dtype="bfloat16")
+    paged = replace(step, page_size=16)
+    times = (
+        *((op, "steady", "fwd", 1.0), (op, "steady", "bwd", 3.0), (op, "forward_only", "fwd", 0.5)),
+        *((far, "steady", "fwd", 0.001), (far, "steady", "bwd", 0.001), (op, "quick_fp8", "fwd", 0.1)),
+        *((step, "reader", "decode", 0.02), (paged, "pager", "decode", 0.001)),
+    )
+    rows = [
+        Measurement("a", case, name, "latency_ms", Status.OK, mode=mode, timing="kernel", value=ms)
+        for case, name, mode, ms in times
+    ]
+    RunFolder.create(tmp_path, Run("a", "local", gpu_name="A GPU", device_type="cuda"), rows)
+    with closing(open_store(tmp_path)) as opened:
+        yield opened
+
+
+def test_training_takes_who_has_both_passes_and_scales_by_operations(store):
+    found = model_attention.fastest(store, "A GPU", _asked(8192, 8192), "train")
+    assert (found.implementation, found.measured.seqlen_k) == ("steady", 4096)
+    assert found.factor == pytest.approx(8, rel=0.001)  # twice the heads, four times the pairs
+    assert found.layer_ms == pytest.approx(8 * (1.0 + 3.0), rel=0.001)
+
+
+def test_recomputed_activations_have_the_forward_twice(store):
+    found = model_attention.fastest(store, "A GPU", _asked(8192, 8192, checkpointing=True), "train")
+    assert found.layer_ms == pytest.approx(8 * (1.0 + 1.0 + 3.0), rel=0.001)
+
+
+def test_lower_precision_does_not_win_a_prefill(store):
+    assert model_attention.fastest(store, "A GPU", _asked(4096, 4096), "prefill").implementation == "forward_only"
+
+
+def test_decoding_scales_by_bytes_and_leaves_other_caches_out(store):
+    found = model_attention.fastest(store, "A GPU", _asked(1, 32768), "decode")
+    assert found.implementation == "reader"
+    assert found.layer_ms == pytest.approx(0.04, rel=0.01)
+
+
+def test_what_nobody_measured_has_no_answer(store):
+    assert model_attention.fastest(store, "Another GPU", _asked(8192, 8192), "train") is None
+    assert model_attention.fastest(store, "A GPU", replace(_asked(8192, 8192), dtype="float16"), "train") is None
+    assert "A GPU" in model_attention.gpus(store)
