@@ -20,7 +20,7 @@ from results.slice import AS_PUBLISHED
 
 # what can be put side by side: column -> name on the page, unit of the axis, what a source must say for it
 QUANTITIES = {
-    "latency_ms": ("Time", "ms", "the time"),
+    "latency_ms": ("Time", "latency (ms)", "the time"),
     "tflops": ("TFLOP/s", "TFLOP/s", "the whole shape"),
     "percent_of_peak": ("% of nominal peak", "% of the datasheet's peak", "a GPU whose datasheet is known"),
     "percent_of_measured": (
@@ -40,6 +40,7 @@ _SERIES = {
     "head_dim": (128, 64, 256, 32, 16),
     "mask": ("causal", "full"),
 }
+_ALWAYS_OPEN = {"inputs", "latent_dim", "page_size"}  # that no source outside attnbench states of plain attention
 _IN = {"kernel": "In kernel time", "eager": "In eager time", AS_PUBLISHED: "In times as published"}
 _TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
 _DETAILS = ("mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "mask")
@@ -113,7 +114,7 @@ def _headline(table: pd.DataFrame, chosen: list[str]) -> None:
 
 
 def _limits(table: pd.DataFrame) -> Iterator[str]:
-    assumed = sorted({name for names in table["assumed"] for name in names.split(", ") if name})
+    assumed = sorted({name for names in table["assumed"] for name in names.split(", ") if name} - _ALWAYS_OPEN)
     if assumed:
         words = ", ".join(name.replace("_", " ") if name != "head_dim" else name for name in assumed)
         yield f"One source does not state {words}; the other's value is taken. The shapes may differ in that."
@@ -138,8 +139,9 @@ def _chart(table: pd.DataFrame, name: str) -> None:
     label, unit, needed = QUANTITIES[column]
     figure = _lines(rows, column, unit)
     line = rows.iloc[0]
-    about = (name, line["mode"], line["timing"], line["dtype"], line["mask"])
-    title = ChartTitle(f"{label} by seqlen", tuple(str(word) for word in about), of_runs(rows["run_id"].unique()))
+    about = (name, text.MODE_WORDS.get(line["mode"], line["mode"]), line["timing"], line["dtype"], line["mask"])
+    shape = [f"head_dim {line['head_dim']:g}"] if not text.missing(line["head_dim"]) else []
+    title = ChartTitle(f"{label} by seqlen", (*(str(word) for word in about), *shape), of_runs(rows["run_id"].unique()))
     alt = f"{label} by seqlen, a line a GPU; the table below has the numbers"
     charts.show(figure, title, key="gpus_chart", alt=alt)
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
@@ -161,6 +163,8 @@ def _lines(table: pd.DataFrame, column: str, label: str) -> go.Figure:
         return f"{row[column]:.3g}"
 
     traces = charts.lines(table.to_dict("records"), column, palette, hover, of="gpu", by="seqlen")
+    for at, trace in enumerate(traces):  # a GPU has no mark of its own
+        trace["marker"] = trace["marker"] | {"symbol": charts.SYMBOLS[at % len(charts.SYMBOLS)]}
     y_axis = {"title": {"text": label}, "rangemode": "tozero"}
     if column == "latency_ms":
         log = charts.log_axis_at(table[column].min(), table[column].max(), _TENS, "{:g}".format)
@@ -189,10 +193,14 @@ def _every_shape(table: pd.DataFrame) -> None:
     for column in QUANTITIES:
         values = table.pivot_table(index="shape", columns="gpu", values=column, dropna=False)
         wide.append(values.rename(columns=lambda gpu, column=column: f"{gpu}: {QUANTITIES[column][0]}"))
+    found = pd.concat(wide, axis="columns").dropna(axis="columns", how="all")
+    written = {name: st.column_config.NumberColumn(name, format="%.3g") for name in found if ": " in name}
+    written["num_heads"] = st.column_config.NumberColumn("heads")
     st.dataframe(
-        pd.concat(wide, axis="columns").dropna(axis="columns", how="all"),
+        found.assign(mode=[text.MODE_WORDS.get(mode, mode) for mode in found["mode"]]),
         hide_index=True,
         alt="Every shared shape with the numbers of each GPU",
+        column_config=written,
     )
 
 

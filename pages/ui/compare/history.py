@@ -168,8 +168,10 @@ def _headline(told: Sequence[tuple[CellHistory, HistoryPoint]], runs: Sequence[R
     """Say in one line how many shapes regressed in the newest run, and in all."""
     worse = [point for _, point in told if point.outcome in REGRESSIONS]
     newest = sum(point.run.run_id == runs[-1].run_id for point in worse)
+    faster = sum(point.run.run_id == runs[-1].run_id and point.outcome == "FASTER" for _, point in told)
     now = messages.counted(newest, "regression") if newest else "No regression"
-    st.markdown(f"#### {now} in the newest of {messages.counted(len(runs), 'run')}, {len(worse)} in all")
+    better = f" · {messages.counted(faster, 'shape')} faster" * bool(faster)
+    st.markdown(f"#### {now} in the newest of {messages.counted(len(runs), 'run')}, {len(worse)} in all{better}")
 
 
 def _lines_of(found: Sequence[CellHistory]) -> list[CellHistory]:
