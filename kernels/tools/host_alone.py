@@ -7,6 +7,7 @@ PyTorch allocates, launches and runs a backward otherwise (`kernels.tools.host_t
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -79,11 +80,15 @@ def least_us(call: Callable[[], object], rows: int = ROWS, calls: int = CALLS) -
     return min(found)
 
 
-def main(rows: int = ROWS, calls: int = CALLS) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Print microseconds a call by shape and mode."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.tools.host_alone", description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=ROWS, help="of calls, of which the fastest counts")
+    parser.add_argument("--calls", type=int, default=CALLS, help="in a row")
+    chosen = parser.parse_args(arguments)
     with launching_nothing():
         for shape in SHAPES:
-            times = {name: least_us(call, rows, calls) for name, call in calls_of(shape).items()}
+            times = {name: least_us(call, chosen.rows, chosen.calls) for name, call in calls_of(shape).items()}
             row = ", ".join(f"{name} {us:.1f} us" for name, us in times.items())
             print(f"{'x'.join(map(str, shape))}, bfloat16, no launches: {row}", flush=True)
 

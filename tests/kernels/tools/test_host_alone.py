@@ -13,7 +13,7 @@ def test_our_plans_are_timed_and_nothing_stays_replaced(capsys) -> None:
         assert type(routes.route_of(q, q, q, True, 0, None)).__name__ == "Route"
     assert torch.equal(kernels.attention(q, q, q, causal=True), q)
     assert routes.route_of(q, q, q, True, 0, None) is None
-    host_alone.main(rows=1, calls=1)
+    host_alone.main(["--rows", "1", "--calls", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(",")[0] for line in lines] == ["1x1x256x64", "1x1x2048x64", "1x8x128x128"]
     assert all(line.count(" us") == 3 for line in lines)
