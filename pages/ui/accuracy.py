@@ -23,6 +23,7 @@ _INPUTS_HELP = (
     "normal: q, k, v and dout are standard normal. outliers: a few channels of k are 30 times as large, as in trained "
     "models. large: q, k and v are 8 times as large, so that every softmax has one winner."
 )
+_ERROR_AXIS = "error"  # which one the title says
 _HEIGHT = 380
 _TWOS = [2.0**power for power in range(-8, 9)]
 _ERROR = {"format": "%.2e"}
@@ -138,7 +139,7 @@ def frontier(table: pd.DataFrame, palette: dict[str, str], view: ErrorView) -> N
     limits = means.loc[means["error"] > 0, "error"].agg(["min", "max"]).tolist()
 
     def draw(rows: pd.DataFrame) -> go.Figure:
-        return frontier_chart(accuracy.summary(rows), palette, view.label, limits)
+        return frontier_chart(accuracy.summary(rows), palette, limits)
 
     view = replace(view, what=f"{view.label} against speedup")
     _facets(drawn, draw, "frontier", view)
@@ -179,7 +180,7 @@ def by_seqlen(table: pd.DataFrame, palette: dict[str, str], view: ErrorView) -> 
     """Draw whether errors grow with the sequence, a chart a dtype."""
     limits = table.loc[table["error"] > 0, "error"].agg(["min", "max"]).tolist()
     view = replace(view, what=f"{view.label} by seqlen")
-    _facets(table, lambda rows: by_seqlen_chart(rows, palette, view.label, limits), "error_by_seqlen", view)
+    _facets(table, lambda rows: by_seqlen_chart(rows, palette, limits), "error_by_seqlen", view)
 
 
 def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> tuple[pd.DataFrame, str]:
@@ -211,7 +212,7 @@ def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], view
     palette = palette | charts.colours([name for name in table["implementation"].unique() if name not in palette])
     means = pd.concat(found)
     limits = means.loc[means["error"] > 0, "error"].agg(["min", "max"]).tolist()
-    draw = partial(by_inputs, palette=palette, label=view.label, limits=limits)
+    draw = partial(by_inputs, palette=palette, limits=limits)
     sliced = replace(view.chosen, mask=None, shape=None) if where.startswith("every mask,") else view.chosen
     _facets(table, draw, "error_by_inputs", replace(view, what=f"{view.label} by kind of inputs", chosen=sliced))
     failing(table)
@@ -262,7 +263,7 @@ def _facets(table: pd.DataFrame, figure_of: Callable[[pd.DataFrame], go.Figure],
     cells.facets(table, draw)
 
 
-def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str, limits: Sequence[float]) -> go.Figure:
+def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], limits: Sequence[float]) -> go.Figure:
     """Return a mark an implementation, speedup across and error up; the frontier is filled and joined by steps."""
     figure = go.Figure()
     known = summary[summary["speedup"].notna() & (summary["error"] > 0)]
@@ -296,10 +297,10 @@ def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], label: str, l
     if len(naive):
         figure.add_hline(y=float(naive.iloc[0]), line={"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR})
     figure.update_xaxes(type="log", title="speedup", tickvals=_TWOS, ticktext=[f"{mark:g}×" for mark in _TWOS])
-    return _finish(figure, label, limits)
+    return _finish(figure, limits)
 
 
-def by_seqlen_chart(table: pd.DataFrame, palette: dict[str, str], label: str, limits: Sequence[float]) -> go.Figure:
+def by_seqlen_chart(table: pd.DataFrame, palette: dict[str, str], limits: Sequence[float]) -> go.Figure:
     """Return the geometric mean of the errors at each seqlen, a line an implementation; torch_naive's is dashed."""
     means = table[table["error"] > 0].groupby(["implementation", "seqlen"])["error"].agg(geometric_mean).reset_index()
 
@@ -309,10 +310,10 @@ def by_seqlen_chart(table: pd.DataFrame, palette: dict[str, str], label: str, li
     traces = charts.lines(means.to_dict("records"), "error", palette, hover, of="implementation", by="seqlen")
     for trace in traces:
         trace["line"] |= {"dash": "dash" if trace["name"] == NAIVE else "solid"}
-    return charts.by_size(traces, "seqlen", means["seqlen"], _axis(label, limits), height=_HEIGHT)
+    return charts.by_size(traces, "seqlen", means["seqlen"], _axis(limits), height=_HEIGHT)
 
 
-def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str, limits: Sequence[float]) -> go.Figure:
+def by_inputs(table: pd.DataFrame, palette: dict[str, str], limits: Sequence[float]) -> go.Figure:
     """Return the geometric mean of the errors on each kind of inputs, a mark an implementation, side by side.
 
     The mark of torch_naive is open.
@@ -342,23 +343,23 @@ def by_inputs(table: pd.DataFrame, palette: dict[str, str], label: str, limits: 
     for between in range(1, len(kinds)):
         figure.add_vline(x=between - 0.5, line={"color": charts.EMPTY_COLOUR, "width": 1, "dash": "dot"})
     figure.update_xaxes(title="inputs", tickvals=[*range(len(kinds))], ticktext=kinds, range=[-0.5, len(kinds) - 0.5])
-    return _finish(figure, label, limits)
+    return _finish(figure, limits)
 
 
-def _finish(figure: go.Figure, label: str, limits: Sequence[float]) -> go.Figure:
-    figure.update_yaxes(**_axis(label, limits))
+def _finish(figure: go.Figure, limits: Sequence[float]) -> go.Figure:
+    figure.update_yaxes(**_axis(limits))
     return figure.update_layout(
         height=_HEIGHT + 40, margin=charts.MARGIN, legend=charts.LEGEND, hovermode="closest", showlegend=True
     )
 
 
-def _axis(label: str, limits: Sequence[float]) -> dict:
+def _axis(limits: Sequence[float]) -> dict:
     """Return the axis of errors, the same for all dtypes: ticks at powers of ten, or between if those would be few."""
     low, high = limits
     digits = (1,) if high > 100 * low else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 7)
     marks = [digit * 10.0**power for power in range(-17, 4) for digit in digits]
     axis = charts.log_axis_at(low, high, marks, lambda mark: f"{mark:.1e}".replace(".0e", "e"))
-    return (axis if "range" in axis else charts.with_range(axis, low, high)) | {"title": {"text": label}}
+    return (axis if "range" in axis else charts.with_range(axis, low, high)) | {"title": {"text": _ERROR_AXIS}}
 
 
 @st.cache_data(max_entries=60, show_spinner=False)

@@ -21,6 +21,7 @@ _MORE = (
 _COLUMNS = {
     "form": st.column_config.TextColumn("form of the cache", pinned=True),
     "beside": "beside",
+    "cases": st.column_config.NumberColumn("shapes"),
     "ratio": st.column_config.NumberColumn("time over plain", format="%.3g×", help="Geometric mean; below 1: faster"),
     "lowest": st.column_config.NumberColumn("lowest", format="%.3g×"),
     "highest": st.column_config.NumberColumn("highest", format="%.3g×"),

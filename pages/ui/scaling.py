@@ -78,16 +78,26 @@ def choose(table: pd.DataFrame, quantity: str, chosen: Filters) -> tuple[pd.Data
     if quantity == ROOFLINE:
         return table, ScalingView(chosen, quantity, "all shapes of the slice")
     whole = table.assign(width=table["head_dim"].map(text.size))
-    rows, head_dim = rows_of_one(whole, "width", quantity, "scaling_head_dim", "head_dim", first=_FIRST_HEAD_DIM)
+    with st.container(horizontal=True, gap="large"):
+        rows, head_dim = rows_of_one(whole, "width", quantity, "scaling_head_dim", "head_dim", first=_FIRST_HEAD_DIM)
+        shapes = st.container(width="content")
+        bars = quantity in RATES and _asks_for_bars()
     _offer_others(whole, quantity, head_dim)
-    rows, shape = rows_of_one(rows, "shape", quantity, "scaling_shape", "Batch and heads")
+    with shapes:
+        rows, shape = rows_of_one(rows, "shape", quantity, "scaling_shape", "Batch and heads")
     kept = f"head_dim {head_dim}" + (f" · {shape}" if chosen.shape is None else "")
-    return rows, ScalingView(chosen, quantity, kept, quantity in RATES and _asks_for_bars())
+    return rows, ScalingView(chosen, quantity, kept, bars)
 
 
 def _asks_for_bars() -> bool:
     drawn = st.segmented_control(
-        "Draw", ["Lines", "Bars"], default="Lines", required=True, key="drawn_as", bind="query-params"
+        "Draw",
+        ["Lines", "Bars"],
+        default="Lines",
+        required=True,
+        key="drawn_as",
+        bind="query-params",
+        width="content",
     )
     return drawn == "Bars"
 
@@ -139,7 +149,7 @@ def show_charts(table: pd.DataFrame, view: ScalingView) -> None:
         return
     drawn = table[table[view.quantity] > 0]
     if drawn.empty:
-        st.caption(f"No {view.words.label} here: the device's peak or the whole shape is not known.")
+        st.caption(f"No number of this kind at {view.kept}: {view.words.label}.")
         return
     if view.bars:
         for dtype in cells.dtypes(drawn):

@@ -119,7 +119,7 @@ def test_other_inputs_are_found_where_the_slice_has_none(page, home):
 
 def test_errors_that_hardly_differ_still_have_an_axis_with_numbers():
     table = pd.DataFrame({"implementation": ["a", "b"], "seqlen": [128, 128], "error": [3.09e-7, 3.19e-7]})
-    axis = accuracy.by_seqlen_chart(table, {"a": "#000000", "b": "#111111"}, "error", (3.09e-7, 3.19e-7)).layout.yaxis
+    axis = accuracy.by_seqlen_chart(table, {"a": "#000000", "b": "#111111"}, (3.09e-7, 3.19e-7)).layout.yaxis
     assert 10 ** axis.range[0] < 3.09e-7 < 3.19e-7 < 10 ** axis.range[1]
     assert sum(axis.range[0] <= math.log10(mark) <= axis.range[1] for mark in axis.tickvals) >= 2
 

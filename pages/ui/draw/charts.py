@@ -48,6 +48,7 @@ MARKS = {  # of implementations on every chart, and their order: own kernels, pe
     "torch_naive": "x",
 }
 BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}
+_TEXT = {"light": "#31333f", "dark": "#fafafa"}
 MARK_CONTRAST, TEXT_CONTRAST = 3.0, 4.5  # WCAG 2.2, 1.4.11 and 1.4.3
 _APART = 60  # of 441 between black and white: nearer colours look alike in a legend
 _STEPS = 50  # between a colour and white or black
@@ -74,7 +75,8 @@ def show(figure: go.Figure, title: ChartTitle, *, key: str, alt: str | None = No
     `alt` is said by screen readers; without it the title is.
     """
     margin = (figure.layout.margin.to_plotly_json() or MARGIN) | {"t": title.height}
-    figure.update_layout(title=title.layout, margin=margin, modebar={"orientation": "h"})
+    hover = {"font": {"color": _TEXT[theme()], "size": 12}, "bgcolor": BACKGROUNDS[theme()]}
+    figure.update_layout(title=title.layout, margin=margin, modebar={"orientation": "h"}, hoverlabel=hover)
     options = {"format": "png", "scale": 2, "filename": title.file_name}
     config = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [_BUTTONS]}
     st.plotly_chart(figure, key=key, config=config | {"toImageButtonOptions": options}, alt=alt or title.what)
@@ -180,7 +182,6 @@ def by_size(
         "showlegend": not labels,
         "annotations": labels,
         "hovermode": "x unified",
-        "hoverlabel": {"font": {"size": 12}, "namelength": -1},
     }
     return go.Figure({"data": list(traces), "layout": layout})
 

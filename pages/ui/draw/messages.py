@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import text
-from pages.ui.draw.titles import ChartTitle
+from pages.ui.draw.titles import ChartTitle, with_slice
 from pages.ui.shell.data import ask, store
 from results.query import pages
 from results.render.export import Selection, export
@@ -96,15 +96,7 @@ def download(label: str, name: str, table: Callable[[], pd.DataFrame], key: str)
 
 def download_slice(label: str, title: ChartTitle, chosen: Filters, table: Callable[[], pd.DataFrame], key: str) -> None:
     """Offer a CSV whose file name and first columns say of which slice it is, made only when it is asked for."""
-    of_slice = {"gpu_name": chosen.gpu, "mode": chosen.mode, "mask": chosen.mask, "timing": chosen.timing}
-    of_slice |= {"shape": chosen.shape, "baseline": chosen.baseline}
-
-    def named() -> pd.DataFrame:
-        found = table()
-        first = {name: value for name, value in of_slice.items() if value and name not in found}
-        return pd.concat([pd.DataFrame(first, index=found.index), found], axis="columns")
-
-    download(label, title.file_name, named, key)
+    download(label, title.file_name, lambda: with_slice(chosen, table()), key)
 
 
 def download_latencies(chosen: Filters) -> None:

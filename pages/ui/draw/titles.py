@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from textwrap import wrap
 
 import pandas as pd
 
@@ -16,6 +17,7 @@ from results.slice import Filters
 
 _COLUMNS = ("gpu", "workload", "mask", "mode", "timing", "shape", "baseline")
 _WIDTH = 62  # characters of a line that half a page holds
+_NARROW = 36  # characters of a bold line beside the buttons on a phone
 _LONGEST_NAME = 140  # characters of a file name, without its ending
 _MOST_RUNS = 2  # that a title names
 
@@ -41,26 +43,32 @@ class ChartTitle:
         return [line for line in found if line]
 
     @property
+    def names(self) -> list[str]:
+        """Return the first words in lines that leave room for a chart's buttons on a phone."""
+        return wrap(self.what, _NARROW) or [""]
+
+    @property
     def layout(self) -> dict:
         """Return the title for Plotly, at the top left of the picture."""
         below = "".join(
             f"<br><span style='font-size:11px;font-weight:400'>{html.escape(line)}</span>" for line in self.lines
         )
         place = {"x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top"}
-        words = {"text": f"<b>{html.escape(self.what)}</b>{below}", "font": {"size": 14}}
+        name = "<br>".join(map(html.escape, self.names))
+        words = {"text": f"<b>{name}</b>{below}", "font": {"size": 14}}
         return words | place | {"pad": {"t": 20, "l": 4}}
 
     @property
     def height(self) -> int:
         """Return the pixels that the title takes."""
-        return 34 + 15 * len(self.lines)
+        return 16 + 18 * len(self.names) + 15 * len(self.lines)
 
     @property
     def file_name(self) -> str:
         """Return the name of a file with these words, without its ending."""
-        words = "-".join(("attnbench", self.what, *self.about, self.source))
-        plain = re.sub(r"[^a-z0-9_.]+", "-", words.lower().replace("%", " percent ")).strip("-.")
-        return plain[:_LONGEST_NAME].rstrip("-.")
+        what, source = _file_words(("attnbench", self.what, *self.about)), _file_words((self.source,))
+        kept = what[: max(_LONGEST_NAME - len(source) - 1, _LONGEST_NAME // 2)].rstrip("-.")
+        return f"{kept}-{source}"[:_LONGEST_NAME].strip("-.")
 
 
 def of_slice(
@@ -72,6 +80,7 @@ def of_slice(
     """
     timing = {"kernel": "kernel time", "eager": "eager time"}.get(chosen.timing or "", "time as published")
     said = [*text.slice_parts(chosen), *([timing] if chosen.timing else []), *more]
+    said = [part for part in said if not what.endswith(f", {part}")]  # a chart of one dtype names it first
     over = [f"over {chosen.baseline}"] if versus and chosen.baseline else []
     return ChartTitle(what, tuple(dict.fromkeys((*said, *over))), of_runs(runs))
 
@@ -90,3 +99,7 @@ def of_runs(runs: Iterable[object]) -> str:
     when = " to ".join(dict.fromkeys((*dates[:1], *dates[-1:])))
     which = ", ".join(names) if len(names) <= _MOST_RUNS else f"{len(names)} runs"
     return ", ".join(part for part in (which, when) if part)
+
+
+def _file_words(parts: Iterable[str]) -> str:
+    return re.sub(r"[^a-z0-9_.]+", "-", "-".join(parts).lower().replace("%", " percent ")).strip("-.")
