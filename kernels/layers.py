@@ -13,6 +13,7 @@ costs no copy before the last projection either.
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -40,7 +41,7 @@ class LayerShape:
         return self.num_heads * self.head_dim
 
 
-class AttentionLayer(nn.Module):
+class AttentionLayer(nn.Module, ABC):
     """A layer without its projections to queries, keys and values, which each kind has its own way of."""
 
     def __init__(self, shape: LayerShape, attention: Attention, **like: torch.device | torch.dtype) -> None:
@@ -54,9 +55,9 @@ class AttentionLayer(nn.Module):
         other.attention = attention
         return other
 
+    @abstractmethod
     def project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return q (batch, num_heads, seqlen, head_dim), k and v (batch, num_kv_heads, seqlen, head_dim)."""
-        raise NotImplementedError
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return what x: (batch, seqlen, hidden) becomes, in its shape."""

@@ -12,6 +12,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,6 @@ class Worker:
         else:  # before anything is asked of "the" GPU: another may be another sweep's
             torch.cuda.set_device(self._device.id)
         from runner import plan
-        from runner.machine import environment
 
         self._message = message
         try:
@@ -77,18 +77,22 @@ class Worker:
             return
         if message["plan"]:
             self._cells = plan.plan(sweep, self._device, protocol_of(message["protocol"]), message["seed"])
-        self._channel.send(
-            {
-                "event": "opened",
-                "device": {"id": self._device.id, "lock": self._device.lock, "type": self._device.type},
-                "sweep": sweeps.to_json(sweep),
-                "implementations": plan.facts(sweep),
-                "compiled_ahead": plan.compiled_ahead(sweep),
-                "environment": environment.describe(self._device),
-                "cells": [cell_to_json(cell) for cell in self._cells],
-                "ahead": self._helper is not None,
-            }
-        )
+        self._channel.send({"event": "opened", **self._plan_facts(sweep)})
+
+    def _plan_facts(self, sweep: sweeps.Sweep) -> dict[str, Any]:
+        """Return what the supervisor is to know of an opened sweep, before anything runs."""
+        from runner import plan
+        from runner.machine import environment
+
+        return {
+            "device": {"id": self._device.id, "lock": self._device.lock, "type": self._device.type},
+            "sweep": sweeps.to_json(sweep),
+            "implementations": plan.facts(sweep),
+            "compiled_ahead": plan.compiled_ahead(sweep),
+            "environment": environment.describe(self._device),
+            "cells": [cell_to_json(cell) for cell in self._cells],
+            "ahead": self._helper is not None,
+        }
 
     def _fork_helper(self) -> None:
         """Fork the helper while this process has torch and CUDA is not set up yet."""
@@ -137,28 +141,27 @@ class Worker:
         from runner.measure.energy import EnergyMeter, mark_on_gpu
 
         self._dismiss_helper()
-        measured, telemetry = peaks.Peaks(), Telemetry(self._device.uuid, companions=message.get("companions", 0))
-        empty_launch_ms = None
+        telemetry = Telemetry(self._device.uuid, companions=message.get("companions", 0))
+        measured, empty_ms = peaks.Peaks(), None
         stopwatches: dict[str, stopwatch.Stopwatch] = {"eager": stopwatch.EagerStopwatch(watched=True)}
         if self._device.type == "cuda":
             if message.get("peaks"):
                 measured = peaks.measure(self._device.id, lambda: telemetry.settle(self._device.id))
-            synchronize = torch.cuda.synchronize
             kernel = stopwatch.KernelStopwatch(self._device.id)
-            stopwatches = {"kernel": kernel, "eager": stopwatch.EagerStopwatch(synchronize)}
+            stopwatches = {"kernel": kernel, "eager": stopwatch.EagerStopwatch(torch.cuda.synchronize)}
             telemetry.settle(self._device.id)
-            empty_launch_ms = kernel.empty_launch_ms()
-        protocol = protocol_of(self._message["protocol"])
-        wanted = telemetry.gpu is not None and (self._message["sweep"]["energy"] or protocol.trace_s > 0)
+            empty_ms = kernel.empty_launch_ms()
+        sweep, protocol = self._message["sweep"], protocol_of(self._message["protocol"])
+        wanted = telemetry.gpu and (sweep["energy"] or protocol.trace_s > 0)
         self._bench = Bench(
             run_id=message["run_id"],
             files=tuple(message.get("files", ())),
             run_folder=Path(message.get("folder", "")),
             device=self._device.id,
             protocol=protocol,
-            timings=tuple(self._message["sweep"]["timings"]),
+            timings=tuple(sweep["timings"]),
             seed=self._message["seed"],
-            depths=tuple(self._message["sweep"].get("depths", ())),
+            depths=tuple(sweep.get("depths", ())),
             emit=self._emit,
             begin=self._begin,
             telemetry=telemetry,
@@ -166,8 +169,7 @@ class Worker:
             energy=EnergyMeter(telemetry.gpu.energy_j, mark_on_gpu) if wanted else None,
             turn=self._wait_for_turn if self._message.get("turns") else None,
         )
-        found = {"tflops": measured.tflops, "gbs": measured.gbs, "empty_launch_ms": empty_launch_ms}
-        self._channel.send({"event": "started", **found})
+        self._channel.send({"event": "started", **asdict(measured), "empty_launch_ms": empty_ms})
 
     def _case(self, message: dict[str, Any]) -> None:
         from runner.measure.case import ContextBroken

@@ -9,6 +9,7 @@ import hashlib
 import re
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,14 +44,14 @@ class Resources:
     warnings: tuple[str, ...] = ()  # wgmma products that ptxas serialised (C75xx); read for Gluon kernels only
 
 
-class Compilable:
+class Compilable(ABC):
     """A kernel for a chip, as `chip` (90 for compute capability 9.0) and `call` tell."""
 
     chip: int
 
+    @abstractmethod
     def call(self) -> Call:
         """Return the kernel with arguments and options that make Triton compile it."""
-        raise NotImplementedError
 
     def compile(self) -> Any:
         """Compile it and return Triton's CompiledKernel."""

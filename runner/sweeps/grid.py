@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -78,7 +79,7 @@ TIMING = GridAxis(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class Sweep(ABC):
     """A grid of cases of one level. A level's class adds the fields of its axes."""
 
     LEVEL: ClassVar[str]
@@ -125,9 +126,9 @@ class Sweep:
         """Tell whether a combination is planned at all; all are, unless the level knows modes apart by their case."""
         return True
 
+    @abstractmethod
     def _cases(self) -> Iterator[Case]:
         """Yield the cases of the grid; ValueError names a combination that makes no case."""
-        raise NotImplementedError
 
 
 def split_heads(text: str) -> tuple[int, int]:

@@ -12,6 +12,7 @@ of this: it is added up in memory anyway.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
@@ -177,7 +178,7 @@ class PlannedShape(Protocol):
     def new(self, like: torch.Tensor) -> torch.Tensor: ...
 
 
-class BackwardLaunches:
+class BackwardLaunches(ABC):
     """What all kinds of backward have: descriptors of the tiles of inputs and gradients, and a config."""
 
     def __init__(self, plan: PlannedShape, tiles: tuning.BackwardTiles, like: BackwardInputs) -> None:
@@ -201,9 +202,9 @@ class BackwardLaunches:
         run_in_order(list(self.steps(given, (dq, dk, dv))))
         return dq, dk, dv
 
+    @abstractmethod
     def steps(self, given: BackwardInputs, gradients: Gradients) -> Iterator[Step]:
         """Yield the launches that fill the gradients."""
-        raise NotImplementedError
 
     def config_of(self, tiles: tuning.BackwardTiles) -> tuning.BackwardConfig:
         """Return what a kernel with these tiles is compiled for."""
