@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.ui import findings
 from pages.ui.compare import beside, choose, gpus, history, verdicts, versions, versus
 from pages.ui.draw import charts, messages
 from pages.ui.filters import sidebar
@@ -36,7 +37,7 @@ except JournalError as error:
     st.error(str(error), icon=":material/error:")
     st.stop()
 if found.cells:
-    table = verdicts.cells_table(found)
+    table = verdicts.cells_table(found, findings.voided(sides[:2]))
     timings = [timing for timing in sidebar.TIMINGS if timing in set(table["timing"])]
     timing = timings[0]
     if len(timings) > 1:

@@ -135,8 +135,9 @@ def by_rule(table: pd.DataFrame, *, key: str, places: bool = True) -> None:
     st.markdown("**Its numbers**")
     rows = rows_of(chosen["measurement_ids"].iloc[one or 0])
     st.dataframe(
-        rows.rename(columns=lambda name: name.replace("_", " ") if name != "head_dim" else name).fillna("–"),
+        rows.rename(columns=lambda name: name.replace("_", " ") if name != "head_dim" else name),
         hide_index=True,
+        placeholder="–",
         alt="The numbers of the finding, its subject first",
         column_config={"value": st.column_config.NumberColumn("value", format="%.3g")},
     )
@@ -180,6 +181,7 @@ def rules_table() -> None:
             [{"severity": rule.weight, "rule": rule.title, "found where": _first_line(rule.look)} for rule in CHECKS]
         ),
         hide_index=True,
+        placeholder="–",
         alt="Every rule",
         column_config={"found where": st.column_config.TextColumn("found where", width="large")},
     )
@@ -190,6 +192,7 @@ def _picked(table: pd.DataFrame, *, row_height: int = _ROW_PX, **drawn: object) 
     event = st.dataframe(
         table,
         hide_index=True,
+        placeholder="–",
         height=min(_MOST_PX, _HEAD_PX + row_height * len(table)),
         row_height=row_height,
         on_select="rerun",

@@ -44,6 +44,12 @@ class VoidedNumbers:
     def __bool__(self) -> bool:
         return bool(self._by_name)
 
+    def about(self, measurement: Measurement) -> VoidedNumber | None:
+        """Return the gravest finding that voids this number; None if there is none."""
+        known = self._by_name.get((measurement.run_id, measurement.implementation, measurement.metric), ())
+        found = [number for number in known if number.measurement.measurement_id == measurement.measurement_id]
+        return _gravest(found)
+
     def of(
         self, run_id: str | None, implementation: str, *, metric: str = "latency_ms", **known: object
     ) -> VoidedNumber | None:
@@ -58,7 +64,7 @@ class VoidedNumbers:
             for number in self._by_name.get((name, implementation, metric), ())
             if all(_field(number.measurement, field) == _stored(value) for field, value in known.items())
         ]
-        return min(found, key=lambda number: number.finding.weight != IMPOSSIBLE, default=None)
+        return _gravest(found)
 
 
 def voided(findings: Iterable[Finding], runs: Iterable[tuple[Run, Sequence[Measurement]]]) -> list[VoidedNumber]:
@@ -71,6 +77,10 @@ def voided(findings: Iterable[Finding], runs: Iterable[tuple[Run, Sequence[Measu
         for measurement_id in finding.measurement_ids[: None if finding.rule in OF_SERIES else 1]
         if measurement_id in rows
     ]
+
+
+def _gravest(found: Iterable[VoidedNumber]) -> VoidedNumber | None:
+    return min(found, key=lambda number: number.finding.weight != IMPOSSIBLE, default=None)
 
 
 def _field(measurement: Measurement, name: str) -> object:

@@ -44,9 +44,13 @@ def _metric(page, label):
     return next(metric for metric in page.metric if metric.label == label)
 
 
-def test_every_report_is_shown_as_printed_with_its_findings(page):
+def test_every_report_begins_beside_a_run_with_its_baseline_and_is_shown_alone_with_its_findings(page):
     for report in reports.names():
-        _open(page, report, choose.ALONE)
+        page.pills(key="report").set_value(report).run()
+        theirs = reports.get(report).IMPLEMENTATIONS
+        baseline = next(own for name, own in theirs.items() if name in ("torch", "naive", "standard"))
+        assert baseline in _implementations(page.selectbox(key="beside").value), report
+        page.selectbox(key="beside").select(choose.ALONE).run()
         assert reports.get(report).LABEL in shown(page)
         assert "doubtful" in _metric(page, "Impossible").delta
         assert _metric(page, "Rows with both").value.startswith("0 of ")
@@ -66,13 +70,9 @@ def test_who_a_run_lacks_is_not_stood_in_for_by_another(page):
     assert "standard = not measured" in shown(page)
 
 
-def test_the_run_that_a_report_begins_with_has_its_baseline_where_one_does():
-    for report in reports.names():
-        run = choose.fitting(report)[0]
-        folder = next(f for f in journal.published_folders() if f.run_id == run)
-        there = {m.implementation for m in folder.read()[0]}
-        theirs = reports.get(report).IMPLEMENTATIONS
-        assert {own for name, own in theirs.items() if name in ("torch", "naive", "standard")} <= there, report
+def _implementations(run):
+    folder = next(folder for folder in journal.published_folders() if folder.run_id == run)
+    return {measurement.implementation for measurement in folder.read()[0]}
 
 
 def _runs():

@@ -44,7 +44,7 @@ def section() -> None:
     modes = list(dict.fromkeys(row.mode or "not stated" for row in found))
     mode = st.segmented_control("Mode", modes, default=modes[0], required=True, key="beside_mode")
     shown = pd.DataFrame([_row(row) for row in found if (row.mode or "not stated") == mode])
-    st.dataframe(shown, hide_index=True, alt="Shapes of the import beside the run")
+    st.dataframe(shown, hide_index=True, placeholder="–", alt="Shapes of the import beside the run")
     st.caption(
         "TFLOP/s counts the unmasked pairs of each row. Times stand beside it where the shape is the same. "
         "No verdicts: the two were measured by different tools."
@@ -52,7 +52,7 @@ def section() -> None:
     messages.download("Download", f"beside-{upload}", lambda: shown, "beside_csv")
     st.subheader("What differs in the measuring")
     facts = pd.DataFrame(beside.differences(theirs, ours), columns=["fact", "imported", "beside"])
-    st.dataframe(facts, hide_index=True, alt="What differs in how the two were measured")
+    st.dataframe(facts, hide_index=True, placeholder="–", alt="What differs in how the two were measured")
     if same < len({(row.case, row.mode) for row in found}) or like:
         _measure(upload)
 

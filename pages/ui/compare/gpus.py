@@ -199,6 +199,7 @@ def _every_shape(table: pd.DataFrame) -> None:
     st.dataframe(
         found.assign(mode=[text.MODE_WORDS.get(mode, mode) for mode in found["mode"]]),
         hide_index=True,
+        placeholder="–",
         alt="Every shared shape with the numbers of each GPU",
         column_config=written,
     )

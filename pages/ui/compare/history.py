@@ -195,6 +195,7 @@ def _changes_table(told: Sequence[tuple[CellHistory, HistoryPoint]], name: str) 
     st.dataframe(
         table,
         hide_index=True,
+        placeholder="–",
         alt="Every change from one run to the next, newest first",
         column_config={
             "verdict": st.column_config.TextColumn("verdict", pinned=True),

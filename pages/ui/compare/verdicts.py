@@ -14,6 +14,7 @@ from pages.ui.draw import charts, text
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.shell.data import ask
 from results import levels
+from results.checks.voided import VoidedNumbers
 from results.compare.compare import ComparedCell, Comparison, Mean
 from results.compare.verdicts import BAND, Doubt
 from results.derive import tflops
@@ -80,12 +81,24 @@ _FACTS = {
     "measured_gbs": "Measured bandwidth (GB/s)",
 }
 CELL_COLUMNS = (
-    *("verdict", "why", "time", "cycles", "low", "high", "detectable", "implementation", "mode", "timing", "dtype"),
+    *(
+        "verdict",
+        "why",
+        "finding",
+        "time",
+        "cycles",
+        "low",
+        "high",
+        "detectable",
+        "implementation",
+        "mode",
+        "timing",
+        "dtype",
+    ),
     *("seqlen", "head_dim", "batch", "num_heads", "shape", "mask", "level", "first_ms", "second_ms"),
     *("first_tflops", "second_tflops", "speedup"),
 )
 _NOT_SHOWN = ["speedup", "batch", "num_heads", "level", "timing"]  # drawn elsewhere, or one value
-_MAY_LACK = ("cycles", "low", "high", "detectable")
 _RATIO = {"format": "%.3f×"}
 
 
@@ -147,6 +160,7 @@ def what_changed(found: Comparison) -> None:
         st.dataframe(
             pd.DataFrame(said, columns=["fact", "before", "after"]),
             hide_index=True,
+            placeholder="–",
             alt="What differs between the runs",
         )
     else:
@@ -168,9 +182,18 @@ def outcome_of(cell: ComparedCell) -> str:
     return f"{cell.outcome}: {doubt}" if doubt else cell.outcome
 
 
-def cells_table(found: Comparison) -> pd.DataFrame:
-    """Return a row a cell, regressions first; `speedup` is the ratio that was judged, in cycles where clocks differ."""
-    return pd.DataFrame([_row(cell) for cell in found.cells], columns=[*CELL_COLUMNS])
+def cells_table(found: Comparison, voided: VoidedNumbers) -> pd.DataFrame:
+    """Return a row a cell, regressions first; `speedup` is the ratio that was judged, in cycles where clocks differ.
+
+    `finding` is what voids one of its numbers.
+    """
+    rows = [_row(cell) | {"finding": _voided(cell, voided)} for cell in found.cells]
+    return pd.DataFrame(rows, columns=[*CELL_COLUMNS])
+
+
+def _voided(cell: ComparedCell, voided: VoidedNumbers) -> str | None:
+    numbers = filter(None, map(voided.about, (cell.first, cell.second)))
+    return next((number.sentence for number in numbers), None)
 
 
 def _row(cell: ComparedCell) -> dict[str, object]:
@@ -239,22 +262,25 @@ def show_cells(table: pd.DataFrame, sides: Sequence[str] = ("before", "after")) 
     shown = table.drop(columns=[*_NOT_SHOWN, *["implementation"] * bool(one_pair)]).dropna(axis="columns", how="all")
     shown = shown.assign(
         mode=[text.MODE_WORDS.get(mode, mode) or "not stated" for mode in table["mode"]],
-        **{name: [_or_dash(value) for value in shown[name]] for name in _MAY_LACK if name in shown},
     )
     first, second = sides
     st.dataframe(
         shown,
         hide_index=True,
+        placeholder="–",
         alt="Verdict of every shape, regressions first",
         column_config={
             "verdict": st.column_config.TextColumn("verdict", pinned=True),
             "why": st.column_config.TextColumn("why", width=330),
-            "time": st.column_config.NumberColumn("time ratio", help=f"{first} over {second}", **_RATIO),
-            "cycles": st.column_config.TextColumn(
-                "cycles ratio", help="Judged instead of time where the SM clocks differ"
+            "finding": st.column_config.TextColumn(
+                "finding", width="medium", help="What the checks say against one of the two numbers"
             ),
-            "low": st.column_config.TextColumn("90 % from", help="Of the ratio that is judged"),
-            "high": st.column_config.TextColumn("to", help="Of the ratio that is judged"),
+            "time": st.column_config.NumberColumn("time ratio", help=f"{first} over {second}", **_RATIO),
+            "cycles": st.column_config.NumberColumn(
+                "cycles ratio", help="Judged instead of time where the SM clocks differ", **_RATIO
+            ),
+            "low": st.column_config.NumberColumn("90 % from", help="Of the ratio that is judged", **_RATIO),
+            "high": st.column_config.NumberColumn("to", help="Of the ratio that is judged", **_RATIO),
             "detectable": st.column_config.TextColumn(
                 "detectable", help="The smallest change that these samples could have shown"
             ),
@@ -285,6 +311,7 @@ def means_table(means: tuple[Mean, ...]) -> None:
     st.dataframe(
         pd.DataFrame(rows),
         hide_index=True,
+        placeholder="–",
         alt="Geometric means by timing, implementation and mode",
         column_config={
             "speedup": st.column_config.NumberColumn("mean speedup", **_RATIO),
@@ -310,10 +337,6 @@ def _hover(row: dict) -> str:
     where = f"{row['implementation']} {row['mode']}<br>seqlen {text.size(row['seqlen'])}, head_dim {row['head_dim']}"
     interval = "" if pd.isna(row["low"]) else f" ({row['low']:.3f} to {row['high']:.3f})"
     return f"{where}, {row['dtype']}<br>{row['speedup']:.3f}×{interval} {row['verdict']}"
-
-
-def _or_dash(value: object) -> str:
-    return "–" if text.missing(value) else value if isinstance(value, str) else f"{value:.3f}×"
 
 
 def _said(value: object) -> str:

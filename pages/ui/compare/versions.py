@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from pages.ui import findings
 from pages.ui.compare import verdicts
 from pages.ui.draw import charts, messages
 from pages.ui.filters import sidebar
@@ -45,7 +46,7 @@ def _judged(run_id: str, _stamp: tuple) -> Comparison:
 
 
 def _cells(found: Comparison) -> None:
-    table = verdicts.cells_table(found)
+    table = verdicts.cells_table(found, findings.voided([found.second]))
     timings = [timing for timing in sidebar.TIMINGS if timing in set(table["timing"])]
     timing = timings[0]
     if len(timings) > 1:

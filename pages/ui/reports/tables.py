@@ -102,6 +102,7 @@ def numbers_table(table: pd.DataFrame) -> None:
     st.dataframe(
         table.assign(metric=[names.get(name, name) for name in table["metric"]]),
         hide_index=True,
+        placeholder="–",
         alt="Published number and ours of every cell",
         column_config={
             "printed": st.column_config.NumberColumn("published", format="%.3g", help="In the unit of its column"),
