@@ -1,0 +1,73 @@
+"""What the kernels with features are given, a group an argument, and what they are compiled for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class FeatureTensors(NamedTuple):
+    """Addresses of what features read; None where a feature is not asked for."""
+
+    mask: Any  # uint8 or floating
+    mask_b: Any  # its strides, 0 where it is broadcast
+    mask_h: Any
+    mask_m: Any
+    mask_n: Any
+    slopes: Any
+    slopes_b: Any  # stride between batches, 0 for slopes of heads alone
+    sinks: Any
+    prefixes: Any
+    documents: Any  # (batch, seqlen_k)
+    starts_q: Any  # of packed sequences in the rows of q, (batch + 1,)
+    starts_k: Any
+
+
+class Rows(NamedTuple):
+    """A tensor of rows: its address, and the strides between batches, heads and rows."""
+
+    base: Any
+    b: Any
+    h: Any
+    m: Any
+
+
+class FeatureShape(NamedTuple):
+    """Sizes and factors of a call. Of packed sequences the lengths are the largest."""
+
+    num_heads: Any
+    group: Any
+    seqlen_q: Any
+    seqlen_k: Any
+    left: Any
+    right: Any
+    scale: Any  # softmax_scale
+    softcap: Any
+    keep_from: Any  # the first 32-bit number that dropout keeps
+    keep_scale: Any  # 1 / (1 - dropout_p)
+    stats_b: Any  # strides of lse and delta between batches and heads
+    stats_h: Any
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """What a kernel with features is compiled for."""
+
+    block_m: int
+    block_n: int
+    head_dim: int
+    block_d: int  # columns of the first panel of q and k, a power of two
+    block_d2: int  # of the second panel; 0: there is none
+    head_dim_v: int
+    block_dv: int
+    has_left: bool
+    has_right: bool
+    softcap: bool
+    slopes: bool
+    sinks: bool
+    mask: str  # "", "boolean" or "additive"
+    prefixes: bool
+    documents: bool
+    dropout: bool
+    packed: bool
+    precision: str  # of float32 products: "ieee" or "tf32"

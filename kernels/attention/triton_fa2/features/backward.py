@@ -1,0 +1,121 @@
+"""The backward with features in two walks, as backward.py's: dq by queries, dk and dv by keys; no atomics."""
+
+import triton
+import triton.language as tl
+
+from kernels.attention.triton_fa2.backward import query_ranges
+from kernels.attention.triton_fa2.features.forward import first_and_last_key
+from kernels.attention.triton_fa2.features.scores import (
+    add_to_panels,
+    capped,
+    exponent,
+    kept,
+    load_panels,
+    masked,
+    place,
+    product_of_panels,
+    rows_of,
+    sequence,
+    store_panels,
+    zero_panels,
+)
+from kernels.attention.triton_fa2.tile_ops import load_logsumexp, load_rows, store_rows
+
+
+@triton.jit(do_not_specialize=["seed"])
+def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape, seed, CONFIG: tl.constexpr):
+    """Compute dq of a tile of query rows, and their delta = rowsum(dout * out); a program a tile, head and batch."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M)
+    first_q, first_k, seqlen_q, seqlen_k = sequence(tensors, shape, batch, CONFIG)
+    if start_m >= seqlen_q:
+        return
+    k_base = rows_of(k, batch, head // shape.group, first_k)
+    v_base = rows_of(v, batch, head // shape.group, first_k)
+    rows = start_m + tl.arange(0, BLOCK_M)
+    lo, hi = first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFIG)
+
+    q_tile = load_panels(rows_of(q, batch, head, first_q), start_m, q.m, seqlen_q, BLOCK_M, CONFIG)
+    dout_tile = load_rows(
+        rows_of(dout, batch, head, first_q), start_m, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True
+    )
+    out_tile = load_rows(
+        rows_of(out, batch, head, first_q), start_m, out.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True
+    )
+    statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
+    delta = tl.sum(out_tile.to(tl.float32) * dout_tile.to(tl.float32), 1)
+    tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
+    lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+    sums = zero_panels(BLOCK_M, CONFIG)
+    for start in tl.range(lo, hi, BLOCK_N):
+        start = tl.multiple_of(start, BLOCK_N)
+        keys = start + tl.arange(0, BLOCK_N)
+        k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG)
+        scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+        scores = masked(
+            scores, rows[:, None], keys[None, :], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG
+        )
+        p = exponent(scores, lse, 1)
+        v_tile = load_rows(v_base, start, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True)
+        dp = tl.dot(dout_tile, tl.trans(v_tile), input_precision=CONFIG.precision)
+        dp = kept(dp, rows[:, None], keys[None, :], batch, head, shape, seed, CONFIG)
+        ds = p * (dp - delta[:, None])
+        if CONFIG.softcap:
+            ds = ds * (1.0 - bend * bend)
+        sums = add_to_panels(sums, ds, k_tile, CONFIG)
+    values = (sums[0] * shape.scale, sums[1] * shape.scale)
+    store_panels(rows_of(dq, batch, head, first_q), start_m, dq.m, seqlen_q, values, BLOCK_M, CONFIG)
+
+
+@triton.jit(do_not_specialize=["seed"])
+def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, shape, seed, CONFIG: tl.constexpr):
+    """Compute dk and dv of a tile of keys, summed over its query heads; a program a tile, key head and batch."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    start_n, head_k, batch = place(shape.seqlen_k, shape.num_heads // shape.group, BLOCK_N)
+    first_q, first_k, seqlen_q, seqlen_k = sequence(tensors, shape, batch, CONFIG)
+    if start_n >= seqlen_k:
+        return
+    keys = start_n + tl.arange(0, BLOCK_N)
+    lo, _, _, hi = query_ranges(
+        start_n, seqlen_q, seqlen_k, shape.left, shape.right, BLOCK_M, BLOCK_N, CONFIG.has_left, CONFIG.has_right
+    )
+    if CONFIG.prefixes:  # all rows see the keys of the prefix
+        lo = tl.where(start_n < tl.load(tensors.prefixes + batch), 0, lo)
+    steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
+
+    k_tile = load_panels(rows_of(k, batch, head_k, first_k), start_n, k.m, seqlen_k, BLOCK_N, CONFIG)
+    v_tile = load_rows(
+        rows_of(v, batch, head_k, first_k), start_n, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True
+    )
+    sums = zero_panels(BLOCK_N, CONFIG)
+    dv_sum = tl.zeros([BLOCK_N, CONFIG.block_dv], dtype=tl.float32)
+    for step in tl.range(0, steps * shape.group):
+        head = head_k * shape.group + step // steps
+        start = lo + (step % steps) * BLOCK_M
+        rows = start + tl.arange(0, BLOCK_M)
+        q_tile = load_panels(rows_of(q, batch, head, first_q), start, q.m, seqlen_q, BLOCK_M, CONFIG)
+        scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
+        scores = masked(
+            scores, rows[None, :], keys[:, None], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG
+        )
+        statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
+        p = exponent(scores, load_logsumexp(lse_ptr + statistics, rows < seqlen_q), 0)
+        dout_tile = load_rows(
+            rows_of(dout, batch, head, first_q), start, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv,
+            True,
+        )  # fmt: skip
+        p_kept = kept(p, rows[None, :], keys[:, None], batch, head, shape, seed, CONFIG)
+        dv_sum = tl.dot(p_kept.to(dout_tile.dtype), dout_tile, dv_sum, input_precision=CONFIG.precision)
+        dp = tl.dot(v_tile, tl.trans(dout_tile), input_precision=CONFIG.precision)
+        dp = kept(dp, rows[None, :], keys[:, None], batch, head, shape, seed, CONFIG)
+        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
+        ds = p * (dp - delta[None, :])
+        if CONFIG.softcap:
+            ds = ds * (1.0 - bend * bend)
+        sums = add_to_panels(sums, ds, q_tile, CONFIG)
+    values = (sums[0] * shape.scale, sums[1] * shape.scale)
+    store_panels(rows_of(dk, batch, head_k, first_k), start_n, dk.m, seqlen_k, values, BLOCK_N, CONFIG)
+    dv_base = rows_of(dv, batch, head_k, first_k)
+    store_rows(dv_base, start_n, dv.m, seqlen_k, dv_sum, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv)

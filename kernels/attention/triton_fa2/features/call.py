@@ -1,0 +1,207 @@
+"""A call with features: its launches forward and backward, and its place in autograd and torch.compile.
+
+Each launch goes through Triton's own launcher, which costs the host about 15 microseconds more than the plans of
+calls without features. After the first call of a shape it can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+import triton
+from torch.autograd.function import once_differentiable
+from triton.runtime.errors import OutOfResources
+
+from kernels.attention.triton_fa2.features.arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
+from kernels.attention.triton_fa2.features.backward import features_dkdv_kernel, features_dq_kernel
+from kernels.attention.triton_fa2.features.forward import features_forward_kernel
+from kernels.attention.triton_fa2.features.tuning import panels, tiles
+from kernels.attention.triton_fa2.problem import too_far
+from kernels.attention.triton_fa2.tile import Tile
+from kernels.constants import Constants
+from kernels.features import Features, threshold
+from kernels.plans import LOG2_E, device_guard
+from kernels.registry import UnsupportedCase
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureCall:
+    """What is the same in the forward and the backward of one call.
+
+    q, out: (batch, num_heads, seqlen_q, head_dim or head_dim_v); k, v with num_kv_heads and seqlen_k. Packed sequences
+    lie one after the other in the rows of a batch of 1, from `starts_q` and `starts_k` on, (sequences + 1,) int32.
+    """
+
+    features: Features
+    causal: bool
+    window_size: int
+    scale: float
+    precision: str  # of float32 products: "ieee" or "tf32"
+    starts_q: torch.Tensor | None = None
+    starts_k: torch.Tensor | None = None
+    longest_q: int = 0
+    longest_k: int = 0
+
+    @property
+    def packed(self) -> bool:
+        """Return whether sequences lie one after the other."""
+        return self.starts_q is not None
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return out and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees nothing."""
+        q, k, v = (addressable(x) for x in (q, k, v))
+        out = torch.zeros(*q.shape[:3], v.shape[3], dtype=q.dtype, device=q.device)
+        lse_dtype = torch.float64 if q.dtype == torch.float32 else torch.float32
+        lse = torch.full(q.shape[:3], float("inf"), dtype=lse_dtype, device=q.device)
+        self._launch("forward", features_forward_kernel, (q, k, v, out), (lse,), (q, k, v))
+        return out, lse
+
+    def backward(
+        self,
+        dout: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Return dq, dk, dv and the gradient of the sinks."""
+        q, k, v, dout = (addressable(x) for x in (q, k, v, dout))
+        dq, dk, dv = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+        delta = torch.zeros(lse.shape, dtype=torch.float32, device=q.device)
+        self._launch("dq", features_dq_kernel, (q, k, v, out, dout, dq), (lse, delta), (q, k, v))
+        self._launch("dkdv", features_dkdv_kernel, (q, k, v, dout, dk, dv), (lse, delta), (q, k, v))
+        return dq, dk, dv, self._sinks_gradient(lse, delta)
+
+    def _sinks_gradient(self, lse: torch.Tensor, delta: torch.Tensor) -> torch.Tensor | None:
+        """Return -sum over rows of p(sink) x delta: the sink has no value, so its dp is 0."""
+        sinks = self.features.sinks
+        if sinks is None:
+            return None
+        p = torch.exp2(sinks.to(lse.dtype)[None, :, None] * LOG2_E - lse)
+        return -(p * delta).sum((0, 2)).to(sinks.dtype)
+
+    def _launch(self, name: str, kernel: Any, strided: Tensors, statistics: Tensors, qkv: Tensors) -> None:
+        """Launch a kernel with the first tile of its row that fits this device."""
+        q, k, v = qkv
+        shape, config = self._shape(q, k), self._config(q, v)
+        rows = [Rows(x, *x.stride()[:3]) for x in strided]
+        batches = len(self.starts_q) - 1 if self.packed else q.shape[0]
+        needed = 0
+        for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3]):
+            length, size, heads = (
+                (shape.seqlen_k, tile.block_n, k.shape[1])
+                if name == "dkdv"
+                else (shape.seqlen_q, tile.block_m, q.shape[1])
+            )
+            grid = (-(-length // size) * heads * batches,)
+            if not grid[0]:
+                return
+            try:
+                with device_guard(q.device):
+                    constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n))
+                    seed = self.features.dropout_seed
+                    arguments = (*rows, *statistics, self._tensors, shape, seed, constants)
+                    kernel[grid](*arguments, **_options(tile))
+            except OutOfResources as error:
+                needed = error.required
+                continue
+            return
+        raise UnsupportedCase(f"triton_fa2's smallest tile with features needs {needed} of a block's resources.")
+
+    @cached_property
+    def _tensors(self) -> FeatureTensors:
+        asked, slopes = self.features, self.features.alibi_slopes
+        mask, strides = asked.mask, (0, 0, 0, 0)
+        if mask is not None:
+            mask = mask[(None,) * (4 - mask.dim())]
+            strides = tuple(0 if size == 1 else step for size, step in zip(mask.shape, mask.stride(), strict=True))
+            mask = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
+        slopes_b = slopes.stride(0) if slopes is not None and slopes.dim() == 2 else 0
+        slopes = None if slopes is None else slopes if slopes.stride(-1) == 1 else slopes.contiguous()
+        contiguous = (
+            None if x is None else x.detach().contiguous()
+            for x in (asked.sinks, asked.prefix_lengths, asked.document_ids, self.starts_q, self.starts_k)
+        )
+        return FeatureTensors(mask, *strides, slopes, slopes_b, *contiguous)
+
+    def _shape(self, q: torch.Tensor, k: torch.Tensor) -> FeatureShape:
+        heads, asked = q.shape[1], self.features
+        seqlen_q, seqlen_k = (self.longest_q, self.longest_k) if self.packed else (q.shape[2], k.shape[2])
+        far = seqlen_q + seqlen_k
+        left = min(self.window_size - 1, far) if self.window_size else far
+        return FeatureShape(
+            num_heads=heads,
+            group=heads // k.shape[1],
+            seqlen_q=seqlen_q,
+            seqlen_k=seqlen_k,
+            left=left,
+            right=0 if self.causal else left,
+            scale=self.scale,
+            softcap=asked.softcap or 1.0,
+            keep_from=threshold(asked.dropout_p),
+            keep_scale=1 / (1 - asked.dropout_p),
+            stats_b=0 if self.packed else heads * q.shape[2],
+            stats_h=q.shape[2],
+        )
+
+    def _config(self, q: torch.Tensor, v: torch.Tensor) -> FeatureConfig:
+        asked, mask = self.features, self.features.mask
+        first, second = panels(q.shape[3])
+        return FeatureConfig(
+            block_m=0,
+            block_n=0,
+            head_dim=q.shape[3],
+            block_d=first,
+            block_d2=second,
+            head_dim_v=v.shape[3],
+            block_dv=max(16, triton.next_power_of_2(v.shape[3])),
+            has_left=bool(self.window_size),
+            has_right=bool(self.causal or self.window_size),
+            softcap=bool(asked.softcap),
+            slopes=asked.alibi_slopes is not None,
+            sinks=asked.sinks is not None,
+            mask="" if mask is None else "boolean" if mask.dtype == torch.bool else "additive",
+            prefixes=asked.prefix_lengths is not None,
+            documents=asked.document_ids is not None,
+            dropout=bool(asked.dropout_p),
+            packed=self.packed,
+            precision=self.precision,
+        )
+
+
+def attend(call: FeatureCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Compute out; gradients flow to q, k, v and the sinks."""
+    return _FeatureAttention.apply(q, k, v, call.features.sinks, call)
+
+
+class _FeatureAttention(torch.autograd.Function):
+    """Saves q, k, v, out and lse; the backward recomputes the scores, and what dropout keeps."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None, call: FeatureCall
+    ) -> torch.Tensor:
+        out, lse = call.forward(q, k, v)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.call = call
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return *ctx.call.backward(dout, *ctx.saved_tensors), None
+
+
+def addressable(x: torch.Tensor) -> torch.Tensor:
+    """Return x, copied if its rows are not contiguous or further apart than a tile's offsets reach."""
+    return x.contiguous() if x.stride(-1) != 1 or too_far(x) else x
+
+
+def _options(tile: Tile) -> dict[str, Any]:
+    return {"num_warps": tile.num_warps, "num_stages": tile.num_stages, "enable_fp_fusion": True}

@@ -1,0 +1,80 @@
+"""The forward with features: FlashAttention-2 (arXiv:2307.08691, algorithm 1), every block of keys masked."""
+
+import triton
+import triton.language as tl
+
+from kernels.attention.triton_fa2.features.scores import (
+    capped,
+    kept,
+    load_panels,
+    load_sink,
+    masked,
+    place,
+    product_of_panels,
+    rows_of,
+    sequence,
+)
+from kernels.attention.triton_fa2.forward import key_ranges
+from kernels.attention.triton_fa2.tile_ops import load_rows, store_logsumexp, store_rows
+
+
+@triton.jit
+def first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFIG: tl.constexpr):
+    """Return the bounds of the keys that a tile of query rows sees, the first a multiple of block_n."""
+    shift = seqlen_k - seqlen_q
+    last = tl.minimum(start_m + CONFIG.block_m, seqlen_q) - 1 + shift
+    lo, _, _, hi = key_ranges(
+        start_m + shift, last, seqlen_k, shape.left, shape.right, CONFIG.block_n, CONFIG.has_left, CONFIG.has_right
+    )
+    if CONFIG.prefixes:
+        hi = tl.maximum(hi, tl.minimum(tl.load(tensors.prefixes + batch), seqlen_k).to(tl.int32))
+    return lo, hi
+
+
+@triton.jit(do_not_specialize=["seed"])
+def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, seed, CONFIG: tl.constexpr):
+    """Compute output and base-2 logsumexp of a tile of query rows; a program a tile, head and batch."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    BLOCK_DV: tl.constexpr = CONFIG.block_dv
+    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M)
+    first_q, first_k, seqlen_q, seqlen_k = sequence(tensors, shape, batch, CONFIG)
+    if start_m >= seqlen_q:
+        return
+    q_base = rows_of(q, batch, head, first_q)
+    k_base = rows_of(k, batch, head // shape.group, first_k)
+    v_base = rows_of(v, batch, head // shape.group, first_k)
+    rows = start_m + tl.arange(0, BLOCK_M)
+    lo, hi = first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFIG)
+
+    q_tile = load_panels(q_base, start_m, q.m, seqlen_q, BLOCK_M, CONFIG)
+    acc = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
+    row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    if CONFIG.sinks:  # a key without a value, seen first
+        row_max = tl.zeros([BLOCK_M], dtype=tl.float32) + load_sink(tensors, head)
+        row_sum += 1.0
+    for start in tl.range(lo, hi, BLOCK_N):
+        start = tl.multiple_of(start, BLOCK_N)
+        keys = start + tl.arange(0, BLOCK_N)
+        k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG)
+        scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+        scores = masked(
+            scores, rows[:, None], keys[None, :], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG
+        )
+        new_max = tl.maximum(row_max, tl.max(scores, 1))
+        base = tl.where(new_max == float("-inf"), 0.0, new_max)
+        p = tl.exp2(scores - base[:, None])
+        alpha = tl.exp2(row_max - base)
+        row_sum = row_sum * alpha + tl.sum(p, 1)
+        row_max = new_max
+        v_tile = load_rows(v_base, start, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, BLOCK_DV, True)
+        p = kept(p, rows[:, None], keys[None, :], batch, head, shape, seed, CONFIG)
+        acc = tl.dot(p.to(v_tile.dtype), v_tile, acc * alpha[:, None], input_precision=CONFIG.precision)
+
+    some = row_sum != 0.0
+    row_sum = tl.where(some, row_sum, 1.0)
+    out_base = rows_of(out, batch, head, first_q)
+    store_rows(out_base, start_m, out.m, seqlen_q, acc / row_sum[:, None], BLOCK_M, CONFIG.head_dim_v, BLOCK_DV)
+    statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q + rows
+    store_logsumexp(statistics, row_max, row_sum, some, rows < seqlen_q)

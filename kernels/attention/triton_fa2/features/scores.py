@@ -1,0 +1,166 @@
+"""Scores with features, for tiles either way round, and the parts of tiles that forward and backward share.
+
+Scores are in powers of two. Rows and keys are given as (rows, 1) and (1, keys), or as (1, rows) and (keys, 1).
+
+Rows of q and k are two panels of powers of two, so that head_dim 192 takes 128 and 64 columns rather than 256.
+"""
+
+import triton
+import triton.language as tl
+
+from kernels.attention.triton_fa2.forward import visible
+from kernels.attention.triton_fa2.tile_ops import load_rows, store_rows
+from kernels.plans import LOG2_E
+
+_LOG2_E = tl.constexpr(LOG2_E)
+
+
+@triton.jit
+def place(seqlen, heads, TILE: tl.constexpr):
+    """Return a program's first row, head and batch; programs count the tiles of a head first, the last tile first."""
+    tiles = tl.cdiv(seqlen, TILE)
+    tile = tiles - 1 - tl.program_id(0) % tiles
+    rest = tl.program_id(0) // tiles
+    return tile * TILE, tl.cast(rest % heads, tl.int64), tl.cast(rest // heads, tl.int64)
+
+
+@triton.jit
+def rows_of(rows, batch, head, first):
+    """Return the address of row `first` of a batch and head."""
+    return rows.base + batch * rows.b + head * rows.h + tl.cast(first, tl.int64) * rows.m
+
+
+@triton.jit
+def sequence(tensors, shape, batch, CONFIG: tl.constexpr):
+    """Return where a batch's queries and keys begin in their rows, and their numbers."""
+    if CONFIG.packed:
+        first_q = tl.load(tensors.starts_q + batch)
+        first_k = tl.load(tensors.starts_k + batch)
+        seqlen_q = tl.load(tensors.starts_q + batch + 1) - first_q
+        seqlen_k = tl.load(tensors.starts_k + batch + 1) - first_k
+    else:
+        first_q = 0
+        first_k = 0
+        seqlen_q = shape.seqlen_q
+        seqlen_k = shape.seqlen_k
+    return first_q, first_k, seqlen_q, seqlen_k
+
+
+@triton.jit
+def load_panels(base, start, stride, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr):
+    """Load rows of q or k as their two panels; the second is the first where there is one."""
+    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
+    low = load_rows(base, start, stride, limit, ROWS, FIRST, CONFIG.block_d, True)
+    high = low
+    if CONFIG.block_d2 > 0:
+        SECOND: tl.constexpr = CONFIG.head_dim - CONFIG.block_d
+        high = load_rows(base + CONFIG.block_d, start, stride, limit, ROWS, SECOND, CONFIG.block_d2, True)
+    return low, high
+
+
+@triton.jit
+def store_panels(base, start, stride, limit, values, ROWS: tl.constexpr, CONFIG: tl.constexpr):
+    """Write rows of dq or dk from their two panels."""
+    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
+    store_rows(base, start, stride, limit, values[0], ROWS, FIRST, CONFIG.block_d)
+    if CONFIG.block_d2 > 0:
+        SECOND: tl.constexpr = CONFIG.head_dim - CONFIG.block_d
+        store_rows(base + CONFIG.block_d, start, stride, limit, values[1], ROWS, SECOND, CONFIG.block_d2)
+
+
+@triton.jit
+def zero_panels(ROWS: tl.constexpr, CONFIG: tl.constexpr):
+    """Return sums of rows of dq or dk to begin with."""
+    low = tl.zeros([ROWS, CONFIG.block_d], dtype=tl.float32)
+    high = low
+    if CONFIG.block_d2 > 0:
+        high = tl.zeros([ROWS, CONFIG.block_d2], dtype=tl.float32)
+    return low, high
+
+
+@triton.jit
+def product_of_panels(a, b, CONFIG: tl.constexpr):
+    """Return a b^T."""
+    out = tl.dot(a[0], tl.trans(b[0]), input_precision=CONFIG.precision)
+    if CONFIG.block_d2 > 0:
+        out = tl.dot(a[1], tl.trans(b[1]), out, input_precision=CONFIG.precision)
+    return out
+
+
+@triton.jit
+def add_to_panels(sums, a, b, CONFIG: tl.constexpr):
+    """Return sums + a b, where b has two panels."""
+    low = tl.dot(a.to(b[0].dtype), b[0], sums[0], input_precision=CONFIG.precision)
+    high = low
+    if CONFIG.block_d2 > 0:
+        high = tl.dot(a.to(b[1].dtype), b[1], sums[1], input_precision=CONFIG.precision)
+    return low, high
+
+
+@triton.jit
+def tanh(x):
+    """Return tanh(x), by its series near 0, where 1 - exp(-2x) would lose digits."""
+    decay = tl.exp2(tl.abs(x) * (-2.0 * _LOG2_E))
+    far = (1.0 - decay) / (1.0 + decay)
+    y = x * x
+    series = 1.0 + y * (-1.0 / 3 + y * (2.0 / 15 + y * (-17.0 / 315 + y * (62.0 / 2835))))
+    return tl.where(y < 0.0625, x * series, tl.where(x < 0, -far, far))
+
+
+@triton.jit
+def load_sink(tensors, head):
+    """Return the sink of a head in powers of two."""
+    return tl.load(tensors.sinks + head).to(tl.float32) * _LOG2_E
+
+
+@triton.jit
+def capped(products, shape, CONFIG: tl.constexpr):
+    """Return the scores of products q k^T before any mask, and the tanh of the softcap (the scores without one)."""
+    if CONFIG.softcap:
+        bend = tanh(products * (shape.scale / shape.softcap))
+        scores = bend * (shape.softcap * _LOG2_E)
+    else:
+        scores = products * (shape.scale * _LOG2_E)
+        bend = scores
+    return scores, bend
+
+
+@triton.jit
+def masked(scores, rows, keys, batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG: tl.constexpr):
+    """Return scores with slopes and masks, -inf where a key is not seen. `head` is the query head."""
+    positions = rows + (seqlen_k - seqlen_q)
+    there = (rows < seqlen_q) & (keys < seqlen_k)
+    seen = there & visible(positions, keys, seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
+    if CONFIG.prefixes:
+        seen = seen | (there & (keys < tl.load(tensors.prefixes + batch)))
+    if CONFIG.documents:
+        own = tensors.documents + batch * seqlen_k
+        of_rows = tl.load(own + positions, mask=rows < seqlen_q, other=0)
+        seen = seen & (of_rows == tl.load(own + keys, mask=keys < seqlen_k, other=0))
+    if CONFIG.slopes:
+        slope = tl.load(tensors.slopes + batch * tensors.slopes_b + head).to(tl.float32) * _LOG2_E
+        scores = scores - slope * tl.abs(positions - keys).to(tl.float32)
+    if CONFIG.mask != "":
+        mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
+        pointers = mask + tl.cast(rows, tl.int64) * tensors.mask_m + tl.cast(keys, tl.int64) * tensors.mask_n
+        if CONFIG.mask == "boolean":
+            seen = seen & (tl.load(pointers, mask=there, other=0) != 0)
+        else:
+            scores = scores + tl.load(pointers, mask=there, other=0.0).to(tl.float32) * _LOG2_E
+    return tl.where(seen, scores, float("-inf"))
+
+
+@triton.jit
+def kept(x, rows, keys, batch, head, shape, seed, CONFIG: tl.constexpr):
+    """Return x where dropout keeps it, divided by the share that it keeps, and 0 elsewhere."""
+    if CONFIG.dropout:
+        line = (batch * shape.num_heads + head) * shape.seqlen_q + rows
+        bits = tl.randint(seed, line * shape.seqlen_k + keys).to(tl.uint32, bitcast=True)
+        x = tl.where(bits.to(tl.int64) >= shape.keep_from, x * shape.keep_scale, 0.0)
+    return x
+
+
+@triton.jit
+def exponent(scores, lse, AXIS: tl.constexpr):
+    """Return exp2(scores - lse); `lse` is a float32 and what it lacks, +inf of rows without a key."""
+    return tl.exp2(scores - tl.expand_dims(lse[0], AXIS) - tl.expand_dims(lse[1], AXIS))

@@ -1,0 +1,40 @@
+"""The tiles of the kernels with features, which fit 99 KB of shared memory; none has been timed on a GPU."""
+
+from __future__ import annotations
+
+from kernels.attention.triton_fa2.tile import Tile
+
+_WHOLE = {  # of (kernel, bytes of a number, the wider head_dim padded): the first, then one for scarcer memory
+    ("forward", 2, 64): (Tile(64, 64, 4, 2), Tile(32, 32, 4, 1)),
+    ("forward", 2, 128): (Tile(64, 64, 8, 2), Tile(32, 32, 4, 1)),
+    ("forward", 2, 256): (Tile(64, 32, 8, 1), Tile(16, 16, 4, 1)),
+    ("dq", 2, 64): (Tile(64, 64, 8, 2), Tile(32, 32, 4, 1)),
+    ("dq", 2, 128): (Tile(64, 32, 8, 1), Tile(32, 32, 4, 1)),
+    ("dq", 2, 256): (Tile(32, 32, 8, 1), Tile(16, 16, 4, 1)),
+    ("dkdv", 2, 64): (Tile(64, 64, 8, 2), Tile(32, 32, 4, 1)),
+    ("dkdv", 2, 128): (Tile(32, 64, 8, 1), Tile(32, 32, 4, 1)),
+    ("dkdv", 2, 256): (Tile(32, 32, 8, 1), Tile(16, 16, 4, 1)),
+    ("forward", 4, 64): (Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
+    ("forward", 4, 128): (Tile(32, 32, 8, 1), Tile(16, 16, 4, 1)),
+    ("forward", 4, 256): (Tile(16, 16, 4, 1),),
+    ("dq", 4, 64): (Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
+    ("dq", 4, 128): (Tile(32, 16, 8, 1), Tile(16, 16, 4, 1)),
+    ("dq", 4, 256): (Tile(16, 16, 4, 1),),
+    ("dkdv", 4, 64): (Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
+    ("dkdv", 4, 128): (Tile(16, 32, 8, 1), Tile(16, 16, 4, 1)),
+    ("dkdv", 4, 256): (Tile(16, 16, 4, 1),),
+}
+
+
+def tiles(kernel: str, itemsize: int, head_dim: int, head_dim_v: int) -> tuple[Tile, ...]:
+    """Return the tile to use and those to fall back to."""
+    wider = max(head_dim, head_dim_v)
+    return _WHOLE[kernel, itemsize, 64 if wider <= 64 else 128 if wider <= 128 else 256]
+
+
+def panels(head_dim: int) -> tuple[int, int]:
+    """Return the columns of the two panels of q and k: one power of two, or two where that leaves a quarter less."""
+    whole = max(16, 1 << (head_dim - 1).bit_length())
+    if whole >= 64 and head_dim <= whole * 3 // 4:
+        return whole // 2, whole // 4
+    return whole, 0
