@@ -28,9 +28,19 @@ def attention(
     causal: bool = False,
     window_size: int = 0,
     softmax_scale: float | None = None,
+    **features: Any,
 ) -> torch.Tensor:
     """Compute attention by the best of our kernels for these tensors; see `kernels.dispatch.attention`."""
-    return _dispatch().attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
+    return _dispatch().attention(
+        q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, **features
+    )
+
+
+def attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any) -> torch.Tensor:
+    """Compute attention of packed sequences; see `kernels.feature_calls.attention_varlen`."""
+    from kernels import feature_calls
+
+    return feature_calls.attention_varlen(q, k, v, *lengths, **options)
 
 
 def sdpa_replacement(implementation: str | None = None) -> AbstractContextManager[SdpaCalls]:

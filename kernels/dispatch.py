@@ -6,6 +6,8 @@ ones, it goes through the operators of `kernels.torch_ops` instead.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from kernels import plans, routes
@@ -21,12 +23,18 @@ def attention(
     causal: bool = False,
     window_size: int = 0,
     softmax_scale: float | None = None,
+    **features: Any,
 ) -> torch.Tensor:
     """Compute attention as `kernels.registry.Attention` defines it, differentiable once, on any device.
 
     In the dtype of autocast where that is on, as PyTorch's scaled_dot_product_attention. The first call of a shape
-    compiles; capture CUDA graphs after one. Raises UnsupportedCase for tensors that do not belong together.
+    compiles; capture CUDA graphs after one. `features` are the fields of `kernels.features.Features`, by name. Raises
+    UnsupportedCase for tensors that do not belong together.
     """
+    if features:
+        from kernels.feature_calls import attention_with
+
+        return attention_with(*autocasted(q, k, v), features, causal, window_size, softmax_scale)
     if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
         return _traced(*autocasted(q, k, v), causal, window_size, softmax_scale)
     if torch._C._is_any_autocast_enabled():

@@ -6,7 +6,6 @@ it is the oracle of the kernels that compute features, and it serves where no ke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +13,6 @@ import torch
 
 from kernels.registry import UnsupportedCase
 
-WORDS: Mapping[str, str] = {  # every feature that an implementation can declare, as a reason against it says it
-    "head_dim_v": "values of another head_dim than keys",
-    "softcap": "a softcap",
-    "alibi_slopes": "ALiBi slopes",
-    "sinks": "attention sinks",
-    "mask": "a mask given as tensor",
-    "prefix_lengths": "prefix masks",
-    "document_ids": "document masks",
-    "dropout": "dropout",
-    "varlen": "packed sequences of different lengths",
-}
 TENSORS = ("sinks", "alibi_slopes", "mask", "prefix_lengths", "document_ids")
 _PHILOX = ((0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85))  # multipliers, steps of the key
 _LOW = 0xFFFFFFFF
@@ -32,63 +20,60 @@ _LOW = 0xFFFFFFFF
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What one call asks for; see `kernels.dispatch.attention` for the shapes."""
+    """What one call asks for. Gradients flow to q, k, v and the sinks."""
 
-    softcap: float = 0.0  # 0: none
-    dropout_p: float = 0.0
-    dropout_seed: int = 0
-    sinks: torch.Tensor | None = None
-    alibi_slopes: torch.Tensor | None = None
-    mask: torch.Tensor | None = None
-    prefix_lengths: torch.Tensor | None = None
-    document_ids: torch.Tensor | None = None
+    softcap: float = 0.0  # scores become softcap x tanh(score / softcap); 0: they do not
+    dropout_p: float = 0.0  # the share of probabilities that are dropped; the others are divided by 1 - dropout_p
+    dropout_seed: int = 0  # which, see `dropout_mask`
+    sinks: torch.Tensor | None = None  # (num_heads,): a logit in each row's denominator
+    alibi_slopes: torch.Tensor | None = None  # (num_heads,) or (batch, num_heads): scores lose slope x distance
+    mask: torch.Tensor | None = None  # broadcasts to the scores; boolean: True where a key is seen; else added
+    prefix_lengths: torch.Tensor | None = None  # (batch,): so many first keys are seen by all; with causal=True
+    document_ids: torch.Tensor | None = None  # (batch, seqlen_k): a query sees keys of its own document
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Return the names of `WORDS` that are asked for."""
+        """Return the names of `kernels.registry.FEATURES` that are asked for."""
         tensors = [name for name in TENSORS if getattr(self, name) is not None]
         return (*(["softcap"] if self.softcap else []), *tensors, *(["dropout"] if self.dropout_p else []))
 
 
-def check(features: Features, q: torch.Tensor, k: torch.Tensor, *, causal: bool, window_size: int) -> None:
-    """Raise UnsupportedCase if features have a shape, dtype or value that does not go with q and k, (batch, heads, …).
-
-    Of packed sequences, q and k may be (total, heads, head_dim) with a batch dimension of 1.
-    """
-    batch, num_heads, seqlen_q, seqlen_k = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
-    slopes, mask, ids = features.alibi_slopes, features.mask, features.document_ids
-    whole = (batch, num_heads, seqlen_q, seqlen_k)
+def check(
+    features: Features, shape: tuple[int, int, int, int], device: torch.device, *, causal: bool, window_size: int
+) -> None:
+    """Raise UnsupportedCase if features do not go with scores of (batch, num_heads, seqlen_q, seqlen_k)."""
+    batch, num_heads, seqlen_q, seqlen_k = shape
+    mask, ids = features.mask, features.document_ids
+    tensors = [x for x in (getattr(features, name) for name in TENSORS) if x is not None]
+    prefixed = features.prefix_lengths is not None
     problems = (
         (features.softcap < 0, f"softcap must not be negative, not {features.softcap}"),
         (not 0 <= features.dropout_p < 1, f"dropout_p must be at least 0 and below 1, not {features.dropout_p}"),
         (_is_not(features.sinks, (num_heads,)), f"sinks must be ({num_heads},)"),
-        (_is_not(slopes, (num_heads,), (batch, num_heads)), f"alibi_slopes must be ({num_heads},) or (batch, heads)"),
-        (mask is not None and not _broadcasts(mask, whole), f"mask must broadcast to {whole}"),
-        (mask is not None and mask.requires_grad, "mask has no gradient here, so it must not require one"),
-        (_is_not(features.prefix_lengths, (batch,)), f"prefix_lengths must be ({batch},)"),
         (
-            features.prefix_lengths is not None and bool(not causal or window_size),
-            "prefix_lengths need causal=True and no window",
+            _is_not(features.alibi_slopes, (num_heads,), (batch, num_heads)),
+            f"alibi_slopes must be ({num_heads},) or ({batch}, {num_heads})",
         ),
+        (mask is not None and not _broadcasts(mask, shape), f"mask must broadcast to {shape}"),
+        (any(x.requires_grad for x in tensors if x is not features.sinks), "of features only sinks have a gradient"),
+        (_is_not(features.prefix_lengths, (batch,)), f"prefix_lengths must be ({batch},)"),
+        (prefixed and not (causal and not window_size), "prefix_lengths need causal=True and no window"),
         (_is_not(ids, (batch, seqlen_k)), f"document_ids must be ({batch}, {seqlen_k}), an id a key"),
         (ids is not None and seqlen_q > seqlen_k, "document_ids need no more queries than keys"),
-        (
-            any(x is not None and x.device != q.device for x in (getattr(features, name) for name in TENSORS)),
-            f"all tensors must be on {q.device}",
-        ),
+        (any(x.device != device for x in tensors), f"all tensors must be on {device}"),
     )
     problem = next((text for failed, text in problems if failed), None)
     if problem:
-        raise UnsupportedCase(f"attention: {problem}.")
+        raise UnsupportedCase(f"kernels.attention: {problem}.")
 
 
 def _is_not(x: torch.Tensor | None, *shapes: tuple[int, ...]) -> bool:
     return x is not None and tuple(x.shape) not in shapes
 
 
-def _broadcasts(mask: torch.Tensor, whole: tuple[int, ...]) -> bool:
+def _broadcasts(mask: torch.Tensor, shape: tuple[int, ...]) -> bool:
     sizes = (1,) * (4 - mask.dim()) + tuple(mask.shape)
-    return mask.dim() <= 4 and all(size in (1, full) for size, full in zip(sizes, whole, strict=True))
+    return mask.dim() <= 4 and all(size in (1, full) for size, full in zip(sizes, shape, strict=True))
 
 
 def attention(
@@ -100,11 +85,13 @@ def attention(
     causal: bool = False,
     window_size: int = 0,
     softmax_scale: float | None = None,
+    kept: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Compute attention with features from its definition, in the dtype of q: (batch, num_heads, seqlen_q, head_dim).
 
     scores = softcap x tanh(scale q k^T / softcap) - slope x |position - key| + mask, hidden keys -inf; a sink is a
-    score of its own without a value; dropout follows the softmax. A query that sees no key gets 0.
+    score of its own without a value; dropout follows the softmax. A query that sees no key gets 0. `kept` is what
+    dropout keeps, where that is not `dropout_mask` of these scores' shape.
     """
     from kernels.attention.torch_naive import hidden_keys
 
@@ -116,9 +103,9 @@ def attention(
     hidden = torch.zeros(scores.shape[2:], dtype=torch.bool, device=q.device)
     if causal or window_size:
         hidden = hidden_keys(scores.shape[2], scores.shape[3], causal, window_size, q.device)
-    scores, hidden = _masked(scores, hidden, features)
+    scores, hidden = _with_masks(scores, hidden, features)
     scores = scores.masked_fill(hidden, float("-inf"))
-    top = scores.amax(-1, keepdim=True)
+    top = scores.amax(-1, keepdim=True) if scores.shape[3] else scores.new_full((*scores.shape[:3], 1), float("-inf"))
     if features.sinks is not None:
         sinks = features.sinks.to(scores.dtype)[None, :, None, None]
         top = torch.maximum(top, sinks)
@@ -129,12 +116,13 @@ def attention(
         total = total + (sinks - top).exp()
     p = p / total.masked_fill(total == 0, 1.0)
     if features.dropout_p:
-        kept = dropout_mask(features.dropout_seed, tuple(scores.shape), features.dropout_p, q.device)
+        if kept is None:
+            kept = dropout_mask(features.dropout_seed, tuple(scores.shape), features.dropout_p, q.device)
         p = p * kept / (1 - features.dropout_p)
     return p @ v
 
 
-def _masked(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
+def _with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
     """Return scores with slopes and an additive mask, and which keys are hidden, (seqlen_q, seqlen_k) or wider."""
     seqlen_q, seqlen_k = scores.shape[2:]
     keys = torch.arange(seqlen_k, device=scores.device)

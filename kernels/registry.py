@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from types import SimpleNamespace
@@ -83,6 +83,17 @@ class DecodeAttention(Protocol):
     def __call__(self, step: DecodeStep) -> Callable[[], torch.Tensor]: ...
 
 
+FEATURES: Mapping[str, str] = {  # what an implementation may declare beyond the fields below, as a refusal names it
+    "head_dim_v": "values of another head_dim than keys",
+    "softcap": "softcaps",
+    "alibi_slopes": "ALiBi slopes",
+    "sinks": "attention sinks",
+    "mask": "masks given as tensors",
+    "prefix_lengths": "prefix masks",
+    "document_ids": "document masks",
+    "dropout": "dropout",
+    "varlen": "packed sequences of different lengths",
+}
 _RECORDED = (
     *("level", "family", "precision", "memory", "colour"),
     *("causal", "window", "gqa", "backward", "paged"),
@@ -111,6 +122,7 @@ class Implementation:
     ragged: bool = False  # sequences of different lengths in a batch
     quantised: bool = False  # caches in e4m3 with a scale for each head
     latent: bool = False  # caches of latents
+    features: tuple[str, ...] = ()  # names of FEATURES that its callable takes, see kernels.features
     planned: str | None = None  # what is done of a decoding step once before it is timed; None: nothing
     min_compute_capability: tuple[int, int] | None = None
     max_compute_capability: tuple[int, int] | None = None
@@ -135,11 +147,17 @@ class Implementation:
     def facts(self) -> dict[str, Any]:
         """Return what a run records of an implementation, ready for JSON."""
         names = (*_RECORDED, *(("planned",) if self.planned else ()))
-        return {name: getattr(self, name) for name in names}
+        features = {"features": list(self.features)} if self.features else {}
+        return {name: getattr(self, name) for name in names} | features
 
     def reason_against(self, case: AttentionCase, device: Device) -> str | None:
         """Return why this case cannot run here, in one sentence, or None if it can."""
         return self.unavailable or _declared_reason(self, case, device) or self._own_reason(case, device)
+
+    def reason_against_features(self, names: Iterable[str]) -> str | None:
+        """Return why features of these names cannot be computed, in one sentence, or None if they can."""
+        missing = [FEATURES[name] for name in names if name not in self.features]
+        return f"{self.name} does not support {' or '.join(missing)}." if missing else None
 
     def _own_reason(self, case: AttentionCase, device: Device) -> str | None:
         return self.refuses(case, device) if self.refuses else None

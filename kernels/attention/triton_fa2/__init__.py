@@ -15,7 +15,8 @@ from functools import cache, partial
 
 import torch
 
-from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+from kernels.features import Features
+from kernels.registry import FEATURES, AttentionCase, Device, Implementation, UnsupportedCase
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -29,13 +30,19 @@ def attention(
     window_size: int = 0,
     softmax_scale: float | None = None,
     precision: str = "ieee",
+    features: Features | None = None,
 ) -> torch.Tensor:
     """Attention as `kernels.registry.Attention` defines it; `precision` ("ieee" or "tf32") is for float32 products.
 
-    Raises UnsupportedCase for tensors it cannot take, and on the CPU without TRITON_INTERPRET=1.
+    With features, or values of another head_dim, its kernels are those of `features`. Raises UnsupportedCase for
+    tensors it cannot take, and on the CPU without TRITON_INTERPRET=1.
     """
     if q.device.type != "cuda":
         _refuse_cpu(q)
+    if features is not None or v.shape[-1] != q.shape[-1]:
+        from kernels.attention.triton_fa2.features.call import attend_checked
+
+        return attend_checked(q, k, v, features, causal, window_size, softmax_scale, precision)
     from kernels.attention.triton_fa2.plan import attend  # needs triton, which this package must import without
 
     return attend(q, k, v, causal, window_size, softmax_scale, precision)
@@ -65,8 +72,6 @@ def _cpu_reason(dtype: str | None) -> str | None:
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    if case.head_dim_v not in (None, case.head_dim):
-        return f"triton_fa2 needs head_dim_v equal to head_dim, not {case.head_dim_v} and {case.head_dim}."
     if device.type == "cpu":
         return _cpu_reason(case.dtype)
     if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
@@ -92,6 +97,7 @@ def _implementation(name: str, description: str, float32: str, **rules: object) 
         max_head_dim=256,
         min_compute_capability=(8, 0),
         memory={"growth": "linear", "fwd": {"numbers": 1, **forward}, "fwd_bwd": {"numbers": 2, **both}},
+        features=tuple(FEATURES),
         compiled="ahead",
         interpreted_on_cpu=True,
         unavailable=_unavailable(),

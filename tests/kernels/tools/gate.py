@@ -19,12 +19,12 @@ from pathlib import Path
 
 import triton
 
-from kernels.tools import offline, offline_decode
+from kernels.tools import offline, offline_decode, offline_features
 from kernels.tools.compile import Compilable, Resources
 from kernels.tools.offline import KernelVariant
 
 RECORD = Path(__file__).with_name("compiled.json")
-PACKAGES = (*offline.PACKAGES, "decode")
+PACKAGES = (*offline.PACKAGES, "decode", "features")
 COMMON_DIMS = (64, 128)
 ALL_DIMS = (16, 32, 64, 128, 256)
 # triton_fa2: precision, chips, head_dims, masks
@@ -38,11 +38,13 @@ ROWS = (
     ("tf32", (80, 86, 90, 100, 120), COMMON_DIMS, ("causal",)),
 )
 
+_OF_THEIR_OWN = {"decode": offline_decode.gated, "features": offline_features.gated}
+
 
 def wanted(package: str) -> list[Compilable]:
     """Return the variants of a package that the gate compiles."""
-    if package == "decode":
-        return offline_decode.gated()
+    if package in _OF_THEIR_OWN:
+        return _OF_THEIR_OWN[package]()
     every = list(offline.variants([package]))
     if package != "triton_fa2":
         return [v for v in every if v.mask == "causal"]
@@ -61,6 +63,8 @@ def most_spilled(v: Compilable) -> int:
         return {"half": 256, "ieee": 960}[v.precision]
     if v.package == "decode":
         return 1664  # of latent attention over 64 rows, most of them outside its loop; the others stay far below
+    if v.package == "features":
+        return 576 if v.precision == "ieee" else 128
     if v.package != "triton_fa2":
         return {"gluon_fp8": 64}.get(v.package, 256)
     if v.precision == "bf16x6":

@@ -37,12 +37,10 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     lo, hi = first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFIG)
 
     q_tile = load_panels(rows_of(q, batch, head, first_q), start_m, q.m, seqlen_q, BLOCK_M, CONFIG)
-    dout_tile = load_rows(
-        rows_of(dout, batch, head, first_q), start_m, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True
-    )
-    out_tile = load_rows(
-        rows_of(out, batch, head, first_q), start_m, out.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True
-    )
+    dout_base = rows_of(dout, batch, head, first_q)
+    dout_tile = load_rows(dout_base, start_m, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
+    out_base = rows_of(out, batch, head, first_q)
+    out_tile = load_rows(out_base, start_m, out.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
     delta = tl.sum(out_tile.to(tl.float32) * dout_tile.to(tl.float32), 1)
     tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
@@ -53,9 +51,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
         keys = start + tl.arange(0, BLOCK_N)
         k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG)
         scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(
-            scores, rows[:, None], keys[None, :], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG
-        )
+        scores = masked(scores, rows[:, None], keys[None, :], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG)
         p = exponent(scores, lse, 1)
         v_tile = load_rows(v_base, start, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True)
         dp = tl.dot(dout_tile, tl.trans(v_tile), input_precision=CONFIG.precision)
@@ -86,9 +82,8 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
 
     k_tile = load_panels(rows_of(k, batch, head_k, first_k), start_n, k.m, seqlen_k, BLOCK_N, CONFIG)
-    v_tile = load_rows(
-        rows_of(v, batch, head_k, first_k), start_n, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True
-    )
+    v_base = rows_of(v, batch, head_k, first_k)
+    v_tile = load_rows(v_base, start_n, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True)
     sums = zero_panels(BLOCK_N, CONFIG)
     dv_sum = tl.zeros([BLOCK_N, CONFIG.block_dv], dtype=tl.float32)
     for step in tl.range(0, steps * shape.group):
@@ -97,15 +92,11 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
         rows = start + tl.arange(0, BLOCK_M)
         q_tile = load_panels(rows_of(q, batch, head, first_q), start, q.m, seqlen_q, BLOCK_M, CONFIG)
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-        scores = masked(
-            scores, rows[None, :], keys[:, None], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG
-        )
+        scores = masked(scores, rows[None, :], keys[:, None], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
         p = exponent(scores, load_logsumexp(lse_ptr + statistics, rows < seqlen_q), 0)
-        dout_tile = load_rows(
-            rows_of(dout, batch, head, first_q), start, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv,
-            True,
-        )  # fmt: skip
+        dout_base = rows_of(dout, batch, head, first_q)
+        dout_tile = load_rows(dout_base, start, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
         p_kept = kept(p, rows[None, :], keys[:, None], batch, head, shape, seed, CONFIG)
         dv_sum = tl.dot(p_kept.to(dout_tile.dtype), dout_tile, dv_sum, input_precision=CONFIG.precision)
         dp = tl.dot(v_tile, tl.trans(dout_tile), input_precision=CONFIG.precision)

@@ -19,11 +19,11 @@ from kernels.attention.triton_fa2.features.arguments import FeatureConfig, Featu
 from kernels.attention.triton_fa2.features.backward import features_dkdv_kernel, features_dq_kernel
 from kernels.attention.triton_fa2.features.forward import features_forward_kernel
 from kernels.attention.triton_fa2.features.tuning import panels, tiles
-from kernels.attention.triton_fa2.problem import too_far
+from kernels.attention.triton_fa2.problem import DTYPES, too_far
 from kernels.attention.triton_fa2.tile import Tile
 from kernels.constants import Constants
-from kernels.features import Features, threshold
-from kernels.plans import LOG2_E, device_guard
+from kernels.features import Features, check, threshold
+from kernels.plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
 from kernels.registry import UnsupportedCase
 
 Tensors = tuple[torch.Tensor, ...]
@@ -55,7 +55,7 @@ class FeatureCall:
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees nothing."""
         q, k, v = (addressable(x) for x in (q, k, v))
-        out = torch.zeros(*q.shape[:3], v.shape[3], dtype=q.dtype, device=q.device)
+        out = self._rows_like(q, v.shape[3])
         lse_dtype = torch.float64 if q.dtype == torch.float32 else torch.float32
         lse = torch.full(q.shape[:3], float("inf"), dtype=lse_dtype, device=q.device)
         self._launch("forward", features_forward_kernel, (q, k, v, out), (lse,), (q, k, v))
@@ -72,11 +72,19 @@ class FeatureCall:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return dq, dk, dv and the gradient of the sinks."""
         q, k, v, dout = (addressable(x) for x in (q, k, v, dout))
-        dq, dk, dv = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+        dq, dk, dv = (self._rows_like(x, x.shape[3]) for x in (q, k, v))
         delta = torch.zeros(lse.shape, dtype=torch.float32, device=q.device)
         self._launch("dq", features_dq_kernel, (q, k, v, out, dout, dq), (lse, delta), (q, k, v))
         self._launch("dkdv", features_dkdv_kernel, (q, k, v, dout, dk, dv), (lse, delta), (q, k, v))
         return dq, dk, dv, self._sinks_gradient(lse, delta)
+
+    def _rows_like(self, x: torch.Tensor, width: int) -> torch.Tensor:
+        """Allocate rows for a result, heads and rows in memory as those of x; zeros where rows may be nobody's."""
+        batch, heads, rows, _ = x.shape
+        new = x.new_zeros if self.packed else x.new_empty
+        if x.stride(1) < x.stride(2):
+            return new(batch, rows, heads, width).transpose(1, 2)
+        return new(batch, heads, rows, width)
 
     def _sinks_gradient(self, lse: torch.Tensor, delta: torch.Tensor) -> torch.Tensor | None:
         """Return -sum over rows of p(sink) x delta: the sink has no value, so its dp is 0."""
@@ -90,7 +98,7 @@ class FeatureCall:
         """Launch a kernel with the first tile of its row that fits this device."""
         q, k, v = qkv
         shape, config = self._shape(q, k), self._config(q, v)
-        rows = [Rows(x, *x.stride()[:3]) for x in strided]
+        rows = [Rows(x, 0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
         batches = len(self.starts_q) - 1 if self.packed else q.shape[0]
         needed = 0
         for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3]):
@@ -122,8 +130,8 @@ class FeatureCall:
             mask = mask[(None,) * (4 - mask.dim())]
             strides = tuple(0 if size == 1 else step for size, step in zip(mask.shape, mask.stride(), strict=True))
             mask = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
+        slopes = None if slopes is None else slopes.contiguous()
         slopes_b = slopes.stride(0) if slopes is not None and slopes.dim() == 2 else 0
-        slopes = None if slopes is None else slopes if slopes.stride(-1) == 1 else slopes.contiguous()
         contiguous = (
             None if x is None else x.detach().contiguous()
             for x in (asked.sinks, asked.prefix_lengths, asked.document_ids, self.starts_q, self.starts_k)
@@ -172,6 +180,39 @@ class FeatureCall:
             dropout=bool(asked.dropout_p),
             packed=self.packed,
             precision=self.precision,
+        )
+
+
+def attend_checked(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    features: Features | None,
+    causal: bool,
+    window_size: int,
+    scale: float | None,
+    precision: str,
+) -> torch.Tensor:
+    """Compute out for q: (batch, num_heads, seqlen_q, head_dim), k, v with num_kv_heads, seqlen_k and any head_dim_v.
+
+    Raises UnsupportedCase if the tensors or the features do not belong together.
+    """
+    check_shapes(q, k, v)
+    features = features or Features()
+    shape = (*q.shape[:3], k.shape[2])
+    check(features, shape, q.device, causal=causal, window_size=window_size)
+    scale = q.shape[3] ** -0.5 if scale is None else float(scale)
+    return attend(FeatureCall(features, bool(causal), window_size, scale, precision), q, k, v)
+
+
+def check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Raise UnsupportedCase if q, k and v, (batch, heads, seqlen, head_dim or head_dim_v), do not belong together."""
+    check_inputs("triton_fa2", q, k, k, DTYPES)
+    fits = v.dim() == 4 and v.shape[:3] == k.shape[:3] and 0 < v.shape[3] <= MAX_HEAD_DIM
+    if not fits or v.dtype != q.dtype or v.device != q.device:
+        raise UnsupportedCase(
+            f"triton_fa2 got k {tuple(k.shape)} and v {tuple(v.shape)}: they must agree in all but head_dim, "
+            f"which may be up to {MAX_HEAD_DIM}, and be of one dtype and on one device."
         )
 
 

@@ -59,9 +59,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, seed, CONFIG:
         keys = start + tl.arange(0, BLOCK_N)
         k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(
-            scores, rows[:, None], keys[None, :], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG
-        )
+        scores = masked(scores, rows[:, None], keys[None, :], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG)
         new_max = tl.maximum(row_max, tl.max(scores, 1))
         base = tl.where(new_max == float("-inf"), 0.0, new_max)
         p = tl.exp2(scores - base[:, None])

@@ -1,0 +1,181 @@
+"""Features of triton_fa2 against their definition in float64; without a GPU in Triton's interpreter."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import kernels
+from kernels import feature_calls, features, registry
+from kernels.features import Features
+from kernels.registry import UnsupportedCase
+
+call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
+triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
+tile = pytest.importorskip("kernels.attention.triton_fa2.tile")
+CUDA = torch.cuda.is_available()
+NAMES = ("out", "dq", "dk", "dv", "dsinks")
+
+
+def numbers(*shape, seed=1):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def blocks(batch, seqlen, size):
+    return torch.arange(seqlen).div(size, rounding_mode="floor").expand(batch, seqlen)
+
+
+SEEN = numbers(1, 1, 17, 20) > 0
+SEEN[:, :, 3] = False  # a query that sees no key
+# batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v; causal, window_size; features
+CASES = {
+    "narrower values": ((1, 2, 2, 17, 20, 24, 9), True, 0, {}),
+    "192 and 128": ((1, 1, 1, 17, 17, 192, 128), True, 0, {}),
+    "softcap": ((1, 2, 1, 17, 20, 16, 16), False, 0, {"softcap": 3.0}),
+    "slopes of heads": ((1, 2, 1, 17, 20, 16, 16), True, 0, {"alibi_slopes": numbers(2).abs()}),
+    "slopes of batches and heads": ((2, 2, 2, 20, 17, 16, 16), False, 0, {"alibi_slopes": numbers(2, 2).abs()}),
+    "sinks and rows without a key": ((1, 2, 1, 20, 17, 16, 16), True, 0, {"sinks": numbers(2)}),
+    "boolean mask": ((1, 2, 1, 17, 20, 16, 16), False, 0, {"mask": SEEN}),
+    "boolean mask of keys, causal": ((1, 2, 1, 17, 20, 16, 16), True, 0, {"mask": SEEN[:, :, :1]}),
+    "additive mask": ((1, 2, 2, 17, 20, 16, 16), False, 0, {"mask": numbers(20, 17).mT.log().nan_to_num(-torch.inf)}),
+    "prefixes": ((3, 1, 1, 20, 20, 16, 16), True, 0, {"prefix_lengths": torch.tensor([0, 9, 99])}),
+    "documents": ((1, 2, 1, 17, 20, 16, 16), True, 0, {"document_ids": blocks(1, 20, 7)}),
+    "dropout": ((2, 2, 1, 17, 20, 16, 16), True, 0, {"dropout_p": 0.3, "dropout_seed": (7 << 32) + 5}),
+    "several, in a window": (
+        (1, 2, 1, 20, 20, 16, 16),
+        True,
+        9,
+        {"softcap": 2.0, "sinks": numbers(2), "alibi_slopes": numbers(2).abs(), "dropout_p": 0.2},
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    """Have the interpreter walk over several tiles of short sequences."""
+    if not CUDA:
+        monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))
+
+
+def check(shape, dtype, causal, window_size, asked, attention):
+    """Assert that errors are at most twice those of the definition in the same dtype, plus a rounding floor."""
+    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v = shape
+    device = "cuda" if CUDA else "cpu"
+    sizes = ((seqlen_q, heads, head_dim), (seqlen_k, kv_heads, head_dim), (seqlen_k, kv_heads, head_dim_v))
+    q, k, v = (numbers(batch, *size, seed=i).transpose(1, 2).to(device, dtype) for i, size in enumerate(sizes))
+    dout = numbers(batch, heads, seqlen_q, head_dim_v, seed=9).to(device, dtype)
+    asked = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in asked.items()}
+
+    def results(attend, to):
+        inputs = [x.to(to).detach().requires_grad_() for x in (q, k, v)]
+        found = Features(**asked)
+        if found.sinks is not None:
+            inputs.append(found.sinks.to(to).requires_grad_())
+            found = replace(found, sinks=inputs[-1])
+        out = attend(*inputs[:3], features=found, causal=causal, window_size=window_size)
+        return out.detach(), *torch.autograd.grad(out, inputs, dout.to(to))
+
+    def definition(q, k, v, *, features: Features, **masks):
+        return kernels.features.attention(q, k, v, features, **masks)
+
+    expected = results(definition, torch.float64)
+    floor = 4 * torch.finfo(dtype).eps * max(x.abs().max().item() for x in expected)
+    for name, got, exact, plain in zip(
+        NAMES, results(attention, dtype), expected, results(definition, dtype), strict=False
+    ):
+        error, allowed = ((x.double() - exact).abs().max().item() for x in (got, plain))
+        assert error <= 2 * allowed + floor, f"{name}: error {error:.2e}, the definition's {allowed:.2e}"
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_outputs_and_gradients_are_as_near_float64_as_the_definition(case):
+    shape, causal, window_size, asked = case
+    dtype = torch.float16 if shape[5] > 100 or "softcap" in asked else torch.float32
+    check(shape, dtype, causal, window_size, asked, triton_fa2.attention)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_packed_sequences_are_each_computed_alone(dtype, monkeypatch):
+    monkeypatch.setattr(feature_calls, "_takes", lambda *asked: True)
+    lengths_q, lengths_k = [3, 0, 20, 7], [5, 10, 17, 0]
+    starts_q, starts_k = (torch.tensor([0, *x]).cumsum(0).int() for x in (lengths_q, lengths_k))
+    q, k, v = (numbers(rows, heads, 16).to(dtype) for rows, heads in ((30, 4), (32, 2), (32, 2)))
+    asked = {"causal": True, "dropout_p": 0.3, "dropout_seed": 5, "sinks": numbers(4)}
+    got = []
+    for takes in (True, False):
+        monkeypatch.setattr(feature_calls, "_takes", lambda *asked, takes=takes: takes)
+        inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+        out = kernels.attention_varlen(*inputs, starts_q, starts_k, 20, 17, **asked)
+        assert out.shape == q.shape
+        got.append((out, *torch.autograd.grad(out, inputs, q)))
+    for ours, plain in zip(*got, strict=True):
+        assert (ours - plain).abs().max() <= 16 * torch.finfo(dtype).eps * plain.abs().max()
+
+
+def test_what_dropout_keeps_is_its_share_and_depends_on_the_seed_alone():
+    shape, share = (2, 3, 40, 50), 0.3
+    first, again, other = (features.dropout_mask(seed, shape, share, "cpu") for seed in (11, 11, 12))
+    assert first.equal(again) and not first.equal(other)
+    assert abs(first.float().mean().item() - 0.7) < 5 * (share * 0.7 / first.numel()) ** 0.5
+    torch.manual_seed(3)
+    drawn = [feature_calls._features_of({"dropout_p": 0.1}).dropout_seed for _ in range(2)]
+    torch.manual_seed(3)
+    assert feature_calls._features_of({"dropout_p": 0.1}).dropout_seed == drawn[0] != drawn[1]
+
+
+def test_the_front_door_computes_features_where_no_kernel_does():
+    q = numbers(1, 2, 9, 16).double()
+    for asked in ({"softcap": 2.0}, {"sinks": numbers(2)}, {"mask": torch.zeros(9, 9, dtype=torch.bool)}):
+        expected = features.attention(q, q, q, Features(**asked), causal=True)
+        assert kernels.attention(q, q, q, causal=True, **asked).equal(expected)
+    assert not expected.any()
+
+
+def test_torch_compile_keeps_features_whole(monkeypatch):
+    monkeypatch.setattr(feature_calls, "_takes", lambda *asked: True)
+
+    def loss(q, sinks):
+        return kernels.attention(q, q, q, causal=True, sinks=sinks, softcap=3.0).square().sum()
+
+    inputs = [numbers(1, 2, 9, 16).requires_grad_(), numbers(2).requires_grad_()]
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    for plain, traced in zip(*(torch.autograd.grad(f(*inputs), inputs) for f in (loss, compiled)), strict=True):
+        assert plain.equal(traced)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"softcap": -1.0}, "softcap must not be negative"),
+        ({"dropout_p": 1.0}, "below 1"),
+        ({"sinks": torch.zeros(3)}, r"sinks must be \(2,\)"),
+        ({"mask": torch.zeros(5, 9)}, r"broadcast to \(1, 2, 9, 9\)"),
+        ({"mask": torch.zeros(9, 9, requires_grad=True)}, "only sinks have a gradient"),
+        ({"prefix_lengths": torch.tensor([3])}, "need causal=True"),
+        ({"document_ids": torch.zeros(9)}, "an id a key"),
+    ],
+)
+def test_features_that_do_not_go_with_the_tensors_are_refused(asked, message):
+    q = torch.zeros(1, 2, 9, 16)
+    with pytest.raises(UnsupportedCase, match=message):
+        kernels.attention(q, q, q, **asked)
+
+
+def test_an_implementation_says_which_features_it_lacks():
+    names = tuple(registry.FEATURES)
+    assert registry.get("triton_fa2").reason_against_features(names) is None
+    assert registry.get("triton_fa2").facts["features"] == list(names)
+    reason = registry.get("torch_naive").reason_against_features(("softcap", "dropout"))
+    assert reason == "torch_naive does not support softcaps or dropout."
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("head_dim", [40, 64, 128, 256])
+def test_features_on_the_gpu(dtype, head_dim):
+    shape = (2, 4, 2, 300, 461, head_dim, head_dim)
+    asked = {"softcap": 5.0, "sinks": numbers(4), "alibi_slopes": numbers(4).abs(), "dropout_p": 0.2}
+    asked |= {"mask": numbers(2, 1, 300, 461) > -1, "document_ids": blocks(2, 461, 100)}
+    check(shape, dtype, True, 0, asked, triton_fa2.attention)
+    check(shape, dtype, False, 50, asked, triton_fa2.attention)
