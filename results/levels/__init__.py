@@ -8,7 +8,7 @@ keeps apart, and the formulas for operations, bytes, memory and words. Everythin
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from results.records import Case, case_to_json
 
 __all__ = [
     *("Axis", "Level", "UnknownLevel", "bytes_moved", "flops", "largest_seqlen", "level_of", "memory_formula"),
-    *("memory_mb", "memory_parts", "names", "words"),
+    *("heads_spelled", "memory_mb", "memory_parts", "names", "spelled", "words"),
 ]
 
 
@@ -164,6 +164,18 @@ def words(case: Case) -> str:
     window = f"window {case.window_size}" if case.window_size else None
     of = f"as {model.name}" if model else None
     return ", ".join(part for part in (level_of(case).words(case), mask, window, of) if part)
+
+
+def spelled(case: Case, **fields: str) -> Iterator[str]:
+    """Yield word and number of those fields of a case that are said and not 0: seqlen="seqlen_q" gives seqlen 1024."""
+    numbers = ((word, getattr(case, field)) for word, field in fields.items())
+    return (f"{word} {number}" for word, number in numbers if number)
+
+
+def heads_spelled(case: Case) -> Iterator[str]:
+    """Yield the query heads if they are said, over the key heads if those are others: heads 64 over 8."""
+    grouped = case.num_kv_heads and case.num_kv_heads != case.num_heads
+    return (f"{heads} over {case.num_kv_heads}" if grouped else heads for heads in spelled(case, heads="num_heads"))
 
 
 def _fields(case: Case | Fields) -> Fields:

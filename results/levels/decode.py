@@ -16,7 +16,7 @@ from functools import cache
 from statistics import NormalDist
 from typing import Any
 
-from results.levels import Axis, Level
+from results.levels import Axis, Level, heads_spelled, spelled
 from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, unmasked_pairs
 from results.records import Case
@@ -133,17 +133,12 @@ def with_seqlen(seqlen: int) -> dict[str, int]:
 
 def words(case: Case) -> str:
     """Return the shape and dtype as far as they are said."""
-    grouped = case.num_kv_heads and case.num_kv_heads != case.num_heads
-    heads = f"heads {case.num_heads}" + (f" over {case.num_kv_heads}" if grouped else "")
     parts = (
         "decode" if case.subject == "attention" else f"decode {case.subject}" if case.subject else "decode",
-        f"batch {case.batch}" if case.batch else None,
-        heads if case.num_heads else None,
+        *spelled(case, batch="batch"),
+        *heads_spelled(case),
         f"{case.seqlen_q} query tokens" if case.seqlen_q and case.seqlen_q > 1 else None,
-        f"context {case.seqlen_k}" if case.seqlen_k else None,
-        f"head_dim {case.head_dim}" if case.head_dim else None,
-        f"latent_dim {case.latent_dim}" if case.latent_dim else None,
-        f"page_size {case.page_size}" if case.page_size else None,
+        *spelled(case, context="seqlen_k", head_dim="head_dim", latent_dim="latent_dim", page_size="page_size"),
         "ragged lengths" if case.lengths == "ragged" else None,
         case.dtype,
         _quantised(case),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results.levels import Axis, Level, op
+from results.levels import Axis, Level, heads_spelled, op, spelled
 from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, product_flops, tensor_bytes
 from results.records import Case
@@ -117,14 +117,11 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
 
 def words(case: Case) -> str:
     """Return the shape and dtype as far as they are said."""
-    grouped = case.num_kv_heads and case.num_kv_heads != case.num_heads
     parts = (
         case.subject,
-        f"batch {case.batch}" if case.batch else None,
-        (f"heads {case.num_heads}" + (f" over {case.num_kv_heads}" if grouped else "")) if case.num_heads else None,
-        f"seqlen {case.seqlen_q}" if case.seqlen_q else None,
-        f"head_dim {case.head_dim}" if case.head_dim else None,
-        f"latent_dim {case.latent_dim}" if case.latent_dim else None,
+        *spelled(case, batch="batch"),
+        *heads_spelled(case),
+        *spelled(case, seqlen="seqlen_q", head_dim="head_dim", latent_dim="latent_dim"),
         case.dtype,
     )
     return ", ".join(part for part in parts if part)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from results.levels import Axis, Level, model_memory
+from results.levels import Axis, Level, model_memory, spelled
 from results.levels.memory import MemoryParts, WorkspaceLaw
 from results.levels.model_table import ModelConfig, UnknownModel, model, models
 from results.levels.tensors import DTYPE_BYTES, Fields, known, numbers_of
@@ -153,8 +153,7 @@ def words(case: Case) -> str:
     parts = (
         case.subject,
         f"{case.num_layers} layers" if case.num_layers else None,
-        f"batch {case.batch}" if case.batch else None,
-        f"{'context' if one_token else 'seqlen'} {case.seqlen_k}" if case.seqlen_k else None,
+        *spelled(case, batch="batch", **{"context" if one_token else "seqlen": "seqlen_k"}),
         case.dtype,
         *_settings(case),
     )

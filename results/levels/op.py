@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from results.levels import Axis, Level
+from results.levels import Axis, Level, spelled
 from results.levels.memory import attention_parts
 from results.levels.tensors import Fields, known, product_flops, tensor_bytes
 from results.records import Case
@@ -67,7 +67,7 @@ def words(case: Case) -> str:
     """Return the shape and dtype as far as they are said; keys and values follow a slash where they differ."""
     parts = (
         case.subject if case.level != "op" else None,
-        f"batch {case.batch}" if case.batch else None,
+        *spelled(case, batch="batch"),
         f"heads {case.num_heads}{_if_other(case.num_kv_heads, case.num_heads)}" if case.num_heads else None,
         f"seqlen {case.seqlen_q}{_if_other(case.seqlen_k, case.seqlen_q)}" if case.seqlen_q else None,
         f"head_dim {case.head_dim}{_if_other(case.head_dim_v, case.head_dim)}" if case.head_dim else None,
