@@ -57,7 +57,7 @@ def fastest(chosen: Filters, ranking: list[dict], won: list[dict], palette: dict
         messages.slice_caption(
             chosen,
             rows=len(won),
-            statistic=text.statistic(row["statistic"] for row in ranking),
+            statistic=text.statistic((row["statistic"] for row in ranking), (row["n"] for row in won)),
             note="Below each name: how many times as long the next best takes.",
         )
     cells.pictures(chosen, won, partial(heatmaps.winner_map, palette=palette), alt)

@@ -310,7 +310,7 @@ def by_seqlen_chart(table: pd.DataFrame, palette: dict[str, str], limits: Sequen
     traces = charts.lines(means.to_dict("records"), "error", palette, hover, of="implementation", by="seqlen")
     for trace in traces:
         trace["line"] |= {"dash": "dash" if trace["name"] == NAIVE else "solid"}
-    return charts.by_size(traces, "seqlen", means["seqlen"], _axis(limits), height=_HEIGHT)
+    return charts.by_size(traces, "seqlen", means["seqlen"], _axis(limits), height=_HEIGHT, beside=palette)
 
 
 def by_inputs(table: pd.DataFrame, palette: dict[str, str], limits: Sequence[float]) -> go.Figure:

@@ -119,7 +119,7 @@ def latency_figure(rows: pd.DataFrame, palette: dict[str, str], limits: tuple[fl
             }
         )
     axis = charts.with_range(charts.log_axis(*limits), *limits) | {"title": {"text": "Latency (ms)"}}
-    return charts.by_size(traces, LEVEL.columns.label, rows["seqlen"], axis)
+    return charts.by_size(traces, LEVEL.columns.label, rows["seqlen"], axis, beside=palette)
 
 
 def numbers_table(table: pd.DataFrame, chosen: Filters) -> None:

@@ -169,9 +169,9 @@ def caption(view: ScalingView, table: pd.DataFrame) -> None:
     timing = text.TIMING_WORDS.get(view.chosen.timing or "", "")
     counted = messages.counted(int(table["latency_ms"].notna().sum()), "number")
     counts = view.quantity in RATES or view.quantity in (ROOFLINE, "joules_per_tflop")
+    statistic = text.statistic(table["statistic"], table["n"])
     st.caption(
-        f"{badges} {about[:1].upper()}{about[1:]} · {timing} · {text.statistic(table['statistic'])} · {counted}. "
-        f"{_notes(view)}",
+        f"{badges} {about[:1].upper()}{about[1:]} · {timing} · {statistic} · {counted}. {_notes(view, table)}",
         help=level_in(view.chosen).flops_source if counts else None,
     )
 
@@ -406,13 +406,13 @@ def _roof_words(roof: Roof) -> str:
     return ", ".join(parts + ([f"{roof.gb_per_s:.0f} GB/s"] if roof.gb_per_s else []))
 
 
-def _notes(view: ScalingView) -> str:
-    if view.quantity == "latency_ms":
-        return "Bars: p20 to p80. Dotted: growth as the operations of these shapes grow."
-    if view.quantity == "time_per_token_us":
-        return "Dotted: growth as the operations of these shapes grow."
+def _notes(view: ScalingView, table: pd.DataFrame) -> str:
+    """Say what is drawn beside the values, where it is."""
     if view.quantity == "memory_per_token_kb":
         return "Dotted: constant, and in proportion to n as with a score matrix."
+    if view.quantity in COSTS:
+        spread = "Bars: p20 to p80. " if view.quantity == "latency_ms" and table["p20"].notna().any() else ""
+        return spread + "Dotted: growth as the operations of these shapes grow." * bool(table["flops"].notna().any())
     return _ABOVE if view.quantity == "percent_of_measured" else ""
 
 

@@ -163,16 +163,24 @@ def line(
 
 
 def by_size(
-    traces: Sequence[dict], label: str, sizes: Iterable[float], y_axis: dict, *, height: int = _HEIGHT
+    traces: Sequence[dict],
+    label: str,
+    sizes: Iterable[float],
+    y_axis: dict,
+    *,
+    height: int = _HEIGHT,
+    beside: Iterable[str] = (),
 ) -> go.Figure:
     """Return traces over sizes of the axis `label`, which is logarithmic and has a tick at each of the sizes.
 
-    Where the vertical axis says its range, each trace is named at its end; else there is a legend.
+    Where the vertical axis says its range, each trace is named at its end, with as much room as the names on the charts
+    `beside` it take; else there is a legend.
     """
     ticks = sorted({int(size) for size in sizes})
     x_axis = {"type": "log", "tickvals": ticks, "ticktext": [text.size(tick) for tick in ticks]}
     labels = _end_labels(traces, ticks[-1], y_axis, height) if ticks and "range" in y_axis else []
-    room = max((len(label["text"]) for label in labels), default=0)
+    names = [*(label["text"] for label in labels), *(name[:_LABEL_LETTERS] for name in beside if labels)]
+    room = max(map(len, names), default=0)
     layout = {
         "xaxis": x_axis | {"title": {"text": label}, "unifiedhovertitle": {"text": f"{label} %{{x:,d}}"}},
         "yaxis": y_axis,

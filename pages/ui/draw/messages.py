@@ -25,7 +25,7 @@ def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, .
     if chosen.gpu is None:
         sentence = "No results yet. Run a sweep on this machine, or upload results from another one."
     elif chosen.gpu not in others:
-        sentence = f"No {what} on record for {text.plain(chosen.gpu)}. Choose another GPU, run a sweep or upload one."
+        sentence = f"No {what} {'were' if what.endswith('s') else 'was'} measured on the {text.plain(chosen.gpu)}."
     else:
         timing = f"{chosen.timing or 'any'} timing"
         sentence = f"No {what} for this selection: {text.slice_words(chosen)}, {timing}. {_what_to_clear(chosen)}."

@@ -216,7 +216,7 @@ def memory_lines(
     failed = [mark for name in palette if (mark := _first_oom(rows, name, palette[name], top, predicted))]
     traces += failed
     traces += [_capacity(words, value, min(sizes), max(sizes)) for words, value in capacities.items() if sizes]
-    return _named_failures(charts.by_size(traces, "seqlen", sizes, y_axis), failed)
+    return _named_failures(charts.by_size(traces, "seqlen", sizes, y_axis, beside=palette), failed)
 
 
 def _whole(ratio: float) -> str:
