@@ -45,7 +45,7 @@ _ROW = (
 )
 _OWN = (text.SOURCE_WORDS["local"], text.SOURCE_WORDS["shipped"])
 _GROUP = ["weight", "title", "place", "source"]
-_ROW_PX, _HEAD_PX, _MOST_PX = 35, 40, 460
+_ROW_PX, _WRAPPED_PX, _HEAD_PX, _MOST_PX = 35, 84, 40, 460  # 84: a sentence wraps, to four lines at most
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,11 @@ def badge(run_ids: Collection[str]) -> str:
 def badges(counts: dict[str, int]) -> str:
     """Return numbers of findings by weight as Markdown badges."""
     shown = [(*_BADGES[weight], count, weight) for weight, count in counts.items() if count]
-    return " ".join(f":{colour}-badge[{icon} {count} {weight}]" for colour, icon, count, weight in shown)
+    words = {NOTE: "notes"}  # the others are adjectives
+    return " ".join(
+        f":{colour}-badge[{icon} {count} {words.get(weight, weight) if count > 1 else weight}]"
+        for colour, icon, count, weight in shown
+    )
 
 
 def of_upload(found: Understanding) -> list[Finding]:
@@ -124,7 +128,7 @@ def by_rule(table: pd.DataFrame, *, key: str, places: bool = True) -> None:
         chosen[["sentence", "origin"]].dropna(axis="columns", how="all"),
         key=f"{key}_of_{line['weight']}_{line['title']}_{line['place']}",
         alt="Each finding with its arithmetic; select one for the numbers it is about",
-        row_height=64,
+        row_height=_WRAPPED_PX,
         column_config={
             "sentence": st.column_config.TextColumn("finding", width=720),
             "origin": st.column_config.TextColumn("place in the source", width="medium"),
@@ -169,6 +173,7 @@ def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
     known = ordered.drop(columns="measurement_id").dropna(axis="columns", how="all")
     written = {
         "metric": [METRICS[name].label for name in known["metric"]],
+        "mode": [text.MODE_WORDS.get(mode, mode) for mode in ordered["mode"]],
         "printed": [None if text.missing(cell) else plain(cell) for cell in ordered["printed"]],
     }
     return known.assign(**{name: values for name, values in written.items() if name in known})

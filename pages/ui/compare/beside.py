@@ -35,10 +35,8 @@ def section() -> None:
     with right:
         run_id = one_value("Beside", "beside_of", names, names[0], "Runs that share shapes, the closest first.")
     same, like = next((same, like) for name, same, like in partners if name == run_id)
-    st.markdown(
-        f"**{messages.counted(same, 'shared shape')}**, and {messages.counted(like, 'shape')} with another batch or "
-        "other heads, where only TFLOP/s compare."
-    )
+    others = f", and {messages.counted(like, 'shape')} with another batch or other heads, where only TFLOP/s compare"
+    st.markdown(f"**{messages.counted(same, 'shared shape')}**{others * bool(like)}.")
     theirs, ours = (library.read(library.find(name)) for name in (upload, run_id))
     found = beside.rows(theirs[1], ours[1])
     modes = list(dict.fromkeys(row.mode or "not stated" for row in found))
@@ -85,7 +83,7 @@ def _row(row: BesideRow) -> dict[str, str]:
 def _cell(cell: BesideCell) -> str:
     if cell.latency_ms is None:
         return text.status(str(cell.status))
-    rate = f"{cell.tflops:.0f} TFLOP/s" if cell.tflops else ""
+    rate = f"{text.significant(cell.tflops)} TFLOP/s" if cell.tflops else ""
     if cell.same:
         return " · ".join(part for part in (rate, text.ms(cell.latency_ms)) if part)
     return f"{rate} (B{cell.case.batch} H{cell.case.num_heads})" if rate else "–"

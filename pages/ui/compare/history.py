@@ -145,22 +145,22 @@ def _chosen(known: Sequence[RunChain]) -> RunChain:
 
 def _of_kind(found: Sequence[CellHistory]) -> list[CellHistory]:
     """Return the cells of one timing and mode, each asked for where there are several."""
-    left, right = st.columns(2)
     timings = [t for t in sidebar.TIMINGS if t in {history.timing or AS_PUBLISHED for history in found}]
-    with left:
-        timing = st.segmented_control("Timing", timings, default=timings[0], required=True, key="history_timing")
+    timing = timings[0]
+    left, right = st.columns(2)
+    if len(timings) > 1:
+        with left:
+            timing = st.segmented_control("Timing", timings, default=timing, required=True, key="history_timing")
     found = [history for history in found if (history.timing or AS_PUBLISHED) == timing]
     known = {history.mode for history in found}
     modes = [*(mode for mode in text.MODE_WORDS if mode in known), *sorted(known - {*text.MODE_WORDS, None})] or [None]
-    with right:
-        mode = st.segmented_control(
-            "Mode",
-            modes,
-            default=modes[0],
-            required=True,
-            key="history_mode",
-            format_func=lambda mode: text.MODE_WORDS.get(mode, mode or "not stated"),
-        )
+    mode = modes[0]
+    if len(modes) > 1:
+        words = {mode: text.MODE_WORDS.get(mode, mode) for mode in modes}
+        with right:
+            mode = st.segmented_control(
+                "Mode", modes, default=mode, required=True, key="history_mode", format_func=words.get
+            )
     return [history for history in found if history.mode == mode]
 
 
