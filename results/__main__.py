@@ -324,11 +324,14 @@ def _beside(report: ModuleType, published: Runs, runs: Runs) -> str:
 
 
 def _headline(options: argparse.Namespace) -> int:
-    text = headline.render([options.name] if options.name else headline.TABLES)
-    if not options.update:
+    documents = {path: path.read_text(encoding="utf-8") for path in map(Path, options.update)}
+    held = {name for text in documents.values() for name in headline.blocks(text)}
+    wanted = [name for name in headline.TABLES if options.name in (None, name) and (name in held or not documents)]
+    text = headline.render(wanted)
+    if not documents:
         sys.stdout.write(text)
-    for path in map(Path, options.update):
-        path.write_text(headline.updated(path.read_text(encoding="utf-8"), headline.blocks(text)), encoding="utf-8")
+    for path, document in documents.items():
+        path.write_text(headline.updated(document, headline.blocks(text)), encoding="utf-8")
     return 0
 
 

@@ -20,28 +20,28 @@ def found(home, *sweeps) -> dict[str, str]:
         return colours(store)
 
 
-def test_the_newest_run_says_the_colour_of_an_implementation(tmp_path):
-    colour_of = found(tmp_path, {"mine": {"colour": "#111111"}}, {"mine": {"colour": "#222222"}, "other": {}})
+def test_the_newest_run_says_the_colour_of_an_implementation(home):
+    colour_of = found(home, {"mine": {"colour": "#111111"}}, {"mine": {"colour": "#222222"}, "other": {}})
     assert colour_of["mine"] == "#222222"
     assert "other" not in colour_of
 
 
-def test_runs_from_before_declarations_keep_their_colours(tmp_path):
-    assert found(tmp_path)["triton_fa2"] == "#e69f00"
+def test_runs_from_before_declarations_keep_their_colours(home):
+    assert found(home)["triton_fa2"] == "#e69f00"
 
 
 @pytest.mark.parametrize("colour", ["red;background:url(//x)", "#12345", 7, None])
-def test_what_is_no_colour_is_left_out(tmp_path, colour):
-    assert "mine" not in found(tmp_path, {"mine": {"colour": colour}})
+def test_what_is_no_colour_is_left_out(home, colour):
+    assert "mine" not in found(home, {"mine": {"colour": colour}})
 
 
-def test_an_implementation_at_two_levels_declares_twice(tmp_path):
+def test_an_implementation_at_two_levels_declares_twice(home):
     op = {"level": "op", "memory": {"growth": "matrix"}, "colour": "#111111"}
     decode = {"level": "decode", "memory": {"growth": "linear"}, "precision": "fp8"}
     for day, facts in enumerate((op, decode), start=1):
         run = replace(RUN, run_id=f"r{day}", created=f"2026-01-{day:02}", implementations={"mine": facts})
-        RunFolder.create(tmp_path, run, [Measurement(run.run_id, CASE, "mine", "compile_ms", Status.OK, value=1.0)])
-    with closing(open_store(tmp_path)) as store:
+        RunFolder.create(home, run, [Measurement(run.run_id, CASE, "mine", "compile_ms", Status.OK, value=1.0)])
+    with closing(open_store(home)) as store:
         assert declared(store)["mine"] == op
         assert declared(store, "decode")["mine"] == decode
         assert colours(store)["mine"] == "#111111"

@@ -14,10 +14,9 @@ from tests.pages.test_models import RUN, case, rows
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    RunFolder.create(tmp_path, RUN, rows())
-    opened = open_store(tmp_path)
+def store(home):
+    RunFolder.create(home, RUN, rows())
+    opened = open_store(home)
     yield opened
     opened.close()
 

@@ -19,7 +19,7 @@ def _asked(seqlen_q: int, seqlen_k: int, **more) -> Case:
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(home):
     op = attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=128, dtype="bfloat16", causal=True)
     far = replace(op, seqlen_q=512, seqlen_k=512)
     step = decode_case(batch=1, num_heads=32, num_kv_heads=8, context=16384, head_dim=128, dtype="bfloat16")
@@ -33,8 +33,8 @@ def store(tmp_path):
         Measurement("a", case, name, "latency_ms", Status.OK, mode=mode, timing="kernel", value=ms)
         for case, name, mode, ms in times
     ]
-    RunFolder.create(tmp_path, Run("a", "local", gpu_name="A GPU", device_type="cuda"), rows)
-    with closing(open_store(tmp_path)) as opened:
+    RunFolder.create(home, Run("a", "local", gpu_name="A GPU", device_type="cuda"), rows)
+    with closing(open_store(home)) as opened:
         yield opened
 
 

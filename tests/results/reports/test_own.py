@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from results import reports
-from results.__main__ import main
 from results.records import Measurement, Run, Status
 from results.render.markdown import tables
-from results.reports import ReportError, fa2_rtx4060, performance_guide, torch_vs_triton
+from results.reports import ReportError, fa2_rtx4060, performance_guide, side_by_side, torch_vs_triton
 from runner.sweeps import SWEEPS
 from tests.builders import shipped
 
@@ -133,9 +132,9 @@ def test_the_settings_of_an_own_report_are_what_all_its_cases_share() -> None:
     assert "**Settings**: level=op, subject=attention, batch=1, num_heads=1, num_kv_heads=1, causal=True" in text
 
 
-def test_under_its_tables_an_own_report_has_what_the_run_says_to_the_claims(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "fa2_rtx4060", "--run", "h200-fa2_speedup", "--own-only"]) == 0
-    own, claims = tables(capfd.readouterr().out)
+def test_under_its_tables_an_own_report_has_what_the_run_says_to_the_claims() -> None:
+    printed = [shipped("published-fa2_rtx4060")]
+    own, claims = tables(side_by_side.render_own("fa2_rtx4060", printed, [_own_run(4.0)]))
     assert own.header[0] == "seq_len" and claims.header == ("Where", "Figure")
     assert [row[0] for row in claims.rows] == [f"Key Observations / {number}" for number in range(1, 7)]
     assert claims.rows[4][1].endswith(" / 7 of 7 cases ran")
