@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     import torch
 
     from kernels.drop_in import SdpaCalls
+
+_loaded: ModuleType | None = None
 
 
 def attention(
@@ -64,9 +65,14 @@ def mla_decode(q: torch.Tensor, kv_cache: torch.Tensor, **options: Any) -> Any:
     return triton_mla.mla_decode(q, kv_cache, **options)
 
 
-@cache  # an import statement within a call costs it a quarter of a microsecond
 def _dispatch() -> ModuleType:
-    """Return `kernels.dispatch`, imported at the first call: it brings torch, which importing this package must not."""
-    from kernels import dispatch
+    """Return `kernels.dispatch`, imported at the first call: it brings torch, which importing this package must not.
 
-    return dispatch
+    Kept in a global: of a cached function torch.compile warns.
+    """
+    global _loaded
+    if _loaded is None:
+        from kernels import dispatch
+
+        _loaded = dispatch
+    return _loaded
