@@ -282,9 +282,13 @@ def _export(options: argparse.Namespace) -> int:
         if not number:
             raise CommandError("No measurement is of all of these at once; leave out a filter.")
         with _output(options.output) as file:
-            export.write(store, options.format, file, selection)
+            written = export.write(store, options.format, file, selection)
+    if options.format in peers.FORMS:
+        takes = peers.TAKES[options.format]
+        _say(f"{written} of {number} measurements written. {options.format} has room for {takes}, of one timing a run.")
+        return 0 if written else 1
     _say(f"{number} measurements written.")
-    if number > MAX_ROWS and options.format not in peers.FORMS:
+    if number > MAX_ROWS:
         _say_how_to_split(selection, options)
     return 0
 

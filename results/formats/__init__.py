@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from results.formats import diagnosis
 from results.formats.errors import ReaderFault, UploadError, wall
 from results.formats.importing import (
     AlreadyHere,
@@ -68,15 +69,23 @@ def understand(filename: str, data: bytes, mappings: Mapping[str, TableMapping] 
     """
     name = "".join(character if character.isprintable() else "_" for character in Path(filename).name)
     upload = Upload(name or "upload", data, mappings or {})
-    reasons = []
+    try:
+        return _understood(upload)
+    except UploadError as error:
+        if said := diagnosis.of(upload):
+            raise UploadError(said) from error
+        raise
+
+
+def _understood(upload: Upload) -> Understanding:
+    near = []  # what a file that is nearly one of another tool lacks
     with wall(upload.filename):
         for format in formats():
             reason = format.reason_against(upload)
             if reason is None:
                 return format.understand(upload)
-            if reason:
-                reasons.append(f"As {format.NAME} ({format.DESCRIPTION}): {reason}")
+            if reason and ".peers." in format.__name__:
+                near.append(f"As {format.DESCRIPTION}: {reason}")
     others = "; ".join(format.DESCRIPTION for format in formats() if ".peers." in format.__name__)
-    known = f"Of other tools these files are known: {others}."
     with wall(upload.filename):
-        raise unknown(upload, "\n".join([f"{upload.filename} is of no known format.", *reasons, known]))
+        raise unknown(upload, near, f"{diagnosis.POSSIBLE} Those of other tools are: {others}.")

@@ -16,7 +16,7 @@ from results.records import LEVELS, MODES, TIMINGS
 ALIASES: dict[str, tuple[str, ...]] = {
     "implementation": ("implementation", "impl", "kernel", "provider", "kernel_provider", "backend"),
     "gpu_name": ("gpu_name", "gpu", "device_name", "device"),
-    "seqlen": ("seqlen", "seq_len", "seq", "seq_length", "sequence_length", "n", "n_ctx", "context_length"),
+    "seqlen": ("seqlen", "seq_len", "seq", "seq_length", "sequence_length", "n", "n_ctx", "x_val", "context_length"),
     "seqlen_q": ("seqlen_q", "q_seqlen", "s_qo"),
     "seqlen_k": ("seqlen_k", "seqlen_kv", "kv_seqlen", "s_kv"),
     "head_dim": ("head_dim", "headdim", "head_size", "d_head", "d", "head_dim_qk"),
@@ -71,7 +71,19 @@ _SPELLED = (  # pattern -> the one word that it stands for
     (r"\bspeed-?up\b", "speedup"),
     (r"% ?(?:of )?peak|peak ?[(\[]?%[)\]]?|\bmfu\b(?: ?[(\[]?%[)\]]?)?", "peakpercent"),
 )
-_TIME_WORDS = ("latency", "time", "runtime", "duration", "elapsed", "in")
+_TIME_WORDS = (
+    "latency",
+    "time",
+    "runtime",
+    "duration",
+    "elapsed",
+    "in",
+    "zeit",
+    "laufzeit",
+    "dauer",
+    "temps",
+    "tiempo",
+)
 _WORDS_OF = {  # by metric, words that say no more than its unit
     "latency_ms": _TIME_WORDS,
     "peak_memory_mb": ("peak", "memory", "mem", "vram", "max", "gpu", "in"),

@@ -5,7 +5,7 @@ What a column is read as is guessed from its header (`mapping.guess`), unless it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from results.formats import mapping
@@ -42,12 +42,20 @@ def understand(upload: Upload) -> Understanding:
     return replace(found, assumptions=(*_assumptions(sheet, chosen or mapping.guess(sheet)), *found.assumptions))
 
 
-def unknown(upload: Upload, message: str) -> UploadError:
-    """Return the refusal of a file that no format reads: one that can be mapped, if it has a table."""
-    if upload.kind not in ("text", "a workbook"):
-        return UploadError(message)
-    tables = [sheet for sheet in upload.sheets if len(sheet.header) > 1 and sheet.rows]
-    return UnknownTable(message, max(tables, key=lambda sheet: len(sheet.rows))) if tables else UploadError(message)
+def unknown(upload: Upload, near: Sequence[str], possible: str) -> UploadError:
+    """Return the refusal of a file that no format reads: one that can be mapped, if it has a table.
+
+    `near` says of formats that it nearly has what it lacks.
+    """
+    what = " ".join((f"{upload.filename} is of no known format.", *near))
+    sheets = upload.sheets if upload.kind in ("text", "a workbook") else []
+    tables = [sheet for sheet in sheets if len(sheet.header) > 1 and sheet.rows]
+    if not tables:
+        return UploadError(f"{what} {possible}")
+    sheet = max(tables, key=lambda sheet: len(sheet.rows))
+    missing = mapping.guess(sheet).problem() or _reason_against(upload, sheet) or ""
+    how = "The page Upload lets you choose what each column is, as does --column of `results import`."
+    return UnknownTable(f"{what} {missing} {how}", sheet)
 
 
 def _reason_against(upload: Upload, sheet: Sheet) -> str | None:

@@ -90,7 +90,8 @@ def _csv(text: str) -> Sheet:
     comments = tuple(line.strip() for line in lines[:skipped] if line.strip())
     if skipped == len(lines):
         raise UploadError("The file has only comments; it needs a header line and rows.")
-    widths = {mark: _width(lines[skipped], mark) for mark in _DELIMITERS}
+    first = lines[skipped : skipped + 2]  # the first may be a title
+    widths = {mark: max(_width(line, mark) for line in first) for mark in _DELIMITERS}
     delimiter = max(widths, key=widths.__getitem__)
     records = list(_records("".join(lines[skipped:]), delimiter, skipped))
     if not records:
@@ -102,11 +103,27 @@ def sheet_of_records(
     records: Sequence[tuple[int, tuple[str, ...]]], description: str, comments: tuple[str, ...] = ()
 ) -> Sheet:
     """Return the table of these rows: the first is the header, or the first two if cells of it are merged."""
+    if _is_title(records):
+        title = next(cell.strip() for cell in records[0][1] if cell.strip())
+        records, comments = records[1:], (*comments, title)
+        description += f", below the title {title[:80]!r}"
     header, rows = tuple(cell.strip() for cell in records[0][1]), records[1:]
     if len(rows) > 1 and _continues(header, rows[0][1], rows[1][1]):
         header, rows = _joined(header, rows[0][1]), rows[1:]
         description += ", header of two rows"
     return _checked(Sheet(header, tuple(rows), description, comments))
+
+
+def _is_title(records: Sequence[tuple[int, tuple[str, ...]]]) -> bool:
+    """Tell whether the first of several rows is a title: one cell of words above a row of several."""
+    if len(records) < 3:
+        return False
+    first, second = ([cell for cell in cells if cell.strip()] for _, cells in records[:2])
+    return len(first) == 1 and len(second) > 2 and not _NUMERIC.search(first[0]) and not any(map(_is_number, second))
+
+
+def _is_number(cell: str) -> bool:
+    return cell.strip().replace(".", "").replace(",", "").isdecimal()
 
 
 def _continues(first: Sequence[str], second: Sequence[str], third: Sequence[str]) -> bool:

@@ -80,9 +80,10 @@ def export(store: Store, form: str, selection: Selection = EVERYTHING) -> bytes:
     return file.getvalue()
 
 
-def write(store: Store, form: str, file: BinaryIO, selection: Selection = EVERYTHING) -> None:
-    """Write the selected measurements into an open file, row by row."""
-    FORMS[form](_Selected(store, selection), file)
+def write(store: Store, form: str, file: BinaryIO, selection: Selection = EVERYTHING) -> int:
+    """Write the selected measurements into an open file, row by row; return how many its layout has room for."""
+    written = FORMS[form](_Selected(store, selection), file)
+    return count(store, selection) if written is None else written
 
 
 def count(store: Store, selection: Selection = EVERYTHING) -> int:
@@ -220,10 +221,10 @@ def _parquet(table: _Selected, file: BinaryIO) -> None:
             shutil.copyfileobj(written, file)
 
 
-def _for_peer(table: _Selected, file: BinaryIO, *, write: Callable[[peers.Runs, BinaryIO], None]) -> None:
-    """Write the layout of another tool."""
+def _for_peer(table: _Selected, file: BinaryIO, *, write: Callable[[peers.Runs, BinaryIO], int]) -> int:
+    """Write the layout of another tool; return how many numbers it has room for."""
     ids = iter(table.runs)
-    write(
+    return write(
         (
             ({"run_id": next(ids)} | dict(zip(table.run_fields, values, strict=True)), _by_name(rows))
             for values, rows in table.by_run()
@@ -236,7 +237,7 @@ def _by_name(rows: Iterator[tuple]) -> Iterator[dict[str, Any]]:
     return (dict(zip(FIELDS, row, strict=True)) for row in rows)
 
 
-FORMS: dict[str, Callable[[_Selected, BinaryIO], None]] = {
+FORMS: dict[str, Callable[[_Selected, BinaryIO], int | None]] = {  # None: every selected measurement is written
     "csv": _csv,
     "json": _json,
     "md": _markdown,

@@ -39,47 +39,63 @@ _TRACES = {"unsupported": "COMPILE_ERROR", "incorrect": "INCORRECT_NUMERICAL", "
 _REFERENCE = "torch_naive"  # what the traces' speedups refer to
 
 
-def liger(runs: Runs, file: BinaryIO) -> None:
+def liger(runs: Runs, file: BinaryIO) -> int:
     """Write Liger-Kernel's long form: a row a number, with its quantiles. A failure is a missing row, as there."""
-    _write_csv(file, LIGER, (row for run, measured in runs for row in _liger(run, list(measured))))
+    return _write_csv(file, LIGER, (row for run, measured in runs for row in _liger(run, list(measured))))
 
 
-def cudnn(runs: Runs, file: BinaryIO) -> None:
+def cudnn(runs: Runs, file: BinaryIO) -> int:
     """Write the header that cuDNN frontend's training benchmark has since August 2026: forward and backward."""
-    _write_csv(file, CUDNN, (row for run, measured in runs for row in _cudnn(run, list(measured))))
+    return _write_csv(file, CUDNN, (row for run, measured in runs for row in _cudnn(run, list(measured))))
 
 
-def flashinfer_trace(runs: Runs, file: BinaryIO) -> None:
+def flashinfer_trace(runs: Runs, file: BinaryIO) -> int:
     """Write flashinfer-bench's traces: one evaluation a line, of decoding and of forward passes."""
+    count = 0
     for run, measured in runs:
         for trace in _traces(run, list(measured)):
             file.write(json.dumps(trace).encode() + b"\n")
+            count += 1
+    return count
 
 
-def clickbench(runs: Runs, file: BinaryIO) -> None:
+def clickbench(runs: Runs, file: BinaryIO) -> int:
     """Write ClickBench's JSON: an entry for each run and implementation, a query a case, null where there is none.
 
     Each result is in seconds: the 20 % quantile, the median and the 80 % quantile.
     """
     entries = [entry for run, measured in runs for entry in _clickbench(run, list(measured))]
     file.write(json.dumps(entries, indent=1).encode() + b"\n")
+    return sum(len(entry["result"]) for entry in entries)
 
 
-FORMS: dict[str, Callable[[Runs, BinaryIO], None]] = {
+# Each writes a file and returns how many numbers are in it.
+FORMS: dict[str, Callable[[Runs, BinaryIO], int]] = {
     "liger": liger,
     "cudnn": cudnn,
     "flashinfer-trace": flashinfer_trace,
     "clickbench": clickbench,
 }
+TAKES = {  # what a layout has room for, in words; all else is left out
+    "liger": "measured latencies and peak memory of attention (level op), forward, backward and both",
+    "cudnn": "latencies and failures of attention (level op), forward or backward, with mask and batch stated",
+    "flashinfer-trace": "latencies and failures of forward attention (level op) and of decoding",
+    "clickbench": "latencies and failures of any level",
+}
 SUFFIXES = {"liger": "csv", "cudnn": "csv", "flashinfer-trace": "jsonl", "clickbench": "json"}
 
 
-def _write_csv(file: BinaryIO, header: tuple[str, ...], rows: Iterable[Fields]) -> None:
+def _write_csv(file: BinaryIO, header: tuple[str, ...], rows: Iterable[Fields]) -> int:
+    """Write a header and rows; return how many rows."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text)
     writer.writerow(header)
-    writer.writerows([_cell(row.get(name)) for name in header] for row in rows)
+    count = 0
+    for row in rows:
+        writer.writerow([_cell(row.get(name)) for name in header])
+        count += 1
     text.detach()
+    return count
 
 
 def _cell(value: Any) -> Any:

@@ -52,6 +52,8 @@ def test_what_is_exported_can_be_imported_elsewhere_and_a_second_time_is_a_no_op
     file = tmp_path / "out.csv"
     assert main(["export", "--output", str(file)]) == 0
     assert "2 measurements written" in capfd.readouterr().err
+    assert run("export", "--format", "cudnn", "--output", str(tmp_path / "of.csv")) == 1
+    assert "0 of 2 measurements written. cudnn has room for latencies and failures" in capfd.readouterr().err
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path / "elsewhere"))
     assert main(["import", str(file), "--dry-run"]) == 0
     assert journal.run_folders(tmp_path / "elsewhere") == []

@@ -44,6 +44,10 @@ SHAPES = {  # names in the first header cell, lower case, to fields
     "d": "head_dim",
 }
 METRICS = {"latency": "latency_ms", "tflops": "tflops", "gbps": "gb_per_s", "speedup": "speedup"}
+UNNAMED = {  # by how many numbers it has, what a shape under the header x_val is taken for
+    4: "(Batch, Heads, SeqLen, Dhead)",
+    5: "(Batch, Heads, SeqLen, SeqLen_KV, Dhead)",
+}
 MAX_LINE = 20_000
 
 _LABEL = re.compile(r"^\((?P<names>[A-Za-z_]+(?:, [A-Za-z_]+){2,7})\)?(?: \| Mask Type)?$")
@@ -72,7 +76,7 @@ def reason_against(upload: Upload) -> str | None:
     """Return None if it is such a CSV or text, nothing to say otherwise."""
     if upload.kind != "text" or len(upload.data) > MAX_BYTES or b"-" not in upload.data:
         return ""
-    if not any(name in upload.data for name in (b"Dhead", b"HeadD", b", N, D)")):
+    if not any(name in upload.data for name in (b"Dhead", b"HeadD", b", N, D)", b"x_val;")):
         return ""
     try:
         return None if next(_tables(decode(upload.data)), None) else ""
@@ -95,7 +99,9 @@ def understand(upload: Upload) -> Understanding:
     except csv.Error as error:
         raise UploadError(f"{upload.filename} is not well-formed CSV: {error}.") from error
     unique = tuple(dict.fromkeys(columns))
-    return collected.understanding(f"{count} tables of tritonbench", columns=unique, assumptions=_ASSUMED)
+    unnamed = (f"x_val is {columns[0].header}.",) if upload.data.startswith(b"x_val;") else ()
+    said = f"{count} tables of tritonbench"
+    return collected.understanding(said, columns=unique, assumptions=(*_ASSUMED, *unnamed))
 
 
 def _tables(text: str) -> Iterator[_MetricTable]:
@@ -131,6 +137,9 @@ def _tables(text: str) -> Iterator[_MetricTable]:
 def _csv_header(lines: list[str]) -> list[str] | None:
     """Return the cells of the first line if that is the header of a CSV."""
     cells = next(csv.reader([lines[0][:MAX_LINE]], delimiter=";"), [])
+    if cells[:1] == ["x_val"] and len(lines) > 1:  # an operator that does not name its shape
+        found = _TUPLE.match(next(csv.reader([lines[1][:MAX_LINE]], delimiter=";"), [""])[0])
+        cells[0] = UNNAMED.get(found["numbers"].count(",") + 1, "x_val") if found else "x_val"
     fits = 1 < len(cells) <= MAX_COLUMNS and _LABEL.match(cells[0]) and _named(cells[0])
     return cells if fits else None
 

@@ -151,7 +151,7 @@ def test_an_archive_of_too_many_files_is_refused(pack, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("pack", [_zip, _tar])
 def test_a_damaged_archive_is_refused(pack) -> None:
     data = pack(_journal(random_runs(7, count=1)))
-    with pytest.raises(UploadError, match="The archive cannot be read"):
+    with pytest.raises(UploadError, match="cannot be (read|opened)"):
         understand("a.archive", data[: len(data) // 2])
 
 

@@ -215,6 +215,11 @@ def test_a_line_number_counts_lines_within_quotes() -> None:
         (b"dtype,d,seq_len,impl,fwd_ms,\n", "Column 6 has no name"),
         (b"dtype,d,n_ctx,seq_len,impl,fwd_ms\n", "Columns 'n_ctx' and 'seq_len' both mean seqlen"),
         (b"mine.md has words only", "of no known format"),
+        (b"PK\x03\x04" + b"\xff" * 90, "begins like a zip archive but cannot be opened"),
+        (b"[" * 100_000, "is JSON nested too deeply"),
+        (b'{"a":' * 100_000, "is JSON nested too deeply"),
+        (b'[{"a": 1},', "begins like JSON and is not valid JSON"),
+        (b"\0\1\2" * 90, "is neither text nor an archive"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused_with_the_reason(data: bytes, message: str) -> None:

@@ -99,7 +99,7 @@ def _one_row(**cells: str) -> bytes:
         ({"seqlen_q": "4294967296"}, "seqlen_q", "is too large"),
         ({"seqlen_q": "0"}, "", "seqlen_q is 0"),
         ({"causal": "yes"}, "causal", "is neither true nor false"),
-        ({"samples": "[NaN]"}, "samples", "is not JSON"),
+        ({"samples": "[NaN]"}, "samples", "is not valid JSON"),
         ({"samples": "3"}, "samples", "is 3, not a list"),
         ({"flags": "[1]"}, "flags", "holds one that is 1, not text"),
         ({"note": "a\x07b"}, "note", "has the control character U+0007"),
@@ -147,7 +147,7 @@ def test_an_uploaded_run_can_neither_call_itself_local_nor_published() -> None:
     [
         ('{"runs": [], "measurements": []}', "has no measurements"),
         ('{"runs": {}}', "not an object with the lists runs and measurements"),
-        ('{"runs": [', "is not JSON"),
+        ('{"runs": [', "is not valid JSON"),
         ('{"runs": [{"run_id": "a/b", "source": "local"}], "measurements": []}', "Run number 1: run_id 'a/b'"),
         ('{"runs": [{"run_id": "a", "source": "local", "sm_count": "132"}], "measurements": []}', "sm_count is '132'"),
         ('{"runs": [{"run_id": "a", "source": "local", "evil": 1}], "measurements": []}', "unknown field 'evil'"),

@@ -203,3 +203,11 @@ def test_d_model_beside_heads_is_head_dim_times_heads() -> None:
     assert "d_model is head_dim x num_heads, of queries, keys and values alike." in found.assumptions
     both = understand("a.csv", (head.replace("heads", "heads,head_dim") + "x,1024,2048,16,64,bf16,1.5\n").encode())
     assert both.measurements[0].case.head_dim == 64, "projections may widen"
+
+
+@pytest.mark.parametrize("title", ["Messung vom Montag", "Messung;;;;"])
+def test_a_title_above_the_header_is_left_out_and_said(title) -> None:
+    text = f"{title}\nimpl;seqlen;head_dim;dtype;Zeit (ms)\nflash;1.024;64;bf16;0,31\nnaive;2.048;64;bf16;1.050,2\n"
+    found = understand("a.csv", text.encode())
+    assert [m.value for m in found.measurements] == [0.31, 1050.2]
+    assert "below the title 'Messung" in found.description

@@ -49,7 +49,7 @@ def test_a_header_cell_beyond_the_limit_of_the_csv_module_is_refused() -> None:
 
 
 def test_a_number_of_five_thousand_digits_is_refused() -> None:
-    with pytest.raises(UploadError, match="is not JSON"):
+    with pytest.raises(UploadError, match="is not valid JSON"):
         understand("a.json", _own(n=50).replace(b'"n": 50', b'"n": ' + b"9" * 5000))
     found = understand("a.csv", (LONG + ROW.replace("128", "9" * 5000)).encode())
     assert found.measurements == () and found.rejected[0].line == 2
