@@ -1,4 +1,4 @@
-"""Every run and upload: state, environment, log, what differs from another; take it away, run it again, delete it."""
+"""All runs and uploads: state, environment, log, findings; download, repeat, delete, compare with another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pages.ui.shell import layout
 from pages.ui.shell.data import ask
 from results.query import pages
 
-layout.header("Runs", ":material/history:", "Every run and upload: how it ended, where it was taken, its numbers.")
+layout.header("Runs", ":material/history:", "All runs and uploads, with status, machine and downloads")
 actions.trash_can()
 table = listing.with_states(ask(pages.runs))
 if table.empty:
@@ -25,7 +25,7 @@ row = table[table["run_id"] == chosen].iloc[0]
 st.subheader(text.plain(chosen if text.missing(row["title"]) else row["title"]))
 badges = (messages.source_badges([row["source"]]), listing.state_badge(row["state"]), findings.badge([chosen]))
 st.markdown(" ".join(badges))
-st.caption(f"{messages.counted(int(row['numbers']), 'number')}, {messages.counted(int(row['failures']), 'failure')}")
+st.caption(f"{listing.counts(row)}.")
 facts, log = st.columns(2)
 with facts:
     st.markdown("**Environment**")
@@ -35,7 +35,9 @@ with log:
     st.markdown("**End of the log**")
     listing.show_log(chosen, row["source"])
 actions.beside(row, table)
-st.markdown("**Take it away, run it again, delete it**")
-actions.downloads(chosen)
+st.markdown("**Findings**")
+findings.section([chosen], key="findings_of_run")
+st.markdown("**Download, repeat, delete**")
+actions.downloads(row)
 actions.again(row)
 actions.delete(row)

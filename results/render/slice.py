@@ -45,8 +45,8 @@ def render(store: Store, filters: Filters) -> str:
         raise SliceError(f"No latency is in this slice: {slice_words(filters)}.")
     won, grid, level = winners(store, filters), speedups.grid(store, filters), level_in(filters)
     parts = [f"# Attention on {filters.gpu}", slice_words(filters) + ".", NOT_FOR_IMPORT, _statistic(ranking)]
-    parts += ["## Fastest implementation by shape", *_winner_tables(won, level)]
-    parts += [f"## Every implementation against {filters.baseline}", _ranking_table(ranking, level)]
+    parts += ["## Fastest implementation by shape", *winner_tables(won, level)]
+    parts += [f"## Every implementation against {filters.baseline}", ranking_table(ranking, level)]
     parts += [part for name in _rivals(ranking, filters) for part in _speedup_tables(grid, name, filters)]
     parts += ["## Every number", _cells_table(grid, level), *_failures(grid)]
     parts += ["## Where the numbers come from", *_provenance(pages.provenance(store, filters))]
@@ -97,7 +97,9 @@ def _statistic(ranking: pd.DataFrame) -> str:
     )
 
 
-def _winner_tables(won: pd.DataFrame, level: Level) -> Iterator[str]:
+def winner_tables(won: pd.DataFrame, level: Level) -> Iterator[str]:
+    """Yield a table a dtype: in each cell the fastest, its speedup and who ties with it."""
+
     def cell(row: dict) -> str:
         if missing(row["winner"]):
             return str(row["status"]) if not missing(row["status"]) else "no data"
@@ -143,7 +145,8 @@ def _rivals(ranking: pd.DataFrame, filters: Filters) -> list[str]:
     return [name for name in ranking["implementation"] if name != filters.baseline]
 
 
-def _ranking_table(ranking: pd.DataFrame, level: Level) -> str:
+def ranking_table(ranking: pd.DataFrame, level: Level) -> str:
+    """Return a row an implementation: its mean speedup and how many shapes it has."""
     header = ["implementation", "speedup", "lowest", "highest", "compared", "failures"]
     header.append(f"longest {level.columns.label}")
     rows = [
@@ -181,7 +184,7 @@ def _failures(grid: pd.DataFrame) -> Iterator[str]:
     if failed.empty:
         return
     found = failed.groupby(["implementation", "status", "note"]).size().reset_index(name="cells")
-    rows = [[r["implementation"], r["status"], str(r["cells"]), _cell(r["note"])] for r in found.to_dict("records")]
+    rows = [[r["implementation"], r["status"], str(r["cells"]), cell_text(r["note"])] for r in found.to_dict("records")]
     yield "## What has no number, and why"
     yield markdown_table(["implementation", "status", "cells", "for example"], rows)
 
@@ -196,7 +199,7 @@ def _provenance(runs: pd.DataFrame) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _cell(text: str) -> str:
+def cell_text(text: str) -> str:
     """Return a text of a file for a table: escaped but for the bars, which the table escapes."""
     return " ".join(escape(text).replace("\\|", "|").split())
 

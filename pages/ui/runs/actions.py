@@ -18,13 +18,12 @@ from results.compare.compare import FACTS
 from results.files import journal, library
 from results.files.journal import JournalError
 from results.files.library import Deleted
-from results.render import export, peers
+from results.render import export, peers, run_summary
 from runner import launch, sweeps
 
 FORMS = {
     "CSV": ("csv", "text/csv"),
     "JSON": ("json", "application/json"),
-    "Markdown": ("md", "text/markdown"),
     "Parquet": ("parquet", "application/octet-stream"),
 }
 PEER_FORMS = {
@@ -36,9 +35,20 @@ PEER_FORMS = {
 _OUTCOME = "runs_outcome"
 
 
-def downloads(run_id: str) -> None:
-    """Offer every number of the run with its environment, and say what each form keeps."""
+def downloads(run: Mapping[str, Any]) -> None:
+    """Offer the run as one page to read, and every number of it with its environment."""
+    run_id = str(run["run_id"])
     with st.container(horizontal=True):
+        st.download_button(
+            "Summary (Markdown)",
+            data=lambda: run_summary.render(store(), run),
+            file_name=f"{run_id}.md",
+            mime="text/markdown",
+            on_click="ignore",
+            icon=":material/article:",
+            key="run_md",
+            help="One page for an issue or a pull request: environment, winners, ranking, failures.",
+        )
         for label, (form, mime) in FORMS.items():
             st.download_button(
                 label,
@@ -49,21 +59,18 @@ def downloads(run_id: str) -> None:
                 icon=":material/download:",
                 key=f"run_{form}",
             )
-    st.caption(
-        "CSV and JSON hold everything and can be uploaded to another attnbench. Markdown can be too, but leaves out "
-        "samples, rounds and the sweep. Parquet is for other tools; an upload does not take it."
-    )
-    with st.popover("For other tools", icon=":material/ios_share:"):
-        for label, form in PEER_FORMS.items():
-            st.download_button(
-                label,
-                data=lambda form=form: export.export(store(), form, export.Selection(run=(run_id,))),
-                file_name=f"{run_id}-{form}.{peers.SUFFIXES[form]}",
-                on_click="ignore",
-                icon=":material/download:",
-                key=f"run_{form}",
-            )
-        st.caption("Latencies of one timing, the kernel's where there are such, in the layout that each tool reads.")
+        with st.popover("For other tools", icon=":material/ios_share:"):
+            for label, form in PEER_FORMS.items():
+                st.download_button(
+                    label,
+                    data=lambda form=form: export.export(store(), form, export.Selection(run=(run_id,))),
+                    file_name=f"{run_id}-{form}.{peers.SUFFIXES[form]}",
+                    on_click="ignore",
+                    icon=":material/download:",
+                    key=f"run_{form}",
+                    help=f"Has room for {peers.TAKES[form]}, of one timing: the kernel's where there are such.",
+                )
+    st.caption("CSV and JSON hold every number and can be uploaded to another attnbench. Parquet is for other tools.")
 
 
 def again(run: Mapping[str, Any]) -> None:
@@ -163,7 +170,7 @@ def beside(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
     if not names:
         return
     other = st.selectbox(
-        "Environment beside that of",
+        "Compare environment with",
         names,
         index=None,
         key="beside_run",
@@ -174,10 +181,10 @@ def beside(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
         return
     table = differences(run, runs[runs["run_id"] == other].iloc[0])
     if table.empty:
-        st.markdown("Nothing that the two runs record differs.")
+        st.markdown("The two runs record the same environment.")
         return
     st.dataframe(table, hide_index=True, alt="What differs between the environments of the two runs")
-    st.caption("What can explain a difference of times comes first. Verdicts cell by cell are on Compare.")
+    st.caption("What can explain a difference of times comes first. Compare has a verdict for each shape.")
 
 
 def _delete(run_id: str) -> None:
@@ -206,4 +213,4 @@ def _may() -> bool:
 
 
 def _said(value: object) -> str:
-    return "not said" if text.missing(value) else str(value)
+    return "not stated" if text.missing(value) else str(value)

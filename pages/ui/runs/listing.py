@@ -32,16 +32,28 @@ STATE_ICONS = {
     "failed": ":material/error:",
     "crashed": ":material/bolt:",
 }
-COLUMNS = (
-    *("run_id", "state", "source", "title", "created", "gpu_name", "numbers", "failures", "implementations"),
-    *("protocol", "torch", "triton"),
-)
+_COLUMNS = {  # of the list, with their names on the page
+    "run_id": "run",
+    "state": "state",
+    "source": "source",
+    "title": "title",
+    "created": "created (UTC)",
+    "gpu_name": "GPU",
+    "numbers": "numbers",
+    "failed": "failed",
+    "skipped": "not possible",
+    "implementations": "implementations",
+    "protocol": "protocol",
+    "torch": "torch",
+    "triton": "triton",
+}
 # a coloured chip in a table, as messages.source_badges has them in text
 SOURCE_CHIP = st.column_config.MultiselectColumn(
     "source", options=list(text.SOURCE_WORDS.values()), color=["green", "blue", "violet", "orange"], width=170
 )
 WITH_THE_APP = ("published", "shipped")  # sources whose runs lie beside the code, not in a home
 _LOG_BYTES = 8_000
+_TABLE, _LISTED = "runs_table", "runs_listed"  # the widget, and the runs of its rows
 
 
 def folder(run_id: str, source: str) -> journal.RunFolder:
@@ -85,20 +97,40 @@ def sweep_of(run: Mapping[str, object]) -> dict:
 
 
 def show_table(runs: pd.DataFrame) -> None:
-    """Draw all runs, newest first."""
-    shown = runs.assign(source=[[text.SOURCE_WORDS[source]] for source in runs["source"]])
+    """Draw all runs, newest first; a selected row is the run that the page shows."""
+    missing = ask(pages.outcomes).set_index("run_id")
+    shown = runs.assign(
+        source=[[text.SOURCE_WORDS[source]] for source in runs["source"]],
+        **{name: runs["run_id"].map(missing[name]).fillna(0).astype(int) for name in ("failed", "skipped")},
+    )[[*_COLUMNS]]
+    words = ["title", "gpu_name", "protocol", "torch", "triton"]
+    shown[words] = shown[words].astype(object).where(shown[words].notna(), "–")
     st.dataframe(
-        shown[[*COLUMNS]],
+        shown.rename(columns=_COLUMNS),
         hide_index=True,
-        alt="Every run, newest first",
+        alt="Every run, newest first; select a row to open it",
         height=min(420, 38 + 35 * len(shown)),
+        key=_TABLE,
+        on_select=_open,
+        selection_mode="single-row",
         column_config={
+            "run": st.column_config.TextColumn(width="medium", pinned=True),
             "source": SOURCE_CHIP,
-            "created": st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm", width=150),
-            "run_id": st.column_config.TextColumn("run", width="medium"),
-            "title": st.column_config.TextColumn("title", width="medium"),
+            "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=150),
+            "title": st.column_config.TextColumn(width="medium"),
+            "not possible": st.column_config.NumberColumn(
+                help="Combinations that could not be measured there, such as an implementation without a backward."
+            ),
         },
     )
+    st.session_state[_LISTED] = runs["run_id"].tolist()
+
+
+def _open() -> None:
+    """Show the run whose row was clicked."""
+    rows = st.session_state[_TABLE].selection.rows
+    if rows:
+        st.session_state["run_id"] = st.session_state[_LISTED][rows[0]]
 
 
 def state_badge(state: str) -> str:

@@ -99,7 +99,7 @@ def _one_row(**cells: str) -> bytes:
         ({"seqlen_q": "4294967296"}, "seqlen_q", "is too large"),
         ({"seqlen_q": "0"}, "", "seqlen_q is 0"),
         ({"causal": "yes"}, "causal", "is neither true nor false"),
-        ({"samples": "[NaN]"}, "samples", "is not valid JSON"),
+        ({"samples": "[NaN]"}, "samples", "is not JSON"),
         ({"samples": "3"}, "samples", "is 3, not a list"),
         ({"flags": "[1]"}, "flags", "holds one that is 1, not text"),
         ({"note": "a\x07b"}, "note", "has the control character U+0007"),
