@@ -52,7 +52,7 @@ class UseCase:
 USE_CASES = (
     UseCase(
         "Training",
-        "fwd_bwd, causal, from 512 tokens, 8 heads and more, head_dim from 64",
+        "forward and backward, causal, from 512 tokens, 8 or more heads, head_dim from 64",
         "fwd_bwd",
         shortest=512,
         heads=MANY,
@@ -60,7 +60,7 @@ USE_CASES = (
     ),
     UseCase(
         "Long prompts",
-        "fwd, causal, from 4k tokens, 8 heads and more, head_dim from 64",
+        "forward, causal, from 4k tokens, 8 or more heads, head_dim from 64",
         "fwd",
         shortest=4096,
         heads=MANY,
@@ -68,7 +68,7 @@ USE_CASES = (
     ),
     UseCase(
         "Encoders",
-        "fwd, full mask, from 512 tokens, 8 heads and more, head_dim from 64",
+        "forward, full mask, from 512 tokens, 8 or more heads, head_dim from 64",
         "fwd",
         mask="full",
         shortest=512,
@@ -77,7 +77,7 @@ USE_CASES = (
     ),
     UseCase(
         "Training with a window",
-        "fwd_bwd, causal with a sliding window of any size, 8 heads and more, head_dim from 64",
+        "forward and backward, causal with a sliding window of any size, 8 or more heads, head_dim from 64",
         "fwd_bwd",
         window=True,
         heads=MANY,
@@ -85,7 +85,7 @@ USE_CASES = (
     ),
     UseCase(
         "Prompts with a window",
-        "fwd, causal with a sliding window of any size, 8 heads and more, head_dim from 64",
+        "forward, causal with a sliding window of any size, 8 or more heads, head_dim from 64",
         "fwd",
         window=True,
         heads=MANY,
@@ -93,21 +93,27 @@ USE_CASES = (
     ),
     UseCase(
         "One long sequence",
-        "fwd_bwd, causal, from 16k tokens, fewer than 8 heads",
+        "forward and backward, causal, from 16k tokens, fewer than 8 heads",
         "fwd_bwd",
         shortest=16384,
         heads=FEW,
     ),
-    UseCase("Few heads", "fwd_bwd, causal, up to 8k tokens, fewer than 8 heads", "fwd_bwd", longest=8192, heads=FEW),
-    UseCase("Short sequences, as the GPU sees them", "fwd, causal, up to 512 tokens, device time", "fwd", longest=512),
     UseCase(
-        "Short sequences, as Python calls them",
-        "fwd, causal, up to 512 tokens, host overhead included",
+        "Few heads",
+        "forward and backward, causal, up to 8k tokens, fewer than 8 heads",
+        "fwd_bwd",
+        longest=8192,
+        heads=FEW,
+    ),
+    UseCase("Short sequences: device time", "forward, causal, up to 512 tokens, device time", "fwd", longest=512),
+    UseCase(
+        "Short sequences: including launch overhead",
+        "forward, causal, up to 512 tokens, host overhead included",
         "fwd",
         "eager",
         longest=512,
     ),
-    UseCase("Exact float32", "fwd_bwd, causal, without TF32", "fwd_bwd", dtypes=("float32",)),
+    UseCase("Exact float32", "forward and backward, causal, without TF32", "fwd_bwd", dtypes=("float32",)),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from results.compare.verdicts import BAND, judge, sampled_in_rounds
@@ -37,7 +37,7 @@ def speedup_ranges(store: Store, filters: Filters, implementation: str) -> dict[
     """Return by dtype and place on the axes of the level how sure the speedup of an implementation is."""
     level = level_in(filters)
     cells: dict[tuple, list[Pair]] = {}
-    for contest in contests(store, filters):
+    for contest in contests(store, replace(filters, implementation=(implementation,))):
         pair = contest.get(filters.baseline or ""), contest.get(implementation)
         place = place_of(contest, level)
         if place is not None and all(map(has_number, pair)):

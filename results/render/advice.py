@@ -32,9 +32,9 @@ def render(store: Store, filters: Filters) -> str:
     parts.append(markdown_table(_ADVICE, [_row(one) for one in found]) if found else "No use case was measured here.")
     if found:
         parts.append(
-            "Taken is who loses least time against the fastest of each case, by geometric mean (of fastest); where it "
-            f"has no number {filters.baseline} stands in for it. Speedup and less memory are over {filters.baseline}, "
-            "geometric means of the cases that both have. SDPA is the best backend of PyTorch's own, of fastest."
+            "Recommended: the implementation closest to the fastest one on average (of fastest, a geometric mean). "
+            f"Missing numbers count as {filters.baseline}. Speedup and less memory are over {filters.baseline}, "
+            "geometric means of the shapes that both have. SDPA: the best SDPA backend of PyTorch."
         )
         parts.append(f"Runs: {', '.join(sorted({run for one in found for run in one.runs}))}.")
     parts += ["## Features by implementation", _features_table(store, features(store, filters))]

@@ -89,13 +89,18 @@ def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
     app.number_input(key="shape_seqlen").set_value(300).run()
     app.number_input(key="shape_heads").set_value(2).run()
     text = shown(app)
-    assert "Use triton_fa2; within PyTorch: **FLASH_ATTENTION**" in text
-    assert "The nearest measured shape: seqlen 256, head_dim 64, batch 1, heads 2: 0.500 ms" in text
-    assert "By operations yours is 1.37× that: about 0.686 ms." in text
+    assert "Use triton_fa2. Within PyTorch: scaled_dot_product_attention with SDPBackend.FLASH_ATTENTION" in text
+    nearest = "Nearest measured shape: seqlen 256, head_dim 64, batch 1, heads 2, kv heads 2: 0.500 ms."
+    times = "Yours takes about 0.686 ms (0.344 to 2.73 ms by the 3 nearest)"
+    assert f"{times}: measured times, scaled by floating-point operations. {nearest}" in text
     table = app.dataframe[0].value
     assert table["distance"].is_monotonic_increasing
+    app.number_input(key="shape_kv_heads").set_value(1).run()
+    assert app.dataframe[0].value["distance"].min() > 1, "no grouped heads were measured"
     app.number_input(key="shape_seqlen").set_value(9000).run()
     assert "far from yours" in shown(app)
+    (link,) = (link for link in app.get("page_link") if link.proto.label == "Measure this shape")
+    assert "edit_num_kv_heads_fa_paper=1" in link.proto.query_string
 
 
 def test_every_gpu_stands_in_one_map_with_what_nobody_measured(app):
@@ -112,7 +117,11 @@ def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
     app.radio(key="gpu").set_value("NVIDIA H200").run()
     app.segmented_control(key="overview_view").set_value("What to use when").run()
     text = shown(app)
-    assert "**Training**" in text
+    assert "Recommended: the implementation closest to the fastest one on average." in text
+    drawn = next(html.proto.body for html in app.get("html") if "time lost" in html.proto.body)
+    assert drawn.count('<th scope="row"') == 10, "a row a use case"
+    app.session_state["advice_numbers"] = True
+    app.run()
     table = app.dataframe[0].value.set_index("use_case")
     assert (table["covered"] <= table["cases"]).all()
     assert (table["behind"] >= 1).all()

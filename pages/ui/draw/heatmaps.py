@@ -216,11 +216,11 @@ def _map(grid: CellGrid, numbers: dict, *, layout: dict | None = None) -> go.Fig
         "colorscale": [(0, NOTHING_COLOUR[theme()]), (1, FAILED_COLOUR[theme()])],
         "zmin": 0,
         "zmax": 1,
-        "textfont": {"size": 11},
+        "textfont": {"size": 11, "color": ink(NOTHING_COLOUR[theme()])},
         "showscale": False,
     }
     common = {"type": "heatmap", "x": grid.x, "y": grid.y, "xgap": 2, "ygap": 2, "hoverinfo": "skip"}
-    common["texttemplate"] = "%{text}"
+    common |= {"texttemplate": "%{text}", "textfont": {"color": ink(NOTHING_COLOUR[theme()])}}
     axis = {"type": "category", "showgrid": False, "fixedrange": True}
     return go.Figure(
         {

@@ -65,7 +65,10 @@ _TABLE_STYLE = (
 .plain thead th { font-weight: 600; }
 .plain tr > :first-child, .plain .text { text-align: left; }
 .plain .text { white-space: normal; min-width: 8rem; }
-.plain .bar { min-width: 10rem; width: 55%; text-align: left; }
+.plain th.text { min-width: 14rem; }
+.plain thead th.text { min-width: 0; }
+.plain .bar { min-width: 9rem; text-align: left; }
+.plain .one .bar { width: 55%; }
 .plain mark { padding: 0 0.35rem; border-radius: 0.6rem; font-size: 0.75rem; color: inherit;
   background: color-mix(in srgb, currentcolor 12%, transparent); }
 """
@@ -97,7 +100,8 @@ def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: st
     head = "".join(f'<th scope="col"{_kind(c)} title="{html.escape(c.help)}">{_head(c)}</th>' for c in shown.values())
     body = "".join(f"<tr>{_line(row, shown)}</tr>" for row in rows)
     name = html.escape(alt)
-    whole = f'<table aria-label="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    kind = ' class="one"' if sum(column.axis is not None for column in shown.values()) == 1 else ""
+    whole = f'<table{kind} aria-label="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     # With the Tab key a keyboard reaches what has to be scrolled.
     st.html(f'{_TABLE_STYLE}<div class="plain" role="region" tabindex="0" aria-label="{name}">{whole}</div>')
 

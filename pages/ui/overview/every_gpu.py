@@ -82,6 +82,7 @@ def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str])
             y=[text.size(seqlen) for seqlen in seqlens],
             text=[[_text(row) for row in line] for line in lines],
             texttemplate="%{text}",
+            textfont_color=heatmaps.ink(heatmaps.NOTHING_COLOUR[heatmaps.theme()]),
             customdata=[[_hover(row) for row in line] for line in lines],
             hovertemplate="%{customdata}<extra></extra>",
             colorscale=steps,

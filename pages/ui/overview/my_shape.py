@@ -1,53 +1,61 @@
-"""The best choice for a typed-in shape, what it rests on, and the rule to take away."""
+"""The best choice for a typed-in shape, about how long it takes, what that rests on, and the rule to take away."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, text
+from pages.ui.run import one_shape
 from pages.ui.shell.data import ask_slowly
 from results import levels
 from results.recommend import rule
 from results.recommend.rule import Rule, RuleError
-from results.records import attention_case
+from results.records import Case, RecordError, attention_case
 from results.slice import Filters, of_mask
 from results.store.database import Store
 
 _NEIGHBOURS = 5
 _NEAR = 1.0  # a factor of two in seqlen; farther than that the answer is a guess and says so
+_SIZES = ("seqlen", "head_dim", "batch", "num_heads", "num_kv_heads")
+_LABELS = {
+    "implementation": "fastest",
+    "estimate_ms": "scaled to yours (ms)",
+    "latency_ms": "measured (ms)",
+    "num_heads": "heads",
+    "num_kv_heads": "kv heads",
+    "backend_ms": "backend (ms)",
+    "ties": "equally fast",
+}
+Neighbour = tuple[float, Mapping[str, Any]]  # its distance, and the point of the rule
 
 
 def show(chosen: Filters) -> None:
     """Ask for a shape, answer it, say what the answer rests on, and offer the whole rule."""
     made = ask_slowly(rule_of, chosen)
     if made is None:
-        st.info("No rule follows from this slice: nothing in it has a time.", icon=":material/rule:")
+        st.info("No rule follows from this selection: nothing in it has a time.", icon=":material/rule:")
         return
     shape = _shape(made, chosen)
+    try:
+        case = attention_case(
+            **{name: shape[name] for name in (*_SIZES, "dtype", "window_size")}, causal=bool(shape["causal"])
+        )
+    except RecordError as error:
+        st.error(text.plain(error), icon=":material/error:")
+        return
     found = rule.choose(made, count=_NEIGHBOURS, **shape)
-    _answer(found[0], made, shape)
-    table = pd.DataFrame(rule.points_table(found))
-    st.dataframe(
-        table,
-        hide_index=True,
-        alt="The measured shapes nearest to it",
-        column_config={
-            "distance": st.column_config.NumberColumn(
-                "distance", format="%.2f", help="0: as many tokens, heads in all and head_dim"
-            ),
-            "latency_ms": st.column_config.NumberColumn("latency (ms)", format="%.4g"),
-            "backend_ms": st.column_config.NumberColumn("backend (ms)", format="%.4g"),
-            "ties": st.column_config.TextColumn("equally fast", width="medium"),
-        },
-    )
-    st.caption(
-        f"{messages.source_badges(list(made.sources))} The nearest measured shapes: a factor of two counts 1 in "
-        "seqlen, 2 in head_dim, ½ in batch times heads. backend: the fastest backend of PyTorch's "
-        "scaled_dot_product_attention."
-    )
+    _answer(found, case, shape["mode"])
+    with st.container(horizontal=True):
+        stated = replace(case, causal=shape["causal"])
+        one_shape.show("Measure this shape", stated, mode=shape["mode"])
+        label = "A whole model: weights, KV cache, training, serving"
+        st.page_link("pages/models.py", label=label, icon=":material/model_training:")
+    _neighbours(made, found, case, shape["mode"])
     _downloads(made)
 
 
@@ -59,64 +67,112 @@ def rule_of(store: Store, chosen: Filters) -> Rule | None:
         return None
 
 
-def _shape(made: Rule, chosen: Filters) -> dict:
-    """Ask for a shape, and for dtype, mask and mode among those that were measured, the sidebar's first."""
+def _shape(made: Rule, chosen: Filters) -> dict[str, Any]:
+    """Ask for a shape, and for dtype, mask and mode among those that were measured, the filters' first."""
     kinds = {(p["dtype"], p["mask"], p["mode"]) for p in made.points}
     kinds = sorted(kinds, key=lambda kind: (kind[1] != chosen.mask, kind[2] != chosen.mode, kind))
     with st.container(border=True):
-        seqlen, head_dim, batch, heads = st.columns(4)
+        seqlen, head_dim, batch, heads, kv_heads = st.columns(5)
+        bind = "query-params"
         sizes = {
-            "seqlen": seqlen.number_input("seqlen", 1, 1 << 20, 4096, key="shape_seqlen", bind="query-params"),
-            "head_dim": head_dim.number_input("head_dim", 1, 1024, 64, key="shape_head_dim", bind="query-params"),
-            "batch": batch.number_input("batch", 1, 1 << 16, 1, key="shape_batch", bind="query-params"),
-            "num_heads": heads.number_input("heads", 1, 1024, 16, key="shape_heads", bind="query-params"),
+            "seqlen": seqlen.number_input("seqlen", 1, 1 << 20, 4096, key="shape_seqlen", bind=bind),
+            "head_dim": head_dim.number_input("head_dim", 1, 1024, 64, key="shape_head_dim", bind=bind),
+            "batch": batch.number_input("batch", 1, 1 << 16, 1, key="shape_batch", bind=bind),
+            "num_heads": heads.number_input("heads", 1, 1024, 16, key="shape_heads", bind=bind),
         }
+        sizes["num_kv_heads"] = kv_heads.number_input(
+            "kv heads",
+            1,
+            1024,
+            None,
+            key="shape_kv_heads",
+            bind=bind,
+            placeholder="as heads",
+            help="Fewer than heads in grouped-query attention (GQA). They divide the heads.",
+        )
         labels = {
             f"{dtype} · {mask} · {text.MODE_WORDS.get(mode, mode)}": (dtype, mask, mode) for dtype, mask, mode in kinds
         }
         dtype, mask, mode = labels[
-            st.selectbox("Data type, mask and mode", list(labels), key="shape_kind", bind="query-params")
+            st.selectbox("Data type, mask and pass", list(labels), key="shape_kind", bind="query-params")
         ]
     said = of_mask(mask)
     return sizes | {"dtype": dtype, "mode": mode, "causal": said["causal"], "window_size": said["window_size"] or 0}
 
 
-def _answer(nearest: tuple, made: Rule, shape: dict) -> None:
-    distance, point = nearest
-    place = f"seqlen {text.size(point['seqlen'])}, head_dim {point['head_dim']}"
-    heads = [f"{name} {point[key]}" for name, key in (("batch", "batch"), ("heads", "num_heads")) if point[key]]
-    where = ", ".join([place, *heads])
-    backend = f"; within PyTorch: **{point['backend']}**" if point["backend"] else ""
-    ties = f", equally fast within 2 %: {text.plain(', '.join(point['ties']))}" if point["ties"] else ""
-    st.markdown(f"#### Use {text.plain(point['implementation'])}{backend}")
-    kind = "Measured with as many heads in all" if not distance else "The nearest measured shape"
-    far = " That is far from yours: measure it before you rely on it." if distance > _NEAR else ""
-    st.markdown(f"{kind}: {where}: {text.ms(point['latency_ms'])}{ties}.{_scaled(point, shape)}{far}")
+def _answer(found: Sequence[Neighbour], case: Case, mode: str) -> None:
+    distance, point = found[0]
+    backend = point["backend"] and f" Within PyTorch: scaled_dot_product_attention with SDPBackend.{point['backend']}"
+    st.markdown(f"#### Use {text.plain(point['implementation'])}.{text.plain(backend or '')}")
+    place = _place(point)
+    if not distance:
+        whole = all(point[name] == getattr(case, name) for name in ("batch", "num_heads"))
+        kind = "Measured at this shape" if whole else f"Measured with as many heads in all ({place})"
+        sentences = [f"{kind}: {text.ms(point['latency_ms'])}."]
+    else:
+        sentences = [_estimate(found, case, mode), f"Nearest measured shape: {place}: {text.ms(point['latency_ms'])}."]
+    if point["ties"]:
+        sentences.append(f"Equally fast within 2 %: {', '.join(point['ties'])}.")
+    if distance > _NEAR:
+        sentences.append("That is far from yours: measure it before you rely on it.")
+    st.markdown(" ".join(text.plain(sentence) for sentence in sentences if sentence))
 
 
-def _scaled(point: dict, shape: dict) -> str:
-    """Say what the neighbour's time makes of the typed shape by floating-point operations; nothing if they are equal.
+def _place(point: Mapping[str, Any]) -> str:
+    sizes = [f"seqlen {text.size(point['seqlen'])}", f"head_dim {point['head_dim']}"]
+    named = (("batch", "batch"), ("heads", "num_heads"), ("kv heads", "num_kv_heads"))
+    return ", ".join([*sizes, *(f"{name} {point[key]}" for name, key in named if point[key])])
 
-    Nothing either where a size of the neighbour is not said.
-    """
+
+def _estimate(found: Sequence[Neighbour], case: Case, mode: str) -> str:
+    """Say what the neighbours' times make of the shape by floating-point operations, and how far they disagree."""
+    times = [time for _, point in found if (time := scaled_ms(point, case, mode)) is not None]
+    if not times:
+        return ""
+    count = len(times)
+    span = f" ({text.significant(min(times))} to {text.ms(max(times))} by the {count} nearest)" if count > 1 else ""
+    return f"Yours takes about {text.ms(times[0])}{span}: measured times, scaled by floating-point operations."
+
+
+def scaled_ms(point: Mapping[str, Any], case: Case, mode: str) -> float | None:
+    """Return a measured time scaled to another shape by floating-point operations; None if a size is not stated."""
     sizes = {name: point[name] for name in ("seqlen", "head_dim", "batch", "num_heads")}
     if not all(sizes.values()):
-        return ""
-    asked, measured = (_flops(one, shape) for one in (shape, sizes))
-    if not asked or not measured or abs(asked / measured - 1) < 0.005:
-        return ""
-    share = asked / measured
-    return f" By operations yours is {share:.3g}× that: about {text.ms(point['latency_ms'] * share)}."
-
-
-def _flops(sizes: dict, shape: dict) -> float | None:
-    case = attention_case(
-        **{name: sizes[name] for name in ("seqlen", "head_dim", "batch", "num_heads")},
-        dtype=shape["dtype"],
-        causal=bool(shape["causal"]),
-        window_size=shape["window_size"],
+        return None
+    measured = attention_case(
+        **sizes, dtype=str(case.dtype), causal=bool(case.causal), window_size=case.window_size or 0
     )
-    return levels.flops(case, shape["mode"])
+    asked, there = levels.flops(case, mode), levels.flops(measured, mode)
+    return point["latency_ms"] * asked / there if asked and there else None
+
+
+def _neighbours(made: Rule, found: Sequence[Neighbour], case: Case, mode: str) -> None:
+    """Draw the measured shapes that the answer rests on."""
+    names = ("implementation", "estimate_ms", "latency_ms", *_SIZES, "backend", "backend_ms", "ties", "distance")
+    rows = [
+        {
+            **point,
+            "estimate_ms": scaled_ms(point, case, mode),
+            "ties": ", ".join(point["ties"]) or None,
+            "distance": distance,
+        }
+        for distance, point in found
+    ]
+    numbers = ("estimate_ms", "latency_ms", "backend_ms", "distance")
+    st.dataframe(
+        pd.DataFrame(rows)[[*names]],
+        hide_index=True,
+        placeholder="–",
+        alt="The measured shapes nearest to it",
+        column_config={name: st.column_config.NumberColumn(_LABELS.get(name, name), format="%.3g") for name in numbers}
+        | {name: st.column_config.Column(_LABELS[name]) for name in ("num_heads", "num_kv_heads", "ties")}
+        | {"implementation": st.column_config.TextColumn(_LABELS["implementation"], pinned=True)},
+    )
+    st.caption(
+        f"{messages.source_badges(list(made.sources))} The nearest measured shapes. backend: the fastest SDPA backend "
+        "of PyTorch.",
+        help="Distance: a factor of two counts 1 in seqlen and heads per kv head, 2 in head_dim, ½ in batch × heads.",
+    )
 
 
 def _downloads(made: Rule) -> None:
@@ -131,4 +187,8 @@ def _downloads(made: Rule) -> None:
                 icon=":material/download:",
                 key=f"rule_{ending}",
             )
-    st.caption(f"{text.plain(made.basis)} In a terminal: `python -m results rule`.")
+    st.caption(
+        f"The fastest correct implementation by {made.timing} time of {len(made.points)} shapes on "
+        f"{text.plain(made.gpu)}. In a terminal: `python -m results rule`.",
+        help=text.plain(made.basis),
+    )

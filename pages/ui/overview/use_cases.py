@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages, text
+from pages.ui.draw import bars, charts, messages, plain_html, text, titles
+from pages.ui.draw.bars import Bar, BarAxis
+from pages.ui.draw.plain_html import TableColumn
 from pages.ui.run import plan_form
 from pages.ui.shell.data import ask, ask_slowly, store
 from results.recommend import advice, features
@@ -54,49 +56,88 @@ def advice_table(found: list[advice.Advice]) -> pd.DataFrame:
 
 
 def _advice(found: list[advice.Advice], chosen: Filters) -> None:
+    """Draw a row a use case: what to use, the time that it loses against the fastest, and its memory, as bars."""
+    palette = charts.colours([one.implementation for one in found])
+    lost = bars.linear_axis([10.0, *(100 * (one.behind - 1) for one in found)])
+    baseline = str(chosen.baseline)
+    columns = {
+        "use_case": TableColumn("use case", text=True),
+        "implementation": TableColumn("use", text=True),
+        "lost": TableColumn("time lost", axis=lost, help="Its mean time beyond that of the fastest of each shape"),
+        "fastest": TableColumn("fastest in"),
+        "speedup": TableColumn(f"over {baseline}", text.ratio, "Mean speedup"),
+        "memory": TableColumn("memory", axis=BarAxis(0.0, 100.0), help=f"Mean peak memory, as a share of {baseline}'s"),
+        "backend": TableColumn("within PyTorch", text=True, help="The best SDPA backend, and the time it loses"),
+    }
+    rows = [_row(one, palette[one.implementation]) for one in found]
+    plain_html.show_table(rows, columns, "What to use by use case, with time lost and memory")
+    st.caption(
+        "Recommended: the implementation closest to the fastest one on average.",
+        help=f"Geometric mean over the measured shapes of this GPU. Missing numbers count as {text.plain(baseline)}.",
+    )
+    with st.expander("Every number", icon=":material/table_rows:", key="advice_numbers", on_change="rerun") as numbers:
+        if numbers.open:
+            _numbers(found, baseline)
+    name = titles.of_slice("What to use when", replace(chosen, mode=None, mask=None, shape=None)).file_name
+    messages.download("Download advice", name, lambda: advice_table(found), "advice_csv")
+
+
+def _row(one: advice.Advice, colour: str) -> dict[str, object]:
+    share = None if not one.memory_reduction else 100 / one.memory_reduction
+    backend = (
+        None if not one.backend else f"{one.backend.removesuffix('_ATTENTION')}, {_lost_words(one.backend_behind)}"
+    )
+    return {
+        "use_case": f"{one.use_case} ({one.about})",
+        "implementation": one.implementation,
+        "lost": Bar(100 * (one.behind - 1), _lost_words(one.behind), colour),
+        "fastest": _fastest(one),
+        "speedup": one.speedup,
+        "memory": share and Bar(share, _share_words(share), colour),
+        "backend": backend,
+    }
+
+
+def _fastest(one: advice.Advice) -> str:
+    """Say in how many shapes it is the fastest: all 18, or 12 of 15, tied in 2."""
+    tied = f", tied in {one.ties}" if one.ties else ""
+    return f"all {one.cases} shapes" if one.wins == one.cases else f"{one.wins} of {one.cases} shapes{tied}"
+
+
+def _lost_words(behind: float | None) -> str:
+    """Write the time lost against the fastest: none below half a percent."""
+    lost = 100 * ((behind or 1.0) - 1)
+    return "none" if lost < 0.5 else f"+{lost:.0f} %"
+
+
+def _share_words(percent: float) -> str:
+    """Write a share of the baseline's memory: 1/30 where it is small."""
+    return f"1/{100 / percent:.0f}" if percent < 50 else f"{percent:.0f} %"
+
+
+def _numbers(found: list[advice.Advice], baseline: str) -> None:
     table = advice_table(found)
-    st.markdown("\n".join(f"- **{one.use_case}**: {_sentence(one, chosen)}" for one in found))
+    first = ["use_case", "implementation"]
     st.dataframe(
-        table[
-            [
-                "use_case",
-                "implementation",
-                *(n for n in table if n not in ("use_case", "implementation", "about")),
-                "about",
-            ]
-        ],
+        table[[*first, *(name for name in table if name not in (*first, "about")), "about"]],
         hide_index=True,
+        placeholder="–",
         alt="Recommended implementation by use case with the numbers it rests on",
         column_config={
             "use_case": st.column_config.TextColumn("use case", pinned=True),
             "about": st.column_config.TextColumn("shapes", width="large"),
             "behind": st.column_config.NumberColumn(
-                "of fastest", format="%.2f×", help="Its time over the fastest's, geometric mean of the cases it has"
+                "of fastest", format="%.2f×", help="Its time over the fastest's, geometric mean"
             ),
             "worst": st.column_config.NumberColumn("worst", format="%.2f×"),
-            "covered": st.column_config.NumberColumn("covered", help="Cases in which it has a time"),
-            "cases": st.column_config.NumberColumn("of cases"),
-            "speedup": st.column_config.NumberColumn("speedup", format="%.2f×", help=f"Over {chosen.baseline}"),
-            "compared": st.column_config.NumberColumn("compared", help="Cases with both"),
+            "covered": st.column_config.NumberColumn("timed", help="Shapes in which it has a time"),
+            "cases": st.column_config.NumberColumn("of shapes"),
+            "speedup": st.column_config.NumberColumn("speedup", format="%.2f×", help=f"Over {baseline}"),
+            "compared": st.column_config.NumberColumn("compared", help="Shapes with both"),
             "memory_reduction": st.column_config.NumberColumn("less memory", format="%.1f×"),
-            "backend": st.column_config.TextColumn("PyTorch's own", help="The best backend of sdpa_kernel"),
+            "backend": st.column_config.TextColumn("within PyTorch", help="The best SDPA backend"),
             "backend_behind": st.column_config.NumberColumn("of fastest", format="%.2f×"),
         },
-    )
-    st.caption(
-        "Recommended is who loses least time against the fastest of each case, by geometric mean; where it has no "
-        f"number {text.plain(chosen.baseline)} stands in for it. Wins and ties by verdict. "
-        "Only shapes of this GPU count."
-    )
-    messages.download("Download advice", "advice", lambda: table, "advice_csv")
-
-
-def _sentence(one: advice.Advice, chosen: Filters) -> str:
-    speedup = f", {text.ratio(one.speedup)} {text.plain(chosen.baseline)}" if one.speedup else ""
-    memory = f", {text.ratio(one.memory_reduction)} less memory" if one.memory_reduction else ""
-    return (
-        f"**{text.plain(one.implementation)}**, on average {text.ratio(one.behind)} the fastest's time over "
-        f"{one.covered} of {one.cases} cases ({one.wins} wins, {one.ties} ties){speedup}{memory}"
     )
 
 
@@ -123,8 +164,8 @@ def _features(chosen: Filters) -> None:
         column_config={"feature": st.column_config.TextColumn("feature", pinned=True, width=180)},
     )
     st.caption(
-        "✓ and how many latencies there are, or that only errors were taken; ✗ every try was refused or failed; seen "
-        "on this GPU, not declared."
+        "What was seen to run on this GPU, with the number of latencies.",
+        help="Not timed: only errors were taken. Refused: every try was unsupported. Failed: every try ended so.",
     )
     why = table[table["seen"].isin([features.REFUSED, features.FAILED])][["implementation", "feature", "seen", "why"]]
     if len(why):
@@ -140,7 +181,7 @@ def _features(chosen: Filters) -> None:
 
 def _declared() -> None:
     """Draw what the implementations of this checkout declare; asked for, because it takes seconds."""
-    label = "What this checkout's implementations declare, and whether they can run here"
+    label = "Installed implementations and what they support"
     if not st.toggle(label, key="declared", bind="query-params"):
         return
     found = plan_form.what_is_here()

@@ -105,7 +105,7 @@ def test_rendered_advice_holds_the_advice_and_every_feature_with_its_numbers(sto
     advised, seen = tables(text)
     assert dict(zip(advised.header, advised.rows[0], strict=True)) == {
         "use case": "Training",
-        "shapes": "fwd_bwd, causal, from 512 tokens, 8 heads and more, head_dim from 64",
+        "shapes": "forward and backward, causal, from 512 tokens, 8 or more heads, head_dim from 64",
         "take": "mine",
         "of fastest": "1.41×",
         "worst": "2.00×",

@@ -99,7 +99,7 @@ def test_the_command_advises_from_the_same_home(home, capsys):
     assert main(["advise"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("# What to use when on A GPU")
-    short = next(row for row in _table(text, "use case") if row[0] == "Short sequences, as the GPU sees them")
+    short = next(row for row in _table(text, "use case") if row[0] == "Short sequences: device time")
     assert short[2] == "mine"
 
 
