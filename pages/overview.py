@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import cell_panel, cells, charts, heatmaps, maps, messages, text, titles
@@ -76,15 +74,10 @@ def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
             ("Ranking", lambda: ask(speedups.ranking, chosen)),
             ("Winners", lambda: ranked.winners_csv(level, won)),
         ):
-            name = titles.of_slice(label, chosen).file_name
-            made = partial(_made, chosen, table)
-            messages.download(f"{label} as CSV", name, made, f"{label.lower()}_csv")
+            title = titles.of_slice(label, chosen, versus=True)
+            messages.download_slice(f"{label} as CSV", title, chosen, table, f"{label.lower()}_csv")
         ranked.view_downloads(chosen)
     messages.provenance(chosen)
-
-
-def _made(chosen: Filters, table: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    return titles.with_slice(chosen, table())
 
 
 layout.header(

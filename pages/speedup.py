@@ -42,9 +42,9 @@ def show() -> None:
             cells.cells_table(level, table, chosen.baseline)
     cells.pictures(chosen, table, partial(heatmaps.speedup_heatmap, baseline=chosen.baseline), alt, versus=True)
     with st.container(horizontal=True):
-        name = titles.of_slice(f"Speedup of {shown}", chosen, versus=True).file_name
-        made = partial(titles.with_slice, chosen, cells.speedups_csv(table))
-        messages.download("Download speedups", name, made, "speedup_csv")
+        title = titles.of_slice(f"Speedup of {shown}", chosen, versus=True)
+        numbers = partial(cells.speedups_csv, table)
+        messages.download_slice("Download speedups", title, chosen, numbers, "speedup_csv")
         messages.download_latencies(chosen)
     messages.provenance(chosen)
 

@@ -10,12 +10,15 @@ import streamlit as st
 from pages.ui.draw import bars, charts, messages, plain_html, text, titles
 from pages.ui.draw.bars import Bar, BarAxis
 from pages.ui.draw.plain_html import TableColumn
-from pages.ui.run import plan_form
+from pages.ui.run import background
 from pages.ui.shell.data import ask, ask_slowly, store
 from results.recommend import advice, features
 from results.render import advice as rendered_advice
 from results.slice import Filters
+from runner import launch
+from runner.launch import LaunchError
 
+_LISTING_S = 60.0  # how long what is installed is kept, as by Run sweep
 MARKS = {
     features.RAN: "✓",
     features.CHECKED: "✓ not timed",
@@ -78,8 +81,8 @@ def _advice(found: list[advice.Advice], chosen: Filters) -> None:
     with st.expander("Every number", icon=":material/table_rows:", key="advice_numbers", on_change="rerun") as numbers:
         if numbers.open:
             _numbers(found, baseline)
-    name = titles.of_slice("What to use when", replace(chosen, mode=None, mask=None, shape=None)).file_name
-    messages.download("Download advice", name, lambda: advice_table(found), "advice_csv")
+    title = titles.of_slice("What to use when", replace(chosen, mode=None, mask=None, shape=None))
+    messages.download_slice("Download advice", title, chosen, lambda: advice_table(found), "advice_csv")
 
 
 def _row(one: advice.Advice, colour: str) -> dict[str, object]:
@@ -184,8 +187,11 @@ def _declared() -> None:
     label = "Installed implementations and what they support"
     if not st.toggle(label, key="declared", bind="query-params"):
         return
-    found = plan_form.what_is_here()
-    if found is None:
+    try:
+        with st.spinner("Looking for implementations"):
+            found = background.ask("listing", lambda: launch.listing(), keep_s=_LISTING_S).result()
+    except LaunchError as error:
+        st.error(text.plain(error), icon=":material/error:")
         return
     table = pd.DataFrame([_capabilities(entry) for entry in found["implementations"]])
     st.dataframe(
