@@ -148,6 +148,8 @@ def _kind(mask_function: Callable[..., Any] | None) -> str | None:
         return "causal"
     codes = _known_codes()
     if getattr(mask_function, "__code__", None) is codes["both"]:
+        if torch.compiler.is_compiling():  # which does not read what a function closes over
+            return None
         (parts,) = (cell.cell_contents for cell in mask_function.__closure__)
     else:
         parts = (mask_function,)
