@@ -8,7 +8,7 @@ import streamlit as st
 
 from pages.ui.draw import cell_panel, cells, heatmaps, maps, messages, text, titles
 from pages.ui.filters import sidebar
-from pages.ui.overview.ranking import best_of, rivals_of
+from pages.ui.overview.ranking import about, best_of, rivals_of, undecided
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
 from results.query import speedups
@@ -23,16 +23,19 @@ def show() -> None:
     if not rivals:
         messages.nothing_here(chosen, "speedups")
         return
-    shown = choose(rivals, chosen)
+    shown = choose(rivals)
     level = level_in(chosen)
     ranges = ask(certainty.speedup_ranges, chosen, shown)
     table = cells.speedup_cells(level, ask(speedups.cells, chosen), shown, chosen.baseline, ranges)
+    st.markdown(f"#### {_sentence(next(row for row in rivals if row['implementation'] == shown), table, chosen)}")
+    compared = [cell for cell in table if cell["speedup"] is not None]
+    undecided(compared, "comparison", "to say faster or slower")
     alt = f"Speedup of {shown} over {chosen.baseline} by {level.columns.label} and {level.rows.label}"
     with cell_panel.beside(chosen, table):
         maps.show(level, table, maps.speedups(table, chosen.baseline), "speedup_map", alt)
         messages.slice_caption(
             chosen,
-            rows=sum(cell["speedup"] is not None for cell in table),
+            rows=len(compared),
             statistic=text.statistic((cell["statistic"] for cell in table), (cell["n"] for cell in table)),
             sources=[cell["source"] for cell in table],
             note="Purple is faster than the baseline, orange slower.",
@@ -49,23 +52,22 @@ def show() -> None:
     messages.provenance(chosen)
 
 
-def choose(rivals: list[dict], chosen: Filters) -> str:
-    """Ask for the implementation to look at, and say its mean in words."""
+def choose(rivals: list[dict]) -> str:
+    """Ask for the implementation to look at; the default is the fastest, not one ahead over a few shapes only."""
     names = [row["implementation"] for row in rivals]
-    best = best_of(rivals)  # not one that is ahead over a few cases only
+    best = best_of(rivals)
     first = names[0] if best is None else best["implementation"]
-    shown = st.pills("Implementation", names, default=first, required=True, key="show", bind="query-params", wrap=True)
-    st.markdown(f"#### {_sentence(rivals[names.index(shown)], chosen)}")
-    return shown
+    return st.pills("Implementation", names, default=first, required=True, key="show", bind="query-params", wrap=True)
 
 
-def _sentence(row: dict, chosen: Filters) -> str:
+def _sentence(row: dict, table: list[dict], chosen: Filters) -> str:
     """Return its mean over the baseline with what it is about, or why there is none."""
-    name, baseline, gpu = (text.plain(each) for each in (row["implementation"], chosen.baseline, chosen.gpu))
+    name, baseline = text.plain(row["implementation"]), text.plain(chosen.baseline)
     if row["compared"]:
         return (
-            f"On {gpu}, {name} is {text.ratio(row['speedup'])} {baseline} on average over {row['compared']} of "
-            f"{messages.counted(row['cases'], 'shape')}, range {text.span(row['lowest'], row['highest'])}"
+            f"{about(chosen, table)} {name} is {text.ratio(row['speedup'])} {baseline} on average over "
+            f"{row['compared']} of {messages.counted(row['cases'], 'shape')}, "
+            f"range {text.span(row['lowest'], row['highest'])}"
         )
     if row["failures"] and row["unsupported"] == row["failures"]:
         mode = text.MODE_WORDS.get(chosen.mode or "", chosen.mode)

@@ -41,6 +41,8 @@ NUMBERS = {
     "percent_of_peak": st.column_config.NumberColumn("% of peak", format="%.1f"),
     "tb_per_s": st.column_config.NumberColumn("TB/s", format="%.2f", help="Least traffic over the latency"),
     "percent_of_copy": st.column_config.NumberColumn("% of copy bandwidth", format="%.0f"),
+    "n": st.column_config.NumberColumn("samples"),
+    "run_id": st.column_config.TextColumn("run"),
     "status": st.column_config.TextColumn("status", width=120),
     "note": st.column_config.TextColumn("note", width="large"),
 }
@@ -166,7 +168,8 @@ def cells_table(level: Level, table: Sequence[dict], baseline: str | None) -> No
     st.dataframe(
         table[[*place_columns(level), *COLUMNS]].dropna(axis="columns", how="all"),
         hide_index=True,
-        alt="Numbers of every cell",
+        placeholder="–",
+        alt="Numbers of every shape",
         column_config=NUMBERS
         | axis_columns(level)
         | {"baseline_ms": st.column_config.NumberColumn(f"{baseline} (ms)", format="%.4g")},

@@ -25,11 +25,34 @@ from results.recommend import winners
 from results.slice import Filters, level_in
 
 COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup", "tflops", "percent_of_peak", "note")
-RUN_FACTS = (
-    *("source", "title", "created", "gpu_name", "compute_capability", "sm_count", "gpu_memory_mb", "power_limit_w"),
-    *("driver", "cuda", "cudnn", "torch", "triton", "python", "os", "cpu", "git_commit", "git_dirty", "kernel_hash"),
-    *("tf32", "protocol", "seed", "report", "empty_launch_ms", "against", "notes"),
-)
+RUN_FACTS = {
+    "source": "source",
+    "title": "title",
+    "created": "taken (UTC)",
+    "gpu_name": "GPU",
+    "compute_capability": "compute capability",
+    "sm_count": "SMs",
+    "gpu_memory_mb": "GPU memory (MiB)",
+    "power_limit_w": "power limit (W)",
+    "driver": "driver",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+    "torch": "PyTorch",
+    "triton": "Triton",
+    "python": "Python",
+    "os": "operating system",
+    "cpu": "CPU",
+    "git_commit": "commit",
+    "git_dirty": "uncommitted changes",
+    "kernel_hash": "hash of the kernels",
+    "tf32": "TF32 allowed",
+    "protocol": "protocol",
+    "seed": "seed",
+    "report": "report",
+    "empty_launch_ms": "empty kernel (ms)",
+    "against": "measured beside",
+    "notes": "notes",
+}
 
 
 def cell_detail(chosen: Filters, place: tuple) -> None:
@@ -141,7 +164,7 @@ def _numbers(rows: pd.DataFrame, level: Level) -> None:
 
 def run_facts(run: pd.Series) -> None:
     """Draw where and when a run was taken, and the command that repeats it."""
-    known = {name: str(run[name]) for name in RUN_FACTS if name in run and not text.missing(run[name])}
+    known = {RUN_FACTS[name]: str(run[name]) for name in RUN_FACTS if name in run and not text.missing(run[name])}
     st.dataframe(
         pd.DataFrame({"fact": known.keys(), "value": known.values()}), hide_index=True, alt="Environment of the run"
     )

@@ -30,29 +30,39 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
     st.markdown(f"#### {_sentence(rivals, best, won, chosen)}")
-    undecided = sum(row["mark"] == cells.DOUBT for row in won)
-    if undecided:
-        st.markdown(
-            f":orange-badge[:material/help: {undecided} of {messages.counted(len(won), 'shape')} undecided] "
-            "Too noisy to tell the two fastest apart, or impossible: [findings](findings)"
-        )
+    undecided(won, "shape", "to tell the two fastest apart")
     _facts(ranking, rivals, best, won, chosen)
+
+
+def undecided(drawn: Sequence[dict], noun: str, too_noisy: str) -> None:
+    """Say how many cells of a map are too noisy for what they would tell, or impossible; nothing of none."""
+    count = sum(row["mark"] == cells.DOUBT for row in drawn)
+    if count:
+        st.markdown(
+            f":orange-badge[:material/help: {count} of {messages.counted(len(drawn), noun)} undecided] "
+            f"Too noisy {too_noisy}, or impossible: [findings](findings)"
+        )
+
+
+def about(chosen: Filters, drawn: Sequence[dict]) -> str:
+    """Return what an answer is about: the GPU, and in brackets dtype, mask, direction and shape."""
+    level = level_in(chosen)
+    mode = text.MODE_WORDS.get(chosen.mode or "", chosen.mode) if len(level.modes) > 1 else None
+    there = {cells.dtype_name(None if text.missing(row["dtype"]) else row["dtype"]) for row in drawn}
+    mask = "mask not stated" if chosen.mask == NOT_STATED else chosen.mask
+    parts = (", ".join(sorted(there)), mask, mode, chosen.shape)
+    gpu = "a GPU that is not stated" if chosen.gpu == NOT_STATED else text.plain(chosen.gpu)
+    return f"On {gpu} ({', '.join(text.plain(part) for part in parts if part)})"
 
 
 def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters) -> str:
     """Return the answer with what it is about: GPU, dtype, mask, direction and shape."""
-    baseline = text.plain(chosen.baseline)
-    level = level_in(chosen)
-    mode = text.MODE_WORDS.get(chosen.mode or "", chosen.mode) if len(level.modes) > 1 else None
-    dtypes = ", ".join(sorted({cells.dtype_name(None if text.missing(row["dtype"]) else row["dtype"]) for row in won}))
-    mask = "mask not stated" if chosen.mask == NOT_STATED else chosen.mask
-    said = ", ".join(text.plain(part) for part in (dtypes, mask, mode, chosen.shape) if part)
-    gpu = "a GPU that is not stated" if chosen.gpu == NOT_STATED else text.plain(chosen.gpu)
+    baseline, of = text.plain(chosen.baseline), about(chosen, won)
     if best is None:
-        return f"On {gpu} ({said}) nothing can be compared with {baseline}"
+        return f"{of} nothing can be compared with {baseline}"
     verb = "is the fastest" if best["speedup"] > 1 else "comes closest"
     answer = (
-        f"On {gpu} ({said}) {text.plain(best['implementation'])} {verb}: {text.ratio(best['speedup'])} {baseline} on "
+        f"{of} {text.plain(best['implementation'])} {verb}: {text.ratio(best['speedup'])} {baseline} on "
         f"average over {messages.counted(best['compared'], 'shape')}"
     )
     following = [row for row in alike(rivals) if row is not best]
