@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import product
+from itertools import count
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
@@ -24,9 +24,18 @@ from results.records import Run
 from tests.bench.make_store import GPUS, IMPLEMENTATIONS, measurements
 from tests.pages.browser.serving import Server, chromium, drawn, settled
 
-EMPTY = (
-    'import time\n\nimport streamlit as st\n\nst.title("An empty page")\nst.button("again")\nst.text(time.time_ns())\n'
-)
+EMPTY = """
+import time
+
+import streamlit as st
+
+st.title("An empty page")
+st.button("again")
+st.text(time.time_ns())
+if st.button("chart"):
+    lines = [{"x": [1, 2, 4, 8, 16, 32], "y": [n, n, n, n, n, time.time() % 9], "name": str(n)} for n in range(10)]
+    st.plotly_chart({"data": lines})
+"""
 MODES = ("fwd", "bwd", "fwd_bwd")
 PAGES = ("Memory", "Start", "Explore")  # the changes end on Speedup, which is what Explore opens on
 HEAT = ".stBidiComponent td"
@@ -80,14 +89,10 @@ def first_view(browser: Browser, server: Server, path: str, seen: Callable[[Page
 
 
 def slices() -> Iterator[tuple[str, str]]:
-    """Which filter to set to what, one after another, so that no slice comes twice."""
-    seen = None
-    for gpu, baseline, mode in product(GPUS, IMPLEMENTATIONS[::-1], MODES):
-        now = {"gpu": gpu, "baseline": baseline, "mode": mode}
-        for name, option in now.items():
-            if seen and seen[name] != option:
-                yield name, option
-        seen = now
+    """Which filter to set to what, each in its turn; no slice comes twice in the first dozen turns."""
+    for turn in count(1):
+        for name, options in {"mode": MODES, "baseline": IMPLEMENTATIONS[::-1], "gpu": GPUS}.items():
+            yield name, options[turn % len(options)]
 
 
 def choose(page: Page, name: str, option: str) -> float:
@@ -180,6 +185,7 @@ def _interactions(browser: Browser, app: Server, empty: Server, times: int) -> N
     settled(blank)
     blank.get_by_role("button", name="again").click()  # the first rerun of a server is not like the others
     time.sleep(2)
+    charted = [press(blank, "button", name) for _ in range(times // 2) for name in ("chart", "again")][2::2]
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto(f"{app.url}/speedup?gpu={GPUS[0]}&baseline={IMPLEMENTATIONS[-1]}&mode={MODES[0]}")
     drawn(page)
@@ -188,6 +194,7 @@ def _interactions(browser: Browser, app: Server, empty: Server, times: int) -> N
         nothing.append(press(blank, "button", "again"))
         changes.setdefault(label, []).append(choose(page, label, option))
     beside = told("a rerun of the empty page", nothing, "ms")
+    told("  that draws a chart of ten lines", charted, "ms", beside)
     told("filter change to idle", [ms for values in changes.values() for ms in values], "ms", beside)
     for label, values in changes.items():
         told(f"  {label}", values, "ms", beside)

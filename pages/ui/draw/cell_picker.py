@@ -33,6 +33,9 @@ def pick(level: Level, cells: Iterable[dict]) -> Place | None:
     """Ask for one of these cells, from the list of them all; None until one is chosen."""
     found = (place(cell["dtype"], *level.place(cell)) for cell in cells)
     places = {label(level, one): one for one in found if one}
+    linked = None if _KEY in st.session_state else st.query_params.get(_KEY)
+    if linked and linked not in places:
+        st.caption(f":material/link_off: The link names a shape that is not here: {text.plain(linked[:80])}.")
     if st.session_state.get(_KEY) not in places and _KEY in st.session_state:
         st.session_state[_KEY] = None
     return places.get(

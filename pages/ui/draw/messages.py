@@ -9,6 +9,7 @@ import streamlit as st
 
 from pages.ui.draw import text
 from pages.ui.draw.titles import ChartTitle, with_slice
+from pages.ui.shell import terms
 from pages.ui.shell.data import ask, store
 from results.query import pages
 from results.render.export import Selection, export
@@ -49,8 +50,9 @@ def slice_caption(
 
     Sources are asked for where the page does not have them.
     """
-    timing = text.TIMING_WORDS.get(chosen.timing or "", "")
-    about = f"{text.slice_words(chosen)} · {timing} · {counted(rows, 'shape')} · {statistic} · speedup within one run"
+    timing = f"{text.TIMING_WORDS.get(chosen.timing or '', '')} {terms.link('timing')}"
+    counts = f"{counted(rows, 'shape')} · {statistic} · speedup within one run {terms.link('speedup')}"
+    about = f"{text.slice_words(chosen)} · {timing} · {counts}"
     found = ask(pages.provenance, chosen)["source"] if sources is None else sources
     badges = source_badges(sorted({part for names in found if not text.missing(names) for part in names.split(", ")}))
     st.caption(f"{badges} {about}. {note}")

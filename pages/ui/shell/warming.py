@@ -26,7 +26,7 @@ _MODULES = (
         "pages.ui.overview.use_cases",
         "pages.ui.overview.every_gpu",
     ),
-    *("plotly.graph_objects", "pyarrow"),
+    *("pages.ui.shell.dashboard", "plotly.graph_objects", "pyarrow", "streamlit.emojis", "PIL.Image"),
 )
 
 
