@@ -48,7 +48,7 @@ st.markdown(
 st.markdown(findings.badges(counts))
 findings.by_rule(table, key="findings")
 st.caption("One line per rule and run. Select a line for each of its findings, and a finding for its numbers.")
-messages.download("Download findings", "findings", lambda: table.drop(columns="measurement_ids"), "findings_csv")
+messages.download("Download findings", "findings", lambda: findings.as_file(table), "findings_csv")
 with st.expander("What is looked for", icon=":material/rule:"):
     findings.rules_table()
 st.caption("In a terminal, with every sentence")

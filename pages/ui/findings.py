@@ -179,6 +179,11 @@ def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
     return known.assign(**{name: values for name, values in written.items() if name in known})
 
 
+def as_file(table: pd.DataFrame) -> pd.DataFrame:
+    """Return findings as a file of their own, under the names that the page has for its columns."""
+    return table.drop(columns="measurement_ids").rename(columns={"weight": "severity", "place": "run_or_report"})
+
+
 def rules_table() -> None:
     """Draw what is looked for."""
     st.dataframe(

@@ -186,6 +186,14 @@ def test_the_list_of_runs_says_when_and_on_what(page):
     assert f"2026-03-01 00:00 · before · {GPU}" in page.selectbox(key="first").options
 
 
+def test_a_link_names_runs_by_their_ids_and_wins_over_the_default(page):
+    assert page.query_params["first"] == "before"
+    page.query_params["first"] = "run-a"
+    assert page.run().selectbox(key="first").value == "run-a"
+    page.query_params["second"] = "gone"
+    assert page.run().selectbox(key="second").value == "after"
+
+
 @pytest.mark.parametrize(
     "share,words",
     [

@@ -52,9 +52,9 @@ def downloads(choice: Choice) -> None:
                 icon=":material/download:",
             )
     st.caption(
-        "Markdown and HTML are for reading: this report with its findings, rounded as it prints; HTML is one file with "
-        "the charts that works offline. CSV, JSON and Parquet hold every number of the report and of the run; CSV and "
-        "JSON can be uploaded again. A PNG of the chart: the camera above it."
+        "Markdown and HTML are for reading. CSV, JSON and Parquet hold every number of the report and of the run.",
+        help="Markdown and HTML: this report with its findings, rounded as it prints; HTML is one file with its charts "
+        "and works offline. CSV and JSON can be uploaded again. The camera above the chart saves a PNG.",
     )
 
 
