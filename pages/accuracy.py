@@ -6,12 +6,12 @@ import streamlit as st
 
 from pages.ui import accuracy
 from pages.ui.draw import charts, messages
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.shell import layout
 from results.query.accuracy import NORMAL
 
 layout.header("Accuracy", ":material/target:", "How far from float64 is it, and what does speed cost in accuracy?")
-chosen = sidebar.current()
+chosen = chips.current()
 tensor, measure = accuracy.choose()
 everything = accuracy.errors(chosen, tensor, measure)
 if everything.empty:

@@ -7,7 +7,7 @@ import streamlit as st
 from pages.ui import findings
 from pages.ui.compare import beside, choose, gpus, history, verdicts, versions, versus
 from pages.ui.draw import charts, messages
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.shell import layout
 from results.files.journal import JournalError
 
@@ -38,7 +38,7 @@ except JournalError as error:
     st.stop()
 if found.cells:
     table = verdicts.cells_table(found, findings.voided(sides[:2]))
-    timings = [timing for timing in sidebar.TIMINGS if timing in set(table["timing"])]
+    timings = [timing for timing in chips.TIMINGS if timing in set(table["timing"])]
     timing = timings[0]
     if len(timings) > 1:
         timing = st.segmented_control("Timing", timings, default=timings[0], required=True, key="of_timing")

@@ -8,7 +8,7 @@ import streamlit as st
 
 from pages.ui import cache_costs, decode
 from pages.ui.draw import cell_panel, cells, charts, heatmaps, maps, messages, text
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask, ask_slowly
@@ -21,7 +21,7 @@ QUESTION = "Which decode kernel is fastest at my context and batch, and how near
 
 def show() -> None:
     """Draw the winner of each cell, the bandwidth, latency by context, what forms of the cache cost, every number."""
-    chosen = sidebar.current()
+    chosen = chips.current()
     if chosen.gpu is None:
         decode.nothing_here()
         return

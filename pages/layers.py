@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.ui import layers
 from pages.ui.draw import cell_picker, cells, charts, detail, messages, text
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask, ask_slowly
 from results.query import layers as query
@@ -17,7 +17,7 @@ QUESTION = "How fast is a whole attention layer by the attention inside, and how
 
 def show() -> None:
     """Draw the answer, ranges of speedup, every layer by implementation and mode, and the share of attention."""
-    chosen = sidebar.current()
+    chosen = chips.current()
     if chosen.gpu is None:
         layers.nothing_here()
         return

@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.memory import by_seqlen, fits, parts
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
@@ -17,7 +17,7 @@ from results.query import pages
 
 def show() -> None:
     """Draw one metric of the slice by sequence length, what fits, and every number."""
-    chosen = sidebar.current()
+    chosen = chips.current()
     metric, taken = by_seqlen.choose_metric(chosen)
     if metric is None:
         messages.nothing_here(chosen, "memory", MEMORY_METRICS)

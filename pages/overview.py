@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from pages.ui.draw import cell_panel, cells, charts, heatmaps, maps, messages, text, titles
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.overview import every_gpu, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
@@ -20,7 +20,7 @@ VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
 def show() -> None:
     """Draw the answer over the slice, and the chosen view of it."""
-    chosen = sidebar.current()
+    chosen = chips.current()
     ranking = ask(speedups.ranked, chosen)
     if not ranking:
         messages.nothing_here(chosen)

@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.ui import scaling
 from pages.ui.draw import messages
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.shell import layout
 from pages.ui.shell.data import ask_slowly
 from results.query import scaling as growing
@@ -14,7 +14,7 @@ from results.query import scaling as growing
 layout.header(
     "Scaling", ":material/trending_up:", "How fast is it as sequences grow, and how near to the peak of the GPU?"
 )
-chosen = sidebar.current()
+chosen = chips.current()
 table = ask_slowly(growing.rows, chosen)
 if not table["latency_ms"].notna().any():
     messages.nothing_here(chosen)

@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from pages.ui.draw import cell_panel, cells, heatmaps, maps, messages, text, titles
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.overview.ranking import about, best_of, rivals_of, undecided
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
@@ -18,7 +18,7 @@ from results.slice import Filters, level_in
 
 def show() -> None:
     """Draw the speedups of one implementation over the slice, and a chosen cell of them closely."""
-    chosen = sidebar.current()
+    chosen = chips.current()
     rivals = rivals_of(ask(speedups.ranked, chosen), chosen)
     if not rivals:
         messages.nothing_here(chosen, "speedups")

@@ -10,7 +10,7 @@ import streamlit as st
 
 from pages.ui.draw import charts, messages, text
 from pages.ui.draw.titles import ChartTitle, of_runs
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.filters.select import one_value
 from pages.ui.shell.data import store
 from results.derive import geometric_mean
@@ -34,9 +34,9 @@ QUANTITIES = {
 }
 # what a line of the chart has one of, and which comes first
 _SERIES = {
-    "mode": sidebar.MODES,
-    "timing": sidebar.TIMINGS,
-    "dtype": sidebar.DTYPES,
+    "mode": chips.MODES,
+    "timing": chips.TIMINGS,
+    "dtype": chips.DTYPES,
     "head_dim": (128, 64, 256, 32, 16),
     "mask": ("causal", "full"),
 }
@@ -95,7 +95,7 @@ def _headline(table: pd.DataFrame, chosen: list[str]) -> None:
     for sentence in _limits(table):
         st.warning(sentence, icon=":material/warning:")
     timing_of = table.groupby("shape")["timing"].first()
-    timings = [timing for timing in sidebar.TIMINGS if timing in set(timing_of)]
+    timings = [timing for timing in chips.TIMINGS if timing in set(timing_of)]
     by_timing = {
         timing: table[table["shape"].isin(timing_of.index[timing_of == timing])].pivot_table(
             index="shape", columns="gpu", values="latency_ms"

@@ -12,7 +12,7 @@ import streamlit as st
 from pages.ui.compare.verdicts import MARKS, RULE, outcome_of
 from pages.ui.draw import charts, messages, text
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.named_choice import named_choice
 from pages.ui.shell.data import store
 from results import levels
@@ -145,7 +145,7 @@ def _chosen(known: Sequence[RunChain]) -> RunChain:
 
 def _of_kind(found: Sequence[CellHistory]) -> list[CellHistory]:
     """Return the cells of one timing and mode, each asked for where there are several."""
-    timings = [t for t in sidebar.TIMINGS if t in {history.timing or AS_PUBLISHED for history in found}]
+    timings = [t for t in chips.TIMINGS if t in {history.timing or AS_PUBLISHED for history in found}]
     timing = timings[0]
     left, right = st.columns(2)
     if len(timings) > 1:

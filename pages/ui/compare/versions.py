@@ -7,7 +7,7 @@ import streamlit as st
 from pages.ui import findings
 from pages.ui.compare import verdicts
 from pages.ui.draw import charts, messages
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from pages.ui.filters.select import one_value
 from pages.ui.shell.data import store
 from results.compare.against import compare_versions
@@ -47,7 +47,7 @@ def _judged(run_id: str, _stamp: tuple) -> Comparison:
 
 def _cells(found: Comparison) -> None:
     table = verdicts.cells_table(found, findings.voided([found.second]))
-    timings = [timing for timing in sidebar.TIMINGS if timing in set(table["timing"])]
+    timings = [timing for timing in chips.TIMINGS if timing in set(table["timing"])]
     timing = timings[0]
     if len(timings) > 1:
         timing = st.segmented_control("Timing", timings, default=timing, required=True, key="versions_timing")

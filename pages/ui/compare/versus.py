@@ -12,11 +12,11 @@ from pages.ui.compare.verdicts import BY_CLOCK, NOISY
 from pages.ui.draw import cells, charts, heatmaps, maps, text
 from pages.ui.draw.heatmaps import CellGrid
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters import sidebar
+from pages.ui.filters import chips
 from results.levels import Level, level_of
 
 MARKS = {"FASTER": "▲", "SLOWER": "▼", "SAME": "=", NOISY: "?", BY_CLOCK: "?", "LOST": "", "GAINED": ""}
-_CHOICES = (("level", "Level", ("op",)), ("mode", "Mode", sidebar.MODES), ("mask", "Mask", ("causal", "full")))
+_CHOICES = (("level", "Level", ("op",)), ("mode", "Mode", chips.MODES), ("mask", "Mask", ("causal", "full")))
 LEGEND = "▲ faster, ▼ slower, = equal within 2 %, ? undecided."
 
 

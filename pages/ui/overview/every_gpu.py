@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui.draw import cells, charts, heatmaps, messages, text, titles
-from pages.ui.filters.sidebar import TIMINGS
+from pages.ui.filters.chips import TIMINGS
 from pages.ui.shell.data import ask_slowly
 from results.recommend import winners
 from results.slice import NOT_STATED, Filters, level_in
