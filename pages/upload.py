@@ -14,10 +14,8 @@ layout.header(
     "Upload", ":material/upload:", "Import results from other machines. You see a preview before anything is saved."
 )
 st.markdown(
-    "Tables (CSV, Excel, Markdown), result files of cuDNN frontend, Liger-Kernel, FlashAttention, FlashInfer, "
-    "tritonbench, llama-bench, vLLM, optimum-benchmark and FlashTile as they are, run folders, exports of this app. "
-    "A table needs an implementation, a sequence length and a number with its unit; other names are recognised, and "
-    "you can say what a column is."
+    "Tables (CSV, Excel, Markdown), exports of this app, run folders, and result files of other tools as they are. "
+    "A table needs an implementation, a sequence length and a latency; you can say which column is which."
 )
 whole = st.toggle("A whole folder", key="folder", help="Choose a folder; every file below it is read.")
 given = st.file_uploader(
@@ -26,7 +24,9 @@ given = st.file_uploader(
     accept_multiple_files="directory" if whole else True,
     max_upload_size=files.LIMIT_MB,
     key="directory" if whole else "files",
-    help=f"Up to {files.LIMIT_MB} MB each, also a zip of several. Nothing is stored before you press import.",
+    help=f"Up to {files.LIMIT_MB} MB each, also a zip of several. Nothing is stored before you press import. Files are "
+    "read as they are of cuDNN frontend, Liger-Kernel, FlashAttention, FlashInfer, tritonbench, llama-bench, vLLM, "
+    "optimum-benchmark and FlashTile.",
 )
 with st.expander("An example", icon=":material/description:"):
     st.code(files.EXAMPLE, language=None)

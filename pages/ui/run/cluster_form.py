@@ -50,8 +50,8 @@ def show(request: SweepRequest) -> None:
     names = request.implementations or sweep.implementations
     count = len(sweep.cases()) * len(names) * len(sweep.modes)
     st.caption(
-        f"Up to {messages.counted(count, 'cell')} on each GPU that measures. What a GPU cannot run is skipped there, "
-        "with the reason."
+        f"Up to {messages.counted(count, 'combination')} on each GPU that measures. What a GPU cannot run is skipped "
+        "there, with the reason."
     )
     if st.button("Look at the cluster", icon=":material/lan:", key="look_at_cluster"):
         _cluster.clear()

@@ -103,7 +103,7 @@ def ask_for(found: dict | None) -> SweepRequest | None:
             key="protocol",
             bind="query-params",
             help="quick: one round of short sampling, for a first look. standard: three rounds of longer sampling, "
-            "interleaved, for numbers that two runs can be compared by. sustained: one cell, half a minute of "
+            "interleaved, for numbers that two runs can be compared by. sustained: one shape, half a minute of "
             "back-to-back calls, for what remains of the first second.",
         )
         if protocol == "sustained":

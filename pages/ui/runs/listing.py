@@ -187,4 +187,4 @@ def show_cards(recorded: object) -> None:
         alt="The run's cards and how far their speeds differ",
         column_config={_OVER_MEDIAN: ratio},
     )
-    st.caption("Each card measured one case of the sweep. Each case's speedups are of one card.")
+    st.caption("Each card measured whole shapes of the sweep. The speedups of a shape are of one card.")

@@ -40,8 +40,10 @@ def edit(sheet: Sheet, start: TableMapping, key: str) -> TableMapping:
         required=True,
         key=f"decimal_{key}",
     )
+    named = "implementation" in start.fields  # by a column; else that of a number is named after its own
     roles = [
-        _column(sheet, at, role, f"{key}_{at}") if at < MAX_COLUMNS else role for at, role in enumerate(start.roles)
+        _column(sheet, at, role, f"{key}_{at}", "" if named else sheet.header[at]) if at < MAX_COLUMNS else role
+        for at, role in enumerate(start.roles)
     ]
     if len(sheet.header) > MAX_COLUMNS:
         st.caption(f"The first {MAX_COLUMNS} of {len(sheet.header)} columns are shown.")
@@ -55,8 +57,8 @@ def is_guess(sheet: Sheet, mapping: TableMapping) -> bool:
     return mapping == guess(sheet)
 
 
-def _column(sheet: Sheet, at: int, role: Role, key: str) -> Role:
-    """Draw one column: its name with its first cells, and what it is read as."""
+def _column(sheet: Sheet, at: int, role: Role, key: str, usual: str) -> Role:
+    """Draw one column: its name with its first cells, and what it is read as; `usual` is whose numbers it may hold."""
     name, *parts = st.columns([3, 3, 3, 2, 2], vertical_alignment="bottom")
     cells = [row[at] for _, row in sheet.rows[:3] if at < len(row)]
     name.markdown(f"**{text.plain(sheet.header[at] or '(no name)')}**  \n{text.plain(', '.join(cells)[:60])}")
@@ -68,7 +70,10 @@ def _column(sheet: Sheet, at: int, role: Role, key: str) -> Role:
     if meaning not in NUMBERS:
         return Role(meaning)
     implementation = parts[1].text_input(
-        "of implementation", role.implementation, key=f"implementation_{key}", placeholder="as the row says"
+        "of implementation",
+        role.implementation or ("" if role.meaning in NUMBERS else usual),
+        key=f"implementation_{key}",
+        placeholder="as the row says",
     )
     modes = ("", *MODES)
     mode = parts[2].selectbox(

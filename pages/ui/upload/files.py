@@ -125,7 +125,7 @@ def overview(understood: list[Understanding | None]) -> None:
     rows = [
         {
             "file": found.upload.filename,
-            "machine": ", ".join(sorted({run.gpu_name or "not said" for run in found.runs})),
+            "machine": ", ".join(sorted({run.gpu_name or "GPU not stated" for run in found.runs})),
             "runs": len(found.runs),
             "numbers": len(found.measurements),
             "new": new_numbers(found),
@@ -152,7 +152,7 @@ def ask_gpu(ready: list[Understanding]) -> None:
         st.text_input(
             f"GPU of {text.plain(', '.join(nameless))}",
             key="upload_gpu",
-            placeholder="such as NVIDIA H100 80GB HBM3; empty: it stays unknown",
+            placeholder="such as NVIDIA H100 80GB HBM3; empty: not stated",
             help="Only for files that do not name a GPU. A peak is known for names as NVIDIA's tools print them.",
         )
 
@@ -189,7 +189,7 @@ def _findings_of(found: Understanding) -> None:
     counts = {weight: sum(problem.weight == weight for problem in problems) for weight in findings.WEIGHTS}
     with st.expander(f"What the checks say: {findings.badges(counts)}", icon=":material/fact_check:"):
         rows = [
-            {"weight": problem.weight, "finding": problem.sentence, "where": problem.origin}
+            {"severity": problem.weight, "finding": problem.sentence, "where": problem.origin}
             for problem in sorted(problems, key=lambda problem: list(findings.WEIGHTS).index(problem.weight))
         ]
         config = {"finding": st.column_config.TextColumn("finding", width="large")}
@@ -210,7 +210,7 @@ def _summary(found: Understanding) -> None:
     for sentence in found.assumptions:
         st.caption(f":material/info: Assumed: {text.plain(sentence)}")
     for sentence in found.questions:
-        st.caption(f":material/help: Not said: {text.plain(sentence)}")
+        st.caption(f":material/help: Not stated: {text.plain(sentence)}")
     if found.columns and found.sheet is None:
         with st.expander("Columns and what they are read as", icon=":material/view_column:"):
             rows = [{"column": c.header, "read as": c.meaning or "ignored"} for c in found.columns]
