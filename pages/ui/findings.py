@@ -119,9 +119,12 @@ def by_rule(table: pd.DataFrame, *, key: str, places: bool = True) -> None:
             "sentence": st.column_config.TextColumn("for example", width="large"),
         },
     )
-    if picked is None:
-        return
-    line = lines.iloc[picked]
+    if picked is not None:
+        _opened(table, lines.iloc[picked], key)
+
+
+def _opened(table: pd.DataFrame, line: pd.Series, key: str) -> None:
+    """Draw the findings of a line, and the numbers of the one that is selected."""
     chosen = table[(table[_GROUP] == line[_GROUP]).all(axis="columns")].reset_index(drop=True)
     st.markdown(f"**{text.plain(line['title'])}**, {text.plain(line['place'])}: {_many(len(chosen))}")
     one = _picked(
