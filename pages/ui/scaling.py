@@ -229,9 +229,8 @@ def lines(
     if column == "latency_ms":
         spreads = (rows[rows["implementation"] == trace["name"]].sort_values("seqlen_q") for trace in traces)
         traces = [trace | {"error_y": _spread(own)} for trace, own in zip(traces, spreads, strict=True)]
-    return charts.by_size(
-        [*traces, *_guides(rows, column), *_peaks(rows, column, roofs)], "seqlen", rows["seqlen_q"], y_axis
-    )
+    traces += [*_guides(rows, column), *_peaks(rows, column, roofs)]
+    return charts.by_size(traces, "seqlen", rows["seqlen_q"], y_axis, beside=palette)
 
 
 def bars(rows: pd.DataFrame, view: ScalingView, palette: dict[str, str], y_axis: dict) -> go.Figure:

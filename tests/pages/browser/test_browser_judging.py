@@ -60,7 +60,7 @@ def test_what_a_peak_is_made_of_opens_beside_its_formula(tab):
     tables = page.get_by_test_id("stDataFrame").count()
     page.get_by_text("What the peak is made of").click()
     expect(page.get_by_test_id("stDataFrame")).to_have_count(tables + 1)
-    expect(page.get_by_text("Reserved is what torch's allocator takes from the device")).to_be_visible()
+    expect(page.get_by_text("Saved for backward is measured with forward and backward")).to_be_visible()
 
 
 def test_a_rule_opens_into_its_findings_when_its_line_is_selected(tab):
