@@ -21,7 +21,8 @@ from results.slice import Filters
 _WIDTH = 0.8  # of the room of a kind of inputs that its marks take
 _INPUTS_HELP = (
     "normal: q, k, v and dout are standard normal. outliers: a few channels of k are 30 times as large, as in trained "
-    "models. large: q, k and v are 8 times as large, so that every softmax has one winner."
+    "models. large: q, k and v are 8 times as large, so that every softmax has one winner. "
+    "heavy_tails: q, k and v are normal numbers over uniform ones of at least a thousandth (float16: a hundredth)."
 )
 _ERROR_AXIS = "error"  # which one the title says
 _HEIGHT = 380

@@ -20,7 +20,7 @@ PASSES = (
 )
 _OUTLIERS, _OUTLIER_SIZE = 3, 30.0  # channels, and how much larger they are
 _LARGE = 8.0
-_SMALLEST_DIVISOR = 1e-3
+_SMALLEST_DIVISOR = {torch.bfloat16: 1e-3, torch.float16: 1e-2, torch.float32: 1e-3}
 _FP8_ROWS, _FP8_LARGEST = 128, 448.0  # that share a scale; the largest number of e4m3
 _SMALL_SEQLEN = 64
 
@@ -32,7 +32,7 @@ class OpInputs:
     `normal`: all of them standard normal. `outliers`: as in trained models, a few channels of k, the same for all
     tokens, are 30 times as large as the others (KIVI, arXiv 2402.02750, section 3.2, figure 2). `large`: q, k and v are
     8 times as large, so that every softmax has one winner. `heavy_tails`: q, k and v are normal numbers over uniform
-    ones of at least a thousandth, so that scores reach 10^5.
+    ones of at least a thousandth, so that scores reach 10^5; in float16, which ends at 65504, of a hundredth.
     """
 
     case: Case
@@ -59,7 +59,7 @@ class OpInputs:
             elif self.case.inputs == "heavy_tails":
                 for tensor in (self.q, self.k, self.v):
                     uniform = torch.rand(tensor.shape, generator=generator, device=tensor.device)
-                    tensor /= uniform.clamp_(min=_SMALLEST_DIVISOR)
+                    tensor /= uniform.clamp_(min=_SMALLEST_DIVISOR[tensor.dtype])
 
     def bytes_of(self, mode: str) -> int:
         """Return the bytes that the call of a mode is given."""
