@@ -1,7 +1,7 @@
 """What the checks say about every run: computed once for each state of a run, asked for by any page.
 
-Other pages use `badge` (a few words for a run), `section` (all findings of some runs), `voided` (whether a finding
-voids the number that a cell shows) and `about` (the findings of some rows); an upload is checked with `of_upload`
+Other pages use `badge` (a few words for a run), `section` (all findings of some runs), `voided` (the numbers
+that a finding voids) and `about` (the findings of some rows); an upload is checked with `of_upload`
 before anything of it is stored.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
@@ -17,7 +16,6 @@ import streamlit as st
 from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask, store
 from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, NOTE, Finding, check
-from results.checks.voided import VoidedNumber, VoidedNumbers
 from results.checks.voided import voided as voided_by
 from results.files import library
 from results.files.journal import JournalError
@@ -48,14 +46,6 @@ _GROUP = ["weight", "title", "place", "source"]
 _ROW_PX, _WRAPPED_PX, _HEAD_PX, _MOST_PX = 35, 84, 40, 460  # 84: a sentence wraps, to four lines at most
 
 
-@dataclass(frozen=True)
-class _Checked:
-    """What the checks say of runs that are checked together."""
-
-    findings: list[Finding]
-    voided: list[VoidedNumber]
-
-
 def everything() -> pd.DataFrame:
     """Return all findings, the impossible first; `place` is the report or run that they are about."""
     return _everything(str(store().home), store().version())
@@ -67,9 +57,10 @@ def about(run_ids: Collection[str], measurement_ids: Collection[str]) -> pd.Data
     return found[[not wanted.isdisjoint(ids) for ids in found["measurement_ids"]]]
 
 
-def voided(run_ids: Collection[str]) -> VoidedNumbers:
-    """Return the numbers of some runs that a finding voids: ask `.of(run_id, implementation, mode=..., seqlen=...)`."""
-    return VoidedNumbers(number for _, _, found in _checked(_groups_of(run_ids)) for number in found.voided)
+def voided(run_ids: Collection[str]) -> dict[str, str]:
+    """Return what is wrong with each number of some runs that a finding voids, by measurement id."""
+    found = [finding for _, findings in _checked(_groups_of(run_ids)) for finding in findings]
+    return {measurement_id: finding.sentence for measurement_id, finding in voided_by(found).items()}
 
 
 def badge(run_ids: Collection[str]) -> str:
@@ -250,27 +241,23 @@ def _table(groups: dict[str, tuple[str, ...]]) -> pd.DataFrame:
     runs = ask(pages.runs)
     whose = {run: text.SOURCE_WORDS[source] for run, source in zip(runs["run_id"], runs["source"], strict=True)}
     records = [
-        _record(finding, place, whose.get(finding.run_id, ""))
-        for place, _, checked in _checked(groups)
-        for finding in checked.findings
+        _record(finding, place, whose.get(finding.run_id, "")) for place, found in _checked(groups) for finding in found
     ]
     return _impossible_first(pd.DataFrame(records, columns=[*_COLUMNS]))
 
 
-def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, tuple[str, ...], _Checked]]:
-    """Yield what the checks say of each group of runs: its name, the runs that are there, the findings."""
+def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, list[Finding]]]:
+    """Yield each group of runs by its name with what the checks say of it."""
     home, folders = str(store().home), {folder.run_id: folder for folder in library.folders()}
     for place, run_ids in groups.items():
         there = tuple(run_id for run_id in run_ids if run_id in folders)
-        yield place, there, _of_group(home, there, tuple(library.stamp(folders[run_id]) for run_id in there))
+        yield place, _of_group(home, there, tuple(library.stamp(folders[run_id]) for run_id in there))
 
 
 @st.cache_data(max_entries=400, show_spinner=False)
-def _of_group(home: str, run_ids: tuple[str, ...], stamps: tuple) -> _Checked:
+def _of_group(home: str, run_ids: tuple[str, ...], stamps: tuple) -> list[Finding]:
     """Check runs again only when one of them has changed: a running sweep leaves the others as they are."""
-    runs = [*_readable(run_ids)]
-    found = check(runs)
-    return _Checked(found, voided_by(found, runs))
+    return check(_readable(run_ids))
 
 
 def _readable(run_ids: Sequence[str]) -> Iterator[tuple[Run, list[Measurement]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -14,7 +14,6 @@ from pages.ui.draw import charts, text
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.shell.data import ask
 from results import levels
-from results.checks.voided import VoidedNumbers
 from results.compare.compare import ComparedCell, Comparison, Mean
 from results.compare.verdicts import BAND, Doubt
 from results.derive import tflops
@@ -182,18 +181,17 @@ def outcome_of(cell: ComparedCell) -> str:
     return f"{cell.outcome}: {doubt}" if doubt else cell.outcome
 
 
-def cells_table(found: Comparison, voided: VoidedNumbers) -> pd.DataFrame:
+def cells_table(found: Comparison, voided: Mapping[str, str]) -> pd.DataFrame:
     """Return a row a cell, regressions first; `speedup` is the ratio that was judged, in cycles where clocks differ.
 
-    `finding` is what voids one of its numbers.
+    `finding` is what voids one of its numbers, of which `voided` holds the sentences by measurement id.
     """
     rows = [_row(cell) | {"finding": _voided(cell, voided)} for cell in found.cells]
     return pd.DataFrame(rows, columns=[*CELL_COLUMNS])
 
 
-def _voided(cell: ComparedCell, voided: VoidedNumbers) -> str | None:
-    numbers = filter(None, map(voided.about, (cell.first, cell.second)))
-    return next((number.sentence for number in numbers), None)
+def _voided(cell: ComparedCell, voided: Mapping[str, str]) -> str | None:
+    return voided.get(cell.first.measurement_id) or voided.get(cell.second.measurement_id)
 
 
 def _row(cell: ComparedCell) -> dict[str, object]:
