@@ -37,7 +37,7 @@ from tests.results.formats.mutants import corpus, mutant, read
 ROOT = Path(__file__).parents[3]
 MARKUP = "![x]("  # of the mutants' words; where a page reads Markdown it must be escaped
 PAGES = tuple(entry.file for section in SECTIONS for entry in section.pages)
-OF_A_GPU = tuple(entry.file for section in SECTIONS if section.level for entry in section.pages)
+OF_A_GPU = tuple(entry.file for section in SECTIONS for entry in section.pages if entry.level)
 _GPUS = 4  # of a home that pages are drawn for, besides the one they choose
 _IMPORTED = 1000  # files of a chunk, so that pages stay quick
 _KINDS = ("title", "header", "subheader", "markdown", "caption", "info", "warning", "error", "success")
