@@ -15,7 +15,6 @@ from runner.protocol import Protocol
 
 _Kind = tuple[str, str, str | None, int | None]  # what is compiled once: implementation, mode, dtype, head_dim
 _MOST_EXCESS = 2.0  # of a finished case over the fit; what is beyond happened once
-_MUCH = 1.2
 _FITS = 4
 _BISECTIONS = 50
 
@@ -30,21 +29,20 @@ class Remaining:
         self._floor_s = min((cell.seconds for cell in planned if cell.seconds), default=0.0)
         self._call_s = {cell: self._call_of(max(0.0, cell.seconds - self._floor_s)) for cell in planned}
         self._measured_s: dict[Cell, float] = {}  # one call
-        self._speeds: dict[tuple[str, ...], float] = {}  # measured call over estimated, by implementation and mode
+        # estimated and measured call of the latest two sizes, by implementation, mode and dtype
+        self._points: dict[tuple[str, str, str | None], list[tuple[float, float]]] = {}
         self._finished: list[tuple[float, float, float]] = []  # of a case: seconds without compiling, fixed, sampling
         self._compiled: dict[_Kind, None] = {}
         self._compiling_s = 0.0
 
     def measured(self, cell: Cell, measurement: Measurement) -> None:
-        """Learn from a latency how fast an implementation is; the latest shape, which is the largest, counts."""
-        if measurement.metric != "latency_ms" or not measurement.value or not self._call_s.get(cell):
+        """Learn from a latency how an implementation's calls grow; the latest two sizes, the largest, count."""
+        planned = self._call_s.get(cell)
+        if measurement.metric != "latency_ms" or not measurement.value or not planned:
             return
         self._measured_s[cell] = measurement.value / 1e3
-        if cell.seconds < _MUCH * self._floor_s:  # whose call the plan's estimate does not tell
-            return
-        speed = self._measured_s[cell] / self._call_s[cell]
-        for name in ((cell.implementation, cell.mode), (cell.implementation,)):
-            self._speeds[name] = speed
+        points = [point for point in self._points.get(_series(cell), []) if point[0] != planned]
+        self._points[_series(cell)] = sorted([*points, (planned, self._measured_s[cell])])[-2:]
 
     def finished(self, cells: Sequence[Cell], seconds: float, compiling_s: float) -> None:
         """Learn what a case took, all its cells together, and how much of that was compiling."""
@@ -66,12 +64,15 @@ class Remaining:
         return compiling + sum(fixed * self._floor_s + sampling * self._sampling_s(cell) for cell in left)
 
     def _sampling_s(self, cell: Cell) -> float:
-        """Return about what a cell's check and samples take, by its own time or that of its implementation."""
+        """Return about what a cell's check and samples take, by its own time or by what is known of its series."""
         if cell in self._measured_s:
             return self._sampled(self._measured_s[cell])
-        speeds = (self._speeds.get(name) for name in ((cell.implementation, cell.mode), (cell.implementation,)))
-        usual = statistics.median(self._speeds.values()) if self._speeds else 1.0
-        return self._sampled(self._call_s.get(cell, 0.0) * next(filter(None, speeds), usual))
+        planned, points = self._call_s.get(cell, 0.0), self._points.get(_series(cell))
+        return self._sampled(_grown(points, planned) if points else planned * self._usual())
+
+    def _usual(self) -> float:
+        """Return how measured calls usually compare with estimated ones; at most 1, for slow ones are slow to start."""
+        return min(1.0, statistics.median(y / x for (*_, (x, y)) in self._points.values())) if self._points else 1.0
 
     def _sampled(self, call_s: float) -> float:
         """Return what a check of four calls and the protocol's samples take; `runner.cells` estimates by the same."""
@@ -98,6 +99,25 @@ class Remaining:
             most = [_MOST_EXCESS * (found[0] * fixed + found[1] * sampling) for _, fixed, sampling in rows]
             found = _least_squares([(min(row[0], limit), *row[1:]) for row, limit in zip(rows, most, strict=True)])
         return found
+
+
+def _grown(points: Sequence[tuple[float, float]], planned: float) -> float:
+    """Return the call that follows from one or two smaller ones, each estimated and measured.
+
+    Of a single one that was slower than planned the excess is taken as fixed; two give the growth. It is never more
+    than in proportion to the last.
+    """
+    x, y = points[-1]
+    in_proportion = y / x
+    slope = min(1.0, in_proportion)
+    if len(points) == 2:
+        (x_before, y_before) = points[0]
+        slope = min(in_proportion, max(0.1 * in_proportion, (y - y_before) / (x - x_before)))
+    return max(min(y, in_proportion * planned), y + slope * (planned - x))
+
+
+def _series(cell: Cell) -> tuple[str, str, str | None]:
+    return cell.implementation, cell.mode, cell.case.dtype
 
 
 def _least_squares(rows: Iterable[tuple[float, float, float]]) -> tuple[float, float]:
