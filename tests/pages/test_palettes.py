@@ -5,7 +5,7 @@ import tomllib
 import pytest
 from plotly.colors import sample_colorscale, unlabel_rgb
 
-from pages.ui.draw import charts, heatmaps, maps
+from pages.ui.draw import charts, heatmaps
 from pages.ui.draw.charts import BACKGROUNDS, MARK_CONTRAST, TEXT_CONTRAST, contrast
 from pages.ui.shell import dashboard
 from results.implementations import facts_of, known_names
@@ -33,12 +33,13 @@ def test_the_best_and_worst_cells_of_a_map_stand_out(theme):
 
 
 @pytest.mark.parametrize("theme", BACKGROUNDS)
-def test_the_text_of_a_cell_can_be_read_on_its_colour(theme):
+def test_the_text_of_a_cell_can_be_read_on_its_colour(theme, monkeypatch):
+    monkeypatch.setattr(heatmaps, "theme", lambda: theme)
     shades = sample_colorscale(list(heatmaps.SLOWER_TO_FASTER[theme]), [step / 40 for step in range(41)])
     palette = {colour: charts.legible(colour, theme) for colour in [*charts.SPARE_COLOURS, *DECLARED]}
-    winners = [heatmaps.winner_colour(palette, name, tie) for name in palette for tie in (False, True)]
-    for colour in map(_hex, [*shades, *winners, heatmaps.FAILED_COLOUR, charts.EMPTY_COLOUR]):
-        assert contrast(maps.ink(colour), colour) >= TEXT_CONTRAST, colour
+    winners = [heatmaps.winner_colour(palette, name, lead) for name in palette for lead in (None, 1.0, 1.2, 2.0)]
+    for colour in map(_hex, [*shades, *winners, heatmaps.NOTHING_COLOUR[theme], charts.EMPTY_COLOUR]):
+        assert contrast(heatmaps.ink(colour), colour) >= TEXT_CONTRAST, colour
 
 
 @pytest.mark.parametrize("theme", BACKGROUNDS)
