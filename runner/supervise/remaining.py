@@ -15,6 +15,7 @@ from runner.protocol import Protocol
 
 _Kind = tuple[str, str, str | None, int | None]  # what is compiled once: implementation, mode, dtype, head_dim
 _MOST_EXCESS = 2.0  # of a finished case over the fit; what is beyond happened once
+_MOST_SAMPLING = 2.0  # times its estimate: how many samples are taken, and of which length, is known
 _FITS = 4
 _BISECTIONS = 50
 
@@ -129,10 +130,8 @@ def _least_squares(rows: Iterable[tuple[float, float, float]]) -> tuple[float, f
         xx, yy, xy = xx + weight * fixed**2, yy + weight * sampling**2, xy + weight * fixed * sampling
         x_seen, y_seen = x_seen + weight * fixed * seconds, y_seen + weight * sampling * seconds
     determinant = xx * yy - xy * xy
-    x, y = (x_seen * yy - y_seen * xy) / determinant, (y_seen * xx - x_seen * xy) / determinant
-    if x < 0:
-        return 0.0, y_seen / yy
-    return (x, y) if y >= 0 else (x_seen / xx, 0.0)
+    y = min(_MOST_SAMPLING, max(0.0, (y_seen * xx - x_seen * xy) / determinant))
+    return max(0.0, (x_seen - y * xy) / xx), y
 
 
 def _kind(cell: Cell) -> _Kind:
