@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from results.compare.verdicts import BAND, judge, sampled_in_rounds
+from results.query.pairing import paired
 from results.recommend.doubt import doubts
-from results.recommend.winners import Contender, contests, has_number, place_of
-from results.slice import Filters, level_in
+from results.recommend.winners import FIELDS, measurement_of, place_in
+from results.records import Measurement
+from results.slice import MODE, TIMING, Filters, level_in
 from results.store.database import Store
+from results.store.summary import CASE_ID
 
-Pair = tuple[Contender, Contender]  # the baseline, and the implementation
+Pair = tuple[Measurement, Measurement]  # the times of the baseline and of the implementation
 
 
 @dataclass(frozen=True)
@@ -37,28 +40,48 @@ def speedup_ranges(store: Store, filters: Filters, implementation: str) -> dict[
     """Return by dtype and place on the axes of the level how sure the speedup of an implementation is."""
     level = level_in(filters)
     cells: dict[tuple, list[Pair]] = {}
-    for contest in contests(store, replace(filters, implementation=(implementation,))):
-        pair = contest.get(filters.baseline or ""), contest.get(implementation)
-        place = place_of(contest, level)
-        if place is not None and all(map(has_number, pair)):
+    for pair in _pairs(store, filters, implementation):
+        if (place := place_in(pair[0].case, level)) is not None:
             cells.setdefault(place, []).append(pair)
-    void = doubts(store, (each.measurement for pairs in cells.values() for pair in pairs for each in pair))
-    return {place: _range(pairs, void) for place, pairs in cells.items()}
+    void = doubts(store, (each for pairs in cells.values() for pair in pairs for each in pair))
+    protocols = dict(store.kept("SELECT run_id, protocol FROM runs"))
+    return {place: _range(pairs, void, protocols) for place, pairs in cells.items()}
 
 
-def _range(pairs: Sequence[Pair], void: dict[str, str]) -> SpeedupRange:
+def _pairs(store: Store, filters: Filters, implementation: str) -> list[Pair]:
+    """Return of each case with both times what is stored of them, samples included."""
+    found = [row.number for row in paired(store, replace(filters, implementation=(implementation,))) if row.speedup]
+    times = {(row.run_id, row.case_id, row.implementation): row.value for row in found}
+    runs, names = sorted({row.run_id for row in found}), [filters.baseline, implementation]
+    columns = (*FIELDS, "samples")
+    rows = store.rows(
+        f"""SELECT {CASE_ID}, {", ".join(columns)} FROM measurements
+        WHERE run_id = ANY(?) AND implementation = ANY(?) AND metric = 'latency_ms' AND status = 'ok'
+              AND coalesce({MODE} = ?, true) AND coalesce({TIMING} = ?, true)""",
+        [runs, names, filters.mode, filters.timing],
+    )
+    stored: dict[tuple, Measurement] = {}
+    for case_id, *fields in rows:
+        record = dict(zip(columns, fields, strict=True))
+        key = record["run_id"], case_id, record["implementation"]
+        if times.get(key) == record["value"]:
+            stored[key] = measurement_of(record)
+    both = ([stored.get((run_id, case_id, name)) for name in names] for run_id, case_id in {key[:2] for key in times})
+    return [(one, other) for one, other in both if one and other]
+
+
+def _range(pairs: Sequence[Pair], void: Mapping[str, str], protocols: Mapping[str, str | None]) -> SpeedupRange:
     """Return the range of the mean over some shapes, as wide as if all erred the same way."""
-    ids = (each.measurement.measurement_id for pair in pairs for each in pair)
+    ids = (each.measurement_id for pair in pairs for each in pair)
     wrong = next((void[name] for name in ids if name in void), None)
-    found = [_judged(*pair) for pair in pairs]
+    found = [_judged(*pair, protocols.get(pair[0].run_id)) for pair in pairs]
     if any(None in ends for ends in found):
         return SpeedupRange(None, None, wrong)
     low, high = (math.exp(fmean(map(math.log, ends))) for ends in zip(*found, strict=True))
     return SpeedupRange(low, high, wrong)
 
 
-def _judged(baseline: Contender, other: Contender) -> tuple[float | None, float | None]:
+def _judged(baseline: Measurement, other: Measurement, protocol: str | None) -> tuple[float | None, float | None]:
     """Return the 90 % interval of the speedup; times of one process need no correction between processes."""
-    same = baseline.protocol if baseline.protocol == other.protocol else None
-    found = judge(baseline.measurement, other.measurement, protocol=same, paired=sampled_in_rounds(same))
+    found = judge(baseline, other, protocol=protocol, paired=sampled_in_rounds(protocol))
     return found.low, found.high

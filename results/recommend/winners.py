@@ -33,7 +33,7 @@ from results.store.ingest import COLUMNS as STORED
 JUDGED_WITHIN = 1.5  # a rival this many times slower has lost without a look at its samples
 UNDECIDED = 0.10  # an interval that holds such a difference, and none, decides nothing: five times the band
 NO_SPREAD = "no spread"
-_FIELDS = tuple(name for name in STORED if name not in ("measurement_id", "time", "samples"))
+FIELDS = tuple(name for name in STORED if name not in ("measurement_id", "time", "samples"))  # beside the samples
 _FACTS = ("speedup", "source", "protocol", "mask", "shape")
 
 
@@ -207,8 +207,8 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
     if narrow is None:
         return
     ctes, params = cells(narrow)
-    names = (*_FIELDS, "samples", *_FACTS)
-    stored = ", ".join(_FIELDS)
+    names = (*FIELDS, "samples", *_FACTS)
+    stored = ", ".join(FIELDS)
     rows = store.rows(
         f"""{ctes}
         SELECT {stored}, CASE WHEN latency_ms <= {JUDGED_WITHIN} * fastest THEN samples END AS samples,
@@ -232,12 +232,16 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
 
 
 def _contender(row: dict[str, Any], said: Declared) -> Contender:
-    case = Case(**{name: row.pop(name) for name in CASE_FIELDS})
     of_run = {name: row.pop(name) for name in _FACTS}
-    row |= {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
-    row |= {name: row[name] or () for name in ("samples", "flags")}
-    precision = facts_of(row["implementation"], said).precision
-    return Contender(Measurement(case=case, **row), **of_run, precision=precision)
+    return Contender(measurement_of(row), **of_run, precision=facts_of(row["implementation"], said).precision)
+
+
+def measurement_of(row: Mapping[str, Any]) -> Measurement:
+    """Return the measurement that a stored row is, without its id and time where those were not asked for."""
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    case = Case(**{name: fields.pop(name) for name in CASE_FIELDS})
+    fields |= {name: fields[name] or () for name in ("samples", "flags")}
+    return Measurement(case=case, **fields)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -247,7 +251,11 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def place_of(contest: Contest, level: Level) -> tuple | None:
     """Return where a contest stands on the map of a level; None if it is of a level with another map."""
-    case = next(iter(contest.values())).measurement.case
+    return place_in(next(iter(contest.values())).measurement.case, level)
+
+
+def place_in(case: Case, level: Level) -> tuple | None:
+    """Return where a case stands on the map of a level; None if it is of a level with another map."""
     if level_of(case).rows != level.rows:
         return None
     return case.dtype, getattr(case, level.columns.field), getattr(case, level.rows.field)

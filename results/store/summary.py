@@ -88,7 +88,7 @@ _NUMBER = (
 _SLICE = "run_id, gpu, level, workload, mask, shape, mode, timing, metric"
 # 64 bits of a digest: among a million cases the odds of two that look the same are one in ten million.
 _TEXTS = ", ".join(f"coalesce({name}::VARCHAR, '')" for name in CASE_KEY.split(", "))
-_CASE = f"md5_number_lower(concat_ws('|', {_TEXTS}))"
+CASE_ID = f"md5_number_lower(concat_ws('|', {_TEXTS}))"
 
 TABLES = (
     """
@@ -157,7 +157,7 @@ _GATHER = f"""
     SELECT (SELECT coalesce(max(slice_id), 0) FROM slices) + dense_rank() OVER (ORDER BY {_SLICE}) AS slice_id, *
     FROM (
         SELECT run_id, {GPU} AS gpu, {LEVEL} AS level, {WORKLOAD} AS workload, {MASK} AS mask,
-               {SHAPE} AS shape, {MODE} AS mode, {TIMING} AS timing, metric, {_CASE} AS case_id, {SEQLEN} AS seqlen,
+               {SHAPE} AS shape, {MODE} AS mode, {TIMING} AS timing, metric, {CASE_ID} AS case_id, {SEQLEN} AS seqlen,
                head_dim, dtype, implementation, status, value, std, p20, p80, n, statistic, note, time, origin,
                batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim_v
         FROM measurements JOIN runs USING (run_id) WHERE run_id = ANY(?) AND metric IN ({_METRICS})
