@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from operator import attrgetter
 
 from results import levels
 from results.checks.finding import Numbers, ms, printed_range, what
 from results.compare.verdicts import Judgement, Verdict, judge, relative_half_interval, sampled_in_rounds
-from results.records import Measurement
+from results.records import CASE_FIELDS, Measurement
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
@@ -23,6 +23,8 @@ SETTLED_MS = 0.1  # a launch no longer counts
 WARM = 0.5  # a plain call may find in L2 what the timing of kernels reads from memory
 NOISE = 0.10  # standard deviation over mean
 UNCERTAIN = 0.05  # half the 95 % interval over the median
+FAR = 1.5  # times as fast
+_BUT_SEQLEN = attrgetter(*(name for name in CASE_FIELDS if name not in ("seqlen_q", "seqlen_k")))
 
 
 def whole_below_part(numbers: Numbers) -> Found:
@@ -154,12 +156,21 @@ def win_within_spread(numbers: Numbers) -> Found:
     for rows in cases.values():
         best = min(rows, key=lambda m: m.value)
         for other in rows:
-            if other is not best and not _of_host(best) and (why := _within_spread(numbers, other, best)):
+            if other is best or _of_host(best) or _far_apart(best, other):
+                continue
+            if why := _within_spread(numbers, other, best):
                 yield (
                     (best, other),
                     f"{what(best)} with {ms(best)} is ahead of {other.implementation} with {ms(other)} by "
                     f"{other.value / best.value:.3g}x, {why}: no win.",
                 )
+
+
+def _far_apart(faster: Measurement, slower: Measurement) -> bool:
+    """Tell whether the one is ahead by so much, and each of its samples ahead of each of the other's, that it won."""
+    if not faster.samples or not slower.samples or slower.value < FAR * faster.value:
+        return False
+    return max(faster.samples) < min(slower.samples)
 
 
 def noisy(numbers: Numbers) -> Found:
@@ -191,8 +202,8 @@ def _over_seqlen(numbers: Numbers) -> Iterator[list[Measurement]]:
     series: dict[tuple, list[Measurement]] = {}
     for m in numbers.of("latency_ms"):
         if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k:
-            rest = replace(m.case, seqlen_q=None, seqlen_k=None)
-            series.setdefault((m.run_id, rest, m.implementation, m.timing, m.mode), []).append(m)
+            key = m.run_id, _BUT_SEQLEN(m.case), m.implementation, m.timing, m.mode
+            series.setdefault(key, []).append(m)
     for rows in series.values():
         yield sorted(rows, key=lambda m: m.case.seqlen_q)
 
