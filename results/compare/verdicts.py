@@ -300,7 +300,7 @@ def _of_means(first: Measurement, second: Measurement, certainty: float) -> _Int
         return None
     errors = [m.std / mean / math.sqrt(m.n or 1) for m, mean in zip((first, second), means, strict=True)]
     half = _NORMAL(certainty) * math.hypot(*errors)
-    said = "mean and std" if first.n and second.n else "mean and std, n not said and taken as 1"
+    said = "mean and std" if first.n and second.n else "mean and std, n not stated and taken as 1"
     return _Interval(math.log(means[0] / means[1]), half, half, said)
 
 

@@ -197,10 +197,10 @@ class OwnNumbers:
         """Return the timing of all modes, or of each where they differ."""
         modes: dict[str | None, list[str]] = {}
         for mode, timing in self.timings.items():
-            modes.setdefault(timing, []).append(mode or "mode not said")
-        words = {timing: f"{timing}, {_TIMINGS[timing]}" if timing else "not said" for timing in modes}
+            modes.setdefault(timing, []).append(mode or "mode not stated")
+        words = {timing: f"{timing}, {_TIMINGS[timing]}" if timing else "not stated" for timing in modes}
         if len(modes) < 2:
-            return next(iter(words.values()), "not said")
+            return next(iter(words.values()), "not stated")
         return ", ".join(f"{' and '.join(modes[timing])} {words[timing]}" for timing in modes)
 
 

@@ -35,7 +35,7 @@ def render_report(
 def environment(run: Run) -> str:
     """Return where a run was taken, as bullets."""
     facts = {
-        "GPU": run.gpu_name or "not said",
+        "GPU": run.gpu_name or "not stated",
         "CUDA": run.cuda,
         "PyTorch": run.torch,
         "Triton": run.triton,

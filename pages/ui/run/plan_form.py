@@ -219,7 +219,7 @@ def _device(place: DeltaGenerator, found: dict | None) -> str:
     """Ask for the device; while they are looked up it is the one of the address, or the first there will be."""
     if found is None:
         linked = st.query_params.get("device")
-        place.selectbox("Device", [linked or "looking for devices"], disabled=True)
+        place.text_input("Device", linked or "looking for devices", disabled=True)
         return linked or _FIRST
     names_of = {device["id"]: device["name"] for device in found["devices"]}
     if found.get("ray"):

@@ -127,6 +127,7 @@ def drawn(page: Page) -> Page:
     expect(page.get_by_test_id("stHeading").first).to_be_visible()  # between two runs a page is settled and empty
     settled(page)
     expect(page.get_by_test_id("stSkeleton")).to_have_count(0, timeout=DEADLINE_MS)
+    expect(page.locator('[data-stale="true"]')).to_have_count(0, timeout=DEADLINE_MS)  # drawn pale until drawn again
     for component in page.locator(".stBidiComponent").all():
         expect(component.locator("table, h3").first).to_be_attached(timeout=DEADLINE_MS)
     for chart in page.get_by_test_id("stPlotlyChart").all():

@@ -55,13 +55,13 @@ TASKS = (
         "How much memory does it take?",
         (("link", "Explore"), ("link", "Memory")),
         "heading",
-        r"implementations take [\d.]+ MiB at seqlen 16k, 1/\d+ of torch_naive",
+        r"implementations take [\d.]+ MiB at seqlen 16k, 1.\d+ of torch_naive",
     ),
     Task(
         "How near is it to the peak?",
         (("link", "Explore"), ("link", "Scaling")),
         "heading",
-        r"gluon_hopper, \d+ TFLOP/s .*% of the data-sheet peak",
+        r"gluon_hopper, \d+ TFLOP.s .*% of the data-sheet peak",
     ),
     Task(
         "How accurate is it?",

@@ -96,7 +96,7 @@ def test_means_without_a_number_of_samples_are_taken_as_one_sample():
     said = judge(replace(first, n=100), replace(second, n=100))
     assert (unsaid.verdict, said.verdict) == (Verdict.FASTER, Verdict.FASTER)
     assert unsaid.high / unsaid.low > said.high / said.low
-    assert "n not said" in unsaid.basis
+    assert "n not stated" in unsaid.basis
     assert verdict(timed(1.0, std=0.2), timed(0.9, std=0.2)) == "UNCLEAR"
     assert verdict(timed(1.0, std=0.2, n=10_000), timed(0.9, std=0.2, n=10_000)) == "FASTER"
 

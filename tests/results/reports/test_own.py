@@ -107,7 +107,7 @@ def test_an_own_run_stands_in_the_layout_of_torch_vs_triton_with_means() -> None
 def test_a_run_that_says_no_timing_and_keeps_the_published_names_is_rendered_too() -> None:
     run, measurements = shipped("published-torch_vs_triton")
     text = torch_vs_triton.render([(replace(run, source="upload", report=None), measurements)])
-    assert "Timing: not said.\n" in text and "\n\n\n" not in text
+    assert "Timing: not stated.\n" in text and "\n\n\n" not in text
     assert tables(text)[0].rows[0][:7] == ("torch", "bfloat16", "128", "16", "1", "True", "0.3546")
 
 
