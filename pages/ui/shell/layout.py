@@ -13,7 +13,7 @@ _FRAMED = "framed"
 _STYLE = """<style>
 [data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 70%, transparent); }
 [data-testid="stMultiSelect"] span:has(> span[title]) { background-color: #3b5bdb; }
-[data-testid="stBaseButton-primary"] { background-color: #3b5bdb; border-color: #3b5bdb; }  /* white text in both themes */
+[data-testid="stBaseButton-primary"] { background-color: #3b5bdb; border-color: #3b5bdb; }  /* its text is white */
 .st-key-chips { gap: 0.4rem; }
 .st-key-chips button { border-radius: 999px; min-height: 2rem; padding: 0.1rem 0.7rem; }
 .st-key-presets [role="radiogroup"] { gap: 0.2rem; }
