@@ -17,7 +17,7 @@ from results.formats.errors import ReaderFault, UploadError, wall
 from results.formats.importing import (
     AlreadyHere,
     Arrival,
-    Standing,
+    RunStanding,
     difference,
     import_for_undo,
     import_understanding,
@@ -35,7 +35,7 @@ __all__ = [
     "Column",
     "ReaderFault",
     "Rejection",
-    "Standing",
+    "RunStanding",
     "TableMapping",
     "Understanding",
     "UnknownTable",

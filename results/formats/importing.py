@@ -31,7 +31,7 @@ _SUFFIX = re.compile(r"(\.tar)?\.[A-Za-z0-9]{1,8}$")
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStanding:
     """A run of a file beside what is here: an import adds it whole, or leaves it alone if it is here in any part."""
 
     run_id: str
@@ -59,7 +59,7 @@ class Arrival:
     replaced: tuple[Deleted, ...] = ()
 
 
-def standing(home: Path, understanding: Understanding) -> list[Standing]:
+def standing(home: Path, understanding: Understanding) -> list[RunStanding]:
     """Return each run of the file, beside what is here of it."""
     ids: dict[str, list[str]] = defaultdict(list)
     for measurement in understanding.measurements:
@@ -72,11 +72,11 @@ def standing(home: Path, understanding: Understanding) -> list[Standing]:
         ships = folder is not None and folder.parent == PUBLISHED
         gpus = (run.gpu_name, _gpu_here(folder) if folder and run.gpu_name else run.gpu_name)
         shared = sum(name in known for name in own)
-        found.append(Standing(run.run_id, len(own), folder is not None, shared, ships, gpus))
+        found.append(RunStanding(run.run_id, len(own), folder is not None, shared, ships, gpus))
     return found
 
 
-def left_alone(standings: Sequence[Standing]) -> list[str]:
+def left_alone(standings: Sequence[RunStanding]) -> list[str]:
     """Return what an import would not add, and why, in sentences."""
     whole = [run for run in standings if run.here and not run.differs]
     sentences = []
@@ -86,7 +86,7 @@ def left_alone(standings: Sequence[Standing]) -> list[str]:
     return sentences + [difference(run) for run in standings if run.differs]
 
 
-def difference(run: Standing) -> str:
+def difference(run: RunStanding) -> str:
     """Say how a run that is here differs from the file's of the same id."""
     machine = f", of GPU {run.gpus[1]} (the file says {run.gpus[0]})" if run.gpus[0] != run.gpus[1] else ""
     choice = "Import it as a new run" + (", or leave it." if run.ships else ", replace what is here, or leave it.")

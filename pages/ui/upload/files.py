@@ -18,7 +18,7 @@ from pages.ui.upload.outcome import EXISTING
 from results.checks import Finding
 from results.files import journal
 from results.formats import (
-    Standing,
+    RunStanding,
     TableMapping,
     Understanding,
     UnknownTable,
@@ -167,12 +167,12 @@ def _key(found: Understanding) -> str:
     return found.sha256 + (json.dumps(to_json(found.mapping)) if found.mapping else "")
 
 
-def _standing(found: Understanding) -> list[Standing]:
+def _standing(found: Understanding) -> list[RunStanding]:
     return _stood(_key(found), str(journal.home()), str(store().version()), found)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _stood(key: str, home: str, version: str, _found: Understanding) -> list[Standing]:
+def _stood(key: str, home: str, version: str, _found: Understanding) -> list[RunStanding]:
     return standing(Path(home), _found)
 
 
