@@ -9,6 +9,7 @@ scale and cache are those that transformers passes.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import torch.utils.checkpoint
 from torch import nn
 
 from kernels.decode.step import DecodeStep
+from kernels.generation.step import LlamaStep
 from kernels.registry import Attention, AttentionCase, DecodeAttention, Device, Implementation, UnsupportedCase
 
 NAME = "attnbench_inside"  # under which our attention is registered with transformers
@@ -32,6 +34,7 @@ _ATTENTION_GAIN = 1.5
 _BIAS_STD = 0.02
 # A step of Llama-2 7B at 2048 tokens on an H200: 6.8 ms eager, 5.2 ms compiled, 4.6 ms with these (2026-11).
 _OF_ONE_TOKEN = {"coordinate_descent_tuning": True}
+_INSIDE_FUSED = "triton_split_kv"
 _MOST_COMPILED = 512  # codes of a layer in one process: one for each model, shape and gradient mode
 
 Sizes = Mapping[str, Any]  # the fields of results.levels.model_table.ModelConfig, as plain data
@@ -44,6 +47,7 @@ class AttentionInside:
     full: Attention | None  # as many queries as keys
     cached: DecodeAttention | None  # few queries against a cache
     equal_widths: bool = False  # whether values must be as wide as keys
+    fused: bool = False  # whether a step of one token is that of kernels.generation, around `cached`
 
     def whole(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **mask: Any) -> torch.Tensor:
         """Attend with `full`; narrow values are filled up with zeros, as transformers does for FlashAttention."""
@@ -132,6 +136,7 @@ class CausalModel:
 
     def __init__(self, module: nn.Module) -> None:
         self.module, self._slot, self._compiled = module, _Slot(), False
+        self._step: LlamaStep | None = None
         _plug(module, self._slot, NAME, _attend)
 
     @property
@@ -197,10 +202,22 @@ class CausalModel:
         """
         if cache is None:
             return self.module(input_ids=tokens, use_cache=False, logits_to_keep=keep).logits
+        if self._slot.inside.fused:
+            return self._fused_logits(tokens, cache)
         positions = torch.arange(cache.context - tokens.shape[1], cache.context, device=tokens.device)
         positions = positions.expand(tokens.shape)
         placed = {"position_ids": positions, "past_key_values": cache, "use_cache": True}
         return self.module(input_ids=tokens, logits_to_keep=keep, **placed).logits
+
+    def _fused_logits(self, token: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
+        """Return the logits after a token (1, 1) by kernels.generation. The cache has taken a step before."""
+        if token.shape != (1, 1):
+            raise UnsupportedCase(f"A fused step takes one token of one sequence, not {tuple(token.shape)}.")
+        self._step = self._step or LlamaStep(self.module)
+        window = getattr(self.module.config, "sliding_window", None) or 0
+        attend = partial(self._slot.inside.step, causal=True, window_size=window)
+        lengths = self._slot.lengths(1, cache.context, token.device)
+        return self._step.logits(token, cache.layers, lengths, attend)
 
 
 def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -250,7 +267,8 @@ def implementations(ops: Mapping[str, Implementation], decodes: Mapping[str, Imp
     Those that round to FP8 are left out: the float64 model does not round.
     """
     pairs = [(name, ops.get(name), decodes.get(name)) for name in dict.fromkeys((*ops, *decodes))]
-    return [_around(name, op, decode) for name, op, decode in pairs if not (op and op.precision == "fp8")]
+    found = [_around(name, op, decode) for name, op, decode in pairs if not (op and op.precision == "fp8")]
+    return [*found, *(_fused(each) for each in found if each.name == _INSIDE_FUSED)]
 
 
 def _around(name: str, op: Implementation | None, decode: Implementation | None) -> Implementation:
@@ -273,6 +291,25 @@ def _around(name: str, op: Implementation | None, decode: Implementation | None)
         unavailable=unavailable() or of_either.unavailable,
         refuses=partial(_refuses, name, op, decode),
     )
+
+
+def _fused(around: Implementation) -> Implementation:
+    """Return a step whose layers are launches of our own around an attention to the cache."""
+    refuses = partial(_refuses_fused, around)
+    return dataclasses.replace(
+        around,
+        name="triton_step",
+        description=f"A step of one token through a Llama in six launches a layer, around {around.name}",
+        attention=dataclasses.replace(around.attention, fused=True),
+        colour="#8c2d04",
+        refuses=refuses,
+    )
+
+
+def _refuses_fused(around: Implementation, case: AttentionCase, device: Device) -> str | None:
+    if getattr(case, "batch", 1) != 1 or case.seqlen_q != 1:
+        return "triton_step takes one token of one sequence."
+    return around.refuses(case, device)
 
 
 def _refuses(

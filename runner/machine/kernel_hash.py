@@ -15,7 +15,7 @@ from pathlib import Path
 from results.paths import REPOSITORY
 
 KERNELS = REPOSITORY / "kernels"
-_ROOTS = ("attention", "decode")  # folders with a module or package for each implementation
+_ROOTS = ("attention", "decode", "generation")  # folders with a module or package for each implementation
 _DECLARATIONS = "registry"
 _DECLARED = "IMPLEMENTATIONS"
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -12,7 +12,7 @@ from runner.sweeps.grid import DTYPE, TIMING, GridAxis, Sweep, SweepError
 
 INFERENCE, TRAINING = ("prefill", "decode"), ("fwd", "bwd", "step", "train")
 _FULL = ("triton_fa2", "gluon_hopper")  # ours, over whole sequences
-_CACHED = ("triton_split_kv",)  # ours, against a cache
+_CACHED = ("triton_split_kv", "triton_step")  # ours, against a cache
 _TORCH = ("torch_naive", "torch_sdpa_auto")
 _STATES = tuple(name for name in OPTIMIZERS if name != "none")
 _MODES = (*INFERENCE, *TRAINING)

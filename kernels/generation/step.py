@@ -1,0 +1,163 @@
+"""One token through a Llama of transformers: six launches a layer instead of transformers' modules.
+
+A layer is norm, projections, rotary angles and the write to the cache in one launch; attention, two launches by
+split-KV; the output projection with the residual; norm and both projections of the gated MLP; its last with the
+residual. Weights stay where transformers has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import torch
+from torch import nn
+
+from kernels.registry import UnsupportedCase
+
+_FAMILIES = ("llama", "mistral")  # RMS norm, rotary angles over whole heads, a gated MLP with SiLU, no biases
+_CHAINED_FROM = (9, 0)  # compute capability with programmatic dependent launch
+
+
+@dataclass(frozen=True)
+class ProductTile:
+    """How a kernel of projections divides its matrix."""
+
+    rows: int  # of each matrix in a program, at most
+    block: int  # columns at a time
+    num_warps: int
+
+
+# By what a matrix is for.
+TILES = {
+    "heads": ProductTile(2, 4096, 8),
+    "out": ProductTile(4, 4096, 8),
+    "gated": ProductTile(2, 4096, 8),
+    "down": ProductTile(4, 4096, 8),
+    "logits": ProductTile(4, 4096, 8),
+}
+
+# Attends to a layer's cache: q (1, num_heads, 1, head_dim), keys and values (1, num_kv_heads, context, head_dim).
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class LlamaStep:
+    """The step of one model, of one sequence."""
+
+    def __init__(self, module: nn.Module, tiles: dict[str, ProductTile] | None = None) -> None:
+        """Take a LlamaForCausalLM or MistralForCausalLM, whose weights may change but not move.
+
+        Raises UnsupportedCase for another family, or for biases.
+        """
+        config = module.config
+        if config.model_type not in _FAMILIES or getattr(config, "attention_bias", False):
+            raise UnsupportedCase(
+                f"A fused step takes {' and '.join(_FAMILIES)} without biases, not {config.model_type}."
+            )
+        self._module, self._tiles = module, tiles or TILES
+        device = module.lm_head.weight.device
+        self._chained = device.type == "cuda" and torch.cuda.get_device_capability(device) >= _CHAINED_FROM
+        self._angles: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @torch.no_grad()
+    def logits(
+        self,
+        token: torch.Tensor,
+        caches: list[tuple[torch.Tensor, torch.Tensor]],
+        lengths: torch.Tensor,
+        attend: Attend,
+    ) -> torch.Tensor:
+        """Return the logits (1, 1, vocabulary) after a token (1, 1), whose keys and values go to position lengths - 1.
+
+        `caches` are keys and values of each layer, `lengths` int32 (1,) on the device.
+        """
+        body = self._module.model
+        x = body.embed_tokens(token).view(-1)
+        cos, sin = self._angles_up_to(caches[0][0].shape[2])
+        for layer, (keys, values) in zip(body.layers, caches, strict=True):
+            inside, mlp = layer.self_attn, layer.mlp
+            q = self._heads(x, layer, (cos, sin), lengths, keys, values)
+            out = attend(q, keys, values, lengths)
+            self._product("out", out.view(-1), inside.o_proj.weight, x, added=True)
+            hidden = self._gated(x, layer.post_attention_layernorm, mlp)
+            self._product("down", hidden, mlp.down_proj.weight, x, added=True)
+        logits = torch.empty(self._module.lm_head.weight.shape[0], dtype=x.dtype, device=x.device)
+        self._product("logits", x, self._module.lm_head.weight, logits, norm=body.norm)
+        return logits.view(1, 1, -1)
+
+    def _angles_up_to(self, context: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return cosines and sines of all positions, (positions, head_dim / 2) in float32."""
+        if self._angles is None or len(self._angles[0]) < context:
+            weight = self._module.lm_head.weight
+            positions = torch.arange(context, device=weight.device)[None]
+            both = self._module.model.rotary_emb(torch.empty(0, device=weight.device), positions)
+            self._angles = tuple(x[0, :, : x.shape[2] // 2].float().contiguous() for x in both)
+        return self._angles
+
+    def _heads(
+        self,
+        x: torch.Tensor,
+        layer: nn.Module,
+        angles: tuple[torch.Tensor, torch.Tensor],
+        lengths: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+    ) -> torch.Tensor:
+        """Write a layer's keys and values of the token into its cache, and return its queries."""
+        from kernels.generation.projections import heads_kernel
+
+        inside, norm = layer.self_attn, layer.input_layernorm
+        head_dim, key_heads = inside.head_dim, keys.shape[1]
+        half, heads = head_dim // 2, inside.q_proj.weight.shape[0] // head_dim
+        form = self._form("heads", half, x.numel())
+        q = torch.empty((1, heads, 1, head_dim), dtype=x.dtype, device=x.device)
+        weights = (each.weight for each in (norm, inside.q_proj, inside.k_proj, inside.v_proj))
+        heads_kernel[((heads + 2 * key_heads) * half // form["ROWS"],)](
+            *(x, *weights, *angles, lengths, q, keys, values),
+            *(keys.stride(1), values.stride(1), norm.variance_epsilon),
+            HEADS=heads,
+            KEY_HEADS=key_heads,
+            HALF=half,
+            **form,
+        )
+        return q
+
+    def _gated(self, x: torch.Tensor, norm: nn.Module, mlp: nn.Module) -> torch.Tensor:
+        """Return what the last projection of an MLP is given."""
+        from kernels.generation.projections import gated_kernel
+
+        width = mlp.gate_proj.weight.shape[0]
+        form = self._form("gated", width, x.numel())
+        out = torch.empty(width, dtype=x.dtype, device=x.device)
+        weights = (norm.weight, mlp.gate_proj.weight, mlp.up_proj.weight)
+        gated_kernel[(width // form["ROWS"],)](x, *weights, out, norm.variance_epsilon, **form)
+        return out
+
+    def _product(
+        self,
+        use: str,
+        x: torch.Tensor,
+        matrix: torch.Tensor,
+        out: torch.Tensor,
+        *,
+        added: bool = False,
+        norm: nn.Module | None = None,
+    ) -> None:
+        """Write a matrix times x, after a norm if there is one, to out, or add it."""
+        from kernels.generation.projections import product_kernel
+
+        rows, columns = matrix.shape
+        form = self._form(use, rows, columns)
+        gain, epsilon = (x, 0.0) if norm is None else (norm.weight, norm.variance_epsilon)
+        settings = {"NORMED": norm is not None, "ADDED": added}
+        product_kernel[(rows // form["ROWS"],)](x, gain, matrix, out, epsilon, **settings, **form)
+
+    def _form(self, name: str, rows: int, columns: int) -> dict[str, Any]:
+        """Return the constants and options of a kernel for a matrix."""
+        tile = self._tiles[name]
+        padded = 1 << (columns - 1).bit_length()
+        constants = {"ROWS": gcd(rows, tile.rows), "COLUMNS": columns, "BLOCK": min(tile.block, padded)}
+        launch = {"num_warps": tile.num_warps} | ({"launch_pdl": True} if self._chained else {})
+        return constants | {"CHAINED": self._chained, **launch}

@@ -1,0 +1,56 @@
+"""A fused decoding step against the modules of transformers: logits, and what it leaves in the cache."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from kernels import models, registry
+from kernels.generation.step import TILES, LlamaStep, ProductTile
+from kernels.models import CausalModel
+from kernels.registry import UnsupportedCase
+from tests.kernels.tiny_models import tiny
+
+pytest.importorskip("transformers", reason="whole models need transformers")
+
+CONTEXT = 20  # more than Mistral's window
+NARROW = {use: ProductTile(rows=4, block=32, num_warps=1) for use in TILES}  # several blocks of columns, the last cut
+
+
+def built(name: str, device: str, **sizes: int) -> CausalModel:
+    config = dataclasses.replace(tiny(name), **sizes)
+    shape = {"num_layers": 2, "context": 64, "dtype": torch.float32, "device": device, "seed": 1}
+    return models.build(dataclasses.asdict(config), **shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("llama2-7b", {"ffn": 90}), ("llama2-70b", {}), ("mistral-7b", {})],
+    ids=["odd sizes", "few key heads", "window"],
+)
+def test_logits_and_cache_are_those_of_the_modules(
+    name: str, sizes: dict[str, int], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sizes:
+        monkeypatch.setattr("kernels.generation.step.TILES", NARROW)
+    model = built(name, device, **sizes)
+    cache, token = model.cache(CONTEXT, seed=2), torch.tensor([[11]], device=device)
+    model.use(registry.get("torch_naive", "model").attention)
+    with torch.no_grad():
+        expected = model.logits(token, cache=cache)
+    written = [tensor.clone() for tensor in cache.tensors]
+    for tensor in cache.tensors:
+        tensor[:, :, -1] = float("nan")
+    model.use(registry.get("triton_step", "model").attention)
+    torch.testing.assert_close(model.logits(token, cache=cache), expected, rtol=1e-4, atol=2e-5)
+    for tensor, before in zip(cache.tensors, written, strict=True):
+        torch.testing.assert_close(tensor, before, rtol=1e-4, atol=2e-5)
+
+
+def test_other_models_and_more_tokens_are_refused(device: str) -> None:
+    with pytest.raises(UnsupportedCase, match="llama and mistral without biases, not gpt2"):
+        LlamaStep(built("gpt2", device).module)
+    model = built("llama2-7b", device)
+    model.use(registry.get("triton_step", "model").attention)
+    with pytest.raises(UnsupportedCase, match="one token of one sequence, not \\(2, 1\\)"):
+        model.logits(torch.zeros((2, 1), dtype=torch.int64, device=device), cache=model.cache(8, 0))
