@@ -1,15 +1,34 @@
 """What tests of several packages begin with."""
 
+import fcntl
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores, and OpenMP's threads spin where they wait for one
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The database of a home without runs: what ships takes two seconds to read, so it is read once for all homes."""
-    from results.store.database import open_store  # tests of kernels run where no database is installed
+    """The database of a home without runs: what ships takes two seconds to read, so all workers share one reading."""
+    made = _of_all_workers(tmp_path_factory) / "shipped.duckdb"
+    with open(made.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            from results.store.database import open_store  # tests of kernels run where no database is installed
 
-    home = tmp_path_factory.mktemp("shipped")
-    open_store(home).close()
-    return home / "store.duckdb"
+            home = tmp_path_factory.mktemp("shipped")
+            open_store(home).close()
+            shutil.copyfile(home / "store.duckdb", made)
+    mine = tmp_path_factory.mktemp("copied") / "store.duckdb"
+    shutil.copyfile(made, mine)
+    return mine
+
+
+def _of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of this run of pytest: of all its xdist workers, each of which has a folder in it."""
+    mine = tmp_path_factory.getbasetemp()
+    return mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine

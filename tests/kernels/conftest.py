@@ -10,6 +10,9 @@ if not torch.cuda.is_available():  # Triton reads it when a kernel is decorated,
 
 from kernels import reference
 from kernels.attention import torch_naive
+from tests.kernels import quick_interpreter
+
+quick_interpreter.quicken()
 
 NAMES = ("out", "dq", "dk", "dv")
 
