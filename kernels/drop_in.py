@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.nn import functional
 
-from kernels import dispatch, registry, routes
+from kernels import dispatch, feature_calls, registry, routes
 from kernels.registry import Attention, UnsupportedCase
 
 _ORIGINAL = functional.scaled_dot_product_attention
@@ -46,9 +47,11 @@ _LOCK = threading.Lock()
 def sdpa_replacement(implementation: str | None = None) -> Iterator[SdpaCalls]:
     """Compute calls of scaled_dot_product_attention by `kernels.attention`, or by the implementation of that name.
 
-    Yields the counts of what was computed here and what went to PyTorch unchanged, each with its reason: mask tensors,
-    dropout, tensors that are not (batch, heads, tokens, width) on a GPU, calls within torch.compile. Gradients can be
-    taken once. Raises KeyError for an unknown implementation.
+    Yields the counts of what was computed here and what went to PyTorch unchanged, each with its reason: masks that
+    want a gradient, tensors that are not (batch, heads, tokens, width) on a GPU, masks and dropout where the
+    implementation does not take them. Within torch.compile `kernels.attention` computes too, and nothing is counted;
+    an implementation by name leaves such calls to PyTorch. Gradients can be taken once. Raises KeyError for an unknown
+    implementation.
     """
     if implementation is not None:
         registry.get(implementation)
@@ -80,10 +83,11 @@ def _replaced(
     opened = _OPEN[-1:]
     options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
     options["enable_gqa"] = enable_gqa
-    if not opened or torch.compiler.is_compiling():
+    compiling = torch.compiler.is_compiling()
+    if not opened or (compiling and opened[0].implementation):
         return _ORIGINAL(query, key, value, **options)
     q, k, v = query, key, value
-    reason = "a mask tensor" if attn_mask is not None else "dropout" if dropout_p else _reason_against_shapes(q, k, v)
+    reason = _reason_against_mask(q, attn_mask, is_causal) or _reason_against_shapes(q, k, v)
     if reason is None and is_causal and q.shape[2] != k.shape[2]:
         reason = "a causal mask over more queries than keys" if q.shape[2] > k.shape[2] else None
         k, v = k[:, :, : q.shape[2]], v[:, :, : q.shape[2]]  # later keys are not seen
@@ -91,9 +95,22 @@ def _replaced(
         reason = "heads that are broadcast"
     if reason is None:
         q, k, v = dispatch.autocasted(q, k, v)
-        reason, out = _computed(opened[0].implementation, q, k, v, is_causal, scale)
-    _count(reason)
+        features = {} if attn_mask is None else {"mask": attn_mask}
+        if dropout_p:
+            features["dropout_p"] = dropout_p
+        reason, out = _computed(opened[0].implementation, q, k, v, is_causal, scale, features)
+    if not compiling:
+        _count(reason)
     return out if reason is None else _ORIGINAL(query, key, value, **options)
+
+
+def _reason_against_mask(q: torch.Tensor, mask: torch.Tensor | None, causal: bool) -> str | None:
+    """Return what speaks against a mask whatever computes it; None if nothing does."""
+    if mask is None:
+        return None
+    if mask.requires_grad:
+        return "a mask that wants a gradient"
+    return "a mask beside a causal one" if causal else None
 
 
 def _reason_against_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str | None:
@@ -108,19 +125,29 @@ def _reason_against_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
 
 
 def _computed(
-    implementation: str | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None
+    implementation: str | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    scale: float | None,
+    features: dict[str, Any],
 ) -> tuple[str | None, torch.Tensor | None]:
     """Return None and out, or why it is not computed here."""
+    found = feature_calls.features_of(features, q.device) if features else None
     if implementation is None:
         attention: Attention = dispatch.attention
-        reason = None if routes.takes(q, k, v) else "a device, dtype or width that no kernel of ours takes"
+        served = feature_calls.takes(q, k, v, found.asked) if found else routes.takes(q, k, v)
+        reason = None if served else "a device, dtype or width that no kernel of ours takes"
     else:
         attention = registry.get(implementation).attention
-        reason = registry.reason_against_tensors(implementation, q, k, v, causal=causal, window_size=0)
+        reason = registry.get(implementation).reason_against_features(found.asked) if found else None
+        reason = reason or registry.reason_against_tensors(implementation, q, k, v, causal=causal, window_size=0)
+        features = {"features": found} if found else {}
     if reason:
         return reason, None
     try:
-        return None, attention(q, k, v, causal=causal, softmax_scale=scale)
+        return None, attention(q, k, v, causal=causal, softmax_scale=scale, **features)
     except UnsupportedCase as refused:  # such as strides that a kernel cannot address
         return str(refused), None
 

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from kernels import features, routes
-from kernels.features import Features, dropout_mask
+from kernels.features import Features, SequenceBounds, dropout_mask
 from kernels.registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -30,13 +32,51 @@ def attention_with(
 
     Raises UnsupportedCase for features that do not go with the tensors.
     """
-    found = _features_of(asked)
+    found = features_of(asked, q.device)
     shape = (*q.shape[:3], k.shape[2])
     features.check(found, shape, q.device, causal=causal, window_size=window_size)
     scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
-    if not _takes(q, k, v, found.asked):
-        return features.attention(q, k, v, found, causal=causal, window_size=window_size, softmax_scale=scale)
-    return _by_kernels(q, k, v, found, (bool(causal), window_size, scale), None)
+    if takes(q, k, v, found.asked):
+        return _by_kernels(q, k, v, found, (bool(causal), window_size, scale), None)
+    if found.asked == ("mask",) and not causal and not window_size and scale > 0:
+        grouped = q.shape[1] != k.shape[1]
+        return functional.scaled_dot_product_attention(q, k, v, found.mask, scale=scale, enable_gqa=grouped)
+    return features.attention(q, k, v, found, causal=causal, window_size=window_size, softmax_scale=scale)
+
+
+def attention_padded(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    real: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+    **asked: Any,
+) -> torch.Tensor:
+    """Compute attention of sequences with padding by triton_fa2, in one launch that reads nothing back.
+
+    real: (batch, seqlen_k), True for tokens. Keys of padding are not seen, and blocks before a sequence's first token
+    or after its last one are not computed: out is 0 in such rows. Under a causal mask the last query stands at the last
+    key, otherwise all queries are tokens. `asked` may not name tensors of queries or keys.
+    """
+    found = features_of({**asked, "mask": real[:, None, None, :]}, q.device)
+    features.check(found, (*q.shape[:3], k.shape[2]), q.device, causal=causal, window_size=window_size)
+    scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
+    return _by_kernels(q, k, v, found, (bool(causal), window_size, scale), _bounds_of(real, q.shape[2], causal))
+
+
+def _bounds_of(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds:
+    """Return from where to where sequences have tokens; of one without any, everything."""
+    seqlen_k = real.shape[1]
+    starts = real.int().argmax(1).int()
+    ends = seqlen_k - real.flip(1).int().argmax(1).int()
+    if causal:
+        of_q = [(x - (seqlen_k - seqlen_q)).clamp(0) for x in (starts, ends)]
+    else:
+        of_q = [torch.zeros_like(starts), torch.full_like(ends, seqlen_q)]
+    return SequenceBounds(*of_q, starts, ends, seqlen_q, seqlen_k, packed=False)
 
 
 def attention_varlen(
@@ -61,7 +101,7 @@ def attention_varlen(
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
-    found = _features_of(asked)
+    found = features_of(asked, q.device)
     batch = cu_seqlens_q.shape[0] - 1
     if q.dim() != 3 or k.dim() != 3 or cu_seqlens_q.shape != cu_seqlens_k.shape:
         raise UnsupportedCase(
@@ -74,23 +114,25 @@ def attention_varlen(
     packed = [x.transpose(0, 1)[None] for x in (q, k, v)]
     scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
     options = (bool(causal), window_size, scale)
-    if _takes(*packed, ("varlen", *found.asked)):
-        starts = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-        out = _by_kernels(*packed, found, options, starts)
+    if takes(*packed, ("varlen", *found.asked)):
+        ends = (cu_seqlens_q[:-1], cu_seqlens_q[1:], cu_seqlens_k[:-1], cu_seqlens_k[1:])
+        bounds = SequenceBounds(*ends, max_seqlen_q, max_seqlen_k, packed=True)
+        out = _by_kernels(*packed, found, options, bounds)
     else:
         out = _sequence_by_sequence(packed, found, options, shape, cu_seqlens_q.tolist(), cu_seqlens_k.tolist())
     return out[0].transpose(0, 1)
 
 
-def _features_of(asked: dict[str, Any]) -> Features:
-    """Return the features; a seed that is not given is drawn from PyTorch's generator of the CPU."""
+def features_of(asked: dict[str, Any], device: torch.device) -> Features:
+    """Return the features; a seed that is not given is drawn from PyTorch's generator of the device."""
     found = Features(**asked)
     if found.dropout_p and "dropout_seed" not in asked:
-        found = replace(found, dropout_seed=int(torch.randint(1 << 62, ())))
+        found = replace(found, dropout_seed=torch.randint(1 << 62, (), device=device))
     return found
 
 
-def _takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: tuple[str, ...]) -> bool:
+def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Iterable[str]) -> bool:
+    """Return whether kernels of ours compute these tensors with features of these names, or "varlen"."""
     from kernels.attention.triton_fa2 import IMPLEMENTATIONS
 
     declared = IMPLEMENTATIONS[0].reason_against_features(names) is None
@@ -98,14 +140,20 @@ def _takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: tuple[str, 
 
 
 def _by_kernels(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, found: Features, options: tuple[Any, ...], starts: Any
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    found: Features,
+    options: tuple[Any, ...],
+    bounds: SequenceBounds | None,
 ) -> torch.Tensor:
     from kernels.attention.triton_fa2.features.call import FeatureCall, attend, check_shapes
 
     check_shapes(q, k, v)
+    found = found.seeded(q.device)
     if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
-        return forward_op(q, k, v, *_flat(found, starts), *options)[0]
-    return attend(FeatureCall(found, *options, "ieee", *(starts or ())), q, k, v)
+        return forward_op(q, k, v, *_flat(found, bounds), *options)[0]
+    return attend(FeatureCall(found, *options, "ieee", bounds), q, k, v)
 
 
 def _sequence_by_sequence(
@@ -136,31 +184,34 @@ def _row(x: torch.Tensor | None, i: int) -> torch.Tensor | None:
     return None if x is None else x[i : i + 1]
 
 
-def _flat(found: Features, starts: Any) -> tuple[Any, ...]:
+def _flat(found: Features, bounds: SequenceBounds | None) -> tuple[Any, ...]:
     """Return the arguments of the operators between v and the options."""
     tensors = (getattr(found, name) for name in features.TENSORS)
-    return *tensors, *(starts or (None, None, 0, 0)), found.softcap, found.dropout_p, found.dropout_seed
+    seed = found.dropout_seed if found.dropout_p else None
+    return *tensors, seed, *(bounds or (None, None, None, None, 0, 0, False)), found.softcap, found.dropout_p
 
 
 def _call_of(flat: tuple[Any, ...]) -> Any:
     """Return the FeatureCall of an operator's arguments after v."""
     from kernels.attention.triton_fa2.features.call import FeatureCall
 
-    tensors, starts, (softcap, dropout_p, seed), options = flat[:5], flat[5:9], flat[9:12], flat[12:]
+    tensors, seed, bounds, (softcap, dropout_p), options = flat[:5], flat[5], flat[6:13], flat[13:15], flat[15:]
     found = Features(softcap, dropout_p, seed, **dict(zip(features.TENSORS, tensors, strict=True)))
-    return FeatureCall(found, *options, "ieee", *starts)
+    return FeatureCall(found, *options, "ieee", None if bounds[0] is None else SequenceBounds(*bounds))
 
 
 @torch.library.custom_op("attnbench::attention_with_features", mutates_args=())
 def forward_op(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None, alibi_slopes: torch.Tensor | None,
     mask: torch.Tensor | None, prefix_lengths: torch.Tensor | None, document_ids: torch.Tensor | None,
-    starts_q: torch.Tensor | None, starts_k: torch.Tensor | None, longest_q: int, longest_k: int, softcap: float,
-    dropout_p: float, dropout_seed: int, causal: bool, window_size: int, softmax_scale: float,
+    seed: torch.Tensor | None, starts_q: torch.Tensor | None, ends_q: torch.Tensor | None,
+    starts_k: torch.Tensor | None, ends_k: torch.Tensor | None, longest_q: int, longest_k: int, packed: bool,
+    softcap: float, dropout_p: float, causal: bool, window_size: int, softmax_scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Return out, contiguous, and lse (batch, num_heads, seqlen_q)."""
-    rest = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, starts_q, starts_k, longest_q, longest_k)
-    call = _call_of((*rest, softcap, dropout_p, dropout_seed, causal, window_size, softmax_scale))
+    tensors = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, seed)
+    bounds = (starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, packed)
+    call = _call_of((*tensors, *bounds, softcap, dropout_p, causal, window_size, softmax_scale))
     out, lse = call.forward(q, k, v)
     return out.contiguous(), lse
 
@@ -169,13 +220,15 @@ def forward_op(
 def backward_op(
     dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
     sinks: torch.Tensor | None, alibi_slopes: torch.Tensor | None, mask: torch.Tensor | None,
-    prefix_lengths: torch.Tensor | None, document_ids: torch.Tensor | None, starts_q: torch.Tensor | None,
-    starts_k: torch.Tensor | None, longest_q: int, longest_k: int, softcap: float, dropout_p: float,
-    dropout_seed: int, causal: bool, window_size: int, softmax_scale: float,
+    prefix_lengths: torch.Tensor | None, document_ids: torch.Tensor | None, seed: torch.Tensor | None,
+    starts_q: torch.Tensor | None, ends_q: torch.Tensor | None, starts_k: torch.Tensor | None,
+    ends_k: torch.Tensor | None, longest_q: int, longest_k: int, packed: bool, softcap: float, dropout_p: float,
+    causal: bool, window_size: int, softmax_scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """Return dq, dk and dv, contiguous, and the gradient of the sinks, empty if there are none."""
-    rest = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, starts_q, starts_k, longest_q, longest_k)
-    call = _call_of((*rest, softcap, dropout_p, dropout_seed, causal, window_size, softmax_scale))
+    tensors = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, seed)
+    bounds = (starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, packed)
+    call = _call_of((*tensors, *bounds, softcap, dropout_p, causal, window_size, softmax_scale))
     *gradients, of_sinks = call.backward(dout, q, k, v, out, lse)
     return *(x.contiguous() for x in gradients), q.new_empty(0) if of_sinks is None else of_sinks
 
@@ -196,7 +249,7 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    tensors, ctx.numbers = (*inputs[:3], *output, *inputs[3:10]), inputs[10:]
+    tensors, ctx.numbers = (*inputs[:3], *output, *inputs[3:13]), inputs[13:]
     ctx.present = [x is not None for x in tensors]
     ctx.save_for_backward(*(x for x in tensors if x is not None))
     ctx.mark_non_differentiable(output[1])
@@ -206,7 +259,7 @@ def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple
     saved = iter(ctx.saved_tensors)
     tensors = [next(saved) if there else None for there in ctx.present]
     dq, dk, dv, of_sinks = backward_op(dout, *tensors, *ctx.numbers)
-    return dq, dk, dv, of_sinks if ctx.present[5] else None, *(None,) * 14
+    return dq, dk, dv, of_sinks if ctx.present[5] else None, *(None,) * 17
 
 
 forward_op.register_autograd(_gradients, setup_context=_save)

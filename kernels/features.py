@@ -6,8 +6,8 @@ it is the oracle of the kernels that compute features, and it serves where no ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,7 +24,7 @@ class Features:
 
     softcap: float = 0.0  # scores become softcap x tanh(score / softcap); 0: they do not
     dropout_p: float = 0.0  # the share of probabilities that are dropped; the others are divided by 1 - dropout_p
-    dropout_seed: int = 0  # which, see `dropout_mask`
+    dropout_seed: int | torch.Tensor = 0  # which, see `dropout_mask`; as a tensor an int64 of no dimensions
     sinks: torch.Tensor | None = None  # (num_heads,): a logit in each row's denominator
     alibi_slopes: torch.Tensor | None = None  # (num_heads,) or (batch, num_heads): scores lose slope x distance
     mask: torch.Tensor | None = None  # broadcasts to the scores; boolean: True where a key is seen; else added
@@ -37,6 +37,24 @@ class Features:
         tensors = [name for name in TENSORS if getattr(self, name) is not None]
         return (*(["softcap"] if self.softcap else []), *tensors, *(["dropout"] if self.dropout_p else []))
 
+    def seeded(self, device: torch.device) -> Features:
+        """Return these with the seed as a tensor on a device, if there is dropout."""
+        if not self.dropout_p or isinstance(self.dropout_seed, torch.Tensor):
+            return self
+        return replace(self, dropout_seed=torch.full((), self.dropout_seed, dtype=torch.int64, device=device))
+
+
+class SequenceBounds(NamedTuple):
+    """Where sequences lie in rows of q and of k: int32 (sequences,), and numbers that none is longer than."""
+
+    starts_q: torch.Tensor
+    ends_q: torch.Tensor  # after the last row
+    starts_k: torch.Tensor
+    ends_k: torch.Tensor
+    longest_q: int
+    longest_k: int
+    packed: bool  # whether all lie in the rows of a batch of 1; else each in a batch of its own
+
 
 def check(
     features: Features, shape: tuple[int, int, int, int], device: torch.device, *, causal: bool, window_size: int
@@ -45,6 +63,7 @@ def check(
     batch, num_heads, seqlen_q, seqlen_k = shape
     mask, ids = features.mask, features.document_ids
     tensors = [x for x in (getattr(features, name) for name in TENSORS) if x is not None]
+    seed = features.dropout_seed
     prefixed = features.prefix_lengths is not None
     problems = (
         (features.softcap < 0, f"softcap must not be negative, not {features.softcap}"),
@@ -61,6 +80,10 @@ def check(
         (_is_not(ids, (batch, seqlen_k)), f"document_ids must be ({batch}, {seqlen_k}), an id a key"),
         (ids is not None and seqlen_q > seqlen_k, "document_ids need no more queries than keys"),
         (any(x.device != device for x in tensors), f"all tensors must be on {device}"),
+        (
+            isinstance(seed, torch.Tensor) and (seed.device, seed.dtype, seed.dim()) != (device, torch.int64, 0),
+            f"dropout_seed as a tensor must be an int64 without dimensions on {device}",
+        ),
     )
     problem = next((text for failed, text in problems if failed), None)
     if problem:
@@ -142,7 +165,7 @@ def _with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) 
     return scores, hidden
 
 
-def dropout_mask(seed: int, shape: tuple[int, ...], dropout_p: float, device: Any) -> torch.Tensor:
+def dropout_mask(seed: int | torch.Tensor, shape: tuple[int, ...], dropout_p: float, device: Any) -> torch.Tensor:
     """Return which probabilities of a shape (batch, num_heads, seqlen_q, seqlen_k) dropout keeps.
 
     That of place i, counted in this order, is kept if the first word of Philox-4x32-10 (Salmon et al. 2011,

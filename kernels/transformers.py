@@ -1,10 +1,12 @@
 """Our attention inside any model of Hugging Face's transformers, by the names of `attn_implementation=`.
 
 `register` adds a function for each implementation to transformers' AttentionInterface, and one that describes masks to
-its AttentionMaskInterface. Causal masks and sliding windows reach the kernels as such, key heads are never repeated,
-and padding is cut off: sequences of a batch that are padded alike are one call on their own tokens, and no mask of
-queries by keys is made. Other masks (packed sequences, blocks of images, chunks) are made as transformers makes them
-for scaled_dot_product_attention, which then computes them under the front door's name.
+its AttentionMaskInterface. Causal masks, sliding windows, padding and packed sequences reach the kernels without a mask
+of queries by keys, and key heads are never repeated. Other masks are tensors; softcaps, sinks and dropout are features
+of the call (`kernels.features`).
+
+Whether a batch has padding is read from the device once a forward, as transformers does it for PyTorch's attention.
+Nothing is read while a CUDA graph is captured, within torch.compile, or in decoding into a static cache.
 
 A name holds no slash, because transformers would look for it on its hub, and no "flash", because it would look for the
 package FlashAttention. Nothing here imports transformers before `register` is called.
@@ -22,19 +24,16 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from kernels import dispatch, registry
+from kernels import dispatch, feature_calls, registry
+from kernels.features import Features
 from kernels.registry import Attention, UnsupportedCase
 
 FRONT_DOOR = "attnbench"
 NEEDS = "kernels.transformers needs transformers: pip install 'transformers>=5.17,<6'."
-# What kernels here do not compute, by the argument with which a module of transformers asks for it.
-_REFUSED = {
-    "softcap": "a cap on the scores (softcap)",
-    "s_aux": "attention sinks",
-    "position_bias": "a bias by position",
-    "cache": "a paged cache",
-    "output_attentions": "the probabilities as a result (output_attentions)",
-}
+# What is not computed here, by the argument with which a module of transformers asks for it.
+_REFUSED = {"cache": "a paged cache", "output_attentions": "the probabilities as a result (output_attentions)"}
+_FEATURES = {"softcap": "softcap", "s_aux": "sinks"}  # argument of a module -> our name
+_MOST_CALLS = 1  # of sequences that are padded alike, before one launch computes all of them
 
 
 class PaddedAlike(NamedTuple):
@@ -42,8 +41,6 @@ class PaddedAlike(NamedTuple):
 
     rows: slice | list[int]  # of the batch
     tokens: slice | torch.Tensor  # of the keys
-    first: int
-    last: int  # after the last one
 
 
 _PADDED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # by mask, which all layers of a model share
@@ -94,21 +91,31 @@ def attend(
 
     query: (batch, num_heads, tokens, width); key, value: (batch, num_kv_heads, context, width). attention_mask is what
     `describe_mask` returned, or a tensor of queries by keys. Returns out (batch, tokens, num_heads, width) and None.
-    Raises UnsupportedCase for what kernels here do not compute.
+    A 2-d mask of booleans is padding, one of integers tells the documents of packed sequences. Raises UnsupportedCase
+    for what is not computed here.
     """
-    _refuse(dropout, asked)
+    _refuse(asked)
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    if attention_mask is not None and attention_mask.dim() != 2:
-        out = _by_mask_tensor(attention, query, key, value, attention_mask, scaling)
-        return out.transpose(1, 2).contiguous(), None
     options = {"causal": causal, "window_size": sliding_window or 0, "softmax_scale": scaling}
-    if options["window_size"] and not causal:
+    features = {ours: asked[name] for name, ours in _FEATURES.items() if asked.get(name) is not None}
+    if dropout:
+        features["dropout_p"] = dropout
+    if asked.get("position_bias") is not None:
+        attention_mask = _biased(asked["position_bias"], attention_mask, query, key, causal)
+    as_tensor = attention_mask is not None and attention_mask.dim() != 2
+    if options["window_size"] and not causal and not as_tensor:
         raise UnsupportedCase("A sliding window without a causal mask comes as a mask tensor; this call has none.")
     if attention_mask is None:
-        out = attention(query, key, value, **options)
+        out = attention(query, key, value, **options, **features)
+    elif as_tensor:
+        options |= {"causal": False, "window_size": 0}
+        out = _by_mask_tensor(attention, query, key, value, attention_mask, options, features)
+    elif attention_mask.dtype != torch.bool:
+        out = attention(query, key, value, **options, **features, document_ids=attention_mask)
     else:
         length = attention_mask.shape[1]  # of a static cache what is filled
-        out = _without_padding(attention, query, key[:, :, :length], value[:, :, :length], attention_mask, options)
+        tensors = (query, key[:, :, :length], value[:, :, :length])
+        out = _without_padding(attention, *tensors, attention_mask, options, features)
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -125,38 +132,60 @@ def describe_mask(
     """Return what `attend` needs of a mask beside the module's causality and window, as transformers' mask interface.
 
     None where every token is real; (batch, keys) with True for real ones where some are padding or a static cache is
-    not full; and (batch, 1, q_length, kv_length) for any other mask than causal, causal in a window, and full.
+    not full; (batch, keys) of integers for packed sequences, an id a document; and (batch, 1, q_length, kv_length) for
+    any other mask than causal, causal in a window, and full, and for decoding into a static cache.
     """
-    kind = _kind(mask_function)
-    if kind is None:
+    kind, documents = _kind(mask_function)
+    unread = _unreadable(attention_mask, q_offset)
+    cached = kind == "causal" and not options.get("allow_is_causal_skip", True) and documents is None
+    if kind is None or cached or (unread and isinstance(q_offset, torch.Tensor)):
         from transformers.masking_utils import sdpa_mask
 
         sizes = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
         options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
         return sdpa_mask(batch_size, **sizes, mask_function=mask_function, attention_mask=attention_mask, **options)
+    if documents is not None:
+        return documents
     filled = min(kv_length, int(q_offset) + q_length - kv_offset) if kind == "causal" else kv_length
     if attention_mask is None:
         device = options.get("device", "cpu")
         return None if filled == kv_length else torch.ones(batch_size, filled, dtype=torch.bool, device=device)
     real = attention_mask[:, -kv_length:][:, :filled].bool()
-    return None if real.shape[1] == kv_length and real.all() else real
+    return None if real.shape[1] == kv_length and not unread and real.all() else real
 
 
-def _kind(mask_function: Callable[..., Any] | None) -> str | None:
-    """Return causal (in a window or not) or full; None for another mask."""
+def _unreadable(*tensors: Any) -> bool:
+    """Return whether the values of tensors cannot be read now, or would be taken for those of later replays."""
+    if torch.compiler.is_compiling():
+        return True
+    on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in tensors)
+    return on_gpu and torch.cuda.is_current_stream_capturing()
+
+
+def _kind(mask_function: Callable[..., Any] | None) -> tuple[str | None, torch.Tensor | None]:
+    """Return causal (in a window or not), full, or None for another mask; and the documents of packed sequences."""
     if mask_function is None:
-        return "causal"
+        return "causal", None
     codes = _known_codes()
-    if getattr(mask_function, "__code__", None) is codes["both"]:
-        if torch.compiler.is_compiling():  # which does not read what a function closes over
-            return None
-        (parts,) = (cell.cell_contents for cell in mask_function.__closure__)
+    if getattr(mask_function, "__code__", None) is not codes["both"]:
+        parts: tuple[Any, ...] = (mask_function,)
+    elif torch.compiler.is_compiling():  # which does not read what a function closes over
+        return None, None
     else:
-        parts = (mask_function,)
+        (parts,) = _closed_over(mask_function)
     found = {getattr(part, "__code__", None) for part in parts}
+    if found == {codes["documents"], codes["remapped"]}:
+        by_code = {part.__code__: _closed_over(part) for part in parts}
+        inner, _ = by_code[codes["remapped"]]  # positions within documents, which are as far apart as those of rows
+        (documents,) = by_code[codes["documents"]]
+        return (_kind(inner)[0], documents) if _kind(inner) == ("causal", None) else (None, None)
     if found == {codes["full"]}:
-        return "full"
-    return "causal" if codes["causal"] in found and found <= {codes["causal"], codes["window"]} else None
+        return "full", None
+    return "causal" if codes["causal"] in found and found <= {codes["causal"], codes["window"]} else None, None
+
+
+def _closed_over(function: Callable[..., Any]) -> tuple[Any, ...]:
+    return tuple(cell.cell_contents for cell in function.__closure__)
 
 
 @cache
@@ -164,20 +193,37 @@ def _known_codes() -> dict[str, Any]:
     """Return the code of transformers' mask functions: those made for one call are new functions of the same code."""
     from transformers import masking_utils
 
+    causal, nothing = masking_utils.causal_mask_function, torch.zeros(0)
     return {
-        "causal": masking_utils.causal_mask_function.__code__,
+        "causal": causal.__code__,
         "full": masking_utils.bidirectional_mask_function.__code__,
         "window": masking_utils.sliding_window_overlay(1).__code__,
-        "both": masking_utils.and_masks(masking_utils.causal_mask_function).__code__,
+        "both": masking_utils.and_masks(causal).__code__,
+        "documents": masking_utils.packed_sequence_mask_function(nothing).__code__,
+        "remapped": masking_utils.remap_positions_for_packed_sequence(causal, nothing).__code__,
     }
 
 
-def _refuse(dropout: float, asked: dict[str, Any]) -> None:
+def _refuse(asked: dict[str, Any]) -> None:
     """Raise UnsupportedCase if a call asks for what is not computed here."""
-    found = ["dropout"] if dropout else []
-    found += [words for name, words in _REFUSED.items() if asked.get(name) is not None and asked[name] is not False]
+    found = [words for name, words in _REFUSED.items() if asked.get(name) is not None and asked[name] is not False]
     if found:
         raise UnsupportedCase(f"Attention of attnbench does not compute {' and '.join(found)}; use 'sdpa' or 'eager'.")
+
+
+def _biased(
+    bias: torch.Tensor, mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, causal: bool
+) -> torch.Tensor:
+    """Return a bias by position with all masks in it, to be added to the scores."""
+    if mask is not None and mask.dim() == 2:
+        mask = mask[:, None, None, :] if mask.dtype == torch.bool else mask[:, None, None, :] == mask[:, None, :, None]
+    if causal and (mask is None or mask.shape[2] == 1):
+        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
+        seen = seen.tril(k.shape[2] - q.shape[2])
+        mask = seen if mask is None else mask & seen
+    if mask is None:
+        return bias
+    return bias.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else bias + mask
 
 
 def _by_mask_tensor(
@@ -186,15 +232,17 @@ def _by_mask_tensor(
     k: torch.Tensor,
     v: torch.Tensor,
     mask: torch.Tensor,
-    scale: float | None,
+    options: dict[str, Any],
+    features: dict[str, Any],
 ) -> torch.Tensor:
-    """Attend under a mask of queries by keys, which PyTorch does for the front door alone."""
-    if attention is not dispatch.attention:
+    """Attend under a mask tensor that holds all masks; PyTorch computes one that wants a gradient."""
+    if not mask.requires_grad:
+        return attention(q, k, v, **options, **features, mask=mask)
+    if attention is not dispatch.attention or features:
         raise UnsupportedCase(
-            f"This model asks for a mask tensor of shape {tuple(mask.shape)}; implementations by name take causal "
-            f"masks, sliding windows and padding. Under {FRONT_DOOR!r} PyTorch computes it."
+            f"A mask tensor that wants a gradient is computed under {FRONT_DOOR!r}, without features."
         )
-    grouped = q.shape[1] != k.shape[1]
+    grouped, scale = q.shape[1] != k.shape[1], options["softmax_scale"]
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
 
 
@@ -205,25 +253,35 @@ def _without_padding(
     v: torch.Tensor,
     real: torch.Tensor,
     options: dict[str, Any],
+    features: dict[str, Any],
 ) -> torch.Tensor:
-    """Attend among real tokens, in one call for all sequences that are padded alike; out is 0 at padding.
+    """Attend among real tokens; out is 0 before a sequence's first token and after its last one.
 
-    Under a causal mask the last query stands at the last key; otherwise every query sees all real keys.
+    Sequences that are padded alike are one call on their own tokens. Where there are many kinds, or the mask cannot be
+    read, one launch computes all. Under a causal mask the last query stands at the last key; otherwise every query sees
+    all real keys.
     """
+    unread = _unreadable(real)
+    alike = () if unread else _padded_alike(real)
+    holes = any(not isinstance(each.tokens, slice) for each in alike)
+    if attention is dispatch.attention and (unread or len(alike) > _MOST_CALLS or holes):
+        asked = Features(**features).asked
+        if feature_calls.takes(q, k, v, ("varlen", "mask", *asked)):
+            return feature_calls.attention_padded(q, k, v, real, **options, **features)
+    if unread or (holes and options["window_size"]):
+        return attention(q, k, v, **options, **features, mask=real[:, None, None, :])
     out = q.new_zeros((*q.shape[:3], v.shape[3]))
     before = k.shape[2] - q.shape[2]  # keys before the first query
-    for alike in _padded_alike(real):
+    for rows, tokens in alike:
         queries: slice | torch.Tensor = slice(None)
-        if options["causal"] and isinstance(alike.tokens, slice):
-            queries = slice(max(0, alike.first - before), max(0, alike.last - before))
+        if options["causal"] and isinstance(tokens, slice):
+            queries = slice(max(0, tokens.start - before), max(0, tokens.stop - before))
         elif options["causal"]:
-            if options["window_size"]:
-                raise UnsupportedCase("A sliding window over tokens with padding between them is not supported.")
-            queries = alike.tokens[alike.tokens >= before] - before
-        some_q, some_k, some_v = q[alike.rows], k[alike.rows], v[alike.rows]
-        tensors = (some_q[:, :, queries], some_k[:, :, alike.tokens], some_v[:, :, alike.tokens])
+            queries = tokens[tokens >= before] - before
+        some_q, some_k, some_v = q[rows], k[rows], v[rows]
+        tensors = (some_q[:, :, queries], some_k[:, :, tokens], some_v[:, :, tokens])
         if tensors[0].shape[2]:
-            out[alike.rows, :, queries] = attention(*tensors, **options)
+            out[rows, :, queries] = attention(*tensors, **options, **features)
     return out
 
 
@@ -244,10 +302,10 @@ def _find_padded_alike(real: torch.Tensor) -> Iterator[PaddedAlike]:
         if count == end - start:
             spans.setdefault((start, end), []).append(row)
         elif count:
-            yield PaddedAlike(slice(row, row + 1), real[row].nonzero()[:, 0], start, end)
+            yield PaddedAlike(slice(row, row + 1), real[row].nonzero()[:, 0])
     for (start, end), rows in spans.items():
         together = rows[-1] - rows[0] + 1 == len(rows)
-        yield PaddedAlike(slice(rows[0], rows[-1] + 1) if together else rows, slice(start, end), start, end)
+        yield PaddedAlike(slice(rows[0], rows[-1] + 1) if together else rows, slice(start, end))
 
 
 def _checked(name: str) -> Attention:
@@ -257,16 +315,22 @@ def _checked(name: str) -> Attention:
     """
     implementation = registry.get(name)
 
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+    def attention(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int,
+        softmax_scale: float | None, **features: Any,
+    ) -> torch.Tensor:  # fmt: skip
         q, k, v = dispatch.autocasted(q, k, v)
         width, missing = v.shape[3], k.shape[3] - v.shape[3]
-        mask = {"causal": options["causal"], "window_size": options["window_size"]}
-        reason = registry.reason_against_tensors(name, q, k, v, **mask)
+        mask = {"causal": causal, "window_size": window_size}
+        asked = feature_calls.features_of(features, q.device) if features else None
+        reason = implementation.reason_against_features(asked.asked) if asked else None
+        reason = reason or registry.reason_against_tensors(name, q, k, v, **mask)
         if reason and missing > 0:
             v = functional.pad(v, (0, missing))
             reason = registry.reason_against_tensors(name, q, k, v, **mask)
         if reason:
             raise UnsupportedCase(reason)
+        options = {**mask, "softmax_scale": softmax_scale} | ({"features": asked} if asked else {})
         return implementation.attention(q, k, v, **options)[..., :width]
 
     return attention

@@ -49,13 +49,14 @@ class FeatureVariant(Compilable):
         stats = [Pointer(wide), Pointer("fp32")][:statistics]
         shape = FeatureShape(16, 4, 4096, 4096, 4096, 4096, 0.125, 30.0, 429496729, 1.1, 4096, 4096)
         options = {"num_warps": self.tile.num_warps, "num_stages": self.tile.num_stages}
-        return kernel, [*rows, *stats, self._tensors(), shape, 7, Constants(self._config())], options
+        return kernel, [*rows, *stats, self._tensors(), shape, Constants(self._config())], options
 
     def _tensors(self) -> FeatureTensors:
         floats, integers = Pointer("fp32"), Pointer("i32")
         if self.everything:
-            return FeatureTensors(floats, 4096, 4096, 4096, 1, floats, 16, floats, integers, integers, None, None)
-        return FeatureTensors(None, 0, 0, 0, 0, None, 0, None, None, None, integers, integers)
+            ends = (None, None, None, None, Pointer("i64"))
+            return FeatureTensors(floats, 4096, 4096, 4096, 1, floats, 16, floats, integers, integers, *ends)
+        return FeatureTensors(None, 0, 0, 0, 0, None, 0, None, None, None, *(integers,) * 4, None)
 
     def _config(self) -> FeatureConfig:
         first, second = panels(self.head_dim)
@@ -77,7 +78,7 @@ class FeatureVariant(Compilable):
             prefixes=on,
             documents=on,
             dropout=on,
-            packed=not on,
+            bounded=not on,
             precision="ieee" if self.precision == "half" else self.precision,
         )
 

@@ -4,6 +4,7 @@ import copy
 import importlib.util
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import kernels
 from kernels import drop_in, routes
 
 ORIGINAL = functional.scaled_dot_product_attention
+MASKS = "torch_naive does not support masks given as tensors."
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
@@ -55,8 +57,9 @@ def test_a_served_call_has_the_out_and_the_gradients_of_pytorch(sizes: dict, opt
 @pytest.mark.parametrize(
     ("inputs", "options", "reason"),
     [
-        (tensors(), {"attn_mask": torch.ones(9, 9, dtype=torch.bool)}, "a mask tensor"),
-        (tensors(), {"dropout_p": 1e-9}, "dropout"),
+        (tensors(), {"attn_mask": torch.ones(9, 9, dtype=torch.bool)}, MASKS),
+        (tensors(), {"attn_mask": torch.zeros(9, 9, requires_grad=True)}, "a mask that wants a gradient"),
+        (tensors(), {"dropout_p": 1e-9}, "torch_naive does not support dropout."),
         ([x[0] for x in tensors()], {}, "tensors that are not (batch, heads, tokens, width)"),
         ([x[:1] if i else x for i, x in enumerate(tensors())], {}, "batches or heads that are broadcast"),
         (tensors(seqlen_k=3), {"is_causal": True}, "a causal mask over more queries than keys"),
@@ -116,6 +119,63 @@ def test_compiled_code_keeps_the_function_of_pytorch() -> None:
         out = torch.compile(sdpa, fullgraph=True, backend="eager")(*inputs)
     torch.testing.assert_close(out, sdpa(*inputs), **CLOSE)
     assert calls.served == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"is_causal": True, "scale": 0.3},
+        {"attn_mask": torch.rand(2, 1, 9, 9, generator=torch.Generator().manual_seed(0)) > 0.3},
+        {"attn_mask": torch.linspace(-3, 3, 9)[None]},
+    ],
+    ids=["full", "causal", "boolean", "additive"],
+)
+def test_the_gpu_computes_what_pytorch_does(options: dict, compiled: bool) -> None:
+    inputs = [x.detach().cuda().requires_grad_() for x in tensors(kv_heads=2)]
+    options = {name: x.cuda() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+
+    def call(*qkv: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(*qkv, enable_gqa=True, **options)
+
+    expected = gradients(call(*inputs), inputs)
+    with kernels.sdpa_replacement() as calls:
+        function = torch.compile(call, fullgraph=True, backend="aot_eager") if compiled else call
+        found = gradients(function(*inputs), inputs)
+        inside = operators(function, inputs)
+    assert (calls.served, calls.passed_on) == (0 if compiled else 2, {})
+    torch.testing.assert_close(found, expected, **CLOSE)
+    assert bool(inside) == compiled
+    assert not operators(function, inputs)
+
+
+def operators(function: Callable[..., torch.Tensor], inputs: list[torch.Tensor]) -> list[str]:
+    """The operators of ours in a call: compiled code reaches our kernels through them."""
+    with torch.profiler.profile() as profile:
+        function(*inputs)
+    return [event.name for event in profile.events() if event.name.startswith("attnbench::")]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_dropout_on_the_gpu_keeps_its_share_and_another_one_each_time(compiled: bool) -> None:
+    q, v = torch.zeros(2, 4, 128, 16, device="cuda"), torch.ones(2, 4, 128, 16, device="cuda")
+
+    def call() -> torch.Tensor:
+        return functional.scaled_dot_product_attention(q, q, v, dropout_p=0.25)
+
+    with kernels.sdpa_replacement() as calls:
+        function = torch.compile(call, fullgraph=True, backend="aot_eager") if compiled else call
+        first, second = function(), function()
+    assert calls.served == (0 if compiled else 2)
+    assert not first.equal(second)
+    assert first.mean().item() == pytest.approx(1.0, abs=0.03)
 
 
 class DiffusionBlock(nn.Module):

@@ -5,8 +5,12 @@ import copy
 import pytest
 import torch
 
+import kernels
+from kernels import dispatch, features
 from kernels import transformers as ours
+from kernels.features import Features
 from kernels.registry import UnsupportedCase
+from kernels.tools import drop_in_models
 
 transformers = pytest.importorskip("transformers", reason="the names are registered with transformers")
 
@@ -19,6 +23,12 @@ CONFIGS = {
     "llama": transformers.LlamaConfig(**TINY, **NO_TOKENS),
     "mistral": transformers.MistralConfig(**TINY, sliding_window=5, **NO_TOKENS),
     "gemma": transformers.GemmaConfig(**TINY, head_dim=16, **NO_TOKENS),
+    "gemma2": transformers.Gemma2Config(
+        **TINY, head_dim=16, query_pre_attn_scalar=16, attn_logit_softcapping=2.0, sliding_window=5, **NO_TOKENS
+    ),
+    "gpt_oss": transformers.GptOssConfig(
+        **TINY, head_dim=16, sliding_window=5, num_local_experts=2, num_experts_per_tok=1, **NO_TOKENS
+    ),
     "gpt2": transformers.GPT2Config(
         **GPT2, **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0), **NO_TOKENS
     ),
@@ -68,7 +78,7 @@ def trained(model: torch.nn.Module, **inputs: torch.Tensor) -> dict[str, torch.T
 
 @pytest.mark.parametrize(
     ("family", "padding"),
-    [("llama", None), ("llama", "left"), ("mistral", "left"), ("gemma", None), ("gpt2", "right")],
+    [("llama", None), ("llama", "left"), ("mistral", "left"), ("gemma2", "left"), ("gpt_oss", None), ("gpt2", "right")],
 )
 def test_logits_loss_and_gradients_are_those_of_eager(family: str, padding: str | None) -> None:
     own, changed = both(causal_model(family))
@@ -96,8 +106,10 @@ def test_a_static_cache_that_is_not_full_is_cut_to_what_is_there() -> None:
     assert torch.equal(changed.generate(tokens(), **asked), own.generate(tokens(), **asked))
 
 
-def test_packed_sequences_do_not_see_each_other() -> None:
-    own, changed = both(causal_model("llama"))
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_packed_sequences_do_not_see_each_other(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "_by_mask_tensor", None)  # none is made
+    own, changed = both(causal_model(family))
     placed = {"input_ids": tokens(batch=1), "position_ids": torch.tensor([[*range(5), *range(7)]]), "use_cache": False}
     with torch.no_grad():
         torch.testing.assert_close(changed(**placed).logits, own(**placed).logits, **CLOSE)
@@ -162,33 +174,48 @@ def test_narrow_values_are_filled_up_for_those_that_need_equal_widths() -> None:
     torch.testing.assert_close(wide, naive, **CLOSE)
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ({"dropout": 0.1}, "dropout"),
-        ({"softcap": 30.0}, "a cap on the scores"),
-        ({"s_aux": torch.zeros(4)}, "attention sinks"),
-        (
-            {"position_bias": torch.zeros(1, 4, 6, 6), "output_attentions": True},
-            "a bias by position and the probabilities",
-        ),
-    ],
-)
-def test_what_is_not_computed_is_refused_in_words(asked: dict, words: str) -> None:
+def test_what_is_not_computed_is_refused_in_words() -> None:
     q = torch.zeros(1, 4, 6, 16)
-    with pytest.raises(UnsupportedCase, match=words):
-        ours.attend(torch.nn.functional.scaled_dot_product_attention, torch.nn.Module(), q, q, q, None, **asked)
+    for asked, words in (({"output_attentions": True}, "the probabilities"), ({"cache": object()}, "a paged cache")):
+        with pytest.raises(UnsupportedCase, match=words):
+            ours.attend(kernels.attention, torch.nn.Module(), q, q, q, None, **asked)
 
 
-def test_a_name_refuses_a_mask_tensor_and_holes_in_a_window() -> None:
-    q = torch.zeros(2, 4, 6, 16)
-    naive = ours._checked("torch_naive")
-    with pytest.raises(UnsupportedCase, match="causal masks, sliding windows and padding"):
-        ours.attend(naive, torch.nn.Module(), q, q, q, torch.ones(2, 1, 6, 6, dtype=torch.bool))
+def test_a_name_says_which_features_it_lacks() -> None:
+    q, naive = torch.zeros(2, 4, 6, 16), ours._checked("torch_naive")
     holes = torch.ones(2, 6, dtype=torch.bool)
     holes[0, 2] = False
-    with pytest.raises(UnsupportedCase, match="padding between them"):
-        ours.attend(naive, torch.nn.Module(), q, q, q, holes, sliding_window=3)
+    mask = torch.ones(2, 1, 6, 6, dtype=torch.bool)
+    for found, asked, words in (
+        (mask, {}, "masks given as tensors"),
+        (holes, {"sliding_window": 3}, "masks given as tensors"),
+        (None, {"softcap": 30.0, "s_aux": torch.zeros(4), "dropout": 0.1}, "softcaps or attention sinks or dropout"),
+    ):
+        with pytest.raises(UnsupportedCase, match=f"torch_naive does not support {words}"):
+            ours.attend(naive, torch.nn.Module(), q, q, q, found, **asked)
+
+
+def test_a_bias_by_position_holds_all_masks_and_gets_its_gradient() -> None:
+    q, k = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 7, 16)
+    bias, real = torch.randn(1, 4, 5, 7, requires_grad=True), torch.ones(2, 7, dtype=torch.bool)
+    real[1, 0] = False
+    scores = (q @ k.mT * 0.25 + bias).masked_fill(~(torch.ones(5, 7).tril(2).bool() & real[:, None, None]), -torch.inf)
+    expected = (scores.softmax(-1) @ k).transpose(1, 2)
+    found, _ = ours.attend(dispatch.attention, torch.nn.Module(), q, k, k, real, position_bias=bias)
+    torch.testing.assert_close(found, expected, **CLOSE)
+    of_bias = [torch.autograd.grad(out.square().sum(), bias)[0] for out in (found, expected)]
+    torch.testing.assert_close(*of_bias, **CLOSE)
+
+
+def test_dropout_drops_its_share_by_the_generator() -> None:
+    q, v = torch.zeros(1, 2, 64, 16), torch.ones(1, 2, 64, 16)
+    module = torch.nn.Module()
+    torch.manual_seed(0)
+    first, other = (ours.attend(dispatch.attention, module, q, q, v, None, dropout=0.2)[0] for _ in range(2))
+    torch.manual_seed(0)
+    assert ours.attend(dispatch.attention, module, q, q, v, None, dropout=0.2)[0].equal(first)
+    assert not first.equal(other)
+    assert first.mean().item() == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -213,3 +240,149 @@ def test_triton_kernels_train_a_model_of_shared_key_heads(names: dict[str, str],
         trained(changed, **inputs).items(), trained(own, **inputs).values(), strict=True
     ):
         torch.testing.assert_close(found, expected, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def packed_ids(model: torch.nn.Module, device: str) -> dict[str, torch.Tensor]:
+    positions = torch.tensor([[*range(5), *range(7)]]).expand(3, -1)
+    return {"input_ids": tokens().to(device), "position_ids": positions.to(device), "use_cache": False}
+
+
+def holes(count: int = 12) -> torch.Tensor:
+    """A mask of three sequences with padding at both sides and between tokens."""
+    real = torch.ones(3, count, dtype=torch.long)
+    real[0, :2] = real[1, 4:6] = real[2, 9:] = 0
+    return real
+
+
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+MASKS = {"none": None, "left": padded("left"), "right": padded("right"), "holes": holes()}
+
+
+@pytest.mark.gpu
+@gpu
+@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("mask", MASKS)
+def test_training_on_the_gpu_is_that_of_eager(family: str, mask: str) -> None:
+    own, changed = both(causal_model(family).cuda())
+    inputs = {"input_ids": tokens().cuda()}
+    if MASKS[mask] is not None:
+        inputs["attention_mask"] = MASKS[mask].cuda()
+    expected, found = trained(own, **inputs), trained(changed, **inputs)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.gpu
+@gpu
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt_oss"])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_generation_on_the_gpu_gives_the_tokens_of_eager(family: str, cache: str) -> None:
+    own, changed = both(causal_model(family).cuda())
+    asked = {"max_new_tokens": 8, "do_sample": False, "attention_mask": padded("left").cuda(), "pad_token_id": 0}
+    asked |= {"cache_implementation": cache, "disable_compile": True}
+    ids = tokens().cuda()
+    assert torch.equal(changed.generate(ids, **asked), own.generate(ids, **asked))
+
+
+@pytest.mark.gpu
+@gpu
+def test_packed_sequences_on_the_gpu_do_not_see_each_other() -> None:
+    own, changed = both(causal_model("mistral").cuda())
+    placed = packed_ids(own, "cuda")
+    with torch.no_grad():
+        torch.testing.assert_close(changed(**placed).logits, own(**placed).logits, **CLOSE)
+
+
+@pytest.mark.gpu
+@gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_compiled_models_on_the_gpu_train_with_padding(family: str) -> None:
+    own, changed = both(causal_model(family).cuda())
+    inputs = {"input_ids": tokens().cuda(), "attention_mask": padded("right").cuda()}
+    expected = trained(own, **inputs)
+    found = trained(changed, **inputs)
+    changed.forward = torch.compile(changed.forward, backend="aot_eager")
+    for results in (found, trained(changed, **inputs)):
+        for name, value in expected.items():
+            torch.testing.assert_close(results[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.gpu
+@gpu
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_captured_graph_reads_the_padding_at_each_replay(causal: bool) -> None:
+    q, k, v = (torch.randn(3, heads, 40, 64, device="cuda", dtype=torch.float16) for heads in (4, 2, 2))
+    real = torch.ones(3, 40, dtype=torch.bool, device="cuda")
+    module = torch.nn.Module()
+
+    def call() -> torch.Tensor:
+        return ours.attend(dispatch.attention, module, q, k, v, real, is_causal=causal, softcap=5.0)[0]
+
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    real[1, 30:] = real[2, :7] = False
+    call()
+    with torch.cuda.stream(stream), torch.cuda.graph(graph, stream=stream):
+        out = call()
+    real[0, :9] = real[1, 20:] = real[2, 11] = False
+    graph.replay()
+    fresh = ours.attend(dispatch.attention, module, q, k, v, real.clone(), is_causal=causal, softcap=5.0)[0]
+    torch.testing.assert_close(out, fresh)
+    exact = features.attention(
+        *(x.double() for x in (q, k, v)), Features(softcap=5.0, mask=real[:, None, None, :]), causal=causal
+    ).transpose(1, 2)
+    seen = real if causal else torch.ones_like(real)
+    torch.testing.assert_close(out[seen].double(), exact[seen], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.gpu
+@gpu
+def test_dropout_on_the_gpu_follows_the_generator_and_recomputes_what_it_kept() -> None:
+    config = copy.deepcopy(CONFIGS["gpt2"])
+    config.attn_pdrop = 0.3
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config).cuda().train()
+    model.set_attn_implementation(ours.FRONT_DOOR)
+    inputs = {"input_ids": tokens().cuda()}
+
+    def seeded(seed: int) -> dict[str, torch.Tensor]:
+        torch.manual_seed(seed)
+        return trained(model, **inputs)
+
+    first, again, other = seeded(1), seeded(1), seeded(2)
+    assert first["loss"].equal(again["loss"]) and not first["loss"].equal(other["loss"])
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    for name, value in seeded(1).items():
+        torch.testing.assert_close(value, first[name], **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.gpu
+@gpu
+def test_every_implementation_attends_on_the_gpu_or_says_why(names: dict[str, str]) -> None:
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.LlamaConfig(**TINY | {"hidden_size": 256}, **NO_TOKENS)
+    )
+    own, changed = both(model.to("cuda", torch.bfloat16).eval())
+    ids, attended = tokens().cuda(), []
+    with torch.no_grad():
+        expected = own(ids).logits
+        for implementation, name in names.items():
+            changed.set_attn_implementation(name)
+            try:
+                found = changed(ids).logits
+            except UnsupportedCase as refused:
+                assert implementation != ours.FRONT_DOOR, refused
+                continue
+            attended.append(implementation)
+            loose = 4.0 if "fp8" in implementation else 1.0
+            torch.testing.assert_close(found, expected, rtol=0, atol=loose * 0.05 * expected.abs().max().item())
+    assert {"attnbench", "triton_fa2", "torch_sdpa_auto"} <= set(attended)
+
+
+@pytest.mark.gpu
+@gpu
+@pytest.mark.parametrize("name", drop_in_models.SUBJECTS)
+def test_gradients_in_bfloat16_are_as_near_float32_as_those_of_the_model(name: str) -> None:
+    own, found = drop_in_models.compare(name, ours.FRONT_DOOR, 4, tiny=True, device="cuda").values()
+    assert found.losses == pytest.approx(own.losses, rel=5e-3)
+    assert found.gradient_error <= 1.5 * own.gradient_error

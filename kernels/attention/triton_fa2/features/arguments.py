@@ -19,8 +19,11 @@ class FeatureTensors(NamedTuple):
     sinks: Any
     prefixes: Any
     documents: Any  # (batch, seqlen_k)
-    starts_q: Any  # of packed sequences in the rows of q, (batch + 1,)
+    starts_q: Any  # the first row of a sequence in the rows of q, (sequences,)
+    ends_q: Any  # after its last one
     starts_k: Any
+    ends_k: Any
+    seed: Any  # of dropout, one int64
 
 
 class Rows(NamedTuple):
@@ -69,5 +72,5 @@ class FeatureConfig:
     prefixes: bool
     documents: bool
     dropout: bool
-    packed: bool
+    bounded: bool  # whether sequences have starts and ends
     precision: str  # of float32 products: "ieee" or "tf32"

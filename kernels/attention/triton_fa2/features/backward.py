@@ -22,13 +22,14 @@ from kernels.attention.triton_fa2.features.scores import (
 from kernels.attention.triton_fa2.tile_ops import load_logsumexp, load_rows, store_rows
 
 
-@triton.jit(do_not_specialize=["seed"])
-def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape, seed, CONFIG: tl.constexpr):
+@triton.jit
+def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
     """Compute dq of a tile of query rows, and their delta = rowsum(dout * out); a program a tile, head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
     start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M)
-    first_q, first_k, seqlen_q, seqlen_k = sequence(tensors, shape, batch, CONFIG)
+    bounds = sequence(tensors, shape, batch, CONFIG)
+    first_q, first_k, seqlen_q, seqlen_k = bounds
     if start_m >= seqlen_q:
         return
     k_base = rows_of(k, batch, head // shape.group, first_k)
@@ -51,11 +52,11 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
         keys = start + tl.arange(0, BLOCK_N)
         k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG)
         scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[:, None], keys[None, :], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG)
+        scores = masked(scores, rows[:, None], keys[None, :], batch, head, bounds, tensors, shape, CONFIG)
         p = exponent(scores, lse, 1)
         v_tile = load_rows(v_base, start, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True)
         dp = tl.dot(dout_tile, tl.trans(v_tile), input_precision=CONFIG.precision)
-        dp = kept(dp, rows[:, None], keys[None, :], batch, head, shape, seed, CONFIG)
+        dp = kept(dp, rows[:, None], keys[None, :], batch, head, tensors, shape, CONFIG)
         ds = p * (dp - delta[:, None])
         if CONFIG.softcap:
             ds = ds * (1.0 - bend * bend)
@@ -64,13 +65,14 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     store_panels(rows_of(dq, batch, head, first_q), start_m, dq.m, seqlen_q, values, BLOCK_M, CONFIG)
 
 
-@triton.jit(do_not_specialize=["seed"])
-def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, shape, seed, CONFIG: tl.constexpr):
+@triton.jit
+def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
     """Compute dk and dv of a tile of keys, summed over its query heads; a program a tile, key head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
     start_n, head_k, batch = place(shape.seqlen_k, shape.num_heads // shape.group, BLOCK_N)
-    first_q, first_k, seqlen_q, seqlen_k = sequence(tensors, shape, batch, CONFIG)
+    bounds = sequence(tensors, shape, batch, CONFIG)
+    first_q, first_k, seqlen_q, seqlen_k = bounds
     if start_n >= seqlen_k:
         return
     keys = start_n + tl.arange(0, BLOCK_N)
@@ -92,15 +94,15 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
         rows = start + tl.arange(0, BLOCK_M)
         q_tile = load_panels(rows_of(q, batch, head, first_q), start, q.m, seqlen_q, BLOCK_M, CONFIG)
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[None, :], keys[:, None], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG)
+        scores = masked(scores, rows[None, :], keys[:, None], batch, head, bounds, tensors, shape, CONFIG)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
         p = exponent(scores, load_logsumexp(lse_ptr + statistics, rows < seqlen_q), 0)
         dout_base = rows_of(dout, batch, head, first_q)
         dout_tile = load_rows(dout_base, start, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
-        p_kept = kept(p, rows[None, :], keys[:, None], batch, head, shape, seed, CONFIG)
+        p_kept = kept(p, rows[None, :], keys[:, None], batch, head, tensors, shape, CONFIG)
         dv_sum = tl.dot(p_kept.to(dout_tile.dtype), dout_tile, dv_sum, input_precision=CONFIG.precision)
         dp = tl.dot(v_tile, tl.trans(dout_tile), input_precision=CONFIG.precision)
-        dp = kept(dp, rows[None, :], keys[:, None], batch, head, shape, seed, CONFIG)
+        dp = kept(dp, rows[None, :], keys[:, None], batch, head, tensors, shape, CONFIG)
         delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
         ds = p * (dp - delta[None, :])
         if CONFIG.softcap:

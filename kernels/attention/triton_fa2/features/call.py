@@ -22,7 +22,7 @@ from kernels.attention.triton_fa2.features.tuning import panels, tiles
 from kernels.attention.triton_fa2.problem import DTYPES, too_far
 from kernels.attention.triton_fa2.tile import Tile
 from kernels.constants import Constants
-from kernels.features import Features, check, threshold
+from kernels.features import Features, SequenceBounds, check, threshold
 from kernels.plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
 from kernels.registry import UnsupportedCase
 
@@ -33,24 +33,20 @@ Tensors = tuple[torch.Tensor, ...]
 class FeatureCall:
     """What is the same in the forward and the backward of one call.
 
-    q, out: (batch, num_heads, seqlen_q, head_dim or head_dim_v); k, v with num_kv_heads and seqlen_k. Packed sequences
-    lie one after the other in the rows of a batch of 1, from `starts_q` and `starts_k` on, (sequences + 1,) int32.
+    q, out: (batch, num_heads, seqlen_q, head_dim or head_dim_v); k, v with num_kv_heads and seqlen_k.
     """
 
-    features: Features
+    features: Features  # with a tensor as seed
     causal: bool
     window_size: int
     scale: float
     precision: str  # of float32 products: "ieee" or "tf32"
-    starts_q: torch.Tensor | None = None
-    starts_k: torch.Tensor | None = None
-    longest_q: int = 0
-    longest_k: int = 0
+    bounds: SequenceBounds | None = None
 
     @property
     def packed(self) -> bool:
         """Return whether sequences lie one after the other."""
-        return self.starts_q is not None
+        return self.bounds is not None and self.bounds.packed
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees nothing."""
@@ -81,7 +77,7 @@ class FeatureCall:
     def _rows_like(self, x: torch.Tensor, width: int) -> torch.Tensor:
         """Allocate rows for a result, heads and rows in memory as those of x; zeros where rows may be nobody's."""
         batch, heads, rows, _ = x.shape
-        new = x.new_zeros if self.packed else x.new_empty
+        new = x.new_empty if self.bounds is None else x.new_zeros
         if x.stride(1) < x.stride(2):
             return new(batch, rows, heads, width).transpose(1, 2)
         return new(batch, heads, rows, width)
@@ -99,7 +95,7 @@ class FeatureCall:
         q, k, v = qkv
         shape, config = self._shape(q, k), self._config(q, v)
         rows = [Rows(x, 0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
-        batches = len(self.starts_q) - 1 if self.packed else q.shape[0]
+        batches = len(self.bounds.starts_q) if self.packed else q.shape[0]
         needed = 0
         for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3]):
             length, size, heads = (
@@ -113,9 +109,7 @@ class FeatureCall:
             try:
                 with device_guard(q.device):
                     constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n))
-                    seed = self.features.dropout_seed
-                    arguments = (*rows, *statistics, self._tensors, shape, seed, constants)
-                    kernel[grid](*arguments, **_options(tile))
+                    kernel[grid](*rows, *statistics, self._tensors, shape, constants, **_options(tile))
             except OutOfResources as error:
                 needed = error.required
                 continue
@@ -132,15 +126,17 @@ class FeatureCall:
             mask = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
         slopes = None if slopes is None else slopes.contiguous()
         slopes_b = slopes.stride(0) if slopes is not None and slopes.dim() == 2 else 0
+        bounds = self.bounds[:4] if self.bounds else (None,) * 4
+        seed = asked.dropout_seed if asked.dropout_p else None
         contiguous = (
             None if x is None else x.detach().contiguous()
-            for x in (asked.sinks, asked.prefix_lengths, asked.document_ids, self.starts_q, self.starts_k)
+            for x in (asked.sinks, asked.prefix_lengths, asked.document_ids, *bounds, seed)
         )
         return FeatureTensors(mask, *strides, slopes, slopes_b, *contiguous)
 
     def _shape(self, q: torch.Tensor, k: torch.Tensor) -> FeatureShape:
         heads, asked = q.shape[1], self.features
-        seqlen_q, seqlen_k = (self.longest_q, self.longest_k) if self.packed else (q.shape[2], k.shape[2])
+        seqlen_q, seqlen_k = (self.bounds.longest_q, self.bounds.longest_k) if self.bounds else (q.shape[2], k.shape[2])
         far = seqlen_q + seqlen_k
         left = min(self.window_size - 1, far) if self.window_size else far
         return FeatureShape(
@@ -178,7 +174,7 @@ class FeatureCall:
             prefixes=asked.prefix_lengths is not None,
             documents=asked.document_ids is not None,
             dropout=bool(asked.dropout_p),
-            packed=self.packed,
+            bounded=self.bounds is not None,
             precision=self.precision,
         )
 
@@ -201,6 +197,7 @@ def attend_checked(
     features = features or Features()
     shape = (*q.shape[:3], k.shape[2])
     check(features, shape, q.device, causal=causal, window_size=window_size)
+    features = features.seeded(q.device)
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
     return attend(FeatureCall(features, bool(causal), window_size, scale, precision), q, k, v)
 

@@ -31,14 +31,15 @@ def first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFI
     return lo, hi
 
 
-@triton.jit(do_not_specialize=["seed"])
-def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, seed, CONFIG: tl.constexpr):
+@triton.jit
+def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.constexpr):
     """Compute output and base-2 logsumexp of a tile of query rows; a program a tile, head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
     BLOCK_DV: tl.constexpr = CONFIG.block_dv
     start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M)
-    first_q, first_k, seqlen_q, seqlen_k = sequence(tensors, shape, batch, CONFIG)
+    bounds = sequence(tensors, shape, batch, CONFIG)
+    first_q, first_k, seqlen_q, seqlen_k = bounds
     if start_m >= seqlen_q:
         return
     q_base = rows_of(q, batch, head, first_q)
@@ -59,7 +60,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, seed, CONFIG:
         keys = start + tl.arange(0, BLOCK_N)
         k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[:, None], keys[None, :], batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG)
+        scores = masked(scores, rows[:, None], keys[None, :], batch, head, bounds, tensors, shape, CONFIG)
         new_max = tl.maximum(row_max, tl.max(scores, 1))
         base = tl.where(new_max == float("-inf"), 0.0, new_max)
         p = tl.exp2(scores - base[:, None])
@@ -67,7 +68,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, seed, CONFIG:
         row_sum = row_sum * alpha + tl.sum(p, 1)
         row_max = new_max
         v_tile = load_rows(v_base, start, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, BLOCK_DV, True)
-        p = kept(p, rows[:, None], keys[None, :], batch, head, shape, seed, CONFIG)
+        p = kept(p, rows[:, None], keys[None, :], batch, head, tensors, shape, CONFIG)
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc * alpha[:, None], input_precision=CONFIG.precision)
 
     some = row_sum != 0.0

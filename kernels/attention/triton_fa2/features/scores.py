@@ -33,11 +33,11 @@ def rows_of(rows, batch, head, first):
 @triton.jit
 def sequence(tensors, shape, batch, CONFIG: tl.constexpr):
     """Return where a batch's queries and keys begin in their rows, and their numbers."""
-    if CONFIG.packed:
+    if CONFIG.bounded:
         first_q = tl.load(tensors.starts_q + batch)
         first_k = tl.load(tensors.starts_k + batch)
-        seqlen_q = tl.load(tensors.starts_q + batch + 1) - first_q
-        seqlen_k = tl.load(tensors.starts_k + batch + 1) - first_k
+        seqlen_q = tl.load(tensors.ends_q + batch) - first_q
+        seqlen_k = tl.load(tensors.ends_k + batch) - first_k
     else:
         first_q = 0
         first_k = 0
@@ -126,8 +126,9 @@ def capped(products, shape, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def masked(scores, rows, keys, batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG: tl.constexpr):
+def masked(scores, rows, keys, batch, head, bounds, tensors, shape, CONFIG: tl.constexpr):
     """Return scores with slopes and masks, -inf where a key is not seen. `head` is the query head."""
+    first_q, first_k, seqlen_q, seqlen_k = bounds
     positions = rows + (seqlen_k - seqlen_q)
     there = (rows < seqlen_q) & (keys < seqlen_k)
     seen = there & visible(positions, keys, seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
@@ -142,7 +143,8 @@ def masked(scores, rows, keys, batch, head, seqlen_q, seqlen_k, tensors, shape, 
         scores = scores - slope * tl.abs(positions - keys).to(tl.float32)
     if CONFIG.mask != "":
         mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
-        pointers = mask + tl.cast(rows, tl.int64) * tensors.mask_m + tl.cast(keys, tl.int64) * tensors.mask_n
+        mask_rows = tl.cast(first_q + rows, tl.int64) * tensors.mask_m
+        pointers = mask + mask_rows + tl.cast(first_k + keys, tl.int64) * tensors.mask_n
         if CONFIG.mask == "boolean":
             seen = seen & (tl.load(pointers, mask=there, other=0) != 0)
         else:
@@ -151,11 +153,11 @@ def masked(scores, rows, keys, batch, head, seqlen_q, seqlen_k, tensors, shape, 
 
 
 @triton.jit
-def kept(x, rows, keys, batch, head, shape, seed, CONFIG: tl.constexpr):
+def kept(x, rows, keys, batch, head, tensors, shape, CONFIG: tl.constexpr):
     """Return x where dropout keeps it, divided by the share that it keeps, and 0 elsewhere."""
     if CONFIG.dropout:
         line = (batch * shape.num_heads + head) * shape.seqlen_q + rows
-        bits = tl.randint(seed, line * shape.seqlen_k + keys).to(tl.uint32, bitcast=True)
+        bits = tl.randint(tl.load(tensors.seed), line * shape.seqlen_k + keys).to(tl.uint32, bitcast=True)
         x = tl.where(bits.to(tl.int64) >= shape.keep_from, x * shape.keep_scale, 0.0)
     return x
 

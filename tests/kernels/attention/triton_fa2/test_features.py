@@ -96,14 +96,14 @@ def test_outputs_and_gradients_are_as_near_float64_as_the_definition(case):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_packed_sequences_are_each_computed_alone(dtype, monkeypatch):
-    monkeypatch.setattr(feature_calls, "_takes", lambda *asked: True)
+    monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
     lengths_q, lengths_k = [3, 0, 20, 7], [5, 10, 17, 0]
     starts_q, starts_k = (torch.tensor([0, *x]).cumsum(0).int() for x in (lengths_q, lengths_k))
     q, k, v = (numbers(rows, heads, 16).to(dtype) for rows, heads in ((30, 4), (32, 2), (32, 2)))
     asked = {"causal": True, "dropout_p": 0.3, "dropout_seed": 5, "sinks": numbers(4)}
     got = []
     for takes in (True, False):
-        monkeypatch.setattr(feature_calls, "_takes", lambda *asked, takes=takes: takes)
+        monkeypatch.setattr(feature_calls, "takes", lambda *asked, takes=takes: takes)
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
         out = kernels.attention_varlen(*inputs, starts_q, starts_k, 20, 17, **asked)
         assert out.shape == q.shape
@@ -112,15 +112,33 @@ def test_packed_sequences_are_each_computed_alone(dtype, monkeypatch):
         assert (ours - plain).abs().max() <= 16 * torch.finfo(dtype).eps * plain.abs().max()
 
 
+@pytest.mark.parametrize(("causal", "window_size"), [(True, 4), (False, 0)])
+def test_padding_and_holes_are_not_seen_and_rows_around_tokens_are_zero(causal, window_size, monkeypatch):
+    monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
+    real = torch.ones(4, 21, dtype=torch.bool)
+    real[0, :6] = real[1, 17:] = real[2, :3] = real[2, 9:11] = real[2, 18:] = False
+    q, k, v = (numbers(4, heads, rows, 16).requires_grad_() for heads, rows in ((2, 19), (1, 21), (1, 21)))
+    found = Features(mask=real[:, None, None, :], softcap=2.0)
+    span = (real.cumsum(1) > 0) & (real.flip(1).cumsum(1) > 0).flip(1)
+    computed = span[:, None, 2:, None] if causal else torch.ones(())
+    masks = {"causal": causal, "window_size": window_size}
+    plain = features.attention(q, k, v, found, **masks) * computed
+    ours = feature_calls.attention_padded(q, k, v, real, softcap=2.0, **masks)
+    inputs, dout = (q, k, v), numbers(*plain.shape)
+    results = [(out, *torch.autograd.grad(out, inputs, dout)) for out in (ours, plain)]
+    for got, expected in zip(*results, strict=True):
+        assert (got - expected).abs().max() <= 16 * torch.finfo(got.dtype).eps * expected.abs().max()
+
+
 def test_what_dropout_keeps_is_its_share_and_depends_on_the_seed_alone():
     shape, share = (2, 3, 40, 50), 0.3
     first, again, other = (features.dropout_mask(seed, shape, share, "cpu") for seed in (11, 11, 12))
     assert first.equal(again) and not first.equal(other)
     assert abs(first.float().mean().item() - 0.7) < 5 * (share * 0.7 / first.numel()) ** 0.5
     torch.manual_seed(3)
-    drawn = [feature_calls._features_of({"dropout_p": 0.1}).dropout_seed for _ in range(2)]
+    drawn = [feature_calls.features_of({"dropout_p": 0.1}, torch.device("cpu")).dropout_seed for _ in range(2)]
     torch.manual_seed(3)
-    assert feature_calls._features_of({"dropout_p": 0.1}).dropout_seed == drawn[0] != drawn[1]
+    assert feature_calls.features_of({"dropout_p": 0.1}, torch.device("cpu")).dropout_seed == drawn[0] != drawn[1]
 
 
 def test_the_front_door_computes_features_where_no_kernel_does():
@@ -132,10 +150,13 @@ def test_the_front_door_computes_features_where_no_kernel_does():
 
 
 def test_torch_compile_keeps_features_whole(monkeypatch):
-    monkeypatch.setattr(feature_calls, "_takes", lambda *asked: True)
+    monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
+
+    real = torch.ones(1, 9, dtype=torch.bool)
 
     def loss(q, sinks):
-        return kernels.attention(q, q, q, causal=True, sinks=sinks, softcap=3.0).square().sum()
+        out = kernels.attention(q, q, q, causal=True, sinks=sinks, softcap=3.0)
+        return (out + feature_calls.attention_padded(q, q, q, real)).square().sum()
 
     inputs = [numbers(1, 2, 9, 16).requires_grad_(), numbers(2).requires_grad_()]
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
