@@ -20,6 +20,7 @@ from kernels.parallel_compile import WarmUp, compiled
 from kernels.registry import UnsupportedCase
 
 Launch = Callable[..., None]
+_STRIDES = ("_b", "_h", "_m", "_n")  # ends of the names of arguments that are strides
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
 
 
@@ -88,7 +89,7 @@ def _first_that_fits(
 
 def _warmed_up(kernel: Any, args: list[Any], constants: dict[str, Any], tile: Tile) -> Any:
     return kernel.warmup(
-        *args,
+        *_as_declared(kernel, args),
         grid=(1,),
         **_constants_of(kernel, tile, constants),
         num_warps=tile.num_warps,
@@ -96,6 +97,16 @@ def _warmed_up(kernel: Any, args: list[Any], constants: dict[str, Any], tile: Ti
         enable_fp_fusion=True,
         launch_pdl=constants.get("PDL", False),
     )
+
+
+def _as_declared(kernel: Any, args: list[Any]) -> list[Any]:
+    """Return the arguments that a kernel is compiled for: strides of a multiple of 8 as multiples of 16.
+
+    Triton knows of a number whether 16 divides it, and accesses rows whose stride it does not divide, as of head_dim
+    72, 2 bytes at a time, which cp.async cannot. A vector is 16 bytes, 8 numbers of 16 bits, so 8 is enough.
+    """
+    named = zip(kernel.arg_names, args)  # noqa: B905 - constants follow
+    return [2 * x if name[-2:] in _STRIDES and x % 16 == 8 else x for name, x in named]
 
 
 def _launch_of(made: Any, programs: int, device: int, rest: tuple[Any, ...]) -> Launch:

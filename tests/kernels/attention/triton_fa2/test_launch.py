@@ -44,3 +44,10 @@ def test_when_no_tile_fits_the_error_says_what_was_needed():
 def test_constants_go_in_the_kernels_order_and_only_those_it_has():
     found = launch._constants_of(Kernel(), Tile(16, 32, 4, 2), {"GROUPED": True, "HEAD_DIM": 64})
     assert found == {"BLOCK_M": 16, "BLOCK_N": 32, "HEAD_DIM": 64}
+
+
+def test_rows_of_head_dim_72_are_declared_so_that_vectors_of_16_bytes_load_them():
+    kernel = SimpleNamespace(arg_names=["q_ptr", "q_b", "q_m", "seqlen_q", "BLOCK_M"])
+    assert launch._as_declared(kernel, ["q", 72 * 729, 72, 72]) == ["q", 72 * 729 * 2, 144, 72]
+    assert launch._as_declared(kernel, ["q", 64 * 729, 64, 72]) == ["q", 64 * 729, 64, 72]
+    assert launch._as_declared(kernel, ["q", 20 * 7, 20, 72]) == ["q", 20 * 7, 20, 72]
