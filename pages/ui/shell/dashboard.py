@@ -87,6 +87,12 @@ SECTIONS = (
                 "op",
             ),
             PageEntry(
+                "shapes",
+                "In models",
+                "deployed_code",
+                "The shapes of attention in real models: our fastest kernel beside the fastest other, model by model.",
+            ),
+            PageEntry(
                 "sustained",
                 "Power",
                 "thermostat",

@@ -1,0 +1,154 @@
+"""The parts of the page of models' shapes: the slice, the answer, a table of all shapes, one shape in detail."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import bars, cells, charts, messages, plain_html, text
+from pages.ui.draw.bars import Bar, BarAxis
+from pages.ui.draw.plain_html import Fact, TableColumn
+from pages.ui.named_choice import named_choice
+from pages.ui.run import one_shape
+from results.levels.real_shapes import SHAPES
+from results.query import shapes
+from results.records import case_to_json
+
+MODES = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
+TIMINGS = {"kernel": "device time", "eager": "eager calls", "as published": "as published"}
+EVERY = "all"
+_COMMAND = "python -m runner run real_models"
+_TICKS = (0.25, 1.0, 4.0)
+
+
+def nothing_here() -> None:
+    """Say what measures the shapes of models."""
+    st.info(
+        f"No shape of a model was measured yet. A sweep has {len(SHAPES)} of them: language, vision, image, video, "
+        "speech and protein models.",
+        icon=":material/deployed_code:",
+    )
+    st.code(_COMMAND, language=None)
+    with st.container(horizontal=True):
+        st.page_link(
+            "pages/run_sweep.py",
+            label="Run sweep",
+            icon=":material/play_circle:",
+            query_params={"sweep": "real_models"},
+        )
+        st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
+
+
+def choose_device(there: list[tuple[str, str]]) -> tuple[str, str]:
+    """Ask for a GPU and a timing that have a time of some shape."""
+    gpus = list(dict.fromkeys(gpu for gpu, _ in there))
+    left, right = st.columns(2)
+    gpu = named_choice("GPU", "shapes_gpu", gpus, gpus[0], str, draw=left.selectbox)
+    timings = [timing for each, timing in there if each == gpu]
+    first = next((timing for timing in TIMINGS if timing in timings), timings[0])
+    timing = named_choice("Timing", "shapes_timing", timings, first, _timing_words, draw=right.selectbox)
+    return gpu, timing
+
+
+def choose(duels: pd.DataFrame) -> pd.DataFrame:
+    """Ask for mode, dtype and domain; return the rows of that."""
+    columns = st.columns(3)
+    modes = [mode for mode in MODES if mode in set(duels["mode"])]
+    mode = named_choice("Mode", "shapes_mode", modes, modes[0], MODES.__getitem__, draw=columns[0].selectbox)
+    dtypes = cells.dtypes(duels)
+    dtype = named_choice("dtype", "shapes_dtype", dtypes, dtypes[0], cells.dtype_name, draw=columns[1].selectbox)
+    domains = [EVERY, *duels["domain"].drop_duplicates()]
+    domain = named_choice("Domain", "shapes_domain", domains, EVERY, str, draw=columns[2].selectbox)
+    rows = duels[(duels["mode"] == mode) & (duels["dtype"] == dtype)]
+    return rows if domain == EVERY else rows[rows["domain"] == domain]
+
+
+def headline(gpu: str, rows: pd.DataFrame) -> None:
+    """Answer the page's question for the chosen shapes."""
+    found = shapes.summed_up(rows)
+    if found is None:
+        st.markdown("#### In no shape here do our kernels and another implementation both have a time.")
+        return
+    mode = MODES[rows["mode"].iloc[0]]
+    st.markdown(
+        f"#### On {text.plain(gpu)} ({mode}) our fastest kernel is ahead of the fastest other in {found['ahead']} of "
+        f"{found['shapes']} shapes: {text.ratio(found['mean'])} on average"
+    )
+    lowest, highest = (rows.loc[rows["ratio"].dropna().agg(which)] for which in ("idxmin", "idxmax"))
+    facts = (
+        ("Mean", found["mean"], f"{found['shapes']} shapes", "Geometric mean of the other's time over ours."),
+        ("Lowest", found["low"], lowest["shape"], "The shape in which the fastest other is furthest ahead."),
+        ("Highest", found["high"], highest["shape"], "The shape in which ours is furthest ahead."),
+    )
+    plain_html.show_facts(Fact(label, text.ratio(value), below, about) for label, value, below, about in facts)
+
+
+def table(rows: pd.DataFrame) -> None:
+    """Draw every shape, a heading a domain: the fastest on either side, and their ratio as a bar."""
+    palette = charts.colours(sorted({*rows["ours"].dropna(), *rows["other"].dropna()}))
+    axis = BarAxis(_TICKS[0], _TICKS[-1], _TICKS)
+    columns = {
+        "shape": TableColumn("model: layer", text=True),
+        "bar": TableColumn("other's time over ours", axis=axis, help="On a log axis; above 1 ours is faster"),
+        "ours": TableColumn("our fastest", _named),
+        "ours_ms": TableColumn("ms", _ms),
+        "other": TableColumn("fastest other", _named),
+        "other_ms": TableColumn("ms", _ms),
+        "sizes": TableColumn("sizes", text=True),
+    }
+    for domain, of_domain in rows.groupby("domain", sort=False):
+        st.subheader(str(domain).capitalize())
+        drawn = [row | {"bar": _bar(row, palette)} for row in of_domain.to_dict("records")]
+        plain_html.show_table(drawn, columns, f"Shapes of {domain} models")
+
+
+def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
+    """Ask for a shape and draw every implementation's time in it."""
+    names = {str(row.place): f"{row.shape} · {row.sizes}" for row in rows.itertuples(index=False)}
+    place = named_choice("Shape in detail", "shapes_place", list(names), next(iter(names)), names.__getitem__)
+    cell = rows[rows["place"] == int(place)].iloc[0]
+    of_cell = numbers[
+        (numbers["place"] == int(place)) & (numbers["dtype"] == cell["dtype"]) & (numbers["mode"] == cell["mode"])
+    ]
+    palette = charts.colours(of_cell["implementation"].tolist())
+    columns = {
+        "implementation": TableColumn("implementation"),
+        "bar": TableColumn("latency (ms), log", axis=bars.log_axis(of_cell["latency_ms"])),
+        "note": TableColumn("why not", text.label, text=True),
+    }
+    drawn = [row | {"bar": _latency_bar(row, palette)} for row in of_cell.to_dict("records")]
+    plain_html.show_table(drawn, columns, f"Latency of every implementation, {cell['shape']}")
+    shape = SHAPES[int(place)]
+    source = f"[configuration]({shape.source})" if shape.source.startswith("https:") else shape.source
+    st.caption(f"{text.plain(shape.name)}: {source}. Run {text.plain(cell['run_id'])}.")
+    one_shape.show("Run this shape here", case_to_json(shape.in_dtype(cell["dtype"])), mode=cell["mode"])
+
+
+def download(rows: pd.DataFrame) -> None:
+    """Offer the table as a CSV."""
+    messages.download("Download shapes", "attnbench-shapes-of-models", lambda: rows, "shapes_csv")
+
+
+def _timing_words(timing: str) -> str:
+    return TIMINGS.get(timing, timing)
+
+
+def _named(name: object) -> str:
+    return "–" if text.missing(name) else text.short(str(name))
+
+
+def _ms(value: object) -> str:
+    return "–" if text.missing(value) else text.significant(float(value))
+
+
+def _bar(row: dict, palette: dict[str, str]) -> Bar | str:
+    if text.missing(row["ratio"]):
+        return "no time of ours" if text.missing(row["ours"]) else "no other"
+    colour = palette[row["ours"] if row["ratio"] >= 1 else row["other"]]
+    return Bar(row["ratio"], text.ratio(row["ratio"]), colour, hatched=row["ratio"] < 1)
+
+
+def _latency_bar(row: dict, palette: dict[str, str]) -> Bar | str:
+    if text.missing(row["latency_ms"]):
+        return text.status(row["status"])
+    return Bar(row["latency_ms"], text.ms(row["latency_ms"]), palette[row["implementation"]])

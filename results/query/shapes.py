@@ -1,0 +1,139 @@
+"""Shapes of attention in models: the fastest of our kernels beside the fastest other, by shape, dtype and mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
+
+import pandas as pd
+
+from results import levels
+from results.derive import geometric_mean
+from results.implementations import facts_of
+from results.levels.real_shapes import SHAPES
+from results.query.declared import declared
+from results.slice import GPU, RESULTS, TIMING, counting_run
+from results.store.database import Store
+
+LEVEL = "op"
+_SIZES = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "causal")
+_CELL = "place, dtype, mode"
+_OPTIONAL = {"num_kv_heads": "num_heads", "head_dim_v": "head_dim", "seqlen_k": "seqlen_q", "window_size": "0"}
+_NUMBERS = ("place", "dtype", "mode", "implementation", "latency_ms", "status", "note", "run_id", "own")
+
+
+@dataclass(frozen=True)
+class ShapeDuel:
+    """The fastest of our kernels and the fastest other in one shape of a model; None where no side has a time."""
+
+    place: int  # in SHAPES
+    domain: str
+    shape: str  # model: layer
+    sizes: str
+    dtype: str
+    mode: str
+    ours: str | None
+    ours_ms: float | None
+    other: str | None
+    other_ms: float | None
+    ratio: float | None  # the other's time over ours
+    run_id: str
+
+
+def there(store: Store) -> list[tuple[str, str]]:
+    """Return GPU and timing of each slice that has a time of a model's shape, most times first."""
+    return store.rows(
+        f"""WITH {_named()}
+        SELECT {GPU} AS gpu, {TIMING} AS timing FROM {RESULTS} JOIN shapes ON {_joined()}
+        WHERE {_counted()} AND status = 'ok' GROUP BY ALL ORDER BY count(*) DESC, gpu, timing"""
+    )
+
+
+def numbers(store: Store, gpu: str, timing: str) -> pd.DataFrame:
+    """Return a row a shape, dtype, mode and implementation: its time or why there is none.
+
+    All rows of a cell come from one run: the newest in which our kernels and another have a time. `place` is the
+    shape's in SHAPES; `own` holds for our kernels in the precision of their inputs.
+    """
+    said = declared(store, LEVEL)
+    own = [name for name in _implementations(store) if _is_ours(name, said)]
+    pair = "bool_or(own AND status = 'ok') OVER one AND bool_or(NOT own AND status = 'ok') OVER one"
+    return store.query(
+        f"""WITH {_named()}, timed AS (
+            SELECT {_CELL}, implementation, value AS latency_ms, status, note, run_id, created,
+                   list_contains(?, implementation) AS own
+            FROM {RESULTS} JOIN shapes ON {_joined()}
+            WHERE {_counted()} AND {GPU} = ? AND {TIMING} = ?
+            QUALIFY row_number() OVER (PARTITION BY run_id, {_CELL}, implementation
+                                       ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
+        ), paired AS (SELECT *, {pair} AS pair FROM timed WINDOW one AS (PARTITION BY run_id, {_CELL}))
+        SELECT {", ".join(_NUMBERS)} FROM paired QUALIFY {counting_run(_CELL, "pair")}
+        ORDER BY {_CELL}, latency_ms NULLS LAST, implementation""",
+        [own, gpu, timing],
+    )
+
+
+def duels(numbers: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a shape, dtype and mode of `numbers`: the fastest on either side and their ratio."""
+    found = [_duel(*key, of_cell) for key, of_cell in numbers.groupby(["place", "dtype", "mode"], sort=True)]
+    return pd.DataFrame([astuple(duel) for duel in found], columns=[*ShapeDuel.__dataclass_fields__])
+
+
+def summed_up(duels: pd.DataFrame) -> dict[str, float] | None:
+    """Return how many shapes were compared, in how many ours is faster, and mean, lowest and highest ratio."""
+    ratios = duels["ratio"].dropna().tolist()
+    if not ratios:
+        return None
+    ahead = sum(ratio > 1 for ratio in ratios)
+    return {
+        "shapes": len(ratios),
+        "ahead": ahead,
+        "mean": geometric_mean(ratios),
+        "low": min(ratios),
+        "high": max(ratios),
+    }
+
+
+def _duel(place: int, dtype: str, mode: str, of_cell: pd.DataFrame) -> ShapeDuel:
+    shape = SHAPES[place]
+    timed = of_cell[(of_cell["status"] == "ok") & of_cell["latency_ms"].notna()]
+    (ours, ours_ms), (other, other_ms) = (_fastest(timed[timed["own"] == own]) for own in (True, False))
+    ratio = other_ms / ours_ms if ours_ms and other_ms else None
+    sizes = levels.level_of(LEVEL).short(replace(shape.case, dtype=None))
+    run_id = of_cell["run_id"].iloc[0]
+    return ShapeDuel(place, shape.domain, shape.name, sizes, dtype, mode, ours, ours_ms, other, other_ms, ratio, run_id)
+
+
+def _fastest(rows: pd.DataFrame) -> tuple[str | None, float | None]:
+    if rows.empty:
+        return None, None
+    best = rows.loc[rows["latency_ms"].idxmin()]
+    return str(best["implementation"]), float(best["latency_ms"])
+
+
+def _implementations(store: Store) -> Iterator[str]:
+    return (name for (name,) in store.kept("SELECT DISTINCT implementation FROM measurements"))
+
+
+def _is_ours(name: str, said: dict) -> bool:
+    facts = facts_of(name, said)
+    return facts.family == "own" and facts.precision is None
+
+
+def _named() -> str:
+    """Return the common table `shapes`: the sizes of each shape, and its place."""
+    rows = (
+        ", ".join(str(value) for value in (place, *(getattr(shape.case, name) for name in (*_SIZES, "window_size"))))
+        for place, shape in enumerate(SHAPES)
+    )
+    columns = ", ".join(("place", *(f"of_{name}" for name in (*_SIZES, "window_size"))))
+    return f"shapes({columns}) AS (VALUES {', '.join(f'({row})' for row in rows)})"
+
+
+def _joined() -> str:
+    given = (f"coalesce({name}, {_OPTIONAL[name]})" if name in _OPTIONAL else name for name in (*_SIZES, "window_size"))
+    return " AND ".join(f"{value} = of_{name}" for value, name in zip(given, (*_SIZES, "window_size"), strict=True))
+
+
+def _counted() -> str:
+    return f"coalesce(level, '{LEVEL}') = '{LEVEL}' AND metric = 'latency_ms' AND coalesce(inputs, 'normal') = 'normal'"

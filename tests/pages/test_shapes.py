@@ -1,0 +1,43 @@
+"""The page of models' shapes over a home with a small run of known numbers."""
+
+from pathlib import Path
+
+import pytest
+
+from results.files.journal import RunFolder
+from results.levels.real_shapes import SHAPES
+from results.records import Measurement, Run, Status
+from tests.pages.conftest import GPU, shown
+
+RUN = Run("shapes-a", "local", created="2026-03-01T00:00:00", gpu_name=GPU)
+LLAMA, LAST = SHAPES[0], SHAPES[-1]
+TIMES = {"triton_fa2": (2.0, 4.0), "torch_sdpa_flash": (3.0, 2.0)}
+
+
+@pytest.fixture
+def page(home: Path, app, drawn):
+    rows = [
+        Measurement(RUN.run_id, shape.case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=ms[at])
+        for name, ms in TIMES.items()
+        for at, shape in enumerate((LLAMA, LAST))
+    ]
+    RunFolder.create(home, RUN, rows)
+    return app.switch_page("pages/shapes.py").run()
+
+
+def test_the_answer_counts_shapes_and_names_where_ours_is_behind(page, drawn) -> None:
+    page.selectbox(key="shapes_gpu").set_value(GPU).run()
+    assert not page.exception
+    assert "ahead of the fastest other in 1 of 2 shapes: 0.87× on average" in shown(page)
+    tables = "".join(drawn)
+    assert LLAMA.name in tables and LAST.name in tables
+    assert "1.50×" in tables and "0.50×" in tables
+
+
+def test_a_domain_narrows_the_table_and_a_shape_has_its_configuration(page, drawn) -> None:
+    page.selectbox(key="shapes_gpu").set_value(GPU).run()
+    drawn.clear()
+    page.selectbox(key="shapes_domain").set_value(LLAMA.domain).run()
+    assert "in 1 of 1 shapes" in shown(page)
+    assert LAST.name not in "".join(drawn)
+    assert LLAMA.source in shown(page)
