@@ -9,6 +9,7 @@ from kernels import models, registry
 from kernels.generation.step import TILES, LlamaStep, ProductTile
 from kernels.models import CausalModel
 from kernels.registry import UnsupportedCase
+from runner.sweeps.model import model_case
 from tests.kernels.tiny_models import tiny
 
 pytest.importorskip("transformers", reason="whole models need transformers")
@@ -54,3 +55,10 @@ def test_other_models_and_more_tokens_are_refused(device: str) -> None:
     model.use(registry.get("triton_step", "model").attention)
     with pytest.raises(UnsupportedCase, match="one token of one sequence, not \\(2, 1\\)"):
         model.logits(torch.zeros((2, 1), dtype=torch.int64, device=device), cache=model.cache(8, 0))
+
+
+def test_a_plan_knows_that_more_sequences_are_refused() -> None:
+    fused, device = registry.get("triton_step", "model"), registry.Device("cuda", "NVIDIA H200", (9, 0))
+    one, two = (model_case("llama2-7b", batch=b, seqlen=64, query_tokens=1, dtype="bfloat16") for b in (1, 2))
+    assert fused.reason_against(one, device) is None
+    assert fused.reason_against(two, device) == "triton_step takes one token of one sequence."
