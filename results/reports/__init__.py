@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from results.reports.layout import ReportError
+from results.reports.layout import Grid, ReportError
 
-__all__ = ["ReportError", "get", "names"]
+__all__ = ["ReportError", "get", "grids", "names"]
 
 
 @cache
@@ -28,3 +29,9 @@ def get(name: str) -> ModuleType:
     if name not in names():
         raise ReportError(f"Unknown report {name!r}. Available: {', '.join(names())}.")
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def grids(name: str) -> Sequence[Grid]:
+    """Return the tables of a report as described by its module. Raises ReportError if there is no such report."""
+    report = get(name)
+    return report.GRIDS if hasattr(report, "GRIDS") else (report.GRID,)

@@ -148,6 +148,7 @@ def _grid(layer: str, configuration: str) -> Grid:
         rows=tuple((word,) for word in _MODES),
         columns=_COLUMNS,
         says={"level": "layer", "subject": subject, **says},
+        measured_by=("attention_layers", {"subject": "subject"}),
     )
 
 

@@ -134,6 +134,7 @@ GRID = Grid(
         **{f"{word} Speedup": _speedup(mode) for _, mode, word in _MODES},
     },
     says={"level": "op", "subject": "attention", "batch": 1, "causal": True},
+    measured_by=("fa2_speedup", {"seqlen": "seqlen", "head_dim": "head_dim", "dtype": "dtype"}),
 )
 
 CLAIMS = (

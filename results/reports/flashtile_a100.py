@@ -186,6 +186,7 @@ GRIDS = [
         name=_name,
         columns=columns,
         says=_LAYER,
+        measured_by=("flashtile", {"subject": "subject", "seqlen": "seqlen"}),
     )
     for section, columns in (
         ("Memory", _columns("peak_memory_mb", " Memory")),

@@ -128,6 +128,7 @@ class Grid:
     order: tuple[int, ...] = (0,)  # the labels that own rows are sorted by
     run: str = ""  # which of the report's runs it belongs to
     own: Says = field(default_factory=dict)  # of own cells in place of what is said; None leaves a field open
+    measured_by: tuple[str, Mapping[str, str]] | None = None  # a sweep, and what is said of a cell by the axis it sets
 
     @property
     def labels(self) -> int:
@@ -146,6 +147,15 @@ class Row:
     labels: Labels
     printed: tuple[str, ...]
     own: tuple[str, ...] | None  # None: the run has nothing of it
+    run: str | None = None  # whose numbers are its own
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Why some own cells of a table are empty, and the command that measures them, if any does."""
+
+    words: str
+    command: str | None
 
 
 @dataclass(frozen=True)
@@ -159,6 +169,12 @@ class Section:
     metrics: tuple[str | None, ...]  # of the others; None for words and spreads
     rows: tuple[Row, ...]
     by_formula: bool = False  # what stands as own is computed, and is of no run
+    gaps: tuple[Gap, ...] = ()  # why own cells are empty
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Return the runs that own cells are of."""
+        return tuple(dict.fromkeys(row.run for row in self.rows if row.run))
 
 
 def parse_grid(grid: Grid, table: Table, run_id: str) -> list[Measurement]:

@@ -42,7 +42,8 @@ class OwnNumbers:
         self.implementations = self._known(implementations)
         self.timings = _timings(measurements)
         timed = [m for m in measurements if m.timing in (None, self.timings.get(m.mode))]
-        kept = [replace(m, case=_as_named(m.case)) if m.case.level == "model" else m for m in timed]
+        named = [replace(m, case=_as_named(m.case)) if m.case.level == "model" else m for m in timed]
+        kept = [m for m in named if is_usual(m.case)]
         self.measurements = [m for m in kept if EXTRAPOLATED not in m.flags]
         self.found = {_key(m): m for m in self.measurements}
         self.extrapolated = {_key(m): m for m in kept if EXTRAPOLATED in m.flags}
@@ -66,7 +67,7 @@ class OwnNumbers:
     def tables(self, grid: Grid) -> Iterator[tuple[str, list[list[str]]]]:
         """Yield for each setting that the table's rows and columns do not tell apart the setting and the rows."""
         settings: dict[tuple[tuple[str, Any], ...], dict[Labels, None]] = {}
-        for measurement in self.measurements:
+        for measurement in self._near(grid):
             for labels in self._labels(grid, measurement):
                 settings.setdefault(_rest(measurement.case, grid, labels), {})[labels] = None
         for rest, found in settings.items():
@@ -74,7 +75,15 @@ class OwnNumbers:
                 sorted(found, key=lambda labels: [_order(labels[at]) for at in grid.order]) if grid.name else found
             )
             rows = [[*labels, *self._cells(grid, labels, dict(rest))] for labels in ordered]
-            yield ", ".join(f"{name}={value}" for name, value in rest if value is not None), rows
+            yield ", ".join(f"{name}={value}" for name, value in rest if _is_telling(name, value)), rows
+
+    def _near(self, grid: Grid) -> list[Measurement]:
+        """Return the measurements that fit what is said of every cell of a table, whatever its rows say."""
+        columns = [column for column in grid.columns.values() if isinstance(column, Mapping)]
+        moving = {"seqlen", "head_dim", *(name for column in columns for name in column)}
+        says = {**grid.says, **grid.own}
+        said = [(name, says[name]) for name in CASE_FIELDS if says.get(name) is not None and name not in moving]
+        return [m for m in self.measurements if all(getattr(m.case, name) == value for name, value in said)]
 
     def _labels(self, grid: Grid, measurement: Measurement) -> Iterator[Labels]:
         named = {*self.implementations.values(), *self._known(grid.own.get("places", {})).values()}
@@ -83,15 +92,15 @@ class OwnNumbers:
         candidates = (grid.name(measurement),) if grid.name else grid.rows
         for labels in candidates:
             for column in grid.columns.values():
-                if isinstance(column, Mapping) and self._fits(measurement, _said(grid, labels, column)):
+                if isinstance(column, Mapping) and self._fits(measurement, own_says(grid, labels, column)):
                     yield labels
                     break
 
     def _fits(self, measurement: Measurement, says: Says) -> bool:
-        case = _said_fields(says)
+        case = said_fields(says)
         return (
             all(getattr(measurement.case, name) == value for name, value in case.items())
-            and measurement.implementation == self._stands_for(says["implementation"], says)
+            and measurement.implementation == self.stands_for(says["implementation"], says)
             and measurement.metric == _own_metric(says)
             and says.get("mode") in (None, measurement.mode)
         )
@@ -100,7 +109,7 @@ class OwnNumbers:
         """Return own implementations by published name, where these numbers hold them."""
         return {theirs: own if own in self._there else theirs for theirs, own in implementations.items()}
 
-    def _stands_for(self, implementation: str, says: Says) -> str:
+    def stands_for(self, implementation: str, says: Says) -> str:
         places = says.get("places", {})
         own = places.get(implementation)
         return own if own in self._there else self.own(implementation)
@@ -113,11 +122,11 @@ class OwnNumbers:
         fastest = self._fastest(grid, labels, rest)
         for name, column in grid.columns.items():
             if isinstance(column, Remark):
-                yield column.own(_said(grid, labels, {})) if column.own else ""
+                yield column.own(own_says(grid, labels, {})) if column.own else ""
             elif isinstance(column, Best):
-                yield self._best(_said(grid, labels, column.says), column, rest)
+                yield self._best(own_says(grid, labels, column.says), column, rest)
             elif not isinstance(column, SpreadColumn):
-                says = _said(grid, labels, column)
+                says = own_says(grid, labels, column)
                 text = self._text(says, rest)
                 yield f"**{text}**" if name == fastest else text
                 if isinstance(grid.columns.get(column.get("std", "")), SpreadColumn):
@@ -127,12 +136,12 @@ class OwnNumbers:
         """Return the column of a row's least time, which a table with a column of the best prints in bold."""
         if not any(isinstance(column, Best) for column in grid.columns.values()):
             return None
-        said = {
-            name: _said(grid, labels, column) for name, column in grid.columns.items() if isinstance(column, Mapping)
+        cells = {
+            name: own_says(grid, labels, column) for name, column in grid.columns.items() if isinstance(column, Mapping)
         }
         times = {
             name: measured.value
-            for name, says in said.items()
+            for name, says in cells.items()
             if says["metric"] == "latency_ms"
             and (measured := self._measured(says, rest, says["implementation"], "latency_ms"))
             and measured.value
@@ -150,7 +159,7 @@ class OwnNumbers:
         implementation: str,
         metric: str,
     ) -> Measurement | None:
-        case, own = Case(**{**rest, **_said_fields(says)}), self._stands_for(implementation, says)
+        case, own = Case(**{**rest, **said_fields(says)}), self.stands_for(implementation, says)
         modes = (says["mode"],) if says.get("mode") else ("fwd", "fwd_bwd", "train", "decode", "prefill", None)
         return next((m for mode in modes if (m := found.get((case, own, mode, metric)))), None)
 
@@ -228,13 +237,28 @@ def _as_named(case: Case) -> Case:
     return replace(case, num_layers=depth, **sizes)
 
 
+def is_usual(case: Case) -> bool:
+    """Tell whether a case has what no report says: no window, no pages, plain data, and in attention alone full heads.
+
+    The numbers of other cases stand in no table, whose reader would take them for the report's.
+    """
+    plain = not case.window_size and not case.page_size and case.inputs in (None, "normal")
+    return plain and (case.level != "op" or case.num_kv_heads == case.num_heads)
+
+
+def _is_telling(name: str, value: Any) -> bool:
+    """Tell whether a field of a setting says anything: numbers in tables are of usual cases, with a known subject."""
+    unsaid = ("subject", "window_size", "page_size", "inputs")
+    return value is not None and name not in unsaid and (name, value) != ("latent_dim", 0)
+
+
 def _own_metric(says: Says) -> str:
     """Return the metric of the number that an own cell needs; of a ratio that of its two numbers."""
     metric = says.get("own_metric", says["metric"])
     return RATIO_OF[metric][0] if metric in RATIO_OF and "baseline" in says else metric
 
 
-def _said(grid: Grid, labels: Labels, column: Says) -> Says:
+def own_says(grid: Grid, labels: Labels, column: Says) -> Says:
     """Return what is said of an own cell."""
     return {**grid.says, **grid.row(labels), **column, **grid.own}
 
@@ -245,7 +269,7 @@ def _why_not(measurement: Measurement) -> str:
     return f"{word} ({note})" if measurement.status is Status.SKIPPED and 0 < len(note) <= _LONGEST_NOTE else word
 
 
-def _said_fields(says: Says) -> dict[str, Any]:
+def said_fields(says: Says) -> dict[str, Any]:
     fields = {}
     if "seqlen" in says:
         fields |= {"seqlen_q": says["seqlen"], "seqlen_k": says["seqlen"]}
@@ -257,7 +281,7 @@ def _said_fields(says: Says) -> dict[str, Any]:
 
 def _rest(case: Case, grid: Grid, labels: Labels) -> tuple[tuple[str, Any], ...]:
     column = next((says for says in grid.columns.values() if isinstance(says, Mapping)), {})
-    said = _said_fields(_said(grid, labels, column))
+    said = said_fields(own_says(grid, labels, column))
     return tuple((name, getattr(case, name)) for name in CASE_FIELDS if name not in said)
 
 

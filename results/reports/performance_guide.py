@@ -87,6 +87,7 @@ def _forward(gpu: str, caption: str, columns: dict[str, Says], run: str, **says:
         says={"level": "op", "mode": "fwd", "metric": "latency_ms", **says},
         run=run,
         own={**_OWN_SHAPE, "dtype": None},
+        measured_by=_OF_OPS,
     )
 
 
@@ -94,10 +95,22 @@ def _models(section: str, header: Labels, columns: dict[str, Says], names: tuple
     """Return a table by model: of training where it is of a run, of generation where it is of none."""
     if run:
         says, own = {"level": "model", "batch": 4, "seqlen": 2048}, {"mode": "train", "places": _TRAINING}
+        sweep = _OF_TRAINING
     else:
+        sweep = ("generation", _OF_PROMPTS)
         says = {"level": "model", "seqlen": 1024}
         own = {"seqlen_q": 1, "batch": 1, "mode": "decode", "places": _DECODING}
-    return Grid(section=section, header=header, row=_model, rows=names, columns=columns, says=says, run=run, own=own)
+    return Grid(
+        section=section,
+        header=header,
+        row=_model,
+        rows=names,
+        columns=columns,
+        says=says,
+        run=run,
+        own=own,
+        measured_by=sweep,
+    )
 
 
 def _throughput(metric: str, words: str) -> dict[str, Says]:
@@ -108,6 +121,9 @@ def _throughput(metric: str, words: str) -> dict[str, Says]:
     }
 
 
+_OF_OPS = ("performance_guide", {"seqlen": "seqlen", "batch": "batch"})
+_OF_PROMPTS = {"subject": "subject", "context": "seqlen", "batch": "batch"}
+_OF_TRAINING = ("training", {"subject": "subject", "seqlen": "seqlen", "train_batch": "batch"})
 _SEQLENS: dict[str, Says] = {text: {"seqlen": read_seqlen(text)} for text in ("512", "1K", "2K", "4K", "8K", "16K")}
 _PER_TOKEN: dict[str, Says] = {
     "Standard": _of("standard", "time_per_token_ms"),
@@ -177,6 +193,7 @@ GRIDS = [
         },
         says={"level": "op", "implementation": "standard", **_SHAPE},
         own={"mode": "fwd", "dtype": None},
+        measured_by=_OF_OPS,
     ),
     Grid(
         section=f"{_MEMORY} > Flash Attention 2 memory",
@@ -191,6 +208,7 @@ GRIDS = [
         },
         says={"level": "op", "implementation": "flash_attn_2", **_SHAPE},
         own={"mode": "fwd", "dtype": None},
+        measured_by=_OF_OPS,
     ),
     Grid(
         section="Memory scaling comparison > Llama 2 7B model memory (float16, batch=1)",
@@ -204,6 +222,7 @@ GRIDS = [
         },
         says={**_LLAMA, "batch": 1, "dtype": "float16"},
         own={"mode": "prefill", "dtype": None},  # of 16 bits either
+        measured_by=("prefill", _OF_PROMPTS),
     ),
     Grid(
         section="Training memory (Llama 2 7B, batch=4)",
@@ -217,6 +236,7 @@ GRIDS = [
         },
         says={**_LLAMA, "batch": 4, "mode": "train"},
         own={"places": _TRAINING},
+        measured_by=_OF_TRAINING,
     ),
     Grid(
         section="Empirical scaling (A100, batch=1, heads=32, dim=64) > Time per token (milliseconds)",
@@ -227,6 +247,7 @@ GRIDS = [
         says={"level": "op", "batch": 1, "num_heads": 32, "head_dim": 64},
         run="a100",
         own={"mode": "fwd", "dtype": None},
+        measured_by=_OF_OPS,
     ),
     Grid(
         section="Memory per token (MB)",
@@ -236,6 +257,7 @@ GRIDS = [
         columns=_SEQLENS,
         says={"level": "op"},
         own={**_OWN_SHAPE, "batch": 1, "mode": "fwd", "dtype": None},
+        measured_by=_OF_OPS,
     ),
     Grid(
         section="Training (forward + backward, Llama 2 7B, A100)",
@@ -246,6 +268,7 @@ GRIDS = [
         says={**_LLAMA, "mode": "train"},
         run="a100",
         own={"places": _TRAINING},
+        measured_by=_OF_TRAINING,
     ),
     Grid(
         section="Inference (generation, Llama 2 7B, A100)",
@@ -256,6 +279,7 @@ GRIDS = [
         says={**_LLAMA, "mode": "decode", "seqlen_q": 1},
         run="a100",
         own={"batch": 1, "places": _DECODING},
+        measured_by=("generation", _OF_PROMPTS),
     ),
     Grid(
         section="Flash Attention 1 vs 2 vs 3 (H100, seq=4096, batch=8)",
@@ -271,6 +295,7 @@ GRIDS = [
         says={"level": "op", "mode": "fwd", "seqlen": 4096, "batch": 8},
         run="h100",
         own={**_OWN_SHAPE, "dtype": None},
+        measured_by=_OF_OPS,
     ),
     _models(
         "Llama 2 models (A100 80GB, batch=4, seq=2048)",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import ModuleType
 
@@ -16,7 +16,8 @@ from results.implementations import Declared
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
 from results.reports.derived import enriched
-from results.reports.layout import Best, Grid, Remark, ReportError, Row, Section, SpreadColumn, read_cell
+from results.reports.gaps import gaps
+from results.reports.layout import Best, Gap, Grid, Remark, ReportError, Row, Section, SpreadColumn, read_cell
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, environment, printed_rows, quoted
@@ -40,56 +41,77 @@ def sections(
 ) -> list[Section]:
     """Return every table of a report with the numbers of own runs, and what follows from them, where they have them.
 
-    Each row comes from one run, the first that has it, so that a ratio is never of two runs. `implementations` says
-    which own implementation stands in a published one's place; without it the report's choice.
+    Each row comes from one run, so that a ratio is never of two: the run that fills most of it, of equals the one that
+    fills most of the table, then the first. `implementations` says which own implementation stands in a published
+    one's place; without it the report's choice.
     """
-    declared = {name: facts for run, _ in runs for name, facts in (run.implementations or {}).items()}
-    each = [_sections_of(name, printed, enriched(*own), implementations, declared) for own in runs]
-    return _merged(each, [run.run_id for run, _ in runs]) if each else _sections_of(name, printed, (), implementations)
-
-
-def _sections_of(
-    name: str,
-    printed: Runs,
-    own: Sequence[Measurement],
-    implementations: Mapping[str, str] | None,
-    declared: Declared | None = None,
-) -> list[Section]:
     report = reports.get(name)
+    stands = implementations or report.IMPLEMENTATIONS
+    declared = {name: facts for run, _ in runs for name, facts in (run.implementations or {}).items()}
     levels = {m.case.level for _, measurements in printed for m in measurements}
-    near = [m for m in own if m.case.level in levels]  # a run of the operator says nothing of layers
-    numbers = OwnNumbers(near, implementations or report.IMPLEMENTATIONS, declared)
-    found = [section for grid in _grids(report) for section in _sections(grid, printed, numbers)]
+    numbers = {run.run_id: _numbers(run, own, levels, stands, declared) for run, own in runs}
+    if not numbers:
+        return _sections_of(report, printed, OwnNumbers((), stands))
+    each = {run_id: _sections_of(report, printed, own) for run_id, own in numbers.items()}
+    merged = _merged(each)
+    grids = {grid.section: grid for grid in reports.grids(name)}
+    found = []
+    for title, settings in merged.items():
+        told = gaps(grids[title], settings, numbers, stands) if title in grids else ()
+        found += [*settings[:-1], replace(settings[-1], gaps=told)]
+    return found
+
+
+def _numbers(
+    run: Run, own: Sequence[Measurement], levels: Set[str | None], stands: Mapping[str, str], declared: Declared
+) -> OwnNumbers:
+    """Return the numbers of a run that are of the report's levels: a run of the operator says nothing of layers."""
+    return OwnNumbers(enriched(run, [m for m in own if m.case.level in levels]), stands, declared)
+
+
+def _sections_of(report: ModuleType, printed: Runs, numbers: OwnNumbers) -> list[Section]:
+    found = [section for grid in reports.grids(report.NAME) for section in _sections(grid, printed, numbers)]
     return found + (report.more_sections(printed, numbers) if hasattr(report, "more_sections") else [])
 
 
-def _merged(each: Sequence[Sequence[Section]], names: Sequence[str]) -> list[Section]:
-    """Return the sections of several runs as one list; of settings without an own row only those of a bare table stay.
+def _merged(each: Mapping[str, Sequence[Section]]) -> dict[str, list[Section]]:
+    """Return the sections of several runs by title, one a setting.
 
-    Where there are several runs, a section says which its rows are of.
+    Of the settings those stay that fill most rows, those that fill a row which these do not, and of a bare table one.
     """
     found: dict[str, dict[str, list[tuple[str, Section]]]] = {}
-    for name, sections_of_run in zip(names, each, strict=True):
+    for run_id, sections_of_run in each.items():
         for section in sections_of_run:
-            found.setdefault(section.title, {}).setdefault(section.setting, []).append((name, section))
-    merged = []
-    for settings in found.values():
-        whole = [_one_of(same, several=len(names) > 1) for same in settings.values()]
-        filled = [section for section in whole if any(row.own for row in section.rows)]
-        merged += filled or whole[:1]
-    return merged
+            found.setdefault(section.title, {}).setdefault(section.setting, []).append((run_id, section))
+    return {title: _fullest([_one_of(same) for same in settings.values()]) for title, settings in found.items()}
 
 
-def _one_of(same: Sequence[tuple[str, Section]], *, several: bool) -> Section:
-    """Return sections of one setting as one: of each row the first run that has it."""
-    first = same[0][1]
-    rows, used = [], {}
-    for at, row in enumerate(first.rows):
-        name, best = next(((name, each.rows[at]) for name, each in same if each.rows[at].own), (None, row))
-        rows.append(best)
-        used |= {name: None} if name else {}
-    said = [first.setting] * bool(first.setting) + [f"from {', '.join(used)}"] * (several and bool(used))
-    return replace(first, setting=", ".join(said), rows=tuple(rows))
+def _fullest(settings: Sequence[Section]) -> list[Section]:
+    filled = {at: {row.labels for row in section.rows if row.own} for at, section in enumerate(settings)}
+    order = sorted(filled, key=lambda at: -len(filled[at]))
+    kept, seen = [], set()
+    for at in order:
+        if not kept or (filled[at] and len(filled[at]) == len(filled[order[0]])) or filled[at] - seen:
+            kept.append(settings[at])
+            seen |= filled[at]
+    return kept
+
+
+def _one_of(same: Sequence[tuple[str, Section]]) -> Section:
+    """Return sections of one setting as one, each row from the run that fills most of it."""
+    whole = [sum(map(_filled, section.rows)) for _, section in same]
+    rows = []
+    for at in range(len(same[0][1].rows)):
+        best = max(range(len(same)), key=lambda n: (_filled(same[n][1].rows[at]), whole[n], -n))
+        run_id, section = same[best]
+        measured = section.rows[at].own and not section.by_formula
+        rows.append(replace(section.rows[at], run=run_id) if measured else section.rows[at])
+    return replace(same[0][1], rows=tuple(rows))
+
+
+def _filled(row: Row) -> int:
+    """Return how many own cells of a row hold something."""
+    return sum(map(bool, row.own or ()))
 
 
 def like(store: Store, name: str) -> list[tuple[str, int]]:
@@ -132,6 +154,19 @@ def pairs(section: Section) -> list[dict[str, object]]:
     return rows
 
 
+def origin_of(section: Section) -> str:
+    """Return which runs a section's own rows are of, and what of their cases the table does not say.
+
+    Where there are several runs, each names its rows.
+    """
+    rows: dict[str, list[str]] = {}
+    for row in section.rows:
+        if row.run:
+            rows.setdefault(row.run, []).append(plain(" ".join(row.labels)))
+    runs = [run if len(rows) == 1 else f"{run} ({', '.join(of_run)})" for run, of_run in rows.items()]
+    return ", ".join([*runs, *([section.setting] if section.setting else [])])
+
+
 def both(row: Row, at: int) -> str:
     """Return a cell with both numbers: printed / own."""
     return f"{plain(row.printed[at]) or '–'} / {row.own[at] or '–' if row.own else NOT_MEASURED}"
@@ -168,10 +203,9 @@ def render(
     if own:
         parts.append(_explanation(own, found, implementations))
     for section in found:
-        parts += [f"## {section.title}"] * bool(section.title) + [f"Own run: {section.setting}."] * bool(
-            section.setting
-        )
+        parts += [f"## {section.title}"] * bool(section.title)
         parts.append(_table(section, with_own=bool(own) or section.by_formula))
+        parts += [f"Own numbers: {origin_of(section)}."] * bool(section.runs) + list(map(_told, section.gaps))
     parts += _findings_parts(findings(printed))
     parts += ["## What the report says in words", *map(quoted, shipped_notes(name))]
     return "\n\n".join(parts) + "\n"
@@ -201,10 +235,6 @@ def speedups_beside(
     theirs = _printed(printed)
     ours = _derived(own, baseline, implementation)
     return "\n".join(_beside_table(mode, theirs, ours) for mode in _MODES)
-
-
-def _grids(report: ModuleType) -> Sequence[Grid]:
-    return report.GRIDS if hasattr(report, "GRIDS") else (report.GRID,)
 
 
 def _sections(grid: Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[Section]:
@@ -244,6 +274,11 @@ def _table(section: Section, *, with_own: bool) -> str:
         for row in section.rows
     ]
     return markdown_table((*section.labels, *section.columns), rows)
+
+
+def _told(gap: Gap) -> str:
+    """Return a gap as an item of a list: a sentence and, if something measures it, the command."""
+    return f"- Not measured: {gap.words}." + (f" `{gap.command}`" if gap.command else "")
 
 
 def _explanation(own: Runs, found: Sequence[Section], implementations: Mapping[str, str]) -> str:

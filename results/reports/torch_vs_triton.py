@@ -103,6 +103,7 @@ GRID = Grid(
     order=(1, 2, 3, 4, 5, 0),
     columns=_columns(),
     says={"level": "op", "subject": "attention"},
+    measured_by=("torch_vs_triton", {"seqlen": "seqlen", "head_dim": "head_dim", "dtype": "dtype"}),
 )
 
 

@@ -1,0 +1,99 @@
+"""Which runs fill a report best: the runs of the home, or those that ship, of one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from results import reports
+from results.records import CASE_FIELDS, Case
+from results.reports.gaps import all_said, own_names
+from results.reports.own import is_usual, said_fields
+from results.reports.rendering import Runs, printed_rows
+from results.store.database import Store
+
+_Tried = tuple[str, str | None]  # implementation, mode
+
+
+@dataclass(frozen=True, eq=False)
+class TriedRun:
+    """What a run holds latencies of, with a value or a reason for none."""
+
+    run_id: str
+    source: str
+    gpu_name: str | None
+    created: str
+    tries: Mapping[Case, frozenset[_Tried]]
+
+
+def default_runs(name: str, printed: Runs, tried: Iterable[TriedRun]) -> list[str]:
+    """Return the fewest runs that fill the most cells of a report, of equals the newest, the fullest first.
+
+    They are of one GPU. Runs of the home come before those that ship, which stand in only where the home has none.
+    """
+    cells = {run: _cells(name, printed, run.tries) for run in sorted(tried, key=lambda run: run.created, reverse=True)}
+    holding = {run: found for run, found in cells.items() if found and run.source != "published"}
+    of_home = {run: found for run, found in holding.items() if run.source != "shipped"}
+    groups: dict[str | None, dict[TriedRun, set[int]]] = {}
+    for run, found in (of_home or holding).items():
+        groups.setdefault(run.gpu_name, {})[run] = found
+    best = max(groups.values(), key=lambda group: len(set().union(*group.values())), default={})
+    chosen, seen = [], set()
+    while best and (run := max(best, key=lambda run: len(best[run] - seen))) and best[run] - seen:
+        chosen.append(run.run_id)
+        seen |= best[run]
+    return chosen
+
+
+def tried_of_store(store: Store) -> list[TriedRun]:
+    """Return what each run of a store holds latencies of."""
+    fields = ", ".join(CASE_FIELDS)
+    rows = store.rows(
+        f"""SELECT DISTINCT run_id, implementation, mode, {fields} FROM results
+            WHERE metric IN ('latency_ms', 'latency_extrapolated_ms') AND source <> 'published'"""
+    )
+    tries: dict[str, dict[Case, set[_Tried]]] = {}
+    for run_id, implementation, mode, *values in rows:
+        case = Case(**dict(zip(CASE_FIELDS, values, strict=True)))
+        tries.setdefault(run_id, {}).setdefault(case, set()).add((implementation, mode))
+    about = store.rows("SELECT run_id, source, gpu_name, created_text FROM runs WHERE source <> 'published'")
+    return [TriedRun(*facts, created or "", _frozen(tries.get(facts[0], {}))) for *facts, created in about]
+
+
+def tried_of_runs(runs: Runs) -> list[TriedRun]:
+    """Return what each of some runs, read whole, holds latencies of."""
+    found = []
+    for run, measurements in runs:
+        tries: dict[Case, set[_Tried]] = {}
+        for m in measurements:
+            if m.metric in ("latency_ms", "latency_extrapolated_ms"):
+                tries.setdefault(m.case, set()).add((m.implementation, m.mode))
+        found.append(TriedRun(run.run_id, run.source, run.gpu_name, run.created or "", _frozen(tries)))
+    return found
+
+
+def _frozen(tries: Mapping[Case, set[_Tried]]) -> dict[Case, frozenset[_Tried]]:
+    return {case: frozenset(found) for case, found in tries.items()}
+
+
+def _cells(name: str, printed: Runs, tries: Mapping[Case, frozenset[_Tried]]) -> set[int]:
+    """Return which of a report's own cells were tried, by their place in it."""
+    usual = [(case, found) for case, found in tries.items() if is_usual(case)]
+    found = set()
+    for at, (fields, names, mode) in enumerate(_wanted(name, printed)):
+        for case, of_case in usual:
+            if all(getattr(case, field) == value for field, value in fields.items()):
+                if any(each in names and mode in (None, of_mode) for each, of_mode in of_case):
+                    found.add(at)
+                    break
+    return found
+
+
+def _wanted(name: str, printed: Runs) -> Iterator[tuple[dict[str, object], set[str], str | None]]:
+    """Yield what every own cell of a report needs: fields of a case, one of some implementations, a mode."""
+    report = reports.get(name)
+    for grid in reports.grids(name):
+        for labels in printed_rows(grid, printed):
+            for says in all_said(grid, labels):
+                names = {says["implementation"], *own_names(says, report.IMPLEMENTATIONS)}
+                yield said_fields(says), names, says.get("mode")
