@@ -44,7 +44,7 @@ from results.records import Measurement, Run
 from results.render import advice, export, peers, slice, svg
 from results.render.html import html_page
 from results.render.terminal import comparison_lines, finding_lines
-from results.reports import ReportError, headline, side_by_side
+from results.reports import ReportError, coverage, default_runs, headline, side_by_side
 from results.reports import get as report_named
 from results.reports import names as report_names
 from results.reports.rendering import Runs
@@ -81,16 +81,21 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_moving(commands)
 
-    command = commands.add_parser("report", help="a published report as printed, or with your runs' numbers beside")
-    command.add_argument("name", metavar="NAME", choices=report_names(), help=", ".join(report_names()))
+    command = commands.add_parser("report", help="a published report with your runs' numbers beside the printed ones")
+    command.add_argument("name", metavar="NAME", nargs="?", choices=report_names(), help=", ".join(report_names()))
     command.add_argument(
         "--run",
         action="append",
         default=[],
-        help="a run of your own, beside the printed cells; may be given several times",
+        help="a run beside the printed cells; may be given several times; default: those of one GPU that fill the "
+        "most, of your own or else of what ships",
     )
-    command.add_argument("--own-only", action="store_true", help="the numbers of --run alone, in the report's layout")
+    command.add_argument("--as-printed", action="store_true", help="the report alone, no run beside it")
+    command.add_argument("--own-only", action="store_true", help="the numbers of the runs alone, in the layout")
     command.add_argument("--beside", action="store_true", help="only its printed speedups beside those of --run")
+    command.add_argument(
+        "--coverage", action="store_true", help="how many rows the runs fill; of all reports if no NAME"
+    )
     command.set_defaults(command=_report)
 
     command = commands.add_parser("headline", help="the tables of the READMEs, from the runs that ship")
@@ -307,16 +312,39 @@ def _say_how_to_split(selection: export.Selection, options: argparse.Namespace) 
 
 
 def _report(options: argparse.Namespace) -> int:
-    report = report_named(options.name)
-    published = [_read(folder) for folder in journal.published_folders() if folder.run().report == options.name]
-    runs = [_read(_folder(run)) for run in options.run]
+    if options.coverage:
+        return _coverage(options)
+    if not options.name:
+        raise CommandError(f"Which report? Available: {', '.join(report_names())}. Or --coverage, of all of them.")
+    published, report = side_by_side.published(options.name), report_named(options.name)
+    runs = [] if options.as_printed else _beside_report(options.name, options.run, published)
     if options.beside:
         sys.stdout.write(_beside(report, published, runs))
-    elif runs and not options.own_only:
-        sys.stdout.write(side_by_side.render(options.name, published, runs))
+    elif not runs:
+        sys.stdout.write(report.render(published))
+    elif options.own_only:
+        sys.stdout.write(side_by_side.render_own(options.name, published, runs))
     else:
-        sys.stdout.write(side_by_side.render_own(options.name, published, runs) if runs else report.render(published))
+        sys.stdout.write(side_by_side.render(options.name, published, runs))
     return 0
+
+
+def _coverage(options: argparse.Namespace) -> int:
+    """Print how much of one report or of all is filled; of one also what would fill the rest."""
+    for name in [options.name] if options.name else report_names():
+        published = side_by_side.published(name)
+        runs = _beside_report(name, options.run, published)
+        tables = coverage.coverage(side_by_side.sections(name, published, runs))
+        print(coverage.as_markdown(report_named(name).LABEL, tables, with_gaps=bool(options.name)))
+    return 0
+
+
+def _beside_report(name: str, named: Sequence[str], published: Runs) -> Runs:
+    """Return the named runs, or those that fill a report best."""
+    if not named:
+        with _store() as store:
+            named = default_runs.default_runs(name, published, default_runs.tried_of_store(store))
+    return [_read(_folder(run)) for run in named]
 
 
 def _beside(report: ModuleType, published: Runs, runs: Runs) -> str:

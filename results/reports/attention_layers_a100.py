@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from results.records import Measurement, Run
+from results.records import Case, Measurement, Run, compatible
 from results.render.markdown import tables
 from results.reports import claims
 from results.reports.layout import (
@@ -21,7 +24,7 @@ from results.reports.layout import (
     parse_grid,
 )
 from results.reports.notes import Note, notes_of
-from results.reports.own import OwnNumbers
+from results.reports.own import OwnNumbers, said_fields
 from results.reports.rendering import Runs, render_report
 
 NAME = "attention_layers_a100"
@@ -111,8 +114,10 @@ def notes(text: str) -> list[Note]:
 
 
 def more_sections(printed: Runs, numbers: OwnNumbers) -> list[Section]:
-    """Return the summary's ranges beside those of an own run's numbers."""
-    return [claims.section(CLAIMS, [m for _, measurements in printed for m in measurements], numbers)]
+    """Return the summary beside what an own run's numbers say to each of its lines."""
+    ranges = claims.section(CLAIMS, [m for _, measurements in printed for m in measurements], numbers)
+    told = tuple((f"Summary / {line}", words, answer(numbers)) for line, words, answer in _SUMMARY)
+    return [claims.with_sentences(ranges, told)]
 
 
 def render(runs: Runs) -> str:
@@ -164,4 +169,56 @@ CLAIMS = tuple(
         ("Flash Forward Speedup", "flash", "fwd"),
         ("Triton Backward Speedup", "triton", "bwd"),
     )
+)
+
+
+def _fastest(numbers: OwnNumbers, modes: Sequence[str]) -> str | None:
+    """Say by pass in how many layers of the report each backend takes the least time."""
+    parts = []
+    for mode in modes:
+        wins: Counter[str] = Counter()
+        for case in _cases(numbers):
+            times = {
+                theirs: m.value
+                for theirs in IMPLEMENTATIONS
+                if (m := numbers.found.get((case, numbers.own(theirs), mode, "latency_ms"))) and m.value
+            }
+            if len(times) == len(IMPLEMENTATIONS):
+                wins[numbers.own(min(times, key=times.__getitem__))] += 1
+        if wins:
+            said = ", ".join(f"{name} {count} of {wins.total()}" for name, count in wins.most_common())
+            parts.append(f"{_PASSES[mode]}: {said}")
+    return "; ".join(parts) or None
+
+
+def _best_backend(numbers: OwnNumbers) -> str | None:
+    return _fastest(numbers, ("fwd", "bwd"))
+
+
+def _best_overall(numbers: OwnNumbers) -> str | None:
+    return _fastest(numbers, ("fwd_bwd",))
+
+
+def _tests(numbers: OwnNumbers) -> str | None:
+    """Say how many passes of layers have times, in how many kinds of layers; a dtype more is no further one."""
+    passes = {
+        (replace(m.case, dtype=None), m.mode)
+        for m in numbers.measurements
+        if m.metric == "latency_ms" and m.value and m.mode in _PASSES and m.case in _cases(numbers)
+    }
+    return f"{len(passes)} across {len({case.subject for case, _ in passes})} attention types" if passes else None
+
+
+def _cases(numbers: OwnNumbers) -> set[Case]:
+    """Return the own cases that are one of the report's layers."""
+    wanted = [Case(**said_fields(grid.says)) for grid in GRIDS]
+    own = {m.case for m in numbers.measurements}
+    return {case for case in own if any(compatible(layer, case) for layer in wanted)}
+
+
+_PASSES = {mode: word.lower() for word, mode in _MODES.items()}
+_SUMMARY = (
+    ("Best Backend", "Flash Attention (forward), Triton (backward)", _best_backend),
+    ("Best Overall", "Flash Attention for forward-heavy workloads", _best_overall),
+    ("Total Tests", "45 configurations across 5 attention types", _tests),
 )

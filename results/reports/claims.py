@@ -6,6 +6,7 @@ the report's tables. Of a range the own figures are the smallest and the largest
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -18,8 +19,16 @@ TITLE = "Claims"
 _WHERE, _FIGURE = "Where", "Figure"
 
 
-def section(claims: Sequence[Claim], printed: Sequence[Measurement], numbers: OwnNumbers) -> Section:
-    """Return the claims as a table: where each stands, its figures as printed, and the own run's."""
+def section(
+    claims: Sequence[Claim],
+    printed: Sequence[Measurement],
+    numbers: OwnNumbers,
+    known: Mapping[str, str] | None = None,
+) -> Section:
+    """Return the claims as a table: where each stands, its figures as printed, and the own run's.
+
+    `known` says by origin what follows without a run.
+    """
     by_origin = {m.origin: m.printed or "" for m in printed}
     cases = {m.case for m in printed if m.case.seqlen_q}
     rows = []
@@ -27,7 +36,7 @@ def section(claims: Sequence[Claim], printed: Sequence[Measurement], numbers: Ow
         groups = list(claim.figures)
         origins = [claim.origin] if len(groups) == 1 else [f"{claim.origin} / {group}" for group in groups]
         said = " to ".join(by_origin[origin] for origin in origins if origin in by_origin)
-        own = _answer(claim, groups, cases, numbers)
+        own = (known or {}).get(claim.origin) or _answer(claim, groups, cases, numbers)
         rows.append(Row((claim.origin,), (said,), (own,) if own else None))
     return Section(TITLE, "", (_WHERE,), (_FIGURE,), (None,), tuple(rows))
 
@@ -47,6 +56,23 @@ def ratios(says: Says, cases: set[Case], numbers: OwnNumbers) -> dict[str, list[
         if base and base.value and ours.value:
             found.setdefault(ours.case.dtype or "", []).append(base.value / ours.value)
     return found
+
+
+def growth(numbers: OwnNumbers, implementation: str, metric: str, mode: str, subject: str | None = None) -> str | None:
+    """Say how a metric grows between the two longest sequences that an implementation has it for, all else equal."""
+    found: dict[Case, dict[int, float]] = {}
+    for m in numbers.measurements:
+        if (m.implementation, m.metric, m.mode) == (implementation, metric, mode) and m.value and m.case.seqlen_k:
+            if subject not in (None, m.case.subject):
+                continue
+            alike = replace(m.case, seqlen_q=None, seqlen_k=None)
+            found.setdefault(alike, {})[m.case.seqlen_k] = m.value
+    longest = max((lengths for lengths in found.values() if len(lengths) > 1), key=max, default=None)
+    if longest is None:
+        return None
+    short, long = sorted(longest)[-2:]
+    exponent = math.log(longest[long] / longest[short]) / math.log(long / short)
+    return f"grows as N^{exponent:.1f} from {short:,} to {long:,}"
 
 
 def _answer(claim: Claim, groups: Sequence[str], cases: set[Case], numbers: OwnNumbers) -> str | None:

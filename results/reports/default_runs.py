@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from results import reports
@@ -13,6 +13,7 @@ from results.reports.rendering import Runs, printed_rows
 from results.store.database import Store
 
 _Tried = tuple[str, str | None]  # implementation, mode
+_Cell = tuple[dict[str, object], set[str], str | None]  # fields of its case, who may stand in it, mode
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,10 @@ class TriedRun:
     created: str
     tries: Mapping[Case, frozenset[_Tried]]
 
+    def shows(self, names: Collection[str], shown_by: Callable[[Case], object]) -> bool:
+        """Tell whether one of some implementations was tried in such a case."""
+        return any(shown_by(case) and any(name in names for name, _ in found) for case, found in self.tries.items())
+
 
 def default_runs(name: str, printed: Runs, tried: Iterable[TriedRun]) -> list[str]:
     """Return the fewest runs that fill the most cells of a report, of equals the newest, the fullest first.
@@ -32,17 +37,27 @@ def default_runs(name: str, printed: Runs, tried: Iterable[TriedRun]) -> list[st
     They are of one GPU. Runs of the home come before those that ship, which stand in only where the home has none.
     """
     cells = {run: _cells(name, printed, run.tries) for run in sorted(tried, key=lambda run: run.created, reverse=True)}
-    holding = {run: found for run, found in cells.items() if found and run.source != "published"}
-    of_home = {run: found for run, found in holding.items() if run.source != "shipped"}
+    own = {run: found for run, found in cells.items() if run.source != "published"}
+    of_home = {run: found for run, found in own.items() if run.source != "shipped"}
     groups: dict[str | None, dict[TriedRun, set[int]]] = {}
-    for run, found in (of_home or holding).items():
+    for run, found in (of_home if any(of_home.values()) else own).items():
         groups.setdefault(run.gpu_name, {})[run] = found
     best = max(groups.values(), key=lambda group: len(set().union(*group.values())), default={})
     chosen, seen = [], set()
     while best and (run := max(best, key=lambda run: len(best[run] - seen))) and best[run] - seen:
         chosen.append(run.run_id)
         seen |= best[run]
-    return chosen
+    return chosen + _evidence(name, best, chosen)
+
+
+def _evidence(name: str, best: Iterable[TriedRun], chosen: Sequence[str]) -> list[str]:
+    """Return further runs of the same GPU that show what the chosen ones do not: the newest with such a case."""
+    more: list[str] = []
+    for names, shows in getattr(reports.get(name), "EVIDENCE", ()):
+        showing = [run.run_id for run in best if run.shows(names, shows)]
+        if showing and not set(showing) & {*chosen, *more}:
+            more.append(showing[0])
+    return more
 
 
 def tried_of_store(store: Store) -> list[TriedRun]:
@@ -79,17 +94,16 @@ def _frozen(tries: Mapping[Case, set[_Tried]]) -> dict[Case, frozenset[_Tried]]:
 def _cells(name: str, printed: Runs, tries: Mapping[Case, frozenset[_Tried]]) -> set[int]:
     """Return which of a report's own cells were tried, by their place in it."""
     usual = [(case, found) for case, found in tries.items() if is_usual(case)]
-    found = set()
-    for at, (fields, names, mode) in enumerate(_wanted(name, printed)):
-        for case, of_case in usual:
-            if all(getattr(case, field) == value for field, value in fields.items()):
-                if any(each in names and mode in (None, of_mode) for each, of_mode in of_case):
-                    found.add(at)
-                    break
-    return found
+    return {at for at, cell in enumerate(_wanted(name, printed)) if any(_is_tried(cell, *of_case) for of_case in usual)}
 
 
-def _wanted(name: str, printed: Runs) -> Iterator[tuple[dict[str, object], set[str], str | None]]:
+def _is_tried(cell: _Cell, case: Case, tried: frozenset[_Tried]) -> bool:
+    fields, names, mode = cell
+    fits = all(getattr(case, field) == value for field, value in fields.items())
+    return fits and any(name in names and mode in (None, of_case) for name, of_case in tried)
+
+
+def _wanted(name: str, printed: Runs) -> Iterator[_Cell]:
     """Yield what every own cell of a report needs: fields of a case, one of some implementations, a mode."""
     report = reports.get(name)
     for grid in reports.grids(name):

@@ -8,9 +8,10 @@ from itertools import product
 from typing import Any
 
 from results.checks.memory import SHARED_KB
-from results.records import Measurement, Run
+from results.levels.tensors import kv_cache_mb
+from results.records import Measurement, Run, attention_case, case_to_json
 from results.render.markdown import tables
-from results.reports import claims
+from results.reports import claims, flashtile_words
 from results.reports.layout import (
     Claim,
     Grid,
@@ -23,7 +24,7 @@ from results.reports.layout import (
     parse_claims,
     parse_grid,
 )
-from results.reports.notes import Note
+from results.reports.notes import Note, shipped_notes
 from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, render_report
 
@@ -96,10 +97,13 @@ def notes(text: str) -> list[Note]:
 
 
 def more_sections(printed: Runs, numbers: OwnNumbers) -> list[Section]:
-    """Return the claims beside an own run's figures, and what a block needs by formula beside what chips have."""
+    """Return the claims and the tables of words beside an own run's figures, and what a block needs by formula."""
     rows = [m for _, measurements in printed for m in measurements]
     blocks = {m.case.subject: m.printed or "" for m in rows if m.metric == "shared_memory_kb"}
-    return [claims.section(CLAIMS, rows, numbers), *([_shared_memory(blocks)] if blocks else [])]
+    figures = claims.section(CLAIMS, rows, numbers, {_SAVINGS: _cache_savings()} if numbers.measurements else None)
+    told = claims.with_sentences(figures, flashtile_words.sentences(numbers))
+    words = flashtile_words.tables(shipped_notes(NAME), numbers) if rows else []
+    return [told, *words, *([_shared_memory(blocks)] if blocks else [])]
 
 
 def _shared_memory(printed: Mapping[str, str]) -> Section:
@@ -115,6 +119,15 @@ def _shared_memory(printed: Mapping[str, str]) -> Section:
         rows.append(Row((str(block), str(head_dim)), (printed.get(f"block_size {block}", ""),), (own,)))
     labels = ("Block Size", "head_dim")
     return Section(_SHARED_MEMORY, "", labels, ("SRAM Required",), (None,), tuple(rows), by_formula=True)
+
+
+def _cache_savings() -> str:
+    """Return by formula how much smaller the cache of the report's GQA is: 2 key heads for 8 query heads."""
+    sizes = {"batch": 1, "num_heads": 8, "seqlen": 1024, "head_dim": 64, "dtype": "float32", "causal": True}
+    whole, fewer = (
+        kv_cache_mb(case_to_json(attention_case(**sizes, num_kv_heads=heads))) for heads in (sizes["num_heads"], 2)
+    )
+    return f"{whole / fewer:.1f}x, by formula"
 
 
 def render(runs: Runs) -> str:
@@ -148,7 +161,7 @@ _LAYER: dict[str, Any] = {
     "mode": "fwd",
 }
 _FLOAT32_BYTES = 4
-_SHARED_MEMORY = "Shared memory by formula: (4 x block x head_dim + block x block) x 4 bytes, and where it fits"
+_SHARED_MEMORY = "Shared memory: by formula, (4 x block x head_dim + block x block) x 4 bytes, and where it fits"
 _MHA = {"subject": "mha_fused_bias", "num_kv_heads": 12}
 _GQA = {"subject": "gqa_bias", "num_kv_heads": 3}
 _TRITON = {**_LAYER, **_MHA, "implementation": "flashtile_triton", "baseline": "naive"}
@@ -206,6 +219,7 @@ GRIDS.append(
         },
     )
 )
+_SAVINGS = "GroupedQueryAttention(512, 8, num_kv_heads=2)"
 _AT_8K = {**_LAYER, "seqlen": 8192}
 CLAIMS = (
     *(
@@ -239,7 +253,7 @@ CLAIMS = (
     ),
     Claim(
         pattern=r"num_kv_heads=2\)\s*# (?P<savings>\dx) KV cache savings",
-        origin="GroupedQueryAttention(512, 8, num_kv_heads=2)",
+        origin=_SAVINGS,
         says={
             "level": "layer",
             "subject": "gqa_bias",

@@ -49,10 +49,8 @@ def gaps(
     )
 
 
-def command_of(grid: Grid, says: Sequence[Says], implementations: Iterable[str]) -> str | None:
-    """Return the command that measures some cells of a table; None for a table that no sweep measures."""
-    if grid.measured_by is None:
-        return None
+def command_of(grid: Grid, says: Sequence[Says], implementations: Iterable[str]) -> str:
+    """Return the command that measures some cells of a table, which a sweep measures."""
     sweep, axes = grid.measured_by
     sets = {axis: dict.fromkeys(str(each[name]) for each in says if each.get(name)) for axis, name in axes.items()}
     words = [f"--set {axis}={','.join(values)}" for axis, values in sets.items() if values]
@@ -74,7 +72,7 @@ def all_said(grid: Grid, labels: Labels) -> Iterator[Says]:
 
 
 def _open_cells(grid: Grid, found: Sequence[Section]) -> Iterator[tuple[Labels, str, Says]]:
-    if not found:
+    if grid.measured_by is None:
         return
     for at, row in enumerate(found[0].rows):
         for place, (name, column) in enumerate(grid.columns.items()):

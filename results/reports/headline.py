@@ -23,7 +23,9 @@ from results.records import Case, Measurement, Run, case_to_json
 from results.render.markdown import markdown_table
 from results.reports import fa2_rtx4060
 from results.reports import names as report_names
-from results.reports.side_by_side import speedups_beside
+from results.reports.coverage import coverage, total
+from results.reports.default_runs import default_runs, tried_of_runs
+from results.reports.side_by_side import sections, speedups_beside
 
 MODES = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
 NAIVE, OURS = ("torch_naive",), ("triton_fa2", "gluon_hopper")
@@ -322,6 +324,22 @@ def findings(shipped: Shipped) -> str:
     return markdown_table(("report", "findings", "impossible", "doubtful", "notes"), rows)
 
 
+def reports_filled(shipped: Shipped) -> str:
+    """Return how many rows and cells of each published report the shipped runs fill."""
+    own = [shipped.read(folder.run_id) for folder in shipped.folders if folder.run().source == "shipped"]
+    tried, by_id = tried_of_runs(own), {run.run_id: (run, rows) for run, rows in own}
+    each = []
+    for report in report_names():
+        printed = [(run, rows) for run, rows in shipped.of_reports if run.report == report]
+        runs = [by_id[run_id] for run_id in default_runs(report, printed, tried)]
+        tables = coverage(sections(report, printed, runs))
+        each.append(total(tables, f"{report} ({len(tables)} tables)"))
+    header = ("report", "rows", "filled by runs", "by formula", "open", "cells", "filled")
+    counts = ("rows", "filled", "by_formula", "open", "cells", "filled_cells")
+    rows = [(of.title, *(str(getattr(of, count)) for count in counts)) for of in [*each, total(each)]]
+    return markdown_table(header, rows)
+
+
 def layers(shipped: Shipped) -> str:
     """Return SDPA's fastest backend over ours around a layer, by kind of layer, with how many shapes and dtypes."""
     ratios = shipped.ratios(LAYERS, SDPA, OURS)
@@ -367,6 +385,7 @@ TABLES: dict[str, Callable[[Shipped], str]] = {
     "layers": layers,
     "runs": runs,
     "findings": findings,
+    "reports_filled": reports_filled,
     "same_code": same_code,
 }
 

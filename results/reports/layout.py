@@ -152,10 +152,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Gap:
-    """Why some own cells of a table are empty, and the command that measures them, if any does."""
+    """Why some own cells of a table are empty, and the command that measures them."""
 
     words: str
-    command: str | None
+    command: str
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,7 @@ class Section:
     metrics: tuple[str | None, ...]  # of the others; None for words and spreads
     rows: tuple[Row, ...]
     by_formula: bool = False  # what stands as own is computed, and is of no run
+    pooled: bool = False  # what stands as own is of all runs together
     gaps: tuple[Gap, ...] = ()  # why own cells are empty
 
     @property

@@ -22,10 +22,14 @@ _LONGEST_NOTE = 60  # characters of why a cell was not measured, that still stan
 _TIMINGS = {"kernel": "device time, launches excluded", "eager": "plain calls, host overhead included"}
 _FORMATS = {
     "latency_ms": "{:.4f}",
+    "memory_per_token_mb": "{:.3g}",
     "speedup": "{:.1f}x",
     "memory_reduction": "{:.1f}x",
     "memory_saved_percent": "{:.0f}%",
 }
+
+
+Ran = Mapping[tuple[str, Case], str]
 
 
 class OwnNumbers:
@@ -36,8 +40,10 @@ class OwnNumbers:
         measurements: Sequence[Measurement],
         implementations: Mapping[str, str],
         declared: Mapping[str, Mapping[str, Any]] | None = None,
+        ran: Ran | None = None,
     ) -> None:
         self.declared = declared or {}  # by name what an implementation says of itself
+        self.ran = ran or {}  # of all chosen runs: by implementation and case, which has a time of it
         self._there = {m.implementation for m in measurements}
         self.implementations = self._known(implementations)
         self.timings = _timings(measurements)
@@ -286,14 +292,14 @@ def _rest(case: Case, grid: Grid, labels: Labels) -> tuple[tuple[str, Any], ...]
 
 
 def _order(label: str) -> tuple[int, float, str]:
-    number = label.replace(",", "")
-    return (0, float(number), "") if number.isdigit() else (1, 0.0, label)
+    number = label.replace(",", "").removesuffix("K")
+    return (0, float(number) * (1024 if label.endswith("K") else 1), "") if number.isdigit() else (1, 0.0, label)
 
 
 def _format(metric: str, value: float, says: Says) -> str:
     if "format" in says:
         return says["format"].format(value)
-    if metric.endswith("_mb"):
+    if metric.endswith("_mb") and metric not in _FORMATS:
         unit = says.get("unit")
         return f"{value / MIB[unit]:.1f}" if unit else f"{value:.1f} MB"
     return _FORMATS.get(metric, "{:.4g}").format(value)

@@ -141,6 +141,7 @@ _OWN_SHAPE = {"num_heads": 32, "head_dim": 64}  # of the tables that leave it op
 _DECODING = {"standard": "torch_naive", "flash_attn": "triton_split_kv"}
 _TRAINING = {"flash_attn": "gluon_hopper"}  # where a run has it: on Hopper it is what one trains with
 _MEMORY = "GPU memory consumption (batch=8, heads=32, dim=64)"
+_BY_FORMULA = (_MEMORY, "Memory scaling comparison", "Training memory", "Memory per token")
 _LLAMA = {"level": "model", "subject": "llama2-7b"}
 
 GRIDS = [
@@ -314,6 +315,10 @@ GRIDS = [
 ]
 
 
+EVIDENCE = performance_guide_words.EVIDENCE
+GRIDS_BY_FORMULA = [grid for grid in GRIDS if grid.section.startswith(_BY_FORMULA)]
+
+
 def _expected(origin: str, pattern: str, **says: Any) -> Claim:
     words = {"implementation": "flash_attn", "baseline": "standard", "subject": None, **says}
     return Claim(pattern, f"Recommendations by use case / {origin}", words, low_and_high(words.pop("metric")))
@@ -411,7 +416,7 @@ def notes(text: str) -> list[Note]:
 
 
 def more_sections(printed: Runs, numbers: OwnNumbers) -> list[Section]:
-    """Return the claims, the features by version and the recommendations, each beside what own numbers say."""
+    """Return the claims, features by version and recommendations, each beside what own numbers say."""
     return performance_guide_words.sections(CLAIMS, printed, shipped_notes(NAME), numbers)
 
 

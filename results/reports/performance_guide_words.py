@@ -5,14 +5,17 @@ An own sentence is made from the numbers of one run, or from the memory formulas
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from results import levels
+from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.levels import model_memory
 from results.levels.model_table import model
 from results.recommend.model_fit import CARDS
 from results.records import Case, Measurement, Status
+from results.reports.claims import growth, with_sentences
 from results.reports.layout import Claim, Row, Says, Section
 from results.reports.notes import Note
 from results.reports.own import OwnNumbers
@@ -21,20 +24,31 @@ from results.reports.rendering import Runs
 Keep = Callable[[Measurement], bool]
 _LONG, _SHORT = 4096, 512
 _MODEL, _SERVED = "llama2-7b", 4096  # of the report's recommendation for serving, which names neither
-_FEATURES: Mapping[str, tuple[str, object] | None] = {  # row -> what an implementation declares
-    "Basic attention": ("family", None),
-    "Causal masking": ("causal", True),
-    "Multi-query attention": ("gqa", True),
-    "Sliding window": ("window", True),
-    "Paged KV cache": ("paged", True),
-    "FP8 support": ("precision", "fp8"),
-    "Work partitioning": None,  # nothing declares it
+# row -> what an implementation declares, and which cases show it when they ran
+_FEATURES: Mapping[str, tuple[str, object, Callable[[Case], object]]] = {
+    "Basic attention": ("family", None, lambda case: True),
+    "Causal masking": ("causal", True, lambda case: case.causal),
+    "Multi-query attention": (
+        "gqa",
+        True,
+        lambda case: case.latent_dim == 0 and case.num_kv_heads == 1 != case.num_heads,
+    ),
+    "Sliding window": ("window", True, lambda case: case.window_size),
+    "Paged KV cache": ("paged", True, lambda case: case.page_size),
+    "FP8 support": ("precision", "fp8", lambda case: False),  # of a case it is the implementation's alone
 }
-_VERSIONS = {  # column -> published names, and our decoding kernel beside FlashAttention-2
+_PARTITIONING = "Work partitioning"
+_VERSIONS = {  # column -> published names, and our decoding kernel beside them
     "FA1": ("flash_attn_1",),
     "FA2": ("flash_attn_2", "triton_split_kv"),
-    "FA3": ("flash_attn_3", "flash_attn_3_fp8"),
+    "FA3": ("flash_attn_3", "flash_attn_3_fp8", "triton_split_kv"),
 }
+_SHOWN_BY = {  # whose run with such a case fills a feature
+    "Multi-query attention": ("triton_fa2", "gluon_hopper"),
+    "Sliding window": ("triton_fa2", "gluon_hopper"),
+    "Paged KV cache": ("triton_split_kv",),
+}
+EVIDENCE = tuple((names, _FEATURES[feature][2]) for feature, names in _SHOWN_BY.items())
 
 
 def sections(claims: Sequence[Claim], printed: Runs, notes: Sequence[Note], numbers: OwnNumbers) -> list[Section]:
@@ -42,11 +56,13 @@ def sections(claims: Sequence[Claim], printed: Runs, notes: Sequence[Note], numb
     by_origin = {m.origin: m.printed or "" for _, measurements in printed for m in measurements}
     claimed = tuple(_claim(claim, by_origin, numbers) for claim in claims)
     features = next((note for note in notes if note.header[:1] == ("Feature",)), None)
-    found = [Section("Claims", "", ("Where",), ("Figure",), (None,), claimed)]
+    told = tuple((where, words, answer(numbers)) for where, words, answer in _SENTENCES)
+    found = [with_sentences(Section("Claims", "", ("Where",), ("Figure",), (None,), claimed), told)]
     if features:
         versions = features.header[1:]
         rows = tuple(_feature(row, versions, numbers) for row in features.rows)
-        found.append(Section("Features by version", "", ("Feature",), versions, (None,) * len(versions), rows))
+        words = (None,) * len(versions)
+        found.append(Section("Features by version", "", ("Feature",), versions, words, rows, pooled=True))
     cases = [note for note in notes if note.section.endswith("Recommendations by use case")]
     advice = tuple(_recommendation(note, numbers) for note in cases)
     return [*found, Section("Recommendations by use case", "", ("Use case",), ("Advice",), (None,), advice)]
@@ -157,20 +173,36 @@ def _short(numbers: OwnNumbers) -> str | None:
 
 
 def _feature(row: Sequence[str], versions: Sequence[str], numbers: OwnNumbers) -> Row:
-    declared = _FEATURES.get(row[0])
-    own = tuple(_declares(version, declared, numbers) for version in versions)
+    said = _work if row[0] == _PARTITIONING else _has
+    own = tuple(said(row[0], version, numbers) for version in versions)
     return Row((row[0],), tuple(row[1:]), own if any(own) else None)
 
 
-def _declares(version: str, feature: tuple[str, object] | None, numbers: OwnNumbers) -> str:
-    """Return what our implementations in a version's place declare: yes and which, no, or nothing."""
-    names = [numbers.own(name) for name in _VERSIONS.get(version, ())]
-    said = {name: numbers.declared[name] for name in names if feature and feature[0] in numbers.declared.get(name, {})}
-    if not feature or not said:
+def _has(feature: str, version: str, numbers: OwnNumbers) -> str:
+    """Return which of our implementations in a version's place have a feature: that ran with it, or that declare it.
+
+    No is said of those that declare its absence; nothing where neither is known.
+    """
+    if feature not in _FEATURES:
         return ""
-    key, wanted = feature
-    having = [name for name, facts in said.items() if wanted is None or facts[key] == wanted]
-    return f"✅ {', '.join(having)}" if having else "❌"
+    key, wanted, shows = _FEATURES[feature]
+    names = [numbers.own(name) for name in _VERSIONS.get(version, ())]
+    facts = {name: facts_of(name, numbers.declared) for name in names}
+    ran = [
+        name
+        for name in names
+        if any(name == each and (shows(case) or facts[name].precision == wanted) for each, case in numbers.ran)
+    ]
+    said = {name: numbers.declared[name] for name in names if key in numbers.declared.get(name, {})}
+    declared = [name for name, of_name in said.items() if wanted is None or of_name[key] == wanted]
+    words = [f"{how}: {', '.join(which)}" for how, which in (("ran", ran), ("declared", declared)) if which]
+    return f"✅ {words[0]}" if words else "❌" * bool(said)
+
+
+def _work(feature: str, version: str, numbers: OwnNumbers) -> str:
+    """Return what dividing the work brings: the speed over that of the version before, in the report's shape."""
+    before = {"FA2": ("flash_attn_2", "flash_attn_1"), "FA3": ("flash_attn_3", "flash_attn_1")}.get(version)
+    return (before and _version(*before)(numbers) or "").replace("x (", "x the speed of FA1 (")
 
 
 def _recommendation(note: Note, numbers: OwnNumbers) -> Row:
@@ -234,6 +266,73 @@ def _users(name: str, usable_mb: float) -> int:
     return max(0, int((usable_mb - prompt.peak + prompt.cache) // prompt.cache))
 
 
+def _matrix(numbers: OwnNumbers) -> str | None:
+    return _both_growths(numbers, "peak_memory_mb", "memory")
+
+
+def _gain_by_length(numbers: OwnNumbers) -> str | None:
+    """Say the speedup at the shortest and the longest sequence of batch 1, and how it grows."""
+    found = _by_seqlen(numbers)
+    if len(found) < 2:
+        return None
+    (short, first), (long, last) = min(found.items()), max(found.items())
+    exponent = math.log(last / first) / math.log(long / short)
+    return f"{first:.1f}x at {short:,} to {last:.1f}x at {long:,}: grows as N^{exponent:.1f}"
+
+
+def _by_seqlen(numbers: OwnNumbers) -> dict[int, float]:
+    """Return the forward speedup of batch 1 and 32 heads of 64 by sequence length."""
+    name, base, found = numbers.own("flash_attn_2"), numbers.own("standard"), {}
+    for m in numbers.measurements:
+        shape = (m.case.level, m.case.batch, m.case.num_heads, m.case.head_dim)
+        if (m.implementation, m.metric, m.mode) == (name, "latency_ms", "fwd") and shape == ("op", 1, 32, 64):
+            other = numbers.found.get((m.case, base, m.mode, m.metric))
+            if m.value and other and other.value:
+                found[m.case.seqlen_k or 0] = other.value / m.value
+    return found
+
+
+def _memory_a_token(numbers: OwnNumbers) -> str | None:
+    name = numbers.own("flash_attn_2")
+    found = {
+        m.case.seqlen_k: m.value
+        for m in numbers.measurements
+        if (m.implementation, m.metric, m.mode) == (name, "memory_per_token_mb", "fwd") and m.value
+        if (m.case.level, m.case.batch, m.case.num_heads, m.case.head_dim) == ("op", 1, 32, 64)
+    }
+    if len(found) < 2:
+        return None
+    return f"{min(found.values()):.3g} to {max(found.values()):.3g} MB from {min(found):,} to {max(found):,} tokens"
+
+
+def _time(numbers: OwnNumbers) -> str | None:
+    return _both_growths(numbers, "latency_ms", "time")
+
+
+def _both_growths(numbers: OwnNumbers, metric: str, what: str) -> str | None:
+    """Say how a quantity of attention grows with the sequence, without and with ours."""
+    names = [numbers.own(name) for name in ("standard", "flash_attn_2")]
+    said = [growth(numbers, name, metric, "fwd") for name in names]
+    return ", ".join(f"{what} of {name} {grows}" for name, grows in zip(names, said, strict=True) if grows) or None
+
+
+def _less_than_training(numbers: OwnNumbers) -> str | None:
+    """Say the geometric means of what generation and training gain."""
+    kinds = (("generation", "triton_split_kv", "decode"), ("training", _ours(numbers, "train"), "train"))
+    means = [
+        (what, _ratios(numbers, ours, "standard", "latency_ms", lambda m, mode=mode: m.mode == mode))
+        for what, ours, mode in kinds
+    ]
+    return ", ".join(f"{what} {geometric_mean(ratios):.2f}x" for what, ratios in means if ratios) or None
+
+
+_SENTENCES: Sequence[tuple[str, str, Callable[[OwnNumbers], str | None]]] = (
+    ("Memory usage analysis / Key insight", "saving O(N²) memory", _matrix),
+    ("Computational complexity", "Time: O(N² × d), same with Flash Attention", _time),
+    ("Empirical scaling / Observation", "Speedup increases quadratically with sequence length", _gain_by_length),
+    ("Memory per token / Observation", "Flash Attention memory per token is constant", _memory_a_token),
+    ("Inference / Note", "Inference speedup less dramatic than training", _less_than_training),
+)
 _ADVICE: Mapping[str, Callable[[OwnNumbers], str | None]] = {
     "Training": _advise_training,
     "Long context": _advise_long,

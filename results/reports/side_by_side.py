@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 
 from results import reports
 from results.checks import CHECKS, Finding, by_rule, check
 from results.files import journal, library
-from results.implementations import Declared
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
+from results.reports.by_formula import SUFFIX, formula_numbers
 from results.reports.derived import enriched
 from results.reports.gaps import gaps
 from results.reports.layout import Best, Gap, Grid, Remark, ReportError, Row, Section, SpreadColumn, read_cell
@@ -24,6 +24,7 @@ from results.reports.rendering import Runs, environment, printed_rows, quoted
 from results.store.database import Store
 
 NOT_MEASURED = "not measured"
+_UNPRINTED = ("error_", "max_error_d", "compile_", "throttled_", "reserved_", "inputs_", "extra_")  # in no report
 _EXAMPLES = 5  # findings of one check that are told
 
 Shape = tuple[str, int, int, str]  # dtype, head_dim, seqlen, mode
@@ -49,24 +50,33 @@ def sections(
     stands = implementations or report.IMPLEMENTATIONS
     declared = {name: facts for run, _ in runs for name, facts in (run.implementations or {}).items()}
     levels = {m.case.level for _, measurements in printed for m in measurements}
-    numbers = {run.run_id: _numbers(run, own, levels, stands, declared) for run, own in runs}
-    if not numbers:
-        return _sections_of(report, printed, OwnNumbers((), stands))
+    timed = [m for _, own in runs for m in own if m.metric == "latency_ms" and m.value]
+    ran = {(m.implementation, m.case): m.run_id for m in timed}
+    numbers = {}
+    for run, own in runs:
+        near = [m for m in own if m.case.level in levels and not m.metric.startswith(_UNPRINTED)]
+        numbers[run.run_id] = OwnNumbers(enriched(run, near), stands, declared, ran)
     each = {run_id: _sections_of(report, printed, own) for run_id, own in numbers.items()}
-    merged = _merged(each)
+    merged = _merged(each or {"": _sections_of(report, printed, OwnNumbers((), stands))})
     grids = {grid.section: grid for grid in reports.grids(name)}
     found = []
     for title, settings in merged.items():
-        told = gaps(grids[title], settings, numbers, stands) if title in grids else ()
+        told = gaps(grids[title], settings, numbers, stands) if title in grids and numbers else ()
         found += [*settings[:-1], replace(settings[-1], gaps=told)]
+        if title in grids and grids[title] in getattr(report, "GRIDS_BY_FORMULA", ()):
+            found += _formula_sections(grids[title], settings, printed, stands)
     return found
 
 
-def _numbers(
-    run: Run, own: Sequence[Measurement], levels: Set[str | None], stands: Mapping[str, str], declared: Declared
-) -> OwnNumbers:
-    """Return the numbers of a run that are of the report's levels: a run of the operator says nothing of layers."""
-    return OwnNumbers(enriched(run, [m for m in own if m.case.level in levels]), stands, declared)
+def _formula_sections(
+    grid: Grid, settings: Sequence[Section], printed: Runs, stands: Mapping[str, str]
+) -> Iterator[Section]:
+    """Yield a table by formula, where a row of it has no own number."""
+    rows = settings[0].rows
+    if all(any(section.rows[at].own for section in settings) for at in range(len(rows))):
+        return
+    for section in _sections(grid, printed, formula_numbers(grid, [row.labels for row in rows], stands)):
+        yield replace(section, title=f"{section.title}{SUFFIX}", by_formula=True)
 
 
 def _sections_of(report: ModuleType, printed: Runs, numbers: OwnNumbers) -> list[Section]:
@@ -104,7 +114,7 @@ def _one_of(same: Sequence[tuple[str, Section]]) -> Section:
     for at in range(len(same[0][1].rows)):
         best = max(range(len(same)), key=lambda n: (_filled(same[n][1].rows[at]), whole[n], -n))
         run_id, section = same[best]
-        measured = section.rows[at].own and not section.by_formula
+        measured = section.rows[at].own and not (section.by_formula or section.pooled)
         rows.append(replace(section.rows[at], run=run_id) if measured else section.rows[at])
     return replace(same[0][1], rows=tuple(rows))
 
@@ -277,8 +287,8 @@ def _table(section: Section, *, with_own: bool) -> str:
 
 
 def _told(gap: Gap) -> str:
-    """Return a gap as an item of a list: a sentence and, if something measures it, the command."""
-    return f"- Not measured: {gap.words}." + (f" `{gap.command}`" if gap.command else "")
+    """Return a gap as an item of a list: a sentence and the command."""
+    return f"- Not measured: {gap.words}. `{gap.command}`"
 
 
 def _explanation(own: Runs, found: Sequence[Section], implementations: Mapping[str, str]) -> str:

@@ -61,13 +61,38 @@ def test_a_claim_about_one_shape_is_answered_by_that_shape() -> None:
     assert claims["Memory reduction at 8K vs Naive / GQA"][1] is None  # the run has times alone
 
 
+def test_the_layers_summary_says_who_is_fastest_in_how_many_layers() -> None:
+    claims = claims_of("attention_layers_a100", own_of("attention_layers_a100", 1.0))
+    assert claims["Summary / Total Tests"][1] == "45 across 5 attention types"
+    forward, backward = claims["Summary / Best Backend"][1].split("; ")
+    assert forward == "forward: torch_sdpa_flash 15 of 15"
+    assert backward == "backward: triton_fa2 15 of 15"
+
+
+def test_flashtiles_words_are_answered_by_growth_and_speed() -> None:
+    own = own_of("flashtile_a100", 1.0, ("float32",))
+    claims = claims_of("flashtile_a100", own)
+    assert claims["Takeaways / Triton"][1] == "triton_fa2: 1.6x at 256 to 11.7x at 8,192, grows as N^0.6"
+    assert claims["GroupedQueryAttention(512, 8, num_kv_heads=2)"][1] == "4.0x, by formula"
+    found = side_by_side.sections(
+        "flashtile_a100", side_by_side.published("flashtile_a100"), [(Run("own", "local"), own)]
+    )
+    aspects = next(section for section in found if section.title == "Aspects")
+    speed = next(row for row in aspects.rows if row.labels == ("Speed",))
+    assert speed.own == (
+        "tiled_v1 0.0388x naive at 8,192, tiled_v2 0.055x naive at 8,192",
+        "",
+        "triton_fa2 11.7x naive at 8,192",
+    )
+
+
 @pytest.mark.parametrize(
     ("block", "head_dim", "own"),
     [("64", "64", "80 KiB; fits 8.0 (163 KiB), 8.6 (99 KiB)"), ("128", "128", "320 KiB; fits none")],
 )
 def test_shared_memory_is_what_the_formula_says_beside_what_chips_have(block: str, head_dim: str, own: str) -> None:
     found = side_by_side.sections("flashtile_a100", side_by_side.published("flashtile_a100"))
-    section = next(each for each in found if each.title.startswith("Shared memory by formula"))
+    section = next(each for each in found if each.title.startswith("Shared memory: by formula"))
     row = next(row for row in section.rows if row.labels == (block, head_dim))
     assert row.own[0].startswith(own)
 

@@ -199,15 +199,29 @@ def test_claims_are_answered_from_the_numbers(sections):
     assert all(own.values())
 
 
-def test_features_are_what_implementations_declare(sections):
+def test_a_feature_ran_or_is_declared_or_its_absence_is(sections):
     section = sections["Features by version"]
-    assert row_of(section, "Multi-query attention") == {
-        "FA1": "❌",
-        "FA2": "✅ triton_fa2, triton_split_kv",
-        "FA3": "✅ gluon_hopper, gluon_fp8",
+    basic = row_of(section, "Basic attention")
+    assert basic == {
+        "FA1": "✅ ran: flash_attn_1",
+        "FA2": "✅ ran: triton_fa2, triton_split_kv",
+        "FA3": "✅ ran: gluon_hopper, gluon_fp8, triton_split_kv",
     }
-    assert row_of(section, "Paged KV cache")["FA2"] == "✅ triton_split_kv", "declared by the other run"
-    assert row_of(section, "FP8 support") == {"FA1": "❌", "FA2": "❌", "FA3": "✅ gluon_fp8"}
+    queries = row_of(section, "Multi-query attention")
+    assert (queries["FA1"], queries["FA2"]) == ("❌", "✅ declared: triton_fa2, triton_split_kv")
+    assert row_of(section, "Paged KV cache")["FA2"] == "✅ declared: triton_split_kv", "by the other run"
+    assert row_of(section, "FP8 support") == {"FA1": "❌", "FA2": "❌", "FA3": "✅ ran: gluon_fp8"}
+    assert row_of(section, "Work partitioning")["FA3"] == "4.00x the speed of FA1 (1 case)"
+    assert section.runs == (), "of all runs together"
+
+
+def test_a_feature_that_nobody_tried_or_declares_is_left_open():
+    run, case = Run("bare", "local", gpu_name=H200), SWEEPS["performance_guide"].cases()[0]
+    own = [number(run, case, "triton_fa2", "fwd", "latency_ms", 1.0, "kernel")]
+    found = side_by_side.sections("performance_guide", side_by_side.published("performance_guide"), [(run, own)])
+    section = next(section for section in found if section.title == "Features by version")
+    assert row_of(section, "Basic attention") == {"FA1": "", "FA2": "✅ ran: triton_fa2", "FA3": ""}
+    assert next(row for row in section.rows if row.labels == ("Sliding window",)).own is None
 
 
 def test_recommendations_name_what_the_numbers_say(sections):
@@ -235,5 +249,5 @@ def test_the_command_takes_several_runs(tmp_path, monkeypatch, capsys):
     RunFolder.create(tmp_path, OF_MODELS, models())
     assert main(["report", "performance_guide", "--run", "ops", "--run", "models"]) == 0
     text = capsys.readouterr().out
-    assert "the own runs have 73 of 74 rows" in text
+    assert "the own runs have 79 of 79 rows" in text
     assert "≈ extrapolated from two depths" in text

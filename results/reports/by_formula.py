@@ -1,0 +1,65 @@
+"""Memory tables of a report filled by formula: what an implementation and a model need, without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from results import levels
+from results.implementations import facts_of
+from results.levels.model_table import model
+from results.records import Case, Measurement, Run, Status, attention_case
+from results.reports.derived import enriched
+from results.reports.gaps import all_said
+from results.reports.layout import Grid, Labels, Says
+from results.reports.own import OwnNumbers
+
+SUFFIX = ": by formula"
+_DTYPE = {"op": "float16", "model": "bfloat16"}  # of cases, where the report leaves it open
+
+
+def formula_numbers(grid: Grid, rows: Iterable[Labels], implementations: Mapping[str, str]) -> OwnNumbers:
+    """Return peaks by formula for the rows of a table, as numbers that fill it.
+
+    `implementations` says whose memory law stands for a published name's.
+    """
+    peaks = {(m.case, m.implementation): m for labels in rows for m in _peaks(grid, labels, implementations)}
+    return OwnNumbers(enriched(Run("by formula", "local"), [*peaks.values()]), implementations)
+
+
+def _peaks(grid: Grid, labels: Labels, implementations: Mapping[str, str]) -> Iterator[Measurement]:
+    """Yield the peak of each implementation of a row."""
+    for says in all_said(grid, labels):
+        case, mode = _case(says), says["mode"]
+        for published in (says["implementation"], says.get("baseline")):
+            name = implementations.get(published or "")
+            value = levels.memory_mb(case, facts_of(name).memory, mode) if name else None
+            if value:
+                yield Measurement("", case, name, "peak_memory_mb", Status.OK, mode, value=value, statistic="single")
+
+
+def _case(says: Says) -> Case:
+    """Return a whole case of what is said: of the operator with a full mask, of a model with all its layers."""
+    if says["level"] == "op":
+        sizes = {name: says[name] for name in ("batch", "num_heads", "seqlen", "head_dim")}
+        return attention_case(**sizes, dtype=_DTYPE["op"], causal=False)
+    config = model(says["subject"])
+    return Case(
+        level="model",
+        subject=config.name,
+        batch=says["batch"],
+        num_heads=config.heads,
+        num_kv_heads=config.kv_heads,
+        seqlen_q=says["seqlen"],
+        seqlen_k=says["seqlen"],
+        head_dim=config.head_dim,
+        head_dim_v=config.value_dim,
+        dtype=_DTYPE["model"],
+        causal=True,
+        window_size=config.window_size,
+        page_size=0,
+        latent_dim=0,
+        num_layers=config.layers,
+        optimizer="adamw_bf16" if says["mode"] == "train" else "none",
+        checkpointing=False,
+        compiled=True,
+    )

@@ -1,0 +1,91 @@
+"""How much of the published reports own runs fill, table by table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from results.render.markdown import markdown_table
+from results.reports.by_formula import SUFFIX
+from results.reports.layout import Gap, Labels, Section
+
+_NO_RATIO = "—"
+_HEADER = ("table", "rows", "filled", "by formula", "cells", "filled", "from")
+
+
+@dataclass(frozen=True)
+class TableCoverage:
+    """How much of one published table has own numbers or words; a status such as OOM is one."""
+
+    title: str
+    rows: int
+    filled: int  # rows in which a run fills a cell
+    by_formula: int  # other rows, that formulas fill
+    cells: int  # that print something
+    filled_cells: int  # of these, by a run
+    runs: tuple[str, ...]  # that fill it
+    gaps: tuple[Gap, ...]
+
+    @property
+    def open(self) -> int:
+        """Return how many rows nothing fills."""
+        return self.rows - self.filled - self.by_formula
+
+
+def coverage(found: Sequence[Section]) -> list[TableCoverage]:
+    """Return the coverage of each table of a report, in their order, from its sections."""
+    titles = dict.fromkeys(section.title for section in found if not section.by_formula)
+    return [_of_table(title, found) for title in titles]
+
+
+def total(tables: Sequence[TableCoverage], title: str = "all") -> TableCoverage:
+    """Return several tables as one."""
+    sums = (sum(getattr(each, name) for each in tables) for name in ("rows", "filled", "by_formula"))
+    cells = (sum(getattr(each, name) for each in tables) for name in ("cells", "filled_cells"))
+    runs = tuple(dict.fromkeys(run for each in tables for run in each.runs))
+    return TableCoverage(title, *sums, *cells, runs, tuple(gap for each in tables for gap in each.gaps))
+
+
+def as_markdown(label: str, tables: Sequence[TableCoverage], *, with_gaps: bool) -> str:
+    """Return the coverage of one report: a row a table, their sum, and what would fill the rest."""
+    lines = [f"## {label}", "", markdown_table(_HEADER, [_row(each) for each in [*tables, total(tables)]])]
+    gaps = [f"- {each.title or 'Table'}: {gap.words}. `{gap.command}`" for each in tables for gap in each.gaps]
+    return "\n".join([*lines, *(["", *gaps] if gaps and with_gaps else []), ""])
+
+
+def _row(each: TableCoverage) -> Labels:
+    counts = (each.rows, each.filled, each.by_formula, each.cells, each.filled_cells)
+    return (each.title or "table", *map(str, counts), ", ".join(each.runs))
+
+
+def _of_table(title: str, found: Sequence[Section]) -> TableCoverage:
+    settings = [section for section in found if section.title == title and not section.by_formula]
+    rows = settings[0].rows
+    filled = [any(section.rows[at].own for section in settings) for at in range(len(rows))]
+    formula = {row.labels[0] for section in found for row in section.rows if row.own and _is_formula_of(title, section)}
+    cells = list(_cells(settings))
+    return TableCoverage(
+        title=title,
+        rows=len(rows),
+        filled=sum(filled),
+        by_formula=sum(row.labels[0] in formula for row, has in zip(rows, filled, strict=True) if not has),
+        cells=len(cells),
+        filled_cells=sum(cells),
+        runs=tuple(dict.fromkeys(run for section in settings for run in section.runs)),
+        gaps=tuple(gap for section in settings for gap in section.gaps),
+    )
+
+
+def _is_formula_of(title: str, section: Section) -> bool:
+    return section.by_formula and section.title.startswith(f"{title}{SUFFIX}")
+
+
+def _cells(settings: Sequence[Section]) -> Iterator[bool]:
+    """Yield for each cell that prints a number, or words that numbers answer, whether a run fills it."""
+    first = settings[0]
+    of_words = all(metric is None for metric in first.metrics)
+    for at, row in enumerate(first.rows):
+        for place, (printed, metric) in enumerate(zip(row.printed, first.metrics, strict=True)):
+            if printed and (of_words or metric):
+                own = (section.rows[at].own or ("",) * len(first.columns) for section in settings)
+                yield any(cells[place] not in ("", _NO_RATIO) for cells in own)

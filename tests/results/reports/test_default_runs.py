@@ -1,0 +1,62 @@
+"""Which runs fill a report best."""
+
+from dataclasses import replace
+
+from results.records import attention_case
+from results.reports import side_by_side
+from results.reports.default_runs import TriedRun, default_runs
+
+NAME = "fa2_rtx4060"
+PRINTED = side_by_side.published(NAME)
+MODES = ("fwd", "bwd", "fwd_bwd")
+BOTH = ("torch_naive", "triton_fa2")
+
+
+def run(
+    run_id: str, created: str, *seqlens: int, source: str = "local", gpu: str = "GPU", **fields: object
+) -> TriedRun:
+    """Return a run of both implementations at some lengths of head_dim 64 in bfloat16."""
+    sizes = {"batch": 1, "num_heads": 1, "head_dim": 64, "dtype": "bfloat16", "causal": True, **fields}
+    tried = frozenset((name, mode) for name in BOTH for mode in MODES)
+    cases = {attention_case(seqlen=seqlen, **sizes): tried for seqlen in seqlens}
+    return TriedRun(run_id, source, gpu, created, cases)
+
+
+def test_the_fewest_runs_that_fill_the_most_are_taken_the_fullest_first() -> None:
+    found = [run("small", "2026-03", 128), run("large", "2026-01", 128, 256, 512), run("other", "2026-02", 1024)]
+    assert default_runs(NAME, PRINTED, found) == ["large", "other"]
+
+
+def test_of_runs_that_fill_the_same_the_newest_is_taken() -> None:
+    found = [run("old", "2026-01", 128, 256), run("new", "2026-02", 128, 256)]
+    assert default_runs(NAME, PRINTED, found) == ["new"]
+
+
+def test_runs_of_the_home_come_before_those_that_ship() -> None:
+    shipped = run("shipped", "2026-03", 128, 256, 512, source="shipped")
+    assert default_runs(NAME, PRINTED, [shipped, run("own", "2026-01", 128)]) == ["own"]
+    elsewhere = run("elsewhere", "2026-01", 77)
+    assert default_runs(NAME, PRINTED, [shipped, elsewhere]) == ["shipped"]
+    assert default_runs(NAME, PRINTED, [elsewhere]) == []
+
+
+def test_runs_of_two_gpus_are_never_taken_together() -> None:
+    found = [
+        run("a", "2026-01", 128, gpu="A"),
+        run("b", "2026-01", 256, 512, gpu="B"),
+        run("b2", "2026-01", 1024, gpu="B"),
+    ]
+    assert default_runs(NAME, PRINTED, found) == ["b", "b2"]
+
+
+def test_cases_that_no_report_means_are_left_out() -> None:
+    assert default_runs(NAME, PRINTED, [run("window", "2026-01", 128, window_size=64)]) == []
+
+
+def test_a_run_that_shows_a_feature_is_added() -> None:
+    guide, printed = "performance_guide", side_by_side.published("performance_guide")
+    shape = {"num_heads": 32, "batch": 8, "dtype": "float16", "causal": False}
+    plain = run("plain", "2026-01", 512, **shape)
+    windows = replace(run("windows", "2026-01", 512, **shape, window_size=64))
+    assert default_runs(guide, printed, [plain, windows]) == ["plain", "windows"]
+    assert default_runs(NAME, PRINTED, [run("plain", "2026-01", 128), windows]) == ["plain"]

@@ -1,0 +1,70 @@
+"""Why cells of a report are open, and the commands that measure them."""
+
+import shlex
+
+import pytest
+
+from results import reports
+from results.records import Measurement, Run, Status, layer_case
+from results.reports import side_by_side
+from results.reports.gaps import all_said, command_of
+from results.reports.own import said_fields
+from results.reports.rendering import printed_rows
+from runner import sweeps
+
+
+def measured(command: str) -> sweeps.Sweep:
+    """Return the sweep that a command runs."""
+    words = shlex.split(command)
+    assert words[:4] == ["python", "-m", "runner", "run"]
+    sets = [words[at + 1] for at, word in enumerate(words) if word == "--set"]
+    return sweeps.override(sweeps.get(words[4]), sweeps.changes_of(sets))
+
+
+@pytest.mark.parametrize("name", reports.names())
+def test_the_command_of_every_table_plans_every_cell_of_it(name: str) -> None:
+    printed, report = side_by_side.published(name), reports.get(name)
+    tables = [grid for grid in reports.grids(name) if grid.measured_by]
+    assert [grid.section for grid in reports.grids(name) if not grid.measured_by] in ([], ["Shared memory"])
+    for grid in tables:
+        says = [each for labels in printed_rows(grid, printed) for each in all_said(grid, labels)]
+        cases = measured(command_of(grid, says, report.IMPLEMENTATIONS.values())).cases()
+        for each in says:
+            fields = said_fields(each)
+            planned = (case for case in cases if all(getattr(case, field) == said for field, said in fields.items()))
+            assert any(planned), f"{grid.section}: {fields}"
+
+
+def _gaps(*implementations: str) -> dict[str, str]:
+    """Return the gaps of a table of layers, of a run with the times of one layer's forward."""
+    shape = {"batch": 2, "seqlen": 2048, "num_heads": 16, "num_kv_heads": 1, "head_dim": 64}
+    case = layer_case("mqa", **shape, latent_dim=0, dtype="bfloat16", causal=False)
+    own = [
+        Measurement("r", case, name, "latency_ms", Status.OK, "fwd", "kernel", value=1.0, statistic="median", n=9)
+        for name in implementations
+    ]
+    name = "attention_layers_a100"
+    found = side_by_side.sections(name, side_by_side.published(name), [(Run("r", "local"), own)])
+    section = next(each for each in found if each.title.startswith("Multi-Query Attention (MQA) > Configuration 1"))
+    return {gap.words: gap.command for gap in section.gaps}
+
+
+def test_a_gap_says_whether_the_shape_or_an_implementation_is_missing() -> None:
+    found = _gaps("torch_naive", "triton_fa2")
+    assert list(found) == [
+        "Flash (ms) of Forward: r has the shape without torch_sdpa_flash",
+        "PyTorch (ms), Triton (ms), Flash (ms) of Backward, Total: no run has the shape",
+    ]
+    assert set(found.values()) == {
+        "python -m runner run attention_layers --set subject=mqa "
+        "--implementations torch_naive,triton_fa2,torch_sdpa_flash"
+    }
+
+
+def test_the_report_beside_a_run_tells_its_gaps_under_the_table() -> None:
+    name = "performance_guide"
+    case = sweeps.get(name).cases()[0]
+    own = [Measurement("r", case, "torch_naive", "latency_ms", Status.OK, "fwd", "kernel", value=1.0, statistic="mean")]
+    text = side_by_side.render(name, side_by_side.published(name), [(Run("r", "local"), own)])
+    assert "- Not measured: Standard (tokens/sec), Flash Attn (tokens/sec) of 512, 2K, 4K, 8K, 16K: " in text
+    assert "`python -m runner run generation --set subject=llama2-7b --set context=512,2048,4096,8192,16384" in text
