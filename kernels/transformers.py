@@ -166,22 +166,38 @@ def _kind(mask_function: Callable[..., Any] | None) -> tuple[str | None, torch.T
     """Return causal (in a window or not), full, or None for another mask; and the documents of packed sequences."""
     if mask_function is None:
         return "causal", None
-    codes = _known_codes()
-    if getattr(mask_function, "__code__", None) is not codes["both"]:
-        parts: tuple[Any, ...] = (mask_function,)
-    elif torch.compiler.is_compiling():  # which does not read what a function closes over
-        return None, None
-    else:
-        (parts,) = _closed_over(mask_function)
-    found = {getattr(part, "__code__", None) for part in parts}
-    if found == {codes["documents"], codes["remapped"]}:
-        by_code = {part.__code__: _closed_over(part) for part in parts}
-        inner, _ = by_code[codes["remapped"]]  # positions within documents, which are as far apart as those of rows
-        (documents,) = by_code[codes["documents"]]
-        return (_kind(inner)[0], documents) if _kind(inner) == ("causal", None) else (None, None)
-    if found == {codes["full"]}:
+    if torch.compiler.is_compiling() and _code(mask_function) is _known_codes()["both"]:
+        return None, None  # it does not read what a function closes over
+    leaves = list(_leaves(mask_function))
+    codes, found = _known_codes(), {_code(leaf) for leaf in leaves}
+    documents = [_closed_over(leaf)[0] for leaf in leaves if _code(leaf) is codes["documents"]]
+    found.discard(codes["documents"])
+    if found == {codes["full"]} and not documents:
         return "full", None
-    return "causal" if codes["causal"] in found and found <= {codes["causal"], codes["window"]} else None, None
+    if len(documents) > 1 or codes["causal"] not in found or not found <= {codes["causal"], codes["window"]}:
+        return None, None
+    return "causal", documents[0] if documents else None
+
+
+def _leaves(mask_function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield the masks that a mask function is the intersection of.
+
+    Of packed sequences, positions counted anew in each document are as far apart as its rows, so the function of
+    positions is that of rows.
+    """
+    codes = _known_codes()
+    if _code(mask_function) is codes["both"]:
+        (parts,) = _closed_over(mask_function)
+        for part in parts:
+            yield from _leaves(part)
+    elif "remapped" in codes and _code(mask_function) is codes["remapped"]:
+        yield from _leaves(_closed_over(mask_function)[0])
+    else:
+        yield mask_function
+
+
+def _code(function: Callable[..., Any]) -> Any:
+    return getattr(function, "__code__", None)
 
 
 def _closed_over(function: Callable[..., Any]) -> tuple[Any, ...]:
@@ -194,14 +210,14 @@ def _known_codes() -> dict[str, Any]:
     from transformers import masking_utils
 
     causal, nothing = masking_utils.causal_mask_function, torch.zeros(0)
+    remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)  # newer than transformers 5.17
     return {
         "causal": causal.__code__,
         "full": masking_utils.bidirectional_mask_function.__code__,
         "window": masking_utils.sliding_window_overlay(1).__code__,
         "both": masking_utils.and_masks(causal).__code__,
         "documents": masking_utils.packed_sequence_mask_function(nothing).__code__,
-        "remapped": masking_utils.remap_positions_for_packed_sequence(causal, nothing).__code__,
-    }
+    } | ({"remapped": remap(causal, nothing).__code__} if remap else {})
 
 
 def _refuse(asked: dict[str, Any]) -> None:
