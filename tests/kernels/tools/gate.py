@@ -102,21 +102,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("packages", nargs="*", default=list(PACKAGES), help="all if none is named")
     parser.add_argument("--record", action="store_true", help="write what the variants need to compiled.json")
     chosen = parser.parse_args(arguments)
-    variants = [v for package in chosen.packages for v in wanted(package)]
     entries: dict[str, dict] = {}
-    bad = 0
+    bad = {}
     try:
-        for v, print_, needs in gate(variants):
-            is_bad = not v.fits(needs) or bool(needs.warnings) or needs.spilled_bytes > most_spilled(v)
-            marks = ("" if print_ in recorded() else "(compiled)", "BAD" if is_bad else "")
-            print(offline.line(v, needs), *marks, flush=True)
-            entries[print_] = {"variant": " ".join(str(v).split()), **asdict(needs)}
-            bad += is_bad
+        for package in chosen.packages:
+            variants = wanted(package)
+            bad[package] = sum(_is_bad(*found, entries) for found in gate(variants))
+            print(f"{package}: {len(variants)} variants, {bad[package]} too large, serialised or spilling too much")
     finally:
         if chosen.record:
             _record(entries, all_of_them=len(entries) == sum(len(wanted(package)) for package in PACKAGES))
-    print(f"{len(variants)} variants, {bad} too large, serialised or spilling too much")
-    return int(bad > 0)
+    return int(any(bad.values()))
+
+
+def _is_bad(v: Compilable, print_: str, needs: Resources, entries: dict[str, dict]) -> bool:
+    """Print a line on a variant, note its entry and return whether it must not be."""
+    is_bad = not v.fits(needs) or bool(needs.warnings) or needs.spilled_bytes > most_spilled(v)
+    marks = ("" if print_ in recorded() else "(compiled)", "BAD" if is_bad else "")
+    print(offline.line(v, needs), *marks, flush=True)
+    entries[print_] = {"variant": " ".join(str(v).split()), **asdict(needs)}
+    return is_bad
 
 
 def _record(entries: dict[str, dict], *, all_of_them: bool) -> None:

@@ -1,14 +1,19 @@
 """What a first call asks Triton to compile, on a chip that is not there and with kernels that are never made.
 
-A process of its own: `python -m tests.kernels.attention.triton_fa2.first_call SCENARIO`, in which Triton compiles
-instead of interpreting.
+A process of its own: `python -m tests.kernels.attention.triton_fa2.first_call FOLDER`, in which Triton compiles
+instead of interpreting. Importing takes longer than a scenario, so one process imports and each scenario is a fork of
+it, with a cache of Triton's in a folder of its own.
 """
 
 import contextlib
+import json
+import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torch
 import triton.compiler
@@ -149,17 +154,43 @@ def a_tile_that_does_not_fit() -> None:
     made.output(q, q, q)
 
 
-def main(scenario: str) -> None:
-    """Run one of the above; prints what was compiled and what was launched, in order."""
+SCENARIOS = (
+    forward_and_backward,
+    dq_beside_dkdv,
+    in_a_mode_of_the_callers,
+    in_two_threads,
+    one_that_does_not_compile,
+    a_tile_that_does_not_fit,
+)
+
+
+def run(scenario: Callable[[], None], folder: Path) -> None:
+    """Run a scenario; prints what was compiled and what was launched, in order."""
+    triton.knobs.cache.dir = str(folder)
     driver.set_active(Chip())
     triton.compiler.compile = compile_noted
     torch._C._cuda_getCurrentRawStream = lambda device: 0
     problems._chip = lambda device: ("sm_90", 132, 60 << 20)
     plan.device_guard = lambda device: contextlib.nullcontext()
-    globals()[scenario]()
+    scenario()
     print(*sorted(compiled))
     print(*launched)
 
 
+def in_a_fork(scenario: Callable[[], None], folder: Path) -> str:
+    """Return what a scenario prints in a process of its own, its traceback too if it fails."""
+    output = folder / "output"
+    folder.mkdir()
+    if child := os.fork():
+        os.waitpid(child, 0)
+        return output.read_text()
+    with output.open("w") as file, contextlib.redirect_stdout(file):
+        try:
+            run(scenario, folder)
+        except BaseException:
+            traceback.print_exc(file=file)
+    os._exit(0)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    print(json.dumps({each.__name__: in_a_fork(each, Path(sys.argv[1]) / each.__name__) for each in SCENARIOS}))

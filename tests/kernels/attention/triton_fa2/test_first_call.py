@@ -1,5 +1,6 @@
 """The kernels of a first call are compiled side by side, and launched as if they had been compiled one by one."""
 
+import json
 import os
 import subprocess
 import sys
@@ -14,45 +15,57 @@ FORWARD = ["preprocess_kernel", "forward_kernel", "combine_outputs"]
 BACKWARD = ["preprocess_kernel", "dq_dkdv_kernel", "combine_gradients"]
 
 
-def run(scenario: str, tmp_path: Path) -> list[list[str]]:
-    """The lines that a scenario of first_call.py prints, in words."""
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory) -> dict[str, str]:
+    """What each scenario of first_call.py prints."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment["TRITON_CACHE_DIR"] = str(tmp_path)
-    command = [sys.executable, "-m", "tests.kernels.attention.triton_fa2.first_call", scenario]
+    folder = str(tmp_path_factory.mktemp("first_call"))
+    command = [sys.executable, "-m", "tests.kernels.attention.triton_fa2.first_call", folder]
     answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert answer.returncode == 0, answer.stderr
-    return [line.split() for line in answer.stdout.splitlines()]
+    return json.loads(answer.stdout)
 
 
-def test_all_kernels_of_a_forward_and_of_a_backward_are_compiled_at_once(tmp_path):
-    compiled, launched = run("forward_and_backward", tmp_path)
+@pytest.fixture
+def run(printed):
+    """The lines that a scenario prints, in words."""
+
+    def lines(scenario: str) -> list[list[str]]:
+        assert "Traceback" not in printed[scenario], printed[scenario]
+        return [line.split() for line in printed[scenario].splitlines()]
+
+    return lines
+
+
+def test_all_kernels_of_a_forward_and_of_a_backward_are_compiled_at_once(run):
+    compiled, launched = run("forward_and_backward")
     assert compiled == sorted(FORWARD + BACKWARD)
     assert launched == (FORWARD + BACKWARD) * 2
 
 
-def test_dq_is_compiled_beside_dk_and_dv(tmp_path):
-    compiled, launched = run("dq_beside_dkdv", tmp_path)
+def test_dq_is_compiled_beside_dk_and_dv(run):
+    compiled, launched = run("dq_beside_dkdv")
     assert launched == ["forward_kernel", "dq_kernel", "dkdv_kernel"]
 
 
-def test_a_caller_may_compile_asynchronously_already(tmp_path):
-    compiled, launched = run("in_a_mode_of_the_callers", tmp_path)
+def test_a_caller_may_compile_asynchronously_already(run):
+    compiled, launched = run("in_a_mode_of_the_callers")
     assert launched == FORWARD + BACKWARD
 
 
-def test_two_threads_that_make_the_same_first_call_compile_once(tmp_path):
-    compiled, launched = run("in_two_threads", tmp_path)
+def test_two_threads_that_make_the_same_first_call_compile_once(run):
+    compiled, launched = run("in_two_threads")
     assert compiled == sorted(FORWARD)
     assert sorted(launched) == sorted(FORWARD * 2)
 
 
-def test_a_kernel_that_does_not_compile_says_why_and_is_compiled_when_it_can_be(tmp_path):
-    error, compiled, launched = run("one_that_does_not_compile", tmp_path)
+def test_a_kernel_that_does_not_compile_says_why_and_is_compiled_when_it_can_be(run):
+    error, compiled, launched = run("one_that_does_not_compile")
     assert error == ["no", "such", "instruction"]
     assert launched == ["preprocess_kernel", *FORWARD], "the first call had prepared"
 
 
-def test_a_tile_that_does_not_fit_gives_way_in_a_first_call(tmp_path):
-    compiled, launched = run("a_tile_that_does_not_fit", tmp_path)
+def test_a_tile_that_does_not_fit_gives_way_in_a_first_call(run):
+    compiled, launched = run("a_tile_that_does_not_fit")
     assert compiled == sorted([*FORWARD, "forward_kernel"])
     assert launched == FORWARD
