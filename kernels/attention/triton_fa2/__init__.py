@@ -15,7 +15,7 @@ from functools import cache, partial
 
 import torch
 
-from kernels.features import Features
+from kernels.features import Features, SequenceBounds
 from kernels.registry import FEATURES, AttentionCase, Device, Implementation, UnsupportedCase
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -31,18 +31,19 @@ def attention(
     softmax_scale: float | None = None,
     precision: str = "ieee",
     features: Features | None = None,
+    bounds: SequenceBounds | None = None,
 ) -> torch.Tensor:
     """Attention as `kernels.registry.Attention` defines it; `precision` ("ieee" or "tf32") is for float32 products.
 
-    With features, or values of another head_dim, its kernels are those of `features`. Raises UnsupportedCase for
-    tensors it cannot take, and on the CPU without TRITON_INTERPRET=1.
+    With features, sequences within bounds, or values of another head_dim, its kernels are those of `features`. Raises
+    UnsupportedCase for tensors it cannot take, and on the CPU without TRITON_INTERPRET=1.
     """
     if q.device.type != "cuda":
         _refuse_cpu(q)
-    if features is not None or v.shape[-1] != q.shape[-1]:
+    if features is not None or bounds is not None or v.shape[-1] != q.shape[-1]:
         from kernels.attention.triton_fa2.features.call import attend_checked
 
-        return attend_checked(q, k, v, features, causal, window_size, softmax_scale, precision)
+        return attend_checked(q, k, v, features, bounds, causal, window_size, softmax_scale, precision)
     from kernels.attention.triton_fa2.plan import attend  # needs triton, which this package must import without
 
     return attend(q, k, v, causal, window_size, softmax_scale, precision)

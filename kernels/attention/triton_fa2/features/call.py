@@ -184,6 +184,7 @@ def attend_checked(
     k: torch.Tensor,
     v: torch.Tensor,
     features: Features | None,
+    bounds: SequenceBounds | None,
     causal: bool,
     window_size: int,
     scale: float | None,
@@ -196,10 +197,12 @@ def attend_checked(
     check_shapes(q, k, v)
     features = features or Features()
     shape = (*q.shape[:3], k.shape[2])
+    if bounds is not None:
+        shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
     check(features, shape, q.device, causal=causal, window_size=window_size)
     features = features.seeded(q.device)
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
-    return attend(FeatureCall(features, bool(causal), window_size, scale, precision), q, k, v)
+    return attend(FeatureCall(features, bool(causal), window_size, scale, precision, bounds), q, k, v)
 
 
 def check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:

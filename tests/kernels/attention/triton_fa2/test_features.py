@@ -1,7 +1,5 @@
 """Features of triton_fa2 against their definition in float64; without a GPU in Triton's interpreter."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -9,45 +7,13 @@ import kernels
 from kernels import feature_calls, features, registry
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
+from kernels.tools.check_features import FeatureCase, blocks, cases, check, numbers, worst_error
 
 call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 tile = pytest.importorskip("kernels.attention.triton_fa2.tile")
 CUDA = torch.cuda.is_available()
-NAMES = ("out", "dq", "dk", "dv", "dsinks")
-
-
-def numbers(*shape, seed=1):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def blocks(batch, seqlen, size):
-    return torch.arange(seqlen).div(size, rounding_mode="floor").expand(batch, seqlen)
-
-
-SEEN = numbers(1, 1, 17, 20) > 0
-SEEN[:, :, 3] = False  # a query that sees no key
-# batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v; causal, window_size; features
-CASES = {
-    "narrower values": ((1, 2, 2, 17, 20, 24, 9), True, 0, {}),
-    "192 and 128": ((1, 1, 1, 17, 17, 192, 128), True, 0, {}),
-    "softcap": ((1, 2, 1, 17, 20, 16, 16), False, 0, {"softcap": 3.0}),
-    "slopes of heads": ((1, 2, 1, 17, 20, 16, 16), True, 0, {"alibi_slopes": numbers(2).abs()}),
-    "slopes of batches and heads": ((2, 2, 2, 20, 17, 16, 16), False, 0, {"alibi_slopes": numbers(2, 2).abs()}),
-    "sinks and rows without a key": ((1, 2, 1, 20, 17, 16, 16), True, 0, {"sinks": numbers(2)}),
-    "boolean mask": ((1, 2, 1, 17, 20, 16, 16), False, 0, {"mask": SEEN}),
-    "boolean mask of keys, causal": ((1, 2, 1, 17, 20, 16, 16), True, 0, {"mask": SEEN[:, :, :1]}),
-    "additive mask": ((1, 2, 2, 17, 20, 16, 16), False, 0, {"mask": numbers(20, 17).mT.log().nan_to_num(-torch.inf)}),
-    "prefixes": ((3, 1, 1, 20, 20, 16, 16), True, 0, {"prefix_lengths": torch.tensor([0, 9, 99])}),
-    "documents": ((1, 2, 1, 17, 20, 16, 16), True, 0, {"document_ids": blocks(1, 20, 7)}),
-    "dropout": ((2, 2, 1, 17, 20, 16, 16), True, 0, {"dropout_p": 0.3, "dropout_seed": (7 << 32) + 5}),
-    "several, in a window": (
-        (1, 2, 1, 20, 20, 16, 16),
-        True,
-        9,
-        {"softcap": 2.0, "sinks": numbers(2), "alibi_slopes": numbers(2).abs(), "dropout_p": 0.2},
-    ),
-}
+CASES = cases()
 
 
 @pytest.fixture(autouse=True)
@@ -57,41 +23,17 @@ def small_tiles(monkeypatch):
         monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))
 
 
-def check(shape, dtype, causal, window_size, asked, attention):
-    """Assert that errors are at most twice those of the definition in the same dtype, plus a rounding floor."""
-    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v = shape
-    device = "cuda" if CUDA else "cpu"
-    sizes = ((seqlen_q, heads, head_dim), (seqlen_k, kv_heads, head_dim), (seqlen_k, kv_heads, head_dim_v))
-    q, k, v = (numbers(batch, *size, seed=i).transpose(1, 2).to(device, dtype) for i, size in enumerate(sizes))
-    dout = numbers(batch, heads, seqlen_q, head_dim_v, seed=9).to(device, dtype)
-    asked = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in asked.items()}
-
-    def results(attend, to):
-        inputs = [x.to(to).detach().requires_grad_() for x in (q, k, v)]
-        found = Features(**asked)
-        if found.sinks is not None:
-            inputs.append(found.sinks.to(to).requires_grad_())
-            found = replace(found, sinks=inputs[-1])
-        out = attend(*inputs[:3], features=found, causal=causal, window_size=window_size)
-        return out.detach(), *torch.autograd.grad(out, inputs, dout.to(to))
-
-    def definition(q, k, v, *, features: Features, **masks):
-        return kernels.features.attention(q, k, v, features, **masks)
-
-    expected = results(definition, torch.float64)
-    floor = 4 * torch.finfo(dtype).eps * max(x.abs().max().item() for x in expected)
-    for name, got, exact, plain in zip(
-        NAMES, results(attention, dtype), expected, results(definition, dtype), strict=False
-    ):
-        error, allowed = ((x.double() - exact).abs().max().item() for x in (got, plain))
-        assert error <= 2 * allowed + floor, f"{name}: error {error:.2e}, the definition's {allowed:.2e}"
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_outputs_and_gradients_are_as_near_float64_as_the_definition(case):
-    shape, causal, window_size, asked = case
-    dtype = torch.float16 if shape[5] > 100 or "softcap" in asked else torch.float32
-    check(shape, dtype, causal, window_size, asked, triton_fa2.attention)
+    dtype = torch.float16 if case.shape[5] > 100 or "softcap" in case.asked else torch.float32
+    worst, of = worst_error(case, triton_fa2.attention, dtype, "cuda" if CUDA else "cpu")
+    assert worst <= 1, of
+
+
+def test_every_feature_that_an_implementation_declares_has_a_case():
+    tested = {case.feature for case in CASES.values()}
+    declared = {name for each in registry.implementations().values() for name in each.features}
+    assert declared <= tested <= set(registry.FEATURES)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
@@ -194,9 +136,22 @@ def test_an_implementation_says_which_features_it_lacks():
 @pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("head_dim", [40, 64, 128, 256])
-def test_features_on_the_gpu(dtype, head_dim):
+def test_all_features_at_once_on_the_gpu(dtype, head_dim):
     shape = (2, 4, 2, 300, 461, head_dim, head_dim)
     asked = {"softcap": 5.0, "sinks": numbers(4), "alibi_slopes": numbers(4).abs(), "dropout_p": 0.2}
     asked |= {"mask": numbers(2, 1, 300, 461) > -1, "document_ids": blocks(2, 461, 100)}
-    check(shape, dtype, True, 0, asked, triton_fa2.attention)
-    check(shape, dtype, False, 50, asked, triton_fa2.attention)
+    for causal, window_size in ((True, 0), (False, 50)):
+        case = FeatureCase("sinks", shape, causal, window_size, asked)
+        worst, of = worst_error(case, triton_fa2.attention, dtype, "cuda")
+        assert worst <= 1, of
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
+@pytest.mark.parametrize("name", [name for name, each in registry.implementations().items() if each.features])
+def test_every_declared_feature_is_right_on_the_gpu(name):
+    implementation = registry.get(name)
+    for dtype in implementation.dtypes:
+        ratios = check(implementation, "cuda", getattr(torch, dtype))
+        assert set(ratios) == set(implementation.features)
+        assert max(ratios.values()) <= 1, (dtype, ratios)

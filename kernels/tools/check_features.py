@@ -1,0 +1,189 @@
+"""Run every feature that an implementation declares and compare it with the float64 oracle, forward and backward.
+
+    python -m kernels.tools.check_features [--device cuda] [--record FILE]
+
+An error may be at most twice that of the definition (`kernels.features.attention`) in the same dtype, plus a rounding
+floor. `--record` writes what was found as JSON; that of a GPU ships as results/published/features.json, from which
+`results` says what was checked. Tests run the same cases, small ones in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernels import registry
+from kernels.features import Features, SequenceBounds
+from kernels.features import attention as define
+from kernels.registry import FEATURES, Implementation
+
+NAMES = ("out", "dq", "dk", "dv", "dsinks")
+Attend = Callable[..., torch.Tensor]
+
+
+@dataclass(frozen=True)
+class FeatureCase:
+    """A call with a feature, on the CPU until it is run."""
+
+    feature: str  # a name of kernels.registry.FEATURES
+    shape: tuple[int, ...]  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v
+    causal: bool = False
+    window_size: int = 0
+    asked: dict[str, Any] = field(default_factory=dict)  # fields of Features
+    lengths: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # of packed sequences: of q and of k
+
+
+def numbers(*shape: int, seed: int = 1) -> torch.Tensor:
+    """Return standard normal numbers that depend on the seed alone."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def blocks(batch: int, seqlen: int, size: int) -> torch.Tensor:
+    """Return document ids (batch, seqlen) of documents of one size."""
+    return torch.arange(seqlen).div(size, rounding_mode="floor").expand(batch, seqlen)
+
+
+def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
+    """Return by name at least one case of every feature; sequences are 17 to 20 tokens, `times` as long."""
+    q, k, d = 17 * times, 20 * times, head_dim
+    seen = numbers(1, 1, q, k) > 0
+    seen[:, :, 3] = False  # a query that sees no key
+    of_heads, of_batches = numbers(2).abs(), numbers(2, 2).abs()
+    added = numbers(k, q).mT.log().nan_to_num(-torch.inf)  # -inf for half of the keys
+    prefixes, packed = torch.tensor([0, k // 2 - 1, 5 * k]), ((3 * times, 0, k, 7 * times), (5 * times, 10, q, 0))
+    several = {"softcap": 2.0, "sinks": numbers(2), "alibi_slopes": of_heads, "dropout_p": 0.2}
+    kept = {"dropout_p": 0.3, "dropout_seed": (7 << 32) + 5}
+    return {
+        "narrower values": FeatureCase("head_dim_v", (1, 2, 2, q, k, d + 8, d - 7), True),
+        "192 and 128": FeatureCase("head_dim_v", (1, 1, 1, q, q, 192, 128), True),
+        "softcap": FeatureCase("softcap", (1, 2, 1, q, k, d, d), asked={"softcap": 3.0}),
+        "slopes of heads": FeatureCase("alibi_slopes", (1, 2, 1, q, k, d, d), True, asked={"alibi_slopes": of_heads}),
+        "slopes of batches": FeatureCase("alibi_slopes", (2, 2, 2, k, q, d, d), asked={"alibi_slopes": of_batches}),
+        "sinks and rows without a key": FeatureCase("sinks", (1, 2, 1, k, q, d, d), True, asked={"sinks": numbers(2)}),
+        "boolean mask": FeatureCase("mask", (1, 2, 1, q, k, d, d), asked={"mask": seen}),
+        "boolean mask of keys": FeatureCase("mask", (1, 2, 1, q, k, d, d), True, asked={"mask": seen[:, :, :1]}),
+        "additive mask": FeatureCase("mask", (1, 2, 2, q, k, d, d), asked={"mask": added}),
+        "prefixes": FeatureCase("prefix_lengths", (3, 1, 1, k, k, d, d), True, asked={"prefix_lengths": prefixes}),
+        "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": blocks(1, k, 7)}),
+        "dropout": FeatureCase("dropout", (2, 2, 1, q, k, d, d), True, asked=kept),
+        "packed": FeatureCase("varlen", (1, 2, 1, sum(packed[0]), sum(packed[1]), d, d), True, lengths=packed),
+        "several, in a window": FeatureCase("sinks", (1, 2, 1, k, k, d, d), True, 9, several),
+    }
+
+
+def worst_error(case: FeatureCase, attention: Attend, dtype: torch.dtype, device: str) -> tuple[float, str]:
+    """Return the largest error of out and gradients over what is allowed, at most 1 if right, and of which it is.
+
+    `attention` is called as that of an implementation, with `features` and `bounds`.
+    """
+    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v = case.shape
+    sizes = ((seqlen_q, heads, head_dim), (seqlen_k, kv_heads, head_dim), (seqlen_k, kv_heads, head_dim_v))
+    tensors = [numbers(batch, *size, seed=i).transpose(1, 2).to(device, dtype) for i, size in enumerate(sizes)]
+    dout = numbers(batch, heads, seqlen_q, head_dim_v, seed=9).to(device, dtype)
+    exact, plain = (_results(case, _definition, tensors, dout, to) for to in (torch.float64, dtype))
+    found = _results(case, attention, tensors, dout, dtype)
+    floor = 4 * torch.finfo(dtype).eps * max(x.abs().max().item() for x in exact)
+    ratios = [
+        ((a - c).abs().max() / (2 * (b - c).abs().max() + floor)).nan_to_num(nan=float("inf")).item()
+        for a, b, c in zip(found, plain, exact, strict=True)
+    ]
+    worst = max(ratios)
+    return worst, NAMES[ratios.index(worst)]
+
+
+def _results(
+    case: FeatureCase, attend: Attend, tensors: list[torch.Tensor], dout: torch.Tensor, to: torch.dtype
+) -> list[torch.Tensor]:
+    """Return out, dq, dk, dv and the gradient of the sinks, if there are any, of inputs in a dtype."""
+    device = tensors[0].device
+    inputs = [x.to(to).detach().requires_grad_() for x in tensors]
+    asked = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in case.asked.items()}
+    found = Features(**asked)
+    if found.sinks is not None:
+        inputs.append(found.sinks.to(to).requires_grad_())
+        found = replace(found, sinks=inputs[-1])
+    options: dict[str, Any] = {"features": found} if case.asked else {}
+    if case.lengths:
+        options["bounds"] = _bounds(case.lengths, device)
+    out = attend(*inputs[:3], causal=case.causal, window_size=case.window_size, **options)
+    return [x.detach().double() for x in (out, *torch.autograd.grad(out, inputs, dout.to(to)))]
+
+
+def _bounds(lengths: tuple[tuple[int, ...], tuple[int, ...]], device: torch.device) -> SequenceBounds:
+    of_q, of_k = (torch.tensor([0, *x], device=device).cumsum(0).int() for x in lengths)
+    longest = (max(x) for x in lengths)
+    return SequenceBounds(of_q[:-1], of_q[1:], of_k[:-1], of_k[1:], *longest, packed=True)
+
+
+def _definition(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    features: Features | None = None,
+    bounds: SequenceBounds | None = None,
+    **masks: Any,
+) -> torch.Tensor:
+    """Compute a call from the definition, packed sequences one after the other."""
+    asked = features or Features()
+    if bounds is None:
+        return define(q, k, v, asked, **masks)
+    rows = zip(*(x.tolist() for x in bounds[:4]), strict=True)
+    outs = [define(q[:, :, a:b], k[:, :, c:d], v[:, :, c:d], asked, **masks) for a, b, c, d in rows]
+    return torch.cat(outs, 2)
+
+
+def check(implementation: Implementation, device: str, dtype: torch.dtype) -> dict[str, float]:
+    """Return by feature that it declares the largest error over what is allowed, at head_dim 64 and 128.
+
+    Cases that it refuses for their sizes are left out.
+    """
+    found: dict[str, float] = {}
+    for head_dim in (64, 128):
+        for case in cases(16, head_dim).values():
+            if case.feature not in implementation.features or _refuses(implementation, case, device, dtype):
+                continue
+            ratio, _ = worst_error(case, implementation.attention, dtype, device)
+            found[case.feature] = max(found.get(case.feature, 0.0), ratio)
+    return found
+
+
+def _refuses(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> bool:
+    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v = case.shape
+    sizes = ((heads, seqlen_q, head_dim), (kv_heads, seqlen_k, head_dim), (kv_heads, seqlen_k, head_dim_v))
+    q, k, v = (torch.empty(batch, *size, dtype=dtype, device=device) for size in sizes)
+    mask = {"causal": case.causal, "window_size": case.window_size}
+    return registry.reason_against_tensors(implementation.name, q, k, v, **mask) is not None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print a line an implementation and feature; 1 if any is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.tools.check_features")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write what was found as JSON")
+    chosen = parser.parse_args(arguments)
+    device, record, wrong = registry.describe_device(chosen.device), {}, 0
+    for name, implementation in registry.implementations().items():
+        if implementation.unavailable or not implementation.features:
+            continue
+        dtypes = [getattr(torch, dtype) for dtype in implementation.dtypes]
+        by_dtype = {str(dtype).removeprefix("torch."): check(implementation, chosen.device, dtype) for dtype in dtypes}
+        record[name] = by_dtype
+        for dtype, ratios in by_dtype.items():
+            for feature, ratio in ratios.items():
+                print(f"{name:16} {dtype:9} {FEATURES[feature]:48} {ratio:.2f}{'' if ratio <= 1 else ' WRONG'}")
+                wrong += ratio > 1
+    if chosen.record:
+        chosen.record.write_text(json.dumps({device.name: record}, indent=1) + "\n")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
