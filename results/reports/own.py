@@ -254,7 +254,7 @@ def is_usual(case: Case) -> bool:
 
 def _is_telling(name: str, value: Any) -> bool:
     """Tell whether a field of a setting says anything: numbers in tables are of usual cases, with a known subject."""
-    unsaid = ("subject", "window_size", "page_size", "inputs")
+    unsaid = ("subject", "num_kv_heads", "window_size", "page_size", "inputs")
     return value is not None and name not in unsaid and (name, value) != ("latent_dim", 0)
 
 

@@ -164,17 +164,13 @@ def pairs(section: Section) -> list[dict[str, object]]:
     return rows
 
 
-def origin_of(section: Section) -> str:
-    """Return which runs a section's own rows are of, and what of their cases the table does not say.
-
-    Where there are several runs, each names its rows.
-    """
+def rows_by_run(section: Section) -> str:
+    """Return which runs a section's own rows are of; where there are several, each names its rows."""
     rows: dict[str, list[str]] = {}
     for row in section.rows:
         if row.run:
             rows.setdefault(row.run, []).append(plain(" ".join(row.labels)))
-    runs = [run if len(rows) == 1 else f"{run} ({', '.join(of_run)})" for run, of_run in rows.items()]
-    return ", ".join([*runs, *([section.setting] if section.setting else [])])
+    return ", ".join(run if len(rows) == 1 else f"{run} ({', '.join(of_run)})" for run, of_run in rows.items())
 
 
 def both(row: Row, at: int) -> str:
@@ -215,7 +211,8 @@ def render(
     for section in found:
         parts += [f"## {section.title}"] * bool(section.title)
         parts.append(_table(section, with_own=bool(own) or section.by_formula))
-        parts += [f"Own numbers: {origin_of(section)}."] * bool(section.runs) + list(map(_told, section.gaps))
+        said = ", ".join(filter(None, [rows_by_run(section), section.setting]))
+        parts += [f"Own numbers: {said}."] * bool(section.runs) + list(map(_told, section.gaps))
     parts += _findings_parts(findings(printed))
     parts += ["## What the report says in words", *map(quoted, shipped_notes(name))]
     return "\n\n".join(parts) + "\n"

@@ -34,9 +34,9 @@ def page():
     return test.run().switch_page("pages/reports.py").run()
 
 
-def _open(page, report, beside=OWN):
+def _open(page, report, *beside):
     page.pills(key="report").set_value(report).run()
-    page.selectbox(key="beside").select(beside).run()
+    page.multiselect(key="beside").set_value(list(beside)).run()
     return page
 
 
@@ -44,23 +44,39 @@ def _metric(page, label):
     return next(metric for metric in page.metric if metric.label == label)
 
 
-def test_every_report_begins_beside_a_run_with_its_baseline_and_is_shown_alone_with_its_findings(page):
+def test_every_report_begins_beside_the_runs_that_fill_it_best_and_is_shown_alone_with_its_findings(page):
     for report in reports.names():
         page.pills(key="report").set_value(report).run()
         theirs = reports.get(report).IMPLEMENTATIONS
         baseline = next(own for name, own in theirs.items() if name in ("torch", "naive", "standard"))
-        assert baseline in _implementations(page.selectbox(key="beside").value), report
-        page.selectbox(key="beside").select(choose.ALONE).run()
+        beside = page.multiselect(key="beside").value
+        assert baseline in _implementations(beside[0]), report
+        assert not _metric(page, "Rows with both").value.startswith("0 of ")
+        page.multiselect(key="beside").set_value([]).run()
         assert reports.get(report).LABEL in shown(page)
         assert "doubtful" in _metric(page, "Impossible").delta
         assert _metric(page, "Rows with both").value.startswith("0 of ")
         assert len(page.table) >= 1
 
 
-def test_each_report_begins_with_a_run_that_fits_it_whatever_stood_beside_the_one_before(page):
-    page.selectbox(key="beside").select(choose.ALONE).run()
+def test_each_report_begins_with_the_runs_that_fit_it_whatever_stood_beside_the_one_before(page):
+    page.multiselect(key="beside").set_value([]).run()
     page.pills(key="report").set_value("torch_vs_triton").run()
-    assert page.selectbox(key="beside").value != choose.ALONE
+    assert page.multiselect(key="beside").value == ["h200-torch_vs_triton"]
+
+
+def test_several_runs_fill_one_report_and_each_table_says_which(page):
+    _open(page, "performance_guide", "h200-fa_paper-full", "h200-training")
+    text = shown(page).replace("\\", "")
+    assert "Ours: h200-fa_paper-full, bfloat16, full mask" in text
+    assert "Ours: h200-training, bfloat16" in text
+
+
+def test_what_is_open_says_why_and_which_command_measures_it(page):
+    _open(page, "performance_guide", "h200-fa_paper-full")
+    assert "no run has the shape" in shown(page)
+    commands = [code.value for code in page.code]
+    assert any("runner run generation --set subject=llama2-7b --set context=512" in command for command in commands)
 
 
 def test_who_a_run_lacks_is_not_stood_in_for_by_another(page):
@@ -80,7 +96,7 @@ def _runs():
 
 
 def test_each_cell_holds_the_printed_and_the_own_number(page):
-    _open(page, "fa2_rtx4060")
+    _open(page, "fa2_rtx4060", OWN)
     table = page.table[0].value.map(lambda text: str(text).replace("\\", "").replace("\u00a0", " "))
     row = table[(table["seq\\_len"] == "128") & (table["d"] == "128") & (table["dtype"] == "bf16")].iloc[0]
     assert re.fullmatch(r"OOM / 0\.\d{4}", row["TR fwd (ms)"])
@@ -89,7 +105,7 @@ def test_each_cell_holds_the_printed_and_the_own_number(page):
 
 
 def test_another_of_our_implementations_can_stand_in_the_rivals_place(page):
-    _open(page, "fa2_rtx4060")
+    _open(page, "fa2_rtx4060", OWN)
     before = page.table[0].value["TR fwd (ms)"].iloc[0]
     page.selectbox(key="place_triton_fa2").select("torch_sdpa_flash").run()
     assert page.table[0].value["TR fwd (ms)"].iloc[0] != before
@@ -97,7 +113,7 @@ def test_another_of_our_implementations_can_stand_in_the_rivals_place(page):
 
 
 def test_the_numbers_sort_as_numbers_and_say_own_over_printed(page):
-    _open(page, "torch_vs_triton")
+    _open(page, "torch_vs_triton", OWN)
     page.segmented_control(key="report_view").set_value("Numbers").run()
     table = page.dataframe[0].value
     assert pd.api.types.is_float_dtype(table["printed"])
@@ -107,7 +123,7 @@ def test_the_numbers_sort_as_numbers_and_say_own_over_printed(page):
 
 
 def test_a_report_has_the_chart_of_its_own_numbers_with_and_without_a_run(page):
-    alone, beside = choose.Choice("fa2_rtx4060", None, None, ()), choose.Choice("fa2_rtx4060", OWN, "shipped", ())
+    alone, beside = choose.Choice("fa2_rtx4060"), choose.Choice("fa2_rtx4060", (OWN,))
     printed, both = (chart.points(None, choice) for choice in (alone, beside))
     assert not any(point.ours for point in printed) and any(point.ours for point in both)
     forward = [p for p in both if (p.metric, p.mode, p.dtype) == ("latency_ms", "fwd", printed[0].dtype)]
@@ -115,7 +131,7 @@ def test_a_report_has_the_chart_of_its_own_numbers_with_and_without_a_run(page):
     dashes = {(trace.name, trace.line.dash) for trace in traces}
     assert dashes >= {("torch, printed", "dash"), ("torch, ours", "solid"), ("triton_fa2, ours", "solid")}
     assert len({trace.xaxis for trace in traces}) == len({point.head_dim for point in forward})
-    _open(page, "fa2_rtx4060", choose.ALONE)
+    _open(page, "fa2_rtx4060")
     page.segmented_control(key="report_view").set_value("Chart").run()
     assert "Dashed: as printed." in shown(page)
     assert len(page.get("plotly_chart")) == 1
@@ -128,7 +144,7 @@ def test_a_setting_of_our_run_is_said_in_words():
 
 
 def test_a_report_of_configurations_has_bars_of_each():
-    found = [p for p in chart.points(None, choose.Choice("attention_layers_a100", None, None, ())) if p.mode == "fwd"]
+    found = [p for p in chart.points(None, choose.Choice("attention_layers_a100")) if p.mode == "fwd"]
     bars = chart.bars([p for p in found if p.metric == "latency_ms"], "latency_ms").data
     assert {bar.name for bar in bars} == {"torch, printed", "triton, printed", "flash, printed"}
     assert {bar.marker.pattern.shape for bar in bars} == {"/"}
@@ -137,7 +153,7 @@ def test_a_report_of_configurations_has_bars_of_each():
 
 def test_every_report_has_a_chart():
     for report in reports.names():
-        assert len(chart.points(None, choose.Choice(report, None, None, ()))) > 10
+        assert len(chart.points(None, choose.Choice(report))) > 10
 
 
 def test_words_of_a_report_are_a_quote_in_which_nothing_becomes_a_heading():
@@ -155,14 +171,14 @@ def test_a_run_with_none_of_the_rows_says_what_is_needed(monkeypatch):
     monkeypatch.setattr(st, "info", lambda words, **_: said.append(words))
     monkeypatch.setattr(st, "page_link", lambda *_, **__: None)
     printed = side_by_side.sections("performance_guide", side_by_side.published("performance_guide"))
-    choice = choose.Choice("performance_guide", "run-a", "local", (("standard", "torch_naive"),))
+    choice = choose.Choice("performance_guide", ("run-a",), (("standard", "torch_naive"),))
     tables.coverage(printed, [], choice)
-    assert "has none of this report's rows" in said[0]
+    assert "none of this report's rows" in said[0]
     assert "torch\\_naive" in said[0]
 
 
 def test_findings_and_words_have_views_of_their_own(page):
-    _open(page, "fa2_rtx4060", choose.ALONE)
+    _open(page, "fa2_rtx4060")
     page.segmented_control(key="report_view").set_value("Findings").run()
     found = page.dataframe[0].value
     assert found["count"].sum() > 10 and found["sentence"].str.contains("less than its bwd alone").any()
@@ -172,7 +188,7 @@ def test_findings_and_words_have_views_of_their_own(page):
 
 def test_the_html_report_is_what_the_command_writes_with_its_charts_and_needs_no_network(tmp_path):
     pairs = (("torch", "torch_naive"), ("triton_fa2", "triton_fa2"))
-    text = download.as_html(choose.Choice("fa2_rtx4060", OWN, "shipped", pairs))
+    text = download.as_html(choose.Choice("fa2_rtx4060", (OWN,), pairs))
     command = ["render", "--report", "fa2_rtx4060", "--run", OWN, "--format", "html"]
     assert main([*command, "--output", str(tmp_path / "report.html")]) == 0
     assert (tmp_path / "report.html").read_text() == text
@@ -182,7 +198,7 @@ def test_the_html_report_is_what_the_command_writes_with_its_charts_and_needs_no
 
 
 def test_a_chart_has_a_point_for_each_cell_with_both_numbers_and_names_its_columns():
-    choice = choose.Choice("fa2_rtx4060", OWN, "shipped", ())
+    choice = choose.Choice("fa2_rtx4060", (OWN,))
     found = tables.sections(None, choice)
     table = tables.numbers(found)
     points = table[(table["metric"] == "speedup") & (table["own"] > 0) & (table["printed"] > 0)]

@@ -47,7 +47,7 @@ def draw(choice: Choice) -> None:
     label = METRICS[metric].label
     report = reports.get(choice.report)
     about = [text.MODE_WORDS.get(mode, ""), str(found[0].dtype or ""), found[0].setting if lines else ""]
-    sides = f"ours: {choice.run}" if any(point.ours for point in found) else ""
+    sides = f"ours: {', '.join(choice.runs)}" if any(point.ours for point in found) else ""
     by = "sequence length" if lines else "configuration"
     title = ChartTitle(f"{label} by {by}", tuple(filter(None, (report.LABEL, *about))), sides)
     made = figure(found, metric) if lines else bars(found, metric)

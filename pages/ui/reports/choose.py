@@ -1,33 +1,32 @@
-"""Which report is shown, which run stands beside it, and which of our implementations for which of its."""
+"""Which report is shown, which runs stand beside it, and which of our implementations for which of its."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.named_choice import named_choice
-from pages.ui.runs import listing
 from pages.ui.shell.data import ask_slowly
 from results import reports
 from results.files import library
 from results.records import Measurement, Run
 from results.reports import side_by_side
+from results.reports.default_runs import default_runs, tried_of_store
 from results.store.database import Store
 
-ALONE = "none"
 NOBODY = "none: its cells stay empty"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A report, the run beside it, and which implementation of that run stands for which of the report."""
+    """A report, the runs beside it, and which of their implementations stands for which of the report."""
 
     report: str
-    run: str | None
-    source: str | None  # of that run
-    places: tuple[tuple[str, str], ...]
+    runs: tuple[str, ...] = ()  # none: the report alone
+    places: tuple[tuple[str, str], ...] = ()
 
 
 def choose() -> Choice:
@@ -42,21 +41,26 @@ def choose() -> Choice:
         draw=st.pills,
         required=True,
         wrap=True,
-        on_change=_forget_the_run,
+        on_change=_forget_the_runs,
     )
-    runs = fitting(report)
-    sources = ask_slowly(_sources)
-    chosen = named_choice(
-        "Compare with run",
-        "beside",
-        [ALONE, *runs],
-        runs[0] if runs else ALONE,
-        lambda name: "none: the report alone" if name == ALONE else f"{name} ({text.SOURCE_WORDS[sources[name]]})",
-        help="Runs that hold shapes of the report. First: those with the implementations that stand for the report's.",
+    best = ask_slowly(best_runs, report)
+    chosen = st.multiselect(
+        "Compare with runs",
+        list(dict.fromkeys([*best, *fitting(report)])),
+        best,
+        key="beside",
+        bind="query-params",
+        select_all=False,
+        placeholder="None: the report alone",
+        help="At first the runs of one GPU that fill the most: your own, or else those that ship. Each row comes from "
+        "one run. Without any the report stands alone.",
     )
-    if chosen == ALONE:
-        return Choice(report, None, None, ())
-    return Choice(report, chosen, sources[chosen], _places(report, chosen))
+    return Choice(report, tuple(chosen), _places(report, chosen) if chosen else ())
+
+
+def best_runs(store: Store, report: str) -> list[str]:
+    """Return the runs that fill a report best; a question for `ask`."""
+    return default_runs(report, side_by_side.published(report), tried_of_store(store))
 
 
 def fitting(report: str) -> list[str]:
@@ -68,8 +72,8 @@ def fitting(report: str) -> list[str]:
     return sorted(runs, key=lambda name: (sources[name] == "published", -there[name]))
 
 
-def _forget_the_run() -> None:
-    """Let each report begin with the run that fits it, whatever stood beside the one before."""
+def _forget_the_runs() -> None:
+    """Let each report begin with the runs that fit it, whatever stood beside the one before."""
     st.session_state.pop("beside", None)
     st.query_params.pop("beside", None)
 
@@ -79,26 +83,28 @@ def facts(choice: Choice) -> None:
     report = reports.get(choice.report)
     st.markdown(f"#### {text.plain(report.LABEL)}")
     st.caption(f"{messages.source_badges(['published'])} {text.plain(report.SOURCE)}")
-    if choice.run is None:
+    if not choice.runs:
         return
-    row = ask_slowly(_run, choice.run)
-    known = [str(row[name]) for name in ("gpu_name", "torch", "triton", "protocol") if not text.missing(row[name])]
-    there = set(ask_slowly(_implementations, choice.run))
+    rows = [ask_slowly(_run, run) for run in choice.runs]
+    by_facts: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        known = (str(row[name]) for name in ("gpu_name", "torch", "triton") if not text.missing(row[name]))
+        by_facts.setdefault(tuple(known), []).append(row["run_id"])
+    there = _there(choice.runs)
     pairs = ", ".join(f"{theirs} = {own if own in there else 'not measured'}" for theirs, own in choice.places)
-    st.caption(
-        f"{messages.source_badges([choice.source])} {text.plain(choice.run)}: {text.plain(' · '.join(known))}. "
-        f"Published = ours: {text.plain(pairs)}."
-    )
+    about = "; ".join(f"{', '.join(runs)}: {' · '.join(known)}" for known, runs in by_facts.items())
+    badges = messages.source_badges(list(dict.fromkeys(str(row["source"]) for row in rows)))
+    st.caption(f"{badges} {text.plain(about)}. Published = ours: {text.plain(pairs)}.")
 
 
 def own_runs(choice: Choice) -> list[tuple[Run, list[Measurement]]]:
-    """Return the run beside the report with its measurements; none where the report stands alone."""
-    return [library.read(listing.folder(choice.run, choice.source))] if choice.run else []
+    """Return the runs beside the report with their measurements; none where the report stands alone."""
+    return [library.read(folder) for run in choice.runs if (folder := library.find(run))]
 
 
-def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
-    """Ask which implementation of the run stands for which of the report; folded away, as the default usually fits."""
-    there = ask_slowly(_implementations, run)
+def _places(report: str, runs: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Ask which implementation of the runs stands for which of the report; folded away: the default usually fits."""
+    there = _there(runs)
     usual = reports.get(report).IMPLEMENTATIONS
     chosen = []
     with st.expander("Match implementations", icon=":material/swap_horiz:", key="report_places"):
@@ -108,6 +114,11 @@ def _places(report: str, run: str) -> tuple[tuple[str, str], ...]:
             picked = st.selectbox(theirs, names, index=names.index(default), key=f"place_{theirs}", bind="query-params")
             chosen.append((theirs, picked if picked in there else own))
     return tuple(chosen)
+
+
+def _there(runs: Sequence[str]) -> list[str]:
+    """Return the implementations of some runs."""
+    return sorted({name for run in runs for name in ask_slowly(_implementations, run)})
 
 
 def _sources(store: Store) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A report beside a run in every form that can be taken away."""
+"""A report beside runs in every form that can be taken away."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from results.render import export, svg
 from results.render.html import html_page
 from results.reports import side_by_side
 
+_NAMED = 3  # report and runs that a file is named after
 MIME = {"md": "text/markdown", "html": "text/html", "csv": "text/csv", "json": "application/json"}
 
 
 def as_markdown(choice: Choice) -> str:
-    """Return the page as one text; without the run where it has nothing of the report."""
+    """Return the page as one text; without the runs where they have nothing of the report."""
     printed = side_by_side.published(choice.report)
     try:
         return side_by_side.render(choice.report, printed, own_runs(choice), dict(choice.places) or None)
@@ -31,7 +32,7 @@ def as_html(choice: Choice) -> str:
 
 def downloads(choice: Choice) -> None:
     """Offer the report and its numbers in every form."""
-    name = f"{choice.report}-{choice.run}" if choice.run else choice.report
+    name = "-".join([choice.report, *choice.runs][:_NAMED])
     made = {
         "Markdown": ("md", lambda: as_markdown(choice)),
         "HTML": ("html", lambda: as_html(choice)),
@@ -52,12 +53,12 @@ def downloads(choice: Choice) -> None:
                 icon=":material/download:",
             )
     st.caption(
-        "Markdown and HTML are for reading. CSV, JSON and Parquet hold every number of the report and of the run.",
+        "Markdown and HTML are for reading. CSV, JSON and Parquet hold every number of the report and of the runs.",
         help="Markdown and HTML: this report with its findings, rounded as it prints; HTML is one file with its charts "
         "and works offline. CSV and JSON can be uploaded again. The camera above the chart saves a PNG.",
     )
 
 
 def _data(form: str, choice: Choice) -> bytes:
-    runs = [run.run_id for run, _ in side_by_side.published(choice.report)] + [choice.run] * bool(choice.run)
+    runs = [run.run_id for run, _ in side_by_side.published(choice.report)] + list(choice.runs)
     return export.export(store(), form, export.Selection(run=tuple(runs)))

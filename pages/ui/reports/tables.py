@@ -1,4 +1,4 @@
-"""A published report beside an own run: its tables, the numbers, what is wrong, what it says in words."""
+"""A published report beside own runs: its tables, the numbers, what is wrong, what it says in words."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from results.checks import DOUBTFUL, IMPOSSIBLE, Finding
 from results.metrics import METRICS
 from results.render.markdown import markdown_table
 from results.reports import side_by_side
+from results.reports.coverage import coverage as of_tables
+from results.reports.coverage import total
 from results.reports.notes import Note, shipped_notes
 from results.reports.side_by_side import Section
 from results.store.database import Store
@@ -30,16 +32,33 @@ _FIELDS = {
     "num_kv_heads": "{} kv heads",
     "num_heads": "{} heads",
 }
-_SETTINGS = {("causal", "True"): "causal", ("causal", "False"): "full mask"}
+_SETTINGS = {
+    ("causal", "True"): "causal",
+    ("causal", "False"): "full mask",
+    ("optimizer", "none"): "no optimizer",
+    ("checkpointing", "True"): "checkpointing",
+    ("checkpointing", "False"): "no checkpointing",
+    ("compiled", "True"): "compiled",
+    ("compiled", "False"): "not compiled",
+}
 
 
 def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choice) -> None:
-    """Say how much of the report the run has, and how much of the report cannot be."""
-    rows, all_rows = side_by_side.covered(found)
+    """Say how much of the report the runs fill, and how much of the report cannot be."""
+    whole = total(of_tables(found))
     impossible, doubtful = (sum(finding.weight == weight for finding in problems) for weight in (IMPOSSIBLE, DOUBTFUL))
-    with st.grid(3, min_column_width=150):
-        st.metric("Tables", len({section.title for section in found}), border=True, height="stretch")
-        st.metric("Rows with both", f"{rows} of {all_rows}", border=True, height="stretch")
+    with st.grid(4, min_column_width=150):
+        st.metric("Tables", len(of_tables(found)), border=True, height="stretch")
+        st.metric(
+            "Rows with both",
+            f"{whole.filled} of {whole.rows}",
+            f"{whole.by_formula} more by formula" if whole.by_formula else None,
+            delta_arrow="off",
+            delta_color="off",
+            border=True,
+            height="stretch",
+        )
+        st.metric("Cells with both", f"{whole.filled_cells} of {whole.cells}", border=True, height="stretch")
         st.metric(
             "Impossible",
             impossible,
@@ -50,31 +69,44 @@ def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choi
             height="stretch",
             help="Findings by arithmetic; see the view Findings.",
         )
-    if choice.run and not rows:
+    if choice.runs and not whole.filled:
         wanted = ", ".join(sorted({own for _, own in choice.places}))
         st.info(
-            f"{text.plain(choice.run)} has none of this report's rows. They need the report's own shapes and "
-            f"{text.plain(wanted)}; a sweep can be edited to them.",
+            f"{text.plain(', '.join(choice.runs))}: none of this report's rows. They need the report's own shapes and "
+            f"{text.plain(wanted)}. The commands under the tables measure them.",
             icon=":material/table_rows:",
         )
         st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
 
 
 def tables(found: Sequence[Section], choice: Choice) -> None:
-    """Draw every table in the report's own layout; each cell says published / ours."""
-    st.caption("Each cell: published / ours." if choice.run else "Values as printed.")
+    """Draw every table in the report's own layout; each cell says published / ours, and under it what is open."""
+    st.caption("Each cell: published / ours." if choice.runs else "Values as printed.")
     for section in found:
         if section.title:
             st.markdown(f"**{text.plain(section.title)}**")
+        both = bool(choice.runs) or section.by_formula
         rows = [
-            [*map(text.plain, row.labels), *(_cell(row, at, choice) for at in range(len(section.columns)))]
+            [*map(text.plain, row.labels), *(_cell(row, at, both=both) for at in range(len(section.columns)))]
             for row in section.rows
         ]
         header = [text.plain(name) for name in (*section.labels, *section.columns)]
-        alt = f"{section.title or choice.report}, {'published and ours' if choice.run else 'as printed'}"
+        alt = f"{section.title or choice.report}, {'published and ours' if both else 'as printed'}"
         st.table(pd.DataFrame(rows, columns=header), hide_index=True, alt=alt)
-        if section.setting and choice.run:
-            st.caption(f"Our run: {text.plain(setting_words(section.setting))}.")
+        said = ", ".join(filter(None, [side_by_side.rows_by_run(section), setting_words(section.setting)]))
+        if said and both:
+            st.caption(f"{'By formula' if section.by_formula else 'Ours'}: {text.plain(said)}.")
+        _draw_gaps(section)
+
+
+def _draw_gaps(section: Section) -> None:
+    """Draw why own cells are empty and what measures them, folded away."""
+    if not section.gaps:
+        return
+    with st.expander(f"Not measured: {len(section.gaps)}", icon=":material/science:"):
+        for gap in section.gaps:
+            st.markdown(f"{text.plain(gap.words)}.")
+            st.code(gap.command, language="bash", wrap_lines=True)
 
 
 def setting_words(setting: str) -> str:
@@ -157,8 +189,8 @@ def findings(store: Store, report: str) -> list[Finding]:
     return side_by_side.findings(side_by_side.published(report))
 
 
-def _cell(row: side_by_side.Row, at: int, choice: Choice) -> str:
+def _cell(row: side_by_side.Row, at: int, *, both: bool) -> str:
     """Write plain text, but what a report prints bold stays bold where it stands alone."""
-    if choice.run:
+    if both:
         return text.plain(side_by_side.both(row, at)).replace(" / ", "\u00a0/ ")  # two lines at most
     return "**".join(text.plain(part) for part in row.printed[at].split("**"))
