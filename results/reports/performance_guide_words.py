@@ -196,7 +196,7 @@ def _has(feature: str, version: str, numbers: OwnNumbers) -> str:
     said = {name: numbers.declared[name] for name in names if key in numbers.declared.get(name, {})}
     declared = [name for name, of_name in said.items() if wanted is None or of_name[key] == wanted]
     words = [f"{how}: {', '.join(which)}" for how, which in (("ran", ran), ("declared", declared)) if which]
-    return f"✅ {words[0]}" if words else "❌" * bool(said)
+    return words[0] if words else "no" * bool(said)
 
 
 def _work(feature: str, version: str, numbers: OwnNumbers) -> str:

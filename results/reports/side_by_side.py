@@ -178,6 +178,14 @@ def both(row: Row, at: int) -> str:
     return f"{plain(row.printed[at]) or '–'} / {row.own[at] or '–' if row.own else NOT_MEASURED}"
 
 
+def cell(section: Section, row: Row, at: int) -> str:
+    """Return a cell with both numbers, or as printed where a column of words has nothing of our own."""
+    numbers = any(section.metrics)
+    if numbers and section.metrics[at] is None and not any(each.own and each.own[at] for each in section.rows):
+        return plain(row.printed[at])
+    return both(row, at)
+
+
 def findings(runs: Runs) -> list[Finding]:
     """Return what arithmetic says against the numbers, impossible ones first."""
     weights = {rule.name: at for at, rule in enumerate(CHECKS)}
@@ -277,7 +285,7 @@ def _number(cell: str | None) -> float | None:
 
 def _table(section: Section, *, with_own: bool) -> str:
     rows = [
-        [*row.labels, *(both(row, at) if with_own else row.printed[at] for at in range(len(section.columns)))]
+        [*row.labels, *(cell(section, row, at) if with_own else row.printed[at] for at in range(len(section.columns)))]
         for row in section.rows
     ]
     return markdown_table((*section.labels, *section.columns), rows)

@@ -87,7 +87,7 @@ def tables(found: Sequence[Section], choice: Choice) -> None:
             st.markdown(f"**{text.plain(section.title)}**")
         both = bool(choice.runs) or section.by_formula
         rows = [
-            [*map(text.plain, row.labels), *(_cell(row, at, both=both) for at in range(len(section.columns)))]
+            [*map(text.plain, row.labels), *(_cell(section, row, at, both=both) for at in range(len(section.columns)))]
             for row in section.rows
         ]
         header = [text.plain(name) for name in (*section.labels, *section.columns)]
@@ -103,7 +103,7 @@ def _draw_gaps(section: Section) -> None:
     """Draw why own cells are empty and what measures them, folded away."""
     if not section.gaps:
         return
-    with st.expander(f"Not measured: {len(section.gaps)}", icon=":material/science:"):
+    with st.expander("Not measured: why, and what measures it", icon=":material/science:"):
         for gap in section.gaps:
             st.markdown(f"{text.plain(gap.words)}.")
             st.code(gap.command, language="bash", wrap_lines=True)
@@ -189,8 +189,8 @@ def findings(store: Store, report: str) -> list[Finding]:
     return side_by_side.findings(side_by_side.published(report))
 
 
-def _cell(row: side_by_side.Row, at: int, *, both: bool) -> str:
+def _cell(section: Section, row: side_by_side.Row, at: int, *, both: bool) -> str:
     """Write plain text, but what a report prints bold stays bold where it stands alone."""
     if both:
-        return text.plain(side_by_side.both(row, at)).replace(" / ", "\u00a0/ ")  # two lines at most
+        return text.plain(side_by_side.cell(section, row, at)).replace(" / ", "\u00a0/ ")  # two lines at most
     return "**".join(text.plain(part) for part in row.printed[at].split("**"))
