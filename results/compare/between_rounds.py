@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from results.records import Measurement
+from results.spread import variance
 
 LEAST_SAMPLES = 6  # fewer are too few to be cut into rounds
 _THIRDS = 3  # stand for the rounds where their boundaries are not known
@@ -78,11 +79,10 @@ def half_interval(
 def spread(first: RoundMedians, second: RoundMedians, *, paired: bool) -> RoundSpread:
     """Return the spread of a round on either side, pooled; of paired rounds, that of their differences."""
     if paired:
-        return RoundSpread(
-            statistics.variance(a - b for a, b in zip(first.logs, second.logs, strict=True)), len(first.logs) - 1
-        )
+        apart = [a - b for a, b in zip(first.logs, second.logs, strict=True)]
+        return RoundSpread(variance(apart), len(apart) - 1)
     freedoms = [len(side.logs) - 1 for side in (first, second)]
-    sums = [statistics.variance(side.logs) * n for side, n in zip((first, second), freedoms, strict=True)]
+    sums = [variance(side.logs) * n for side, n in zip((first, second), freedoms, strict=True)]
     return RoundSpread(sum(sums) / sum(freedoms), sum(freedoms))
 
 
@@ -132,7 +132,7 @@ def _of_group(spreads: Sequence[RoundSpread]) -> RoundSpread | None:
     if len(known) < _LIKE // 2:
         return None
     shifted = [math.log(s.variance) - _digamma(s.freedom / 2) + math.log(s.freedom / 2) for s in known]
-    beyond = statistics.variance(shifted) - statistics.fmean(_trigamma(s.freedom / 2) for s in known)
+    beyond = variance(shifted) - statistics.fmean(_trigamma(s.freedom / 2) for s in known)
     half = _inverse_trigamma(beyond) if beyond > 0 else _CERTAIN / 2
     return RoundSpread(math.exp(statistics.fmean(shifted) + _digamma(half) - math.log(half)), 2 * half)
 

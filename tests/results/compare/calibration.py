@@ -20,7 +20,7 @@ from results.compare.compare import Comparison, Side, compare
 from results.compare.verdicts import Verdict
 from results.files import journal
 from results.records import Measurement, Run, attention_case
-from results.spread import spread
+from results.spread import spread, variance
 
 RUNS = tuple(f"h200-{name}" for name in ("fa2_speedup", "fa_paper-causal", "fa_paper-full", "long_context"))
 CELLS = 240  # of one comparison
@@ -114,7 +114,8 @@ def real_noise() -> list[Noise]:
                 parts = [m.samples[cuts[i] : cuts[i + 1]] for i in range(3)]
                 middles = [statistics.median(part) for part in parts]
                 shapes = (tuple(s / middle for s in part) for part, middle in zip(parts, middles, strict=True))
-                found.append(Noise(m.value, m.timing, tuple(shapes), statistics.stdev(map(math.log, middles))))
+                drift = math.sqrt(variance([math.log(middle) for middle in middles]))
+                found.append(Noise(m.value, m.timing, tuple(shapes), drift))
     return found
 
 
