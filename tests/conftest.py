@@ -10,6 +10,33 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores, and OpenMP's threads spin where they wait for one
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+HERE = Path(__file__).parent
+# The files that take longest, each of which xdist gives to one worker: first, so that no worker is left with one.
+LONGEST = (
+    "runner/supervise/test_supervisor.py",
+    "pages/browser/test_browser_access.py",
+    "runner/launchers/test_ray.py",
+    "pages/browser/test_browser_results.py",
+    "kernels/tools/test_offline.py",
+    "pages/browser/test_browser_run.py",
+    "pages/browser/test_browser_tasks.py",
+    "runner/test_main.py",
+    "pages/browser/test_browser_cluster.py",
+    "pages/browser/test_browser_judging.py",
+    "pages/browser/test_browser_reports.py",
+    "runner/supervise/test_pair.py",
+    "runner/measure/test_precompile_child.py",
+    "kernels/test_dispatch.py",
+    "results/store/test_kill.py",
+    "pages/test_hostile_rows.py",
+    "results/compare/test_calibration.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
