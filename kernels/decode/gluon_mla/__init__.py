@@ -1,1 +1,1 @@
-"""Latent attention for Hopper in Gluon: two warpgroups that share the output of 64 rows, 512 values each."""
+"""Latent attention for Hopper in Gluon: one warpgroup for scores, two that share the output of 64 rows."""

@@ -1,10 +1,13 @@
 """The warp-specialised kernel of latent attention: 64 rows, blocks of 64 keys of 512 + 64 dimensions, in two slots.
 
-A row's output is 512 float32 values, too many for the registers of one warpgroup. The first warpgroup ("scores")
-multiplies queries with a block, computes the softmax, leaves probabilities and the factor of the rows so far in shared
-memory, and multiplies them with the first 256 dimensions of the block; the second ("values") does so with the last 256.
-A third copies blocks as slots become free (cp.async, so that pages of any size do). FlashMLA divides the output so too;
-there each warpgroup computes the scores of every other block.
+A row's output is 512 float32 values, too many for the registers of one warpgroup, so two ("values") hold half of it
+each. Another ("scores") multiplies queries with a block, computes the softmax, and leaves probabilities and the factor
+of the rows so far in shared memory; it is at the next block's scores while the values are multiplied. A fourth copies
+blocks as memory becomes free (cp.async, so that pages of any size do).
+
+A block comes and is given back in pieces of 128 dimensions, the rotary one first: its scores begin with the first
+piece there, and its memory is filled again piece by piece, as the output of each is done. FlashMLA does so with pieces
+of 64, and there each of two warpgroups computes the scores of every other block.
 
 Shares of key blocks and their parts are those of the portable kernel (triton_decode/schedule.py, combine.py).
 """
@@ -25,7 +28,9 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 ROWS = gl.constexpr(64)
 BLOCK_N = gl.constexpr(64)
 LATENT = gl.constexpr(512)
-HALF = gl.constexpr(256)
+HALF = gl.constexpr(256)  # of the output, a warpgroup
+PIECE = gl.constexpr(128)  # of latents, copied and given back at once
+PIECES = gl.constexpr(5)  # of a block, with the rotary one, which comes first
 ROPE = gl.constexpr(64)
 LN_2 = gl.constexpr(0.6931471805599453)
 
@@ -42,10 +47,10 @@ class Buffers(NamedTuple):
     ropes: Any  # 2 slots of (64, 64)
     p: Any  # (64, 64): probabilities of a block
     factors: Any  # (64,): of the output so far, and at the end of all of it
-    full: Any  # mbarriers, one a slot: the block is there
-    empty: Any  # both warpgroups have done with it
+    full: Any  # mbarriers, one a piece of a slot: it is there
+    empty: Any  # whoever reads it last has done with it
     p_full: Any  # probabilities and factors are there
-    p_empty: Any  # the second warpgroup has done with them
+    p_empty: Any  # both halves of the output have done with them
 
 
 class Work(NamedTuple):
@@ -146,42 +151,41 @@ def mla_kernel(q_ptr, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_pt
         ropes=gl.allocate_shared_memory(dtype, [2, BLOCK_N, ROPE], wide),
         p=gl.allocate_shared_memory(dtype, [ROWS, BLOCK_N], wide),
         factors=gl.allocate_shared_memory(gl.float32, [ROWS], line),
-        full=gl.allocate_shared_memory(gl.int64, [2, 1], bars),
-        empty=gl.allocate_shared_memory(gl.int64, [2, 1], bars),
+        full=gl.allocate_shared_memory(gl.int64, [2 * PIECES, 1], bars),
+        empty=gl.allocate_shared_memory(gl.int64, [2 * PIECES, 1], bars),
         p_full=gl.allocate_shared_memory(gl.int64, [1], bars),
         p_empty=gl.allocate_shared_memory(gl.int64, [1], bars),
     )
-    for i in gl.static_range(2):
+    for i in gl.static_range(2 * PIECES):
         mbarrier.init(buffers.full.index(i), count=128)  # each thread's copies arrive by themselves
-        mbarrier.init(buffers.empty.index(i), count=2)
+        mbarrier.init(buffers.empty.index(i), count=1)
     mbarrier.init(buffers.p_full, count=1)
-    mbarrier.init(buffers.p_empty, count=1)
+    mbarrier.init(buffers.p_empty, count=2)
     fence_async_shared()
     _barrier()
     work = Work(unit=unit, end=end, seq=seq, begin=begin, slot=slot, row_tile=row_tile, row_tiles=row_tiles, q_b=q_b,
                 q_h=q_h, q_m=q_m, kv_b=kv_b, kv_n=kv_n, table_b=table_b, rows=rows, seqlen_q=seqlen_q,
                 capacity=capacity, stats_offset=stats_offset, scale=scale)  # fmt: skip
     gl.warp_specialize([
-        (scores_partition, (q_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, CAUSAL, STORE_LSE)),
-        (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED)),
+        (scores_partition, (q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, CAUSAL, STORE_LSE)),
+        (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, 0)),
+        (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, 1)),
         (copy_partition, (kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED, PAGE)),
-    ], [4, 4], [208, 56])  # fmt: skip
+    ], [4, 4, 4], [160, 160, 64])  # fmt: skip
 
 
 @gluon.jit
-def scores_partition(q_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.constexpr,
+def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.constexpr,
                      CAUSAL: gl.constexpr, STORE_LSE: gl.constexpr):  # fmt: skip
-    """Scores, softmax, and the first half of the output."""
+    """Scores and softmax: probabilities and factors of every block, and at the end of a tile its divisors."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
-    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HALF, 16])
     s_rows: gl.constexpr = gl.SliceLayout(1, s_layout)
-    o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
     dtype: gl.constexpr = q_ptr.dtype.element_ty
     rows = work.row_tile * ROWS + gl.arange(0, ROWS, s_rows)
     token = rows % work.seqlen_q
     columns = gl.arange(0, BLOCK_N, gl.SliceLayout(0, s_layout))
     unit, seq, begin = work.unit, work.seq, work.begin
-    n = 0  # blocks, and then handshakes with the second warpgroup
+    n = 0  # blocks, and then handshakes with the other warpgroups
     shakes = 0
     while unit < work.end:
         length = _length(lengths_ptr, seq, work.capacity, RAGGED)
@@ -192,19 +196,10 @@ def scores_partition(q_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, w
         bound = gl.zeros_like(rows) + (length - 1)
         if CAUSAL:
             bound = length - work.seqlen_q + token
-        acc = gl.zeros([ROWS, HALF], gl.float32, o_layout)
         row_max = gl.full([ROWS], float("-inf"), gl.float32, s_rows)
         row_sum = gl.zeros([ROWS], gl.float32, s_rows)
         for j in range(count):
-            slot = n & 1
-            mbarrier.wait(buffers.full.index(slot), (n >> 1) & 1)
-            fence_async_shared()  # the copies were no asynchronous ones in the sense of the tensor cores
-            latents = buffers.latents.index(slot)
-            zero = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
-            scores = warpgroup_mma(buffers.q, latents.permute((1, 0)), zero, use_acc=False, is_async=True)
-            ropes = buffers.ropes.index(slot).permute((1, 0))
-            scores = warpgroup_mma(buffers.q_rope, ropes, scores, is_async=True)
-            scores = warpgroup_mma_wait(0, deps=(scores,))
+            scores = _scores(buffers, n, s_layout)
             keys = (block + j) * BLOCK_N + columns
             scores = gl.where(keys[None, :] <= bound[:, None], scores * work.scale, float("-inf"))
             new_max = gl.maximum(row_max, gl.max(scores, 1))
@@ -220,21 +215,14 @@ def scores_partition(q_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, w
             fence_async_shared()
             mbarrier.arrive(buffers.p_full, count=1)
             shakes += 1
-            acc = acc * gl.convert_layout(alpha, o_rows)[:, None]
-            acc = warpgroup_mma(buffers.p, latents.slice(0, HALF, dim=1), acc, is_async=True)
-            acc = warpgroup_mma_wait(0, deps=(acc,))
-            mbarrier.arrive(buffers.empty.index(slot), count=1)
             n += 1
         divisor = gl.where(row_sum == 0.0, 1.0, row_sum)
-        inverse = 1.0 / divisor
         if shakes > 0:
             mbarrier.wait(buffers.p_empty, (shakes - 1) & 1)
-        buffers.factors.store(inverse)
+        buffers.factors.store(1.0 / divisor)
         mbarrier.arrive(buffers.p_full, count=1)
         shakes += 1
-        acc = acc * gl.convert_layout(inverse, o_rows)[:, None]
         lse = gl.where(row_sum == 0.0, float("-inf"), row_max + gl.log2(divisor))
-        _store(acc, 0, out_ptr, parts_ptr, seq, block, count == blocks, work)
         if count == blocks:
             if STORE_LSE:
                 gl.store(lse_ptr + gl.cast(seq, gl.int64) * work.rows + rows, lse * LN_2, mask=rows < work.rows)
@@ -249,9 +237,36 @@ def scores_partition(q_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, w
 
 
 @gluon.jit
-def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.constexpr):
-    """The second half of the output."""
-    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HALF, 16])
+def _scores(buffers, n, layout: gl.constexpr):
+    """q k^T of block n, each piece of the keys multiplied as it comes; the rotary piece's memory is given back."""
+    first = (n & 1) * PIECES
+    phase = (n >> 1) & 1
+    mbarrier.wait(buffers.full.index(first), phase)
+    fence_async_shared()  # the copies were no asynchronous ones in the sense of the tensor cores
+    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
+    rope = buffers.ropes.index(n & 1).permute((1, 0))
+    scores = warpgroup_mma(buffers.q_rope, rope, zero, use_acc=False, is_async=True)
+    latents = buffers.latents.index(n & 1)
+    for i in gl.static_range(PIECES - 1):
+        mbarrier.wait(buffers.full.index(first + 1 + i), phase)
+        fence_async_shared()
+        piece = latents.slice(_dims_of(i), PIECE, dim=1).permute((1, 0))
+        scores = warpgroup_mma(buffers.q.slice(_dims_of(i), PIECE, dim=1), piece, scores, is_async=True)
+    scores = warpgroup_mma_wait(0, deps=(scores,))
+    mbarrier.arrive(buffers.empty.index(first), count=1)
+    return scores
+
+
+@gluon.constexpr_function
+def _dims_of(i):
+    """The first dimension of the piece of latents that comes as the i-th: those that are given back first."""
+    return (i % 2) * HALF.value + (i // 2) * PIECE.value
+
+
+@gluon.jit
+def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.constexpr, SIDE: gl.constexpr):
+    """A half of the output: the first (SIDE 0) or the second (SIDE 1), in two pieces."""
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PIECE, 16])
     o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
     unit, seq, begin = work.unit, work.seq, work.begin
     n = 0
@@ -261,25 +276,31 @@ def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.
         blocks = _blocks(length)
         block = unit - begin
         count = gl.minimum(blocks - block, work.end - unit)
-        acc = gl.zeros([ROWS, HALF], gl.float32, o_layout)
+        left = gl.zeros([ROWS, PIECE], gl.float32, o_layout)
+        right = gl.zeros([ROWS, PIECE], gl.float32, o_layout)
         for _ in range(count):
-            slot = n & 1
-            mbarrier.wait(buffers.full.index(slot), (n >> 1) & 1)
+            mbarrier.wait(buffers.p_full, shakes & 1)  # after the block's own barriers, which the scores waited for
             fence_async_shared()
-            mbarrier.wait(buffers.p_full, shakes & 1)
-            acc = acc * buffers.factors.load(o_rows)[:, None]
-            values = buffers.latents.index(slot).slice(HALF, HALF, dim=1)
-            acc = warpgroup_mma(buffers.p, values, acc, is_async=True)
-            acc = warpgroup_mma_wait(0, deps=(acc,))
+            factors = buffers.factors.load(o_rows)
+            latents = buffers.latents.index(n & 1)
+            empty = (n & 1) * PIECES + 1 + SIDE
+            left = left * factors[:, None]
+            right = right * factors[:, None]
+            left = warpgroup_mma(buffers.p, latents.slice(SIDE * HALF, PIECE, dim=1), left, is_async=True)
+            right = warpgroup_mma(buffers.p, latents.slice(SIDE * HALF + PIECE, PIECE, dim=1), right, is_async=True)
+            left = warpgroup_mma_wait(1, deps=(left,))
+            mbarrier.arrive(buffers.empty.index(empty), count=1)
+            right = warpgroup_mma_wait(0, deps=(right,))
             mbarrier.arrive(buffers.p_empty, count=1)
-            mbarrier.arrive(buffers.empty.index(slot), count=1)
+            mbarrier.arrive(buffers.empty.index(empty + 2), count=1)
             shakes += 1
             n += 1
         mbarrier.wait(buffers.p_full, shakes & 1)
-        acc = acc * buffers.factors.load(o_rows)[:, None]
+        factors = buffers.factors.load(o_rows)
         mbarrier.arrive(buffers.p_empty, count=1)
         shakes += 1
-        _store(acc, HALF, out_ptr, parts_ptr, seq, block, count == blocks, work)
+        _store(left * factors[:, None], SIDE * HALF, out_ptr, parts_ptr, seq, block, count == blocks, work)
+        _store(right * factors[:, None], SIDE * HALF + PIECE, out_ptr, parts_ptr, seq, block, count == blocks, work)
         unit += count
         if block + count == blocks:
             seq += 1
@@ -288,25 +309,74 @@ def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.
 
 @gluon.jit
 def copy_partition(kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED: gl.constexpr, PAGE: gl.constexpr):
-    """The blocks of the share, each into the slot of the one before the last."""
-    layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [4, 1], [1, 0])
+    """The blocks of the share, each piece into the memory of that of the block before the last."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [2, 16], [4, 1], [1, 0])
     narrow: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
-    seq, begin = work.seq, work.begin
-    for unit in range(work.unit, work.end):
-        n = unit - work.unit
-        slot = n & 1
+    unit, seq, begin = work.unit, work.seq, work.begin
+    n = 0
+    while unit < work.end:
         length = _length(lengths_ptr, seq, work.capacity, RAGGED)
-        start = (unit - begin) * BLOCK_N
-        if n >= 2:
-            mbarrier.wait(buffers.empty.index(slot), ((n >> 1) - 1) & 1)
-        _copy_part(kv_ptr, table_ptr, seq, start, length, buffers.latents.index(slot), 0, work, LATENT, PAGE, layout)
-        _copy_part(kv_ptr, table_ptr, seq, start, length, buffers.ropes.index(slot), LATENT, work, ROPE, PAGE, narrow)
-        async_copy.mbarrier_arrive(buffers.full.index(slot), increment_count=False)
-        if unit + 1 - begin == _blocks(length):
+        blocks = _blocks(length)
+        block = unit - begin
+        count = gl.minimum(blocks - block, work.end - unit)
+        pages = _pages(table_ptr, seq, block * BLOCK_N, length, work, PAGE, layout)
+        pages_of_ropes = _pages(table_ptr, seq, block * BLOCK_N, length, work, PAGE, narrow)
+        for j in range(count):
+            start = (block + j) * BLOCK_N
+            first = (n & 1) * PIECES
+            phase = ((n >> 1) - 1) & 1
+            if n >= 2:
+                mbarrier.wait(buffers.empty.index(first), phase)
+            rope = buffers.ropes.index(n & 1)
+            _copy_piece(kv_ptr, pages_of_ropes, start, length, rope, LATENT, work, ROPE, PAGE, narrow)
+            async_copy.mbarrier_arrive(buffers.full.index(first), increment_count=False)
+            for i in gl.static_range(PIECES - 1):
+                if n >= 2:
+                    mbarrier.wait(buffers.empty.index(first + 1 + i), phase)
+                piece = buffers.latents.index(n & 1).slice(_dims_of(i), PIECE, dim=1)
+                _copy_piece(kv_ptr, pages, start, length, piece, _dims_of(i), work, PIECE, PAGE, layout)
+                async_copy.mbarrier_arrive(buffers.full.index(first + 1 + i), increment_count=False)
+            # Asked for before the wait for memory that is free, so that none waits for a page number.
+            pages = _pages(table_ptr, seq, start + BLOCK_N, length, work, PAGE, layout)
+            pages_of_ropes = _pages(table_ptr, seq, start + BLOCK_N, length, work, PAGE, narrow)
+            n += 1
+        unit += count
+        if block + count == blocks:
             seq += 1
-            begin = unit + 1
+            begin = unit
     async_copy.commit_group()
     async_copy.wait_group(0)
+
+
+@gluon.jit
+def _pages(table_ptr, seq, start, length, work, PAGE: gl.constexpr, layout: gl.constexpr):
+    """The pages of a block's keys, one where all lie in it; a contiguous cache's sequences are its pages."""
+    if PAGE == 0:
+        pages = seq
+    else:
+        entries = table_ptr + gl.cast(seq, gl.int64) * work.table_b
+        if PAGE % BLOCK_N == 0:
+            pages = gl.load(entries + start // PAGE, mask=start < length, other=0)
+        else:
+            keys = start + gl.arange(0, BLOCK_N, gl.SliceLayout(1, layout))
+            pages = gl.load(entries + keys // PAGE, mask=keys < length, other=0)
+    return pages
+
+
+@gluon.jit
+def _copy_piece(kv_ptr, pages, start, length, memory, first: gl.constexpr, work, DIMS: gl.constexpr,
+                PAGE: gl.constexpr, layout: gl.constexpr):  # fmt: skip
+    offsets = gl.arange(0, BLOCK_N, gl.SliceLayout(1, layout))
+    dims = first + gl.arange(0, DIMS, gl.SliceLayout(0, layout))
+    keys = start + offsets
+    if PAGE == 0:
+        in_page = keys.to(gl.int64)
+    elif PAGE % BLOCK_N == 0:
+        in_page = start % PAGE + offsets
+    else:
+        in_page = keys % PAGE
+    at = gl.cast(pages, gl.int64) * work.kv_b + in_page * work.kv_n
+    _async_load(memory, kv_ptr + at[:, None] + dims[None, :], mask=keys[:, None] < length)
 
 
 @gluon.jit
@@ -331,25 +401,12 @@ def _copy_query_part(q_ptr, seq, memory, first: gl.constexpr, work, DIMS: gl.con
 
 
 @gluon.jit
-def _copy_part(kv_ptr, table_ptr, seq, start, length, memory, first: gl.constexpr, work, DIMS: gl.constexpr,
-               PAGE: gl.constexpr, layout: gl.constexpr):  # fmt: skip
-    keys = start + gl.arange(0, BLOCK_N, gl.SliceLayout(1, layout))
-    dims = first + gl.arange(0, DIMS, gl.SliceLayout(0, layout))
-    if PAGE == 0:
-        at = gl.cast(seq, gl.int64) * work.kv_b + keys.to(gl.int64) * work.kv_n
-    else:
-        pages = gl.load(table_ptr + gl.cast(seq, gl.int64) * work.table_b + keys // PAGE, mask=keys < length, other=0)
-        at = pages.to(gl.int64) * work.kv_b + (keys % PAGE) * work.kv_n
-    _async_load(memory, kv_ptr + at[:, None] + dims[None, :], mask=keys[:, None] < length)
-
-
-@gluon.jit
 def _store(acc, first: gl.constexpr, out_ptr, parts_ptr, seq, block, alone, work):
-    """A half of the output: of the tile, or of this program's part of it."""
+    """A piece of the output: of the tile, or of this program's part of it."""
     layout: gl.constexpr = acc.type.layout
     in_tile = gl.arange(0, ROWS, gl.SliceLayout(1, layout))
     rows = work.row_tile * ROWS + in_tile
-    dims = first + gl.arange(0, HALF, gl.SliceLayout(0, layout))
+    dims = first + gl.arange(0, PIECE, gl.SliceLayout(0, layout))
     mask = rows[:, None] < work.rows
     if alone:
         at = gl.cast(seq, gl.int64) * work.rows + rows

@@ -32,7 +32,8 @@ _COMBINED_AT_ONCE = 32  # parts that it asks for at once
 _PROGRAMS_OF_A_TILE = 4  # from which on tiles are few: what counts is when the first keys arrive, and combining
 _SHORT_KEYS = 128  # keys a multiprocessor up to which these are short
 _WHOLE_KEYS = 2048  # keys of a sequence up to which a program of its own for each tile is best
-_BRIEF_KEYS = 512  # keys of a sequence up to which many tiles are brief
+_BRIEF_KEYS = 512  # keys of a sequence up to which tiles that are not few are brief
+_ONE_STEP_KEYS = 64  # keys of a sequence up to which one step of any tile takes them all
 _as_constants = cache(Constants)  # made once for all lengths that a cache grows through
 _NO_TENSORS = (None,) * 4
 _SHORT = 8  # steps of a program up to which reading q with the keys pays
@@ -246,7 +247,7 @@ def _tile_of(r: Request, chip: str, multiprocessors: int, *, one_launch: bool) -
         min(128, _padded(rows)),
         max(_padded(r.head_dim), _padded(r.head_dim_v)),
         spread=spread,
-        paged=0 < r.page < 128,
+        page=r.page,
     )
 
 
@@ -262,7 +263,7 @@ def _spread(r: Request, rows: int, multiprocessors: int) -> str:
     tiles = r.batch * r.num_kv_heads
     if tiles * _PROGRAMS_OF_A_TILE > multiprocessors:
         if multiprocessors < 2 * tiles <= 2 * multiprocessors and r.capacity <= _WHOLE_KEYS:
-            return "whole"
+            return "whole_brief" if _ONE_STEP_KEYS < r.capacity <= _BRIEF_KEYS else "whole"
         return "brief" if r.capacity <= _BRIEF_KEYS else "many"
     most = _SHORT_KEYS * multiprocessors
     if tiles * -(-rows // 16) * r.capacity <= most:

@@ -64,10 +64,11 @@ _HALF: dict[str, dict[int, _Row]] = {
     },
 }
 # How a request fills the machine: "many" tiles; "brief", many of few keys; "whole", as many as multiprocessors
-# or a little fewer, of not many keys; "few", of which many programs share each; "short", few of few keys; "shortest",
-# which would be short even if 16 rows were a tile; "single", short ones for callers to whom the host's time of a second
-# launch is dearer.
-SPREADS = ("many", "brief", "whole", "few", "short", "shortest", "single")
+# or a little fewer, of not many keys; "whole_brief", such of few keys; "few", of which many programs share each;
+# "short", few of few keys; "shortest", which would be short even if 16 rows were a tile; "single", short ones for
+# callers to whom the host's time of a second launch is dearer.
+SPREADS = ("many", "brief", "whole", "whole_brief", "few", "short", "shortest", "single")
+_FEW_TILES = SPREADS[4:]
 _FEW: dict[int, _Row] = {
     64: {16: DecodeTile(128, 4, 4, 1, tickets=False)},
     128: {
@@ -90,14 +91,16 @@ _SINGLE: dict[int, _Row] = {
 _HALF_SPREAD: dict[str, dict[int, _Row]] = {
     "brief": {64: {16: DecodeTile(64, 4, 2, 4)}, 128: {16: DecodeTile(32, 4, 3, 4)}},
     "whole": {64: {16: DecodeTile(128, 4, 4, 1)}, 128: {16: DecodeTile(128, 8, 3, 1)}},
+    "whole_brief": {64: {16: DecodeTile(128, 4, 4, 1)}, 128: {16: DecodeTile(64, 4, 3, 1)}},
     "few": _FEW,
     "short": {**_FEW, 128: _SHORT},
     "shortest": {**_FEW, 128: _SHORTEST},
     "single": _SINGLE,
 }
-# head_dim 128, pages of fewer keys than 128; the table is read two stages ahead
+# head_dim 128, pages of fewer keys than 128, and all pages where tiles are few; the table is read two stages ahead
 _HALF_PAGED: _Row = {16: DecodeTile(64, 4, 5)}
-_HALF_PAGED_FEW: _Row = {16: DecodeTile(64, 4, 5, 1, tickets=False)}  # not swept
+_HALF_PAGED_FEW: _Row = {16: DecodeTile(32, 4, 6, 2, tickets=False)}
+_LONGEST_STEP = 128  # keys
 _E4M3: dict[str, dict[int, _Row]] = {
     "sm_90": {
         16: {128: DecodeTile(128, 4, 3)},
@@ -114,13 +117,13 @@ _E4M3: dict[str, dict[int, _Row]] = {
     },
 }
 _E4M3_FEW: dict[int, _Row] = {128: {16: DecodeTile(128, 8, 4, 1)}}
-_E4M3_SPREAD: dict[str, dict[int, _Row]] = {"brief": {}, "whole": {}, **dict.fromkeys(SPREADS[3:], _E4M3_FEW)}
+_E4M3_SPREAD: dict[str, dict[int, _Row]] = {**dict.fromkeys(SPREADS[1:4], {}), **dict.fromkeys(_FEW_TILES, _E4M3_FEW)}
 
 
-def tile(chip: str, cache: str, rows: int, block_d: int, *, spread: str = "many", paged: bool = False) -> DecodeTile:
+def tile(chip: str, cache: str, rows: int, block_d: int, *, spread: str = "many", page: int = 0) -> DecodeTile:
     """Return the tile for `rows` rows (padded) of head_dim (block_d, padded) over a cache.
 
-    spread: a name of SPREADS; paged: pages are smaller than a step.
+    spread: a name of SPREADS; page: keys of a page, 0 for a contiguous cache.
     """
     if cache == "float32":
         return DecodeTile(16, 4, 2, 2 if block_d <= 64 else 1, rows=16 if block_d > 64 else 32)
@@ -129,8 +132,11 @@ def tile(chip: str, cache: str, rows: int, block_d: int, *, spread: str = "many"
         special = None
         if spread != "many":
             special = (_HALF_SPREAD if cache == "half" else _E4M3_SPREAD)[spread].get(block_d)
-        if paged and cache == "half" and block_d == 128 and rows <= 16:
-            special = _HALF_PAGED_FEW if spread in SPREADS[3:] else _HALF_PAGED
+        if page and cache == "half" and block_d == 128 and rows <= 16:
+            if spread in _FEW_TILES:
+                special = _HALF_PAGED_FEW
+            elif page < _LONGEST_STEP:
+                special = _HALF_PAGED
         if special and _pick(special, rows):
             return _pick(special, rows)
     return _pick(row, rows)
@@ -145,9 +151,9 @@ def every_tile(chip: str) -> list[tuple[str, int, int, bool, DecodeTile]]:
                 continue
             for rows in ROWS:
                 tiles = {
-                    (paged, tile(chip, cache, rows, block_d, spread=spread, paged=paged)): None
+                    (page > 0, tile(chip, cache, rows, block_d, spread=spread, page=page)): None
                     for spread in SPREADS
-                    for paged in (False, True)
+                    for page in (0, 16)
                 }
                 usual = tile(chip, cache, rows, block_d)
                 found += [(cache, rows, block_d, p, t) for p, t in tiles if t != usual or not p]

@@ -89,7 +89,13 @@ def test_a_caller_who_wants_one_launch_gets_it_for_short_caches():
 
 def test_a_block_of_a_paged_cache_lies_in_one_page_of_64():
     for batch in (1, 32):
-        assert plan_of((64, 8), batch, 8192, page=64).tile.block_n == 64
+        assert 64 % plan_of((64, 8), batch, 8192, page=64).tile.block_n == 0
+
+
+def test_pages_of_any_size_are_looked_up_far_ahead_where_tiles_are_few():
+    tiles = {plan_of((64, 8), 1, 8192, page=page).tile for page in (1, 16, 64, 256)}
+    assert len(tiles) == 1
+    assert tiles != {plan_of((64, 8), 1, 8192).tile}
 
 
 @pytest.mark.parametrize("chip", CHIPS)
