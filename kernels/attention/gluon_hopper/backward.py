@@ -98,8 +98,9 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
 def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
     """Load the keys and values of the program once, then each block of queries with its lse, dout and delta."""
     mbarrier.expect(bars.kv_full, descs.k.block_type.nbytes + descs.v.block_type.nbytes)
-    tma_load(descs.k, [tile.batch, tile.h_kv, tile.n0, 0], bars.kv_full, buffers.k.index(0))
-    tma_load(descs.v, [tile.batch, tile.h_kv, tile.n0, 0], bars.kv_full, buffers.v.index(0))
+    keys = [tile.batch, tile.h_kv // CONFIG.group_splits, tile.n0, 0]
+    tma_load(descs.k, keys, bars.kv_full, buffers.k.index(0))
+    tma_load(descs.v, keys, bars.kv_full, buffers.v.index(0))
     if not CONFIG.split_q:
         pdl_wait()  # lse, delta and the zeros of dQ are its
     pdl_launch_dependents()

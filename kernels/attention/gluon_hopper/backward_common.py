@@ -233,6 +233,40 @@ def merge_kernel(partial_dkv, firsts, dk, dv, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n
     tl.store(place, of_v.to(dv.dtype.element_ty), mask)
 
 
+_AT_ONCE = tl.constexpr(4)  # parts that a program asks for at once
+
+
+@triton.jit(do_not_specialize=["seqlen_k", "heads"])
+def sum_parts_kernel(parts_k, parts_v, dk, dv, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, seqlen_k, heads, SPLITS: tl.constexpr,
+                     ROWS: tl.constexpr, WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+                     PDL: tl.constexpr = False):  # fmt: skip
+    """Add up ROWS rows of dK and dV over the SPLITS parts of a group of query heads, in their order.
+
+    `parts_k` and `parts_v` are (batch, heads x SPLITS, seqlen_k, WIDTH), contiguous. PDL: the kernel before this one
+    may not have ended.
+    """
+    if PDL:
+        gdc_wait()
+    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK_D)
+    head = tl.program_id(1).to(tl.int64)
+    mask = (n < seqlen_k)[:, None] & (columns < HEAD_DIM)[None, :]
+    place = head * SPLITS * seqlen_k * WIDTH + n.to(tl.int64)[:, None] * WIDTH + columns[None, :]
+    of_k = tl.zeros([ROWS, BLOCK_D], tl.float32)
+    of_v = tl.zeros([ROWS, BLOCK_D], tl.float32)
+    for first in range(0, SPLITS, _AT_ONCE):
+        for i in tl.static_range(_AT_ONCE):
+            split = first + i
+            part = place + split.to(tl.int64) * seqlen_k * WIDTH
+            of_k += tl.load(parts_k + part, mask & (split < SPLITS), 0.0).to(tl.float32)
+            of_v += tl.load(parts_v + part, mask & (split < SPLITS), 0.0).to(tl.float32)
+    batch = head // heads
+    h = head - batch * heads
+    n = n.to(tl.int64)[:, None]
+    tl.store(dk + batch * dk_b + h * dk_h + n * dk_n + columns[None, :], of_k.to(dk.dtype.element_ty), mask)
+    tl.store(dv + batch * dv_b + h * dv_h + n * dv_n + columns[None, :], of_v.to(dv.dtype.element_ty), mask)
+
+
 _COPIED = tl.constexpr(256)  # rows of lse that a program copies at a time
 
 

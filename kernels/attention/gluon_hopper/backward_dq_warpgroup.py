@@ -153,8 +153,9 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
     With `next_delta`, delta comes from that key head's programs, too.
     """
     mbarrier.expect(bars.kv_full, descs.k.block_type.nbytes + descs.v.block_type.nbytes)
-    tma_load(descs.k, [tile.batch, tile.h_kv, tile.n0, 0], bars.kv_full, buffers.k.index(0))
-    tma_load(descs.v, [tile.batch, tile.h_kv, tile.n0, 0], bars.kv_full, buffers.v.index(0))
+    keys = [tile.batch, tile.h_kv // CONFIG.group_splits, tile.n0, 0]
+    tma_load(descs.k, keys, bars.kv_full, buffers.k.index(0))
+    tma_load(descs.v, keys, bars.kv_full, buffers.v.index(0))
     if not CONFIG.split_q:
         pdl_wait()  # lse, delta (with next_delta of the first heads only) and the zeros of the ring are its
     pdl_launch_dependents()

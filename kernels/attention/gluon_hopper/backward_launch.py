@@ -22,7 +22,7 @@ import triton
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
-from kernels.attention.gluon_hopper.backward_common import finish_kernel, merge_kernel, prepare_kernel
+from kernels.attention.gluon_hopper.backward_common import finish_kernel, merge_kernel, prepare_kernel, sum_parts_kernel
 from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel, dq_kernel
 from kernels.attention.gluon_hopper.barriers import zero_kernel
@@ -31,7 +31,7 @@ from kernels.plans import LOG2_E
 
 FRAGMENT = 64 * 64  # numbers of dQ that are added at once
 SLOTS = 2  # blocks of queries under way
-_MERGED_ROWS = 16  # of dK and dV that a program of merge_kernel adds up
+_MERGED_ROWS = 16  # of dK and dV that a program of merge_kernel or of sum_parts_kernel adds up
 _ZEROED = 1024  # counters that a program sets to zero
 _DK, _DV = 5, 6  # where these stand among a kernel's tensors
 Split = tuple[int, int, int]  # tile, first block of queries, block behind the last
@@ -158,7 +158,11 @@ class BackwardInputs(NamedTuple):
 
 
 class PlannedShape(Protocol):
-    """What the backward asks of a plan."""
+    """What the backward asks of a plan.
+
+    `group_splits`: into how many parts a group of query heads is split; `num_kv_heads` and `group_size` count such a
+    part as a group with a key head of its own.
+    """
 
     device: torch.device
     batch: int
@@ -166,6 +170,7 @@ class PlannedShape(Protocol):
     num_kv_heads: int
     n_heads: int
     group_size: int
+    group_splits: int
     seqlen_q: int
     seqlen_k: int
     head_dim: int
@@ -176,6 +181,30 @@ class PlannedShape(Protocol):
 
     def masked(self, block_n: int) -> bool: ...
     def new(self, like: torch.Tensor) -> torch.Tensor: ...
+
+
+class GroupParts:
+    """dK and dV of the parts of groups of query heads, and the launch that adds them up."""
+
+    def __init__(self, plan: PlannedShape, dk: torch.Tensor, dv: torch.Tensor) -> None:
+        width = -(-plan.head_dim // 8) * 8
+        self._shape = (plan.batch, plan.num_kv_heads, plan.seqlen_k, width)
+        self._head_dim = plan.head_dim
+        heads = plan.num_kv_heads // plan.group_splits
+        rest = (
+            *(*dk.stride()[:3], *dv.stride()[:3], plan.seqlen_k, heads, plan.group_splits),
+            *(_MERGED_ROWS, width, plan.head_dim, plan.size, True),
+        )
+        grid = (-(-plan.seqlen_k // _MERGED_ROWS), plan.batch * heads, 1)
+        self._sum = Launch(sum_parts_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
+
+    def room(self, like: torch.Tensor) -> torch.Tensor:
+        """Return room for dK or dV of all parts, (batch, num_kv_heads x group_splits, seqlen_k, head_dim)."""
+        return like.new_empty(self._shape)[..., : self._head_dim]
+
+    def sum(self, *tensors: torch.Tensor) -> Step:
+        """Return the launch that adds up parts of dK and dV, in the order of the query heads, to dK and dV."""
+        return self._sum, tensors
 
 
 class BackwardLaunches(ABC):
@@ -189,7 +218,9 @@ class BackwardLaunches(ABC):
         block_q, block_kv = [1, 1, self.tiles.block_m, plan.size], [1, 1, self.tiles.block_n, plan.size]
         self.q, self.dq, self.dout = (Descriptor(x, block_q) for x in (q, plan.new(q), like.dout))
         self.k, self.v = Descriptor(k, block_kv), Descriptor(v, block_kv)
-        self.dk, self.dv = Descriptor(plan.new(k), block_kv), Descriptor(plan.new(v), block_kv)
+        self._parts = None if plan.group_splits == 1 else GroupParts(plan, plan.new(k), plan.new(v))
+        new_dkv = plan.new if self._parts is None else self._parts.room
+        self.dk, self.dv = Descriptor(new_dkv(k), block_kv), Descriptor(new_dkv(v), block_kv)
         self.n_rows = plan.n_heads * self.padded_q
         self.row = Descriptor(self.row_of(q), [self.tiles.block_m])
         self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
@@ -199,7 +230,11 @@ class BackwardLaunches(ABC):
     def __call__(self, given: BackwardInputs) -> Gradients:
         """Return dq, dk and dv; the caller has made the tensors' device the current one."""
         dq, dk, dv = map(self.plan.new, given[:3])
-        run_in_order(list(self.steps(given, (dq, dk, dv))))
+        if self._parts is None:
+            run_in_order(list(self.steps(given, (dq, dk, dv))))
+        else:
+            parts = self._parts.room(dk), self._parts.room(dv)
+            run_in_order([*self.steps(given, (dq, *parts)), self._parts.sum(*parts, dk, dv)])
         return dq, dk, dv
 
     @abstractmethod
@@ -217,6 +252,7 @@ class BackwardLaunches(ABC):
             causal=plan.causal,
             has_window=plan.window_size > 0,
             masked=plan.masked(tiles.block_n),
+            group_splits=plan.group_splits,
         )
 
     def row_of(self, like: torch.Tensor, more: int = 0) -> torch.Tensor:

@@ -143,10 +143,11 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
         right = high
     buffers = DqBuffers(q=q_s, do=do_s, k=k_s, v=v_s, q_full=q_full, do_full=do_full, k_full=k_full, k_empty=k_empty,
                         v_full=v_full, v_empty=v_empty, stored=stored)  # fmt: skip
-    tile = QueryTile(batch=batch, h=h, h_kv=h // group_size, m=m, low=low, left=left, right=right, high=high)
+    h_kv = h // group_size
+    tile = QueryTile(batch=batch, h=h, h_kv=h_kv // CONFIG.group_splits, m=m, low=low, left=left, right=right, high=high)
     shape = DqShape(seqlen_q=seqlen_q, seqlen_k=seqlen_k, padded_q=padded_q, window=window)
     head = (batch * num_heads + h).to(gl.int64)
-    counter = delta_padded + (n_rows + batch * kv_heads + h // group_size)
+    counter = delta_padded + (n_rows + batch * kv_heads + h_kv)
     out = out + (batch.to(gl.int64) * out_b + h.to(gl.int64) * out_h) * 8
     rows_of = DqRows(out=out, lse=lse_rows, lse_padded=lse_padded, delta_padded=delta_padded, head=head, out_m=out_m)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
@@ -367,7 +368,7 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
 @gluon.jit
 def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CONFIG: gl.constexpr):
     """Load the keys and values of the program once, then each block of queries with its dout, lse and delta."""
-    _load_kv(descs.k, tile, bars.k_full, buffers.k)
+    _load_kv(descs.k, tile, bars.k_full, buffers.k, CONFIG)
     count = 0
     for member in range(shape.group_size):
         h = tile.h_kv * shape.group_size + member
@@ -379,7 +380,7 @@ def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CO
             mbarrier.expect(bars.q_full.index(slot), descs.q.block_type.nbytes)
             tma_load(descs.q, [tile.batch, h, m * CONFIG.block_m, 0], bars.q_full.index(slot), buffers.q.index(slot))
             if count == 0:
-                _load_kv(descs.v, tile, bars.v_full, buffers.v)
+                _load_kv(descs.v, tile, bars.v_full, buffers.v, CONFIG)
             mbarrier.expect(bars.do_full.index(slot), descs.do.block_type.nbytes + CONFIG.block_m * 8)
             tma_load(descs.do, [tile.batch, h, m * CONFIG.block_m, 0], bars.do_full.index(slot), buffers.do.index(slot))
             if count == 0:  # lse and delta of all heads that share the keys
@@ -388,16 +389,16 @@ def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CO
             tma_load(descs.delta, [row], bars.do_full.index(slot), buffers.delta.index(slot))
             count += 1
     if count == 0:
-        _load_kv(descs.v, tile, bars.v_full, buffers.v)
+        _load_kv(descs.v, tile, bars.v_full, buffers.v, CONFIG)
     if is_last():
         pdl_wait()  # who comes next may need both: one that waits is enough
 
 
 @gluon.jit
-def _load_kv(desc, tile, full, buffer):
+def _load_kv(desc, tile, full, buffer, CONFIG: gl.constexpr):
     """Load the keys, or the values, of a program."""
     mbarrier.expect(full, desc.block_type.nbytes)
-    tma_load(desc, [tile.batch, tile.h_kv, tile.n0, 0], full, buffer.index(0))
+    tma_load(desc, [tile.batch, tile.h_kv // CONFIG.group_splits, tile.n0, 0], full, buffer.index(0))
 
 
 @gluon.jit

@@ -7,6 +7,7 @@ one did.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -89,7 +90,8 @@ class GluonHopperPlan:
         self._as_like = not self.head_dim % 8 and all(map(_is_dense, (q, k, v)))
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
-        self._heads_apart = tuning.computes_heads_apart(*shape, programs)
+        self.group_splits = 1
+        self._splits_in_backward = tuning.group_splits(self.size, *shape, causal, window_size > 0, programs)
         self._forward = Forward(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:
@@ -119,22 +121,23 @@ class GluonHopperPlan:
         Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is told to be
         deterministic (torch.use_deterministic_algorithms), which takes longer.
         """
-        if self._heads_apart:
-            return plans.backward_of_heads_apart(self._backward_of_wide, q, k, v, out, lse, dout)
         given = BackwardInputs(q, k, v, out, lse, addressable(dout))
         two_kernels = self.size == 256 or torch.are_deterministic_algorithms_enabled()
         key = (given.dout.stride(), two_kernels)
         launches = self._backwards.get(key)
         if launches is None:
-            adding = DqWarpgroupBackward if self._has_dq_warpgroup() else SingleKernelBackward
-            launches = self._backwards[key] = (TwoKernelBackward if two_kernels else adding)(self, given)
+            shape = self._with_groups_split(self._splits_in_backward)
+            adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
+            launches = self._backwards[key] = (TwoKernelBackward if two_kernels else adding)(shape, given)
         with device_guard(self.device):
             return launches(given)
 
-    def _backward_of_wide(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor) -> Any:
-        """Return dq, dk and dv for keys and values that no heads share."""
-        wide = plan_of(q, k, v, self.causal, self.window_size, self.softmax_scale)
-        return wide.backward(q, k, v, *rest)
+    def _with_groups_split(self, splits: int) -> GluonHopperPlan:
+        """Return a plan that counts each part of a group of query heads as a group with a key head of its own."""
+        plan = copy(self)
+        plan.group_splits, plan.num_kv_heads = splits, self.num_kv_heads * splits
+        plan.group_size = self.group_size // splits
+        return plan
 
     def _has_dq_warpgroup(self) -> bool:
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count

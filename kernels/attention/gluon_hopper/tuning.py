@@ -67,6 +67,7 @@ class BackwardConfig:
     masked: bool  # any block may need a mask
     linear_grid: bool = False  # programs are numbered, not a grid of tiles, heads and batches
     split_q: bool = False  # a program has a split of a tile's queries
+    group_splits: int = 1  # parts of a group of query heads, each with a dK and dV of its own
     next_delta: bool = False  # consumers compute delta of a later key head
     unpadded_head_dim: int = 0  # of out and dout, where a kernel reads them row by row
 
@@ -181,14 +182,16 @@ def has_dq_warpgroup(
     return not window and max(seqlen_q, seqlen_k) <= longest and fits_in_ring(min(n_kv_heads, 2 * delay) * per_head)
 
 
-def computes_heads_apart(n_kv_heads: int, group_size: int, seqlen_q: int, seqlen_k: int, programs: int) -> bool:
-    """Return whether the backward gives every query head keys of its own; `n_kv_heads` is batch x num_kv_heads.
+def group_splits(
+    size: int, n_kv_heads: int, group_size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, programs: int
+) -> int:
+    """Return into how many parts the backward splits a group of query heads; `n_kv_heads` is batch x num_kv_heads.
 
-    A program owns a tile of keys and walks all heads that share it. On an H200, 32 tiles of one key head under 32 query
-    heads took 3.63 ms at 4096 tokens and head_dim 128; the same heads with keys of their own take 1.07 (2026-11).
+    A program owns a tile of keys and walks all heads of a part.
     """
     tiles = n_kv_heads * -(-seqlen_k // _HEADS_APART_KEYS)
-    return group_size > 1 and 2 * tiles <= programs and group_size * seqlen_q >= _HEADS_APART_ROWS
+    apart = group_size > 1 and 2 * tiles <= programs and group_size * seqlen_q >= _HEADS_APART_ROWS
+    return group_size if apart else 1
 
 
 def padded_head_dim(head_dim: int) -> int:
