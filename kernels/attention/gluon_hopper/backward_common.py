@@ -254,12 +254,10 @@ def sum_parts_kernel(parts_k, parts_v, dk, dv, dk_b, dk_h, dk_n, dv_b, dv_h, dv_
     place = head * SPLITS * seqlen_k * WIDTH + n.to(tl.int64)[:, None] * WIDTH + columns[None, :]
     of_k = tl.zeros([ROWS, BLOCK_D], tl.float32)
     of_v = tl.zeros([ROWS, BLOCK_D], tl.float32)
-    for first in range(0, SPLITS, _AT_ONCE):
-        for i in tl.static_range(_AT_ONCE):
-            split = first + i
-            part = place + split.to(tl.int64) * seqlen_k * WIDTH
-            of_k += tl.load(parts_k + part, mask & (split < SPLITS), 0.0).to(tl.float32)
-            of_v += tl.load(parts_v + part, mask & (split < SPLITS), 0.0).to(tl.float32)
+    for _ in tl.range(0, SPLITS, loop_unroll_factor=_AT_ONCE):
+        of_k += tl.load(parts_k + place, mask, 0.0).to(tl.float32)
+        of_v += tl.load(parts_v + place, mask, 0.0).to(tl.float32)
+        place += seqlen_k * WIDTH
     batch = head // heads
     h = head - batch * heads
     n = n.to(tl.int64)[:, None]

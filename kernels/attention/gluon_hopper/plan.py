@@ -126,13 +126,13 @@ class GluonHopperPlan:
         key = (given.dout.stride(), two_kernels)
         launches = self._backwards.get(key)
         if launches is None:
-            shape = self._with_groups_split(self._splits_in_backward)
+            shape = self.with_groups_split(self._splits_in_backward)
             adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
             launches = self._backwards[key] = (TwoKernelBackward if two_kernels else adding)(shape, given)
         with device_guard(self.device):
             return launches(given)
 
-    def _with_groups_split(self, splits: int) -> GluonHopperPlan:
+    def with_groups_split(self, splits: int) -> GluonHopperPlan:
         """Return a plan that counts each part of a group of query heads as a group with a key head of its own."""
         plan = copy(self)
         plan.group_splits, plan.num_kv_heads = splits, self.num_kv_heads * splits
