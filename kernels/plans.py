@@ -119,20 +119,6 @@ def _record(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPl
     return _APPLY(*unwrap_dead_wrappers((q, k, v)), plan)
 
 
-def backward_of_heads_apart(
-    backward: Callable[..., Tensors], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor
-) -> Tensors:
-    """Return dq, dk and dv where every query head has keys and values of its own, made here; dk and dv are added up.
-
-    For few shared key heads: a backward whose programs own keys has then too few of them. `backward` takes q, k, v and
-    `rest`, with as many key heads as query heads.
-    """
-    num_kv_heads, group = k.shape[1], q.shape[1] // k.shape[1]
-    wide = (x.unsqueeze(2).expand(-1, -1, group, -1, -1).flatten(1, 2).contiguous() for x in (k, v))
-    dq, dk, dv = backward(q, *wide, *rest)
-    return dq, *(x.unflatten(1, (num_kv_heads, group)).sum(2) for x in (dk, dv))
-
-
 def device_guard(device: torch.device) -> Any:
     """Return a context in which a CUDA device is the current one, on which Triton launches."""
     if device.type == "cpu" or device.index == torch.cuda.current_device():

@@ -97,24 +97,6 @@ def test_dtypes_and_devices_must_agree() -> None:
             plans.check_inputs("mine", q, k, k, (torch.float32,))
 
 
-@pytest.mark.parametrize("num_kv_heads", [1, 2])
-def test_gradients_of_heads_apart_are_those_of_shared_heads(num_kv_heads: int) -> None:
-    q, dout = (torch.randn(2, 4, 9, 8).double() for _ in range(2))
-    k, v = (torch.randn(2, num_kv_heads, 9, 8).double() for _ in range(2))
-    given = []
-
-    def backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> plans.Tensors:
-        given.append((k, v))
-        found = reference.gradients(q, k, v, dout, causal=True)
-        return found.dq, found.dk, found.dv
-
-    got = plans.backward_of_heads_apart(backward, q, k, v, dout)
-    exact = reference.gradients(q, k, v, dout, causal=True)
-    for tensor, name in zip(got, ("dq", "dk", "dv"), strict=True):
-        torch.testing.assert_close(tensor, getattr(exact, name))
-    assert all(x.shape == q.shape and x.is_contiguous() for x in given[0])
-
-
 def test_gradients_are_taken_once_and_a_second_time_is_refused() -> None:
     q = torch.ones(1, 1, 2, 4, requires_grad=True)
     (dq,) = torch.autograd.grad(plans.attend(Doubling(), q, q, q).square().sum(), q, create_graph=True)
