@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels import plans, reference
+from kernels import plans
 from kernels.registry import UnsupportedCase
 
 

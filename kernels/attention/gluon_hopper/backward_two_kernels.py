@@ -144,7 +144,9 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
     buffers = DqBuffers(q=q_s, do=do_s, k=k_s, v=v_s, q_full=q_full, do_full=do_full, k_full=k_full, k_empty=k_empty,
                         v_full=v_full, v_empty=v_empty, stored=stored)  # fmt: skip
     h_kv = h // group_size
-    tile = QueryTile(batch=batch, h=h, h_kv=h_kv // CONFIG.group_splits, m=m, low=low, left=left, right=right, high=high)
+    tile = QueryTile(
+        batch=batch, h=h, h_kv=h_kv // CONFIG.group_splits, m=m, low=low, left=left, right=right, high=high
+    )
     shape = DqShape(seqlen_q=seqlen_q, seqlen_k=seqlen_k, padded_q=padded_q, window=window)
     head = (batch * num_heads + h).to(gl.int64)
     counter = delta_padded + (n_rows + batch * kv_heads + h_kv)
