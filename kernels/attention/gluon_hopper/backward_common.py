@@ -238,7 +238,8 @@ _AT_ONCE = tl.constexpr(4)  # parts that a program asks for at once
 
 @triton.jit(do_not_specialize=["seqlen_k", "heads"])
 def sum_parts_kernel(parts_k, parts_v, dk, dv, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, seqlen_k, heads,
-                     SPLITS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
+                     SPLITS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr,
+                     BLOCK_D: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
     """Add up ROWS rows of dK and dV over the SPLITS parts of a group of query heads, in their order.
 
     `parts_k` and `parts_v` are (batch, heads x SPLITS, seqlen_k, WIDTH), contiguous. PDL: the kernel before this one
