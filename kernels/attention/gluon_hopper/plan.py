@@ -91,7 +91,7 @@ class GluonHopperPlan:
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         self.group_splits = 1
-        self._splits_in_backward = tuning.group_splits(self.size, *shape, causal, window_size > 0, programs)
+        self._splits_in_backward = tuning.group_splits(self.size, *shape, causal, window_size, programs)
         self._forward = Forward(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:

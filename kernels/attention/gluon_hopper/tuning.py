@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
-_HEADS_APART_KEYS, _HEADS_APART_ROWS = 128, 8192  # a tile of keys; query rows of a key head from which copies pay
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
 PREPARED_ROWS = 16  # of a program that computes delta in front
 HEAD_DIMS = (64, 128, 256)  # those between are padded: TMA fills the columns with zeros
@@ -183,16 +182,69 @@ def has_dq_warpgroup(
     return not window and max(seqlen_q, seqlen_k) <= longest and fits_in_ring(min(n_kv_heads, 2 * delay) * per_head)
 
 
-def group_splits(
-    size: int, n_kv_heads: int, group_size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, programs: int
-) -> int:
-    """Return into how many parts the backward splits a group of query heads; `n_kv_heads` is batch x num_kv_heads.
+@dataclass(frozen=True)
+class SharedKeys:
+    """A backward in which groups of query heads share keys: what its time depends on, beside the chip."""
 
-    A program owns a tile of keys and walks all heads of a part.
+    size: int  # head_dim, padded
+    n_kv_heads: int  # batch x num_kv_heads
+    group_size: int
+    seqlen_q: int
+    seqlen_k: int
+    causal: bool
+    window_size: int  # 0: none
+
+    def microseconds(self, splits: int, programs: int) -> float:
+        """Estimate the time on an H100 or H200, with a group split into so many parts.
+
+        A program owns a tile of keys and walks the heads of a part. The last program ends when the work is dealt
+        evenly, or when the longest walk ends. Causal walks drift apart, so that programs at work spread over all heads
+        of their parts: where these are more than the L2 holds, steps wait for memory. dK and dV of parts are written
+        and read once more.
+        """
+        keys = BACKWARD_TWO_KERNELS[256][0].block_n if self.size == 256 else BACKWARD[self.size].block_n
+        tiles, heads = -(-self.seqlen_k // keys), self.group_size // splits
+        longest, shortest = (_PROGRAM_ROWS + rows for rows in self._rows_seen(keys))
+        work = (longest + shortest) / 2 * tiles * self.n_kv_heads * self.group_size / programs
+        if shortest > longest / 2:
+            work = longest * heads * -(-tiles * self.n_kv_heads * splits // programs)
+        rows = max(work, longest * heads)
+        at_once = heads * min(programs / tiles, self.n_kv_heads * splits) * self.seqlen_q * self.size
+        if shortest <= longest / 2 and at_once > _AT_ONCE and self.seqlen_k < _MANY_KEYS:
+            rows *= _FROM_MEMORY
+        time = rows * keys * self.size * programs / _PRODUCTS_A_US
+        if splits == 1:
+            return time
+        return time + self.n_kv_heads * splits * self.seqlen_k * self.size / _PARTS_A_US + _LAUNCH_US
+
+    def _rows_seen(self, keys: int) -> tuple[int, int]:
+        """Return how many queries of a head see the tile of keys that most see, and that fewest see."""
+        if self.window_size:
+            seen = min(self.seqlen_q, keys + self.window_size * (1 if self.causal else 2))
+            return seen, seen
+        return self.seqlen_q, min(self.seqlen_q, keys) if self.causal else self.seqlen_q
+
+
+# As measured on an H100 and an H200 (NOTES.md, step 27).
+_PROGRAM_ROWS = 96  # queries in whose time a program begins and ends
+_AT_ONCE = 2**22 + 2**19  # numbers of q whose dout and sums of dQ stay in the L2 with them
+_MANY_KEYS = 8192  # from which enough programs are near to each other in a head
+_FROM_MEMORY = 1.35  # times as long, otherwise
+_PRODUCTS_A_US = 62e6  # query-key pairs, times head_dim, five products each
+_PARTS_A_US = 0.44e6  # numbers of dK, and of dV, written and read
+_LAUNCH_US = 5  # of the kernel that adds them up
+
+
+def group_splits(
+    size: int, n_kv_heads: int, group_size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: int, programs: int
+) -> int:
+    """Return into how many parts, of as many heads each, the backward splits a group of query heads.
+
+    The fewest whose time is within an eighth of the shortest; `n_kv_heads` is batch x num_kv_heads.
     """
-    tiles = n_kv_heads * -(-seqlen_k // _HEADS_APART_KEYS)
-    apart = group_size > 1 and 2 * tiles <= programs and group_size * seqlen_q >= _HEADS_APART_ROWS
-    return group_size if apart else 1
+    shape = SharedKeys(size, n_kv_heads, group_size, seqlen_q, seqlen_k, causal, window)
+    times = {n: shape.microseconds(n, programs) for n in range(1, group_size + 1) if group_size % n == 0}
+    return next(splits for splits, time in times.items() if time <= 1.125 * min(times.values()))
 
 
 def padded_head_dim(head_dim: int) -> int:
