@@ -53,3 +53,23 @@ def test_dk_and_dv_are_the_sums_of_their_parts(device: str, splits: int, head_di
     for got, of_parts in zip((dk, dv), parts, strict=True):
         wanted = of_parts[..., :head_dim].unflatten(1, (heads, splits)).sum(2)
         torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("shape", "splits"),  # head_dim, key heads, query heads of each, queries, keys, causal
+    [
+        # the fastest that was timed on an H200 (NOTES.md, step 27)
+        ((128, 8, 16, 4096, 4096, True), 8),
+        ((128, 4, 8, 4096, 4096, True), 4),
+        ((128, 8, 8, 4096, 4096, True), 4),
+        ((128, 8, 4, 1531, 1531, True), 2),
+        # by the estimate
+        ((128, 32, 1, 4096, 4096, True), 1),  # nothing is shared
+        ((128, 4, 8, 4096, 4096, False), 1),  # as many tiles of one length as there are multiprocessors
+        ((128, 1, 32, 4096, 4096, False), 4),  # a quarter of that
+        ((128, 8, 4, 512, 8192, True), 1),  # dK and dV of parts would be most of the bytes
+        ((128, 1, 7, 4096, 4096, True), 7),  # a prime number of heads
+    ],
+)
+def test_groups_are_split_where_that_saves_time(shape: tuple[Any, ...], splits: int) -> None:
+    assert tuning.group_splits(*shape, 0, 132) == splits
