@@ -34,9 +34,12 @@ from kernels.attention.gluon_hopper.backward_two_kernels import dq_kernel as hop
 from kernels.attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.backward_few_queries import few_queries_kernel
 from kernels.attention.triton_fa2.backward_one_pass import one_pass_kernel
 from kernels.attention.triton_fa2.forward import forward_kernel
+from kernels.attention.triton_fa2.forward_few_keys import few_keys_kernel
 from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
+from kernels.attention.triton_fa2.forward_panels import panels_kernel
 from kernels.attention.triton_fa2.pdl import PDL_CHIPS
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
 from kernels.constants import Constants
@@ -97,6 +100,9 @@ def _holds(tile: Tile | None) -> tuple[int, int]:
 
 _TRITON_FA2 = {
     "few_rows": few_rows_kernel,
+    "few_keys": few_keys_kernel,
+    "panels": panels_kernel,
+    "few_queries": few_queries_kernel,
     "forward": forward_kernel,
     "one_pass": one_pass_kernel,
     "dq_dkdv": dq_dkdv_kernel,
@@ -135,6 +141,10 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
         "SHARES": variant.tile.num_warps,
         "HEAD_DIM": variant.head_dim,
         "BLOCK_D": variant.head_dim,
+        "BLOCK_N2": 16,  # the second panels: of 1 to 16 keys, and of no columns
+        "BLOCK_D2": 0,
+        "WHOLE": False,
+        "MASKED": True,
         "HAS_LEFT": window,
         "HAS_RIGHT": causal or window,
         "SCALE_FIRST": False,

@@ -8,11 +8,15 @@ from typing import Any
 import torch
 
 from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
+from kernels.attention.triton_fa2.backward_few_queries import few_queries_kernel
 from kernels.attention.triton_fa2.backward_one_pass import one_pass_kernel
 from kernels.attention.triton_fa2.combine import combine_gradients, combine_outputs
 from kernels.attention.triton_fa2.forward import forward_kernel
+from kernels.attention.triton_fa2.forward_few_keys import few_keys_kernel
 from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
+from kernels.attention.triton_fa2.forward_panels import panels_kernel
 from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, WarmUps, make_launch
+from kernels.attention.triton_fa2.panels import padded_size, panels
 from kernels.attention.triton_fa2.preprocess import preprocess_kernel
 from kernels.attention.triton_fa2.problem import Problem
 from kernels.attention.triton_fa2.split import Split, empty_slots
@@ -23,6 +27,12 @@ from kernels.plans import LOG2_E
 from kernels.registry import UnsupportedCase
 
 Tensors = tuple[torch.Tensor, ...]
+_FORWARDS = {
+    "few_keys": few_keys_kernel,
+    "few_rows": few_rows_kernel,
+    "panels": panels_kernel,
+    "forward": forward_kernel,
+}
 _PREPROCESS_TILE = Tile(16, 0, 4, 1)
 _COMBINED = 1024  # elements of a result that one program of a second pass makes
 _AT_ONCE = 8  # slots of a gradient that it asks for at once
@@ -44,10 +54,10 @@ class Launches:
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None
     ) -> None:
         """Write out and, if it is given, the logsumexp (batch, num_heads, seqlen_q)."""
-        problem, kernel, copies = self.problem, few_rows_kernel, ()
+        problem, copies = self.problem, ()
         table, split = problem.forward_table, problem.forward_split
+        kernel = _FORWARDS[table]
         if table == "forward":
-            kernel = forward_kernel
             q, k, v, *copies = self._copies_for_forward(q, k, v)
         if split is None:
             name = table if lse is None else f"{table} with lse"
@@ -77,6 +87,9 @@ class Launches:
         Every dout must have the strides and the alignment of the first one.
         """
         problem = self.problem
+        if problem.has_few_queries:
+            self._run_tiles(("few_queries", None), few_queries_kernel, None, (q, k, v, out, dout, *gradients), (lse,))
+            return
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
         if problem.copied or problem.has_dq_dkdv or self._one_pass_fits:
             letters = "qdkv" if problem.copied else ""
@@ -160,6 +173,11 @@ class Launches:
 
     def _make_tiles(self, name: str, kernel: Any, split: Split | None, tensors: Tensors, strided: Tensors) -> Launch:
         table, problem = name.split()[0], self.problem
+        if table in _OF_PANELS:
+            scalars, constants, programs = _OF_PANELS[table](problem, _strides(strided))
+            constants["STORE_LSE"] = name != table
+            tiles = problem.tiles(table)[: 1 if table == "few_queries" else None]  # whose queries fit in the first
+            return self._make_launch(kernel, tensors, scalars, constants, tiles, programs)
         heads, rows = problem.heads(table), problem.rows(table)
         numbers = (split or (1, 0)) if table in ("forward", "dq_dkdv") else ()
         scales = (problem.scale * LOG2_E, problem.scale)
@@ -230,6 +248,48 @@ class Launches:
             launch = self._make_launch(kernel, tensors, scalars, constants, tiles, lambda _: programs)
             self._made[key] = launch
         launch(*tensors)
+
+
+Made = tuple[tuple[int | float, ...], dict[str, Any], Callable[[Tile], int]]
+
+
+def _few_keys(problem: Problem, strides: tuple[int, ...]) -> Made:
+    """Return the scalars, constants and number of programs of few_keys_kernel."""
+    rows_each = problem.rows_each(problem.tiles("few_keys")[0])
+    block_n, block_n2 = panels(problem.seqlen_k)
+    keys = {"BLOCK_N": block_n, "BLOCK_N2": block_n2, "WHOLE": problem.seqlen_k >= block_n}
+    scalars = (
+        *(*strides, problem.num_heads, problem.group, problem.seqlen_q, problem.seqlen_k),
+        *(problem.left, problem.right, rows_each, problem.scale * LOG2_E),
+    )
+    programs = problem.heads("few_keys") * -(-problem.seqlen_q // rows_each)
+    return scalars, {**problem.panel_constants, **keys}, lambda tile: programs
+
+
+def _panels(problem: Problem, strides: tuple[int, ...]) -> Made:
+    """Return the scalars, constants and number of programs of panels_kernel."""
+    heads = problem.heads("panels")
+    rest = problem.seqlen_k % problem.tiles("panels")[0].block_n
+    keys = {"BLOCK_N2": padded_size(rest) if rest else 0}
+    scalars = (
+        *(*strides, problem.num_heads, problem.group, heads, problem.heads_at_once("panels")),
+        *(problem.seqlen_q, problem.seqlen_k, problem.scale * LOG2_E),
+    )
+    return scalars, {**problem.panel_constants, **keys}, lambda tile: heads * -(-problem.seqlen_q // tile.block_m)
+
+
+def _few_queries(problem: Problem, strides: tuple[int, ...]) -> Made:
+    """Return the scalars, constants and number of programs of few_queries_kernel."""
+    tile = problem.tiles("few_queries")[0]
+    masked = problem.causal or problem.window_size > 0 or problem.seqlen_k % tile.block_n > 0
+    scalars = (
+        *(*strides, problem.num_heads, problem.seqlen_q, problem.seqlen_k, problem.left, problem.right),
+        *(problem.scale * LOG2_E, problem.scale),
+    )
+    return scalars, {**problem.panel_constants, "MASKED": masked}, lambda tile: problem.heads("few_queries")
+
+
+_OF_PANELS = {"few_keys": _few_keys, "panels": _panels, "few_queries": _few_queries}
 
 
 def compile_launches(problem: Problem, run: Callable[..., object], arguments: Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from kernels.attention.triton_fa2 import split, tuning
 from kernels.attention.triton_fa2.launch import INTERPRETED
+from kernels.attention.triton_fa2.panels import panels
 from kernels.attention.triton_fa2.pdl import PDL_CHIPS
 from kernels.attention.triton_fa2.split import Split, choose_split
 from kernels.attention.triton_fa2.tile_ops import BF16_PARTS
@@ -18,6 +19,7 @@ from kernels.registry import UnsupportedCase
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
+FEW_KEYS = 144  # which one program holds, with their values, in shared memory
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # a 16-bit forward's split is so much longer than what each place has to walk on average
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
@@ -111,9 +113,29 @@ class Problem:
         }
 
     @cached_property
+    def panel_constants(self) -> dict[str, Any]:
+        """The compile-time parameters of the kernels whose rows are two panels of columns, see panels.py."""
+        block_d, block_d2 = panels(self.head_dim)
+        return {**self.constants, "BLOCK_D": block_d, "BLOCK_D2": block_d2}
+
+    @cached_property
     def forward_table(self) -> str:
         """The table whose kernel computes out."""
-        return "few_rows" if self.tiles("few_rows") else "forward"
+        in_panels = bool(self.tiles("panels")) and not (self.causal or self.window_size)
+        if self.tiles("few_rows"):
+            return "panels" if in_panels and self._has_two_panels else "few_rows"
+        if self.seqlen_k <= FEW_KEYS and self.tiles("few_keys"):
+            return "few_keys"
+        if not in_panels or self._split("forward", self.seqlen_k):
+            return "forward"
+        has_tail = self.seqlen_k % self.tiles("forward")[0].block_n > 0
+        return "panels" if has_tail or self._has_two_panels else "forward"
+
+    @cached_property
+    def has_few_queries(self) -> bool:
+        """Whether one program a head computes the backward, by backward_few_queries.py."""
+        fills = self.group == 1 and self.heads("few_queries") >= self.multiprocessors
+        return fills and bool(self.tiles("few_queries"))
 
     @cached_property
     def has_one_pass(self) -> bool:
@@ -128,7 +150,7 @@ class Problem:
     @cached_property
     def forward_split(self) -> Split | None:
         """How the forward's walks over the keys are split; None if they are not."""
-        return self._split(self.forward_table, self.seqlen_k)
+        return self._split("forward", self.seqlen_k) if self.forward_table == "forward" else None
 
     @cached_property
     def one_pass_split(self) -> Split | None:
@@ -146,13 +168,25 @@ class Problem:
 
     def rows(self, table: str) -> int:
         """Return the rows, or keys, of a head that a table's kernel shares out in tiles."""
-        of_q = dict.fromkeys(("forward", "few_rows", "dq"), self.seqlen_q)
+        of_q = dict.fromkeys(("forward", "few_rows", "few_keys", "few_queries", "panels", "dq"), self.seqlen_q)
         return {**of_q, "dkdv": self.seqlen_k}.get(table, self._longest)
 
     def tiles(self, table: str) -> list[tuning.Tile]:
         """Return the tile to use and those to fall back to; none if this kernel is not for this problem."""
         busy = self.heads(table) * self.rows(table) / self.multiprocessors
+        if table in tuning.BY_HEAD:
+            busy = self.rows(table)
         return tuning.tiles(table, self.chip, self.precision, self.block_d, busy)
+
+    def rows_each(self, tile: tuning.Tile) -> int:
+        """Return the query rows of a program that holds all keys: whole tiles, as many as let all programs run at once.
+
+        And two where that leaves two programs a multiprocessor. `tile` is the first of "few_keys".
+        """
+        heads, tiles = self.heads("few_keys"), -(-self.seqlen_q // tile.block_m)
+        at_once = max(1, tile.programs * self.multiprocessors // heads)
+        least = 2 if heads * tiles >= 4 * self.multiprocessors else 1
+        return tile.block_m * max(least, -(-tiles // at_once))
 
     def window(self, block: int) -> int:
         """Return the most keys that a block of rows sees, or rows that see a block of keys."""
@@ -169,6 +203,11 @@ class Problem:
     def _beyond_all(self) -> int:
         """A distance that no two tokens are apart."""
         return self.seqlen_q + self.seqlen_k
+
+    @property
+    def _has_two_panels(self) -> bool:
+        """Whether two panels of columns are fewer than head_dim padded."""
+        return panels(self.head_dim)[1] > 0
 
     @property
     def _longest(self) -> int:

@@ -22,6 +22,7 @@ from kernels.attention.triton_fa2.tuning_small import SM_86
 
 __all__ = [
     "BLOCK_DIMS",
+    "BY_HEAD",
     "PRECISIONS",
     "SHARED_MEMORY",
     "TABLES",
@@ -34,6 +35,7 @@ __all__ = [
     "tiles",
 ]
 
+BY_HEAD = ("few_keys", "few_queries")  # whose rungs count the query rows of one head
 TABLES: dict[str, dict[str, Table]] = {"sm_80": SM_86, "sm_86": SM_86, "sm_90": SM_90, "sm_100": SM_100}
 
 # A block's opt-in shared memory by compute capability (CUDA C++ Programming Guide, table of technical specifications).

@@ -2,6 +2,7 @@
 
 from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Table, row
 from kernels.attention.triton_fa2.tuning_float32 import BF16X6, IEEE
+from kernels.attention.triton_fa2.tuning_panels import FEW_KEYS, FEW_QUERIES, PANELS
 
 # Measured on an H200, 2026-11: causal, single heads of 512 to 32768 tokens and 16384 tokens of hidden size 2048. Of the
 # rungs that cut walks, 16 bits: forward at 2048, 4096, 6016, 8192, 12032 and 16384 tokens of one head, below 24 rows
@@ -42,6 +43,9 @@ SM_90: dict[str, Table] = {
             256: row((0,)),
         },
     },
+    "few_keys": {**NOWHERE, "half": FEW_KEYS},
+    "panels": {**NOWHERE, "half": PANELS},
+    "few_queries": {**NOWHERE, "half": FEW_QUERIES},
     "one_pass": {"half": UNUSED, "ieee": IEEE["one_pass"], "bf16x6": BF16X6["one_pass"], "tf32": UNUSED},
     "dq_dkdv": {
         "half": {

@@ -21,6 +21,9 @@ SM_86: dict[str, Table] = {
         },
     },
     "few_rows": NOWHERE,
+    "few_keys": NOWHERE,
+    "panels": NOWHERE,
+    "few_queries": NOWHERE,
     "one_pass": {"half": UNUSED, "ieee": IEEE_SMALL["one_pass"], "bf16x6": UNUSED, "tf32": UNUSED},
     "dq_dkdv": {
         "half": {

@@ -1,0 +1,102 @@
+"""Rows as two panels of columns, both powers of two: head_dim 72 takes 64 and 16 columns rather than 128.
+
+Where head_dim is padded to one power of two, BLOCK_D2 is 0 and the second panel is nothing.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.attention.triton_fa2.forward import store_outputs, visible
+from kernels.attention.triton_fa2.tile_ops import load_rows, store_rows, sum_of_rounded
+
+SMALLEST = 16  # rows or columns of a matrix product
+
+
+def padded_size(size: int) -> int:
+    """Return the power of two that holds so many rows or columns."""
+    return max(SMALLEST, 1 << (size - 1).bit_length())
+
+
+def panels(size: int) -> tuple[int, int]:
+    """Return the powers of two that hold so many rows or columns: two where they are fewer than the one, else it and 0.
+
+    The first of two is the largest power of two below `size`.
+    """
+    whole = padded_size(size)
+    first, rest = whole // 2, size - whole // 2
+    second = padded_size(rest) if rest > 0 else 0
+    return (first, second) if first >= SMALLEST and 0 < second < first else (whole, 0)
+
+
+@triton.jit
+def load_panels(
+    base, start, stride, limit,
+    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Load rows start .. start + ROWS of one head as their panels, zeros beyond `limit` (if MASKED) and HEAD_DIM."""
+    FIRST: tl.constexpr = BLOCK_D if BLOCK_D2 > 0 else HEAD_DIM
+    low = load_rows(base, start, stride, limit, ROWS, FIRST, BLOCK_D, MASKED)
+    high = low
+    if BLOCK_D2 > 0:
+        high = load_rows(base + BLOCK_D, start, stride, limit, ROWS, HEAD_DIM - BLOCK_D, BLOCK_D2, MASKED)
+    return low, high
+
+
+@triton.jit
+def store_panels(
+    base, start, stride, limit, low, high,
+    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
+):  # fmt: skip
+    """Write rows from their panels, as far as `limit` and HEAD_DIM go."""
+    FIRST: tl.constexpr = BLOCK_D if BLOCK_D2 > 0 else HEAD_DIM
+    store_rows(base, start, stride, limit, low, ROWS, FIRST, BLOCK_D)
+    if BLOCK_D2 > 0:
+        store_rows(base + BLOCK_D, start, stride, limit, high, ROWS, HEAD_DIM - BLOCK_D, BLOCK_D2)
+
+
+@triton.jit
+def product_of_panels(a, b, BLOCK_D2: tl.constexpr):
+    """Return a b^T."""
+    out = tl.dot(a[0], tl.trans(b[0]))
+    if BLOCK_D2 > 0:
+        out = tl.dot(a[1], tl.trans(b[1]), out)
+    return out
+
+
+@triton.jit
+def scores_of_panels(
+    q, k, positions, first_key, seqlen_k, left, right, scale,
+    ROWS: tl.constexpr, BLOCK_D2: tl.constexpr, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr,
+    SCALE_FIRST: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Return the scores of ROWS keys from first_key on, -inf where a key is not seen (if MASKED)."""
+    scores = product_of_panels(q, k, BLOCK_D2)
+    if SCALE_FIRST:
+        scores = scores * scale
+    if MASKED:
+        keys = first_key + tl.arange(0, ROWS)
+        seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+        scores = tl.where(seen, scores, float("-inf"))
+    return scores
+
+
+@triton.jit
+def store_outputs_of_panels(
+    out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, acc2, row_sum, row_max,
+    factor,
+    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
+    STORE_LSE: tl.constexpr, P_DTYPE: tl.constexpr,
+):  # fmt: skip
+    """Write output and logsumexp of BLOCK_M query rows, see forward.store_outputs."""
+    FIRST: tl.constexpr = BLOCK_D if BLOCK_D2 > 0 else HEAD_DIM
+    if BLOCK_D2 > 0:
+        some = row_sum != 0.0
+        total = sum_of_rounded(tl.where(some, row_sum, 1.0), tl.where(some, row_max, 0.0), factor, P_DTYPE)
+        out_base = out_ptr + batch * out_b + head_q * out_h + BLOCK_D
+        store_rows(out_base, start_m, out_m, seqlen_q, acc2 / total[:, None], BLOCK_M, HEAD_DIM - BLOCK_D, BLOCK_D2)
+    store_outputs(
+        out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max,
+        factor, BLOCK_M, FIRST, BLOCK_D, STORE_LSE, P_DTYPE,
+    )  # fmt: skip

@@ -1,0 +1,52 @@
+"""The kernels of few keys, few queries, and keys or columns beside a power of two (interpreted on a CPU machine)."""
+
+import pytest
+import torch
+
+from kernels.plans import PlanCache
+
+triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
+plan, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "tuning"))
+panels = pytest.importorskip("kernels.attention.triton_fa2.panels")
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(1, (16, 0)), (16, (16, 0)), (20, (32, 0)), (40, (32, 16)), (64, (64, 0)), (77, (64, 16)), (100, (128, 0))],
+)
+def test_two_panels_are_fewer_than_one(size, expected):
+    assert panels.panels(size) == expected
+
+
+# the kernel; batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
+CASES = {
+    "few keys": ("few_keys", (1, 2, 1, 40, 40, 40), False, 0),
+    "few keys, causal, rows that see no key": ("few_keys", (1, 1, 1, 50, 40, 16), True, 0),
+    "few keys, window": ("few_keys", (1, 1, 1, 40, 40, 16), True, 9),
+    "a tail of keys, two panels": ("panels", (1, 2, 1, 20, 40, 40), False, 0),
+    "two panels, no tail of keys": ("panels", (1, 1, 1, 20, 64, 40), False, 0),
+    "few queries": ("few_queries", (2, 2, 2, 5, 40, 40), False, 0),
+    "few queries, causal": ("few_queries", (1, 4, 4, 14, 14, 16), True, 0),
+    "few queries, window, rows that see no key": ("few_queries", (1, 4, 4, 16, 10, 16), False, 3),
+}
+
+
+@pytest.mark.parametrize(("kernel", "shape", "causal", "window_size"), CASES.values(), ids=CASES.keys())
+def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, window_size, monkeypatch):
+    others = {"forward": tuning.Tile(32, 32, 4, 1), "dq": tuning.Tile(16, 32, 4, 1), "dkdv": tuning.Tile(16, 32, 4, 1)}
+    tiles = {**others, kernel: tuning.Tile(16, 32, 4, 1, 1)}
+    monkeypatch.setattr(tuning, "tiles", lambda name, *key: [tiles[name]] if name in tiles else [])
+    monkeypatch.setattr(plan, "_PLANS", PlanCache())
+    problem(shape, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
+    (used,) = plan._PLANS.values()
+    assert used.problem.has_few_queries == (kernel == "few_queries")
+    assert used.problem.forward_table == ("forward" if kernel == "few_queries" else kernel)
+
+
+@pytest.mark.parametrize(("heads", "seqlen_q", "tiles_each"), [(2, 600, 3), (8, 120, 2), (4, 120, 1)])
+def test_programs_of_few_keys_share_out_whole_tiles(heads, seqlen_q, tiles_each, monkeypatch):
+    tile = tuning.Tile(64, 128, 4, 1, 2)
+    q, k = (torch.empty(1, heads, n, 64, dtype=torch.float16) for n in (seqlen_q, 77))
+    found = plan.Problem.of(q, k, False, 0, None, "ieee")
+    assert found.multiprocessors == 4
+    assert found.rows_each(tile) == 64 * tiles_each
