@@ -41,6 +41,9 @@ _ANSWER_LIMIT_S = 5.0
 _NODES_EVERY_S = 2.0  # between two looks at which nodes live
 _GONE_AFTER_S = 10.0  # a card that is told to end and does not
 _STORE_BYTES = 80 * 2**20  # of Ray's object store: messages are small
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_TOKEN = Path(".ray") / "auth_token"  # below the user's home, where Ray keeps it
+_TOKEN_WORDS = "A cluster that asks for a token wants RAY_AUTH_MODE=token, and its token in ~/.ray/auth_token."
 _LEFT_OUT = ("results/runs", "results/trash", "results/logs", ".git", ".screenshots", "tests", "*.duckdb")
 
 
@@ -114,6 +117,8 @@ def installed(*, only_here: bool) -> Any:
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[Any]:
     """Connect to a cluster, or start one of this machine alone, and leave it again. Raises Refused if that fails."""
+    if address is not None:
+        _show_token(address)
     ray = installed(only_here=address is None)
     if address is not None:
         address = _answering(address)
@@ -126,7 +131,8 @@ def connected(address: str | None) -> Iterator[Any]:
         else:
             ray.init(address=address, runtime_env=_runtime_env(ray, address, quiet), **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise Refused(f"There is no Ray cluster at {address or 'this machine'}: {str(error).splitlines()[0]}") from None
+        why = f"There is no Ray cluster at {address or 'this machine'}: {str(error).splitlines()[0]}."
+        raise Refused(why if address is None else f"{why} {_TOKEN_WORDS}") from None
     if threading.current_thread() is threading.main_thread():
         for number, handler in signals.items():  # Ray takes SIGTERM for itself
             signal.signal(number, handler)
@@ -439,6 +445,15 @@ def _on_card(board: Any, number: int, errand: Errand) -> None:
         hear=lambda: ray.get(board.hear.remote(number)),
     )
     CardSupervisor(errand, line, slot_of_process(ray.get_runtime_context().get_node_id())).run()
+
+
+def _show_token(address: str) -> None:
+    """Let Ray show its token to a cluster of this host, before Ray is imported; to others only if the user says so.
+
+    `ray start` asks for a token once there is one; `ray.init` with an address shows it only if the mode says so.
+    """
+    if address.rpartition(":")[0] in _LOOPBACK and (Path.home() / _TOKEN).exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _answering(address: str) -> str:

@@ -202,6 +202,23 @@ def test_without_ray_the_command_says_what_to_install(monkeypatch, capsys, tmp_p
     assert "`pip install ray` brings it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("address", "mode"), [("127.0.0.1:6379", "token"), ("gpu1:6379", None)])
+def test_only_a_cluster_of_this_host_is_shown_the_token_unasked(monkeypatch, tmp_path, address, mode) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "")
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("a token")
+    monkeypatch.setattr(launcher, "installed", _stop)
+    with pytest.raises(Refused), launcher.connected(address):
+        pass
+    assert os.environ.get("RAY_AUTH_MODE") == mode
+
+
+def _stop(*, only_here: bool) -> None:
+    raise Refused("here")
+
+
 def test_an_address_without_a_cluster_is_refused_in_words(cluster, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="There is no Ray cluster at 127.0.0.1:1"):
         measure(
