@@ -9,8 +9,8 @@ a program in a launch behind that of the whole tiles, which begins as soon as pr
 are float32 until `merge_kernel` adds them up, in the order of the queries: the same bits on every run. dQ needs nothing
 of this: it is added up in memory anyway.
 
-Where many query heads share keys, a group of them is split into parts (tuning.group_splits). The kernels take a part for
-a group with a key head of its own, and `sum_parts_kernel` adds up its dK and dV, in the order of the heads.
+Where many query heads share keys, a group of them is split into parts (tuning.group_splits). The kernels count a part
+as a group with a key head of its own, and `sum_parts_kernel` adds up dK and dV in the order of the heads.
 """
 
 from __future__ import annotations
