@@ -19,6 +19,7 @@ from results.compare.verdicts import Verdict, judge, standard_error
 from results.derive import geometric_mean, tflops
 from results.files import journal, library
 from results.levels.decode import forms
+from results.levels.model_table import model
 from results.records import Case, Measurement, Run, case_to_json
 from results.render.markdown import markdown_table
 from results.reports import fa2_rtx4060
@@ -41,6 +42,7 @@ DECODE, SPLIT_KV = ("h200-decode",), ("triton_split_kv",)
 DECODE_FORMS = ("h200-paged_decode", "h200-multi_token_decode", "h200-fp8_cache_decode")
 MLA = ("h200-mla_decode",)
 LAYERS = ("h200-attention_layers",)
+GENERATION = ("h200-generation",)
 DOCUMENT = journal.PUBLISHED / "README.md"
 _BEYOND_LAUNCHES = 512  # tokens of one head, below which launches set the time
 _NORMAL_95 = statistics.NormalDist().inv_cdf(0.975)
@@ -352,6 +354,30 @@ def layers(shipped: Shipped) -> str:
     return markdown_table(("layer (shapes and dtypes)", *MODES.values()), rows)
 
 
+def generation(shipped: Shipped) -> str:
+    """Return tokens/s of one sequence and, of what a copy reaches, the share that a step's least traffic comes to."""
+    steps = {
+        case: {name: _tokens(step, shipped.read(run_id)[0].measured_gbs) for name, step in times.items()}
+        for run_id in GENERATION
+        for (case, mode), times in shipped.latencies([run_id]).items()
+        if mode == "decode"
+    }
+    names = sorted({name for cells in steps.values() for name in cells})
+    rows = [
+        (f"{model(case.subject).title}, {case.seqlen_k}", *(steps[case].get(name, "—") for name in names))
+        for case in sorted(steps, key=lambda case: (case.subject, case.seqlen_k))
+    ]
+    return markdown_table(("model, context", *(f"`{name}`" for name in names)), rows)
+
+
+def _tokens(step: Measurement, copied_gbs: float | None) -> str:
+    rate = f"{1e3 * step.case.batch / step.value:.0f}"
+    if copied_gbs is None:
+        return rate
+    moved = levels.bytes_moved(step.case, step.mode)
+    return f"{rate}, {1e-6 * moved / step.value / copied_gbs:.0%}"
+
+
 def same_code(shipped: Shipped) -> str:
     """Return what the comparison of two runs of the same code says, with PyTorch's kernels as controls and without."""
     first, second = (Side(*shipped.read(run_id)) for run_id in SAME_CODE)
@@ -383,6 +409,7 @@ TABLES: dict[str, Callable[[Shipped], str]] = {
     "decode_forms": decode_forms,
     "mla": mla,
     "layers": layers,
+    "generation": generation,
     "runs": runs,
     "findings": findings,
     "reports_filled": reports_filled,

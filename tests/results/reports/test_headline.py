@@ -2,10 +2,12 @@ from dataclasses import replace
 
 import pytest
 
+from results import levels
 from results.__main__ import main
 from results.records import Case, Measurement, Run, Status, attention_case, decode_case
 from results.reports import headline
 from results.reports.headline import Shipped
+from runner.sweeps.model import model_case
 
 CASE = attention_case(batch=1, num_heads=1, seqlen=512, head_dim=64, dtype="bfloat16", causal=True)
 DOCUMENT = "Before.\n\n<!-- made by: python -m results headline {name} -->\n{table}<!-- end -->\n\nAfter.\n"
@@ -91,4 +93,20 @@ def test_a_form_costs_what_its_time_is_over_that_of_the_same_case_without_it() -
     )
     assert headline.decode_forms(shipped).splitlines()[2:] == [
         "| page 16 | 1 | 1.10× (highest 1.10) | 1.20× (lowest 1.20) |"
+    ]
+
+
+def test_generation_is_in_tokens_a_second_and_of_what_a_copy_reaches() -> None:
+    step = model_case("llama2-7b", batch=1, seqlen=2048, query_tokens=1, dtype="bfloat16")
+
+    class Copied(OneRun):
+        def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
+            return Run(run_id, "shipped", measured_gbs=4000.0), self.measurements
+
+    shipped = Copied(_step(step, "triton_step", 4.0), _step(step, "torch_naive", 8.0))
+    share = levels.bytes_moved(step, "decode") / 0.004 / 4e12
+    assert headline.generation(shipped).splitlines() == [
+        "| model, context | `torch_naive` | `triton_step` |",
+        "| --- | --- | --- |",
+        f"| Llama-2 7B, 2048 | 125, {share / 2:.0%} | 250, {share:.0%} |",
     ]
