@@ -31,6 +31,7 @@ from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dq_kernel as hopper_dq_kernel
+from kernels.attention.gluon_hopper.backward_wide_keys import dkv_wide_keys_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
@@ -160,7 +161,7 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
 
 
 _HOPPER = {  # kernel -> head_dims, masks
-    "forward": (hopper_tuning.HEAD_DIMS, MASKS),
+    "forward": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
     "padded": ((64,), MASKS),
     "short": ((128,), ("causal",)),
     "long": ((64,), ("full", "causal")),
@@ -170,8 +171,8 @@ _HOPPER = {  # kernel -> head_dims, masks
     "split backward": ((128,), ("full",)),
     "dq warpgroup": ((128,), ("full", "causal")),
     "split dq warpgroup": ((128,), ("full",)),
-    "dkv": (hopper_tuning.HEAD_DIMS, MASKS),
-    "dq": (hopper_tuning.HEAD_DIMS, MASKS),
+    "dkv": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
+    "dq": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
 }
 _HOPPER_FORWARDS = ("forward", "short", "long", "recompute", "split", "padded")
 _HOPPER_SPLITS = ("split backward", "split dq warpgroup")  # for tiles that are split by queries
@@ -195,10 +196,14 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     seqlen = {"short": 512, "long": 16384, "recompute": 16384, "split": 8192}.get(variant.kernel, 1024)
     unpadded = head_dim - 8 * (variant.kernel == "padded")
     tiles = hopper_tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
-    q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (hopper_tuning.ROWS, tiles.block_n))
+    head_dim_v, pieces = hopper_tuning.values_head_dim(head_dim), hopper_tuning.PIECES.get(head_dim, 1)
+    q, k = (descriptor("bf16", [1, 1, rows, head_dim // pieces]) for rows in (hopper_tuning.ROWS, tiles.block_n))
+    v = descriptor("bf16", [1, 1, tiles.block_n, head_dim_v])
     config = hopper_tuning.ForwardConfig(
         **vars(replace(tiles, flag_overflow=tiles.flag_overflow and not recompute)),
         head_dim=head_dim,
+        head_dim_v=head_dim_v,
+        pieces=pieces,
         causal=causal,
         has_window=window,
         masked=causal or window,
@@ -207,7 +212,7 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     )
     out = Pointer("bf16") if tiles.store_from_registers else q
     pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32"), Pointer("i32")]
-    return hopper_forward_kernel, [q, kv, kv, *pointers, *[9] * 10, 0.125, 9, 9, 9, Constants(config)]
+    return hopper_forward_kernel, [q, k, v, *pointers, *[9] * 10, 0.125, 9, 9, 9, Constants(config)]
 
 
 def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
@@ -217,13 +222,16 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         tiles = hopper_tuning.BACKWARD_TWO_KERNELS[head_dim][variant.kernel == "dq"]
     else:
         tiles = hopper_tuning.BACKWARD[head_dim]
-    q, kv = (descriptor("bf16", [1, 1, rows, head_dim]) for rows in (tiles.block_m, tiles.block_n))
+    head_dim_v, pieces = hopper_tuning.values_head_dim(head_dim), hopper_tuning.PIECES.get(head_dim, 1)
+    q, k = (descriptor("bf16", [1, 1, rows, head_dim // pieces]) for rows in (tiles.block_m, tiles.block_n))
+    do, v = (descriptor("bf16", [1, 1, rows, head_dim_v]) for rows in (tiles.block_m, tiles.block_n))
     fragments, rows = descriptor("fp32", [16, 256]), descriptor("fp32", [tiles.block_m])
     counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]
     config = hopper_tuning.BackwardConfig(
         block_m=tiles.block_m,
         block_n=tiles.block_n,
         head_dim=head_dim,
+        head_dim_v=head_dim_v,
         slots=2,
         causal=causal,
         has_window=window,
@@ -231,15 +239,17 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         linear_grid=variant.kernel in _HOPPER_SPLITS,
         split_q=variant.kernel in _HOPPER_SPLITS,
         next_delta=hopper_tuning.computes_next_delta(head_dim, 4096, 4096, causal, window),
-        unpadded_head_dim=head_dim,
+        unpadded_head_dim=head_dim_v,
+        pieces=pieces,
     )
     if variant.kernel == "dkv":
-        tensors = [q, kv, kv, q, kv, kv, rows, rows, Pointer("fp32")]
-        return dkv_kernel, [*tensors, 9, 9, 9, *counts, *scales, Constants(config)]
+        tensors = [q, k, v, do, k, v, rows, rows, Pointer("fp32")]
+        kernel = dkv_wide_keys_kernel if pieces > 1 else dkv_kernel
+        return kernel, [*tensors, 9, 9, 9, *counts, *scales, Constants(config)]
     if variant.kernel == "dq":
-        tensors = [q, kv, kv, q, q, Pointer("bf16"), *[Pointer("fp32")] * 3]
+        tensors = [q, k, v, do, q, Pointer("bf16"), *[Pointer("fp32")] * 3]
         return hopper_dq_kernel, [*tensors, *[9] * 5, *counts[1:], *scales, Constants(config)]
-    tensors, split = [q, kv, kv, q, fragments, kv, kv, rows, rows], [Pointer("i32"), Pointer("fp32")]
+    tensors, split = [q, k, v, do, fragments, k, v, rows, rows], [Pointer("i32"), Pointer("fp32")]
     if variant.kernel in ("backward", "split backward") and head_dim > 64:
         return backward_kernel, [*tensors, *split, *counts, 9, 9, *scales, Constants(config)]
     ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]

@@ -13,10 +13,13 @@ import math
 import torch
 
 from kernels import plans
+from kernels.attention.gluon_hopper.tuning import takes_head_dims
 from kernels.plans import check_inputs
 from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
 
 RING_BYTES, RING_SEQLEN = 2**25, 16384  # of the sums of dQ, as `tuning` has them; longer sequences mostly need more
+DTYPES = (torch.bfloat16, torch.float16)
+_HEAD_DIMS = "head_dim_v must be head_dim, or 128 where head_dim is 129 to 192."
 TRITON_VERSIONS = ((3, 6), (4, 0))  # the first that serves, the first that may not
 
 
@@ -39,7 +42,7 @@ def attention(
             return plans.attend(known, q, k, v)
     check(q, k, v)
     if q.numel() == 0 or k.numel() == 0:
-        return q * 0.0
+        return q[..., : v.shape[3]] * 0.0
     if scale <= 0:  # the kernel takes the maximum of a row before it scales
         q, scale = (-q, -scale) if scale < 0 else (q * 0.0, 1.0)
     return plan.attend(q, k, v, causal, window_size, scale)
@@ -47,9 +50,16 @@ def attention(
 
 def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, name: str = "gluon_hopper") -> None:
     """Raise UnsupportedCase, in the implementation's name, for tensors that the kernels cannot take."""
-    check_inputs(name, q, k, v, (torch.bfloat16, torch.float16))
+    check_inputs(name, q, k, v if q.shape[-1:] == v.shape[-1:] else _as_wide_as_keys(name, k, v), DTYPES)
     if q.device.type != "cuda":
         raise UnsupportedCase(f"{name} got tensors on {q.device}: it runs on a Hopper GPU.")
+
+
+def _as_wide_as_keys(name: str, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Return a tensor like v with the head_dim of k, where the kernels take both; raises UnsupportedCase."""
+    if v.dim() != 4 or k.dim() != 4 or not takes_head_dims(k.shape[3], v.shape[3]):
+        raise UnsupportedCase(f"{name} got k {tuple(k.shape)} and v {tuple(v.shape)}: {_HEAD_DIMS}")
+    return v[..., :1].expand(*v.shape[:3], k.shape[3])
 
 
 def _unavailable() -> str | None:
@@ -62,8 +72,8 @@ def _unavailable() -> str | None:
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    if case.head_dim_v not in (None, case.head_dim):
-        return f"gluon_hopper needs head_dim_v equal to head_dim, not {case.head_dim_v} and {case.head_dim}."
+    if case.head_dim_v not in (None, case.head_dim) and not takes_head_dims(case.head_dim or 0, case.head_dim_v):
+        return f"gluon_hopper got head_dim {case.head_dim} and head_dim_v {case.head_dim_v}: {_HEAD_DIMS}"
     try:
         importlib.import_module("kernels.attention.gluon_hopper.plan")
     except (ImportError, AttributeError) as error:  # Gluon is experimental: its names move
@@ -79,6 +89,7 @@ IMPLEMENTATIONS = (
         dtypes=("bfloat16", "float16"),
         devices=("cuda",),
         max_head_dim=256,
+        features=("head_dim_v",),
         min_compute_capability=(9, 0),
         max_compute_capability=(9, 0),
         memory={

@@ -85,9 +85,9 @@ def _whole_sectors(rows, head_dim):
 @gluon.jit
 def load_out(out, first, seqlen_q, out_m, CONFIG: gl.constexpr):
     """Load block_m rows from `first` on, zeros beyond their ends; `out_m`, the stride of rows, is in eights."""
-    layout: gl.constexpr = _whole_sectors(CONFIG.block_m, CONFIG.head_dim)
+    layout: gl.constexpr = _whole_sectors(CONFIG.block_m, CONFIG.head_dim_v)
     rows = first + gl.arange(0, CONFIG.block_m, gl.SliceLayout(1, layout))
-    columns = gl.arange(0, CONFIG.head_dim, gl.SliceLayout(0, layout))
+    columns = gl.arange(0, CONFIG.head_dim_v, gl.SliceLayout(0, layout))
     inside = (rows < seqlen_q)[:, None] & (columns < CONFIG.unpadded_head_dim)[None, :]
     return gl.load(out + (rows.to(gl.int64) * out_m * 8)[:, None] + columns[None, :], mask=inside, other=0.0)
 

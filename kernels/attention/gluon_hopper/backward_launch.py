@@ -2,7 +2,7 @@
 
 - `SingleKernelBackward`: one kernel computes dK and dV, and adds up dQ in float32 in memory.
 - `DqWarpgroupBackward`: as before, with a warpgroup of its own for dQ.
-- `TwoKernelBackward`: for head_dim 256, and for the same bits on every run.
+- `TwoKernelBackward`: for head_dim 192 and 256, and for the same bits on every run.
 
 In the first two, tiles of keys are split where the last round would leave many programs without a tile. Each split has
 a program in a launch behind that of the whole tiles, which begins as soon as programs of that end. dK and dV of a split
@@ -28,6 +28,7 @@ from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.backward_common import finish_kernel, merge_kernel, prepare_kernel, sum_parts_kernel
 from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel, dq_kernel
+from kernels.attention.gluon_hopper.backward_wide_keys import dkv_wide_keys_kernel
 from kernels.attention.gluon_hopper.barriers import zero_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch, Step, run_in_order
 from kernels.plans import LOG2_E
@@ -150,7 +151,7 @@ class KeyTileLaunches:
 
 
 class BackwardInputs(NamedTuple):
-    """What a backward is given, (batch, heads, seqlen, head_dim) each, but lse: (batch, num_heads, seqlen_q)."""
+    """What a backward is given: (batch, heads, seqlen, head_dim or head_dim_v), and lse (batch, num_heads, seqlen_q)."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -177,7 +178,10 @@ class PlannedShape(Protocol):
     seqlen_q: int
     seqlen_k: int
     head_dim: int
-    size: int
+    head_dim_v: int
+    size: int  # head_dim as the kernels have it, padded
+    size_v: int
+    pieces: int
     causal: bool
     window_size: int
     softmax_scale: float
@@ -218,12 +222,13 @@ class BackwardLaunches(ABC):
         q, k, v = like[:3]
         self.n_m = -(-plan.seqlen_q // self.tiles.block_m)
         self.padded_q = self.n_m * self.tiles.block_m
-        block_q, block_kv = [1, 1, self.tiles.block_m, plan.size], [1, 1, self.tiles.block_n, plan.size]
-        self.q, self.dq, self.dout = (Descriptor(x, block_q) for x in (q, plan.new(q), like.dout))
-        self.k, self.v = Descriptor(k, block_kv), Descriptor(v, block_kv)
+        block_q, block_k = ([1, 1, n, plan.size // plan.pieces] for n in (self.tiles.block_m, self.tiles.block_n))
+        block_do, block_v = ([1, 1, n, plan.size_v] for n in (self.tiles.block_m, self.tiles.block_n))
+        self.q, self.dq, self.dout = map(Descriptor, (q, plan.new(q), like.dout), (block_q, block_q, block_do))
+        self.k, self.v = Descriptor(k, block_k), Descriptor(v, block_v)
         self._parts = None if plan.group_splits == 1 else GroupParts(plan, plan.new(k), plan.new(v))
         new_dkv = plan.new if self._parts is None else self._parts.room
-        self.dk, self.dv = Descriptor(new_dkv(k), block_kv), Descriptor(new_dkv(v), block_kv)
+        self.dk, self.dv = Descriptor(new_dkv(k), block_k), Descriptor(new_dkv(v), block_v)
         self.n_rows = plan.n_heads * self.padded_q
         self.row = Descriptor(self.row_of(q), [self.tiles.block_m])
         self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
@@ -251,6 +256,8 @@ class BackwardLaunches(ABC):
             block_m=tiles.block_m,
             block_n=tiles.block_n,
             head_dim=plan.size,
+            head_dim_v=plan.size_v,
+            pieces=plan.pieces,
             slots=SLOTS,
             causal=plan.causal,
             has_window=plan.window_size > 0,
@@ -329,11 +336,12 @@ class TwoKernelBackward(BackwardLaunches):
 
     def _launch_queries(self, tiles: tuning.BackwardTiles, like: BackwardInputs) -> Launch:
         plan = self.plan
-        keys, values = (Descriptor(x, [1, 1, tiles.block_n, plan.size]) for x in (like.k, like.v))
+        keys = Descriptor(like.k, [1, 1, tiles.block_n, plan.size // plan.pieces])
+        values = Descriptor(like.v, [1, 1, tiles.block_n, plan.size_v])
         makers = (self.q, keys, values, self.dout, self.dq, None, None, None, None)
         rest = (
             *(*(stride // 8 for stride in like.out.stride()[:3]), self.n_rows, plan.num_kv_heads, *self.sizes),
-            *(plan.window_size, *self.scales, replace(self.config_of(tiles), unpadded_head_dim=plan.head_dim)),
+            *(plan.window_size, *self.scales, replace(self.config_of(tiles), unpadded_head_dim=plan.head_dim_v)),
         )
         grid = self._grid(self._query_tiles, plan.num_heads)
         return Launch(dq_kernel, grid, plan.device, makers, rest, pdl=True)
@@ -346,7 +354,8 @@ class TwoKernelBackward(BackwardLaunches):
             *(plan.window_size, *self.scales, self.config),
         )
         grid = self._grid(self._key_tiles, plan.num_kv_heads)
-        return Launch(dkv_kernel, grid, plan.device, makers, rest, pdl=True)
+        kernel = dkv_wide_keys_kernel if plan.pieces > 1 else dkv_kernel
+        return Launch(kernel, grid, plan.device, makers, rest, pdl=True)
 
     def _grid(self, tiles: int, heads: int) -> tuple[int, int, int]:
         """Return a grid as `program_tile_of_grid` reads it."""

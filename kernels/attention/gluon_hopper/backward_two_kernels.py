@@ -40,6 +40,16 @@ from kernels.attention.gluon_hopper.barriers import (
 )
 from kernels.attention.gluon_hopper.compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
 from kernels.attention.gluon_hopper.masks import hide_keys, hide_queries, key_blocks, query_blocks
+from kernels.attention.gluon_hopper.pieces import (
+    add_products,
+    load_pieces,
+    pieces_of,
+    product_of_rows,
+    store_pieces,
+    transposed,
+    wait_for_pieces,
+    zeros_of_pieces,
+)
 
 
 class DqBuffers(NamedTuple):
@@ -111,10 +121,12 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
     `scale` is softmax_scale x log2(e); strides of `out`, of `unpadded_head_dim` columns, are in eights of numbers.
     """
     dtype: gl.constexpr = q_desc.dtype
-    q_s = gl.allocate_shared_memory(dtype, [2, 1, 1, CONFIG.block_m, CONFIG.head_dim], q_desc.layout)
-    do_s = gl.allocate_shared_memory(dtype, [2, 1, 1, CONFIG.block_m, CONFIG.head_dim], do_desc.layout)
-    k_s = gl.allocate_shared_memory(dtype, [CONFIG.slots, 1, 1, CONFIG.block_n, CONFIG.head_dim], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim], v_desc.layout)
+    pieces: gl.constexpr = CONFIG.pieces
+    columns: gl.constexpr = CONFIG.head_dim // pieces
+    q_s = gl.allocate_shared_memory(dtype, [2 * pieces, 1, 1, CONFIG.block_m, columns], q_desc.layout)
+    do_s = gl.allocate_shared_memory(dtype, [2, 1, 1, CONFIG.block_m, CONFIG.head_dim_v], do_desc.layout)
+    k_s = gl.allocate_shared_memory(dtype, [CONFIG.slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
+    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     slots: gl.constexpr = CONFIG.slots
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
@@ -165,37 +177,33 @@ def _dq_load_partition(q_desc, k_desc, v_desc, do_desc, counter, buffers, tile, 
     """Load the queries and dout of the program once, and each block of keys and values; then count the program."""
     pdl_launch_dependents()
     # what the first product needs comes first
-    _load_rows(0, q_desc, tile, buffers.q_full, buffers.q, CONFIG)
-    mbarrier.expect(buffers.k_full.index(0), k_desc.block_type.nbytes)
-    first = [tile.batch, tile.h_kv, tile.low * CONFIG.block_n, 0]
-    tma_load(k_desc, first, buffers.k_full.index(0), buffers.k.index(0))
-    _load_rows(1, q_desc, tile, buffers.q_full, buffers.q, CONFIG)
-    _load_rows(0, do_desc, tile, buffers.do_full, buffers.do, CONFIG)
-    mbarrier.expect(buffers.v_full, v_desc.block_type.nbytes)
-    tma_load(v_desc, first, buffers.v_full, buffers.v.index(0))
-    _load_rows(1, do_desc, tile, buffers.do_full, buffers.do, CONFIG)
+    pieces: gl.constexpr = CONFIG.pieces
+    first = tile.low * CONFIG.block_n
+    _load_rows(0, q_desc, tile, buffers.q_full, buffers.q, pieces, CONFIG)
+    load_pieces(k_desc, tile.batch, tile.h_kv, first, buffers.k_full.index(0), buffers.k, 0, pieces)
+    _load_rows(1, q_desc, tile, buffers.q_full, buffers.q, pieces, CONFIG)
+    _load_rows(0, do_desc, tile, buffers.do_full, buffers.do, 1, CONFIG)
+    load_pieces(v_desc, tile.batch, tile.h_kv, first, buffers.v_full, buffers.v, 0, 1)
+    _load_rows(1, do_desc, tile, buffers.do_full, buffers.do, 1, CONFIG)
     for count in range(1, tile.high - tile.low):
         j = tile.low + count
         slot = count % CONFIG.slots
         mbarrier.wait(buffers.k_empty.index(slot), ((count // CONFIG.slots) & 1) ^ 1)
-        mbarrier.expect(buffers.k_full.index(slot), k_desc.block_type.nbytes)
         k_full = buffers.k_full.index(slot)
-        tma_load(k_desc, [tile.batch, tile.h_kv, j * CONFIG.block_n, 0], k_full, buffers.k.index(slot))
+        load_pieces(k_desc, tile.batch, tile.h_kv, j * CONFIG.block_n, k_full, buffers.k, slot, pieces)
         if count == 1:
             _count_when_stored(buffers.stored, counter)
         mbarrier.wait(buffers.v_empty, (count & 1) ^ 1)
-        mbarrier.expect(buffers.v_full, v_desc.block_type.nbytes)
-        tma_load(v_desc, [tile.batch, tile.h_kv, j * CONFIG.block_n, 0], buffers.v_full, buffers.v.index(0))
+        load_pieces(v_desc, tile.batch, tile.h_kv, j * CONFIG.block_n, buffers.v_full, buffers.v, 0, 1)
     if tile.high - tile.low == 1:
         _count_when_stored(buffers.stored, counter)
 
 
 @gluon.jit
-def _load_rows(consumer: gl.constexpr, desc, tile, full, tiles, CONFIG: gl.constexpr):
+def _load_rows(consumer: gl.constexpr, desc, tile, full, tiles, PIECES: gl.constexpr, CONFIG: gl.constexpr):
     """Load a consumer's rows of queries or dout."""
-    mbarrier.expect(full.index(consumer), desc.block_type.nbytes)
     row = (tile.m * 2 + consumer) * CONFIG.block_m
-    tma_load(desc, [tile.batch, tile.h, row, 0], full.index(consumer), tiles.index(consumer))
+    load_pieces(desc, tile.batch, tile.h, row, full.index(consumer), tiles, consumer, PIECES)
 
 
 @gluon.jit
@@ -212,16 +220,17 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
     """Compute dQ, delta and padded lse of this consumer's 64 queries over all blocks of keys, and store them."""
     dtype: gl.constexpr = buffers.q.dtype
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16])
-    dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim, 16])
+    columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
+    dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 16])
     first = (tile.m * 2 + consumer) * CONFIG.block_m
     out_tile = load_out(rows_of.out, first, shape.seqlen_q, rows_of.out_m, CONFIG)  # on its way beside TMA's
     diagonal = first + shape.seqlen_k - shape.seqlen_q
     rows = first + gl.arange(0, CONFIG.block_m, gl.SliceLayout(1, s_layout))
     lse = gl.load(rows_of.lse + rows_of.head * shape.seqlen_q + rows, mask=rows < shape.seqlen_q, other=float("inf"))
-    dq = gl.zeros([CONFIG.block_m, CONFIG.head_dim], gl.float32, dq_layout)
+    dq = zeros_of_pieces(CONFIG.block_m, columns, dq_layout, CONFIG.pieces)
     count = 0
     s_token, dp_token = _dq_scores(consumer, count, buffers, CONFIG, True)
-    do = buffers.do.index(consumer).reshape([CONFIG.block_m, CONFIG.head_dim])
+    do = buffers.do.index(consumer).reshape([CONFIG.block_m, CONFIG.head_dim_v])
     delta = gl.convert_layout(delta_of(out_tile, do), lse.type.layout)
     store_rows(rows_of.lse_padded, rows_of.head * shape.padded_q, rows, lse, shape.padded_q)
     store_rows(rows_of.delta_padded, rows_of.head * shape.padded_q, rows, delta, shape.padded_q)
@@ -248,12 +257,9 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
             count, p, dp, dq = _dq_step(
                 consumer, count, j, p, dp, dq, lse, delta, buffers, diagonal, shape.seqlen_k, shape.window, scale,
                 CONFIG, True)  # fmt: skip
-    dq_token, ds = _dq_add(count, p, dp, dq, delta, buffers, CONFIG)
-    dq, ds = warpgroup_mma_wait(0, deps=(dq_token, ds))
-    buffers.q.index(consumer).reshape([CONFIG.block_m, CONFIG.head_dim]).store((dq * softmax_scale).to(dtype))
-    fence_async_shared()
-    tma_store(dq_desc, [tile.batch, tile.h, first, 0], buffers.q.index(consumer))
-    tma.store_wait(0)
+    dq, ds = _dq_add(count, p, dp, dq, delta, buffers, CONFIG)
+    dq, ds = wait_for_pieces(0, dq, ds, CONFIG.pieces)
+    store_pieces(dq_desc, tile.batch, tile.h, first, buffers.q, consumer, dq, softmax_scale, CONFIG.pieces)
 
 
 @gluon.jit
@@ -261,10 +267,10 @@ def _dq_step(consumer: gl.constexpr, count, j, p, dp, dq, lse, delta, buffers, d
              CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Add one block of keys to dQ; meanwhile compute the next block's scores."""
     slot = count % CONFIG.slots
-    dq_token, ds = _dq_add(count, p, dp, dq, delta, buffers, CONFIG)
+    dq, ds = _dq_add(count, p, dp, dq, delta, buffers, CONFIG)
     count += 1
     s_token, dp_token = _dq_scores(consumer, count, buffers, CONFIG, False)
-    dq, ds = warpgroup_mma_wait(2, deps=(dq_token, ds))
+    dq, ds = wait_for_pieces(CONFIG.pieces + 1, dq, ds, CONFIG.pieces)
     mbarrier.arrive(buffers.k_empty.index(slot), count=1)
     s = warpgroup_mma_wait(1, deps=(s_token,))
     p = _dq_probabilities(s, j + 1, lse, scale, diagonal, seqlen_k, window, buffers.q.dtype, CONFIG, MASKED)
@@ -280,21 +286,21 @@ def _dq_scores(consumer: gl.constexpr, count, buffers, CONFIG: gl.constexpr, FIR
     zero = gl.zeros([CONFIG.block_m, CONFIG.block_n], gl.float32, layout)
     slot = count % CONFIG.slots
     z = opaque_zero()
-    q = buffers.q.index(consumer + z).reshape([CONFIG.block_m, CONFIG.head_dim])
-    do = buffers.do.index(consumer + z).reshape([CONFIG.block_m, CONFIG.head_dim])
-    k_t = buffers.k.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim]).permute((1, 0))
-    v_t = buffers.v.index(z).reshape([CONFIG.block_n, CONFIG.head_dim]).permute((1, 0))
+    q = pieces_of(buffers.q, consumer + z, CONFIG.pieces)
+    do = pieces_of(buffers.do, consumer + z, 1)
+    k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
+    v_t = transposed(pieces_of(buffers.v, z, 1), 1)
     if FIRST:
         mbarrier.wait(buffers.q_full.index(consumer), 0)
         mbarrier.wait(buffers.k_full.index(0), 0)
     else:
         mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.slots) & 1)
         mbarrier.wait(buffers.v_full, count & 1)
-    s_token = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
+    s_token = product_of_rows(q, k_t, zero, CONFIG.pieces)
     if FIRST:
         mbarrier.wait(buffers.do_full.index(consumer), 0)
         mbarrier.wait(buffers.v_full, 0)
-    dp_token = warpgroup_mma(do, v_t, zero, use_acc=False, is_async=True)
+    dp_token = product_of_rows(do, v_t, zero, 1)
     return s_token, dp_token
 
 
@@ -315,10 +321,9 @@ def _dq_probabilities(s, j, lse, scale, diagonal, seqlen_k, window, dtype: gl.co
 def _dq_add(count, p, dp, dq, delta, buffers, CONFIG: gl.constexpr):
     """Begin what one block of keys adds to dQ; dS must stay in its registers until it has."""
     dtype: gl.constexpr = buffers.q.dtype
-    operand: gl.constexpr = gl.DotOperandLayout(0, dq.type.layout, 2)
+    operand: gl.constexpr = gl.DotOperandLayout(0, dq[0].type.layout, 2)
     ds = gl.convert_layout((p.to(gl.float32) * (dp - delta[:, None])).to(dtype), operand, assert_trivial=True)
-    keys = buffers.k.index(count % CONFIG.slots).reshape([CONFIG.block_n, CONFIG.head_dim])
-    return warpgroup_mma(ds, keys, dq, is_async=True), ds
+    return add_products(ds, buffers.k, count % CONFIG.slots, dq, CONFIG.pieces), ds
 
 
 @gluon.jit(do_not_specialize=["n_rows", "programs", "num_heads", "kv_heads", "group_size", "seqlen_q", "seqlen_k",
@@ -361,16 +366,18 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
     counter = delta_rows + (n_rows + batch * kv_heads + h_kv)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
-        (_dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
+        (dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
         (_dkv_consumer_partition, (dk_desc, dv_desc, buffers, p_s, ds_s, bars, tile, shape, scale, softmax_scale,
                                    CONFIG)),
     ], [8], [240])  # fmt: skip
 
 
 @gluon.jit
-def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CONFIG: gl.constexpr):
+def dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CONFIG: gl.constexpr):
     """Load the keys and values of the program once, then each block of queries with its dout, lse and delta."""
-    _load_kv(descs.k, tile, bars.k_full, buffers.k, CONFIG)
+    pieces: gl.constexpr = CONFIG.pieces
+    h_kv = tile.h_kv // CONFIG.group_splits
+    load_pieces(descs.k, tile.batch, h_kv, tile.n0, bars.k_full, buffers.k, 0, pieces)
     count = 0
     for member in range(shape.group_size):
         h = tile.h_kv * shape.group_size + member
@@ -379,10 +386,10 @@ def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CO
             phase = (count // CONFIG.slots) & 1
             row = (tile.batch * shape.num_heads + h) * shape.padded_q + m * CONFIG.block_m
             mbarrier.wait(bars.empty.index(slot), phase ^ 1)
-            mbarrier.expect(bars.q_full.index(slot), descs.q.block_type.nbytes)
-            tma_load(descs.q, [tile.batch, h, m * CONFIG.block_m, 0], bars.q_full.index(slot), buffers.q.index(slot))
+            q_full = bars.q_full.index(slot)
+            load_pieces(descs.q, tile.batch, h, m * CONFIG.block_m, q_full, buffers.q, slot, pieces)
             if count == 0:
-                _load_kv(descs.v, tile, bars.v_full, buffers.v, CONFIG)
+                load_pieces(descs.v, tile.batch, h_kv, tile.n0, bars.v_full, buffers.v, 0, 1)
             mbarrier.expect(bars.do_full.index(slot), descs.do.block_type.nbytes + CONFIG.block_m * 8)
             tma_load(descs.do, [tile.batch, h, m * CONFIG.block_m, 0], bars.do_full.index(slot), buffers.do.index(slot))
             if count == 0:  # lse and delta of all heads that share the keys
@@ -391,16 +398,9 @@ def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CO
             tma_load(descs.delta, [row], bars.do_full.index(slot), buffers.delta.index(slot))
             count += 1
     if count == 0:
-        _load_kv(descs.v, tile, bars.v_full, buffers.v, CONFIG)
+        load_pieces(descs.v, tile.batch, h_kv, tile.n0, bars.v_full, buffers.v, 0, 1)
     if is_last():
         pdl_wait()  # who comes next may need both: one that waits is enough
-
-
-@gluon.jit
-def _load_kv(desc, tile, full, buffer, CONFIG: gl.constexpr):
-    """Load the keys, or the values, of a program."""
-    mbarrier.expect(full, desc.block_type.nbytes)
-    tma_load(desc, [tile.batch, tile.h_kv // CONFIG.group_splits, tile.n0, 0], full, buffer.index(0))
 
 
 @gluon.jit

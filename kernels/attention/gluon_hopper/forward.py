@@ -50,6 +50,7 @@ from kernels.attention.gluon_hopper.forward_tiles import (
     split_key_blocks,
 )
 from kernels.attention.gluon_hopper.masks import hide_keys, key_blocks
+from kernels.attention.gluon_hopper.pieces import load_pieces, pieces_of
 from kernels.attention.gluon_hopper.tuning import SCHEDULE_FIELDS
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
@@ -59,9 +60,9 @@ _LARGE_SCORE = gl.constexpr(1024.0)  # in powers of two
 class ForwardBuffers(NamedTuple):
     """Shared memory of a program: tiles of queries, keys and values, and an mbarrier for each slot, full and empty."""
 
-    q: Any  # consumers x q_slots tiles of (rows, head_dim)
-    k: Any  # kv_slots tiles of (block_n, head_dim)
-    v: Any
+    q: Any  # consumers x q_slots tiles of (rows, head_dim), each in pieces (pieces.py)
+    k: Any  # kv_slots tiles of (block_n, head_dim), each in pieces
+    v: Any  # kv_slots tiles of (block_n, head_dim_v)
     q_full: Any
     q_empty: Any
     k_full: Any
@@ -103,9 +104,11 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     q_slots: gl.constexpr = CONFIG.consumers * CONFIG.q_slots
     kv_slots: gl.constexpr = CONFIG.kv_slots
     dtype: gl.constexpr = q_desc.dtype
-    q_s = gl.allocate_shared_memory(dtype, [q_slots, 1, 1, CONFIG.rows, CONFIG.head_dim], q_desc.layout)
-    k_s = gl.allocate_shared_memory(dtype, [kv_slots, 1, 1, CONFIG.block_n, CONFIG.head_dim], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [kv_slots, 1, 1, CONFIG.block_n, CONFIG.head_dim], v_desc.layout)
+    pieces: gl.constexpr = CONFIG.pieces
+    columns: gl.constexpr = CONFIG.head_dim // pieces
+    q_s = gl.allocate_shared_memory(dtype, [q_slots * pieces, 1, 1, CONFIG.rows, columns], q_desc.layout)
+    k_s = gl.allocate_shared_memory(dtype, [kv_slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
+    v_s = gl.allocate_shared_memory(dtype, [kv_slots, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
     q_empty = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
@@ -175,15 +178,14 @@ def load_partition(q_desc, k_desc, v_desc, buffers, shape, CONFIG: gl.constexpr)
         for c in gl.static_range(consumers):
             q_bar = buffers.q_full.index(c * CONFIG.q_slots + q_slot)
             mbarrier.wait(buffers.q_empty.index(c * CONFIG.q_slots + q_slot), q_phase ^ 1)
-            mbarrier.expect(q_bar, q_desc.block_type.nbytes)
             row = (m * CONFIG.consumers + consumer_slice(c, i_tile, CONFIG)) * CONFIG.rows
-            tma_load(q_desc, [batch, h, row, 0], q_bar, buffers.q.index(c * CONFIG.q_slots + q_slot))
+            load_pieces(q_desc, batch, h, row, q_bar, buffers.q, c * CONFIG.q_slots + q_slot, CONFIG.pieces)
         for i in range(low, high):
             j = high - 1 - (i - low)
             slot = count % CONFIG.kv_slots
             acquire_keys_slot(count, buffers, CONFIG)
-            mbarrier.expect(buffers.k_full.index(slot), k_desc.block_type.nbytes)
-            tma_load(k_desc, [batch, h_kv, j * CONFIG.block_n, 0], buffers.k_full.index(slot), buffers.k.index(slot))
+            k_full = buffers.k_full.index(slot)
+            load_pieces(k_desc, batch, h_kv, j * CONFIG.block_n, k_full, buffers.k, slot, CONFIG.pieces)
             acquire_values_slot(count, buffers, CONFIG)
             mbarrier.expect(buffers.v_full.index(slot), v_desc.block_type.nbytes)
             tma_load(v_desc, [batch, h_kv, j * CONFIG.block_n, 0], buffers.v_full.index(slot), buffers.v.index(slot))
@@ -194,7 +196,7 @@ def load_partition(q_desc, k_desc, v_desc, buffers, shape, CONFIG: gl.constexpr)
 def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CONFIG: gl.constexpr):
     """Compute scores, softmax and output of this consumer's 64 rows of every tile."""
     dtype: gl.constexpr = buffers.q.dtype
-    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim, 16])
+    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim_v, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, out_layout, 2)
     if CONFIG.pingpong and consumer == CONFIG.consumers - 1:
         pingpong_signal(0)
@@ -213,7 +215,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
     for i_tile in range(n_tiles):
         diagonal = tile.row + shape.seqlen_k - shape.seqlen_q
         q_slot = consumer * CONFIG.q_slots + i_tile % CONFIG.q_slots
-        q = buffers.q.index(q_slot).reshape([CONFIG.rows, CONFIG.head_dim])
+        q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
         q_done = buffers.q_empty.index(q_slot)
         if CONFIG.store_from_registers:
             only = high - 1 == low
@@ -221,7 +223,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
                 only = only | (tile.row >= shape.seqlen_q)
             if only:  # one block, or none of ours: no product with these queries follows
                 mbarrier.arrive(q_done, count=1)
-        out = gl.zeros([CONFIG.rows, CONFIG.head_dim], gl.float32, out_layout)
+        out = gl.zeros([CONFIG.rows, CONFIG.head_dim_v], gl.float32, out_layout)
         if CONFIG.masked:
             s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, shape.seqlen_k, shape.window,
                           CONFIG.causal, CONFIG.has_window)  # fmt: skip
@@ -260,7 +262,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
                 mbarrier.wait(buffers.k_full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)
         if CONFIG.pingpong:
             pingpong_wait(consumer)
-        values = buffers.v.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim])
+        values = buffers.v.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
         out_token = warpgroup_mma(p, values, out, is_async=True)
         if not CONFIG.pingpong:
             tile, low, left, right, high, skipped = consumer_work(consumer, i_tile + 1, shape, CONFIG)

@@ -29,6 +29,7 @@ from kernels.attention.gluon_hopper.forward_overflow import (
     subtract_rise,
 )
 from kernels.attention.gluon_hopper.masks import hide_keys
+from kernels.attention.gluon_hopper.pieces import pieces_of, product_of_rows, transposed
 
 
 @gluon.jit
@@ -42,10 +43,10 @@ def begin_first_scores(consumer: gl.constexpr, i_tile, n_tiles, count, buffers, 
         if i_tile < n_tiles:
             mbarrier.wait(buffers.q_full.index(q_slot), (i_tile // CONFIG.q_slots) & 1)
             mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.kv_slots) & 1)
-    k_t = buffers.k.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim]).permute((1, 0))
+    k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
     zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
-    q = buffers.q.index(q_slot).reshape([CONFIG.rows, CONFIG.head_dim])
-    return warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
+    q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
+    return product_of_rows(q, k_t, zero, CONFIG.pieces)
 
 
 @gluon.jit
@@ -56,7 +57,7 @@ def attend_blocks(consumer: gl.constexpr, first, end, low, count, q, q_slot, q_d
         queries = q
         if MASKED:
             # indexed again, as ptxas of triton 3.6 else leaves descriptors that both loops need to a loop of no turns
-            queries = buffers.q.index(q_slot + opaque_zero()).reshape([CONFIG.rows, CONFIG.head_dim])
+            queries = pieces_of(buffers.q, q_slot + opaque_zero(), CONFIG.pieces)
         count, p, out, m_i, l_i = _attend_block(
             consumer, end - 1 - (i - first), low, count, queries, q_done, p, out, m_i, l_i, buffers, shape, diagonal,
             scale, CONFIG, MASKED)  # fmt: skip
@@ -78,11 +79,11 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
     mbarrier.wait(buffers.k_full.index(slot), phase_of(count, CONFIG))
     if CONFIG.pingpong:
         pingpong_wait(consumer)
-    k_t = buffers.k.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim]).permute((1, 0))
+    k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
     zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
-    s_token = warpgroup_mma(q, k_t, zero, use_acc=False, is_async=True)
+    s_token = product_of_rows(q, k_t, zero, CONFIG.pieces)
     mbarrier.wait(buffers.v_full.index(last), last_phase)
-    values = buffers.v.index(last).reshape([CONFIG.block_n, CONFIG.head_dim])
+    values = buffers.v.index(last).reshape([CONFIG.block_n, CONFIG.head_dim_v])
     out_token = warpgroup_mma(p, values, out, is_async=True)
     if CONFIG.pingpong:
         pingpong_signal((consumer + 1) % CONFIG.consumers)
@@ -115,8 +116,8 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
     if by_sum and not CONFIG.exp_before_wait:
         p_new, m_i, l_i, alpha = _rescale_by_sum(p_new, s, m_i, l_i, sums, scale, p_layout, dtype)
     lanes = by_lane(out)
-    together: gl.constexpr = 64 if (CONFIG.rescale_by_sum or CONFIG.flag_overflow) and CONFIG.head_dim > 64 else 32
-    out = rescale(lanes, of_lanes(alpha, lanes), together).reshape([CONFIG.rows, CONFIG.head_dim])
+    together: gl.constexpr = 64 if (CONFIG.rescale_by_sum or CONFIG.flag_overflow) and CONFIG.head_dim_v > 64 else 32
+    out = rescale(lanes, of_lanes(alpha, lanes), together).reshape([CONFIG.rows, CONFIG.head_dim_v])
     out = gl.convert_layout(out, out_layout, assert_trivial=True)
     return count, p_new, out, m_i, l_i
 

@@ -84,10 +84,12 @@ class GluonHopperPlan:
         self.batch, self.num_heads, self.seqlen_q, self.head_dim = q.shape
         self.num_kv_heads, self.seqlen_k = k.shape[1:3]
         self.n_heads, self.group_size = self.batch * self.num_heads, self.num_heads // self.num_kv_heads
-        self.size = tuning.padded_head_dim(self.head_dim)
+        self.head_dim_v = v.shape[3]
+        self.size, self.size_v = tuning.padded_head_dims(self.head_dim, self.head_dim_v)
+        self.pieces = tuning.PIECES.get(self.size, 1)
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
         self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
-        self._as_like = not self.head_dim % 8 and all(map(_is_dense, (q, k, v)))
+        self._as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         self.group_splits = 1
@@ -122,7 +124,7 @@ class GluonHopperPlan:
         deterministic (torch.use_deterministic_algorithms), which takes longer.
         """
         given = BackwardInputs(q, k, v, out, lse, addressable(dout))
-        two_kernels = self.size == 256 or torch.are_deterministic_algorithms_enabled()
+        two_kernels = self.size in tuning.ONLY_TWO_KERNELS or torch.are_deterministic_algorithms_enabled()
         key = (given.dout.stride(), two_kernels)
         launches = self._backwards.get(key)
         if launches is None:
@@ -148,6 +150,10 @@ class GluonHopperPlan:
         """Return room for a result with the shape and order of dimensions of `like`."""
         return torch.empty_like(like) if self._as_like else empty_addressable(like)
 
+    def new_out(self, q: torch.Tensor) -> torch.Tensor:
+        """Return room for an output of these queries, with their order of dimensions."""
+        return self.new(q) if self.head_dim == self.head_dim_v else empty_addressable(q[..., : self.head_dim_v])
+
 
 def _is_dense(x: torch.Tensor) -> bool:
     return torch.empty_like(x, device="meta").stride() == x.stride()
@@ -167,12 +173,13 @@ class Forward:
         programs, tiling, schedule = _schedule(plan, tiles, tile_rows, q.device)
         split_kv = schedule.combines is not None
         self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
-        rows, keys = [1, 1, tuning.ROWS, plan.size], [1, 1, tiles.block_n, plan.size]
-        out = plan.new(q)
+        rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (tuning.ROWS, tiles.block_n))
+        values = [1, 1, tiles.block_n, plan.size_v]
+        out = plan.new_out(q)
         stored = [None, None]
         if not tiles.store_from_registers:
             stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._partial_shape) if split_kv else out)]
-        makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), stored[0], None, stored[1], None, None)
+        makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], None, None)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest = (
             *(schedule.entries, schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
@@ -182,6 +189,8 @@ class Forward:
         config = tuning.ForwardConfig(
             **vars(tiles),
             head_dim=plan.size,
+            head_dim_v=plan.size_v,
+            pieces=plan.pieces,
             causal=plan.causal,
             has_window=plan.window_size > 0,
             masked=plan.masked(tiles.block_n),
@@ -201,7 +210,7 @@ class Forward:
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the output and its logsumexp; the caller has made the tensors' device the current one."""
-        out = self._plan.new(q)
+        out = self._plan.new_out(q)
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         if self._recompute is not None:
             overflow = q.new_empty(MAX_FLAGS, dtype=torch.int32)
@@ -226,7 +235,7 @@ def _schedule(
     n_tiles = n_m * plan.n_heads
     programs = min(n_tiles, torch.cuda.get_device_properties(device).multi_processor_count)
     heads_in_l2 = tuning.heads_in_l2(
-        *(plan.seqlen_k, plan.size, plan.group_size, plan.n_heads, n_m, programs),
+        *(plan.seqlen_k, (plan.size + plan.size_v) // 2, plan.group_size, plan.n_heads, n_m, programs),
         rounds=1 if tiles.host_schedule else 2,
     )
     tiling = Tiling(

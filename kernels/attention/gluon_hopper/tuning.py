@@ -10,6 +10,9 @@ L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a t
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
 PREPARED_ROWS = 16  # of a program that computes delta in front
 HEAD_DIMS = (64, 128, 256)  # those between are padded: TMA fills the columns with zeros
+WIDE_KEYS, NARROW_VALUES = 192, 128  # head_dims of keys and of values in training of latent attention
+ONLY_TWO_KERNELS = (WIDE_KEYS, 256)  # head_dims whose backward has no other kind
+PIECES = {WIDE_KEYS: 3}  # of a row in shared memory (pieces.py); one, if nothing is said
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,11 @@ class ForwardConfig(ForwardTiles):
     """What the forward kernel is compiled for."""
 
     head_dim: int  # padded
+    head_dim_v: int  # padded
     causal: bool
     has_window: bool
     masked: bool  # any block of keys may need a mask
+    pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
     split_kv: bool = False  # programs split the keys of the last round's tiles
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
     rows: int = ROWS  # of a consumer
@@ -60,6 +65,7 @@ class BackwardConfig:
     block_m: int
     block_n: int
     head_dim: int  # padded
+    head_dim_v: int  # padded
     slots: int  # blocks of queries under way, or of keys where a program owns queries
     causal: bool
     has_window: bool
@@ -69,6 +75,7 @@ class BackwardConfig:
     group_splits: int = 1  # parts of a group of query heads, each with a dK and dV of its own
     next_delta: bool = False  # consumers compute delta of a later key head
     unpadded_head_dim: int = 0  # of out and dout, where a kernel reads them row by row
+    pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
 
 
 FORWARD = {
@@ -83,6 +90,16 @@ FORWARD = {
         pingpong=True,
         store_from_registers=True,
         exp_before_wait=True,
+        per_lane_max=True,
+    ),
+    WIDE_KEYS: ForwardTiles(
+        128,
+        consumers=2,
+        q_slots=1,
+        kv_slots=2,
+        registers=240,
+        pingpong=True,
+        store_from_registers=True,
         per_lane_max=True,
     ),
 }
@@ -108,6 +125,7 @@ BACKWARD_TWO_KERNELS = {
     64: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=128)),
     128: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=64)),
     256: (BackwardTiles(block_m=64, block_n=64), BackwardTiles(block_m=64, block_n=64)),
+    WIDE_KEYS: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=64)),
 }
 
 
@@ -239,16 +257,35 @@ def group_splits(
 ) -> int:
     """Return into how many parts, of as many heads each, the backward splits a group of query heads.
 
-    The fewest whose time is within an eighth of the shortest; `n_kv_heads` is batch x num_kv_heads.
+    The fewest whose time is within an eighth of the shortest; `n_kv_heads` is batch x num_kv_heads. Where keys are
+    wider than values, query heads have keys of their own, and others are not split.
     """
+    if size == WIDE_KEYS:
+        return 1
     shape = SharedKeys(size, n_kv_heads, group_size, seqlen_q, seqlen_k, causal, window)
     times = {n: shape.microseconds(n, programs) for n in range(1, group_size + 1) if group_size % n == 0}
     return next(splits for splits, time in times.items() if time <= 1.125 * min(times.values()))
 
 
 def padded_head_dim(head_dim: int) -> int:
-    """Return the kernels' head_dim."""
+    """Return the kernels' head_dim where values have that of keys."""
     return next(size for size in HEAD_DIMS if head_dim <= size)
+
+
+def padded_head_dims(head_dim: int, head_dim_v: int) -> tuple[int, int]:
+    """Return the kernels' head_dim, of queries and keys, and that of values; `takes_head_dims` says which there are."""
+    size = padded_head_dim(head_dim) if head_dim == head_dim_v else WIDE_KEYS
+    return size, values_head_dim(size)
+
+
+def values_head_dim(size: int) -> int:
+    """Return the kernels' head_dim of values where that of queries and keys is `size`, padded."""
+    return NARROW_VALUES if size == WIDE_KEYS else size
+
+
+def takes_head_dims(head_dim: int, head_dim_v: int) -> bool:
+    """Return whether the kernels take values of this head_dim: that of the keys, or 128 under up to 192."""
+    return head_dim == head_dim_v or (head_dim_v == NARROW_VALUES and NARROW_VALUES < head_dim <= WIDE_KEYS)
 
 
 def forward_tiles(
@@ -265,7 +302,7 @@ def forward_tiles(
         tiles = _tiles_64(seqlen_q, causal, bfloat16)
     elif size == 128 and causal and not window and seqlen_q <= 512:
         tiles = replace(SHORT_128, rescale_by_sum=True)
-    elif size == 128 and not window:
+    elif size in (128, WIDE_KEYS) and not window:
         tiles = replace(tiles, rescale_by_sum=True, exp_before_wait=not causal)
     return replace(tiles, store_from_registers=tiles.store_from_registers and head_dim == size)
 

@@ -41,7 +41,7 @@ def launches_of(
         mock.patch.object(plan, "Launch", lambda *arguments, **_: made.append(arguments)),
         mock.patch.object(tuning, "forward_tiles", lambda size, d, n, *rest: choose(size, d, long or n, *rest)),
     ):
-        GluonHopperPlan(q, k, k, causal, window, 1.0)
+        GluonHopperPlan(q, k, k[..., : tuning.values_head_dim(head_dim)], causal, window, 1.0)
     return made
 
 
@@ -76,6 +76,7 @@ CASES = [  # shape, head_dim, causal, window_size, the queries that tiles are ch
     *(("odd", 64, causal, 0, long) for causal in (False, True) for long in (8192, 65536)),
     ("odd", 128, True, 0, 65536),
     ("odd", 104, True, 0, 0),
+    *(("longer", tuning.WIDE_KEYS, *mask, 0) for mask in MASKS),
     ("many keys", 256, False, 0, 0),  # which programs share
 ]
 
@@ -93,14 +94,15 @@ def test_no_order_of_the_partitions_breaks_a_rule(case: tuple[Any, ...]) -> None
 
 @in_every_form
 def test_products_read_the_tiles_that_are_theirs_in_the_order_of_their_loads(case: tuple[Any, ...]) -> None:
-    arguments = launch_of(*case)
+    arguments, pieces = launch_of(*case), tuning.PIECES.get(case[1], 1)
     for number in range(arguments[0]):
         program = run(arguments, number, 0)
         consumers = len(program.partitions) - 1
         for consumer in range(consumers):
             read = program.read[consumer + 1]
-            scores = [factors for factors in read if len(factors) == 2][:-1]  # nobody reads those beyond the last tile
-            for (_, q, _), (_, _, queries_loaded) in scores:
+            scores = [factors for factors in read if len(factors) == 2][:-pieces]  # behind the last tile: never read
+            for (_, piece, _), (_, _, pieces_loaded) in scores:
+                q, queries_loaded = piece // pieces, pieces_loaded // pieces
                 assert (q % consumers, q // consumers) == (consumer, queries_loaded // consumers - 1)
             for loads in ([k for _, (_, k, _) in scores], [v for ((_, v, _),) in (f for f in read if len(f) == 1)]):
                 assert loads == sorted(set(loads))

@@ -91,6 +91,8 @@ class NamedBarrier:
 class Tile:
     """A view of one or several slots, or barriers, of shared memory."""
 
+    shape = (1, 1, 1, 1, 1)  # nobody counts rows or columns
+
     def __init__(self, parts: list[Any], dtype: Any, whole: Slot | None = None) -> None:
         self.parts, self.dtype, self.whole = parts, dtype, whole
 

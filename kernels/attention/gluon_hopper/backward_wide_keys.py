@@ -1,0 +1,173 @@
+"""dK and dV where keys are wider than values: head_dim 192 and 128, as in training of latent attention.
+
+A program owns 128 keys, 64 for each of two consumers, and walks over the queries in blocks of 64: S^T, dP^T, dV and
+dK, the last two with register operands. A consumer's sums take 160 of the 240 registers of a thread, so it has one tile
+of scores at a time: P^T is packed before dP^T begins. Nothing passes between the consumers, and one computes
+exponentials while the tensor cores work for the other.
+
+`dq_kernel` (backward_two_kernels.py) runs before it, as before `dkv_kernel`: at head_dim 192 a thread has no registers
+left for a fragment of dQ.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from kernels.attention.gluon_hopper.backward_common import (
+    BackwardBuffers,
+    BackwardDescriptors,
+    BackwardShape,
+    KeyTile,
+    opaque,
+    unpacked,
+)
+from kernels.attention.gluon_hopper.backward_two_kernels import DkvBarriers, dkv_load_partition, program_tile_of_grid
+from kernels.attention.gluon_hopper.compat import keep_p_before_wait, opaque_zero, pair_sync, tma_store
+from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
+from kernels.attention.gluon_hopper.pieces import add_products, piece_of, wait_for_pieces, zeros_of_pieces
+
+
+@gluon.jit(do_not_specialize=["n_rows", "programs", "num_heads", "kv_heads", "group_size", "seqlen_q", "seqlen_k",
+                              "padded_q", "n_m", "window"])  # fmt: skip
+def dkv_wide_keys_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delta_desc, delta_rows, n_rows,
+                         programs, kv_heads, num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, scale,
+                         softmax_scale, CONFIG: gl.constexpr):  # fmt: skip
+    """Compute dK and dV of block_n keys; the arguments are those of `dkv_kernel`."""
+    dtype: gl.constexpr = q_desc.dtype
+    slots: gl.constexpr = CONFIG.slots
+    pieces: gl.constexpr = CONFIG.pieces
+    columns: gl.constexpr = CONFIG.head_dim // pieces
+    q_s = gl.allocate_shared_memory(dtype, [slots * pieces, 1, 1, CONFIG.block_m, columns], q_desc.layout)
+    do_s = gl.allocate_shared_memory(dtype, [slots, 1, 1, CONFIG.block_m, CONFIG.head_dim_v], do_desc.layout)
+    k_s = gl.allocate_shared_memory(dtype, [pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
+    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
+    lse_s = gl.allocate_shared_memory(gl.float32, [slots, CONFIG.block_m], lse_desc.layout)
+    delta_s = gl.allocate_shared_memory(gl.float32, [slots, CONFIG.block_m], lse_desc.layout)
+    buffers = BackwardBuffers(q=q_s, k=k_s, v=v_s, do=do_s, lse=lse_s, delta=delta_s)
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
+    k_full = gl.allocate_shared_memory(gl.int64, [1], bar)
+    v_full = gl.allocate_shared_memory(gl.int64, [1], bar)
+    q_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
+    do_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
+    empty = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
+    mbarrier.init(k_full, count=1)
+    mbarrier.init(v_full, count=1)
+    for i in gl.static_range(slots):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(do_full.index(i), count=1)
+        mbarrier.init(empty.index(i), count=2)
+    n, h_kv, batch = program_tile_of_grid(kv_heads, CONFIG.causal and not CONFIG.has_window)
+    n0 = n * CONFIG.block_n
+    low, left, right, high = query_blocks(
+        n0, n_m, seqlen_q, seqlen_k, window, CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
+        CONFIG.has_window)  # fmt: skip
+    descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
+    bars = DkvBarriers(k_full=k_full, v_full=v_full, q_full=q_full, do_full=do_full, empty=empty)
+    tile = KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high)
+    shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
+                          padded_q=padded_q, n_m=n_m, window=window)  # fmt: skip
+    counter = delta_rows + (n_rows + batch * kv_heads + h_kv)
+    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    gl.warp_specialize([
+        (dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
+        (_consumer_partition, (0, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale, CONFIG)),
+        (_consumer_partition, (1, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale, CONFIG)),
+    ], [4, 4], [240, 240])  # fmt: skip
+
+
+@gluon.jit
+def _consumer_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale,
+                        CONFIG: gl.constexpr):  # fmt: skip
+    """Compute dK and dV of this consumer's half of the keys over all blocks of queries, and store them."""
+    HALF: gl.constexpr = CONFIG.block_n // 2
+    columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
+    k_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 16])
+    v_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim_v, 16])
+    dk = zeros_of_pieces(HALF, columns, k_layout, CONFIG.pieces)
+    dv = gl.zeros([HALF, CONFIG.head_dim_v], gl.float32, v_layout)
+    mbarrier.wait(bars.k_full, 0)
+    mbarrier.wait(bars.v_full, 0)
+    count = 0
+    for _member in range(shape.group_size):
+        if CONFIG.masked:
+            for m in range(tile.low, tile.left):
+                count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, True)
+        for m in range(tile.left, tile.right):
+            count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, False)
+        if CONFIG.has_window:
+            for m in range(tile.right, tile.high):
+                count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, True)
+    _store(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG)
+
+
+@gluon.jit
+def _step(consumer: gl.constexpr, count, m, dk, dv, buffers, bars, n0, shape, scale, CONFIG: gl.constexpr,
+          MASKED: gl.constexpr):  # fmt: skip
+    """Add one block of queries to dK and dV of this consumer's keys."""
+    dtype: gl.constexpr = buffers.q.dtype
+    HALF: gl.constexpr = CONFIG.block_n // 2
+    score_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_m, 16])
+    rows: gl.constexpr = gl.SliceLayout(0, score_layout)
+    k_operand: gl.constexpr = gl.DotOperandLayout(0, dk[0].type.layout, 2)
+    v_operand: gl.constexpr = gl.DotOperandLayout(0, dv.type.layout, 2)
+    zero = gl.zeros([HALF, CONFIG.block_m], gl.float32, score_layout)
+    slot = count % CONFIG.slots
+    phase = (count // CONFIG.slots) & 1
+    z = opaque_zero()
+    mbarrier.wait(bars.q_full.index(slot), phase)
+    s_token = zero
+    for piece in gl.static_range(CONFIG.pieces):
+        k = piece_of(buffers.k, z, piece, CONFIG.pieces).slice(consumer * HALF, HALF, 0)
+        q_t = piece_of(buffers.q, slot, piece, CONFIG.pieces).permute((1, 0))
+        s_token = warpgroup_mma(k, q_t, s_token, use_acc=piece > 0, is_async=True)
+    mbarrier.wait(bars.do_full.index(slot), phase)
+    lse = buffers.lse.index(slot).load(rows)
+    s_t = warpgroup_mma_wait(0, deps=(s_token,))
+    p = gl.exp2(s_t * scale - lse[None, :])  # rows beyond the end hold lse = +inf
+    if MASKED:
+        diagonal = m * CONFIG.block_m + shape.seqlen_k - shape.seqlen_q
+        # opaque: else the choice is made of 16-bit halves, one instruction a half
+        p = opaque(hide_queries(p, 0.0, diagonal, n0 + consumer * HALF, shape.seqlen_k, shape.window, CONFIG.causal,
+                                CONFIG.has_window))  # fmt: skip
+    p16 = keep_p_before_wait(p.to(dtype))
+    do = buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim_v])
+    v = buffers.v.index(z).reshape([CONFIG.block_n, CONFIG.head_dim_v]).slice(consumer * HALF, HALF, 0)
+    dp_token = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)
+    p_operand = gl.convert_layout(p16, v_operand, assert_trivial=True)
+    dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
+    delta = buffers.delta.index(slot).load(rows)
+    dp = warpgroup_mma_wait(1, deps=(dp_token,))
+    ds16 = (unpacked(p16) * (dp - delta[None, :])).to(dtype)  # p itself would be 32 registers more
+    ds_operand = gl.convert_layout(ds16, k_operand, assert_trivial=True)
+    dk = add_products(ds_operand, buffers.q, slot, dk, CONFIG.pieces)
+    dv, p_operand = warpgroup_mma_wait(CONFIG.pieces, deps=(dv_token, p_operand))
+    dk, ds_operand = wait_for_pieces(0, dk, ds_operand, CONFIG.pieces)
+    mbarrier.arrive(bars.empty.index(slot), count=1)
+    return count + 1, dk, dv
+
+
+@gluon.jit
+def _store(consumer: gl.constexpr, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG: gl.constexpr):
+    """Store dK and dV of this consumer's keys by TMA, through the tiles of keys and values, which have been read."""
+    dtype: gl.constexpr = buffers.q.dtype
+    HALF: gl.constexpr = CONFIG.block_n // 2
+    columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
+    for piece in gl.static_range(CONFIG.pieces):
+        k_s = piece_of(buffers.k, 0, piece, CONFIG.pieces).slice(consumer * HALF, HALF, 0)
+        k_s.store((dk[piece] * softmax_scale).to(dtype))
+    v_s = buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim_v])
+    v_s.slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
+    fence_async_shared()
+    pair_sync()
+    if consumer == 0:
+        for piece in gl.static_range(CONFIG.pieces):
+            tma_store(dk_desc, [tile.batch, tile.h_kv, tile.n0, piece * columns], buffers.k.index(piece))
+    else:
+        tma_store(dv_desc, [tile.batch, tile.h_kv, tile.n0, 0], buffers.v.index(0))
+    tma.store_wait(0)

@@ -1,0 +1,110 @@
+"""Tiles whose rows stand in shared memory as pieces of 64 columns: head_dim 192, which is no power of two.
+
+Shapes of tensors and of tiles are powers of two, and padded to 256 columns keys would take a third more shared memory
+and products. A tile of a slot is `pieces` tiles one behind the other, each loaded by a TMA instruction of its own (one
+of 128 columns is two of 64 to the hardware as well), and a product over 192 columns is three in a chain. All other
+head_dims have one piece.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from kernels.attention.gluon_hopper.compat import tma_load, tma_store
+
+
+@gluon.jit
+def load_pieces(desc, batch, head, row, full, tiles, slot, PIECES: gl.constexpr):
+    """Load a tile, all pieces of it, and have its barrier expect as much."""
+    mbarrier.expect(full, PIECES * desc.block_type.nbytes)
+    columns: gl.constexpr = tiles.shape[4]
+    for piece in gl.static_range(PIECES):
+        tma_load(desc, [batch, head, row, piece * columns], full, _place(tiles, slot, piece, PIECES))
+
+
+@gluon.jit
+def _place(tiles, slot, piece: gl.constexpr, PIECES: gl.constexpr):
+    if PIECES == 1:  # without arithmetic: instructions come in another order with it
+        return tiles.index(slot)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return tiles.index(slot * PIECES + piece)
+
+
+@gluon.jit
+def piece_of(tiles, slot, piece: gl.constexpr, PIECES: gl.constexpr):
+    """Return a piece of a tile as (rows, columns)."""
+    return _place(tiles, slot, piece, PIECES).reshape([tiles.shape[3], tiles.shape[4]])
+
+
+@gluon.jit
+def pieces_of(tiles, slot, PIECES: gl.constexpr):
+    """Return all pieces of a tile, (rows, columns) each, as a tuple."""
+    found = (piece_of(tiles, slot, 0, PIECES),)
+    for piece in gl.static_range(1, PIECES):
+        found = found + (piece_of(tiles, slot, piece, PIECES),)
+    return found
+
+
+@gluon.jit
+def transposed(tile, PIECES: gl.constexpr):
+    """Return the pieces of a tile, each transposed."""
+    found = (tile[0].permute((1, 0)),)
+    for piece in gl.static_range(1, PIECES):
+        found = found + (tile[piece].permute((1, 0)),)
+    return found
+
+
+@gluon.jit
+def product_of_rows(a, b_t, acc, PIECES: gl.constexpr):
+    """Begin the product of two tiles, in pieces, the second transposed; what `acc` holds is not added to."""
+    for piece in gl.static_range(PIECES):
+        acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
+    return acc
+
+
+@gluon.jit
+def zeros_of_pieces(rows: gl.constexpr, columns: gl.constexpr, layout: gl.constexpr, PIECES: gl.constexpr):
+    """Return a tuple of sums, one for each piece of a tile of `rows` rows."""
+    sums = (gl.zeros([rows, columns], gl.float32, layout),)
+    for _ in gl.static_range(PIECES - 1):
+        sums = sums + (gl.zeros([rows, columns], gl.float32, layout),)
+    return sums
+
+
+@gluon.jit
+def add_products(a, tiles, slot, sums, PIECES: gl.constexpr):
+    """Begin the products of a tile `a`, 16 bits, with all pieces of another, added to a tuple of sums."""
+    tokens = (warpgroup_mma(a, piece_of(tiles, slot, 0, PIECES), sums[0], is_async=True),)
+    for piece in gl.static_range(1, PIECES):
+        token = warpgroup_mma(a, piece_of(tiles, slot, piece, PIECES), sums[piece], is_async=True)
+        tokens = tokens + (token,)
+    return tokens
+
+
+@gluon.jit
+def wait_for_pieces(pending: gl.constexpr, sums, operand, PIECES: gl.constexpr):
+    """Wait until at most `pending` products run; return the sums, and the operand that had to stay in its registers."""
+    if PIECES == 1:
+        first, operand = warpgroup_mma_wait(pending, deps=(sums[0], operand))
+        return (first,), operand
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        first, second, third, operand = warpgroup_mma_wait(pending, deps=(sums[0], sums[1], sums[2], operand))
+        return (first, second, third), operand
+
+
+@gluon.jit
+def store_pieces(desc, batch, head, row, tiles, slot, sums, factor, PIECES: gl.constexpr):
+    """Store sums times a factor by TMA, through the tile that they are as wide as, and wait for it."""
+    columns: gl.constexpr = tiles.shape[4]
+    for piece in gl.static_range(PIECES):
+        piece_of(tiles, slot, piece, PIECES).store((sums[piece] * factor).to(tiles.dtype))
+    fence_async_shared()
+    for piece in gl.static_range(PIECES):
+        tma_store(desc, [batch, head, row, piece * columns], _place(tiles, slot, piece, PIECES))
+    tma.store_wait(0)
