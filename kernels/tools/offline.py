@@ -241,6 +241,7 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         next_delta=hopper_tuning.computes_next_delta(head_dim, 4096, 4096, causal, window),
         unpadded_head_dim=head_dim_v,
         pieces=pieces,
+        scores_in_turn=tiles.scores_in_turn,
     )
     if variant.kernel == "dkv":
         tensors = [q, k, v, do, k, v, rows, rows, Pointer("fp32")]

@@ -64,7 +64,7 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window_size: int) -
         raise UnsupportedCase("gluon_fp8 has no backward; call it under torch.no_grad(), or use gluon_hopper.")
     if window_size:
         raise UnsupportedCase(f"gluon_fp8 has no sliding window, got window_size {window_size}; use gluon_hopper.")
-    gluon_hopper.check(q, k, v, "gluon_fp8")
+    gluon_hopper.check(q, k, v, "gluon_fp8", wide_keys=False)
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:

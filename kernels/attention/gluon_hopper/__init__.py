@@ -48,9 +48,15 @@ def attention(
     return plan.attend(q, k, v, causal, window_size, scale)
 
 
-def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, name: str = "gluon_hopper") -> None:
-    """Raise UnsupportedCase, in the implementation's name, for tensors that the kernels cannot take."""
-    check_inputs(name, q, k, v if q.shape[-1:] == v.shape[-1:] else _as_wide_as_keys(name, k, v), DTYPES)
+def check(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, name: str = "gluon_hopper", *, wide_keys: bool = True
+) -> None:
+    """Raise UnsupportedCase, in the implementation's name, for tensors that the kernels cannot take.
+
+    `wide_keys`: those of the name take keys that are wider than values.
+    """
+    widened = _as_wide_as_keys(name, k, v) if wide_keys and k.shape[-1:] != v.shape[-1:] else v
+    check_inputs(name, q, k, widened, DTYPES)
     if q.device.type != "cuda":
         raise UnsupportedCase(f"{name} got tensors on {q.device}: it runs on a Hopper GPU.")
 

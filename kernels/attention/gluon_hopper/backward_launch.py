@@ -151,13 +151,13 @@ class KeyTileLaunches:
 
 
 class BackwardInputs(NamedTuple):
-    """What a backward is given: (batch, heads, seqlen, head_dim or head_dim_v), and lse (batch, num_heads, seqlen_q)."""
+    """What a backward is given, (batch, heads, seqlen, head_dim or head_dim_v), but lse."""
 
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
     out: torch.Tensor
-    lse: torch.Tensor  # to the base 2
+    lse: torch.Tensor  # (batch, num_heads, seqlen_q), to the base 2
     dout: torch.Tensor
 
 
@@ -258,6 +258,7 @@ class BackwardLaunches(ABC):
             head_dim=plan.size,
             head_dim_v=plan.size_v,
             pieces=plan.pieces,
+            scores_in_turn=tiles.scores_in_turn,
             slots=SLOTS,
             causal=plan.causal,
             has_window=plan.window_size > 0,

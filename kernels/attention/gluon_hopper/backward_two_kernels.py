@@ -235,9 +235,11 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
     store_rows(rows_of.lse_padded, rows_of.head * shape.padded_q, rows, lse, shape.padded_q)
     store_rows(rows_of.delta_padded, rows_of.head * shape.padded_q, rows, delta, shape.padded_q)
     mbarrier.arrive(buffers.stored, count=1)
-    s = warpgroup_mma_wait(1, deps=(s_token,))
+    s = warpgroup_mma_wait(0 if CONFIG.scores_in_turn else 1, deps=(s_token,))
     p = _dq_probabilities(s, tile.low, lse, scale, diagonal, shape.seqlen_k, shape.window, dtype, CONFIG,
                           CONFIG.masked)  # fmt: skip
+    if CONFIG.scores_in_turn:
+        dp_token = _dq_begin_dp(consumer, count, buffers, CONFIG)
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
     mbarrier.arrive(buffers.v_empty, count=1)
     # a step computes P of the block behind its own: those of [left, right) need no mask
@@ -270,10 +272,13 @@ def _dq_step(consumer: gl.constexpr, count, j, p, dp, dq, lse, delta, buffers, d
     dq, ds = _dq_add(count, p, dp, dq, delta, buffers, CONFIG)
     count += 1
     s_token, dp_token = _dq_scores(consumer, count, buffers, CONFIG, False)
-    dq, ds = wait_for_pieces(CONFIG.pieces + 1, dq, ds, CONFIG.pieces)
+    pending: gl.constexpr = CONFIG.pieces + (0 if CONFIG.scores_in_turn else 1)
+    dq, ds = wait_for_pieces(pending, dq, ds, CONFIG.pieces)
     mbarrier.arrive(buffers.k_empty.index(slot), count=1)
-    s = warpgroup_mma_wait(1, deps=(s_token,))
+    s = warpgroup_mma_wait(0 if CONFIG.scores_in_turn else 1, deps=(s_token,))
     p = _dq_probabilities(s, j + 1, lse, scale, diagonal, seqlen_k, window, buffers.q.dtype, CONFIG, MASKED)
+    if CONFIG.scores_in_turn:
+        dp_token = _dq_begin_dp(consumer, count, buffers, CONFIG)
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
     mbarrier.arrive(buffers.v_empty, count=1)
     return count, p, dp, dq
@@ -281,7 +286,7 @@ def _dq_step(consumer: gl.constexpr, count, j, p, dp, dq, lse, delta, buffers, d
 
 @gluon.jit
 def _dq_scores(consumer: gl.constexpr, count, buffers, CONFIG: gl.constexpr, FIRST: gl.constexpr):
-    """Begin S and dP of a block of keys; of the first one each as soon as it can."""
+    """Begin S and, unless it is in turn, dP of a block of keys; of the first one each as soon as it can."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16])
     zero = gl.zeros([CONFIG.block_m, CONFIG.block_n], gl.float32, layout)
     slot = count % CONFIG.slots
@@ -295,13 +300,29 @@ def _dq_scores(consumer: gl.constexpr, count, buffers, CONFIG: gl.constexpr, FIR
         mbarrier.wait(buffers.k_full.index(0), 0)
     else:
         mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.slots) & 1)
-        mbarrier.wait(buffers.v_full, count & 1)
+        if not CONFIG.scores_in_turn:
+            mbarrier.wait(buffers.v_full, count & 1)
     s_token = product_of_rows(q, k_t, zero, CONFIG.pieces)
     if FIRST:
         mbarrier.wait(buffers.do_full.index(consumer), 0)
-        mbarrier.wait(buffers.v_full, 0)
-    dp_token = product_of_rows(do, v_t, zero, 1)
+        if not CONFIG.scores_in_turn:
+            mbarrier.wait(buffers.v_full, 0)
+    dp_token = s_token
+    if not CONFIG.scores_in_turn:
+        dp_token = product_of_rows(do, v_t, zero, 1)
     return s_token, dp_token
+
+
+@gluon.jit
+def _dq_begin_dp(consumer: gl.constexpr, count, buffers, CONFIG: gl.constexpr):
+    """Begin dP of a block of keys, whose S has become P."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16])
+    zero = gl.zeros([CONFIG.block_m, CONFIG.block_n], gl.float32, layout)
+    z = opaque_zero()
+    do = pieces_of(buffers.do, consumer + z, 1)
+    v_t = transposed(pieces_of(buffers.v, z, 1), 1)
+    mbarrier.wait(buffers.v_full, count & 1)
+    return product_of_rows(do, v_t, zero, 1)
 
 
 @gluon.jit

@@ -56,6 +56,7 @@ class BackwardTiles:
     block_m: int  # queries of a step
     block_n: int  # keys of a program, or of a step of the kernel for dQ
     fragments: int = 0  # of dQ, 64 x 64, that a step adds
+    scores_in_turn: bool = False  # dP of a step begins when S is packed: fewer registers, for more keys a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,7 @@ class BackwardConfig:
     next_delta: bool = False  # consumers compute delta of a later key head
     unpadded_head_dim: int = 0  # of out and dout, where a kernel reads them row by row
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
+    scores_in_turn: bool = False  # as BackwardTiles says
 
 
 FORWARD = {
@@ -304,7 +306,8 @@ def forward_tiles(
         tiles = replace(SHORT_128, rescale_by_sum=True)
     elif size in (128, WIDE_KEYS) and not window:
         tiles = replace(tiles, rescale_by_sum=True, exp_before_wait=not causal)
-    return replace(tiles, store_from_registers=tiles.store_from_registers and head_dim == size)
+    whole_rows = head_dim == size or size == WIDE_KEYS  # whose values have one head_dim
+    return replace(tiles, store_from_registers=tiles.store_from_registers and whole_rows)
 
 
 def _tiles_64(seqlen_q: int, causal: bool, bfloat16: bool) -> ForwardTiles:

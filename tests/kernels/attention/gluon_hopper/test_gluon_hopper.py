@@ -34,6 +34,7 @@ class Problem:
     dtype: torch.dtype = torch.bfloat16
     magnitude: float = 1.0  # of q and k
     softmax_scale: float | None = None
+    head_dim_v: int = 0  # head_dim if 0
 
     @property
     def options(self) -> dict[str, object]:
@@ -44,10 +45,12 @@ class Problem:
         generator = torch.Generator("cuda").manual_seed(0)
         heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads, self.num_heads)
         lengths = (self.seqlen_q, self.seqlen_k, self.seqlen_k, self.seqlen_q)
+        width = self.head_dim_v or self.head_dim
+        widths = (self.head_dim, self.head_dim, width, width)
         amplitudes = (self.magnitude, self.magnitude, 1.0, 1.0)
         return tuple(
-            (torch.randn(self.batch, h, s, self.head_dim, device="cuda", generator=generator) * a).to(self.dtype)
-            for h, s, a in zip(heads, lengths, amplitudes, strict=True)
+            (torch.randn(self.batch, h, s, d, device="cuda", generator=generator) * a).to(self.dtype)
+            for h, s, d, a in zip(heads, lengths, widths, amplitudes, strict=True)
         )
 
 
@@ -105,6 +108,15 @@ class TestOnHopper:
     @pytest.mark.parametrize("num_kv_heads", [1, 2])
     def test_query_heads_share_key_heads(self, num_kv_heads: int, head_dim: int, causal: bool) -> None:
         assert_within_budget(Problem(300, 400, head_dim, causal, num_heads=8, num_kv_heads=num_kv_heads))
+
+    @pytest.mark.parametrize("mask", [{}, {"causal": True}, {"causal": True, "window_size": 100}, {"window_size": 100}])
+    def test_keys_may_be_wider_than_values(self, mask: dict) -> None:
+        for lengths in ((1, 77), (257, 1000), (300, 130), (700, 700)):
+            assert_within_budget(Problem(*lengths, 192, **mask, head_dim_v=128))
+        assert_within_budget(Problem(520, 520, 192, **mask, head_dim_v=128, num_heads=6))
+
+    def test_keys_of_other_head_dims_are_padded_above_their_values(self) -> None:
+        assert_within_budget(Problem(300, 333, 160, causal=True, head_dim_v=128, dtype=torch.float16))
 
     @pytest.mark.parametrize("head_dim", [64, 128, 256])
     def test_float16_is_right(self, head_dim: int) -> None:
@@ -290,6 +302,8 @@ class Case:
         (Case(dtype="float32"), hopper(), "float32"),
         (Case(head_dim=512, head_dim_v=512), hopper(), "head_dim 512"),
         (Case(head_dim_v=64), hopper(), "head_dim_v"),
+        (Case(head_dim=192), hopper(), None),
+        (Case(head_dim=256), hopper(), "head_dim_v"),
     ],
 )
 def test_it_says_what_it_cannot_run(case: Case, device: registry.Device, reason: str | None) -> None:
