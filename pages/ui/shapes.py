@@ -114,7 +114,7 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
     columns = {
         "implementation": TableColumn("implementation"),
         "bar": TableColumn("latency (ms), log", axis=bars.log_axis(of_cell["latency_ms"])),
-        "note": TableColumn("why not", text.label, text=True),
+        "note": TableColumn("note", _note, text=True),
     }
     drawn = [row | {"bar": _latency_bar(row, palette)} for row in of_cell.to_dict("records")]
     plain_html.show_table(drawn, columns, f"Latency of every implementation, {cell['shape']}")
@@ -127,6 +127,10 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
 def download(rows: pd.DataFrame) -> None:
     """Offer the table as a CSV."""
     messages.download("Download shapes", "attnbench-shapes-of-models", lambda: rows, "shapes_csv")
+
+
+def _note(said: object) -> str:
+    return "" if text.missing(said) else str(said)
 
 
 def _timing_words(timing: str) -> str:
