@@ -70,10 +70,10 @@ def home(tmp_path: Path, shipped: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.fixture
 def app(home: Path) -> AppTest:
-    """The app, looking at the test GPU."""
+    """The app, looking at the test GPU; no page of it has run, for most tests switch to another than the first."""
     test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
     test.query_params["gpu"] = GPU
-    return test.run()
+    return test
 
 
 def shown(app: AppTest) -> str:

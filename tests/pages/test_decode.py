@@ -132,7 +132,7 @@ def test_without_any_result_it_says_what_measures_decoding(tmp_path, monkeypatch
     run_folder(tmp_path)
     st.cache_resource.clear()
     st.cache_data.clear()
-    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run().switch_page("pages/decode.py").run()
+    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).switch_page("pages/decode.py").run()
     assert "No decode results yet" in shown(page)
     assert [code.value for code in page.code] == ["python -m runner run decode"]
 
@@ -179,7 +179,7 @@ def test_an_old_link_to_another_gpu_still_opens(home):
     decode_run(home)
     test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
     test.query_params["gpu"] = "RTX 4060 Laptop"
-    page = test.run().switch_page("pages/decode.py").run()
+    page = test.switch_page("pages/decode.py").run()
     assert page.radio(key="gpu").value in (GPU, "NVIDIA H200")  # those with decode results
 
 

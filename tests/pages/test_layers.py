@@ -105,7 +105,7 @@ def test_without_a_layer_the_page_says_what_measures_one(tmp_path, monkeypatch):
     run_folder(tmp_path)
     st.cache_resource.clear()
     st.cache_data.clear()
-    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run().switch_page("pages/layers.py").run()
+    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).switch_page("pages/layers.py").run()
     assert "No layer results yet" in shown(page)
 
 

@@ -2,6 +2,8 @@ import json
 import re
 from dataclasses import replace
 
+import pytest
+
 from pages.ui.draw import titles
 from pages.ui.overview import ranking
 from results.files.journal import RunFolder
@@ -10,6 +12,11 @@ from results.slice import Filters, level_in
 from results.store.database import open_store
 from runner import launch
 from tests.pages.conftest import GPU, shown
+
+
+@pytest.fixture
+def app(app):
+    return app.run()
 
 
 def _fact(app, label):

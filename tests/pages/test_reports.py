@@ -31,7 +31,7 @@ def home(tmp_path_factory):
 @pytest.fixture
 def page():
     test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
-    return test.run().switch_page("pages/reports.py").run()
+    return test.switch_page("pages/reports.py").run()
 
 
 def _open(page, report, *beside):

@@ -221,7 +221,7 @@ def test_a_running_sweep_shows_how_far_it_is_and_asks_before_it_cancels(app, sta
 
 def test_every_page_shows_a_running_sweep_and_only_while_it_runs(app, started, home):
     folder = RunFolder(home / "runs" / "run-a")
-    assert not app.sidebar.get("progress")
+    assert not app.run().sidebar.get("progress")
     with folder.lock():
         folder.write_state(State(state="running", done=3, total=9, eta_s=200.0))
         page = app.switch_page("pages/upload.py").run()

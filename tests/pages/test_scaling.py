@@ -26,7 +26,7 @@ def home(tmp_path_factory):
 def _open(gpu):
     test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
     test.query_params["gpu"] = gpu
-    return test.run().switch_page("pages/scaling.py").run()
+    return test.switch_page("pages/scaling.py").run()
 
 
 @pytest.fixture

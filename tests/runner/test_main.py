@@ -198,11 +198,15 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere() -> None:
 def test_progress_outlives_whoever_watches() -> None:
     class Gone(Screen):
         def write(self, text: str) -> None:
+            super().write(text)
             raise BrokenPipeError
 
-    progress = Progress(Gone(terminal=True))
+    nobody = Gone(terminal=True)
+    progress = Progress(nobody)
     progress.show(1, 2, "x", None)
     progress.say("a sentence")
+    assert nobody.text.startswith("\r\x1b[K[############............] 1/2  x")
+    assert nobody.text.endswith("xa sentence\n"), "no longer a bar"
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(5, "5 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")])
