@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, BrowserContext, Page
 
-from tests.pages.browser.serving import Server, chromium, find_chromium, visit
+from tests.pages.browser.serving import WINDOW, Server, chromium, find_chromium, opened_in, visit
 
 NO_BROWSER = (
     "No Chromium on this machine; install one with `playwright install chromium` or the system's package `chromium`, "
@@ -46,16 +46,26 @@ def server(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Iterator[
     assert "Traceback" not in running.log, running.log
 
 
+@pytest.fixture(scope="module")
+def window(chrome: Browser) -> Iterator[BrowserContext]:
+    """A window whose tabs load the app's scripts once."""
+    opened = chrome.new_context(**WINDOW)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def tab(chrome: Browser, server: Server) -> Iterator[Callable[..., Page]]:
-    """Opens a path of the app in a fresh tab; at the end no tab may show an exception."""
+def tab(chrome: Browser, window: BrowserContext, server: Server) -> Iterator[Callable[..., Page]]:
+    """Opens a path of the app in a fresh tab, in a fresh window if asked for another kind; none may show an exception
+    at the end."""
     pages: list[Page] = []
 
     def open_tab(path: str = "", **context: object) -> Page:
-        pages.append(visit(chrome, f"{server.url}/{path}", **context))
+        url = f"{server.url}/{path}"
+        pages.append(visit(chrome, url, **context) if context else opened_in(window, url))
         return pages[-1]
 
     yield open_tab
     for page in pages:
         assert page.get_by_test_id("stException").count() == 0, page.get_by_test_id("stException").all_inner_texts()
-        page.context.close()
+        page.close() if page.context is window else page.context.close()

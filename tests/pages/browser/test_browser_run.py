@@ -1,6 +1,8 @@
 """Running sweeps from the page in a real browser, on the CPU: to the end, cancelled, seen from elsewhere."""
 
+import json
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -8,12 +10,17 @@ from playwright.sync_api import Browser, Page, expect
 
 from results.files import journal
 from runner import launch
-from tests.pages.browser.serving import Server, settled, visit
+from tests.pages.browser.serving import ROOT, Server, settled, visit
+from tests.runner.conftest import HERE
+from tests.runner.fast_worker import SETTINGS_VARIABLE
 
 pytestmark = pytest.mark.browser
 SWEEP_MS = 240_000  # the longest a small CPU sweep may take on a busy machine
-SMALL = "run_sweep?sweep=quick&edit_seqlen_quick=128,256,512&edit_dtype_quick=float32"
-LONG = "run_sweep?sweep=quick&protocol=standard&edit_seqlen_quick=512,1024,2048,4096"
+SMALL = (
+    "run_sweep?sweep=quick&edit_seqlen_quick=128,256,512&edit_dtype_quick=float32"
+    "&edit_implementations_quick=torch_naive,torch_sdpa_math"
+)
+LONG = "run_sweep?sweep=quick&edit_seqlen_quick=512,1024,2048,4096&edit_implementations_quick=torch_naive"
 
 
 @pytest.fixture
@@ -29,6 +36,14 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
             with folder_lock(folder):
                 pass
     assert "Traceback" not in server.log, server.log
+
+
+@pytest.fixture
+def idle_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep that takes its time and no core: how a sweep is found and cancelled does not depend on who measures."""
+    monkeypatch.setenv("ATTNBENCH_WORKER", f"{sys.executable} {HERE / 'fast_worker.py'}")
+    monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps({"delay_s": 5.0}))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def folder_lock(folder: journal.RunFolder):
@@ -65,7 +80,7 @@ def test_a_sweep_runs_to_its_end_and_its_results_arrive(chrome: Browser, home: S
     assert page.get_by_test_id("stException").count() == 0
 
 
-def test_a_running_sweep_is_found_again_and_can_be_cancelled(chrome: Browser, home: Server):
+def test_a_running_sweep_is_found_again_and_can_be_cancelled(chrome: Browser, idle_worker: None, home: Server):
     first = visit(chrome, f"{home.url}/{LONG}")
     _start(first)
     second = visit(chrome, f"{home.url}/run_sweep")
