@@ -49,6 +49,7 @@ def attention_padded(
     k: torch.Tensor,
     v: torch.Tensor,
     real: torch.Tensor,
+    bounds: SequenceBounds | None = None,
     *,
     causal: bool = False,
     window_size: int = 0,
@@ -59,15 +60,18 @@ def attention_padded(
 
     real: (batch, seqlen_k), True for tokens. Keys of padding are not seen, and blocks before a sequence's first token
     or after its last one are not computed: out is 0 in such rows. Under a causal mask the last query stands at the last
-    key, otherwise all queries are tokens. `asked` may not name tensors of queries or keys.
+    key, otherwise all queries are tokens. `asked` may not name tensors of queries or keys; `bounds` are those of `real`
+    (`bounds_of`), where they are known.
     """
     found = features_of({**asked, "mask": real[:, None, None, :]}, q.device)
     features.check(found, (*q.shape[:3], k.shape[2]), q.device, causal=causal, window_size=window_size)
     scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
-    return _by_kernels(q, k, v, found, (bool(causal), window_size, scale), _bounds_of(real, q.shape[2], causal))
+    return _by_kernels(
+        q, k, v, found, (bool(causal), window_size, scale), bounds or bounds_of(real, q.shape[2], causal)
+    )
 
 
-def _bounds_of(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds:
+def bounds_of(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds:
     """Return from where to where sequences have tokens; of one without any, everything."""
     seqlen_k = real.shape[1]
     starts = real.int().argmax(1).int()

@@ -79,6 +79,7 @@ class FeatureVariant(Compilable):
             documents=on,
             dropout=on,
             bounded=not on,
+            half=self.precision == "half",
             precision="ieee" if self.precision == "half" else self.precision,
         )
 

@@ -73,4 +73,5 @@ class FeatureConfig:
     documents: bool
     dropout: bool
     bounded: bool  # whether sequences have starts and ends
+    half: bool  # whether q, k and v have 16 bits
     precision: str  # of float32 products: "ieee" or "tf32"

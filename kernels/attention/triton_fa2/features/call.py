@@ -175,6 +175,7 @@ class FeatureCall:
             documents=asked.document_ids is not None,
             dropout=bool(asked.dropout_p),
             bounded=self.bounds is not None,
+            half=q.dtype.itemsize == 2,
             precision=self.precision,
         )
 

@@ -117,7 +117,8 @@ def load_sink(tensors, head):
 def capped(products, shape, CONFIG: tl.constexpr):
     """Return the scores of products q k^T before any mask, and the tanh of the softcap (the scores without one)."""
     if CONFIG.softcap:
-        bend = tanh(products * (shape.scale / shape.softcap))
+        x = products * (shape.scale / shape.softcap)
+        bend = 1.0 - 2.0 / (1.0 + tl.exp2(x * (2.0 * _LOG2_E))) if CONFIG.half else tanh(x)  # off by 1e-7 near 0
         scores = bend * (shape.softcap * _LOG2_E)
     else:
         scores = products * (shape.scale * _LOG2_E)
