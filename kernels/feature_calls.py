@@ -51,6 +51,7 @@ def attention_padded(
     real: torch.Tensor,
     bounds: SequenceBounds | None = None,
     *,
+    holes: bool = True,
     causal: bool = False,
     window_size: int = 0,
     softmax_scale: float | None = None,
@@ -61,9 +62,9 @@ def attention_padded(
     real: (batch, seqlen_k), True for tokens. Keys of padding are not seen, and blocks before a sequence's first token
     or after its last one are not computed: out is 0 in such rows. Under a causal mask the last query stands at the last
     key, otherwise all queries are tokens. `asked` may not name tensors of queries or keys; `bounds` are those of `real`
-    (`bounds_of`), where they are known.
+    (`bounds_of`), where they are known; without `holes` there is no padding between tokens.
     """
-    found = features_of({**asked, "mask": real[:, None, None, :]}, q.device)
+    found = features_of(asked | ({"mask": real[:, None, None, :]} if holes else {}), q.device)
     features.check(found, (*q.shape[:3], k.shape[2]), q.device, causal=causal, window_size=window_size)
     scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
     return _by_kernels(

@@ -291,7 +291,8 @@ def _without_padding(
         asked = Features(**features).asked
         if feature_calls.takes(q, k, v, ("varlen", "mask", *asked)):
             bounds = None if unread else _bounds(real, q.shape[2], options["causal"])
-            return feature_calls.attention_padded(q, k, v, real, bounds, **options, **features)
+            holes |= unread  # possibly
+            return feature_calls.attention_padded(q, k, v, real, bounds, holes=holes, **options, **features)
     if unread or (holes and options["window_size"]):
         return attention(q, k, v, **options, **features, mask=real[:, None, None, :])
     out = q.new_zeros((*q.shape[:3], v.shape[3]))

@@ -1,20 +1,17 @@
 """Run every feature that an implementation declares and compare it with the float64 oracle, forward and backward.
 
-    python -m kernels.tools.check_features [--device cuda] [--record FILE]
+    python -m kernels.tools.check_features [--device cuda] [--head-dim 64]
 
 An error may be at most twice that of the definition (`kernels.features.attention`) in the same dtype, plus a rounding
-floor. `--record` writes what was found as JSON; that of a GPU ships as results/published/features.json, from which
-`results` says what was checked. Tests run the same cases, small ones in Triton's interpreter.
+floor; what is printed is the error over that. Tests run the same cases, small ones in Triton's interpreter.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +19,7 @@ import torch
 from kernels import registry
 from kernels.features import Features, SequenceBounds
 from kernels.features import attention as define
-from kernels.registry import FEATURES, Implementation
+from kernels.registry import Implementation
 
 NAMES = ("out", "dq", "dk", "dv", "dsinks")
 Attend = Callable[..., torch.Tensor]
@@ -140,22 +137,15 @@ def _definition(
     return torch.cat(outs, 2)
 
 
-def check(implementation: Implementation, device: str, dtype: torch.dtype) -> dict[str, float]:
-    """Return by feature that it declares the largest error over what is allowed, at head_dim 64 and 128.
-
-    Cases that it refuses for their sizes are left out.
-    """
-    found: dict[str, float] = {}
-    for head_dim in (64, 128):
-        for case in cases(16, head_dim).values():
-            if case.feature not in implementation.features or _refuses(implementation, case, device, dtype):
-                continue
-            ratio, _ = worst_error(case, implementation.attention, dtype, device)
-            found[case.feature] = max(found.get(case.feature, 0.0), ratio)
-    return found
+def check(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> float | None:
+    """Return the largest error over what is allowed; None for what it does not declare, or refuses for its sizes."""
+    if case.feature not in implementation.features or refuses(implementation, case, device, dtype):
+        return None
+    return worst_error(case, implementation.attention, dtype, device)[0]
 
 
-def _refuses(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> bool:
+def refuses(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> bool:
+    """Return whether an implementation does not take a case's sizes, masks or dtype."""
     batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v = case.shape
     sizes = ((heads, seqlen_q, head_dim), (kv_heads, seqlen_k, head_dim), (kv_heads, seqlen_k, head_dim_v))
     q, k, v = (torch.empty(batch, *size, dtype=dtype, device=device) for size in sizes)
@@ -164,24 +154,19 @@ def _refuses(implementation: Implementation, case: FeatureCase, device: str, dty
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print a line an implementation and feature; 1 if any is wrong."""
+    """Print a line an implementation, dtype and case; 1 if any is wrong."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.check_features")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write what was found as JSON")
+    parser.add_argument("--head-dim", type=int, default=64)
     chosen = parser.parse_args(arguments)
-    device, record, wrong = registry.describe_device(chosen.device), {}, 0
+    wrong = 0
     for name, implementation in registry.implementations().items():
-        if implementation.unavailable or not implementation.features:
-            continue
-        dtypes = [getattr(torch, dtype) for dtype in implementation.dtypes]
-        by_dtype = {str(dtype).removeprefix("torch."): check(implementation, chosen.device, dtype) for dtype in dtypes}
-        record[name] = by_dtype
-        for dtype, ratios in by_dtype.items():
-            for feature, ratio in ratios.items():
-                print(f"{name:16} {dtype:9} {FEATURES[feature]:48} {ratio:.2f}{'' if ratio <= 1 else ' WRONG'}")
-                wrong += ratio > 1
-    if chosen.record:
-        chosen.record.write_text(json.dumps({device.name: record}, indent=1) + "\n")
+        for dtype in implementation.dtypes if implementation.features and not implementation.unavailable else ():
+            for words, case in cases(16, chosen.head_dim).items():
+                ratio = check(implementation, case, chosen.device, getattr(torch, dtype))
+                if ratio is not None:
+                    print(f"{name:16} {dtype:9} {words:30} {ratio:5.2f}{'' if ratio <= 1 else ' WRONG'}", flush=True)
+                    wrong += ratio > 1
     return int(wrong > 0)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -113,7 +114,7 @@ class Trained:
     """What a model does with one attention."""
 
     losses: list[float]  # a step
-    ms: float  # a step, the mean of the later half
+    ms: float  # a step, the median of the later half
     gradient_error: float  # of the first step, the largest of a tensor
 
 
@@ -147,19 +148,16 @@ def train(model: nn.Module, inputs: Inputs, exact: Mapping[str, torch.Tensor], s
     inputs = {name: x.to(torch.bfloat16) if x.is_floating_point() else x for name, x in inputs.items()}
     error = largest_error(gradients(model, inputs), exact)
     optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, foreach=True)
-    losses, begun = [], 0.0
-    for step in range(steps):
-        if step == steps // 2:
-            _synchronize(inputs)
-            begun = time.perf_counter()
+    losses, times = [], []
+    for _ in range(steps):
+        begun = time.perf_counter()
         loss = loss_of(model, inputs)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.detach())
-    _synchronize(inputs)
-    ms = (time.perf_counter() - begun) * 1e3 / (steps - steps // 2)
-    return Trained([loss.item() for loss in losses], ms, error)
+        losses.append(loss.item())  # waits for the step
+        times.append((time.perf_counter() - begun) * 1e3)
+    return Trained(losses, statistics.median(times[steps // 2 :]), error)
 
 
 def compare(name: str, attention: str, steps: int, tiny: bool, device: str) -> dict[str, Trained]:
@@ -194,11 +192,6 @@ def main(arguments: list[str] | None = None) -> int:
                 flush=True,
             )
     return 0
-
-
-def _synchronize(inputs: Inputs) -> None:
-    if next(iter(inputs.values())).is_cuda:
-        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from kernels.attention.triton_fa2.features.backward import features_dkdv_kernel,
 from kernels.attention.triton_fa2.features.forward import features_forward_kernel
 from kernels.attention.triton_fa2.features.tuning import panels, tiles
 from kernels.attention.triton_fa2.tile import Tile
+from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, chip_class
 from kernels.constants import Constants
 from kernels.tools.compile import Call, Compilable, Pointer
 from kernels.tools.offline import CHIPS
@@ -96,7 +97,7 @@ def variants() -> Iterator[FeatureVariant]:
         for precision, itemsize in (("half", 2), ("ieee", 4), ("tf32", 4)):
             for kernel in KERNELS:
                 for dims in _DIMS:
-                    tile = tiles(kernel, itemsize, *dims)[0]
+                    tile = tiles(kernel, itemsize, *dims, chip_class(chip, SHARED_MEMORY[chip]))[0]
                     for everything in (True, False):
                         yield FeatureVariant(kernel, chip, precision, *dims, everything, tile)
 

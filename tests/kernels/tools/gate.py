@@ -64,7 +64,11 @@ def most_spilled(v: Compilable) -> int:
     if v.package == "decode":
         return 1664  # of latent attention over 64 rows, most of them outside its loop; the others stay far below
     if v.package == "features":
-        return 576 if v.precision == "ieee" else 128
+        if v.precision == "ieee":
+            return 576
+        if v.chip == 90:  # all features at once; each alone hardly spills in the tiles that were timed there
+            return 512 if v.head_dim == 256 else 288
+        return 128
     if v.package != "triton_fa2":
         return {"gluon_fp8": 64}.get(v.package, 256)
     if v.precision == "bf16x6":

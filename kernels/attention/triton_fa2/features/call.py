@@ -18,7 +18,7 @@ from triton.runtime.errors import OutOfResources
 from kernels.attention.triton_fa2.features.arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
 from kernels.attention.triton_fa2.features.backward import features_dkdv_kernel, features_dq_kernel
 from kernels.attention.triton_fa2.features.forward import features_forward_kernel
-from kernels.attention.triton_fa2.features.tuning import panels, tiles
+from kernels.attention.triton_fa2.features.tuning import chip_of, panels, tiles
 from kernels.attention.triton_fa2.problem import DTYPES, too_far
 from kernels.attention.triton_fa2.tile import Tile
 from kernels.constants import Constants
@@ -97,7 +97,7 @@ class FeatureCall:
         rows = [Rows(x, 0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
         batches = len(self.bounds.starts_q) if self.packed else q.shape[0]
         needed = 0
-        for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3]):
+        for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3], chip_of(q.device)):
             length, size, heads = (
                 (shape.seqlen_k, tile.block_n, k.shape[1])
                 if name == "dkdv"

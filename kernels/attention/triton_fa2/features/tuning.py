@@ -1,22 +1,28 @@
 """The tiles of the kernels with features, which fit 99 KB of shared memory.
 
-Those of 16 bits were timed on an H200 (kernels/NOTES.md, "Features"): 64 rows want 4 warps, which is one warpgroup.
+Those of 16 bits on compute capability 9.0 were timed on an H200 (kernels/NOTES.md, "Features"): a product of 64 rows
+wants 4 warps, which is one warpgroup. Elsewhere these spill.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
+import torch
+
 from kernels.attention.triton_fa2.tile import Tile
+from kernels.attention.triton_fa2.tuning import chip_class
 
 _WHOLE = {  # of (kernel, bytes of a number, the wider head_dim padded): the first, then one for scarcer memory
-    ("forward", 2, 64): (Tile(64, 64, 4, 3), Tile(32, 32, 4, 1)),
-    ("forward", 2, 128): (Tile(64, 64, 4, 2), Tile(32, 32, 4, 1)),
-    ("forward", 2, 256): (Tile(64, 32, 4, 2), Tile(16, 16, 4, 1)),
-    ("dq", 2, 64): (Tile(64, 64, 4, 2), Tile(32, 32, 4, 1)),
-    ("dq", 2, 128): (Tile(64, 64, 4, 2), Tile(32, 32, 4, 1)),
-    ("dq", 2, 256): (Tile(64, 32, 4, 1), Tile(16, 16, 4, 1)),
-    ("dkdv", 2, 64): (Tile(64, 64, 4, 2), Tile(32, 32, 4, 1)),
-    ("dkdv", 2, 128): (Tile(32, 64, 4, 2), Tile(32, 32, 4, 1)),
-    ("dkdv", 2, 256): (Tile(32, 64, 8, 2), Tile(16, 16, 4, 1)),
+    ("forward", 2, 64): (Tile(64, 64, 4, 2), Tile(32, 32, 4, 1)),
+    ("forward", 2, 128): (Tile(64, 64, 8, 2), Tile(32, 32, 4, 1)),
+    ("forward", 2, 256): (Tile(64, 32, 8, 1), Tile(16, 16, 4, 1)),
+    ("dq", 2, 64): (Tile(64, 64, 8, 2), Tile(32, 32, 4, 1)),
+    ("dq", 2, 128): (Tile(64, 32, 8, 1), Tile(32, 32, 4, 1)),
+    ("dq", 2, 256): (Tile(32, 32, 8, 1), Tile(16, 16, 4, 1)),
+    ("dkdv", 2, 64): (Tile(32, 64, 8, 2), Tile(32, 32, 4, 1)),
+    ("dkdv", 2, 128): (Tile(32, 64, 8, 1), Tile(32, 32, 4, 1)),
+    ("dkdv", 2, 256): (Tile(32, 32, 8, 1), Tile(16, 16, 4, 1)),
     ("forward", 4, 64): (Tile(32, 32, 4, 1), Tile(16, 16, 4, 1)),
     ("forward", 4, 128): (Tile(32, 32, 8, 1), Tile(16, 16, 4, 1)),
     ("forward", 4, 256): (Tile(16, 16, 4, 1),),
@@ -29,10 +35,33 @@ _WHOLE = {  # of (kernel, bytes of a number, the wider head_dim padded): the fir
 }
 
 
-def tiles(kernel: str, itemsize: int, head_dim: int, head_dim_v: int) -> tuple[Tile, ...]:
-    """Return the tile to use and those to fall back to."""
+_HOPPER = {  # before those of _WHOLE
+    ("forward", 2, 64): Tile(64, 64, 4, 3),
+    ("forward", 2, 128): Tile(64, 64, 4, 3),
+    ("forward", 2, 256): Tile(64, 32, 4, 2),
+    ("dq", 2, 64): Tile(64, 64, 4, 2),
+    ("dq", 2, 128): Tile(64, 64, 4, 2),
+    ("dq", 2, 256): Tile(64, 32, 4, 1),
+    ("dkdv", 2, 64): Tile(64, 64, 4, 2),
+    ("dkdv", 2, 128): Tile(32, 64, 4, 2),
+    ("dkdv", 2, 256): Tile(32, 64, 8, 2),
+}
+
+
+def tiles(kernel: str, itemsize: int, head_dim: int, head_dim_v: int, chip: str) -> tuple[Tile, ...]:
+    """Return the tile to use on a chip ("sm_90") and those to fall back to."""
     wider = max(head_dim, head_dim_v)
-    return _WHOLE[kernel, itemsize, 64 if wider <= 64 else 128 if wider <= 128 else 256]
+    row = (kernel, itemsize, 64 if wider <= 64 else 128 if wider <= 128 else 256)
+    return (_HOPPER[row], *_WHOLE[row]) if chip == "sm_90" and row in _HOPPER else _WHOLE[row]
+
+
+@cache
+def chip_of(device: torch.device) -> str:
+    """Return the name of a device's table."""
+    if device.type == "cpu":
+        return "sm_86"
+    properties = torch.cuda.get_device_properties(device)
+    return chip_class(properties.major * 10 + properties.minor, properties.shared_memory_per_block_optin)
 
 
 def panels(head_dim: int) -> tuple[int, int]:
