@@ -110,6 +110,10 @@ GRIDS: dict[str, list[Shape]] = {
         for h, t in ((16, 1), (32, 1), (64, 1), (128, 1), (64, 2))
         for b, n in ((1, 8192), (16, 8192), (64, 1024), (64, 8192), (128, 8192), (128, 32768))
     ],
+    "mla_paged": [
+        Shape(h, 1, 512, b, 8192, page=64, lengths=True, latent=True)
+        for h, b in product((16, 32, 64, 128), (16, 64, 128))
+    ],
     "short": [Shape(*heads, 128, 1, 2048) for heads in _HEADS],
     "e4m3": [
         replace(s, cache=c)
@@ -174,7 +178,7 @@ class Inputs:
             sizes = (s.batch, s.num_kv_heads, capacity, s.head_dim)
         if s.latent:
             self.q = torch.randn(s.batch, s.num_heads, s.seqlen_q, 576, device=device, dtype=torch.bfloat16)
-            sizes = (s.batch, capacity, 576)
+            sizes = (*((sizes[0], s.page) if s.page else (s.batch, capacity)), 576)
         self.k = torch.empty(sizes, device=device, dtype=dtype)
         self.v = self.k if s.latent else torch.empty_like(self.k)
         self.tokens = s.batch * s.context

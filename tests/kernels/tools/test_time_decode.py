@@ -19,7 +19,7 @@ def test_both_ways_to_combine_parts_are_tried_where_tiles_are_few():
     assert {tile.tickets for tile in time_decode.ladder(Shape(64, 8, 128, 128, 2048))} == {True}
 
 
-@pytest.mark.parametrize("name", ["paged", "e4m3", "mla", "tokens"])
+@pytest.mark.parametrize("name", ["paged", "e4m3", "mla", "mla_paged", "tokens"])
 def test_inputs_have_the_bytes_of_every_key_and_value(name):
     for shape in GRIDS[name]:
         inputs = Inputs(shape, "meta")
