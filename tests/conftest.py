@@ -11,7 +11,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores, and OpenMP's
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 HERE = Path(__file__).parent
-# The files that take longest, each of which xdist gives to one worker: first, so that no worker is left with one.
+# The files that take longest, first: the test command gives each file to one worker, and none is to be left with one.
 LONGEST = (
     "runner/supervise/test_supervisor.py",
     "pages/browser/test_browser_access.py",
