@@ -27,7 +27,7 @@ def gaps(
     open_in: dict[tuple[str, str, str], dict[Labels, Says]] = {}  # by run that has the shape, who it lacks, column
     for labels, column, says in _open_cells(grid, found):
         run_id = _run_of_the_shape(says, each)
-        lacking = implementations.get(says["implementation"], says["implementation"]) if run_id else ""
+        lacking = next(own_names({**says, "baseline": None}, implementations)) if run_id else ""
         open_in.setdefault((run_id, lacking, column), {})[labels] = says
     alike: dict[tuple[str, tuple[Labels, ...]], list[tuple[str, str]]] = {}
     for (run_id, lacking, column), rows in open_in.items():
@@ -62,8 +62,7 @@ def own_names(says: Says, implementations: Mapping[str, str]) -> Iterator[str]:
     places = says.get("places", {})
     for name in (says.get("baseline"), says.get("implementation")):
         if name:
-            yield implementations.get(name, name)
-            yield from (places[name],) if name in places else ()
+            yield from places.get(name) or (implementations.get(name, name),)
 
 
 def all_said(grid: Grid, labels: Labels) -> Iterator[Says]:

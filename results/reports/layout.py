@@ -3,8 +3,8 @@
 What a row, a column and the table itself say are dicts, merged for each cell: fields of Case, `seqlen` (both of
 seqlen_q and seqlen_k, where those are not said), `head_dim` (also of the values), and implementation, metric, mode,
 baseline, and of the cell unit, std (the column with the standard deviation), note, why (it has no number), failed (what
-OOM means here). Of own cells `own_metric` can stand for the metric, and `places` say by published name whose numbers
-stand in its place.
+OOM means here). Of own cells `own_metric` can stand for the metric, and `places` say by published name who
+may stand in its place, the first choice first.
 
 A printed cell is a number with its unit, or why there is none. Reports print MB and GB for what their code divides by
 1024, so MB is read as MiB and GB as 1024 MiB. Numbers that a report states in its prose are claims.

@@ -92,7 +92,10 @@ class OwnNumbers:
         return [m for m in self.measurements if all(getattr(m.case, name) == value for name, value in said)]
 
     def _labels(self, grid: Grid, measurement: Measurement) -> Iterator[Labels]:
-        named = {*self.implementations.values(), *self._known(grid.own.get("places", {})).values()}
+        named = {
+            *self.implementations.values(),
+            *(each for names in grid.own.get("places", {}).values() for each in names),
+        }
         if measurement.implementation not in named:
             return
         candidates = (grid.name(measurement),) if grid.name else grid.rows
@@ -106,7 +109,7 @@ class OwnNumbers:
         case = said_fields(says)
         return (
             all(getattr(measurement.case, name) == value for name, value in case.items())
-            and measurement.implementation == self.stands_for(says["implementation"], says)
+            and measurement.implementation in self.standing(says["implementation"], says)
             and measurement.metric == _own_metric(says)
             and says.get("mode") in (None, measurement.mode)
         )
@@ -115,10 +118,9 @@ class OwnNumbers:
         """Return own implementations by published name, where these numbers hold them."""
         return {theirs: own if own in self._there else theirs for theirs, own in implementations.items()}
 
-    def stands_for(self, implementation: str, says: Says) -> str:
-        places = says.get("places", {})
-        own = places.get(implementation)
-        return own if own in self._there else self.own(implementation)
+    def standing(self, implementation: str, says: Says) -> tuple[str, ...]:
+        """Return who may stand in a published implementation's place in a cell, the first choice first."""
+        return (*says.get("places", {}).get(implementation, ()), self.own(implementation))
 
     def own(self, implementation: str) -> str:
         """Return the own implementation that stands in a published one's place."""
@@ -165,9 +167,15 @@ class OwnNumbers:
         implementation: str,
         metric: str,
     ) -> Measurement | None:
-        case, own = Case(**{**rest, **said_fields(says)}), self.stands_for(implementation, says)
+        case = Case(**{**rest, **said_fields(says)})
         modes = (says["mode"],) if says.get("mode") else ("fwd", "fwd_bwd", "train", "decode", "prefill", None)
-        return next((m for mode in modes if (m := found.get((case, own, mode, metric)))), None)
+        tried = [
+            m
+            for own in self.standing(implementation, says)
+            for mode in modes
+            if (m := found.get((case, own, mode, metric)))
+        ]
+        return next((m for m in tried if m.value is not None), tried[0] if tried else None)
 
     def _text(self, says: Says, rest: Mapping[str, Any]) -> str:
         metric = says.get("own_metric", says["metric"])

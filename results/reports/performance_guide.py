@@ -138,8 +138,9 @@ _VERSION_ROWS: dict[str, Says] = {
 }
 _SHAPE = {"batch": 8, "num_heads": 32, "head_dim": 64}
 _OWN_SHAPE = {"num_heads": 32, "head_dim": 64}  # of the tables that leave it open
-_DECODING = {"standard": "torch_naive", "flash_attn": "triton_split_kv"}
-_TRAINING = {"flash_attn": "gluon_hopper"}  # where a run has it: on Hopper it is what one trains with
+_DECODING = {"standard": ("torch_naive",), "flash_attn": ("triton_split_kv",)}  # the attention alone
+_TRAINING = {"flash_attn": ("gluon_hopper", "triton_fa2")}  # on Hopper the former is what one trains with
+_PREFILL = {"flash_attn_2": ("gluon_hopper", "triton_fa2")}
 _MEMORY = "GPU memory consumption (batch=8, heads=32, dim=64)"
 _BY_FORMULA = (_MEMORY, "Memory scaling comparison", "Training memory", "Memory per token")
 _LLAMA = {"level": "model", "subject": "llama2-7b"}
@@ -222,7 +223,7 @@ GRIDS = [
             "Can Fit 24GB GPU?": Remark(performance_guide_words.fits_24_gb),
         },
         says={**_LLAMA, "batch": 1, "dtype": "float16"},
-        own={"mode": "prefill", "dtype": None},  # of 16 bits either
+        own={"mode": "prefill", "dtype": None, "places": _PREFILL},  # of 16 bits either
         measured_by=("prefill", _OF_PROMPTS),
     ),
     Grid(

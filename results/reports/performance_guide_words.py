@@ -140,14 +140,14 @@ def _training(numbers: OwnNumbers) -> str | None:
     return _span(train, "training case")
 
 
-def _long_context(numbers: OwnNumbers) -> str | None:
-    """Say what long generation and long prompts gain."""
-    kinds = (("decode", "triton_split_kv", "step"), ("prefill", _ours(numbers, "prefill"), "prompt"))
-    parts = [
-        _span(_ratios(numbers, ours, "standard", "latency_ms", lambda m, mode=mode: _is_long(m, mode)), f"long {what}")
-        for mode, ours, what in kinds
-    ]
-    return ", ".join(part for part in parts if part) or None
+def _long_context(numbers: OwnNumbers, *, named: bool = False) -> str | None:
+    """Say what long generation and long prompts gain, and by whom if `named`."""
+    parts = []
+    for mode, ours, what in (("decode", "triton_split_kv", "step"), ("prefill", _ours(numbers, "prefill"), "prompt")):
+        ratios = _ratios(numbers, ours, "standard", "latency_ms", lambda m, mode=mode: _is_long(m, mode))
+        if ratios:
+            parts.append((f"{ours} " if named else "") + str(_span(ratios, f"long {what}")))
+    return ", ".join(parts) or None
 
 
 def _long_memory(numbers: OwnNumbers) -> str | None:
@@ -221,8 +221,8 @@ def _advise_training(numbers: OwnNumbers) -> str | None:
 
 
 def _advise_long(numbers: OwnNumbers) -> str | None:
-    gain, memory = _long_context(numbers), _long_memory(numbers)
-    return gain and _joined(f"{_ours(numbers, 'prefill')}: {gain}", memory, "less memory", numbers, "prefill")
+    gain, memory = _long_context(numbers, named=True), _long_memory(numbers)
+    return gain and _joined(gain, memory, "less memory", numbers, "prefill")
 
 
 def _advise_short(numbers: OwnNumbers) -> str | None:
@@ -318,7 +318,11 @@ def _both_growths(numbers: OwnNumbers, metric: str, what: str) -> str | None:
 
 def _less_than_training(numbers: OwnNumbers) -> str | None:
     """Say the geometric means of what generation and training gain."""
-    kinds = (("generation", "triton_split_kv", "decode"), ("training", _ours(numbers, "train"), "train"))
+    kinds = (
+        ("generation", "triton_split_kv", "decode"),
+        ("generation by triton_step, projections included", "triton_step", "decode"),
+        ("training", _ours(numbers, "train"), "train"),
+    )
     means = [
         (what, _ratios(numbers, ours, "standard", "latency_ms", lambda m, mode=mode: m.mode == mode))
         for what, ours, mode in kinds

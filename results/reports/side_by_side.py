@@ -165,7 +165,9 @@ def pairs(section: Section) -> list[dict[str, object]]:
 
 
 def rows_by_run(section: Section) -> str:
-    """Return which runs a section's own rows are of; where there are several, each names its rows."""
+    """Return which runs a section's own rows are of; where there are several, each names its rows of numbers."""
+    if not any(section.metrics):
+        return ", ".join(section.runs)
     rows: dict[str, list[str]] = {}
     for row in section.rows:
         if row.run:
