@@ -1,5 +1,6 @@
 """Inputs, errors and the error budget that the tests of the kernels share."""
 
+import importlib.util
 import os
 
 import pytest
@@ -10,9 +11,11 @@ if not torch.cuda.is_available():  # Triton reads it when a kernel is decorated,
 
 from kernels import reference
 from kernels.attention import torch_naive
-from tests.kernels import quick_interpreter
 
-quick_interpreter.quicken()
+if "TRITON_INTERPRET" in os.environ and importlib.util.find_spec("triton"):
+    from tests.kernels import quick_interpreter
+
+    quick_interpreter.quicken()
 
 NAMES = ("out", "dq", "dk", "dv")
 
