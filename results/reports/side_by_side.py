@@ -16,6 +16,7 @@ from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
 from results.reports.by_formula import SUFFIX, formula_numbers
 from results.reports.derived import enriched
+from results.reports.filling import merged
 from results.reports.gaps import gaps
 from results.reports.layout import Best, Gap, Grid, Remark, ReportError, Row, Section, SpreadColumn, read_cell
 from results.reports.notes import shipped_notes
@@ -42,9 +43,9 @@ def sections(
 ) -> list[Section]:
     """Return every table of a report with the numbers of own runs, and what follows from them, where they have them.
 
-    Each row comes from one run, so that a ratio is never of two: the run that fills most of it, of equals the one that
-    fills most of the table, then the first. `implementations` says which own implementation stands in a published
-    one's place; without it the report's choice.
+    Each row comes from one run, so that a ratio is never of two: the one on the GPU that the table is of, then the one
+    that fills most of the row, then most of the table, then the first. `implementations` says which own implementation
+    stands in a published one's place; without it the report's choice.
     """
     report = reports.get(name)
     stands = implementations or report.IMPLEMENTATIONS
@@ -57,15 +58,25 @@ def sections(
         near = [m for m in own if m.case.level in levels and not m.metric.startswith(_UNPRINTED)]
         numbers[run.run_id] = OwnNumbers(enriched(run, near), stands, declared, ran)
     each = {run_id: _sections_of(report, printed, own) for run_id, own in numbers.items()}
-    merged = _merged(each or {"": _sections_of(report, printed, OwnNumbers((), stands))})
     grids = {grid.section: grid for grid in reports.grids(name)}
+    whole = merged(
+        each or {"": _sections_of(report, printed, OwnNumbers((), stands))},
+        {run.run_id: run.gpu_name for run, _ in runs},
+        {section: _gpu_of(section, printed) for section in grids},
+    )
     found = []
-    for title, settings in merged.items():
+    for title, settings in whole.items():
         told = gaps(grids[title], settings, numbers, stands) if title in grids and numbers else ()
         found += [*settings[:-1], replace(settings[-1], gaps=told)]
         if title in grids and grids[title] in getattr(report, "GRIDS_BY_FORMULA", ()):
             found += _formula_sections(grids[title], settings, printed, stands)
     return found
+
+
+def _gpu_of(section: str, printed: Runs) -> str | None:
+    """Return the GPU that a table was printed for."""
+    of_table = (run for run, rows in printed if any((m.origin or "").startswith(section) for m in rows))
+    return next((run.gpu_name for run in of_table), None)
 
 
 def _formula_sections(
@@ -82,46 +93,6 @@ def _formula_sections(
 def _sections_of(report: ModuleType, printed: Runs, numbers: OwnNumbers) -> list[Section]:
     found = [section for grid in reports.grids(report.NAME) for section in _sections(grid, printed, numbers)]
     return found + (report.more_sections(printed, numbers) if hasattr(report, "more_sections") else [])
-
-
-def _merged(each: Mapping[str, Sequence[Section]]) -> dict[str, list[Section]]:
-    """Return the sections of several runs by title, one a setting.
-
-    Of the settings those stay that fill most rows, those that fill a row which these do not, and of a bare table one.
-    """
-    found: dict[str, dict[str, list[tuple[str, Section]]]] = {}
-    for run_id, sections_of_run in each.items():
-        for section in sections_of_run:
-            found.setdefault(section.title, {}).setdefault(section.setting, []).append((run_id, section))
-    return {title: _fullest([_one_of(same) for same in settings.values()]) for title, settings in found.items()}
-
-
-def _fullest(settings: Sequence[Section]) -> list[Section]:
-    filled = {at: {row.labels for row in section.rows if row.own} for at, section in enumerate(settings)}
-    order = sorted(filled, key=lambda at: -len(filled[at]))
-    kept, seen = [], set()
-    for at in order:
-        if not kept or (filled[at] and len(filled[at]) == len(filled[order[0]])) or filled[at] - seen:
-            kept.append(settings[at])
-            seen |= filled[at]
-    return kept
-
-
-def _one_of(same: Sequence[tuple[str, Section]]) -> Section:
-    """Return sections of one setting as one, each row from the run that fills most of it."""
-    whole = [sum(map(_filled, section.rows)) for _, section in same]
-    rows = []
-    for at in range(len(same[0][1].rows)):
-        best = max(range(len(same)), key=lambda n: (_filled(same[n][1].rows[at]), whole[n], -n))
-        run_id, section = same[best]
-        measured = section.rows[at].own and not (section.by_formula or section.pooled)
-        rows.append(replace(section.rows[at], run=run_id) if measured else section.rows[at])
-    return replace(same[0][1], rows=tuple(rows))
-
-
-def _filled(row: Row) -> int:
-    """Return how many own cells of a row hold something."""
-    return sum(map(bool, row.own or ()))
 
 
 def like(store: Store, name: str) -> list[tuple[str, int]]:

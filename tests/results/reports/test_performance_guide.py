@@ -243,6 +243,14 @@ def test_a_ratio_is_never_of_two_runs():
     assert set(ratios) == {"—"}
 
 
+def test_a_table_of_a_gpu_is_filled_by_the_run_on_that_gpu():
+    printed = side_by_side.published("performance_guide")
+    h200, h100 = (Run(name, "local", gpu_name=f"NVIDIA {name} 80GB HBM3") for name in ("H200", "H100"))
+    found = side_by_side.sections("performance_guide", printed, [(h200, ops()), (h100, ops())])
+    runs = {section.title.partition(" ")[0]: section.runs for section in found if " > Forward" in section.title}
+    assert runs == {"A100": ("H200",), "H100": ("H100",), "A10G": ("H200",)}
+
+
 def test_the_command_takes_several_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     RunFolder.create(tmp_path, OF_OPS, ops())

@@ -1,0 +1,67 @@
+"""One table of several runs: which run each row is from, and which settings stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from results.reports.layout import Row, Section
+
+_CHIP = re.compile(r"[A-Z]*\d+[A-Z]*")  # A100, H100, A10G, 4060
+
+
+def merged(
+    each: Mapping[str, Sequence[Section]], gpus: Mapping[str, str | None], printed_on: Mapping[str, str | None]
+) -> dict[str, list[Section]]:
+    """Return the sections of several runs by title, one a setting.
+
+    Of the settings those stay that fill most rows, those that fill a row which these do not, and of a bare table one.
+    `gpus` are those of the runs, `printed_on` those of the tables by title.
+    """
+    found: dict[str, dict[str, list[tuple[str, Section]]]] = {}
+    for run_id, sections_of_run in each.items():
+        for section in sections_of_run:
+            found.setdefault(section.title, {}).setdefault(section.setting, []).append((run_id, section))
+    whole = {}
+    for title, settings in found.items():
+        near = {run_id for run_id, gpu in gpus.items() if _is_same_chip(gpu, printed_on.get(title))}
+        whole[title] = _fullest([_one_of(same, near) for same in settings.values()])
+    return whole
+
+
+def _is_same_chip(ours: str | None, theirs: str | None) -> bool:
+    """Tell whether two names of GPUs name one chip, whatever memory and form they add."""
+    chip = _CHIP.search(theirs or "")
+    return chip is not None and chip[0] in _CHIP.findall(ours or "")
+
+
+def _fullest(settings: Sequence[Section]) -> list[Section]:
+    filled = {at: {row.labels for row in section.rows if row.own} for at, section in enumerate(settings)}
+    order = sorted(filled, key=lambda at: -len(filled[at]))
+    kept, seen = [], set()
+    for at in order:
+        if not kept or (filled[at] and len(filled[at]) == len(filled[order[0]])) or filled[at] - seen:
+            kept.append(settings[at])
+            seen |= filled[at]
+    return kept
+
+
+def _one_of(same: Sequence[tuple[str, Section]], near: set[str]) -> Section:
+    """Return sections of one setting as one, each row from the run that fills most of it, `near` runs before others."""
+    whole = {run_id: sum(map(_filled, section.rows)) for run_id, section in same}
+    rows = []
+    for at in range(len(same[0][1].rows)):
+        of_row = {run_id: section.rows[at] for run_id, section in same}
+        order = {
+            run_id: (bool(row.own) and run_id in near, _filled(row), whole[run_id]) for run_id, row in of_row.items()
+        }
+        best = max(order, key=order.__getitem__)  # of equals the first
+        measured = of_row[best].own and not (same[0][1].by_formula or same[0][1].pooled)
+        rows.append(replace(of_row[best], run=best) if measured else of_row[best])
+    return replace(same[0][1], rows=tuple(rows))
+
+
+def _filled(row: Row) -> int:
+    """Return how many own cells of a row hold something."""
+    return sum(map(bool, row.own or ()))
