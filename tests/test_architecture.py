@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST
+
 ROOT = Path(__file__).parents[1]
 OURS = {"app", "kernels", "pages", "results", "runner", "tests"}
 STDLIB = set(sys.stdlib_module_names)
@@ -124,3 +126,7 @@ def test_the_app_never_imports_torch() -> None:
     code = f"import {', '.join(modules)}, sys; print(sorted({{'torch', 'triton', 'kernels'}} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert answer.stdout.strip() == "[]", answer.stdout + answer.stderr
+
+
+def test_the_longest_test_files_are_where_their_order_says() -> None:
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).is_file()] == []
