@@ -1,17 +1,21 @@
 """Run every feature that an implementation declares and compare it with the float64 oracle, forward and backward.
 
-    python -m kernels.tools.check_features [--device cuda] [--head-dim 64]
+    python -m kernels.tools.check_features [--device cuda] [--record results/published/features.json] [NAME ...]
 
 An error may be at most twice that of the definition (`kernels.features.attention`) in the same dtype, plus a rounding
-floor; what is printed is the error over that. Tests run the same cases, small ones in Triton's interpreter.
+floor; what is printed is the error over that. The record says for a GPU which features were checked on it, and why an
+implementation refuses the others; `results` shows it. Tests run the same cases, small ones in Triton's interpreter.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +23,7 @@ import torch
 from kernels import registry
 from kernels.features import Features, SequenceBounds
 from kernels.features import attention as define
-from kernels.registry import Implementation
+from kernels.registry import FEATURES, Implementation
 
 NAMES = ("out", "dq", "dk", "dv", "dsinks")
 Attend = Callable[..., torch.Tensor]
@@ -153,21 +157,47 @@ def refuses(implementation: Implementation, case: FeatureCase, device: str, dtyp
     return registry.reason_against_tensors(implementation.name, q, k, v, **mask) is not None
 
 
+def report(implementation: Implementation, device: str, dtypes: Sequence[str], head_dim: int) -> dict[str, Any]:
+    """Return by feature, in the words of FEATURES, the largest error over what is allowed, or why it is refused.
+
+    Prints a line a dtype and case.
+    """
+    found: dict[str, Any] = {}
+    for feature, words in FEATURES.items():
+        refused = implementation.reason_against_features((feature,))
+        of_feature = [(name, case) for name, case in cases(16, head_dim).items() if case.feature == feature]
+        ratios = []
+        for dtype, (name, case) in product(dtypes, () if refused else of_feature):
+            ratio = check(implementation, case, device, getattr(torch, dtype))
+            if ratio is not None:
+                wrong = "" if ratio <= 1 else " WRONG"
+                print(f"{implementation.name:16} {dtype:9} {name:30} {ratio:5.2f}{wrong}", flush=True)
+                ratios.append(round(ratio, 3))
+        if refused or ratios:
+            found[words] = refused or max(ratios)
+    return found
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Print a line an implementation, dtype and case; 1 if any is wrong."""
+    """Check what is asked for; 1 if anything is wrong."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.check_features")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="implementations; all if none is named")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", help="one of those that an implementation takes; all if none is named")
     parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--record", type=Path, metavar="FILE", help="add what was found to a JSON file")
     chosen = parser.parse_args(arguments)
-    wrong = 0
-    for name, implementation in registry.implementations().items():
-        for dtype in implementation.dtypes if implementation.features and not implementation.unavailable else ():
-            for words, case in cases(16, chosen.head_dim).items():
-                ratio = check(implementation, case, chosen.device, getattr(torch, dtype))
-                if ratio is not None:
-                    print(f"{name:16} {dtype:9} {words:30} {ratio:5.2f}{'' if ratio <= 1 else ' WRONG'}", flush=True)
-                    wrong += ratio > 1
-    return int(wrong > 0)
+    found = {}
+    for name in chosen.names or registry.implementations():
+        implementation = registry.get(name)
+        dtypes = [x for x in implementation.dtypes if chosen.dtype in (None, x)]
+        found[name] = report(implementation, chosen.device, dtypes, chosen.head_dim)
+    if chosen.record:
+        known = json.loads(chosen.record.read_text()) if chosen.record.exists() else {}
+        gpu = registry.describe_device(chosen.device).name
+        known[gpu] = dict(sorted((known.get(gpu, {}) | found).items()))
+        chosen.record.write_text(json.dumps(known, indent=1) + "\n")
+    return int(any(isinstance(x, float) and x > 1 for of_name in found.values() for x in of_name.values()))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
-"""What each implementation was seen to do, from stored results: a feature is what ran, or what was refused and why."""
+"""What each implementation was seen to do: a feature is what ran or was checked, or what was refused and why.
+
+Features that are a field of a case come from stored results. Those of a call alone (softcap, packed sequences) come
+from what `kernels.tools.check_features` recorded of a GPU.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import pandas as pd
 
+from results import paths
 from results.implementations import FP8, facts_of
 from results.query.declared import declared, with_precision
 from results.slice import SEQLEN, Filters, level_in, on_map_of
@@ -27,6 +33,7 @@ FEATURES = {
     "seqlen from 16k on": f"{SEQLEN} >= 16384",
     "seqlen from 64k on": f"{SEQLEN} >= 65536",
 }
+RECORD = "features.json"  # among what ships: GPU -> implementation -> feature -> error over what is allowed, or why not
 RAN, CHECKED, REFUSED, FAILED, NOT_TRIED = "ran", "checked", "refused", "failed", "not tried"
 
 
@@ -55,7 +62,11 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
             {" UNION ALL ".join(parts)} ORDER BY place, implementation""",
         [with_precision(store, "fp8", level.name), *params],
     )
-    return table.assign(seen=[_seen(row) for row in table.to_dict("records")]).drop(columns=["place", "errors"])
+    table = table.assign(seen=[_seen(row) for row in table.to_dict("records")]).drop(columns=["place", "errors"])
+    if level.name != "op":
+        return table
+    of_calls = _of_calls(filters.gpu, list(dict.fromkeys(table["implementation"])))
+    return pd.concat([table, pd.DataFrame(of_calls, columns=table.columns)], ignore_index=True) if of_calls else table
 
 
 def memory_growth(store: Store, implementations: Sequence[str]) -> dict[str, str]:
@@ -63,6 +74,23 @@ def memory_growth(store: Store, implementations: Sequence[str]) -> dict[str, str
     words = {"matrix": "with seqlen squared", "linear": "with seqlen", None: "not known"}
     said = declared(store)
     return {name: words[facts_of(name, said).memory.growth] for name in implementations}
+
+
+def _of_calls(gpu: str | None, names: Sequence[str]) -> list[dict]:
+    """Return rows like those of `features` for what was recorded of a GPU; none without a record."""
+    path = paths.PUBLISHED / RECORD
+    record: dict[str, dict[str, float | str]] = json.loads(path.read_text()).get(gpu, {}) if path.exists() else {}
+    every = dict.fromkeys(feature for of_name in record.values() for feature in of_name)
+    rows = []
+    for feature in every:
+        for name in names:
+            found = record.get(name, {}).get(feature)
+            refused = isinstance(found, str)
+            seen = NOT_TRIED if found is None else REFUSED if refused else CHECKED if found <= 1 else FAILED
+            why = found if refused else f"{found} times the error that is allowed" if seen == FAILED else None
+            row = {"feature": feature, "implementation": name, "numbers": 0, "tried": int(found is not None)}
+            rows.append({**row, "refused": int(refused), "why": why, "seen": seen})
+    return rows
 
 
 def _seen(row: dict) -> str:

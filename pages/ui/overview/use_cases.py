@@ -149,7 +149,7 @@ def _features(chosen: Filters) -> None:
     if table.empty:
         st.caption("Nothing was tried on this GPU.")
         return
-    order = list(features.FEATURES)
+    order = list(dict.fromkeys(table["feature"]))
     shown = table.assign(
         cell=[
             f"{MARKS[seen]} {n}" if seen == features.RAN else MARKS[seen]

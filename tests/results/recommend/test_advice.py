@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 
 import pytest
@@ -89,6 +90,18 @@ def test_features_are_what_ran_and_what_was_refused_and_why(store):
     assert table.loc[("sliding window", "mine"), "seen"] == "not tried"
     assert table.loc[("full mask", "mine"), "seen"] == "not tried"
     assert len(table) == len(features.FEATURES) * len(TIMES)
+
+
+def test_features_of_calls_are_those_that_were_recorded_of_the_gpu(store, tmp_path, monkeypatch):
+    record = {"mine": {"softcaps": 0.5, "dropout": 1.5, "masks given as tensors": "mine takes none."}}
+    (tmp_path / features.RECORD).write_text(json.dumps({SLICE.gpu: record, "Another": {"mine": {"varlen": 0.1}}}))
+    monkeypatch.setattr(features.paths, "PUBLISHED", tmp_path)
+    table = features.features(store, SLICE).set_index(["feature", "implementation"])
+    assert table.loc[("softcaps", "mine"), "seen"] == "checked"
+    assert table.loc[("softcaps", "torch_naive"), "seen"] == "not tried"
+    assert table.loc[("dropout", "mine"), ["seen", "why"]].tolist() == ["failed", "1.5 times the error that is allowed"]
+    assert table.loc[("masks given as tensors", "mine"), ["seen", "why"]].tolist() == ["refused", "mine takes none."]
+    assert len(table) == (len(features.FEATURES) + 3) * len(TIMES)
 
 
 def test_a_feature_that_was_only_refused_says_so(store):
