@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import streamlit as st
 
@@ -99,7 +100,13 @@ def facts(choice: Choice) -> None:
 
 def own_runs(choice: Choice) -> list[tuple[Run, list[Measurement]]]:
     """Return the runs beside the report with their measurements; none where the report stands alone."""
-    return [library.read(folder) for run in choice.runs if (folder := library.find(run))]
+    return [_read(run, library.stamp(folder)) for run in choice.runs if (folder := library.find(run))]
+
+
+@lru_cache(maxsize=12)
+def _read(run_id: str, stamp: tuple) -> tuple[Run, list[Measurement]]:
+    """Return a run, read once for each `stamp` of its files: tables, charts and downloads ask for the same."""
+    return library.read(library.find(run_id))
 
 
 def _places(report: str, runs: Sequence[str]) -> tuple[tuple[str, str], ...]:
