@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from results.paths import REPOSITORY
@@ -24,23 +25,30 @@ _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionD
 def kernel_hash(folder: Path = KERNELS) -> str:
     """Return 16 hexadecimal digits that change with the code of any kernel under `folder`, a package."""
     digest = hashlib.sha256()
-    for path, tree in sorted(modules(folder).items()):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
-        for part in _parts(_without_words(tree)):
-            digest.update(f"{part}\0".encode())
+    for path, code in sorted(modules(folder).items()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode() + code)
     return digest.hexdigest()[:16]
 
 
-def modules(folder: Path = KERNELS) -> dict[Path, ast.Module]:
-    """Return the implementations' files and, transitively, what they import from the package, with syntax trees."""
-    found: dict[Path, ast.Module] = {}
+def modules(folder: Path = KERNELS) -> dict[Path, bytes]:
+    """Return the implementations' files and, transitively, what they import from the package, with what counts."""
+    found: dict[Path, bytes] = {}
     left = [path for root in _ROOTS for path in (*(folder / root).glob("*.py"), *(folder / root).glob("*/__init__.py"))]
     while left:
         path = left.pop()
         if path not in found:
-            found[path] = ast.parse(path.read_bytes())
-            left += (file for name in _imports(found[path]) if (file := _file(folder, name)))
+            found[path], imports = _read(path.read_bytes())
+            left += (file for name in imports if (file := _file(folder, name)))
     return found
+
+
+@cache
+def _read(source: bytes) -> tuple[bytes, frozenset[str]]:
+    """Return what counts of a module, and the names that it imports; kept, for a driver asks at every card."""
+    tree, parts = ast.parse(source), []
+    imports = frozenset(_imports(tree))
+    _add_parts(_without_words(tree), parts)
+    return "".join(f"{part}\0" for part in parts).encode(), imports
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -84,14 +92,14 @@ def _declares(node: ast.stmt) -> bool:
     return any(isinstance(target, ast.Name) and target.id == _DECLARED for target in targets)
 
 
-def _parts(node: ast.AST) -> Iterator[str]:
-    """Yield a syntax tree in order, fields that are empty left out: `ast.dump` differs between versions of Python."""
-    yield type(node).__name__
+def _add_parts(node: ast.AST, parts: list[str]) -> None:
+    """Add a syntax tree in order, fields that are empty left out: `ast.dump` differs between versions of Python."""
+    parts.append(type(node).__name__)
     for name, value in ast.iter_fields(node):
         for each in value if isinstance(value, list) else [] if value is None else [value]:
-            yield name
+            parts.append(name)
             if isinstance(each, ast.AST):
-                yield from _parts(each)
+                _add_parts(each, parts)
             else:
-                yield repr(each)
-    yield ")"
+                parts.append(repr(each))
+    parts.append(")")
