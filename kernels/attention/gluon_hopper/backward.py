@@ -101,7 +101,7 @@ def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
     keys = [tile.batch, tile.h_kv // CONFIG.group_splits, tile.n0, 0]
     tma_load(descs.k, keys, bars.kv_full, buffers.k.index(0))
     tma_load(descs.v, keys, bars.kv_full, buffers.v.index(0))
-    if not CONFIG.split_q:
+    if not CONFIG.split_q or CONFIG.all_split:
         pdl_wait()  # lse, delta and the zeros of dQ are its
     pdl_launch_dependents()
     count = 0

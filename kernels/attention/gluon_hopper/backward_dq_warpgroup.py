@@ -156,7 +156,7 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
     keys = [tile.batch, tile.h_kv // CONFIG.group_splits, tile.n0, 0]
     tma_load(descs.k, keys, bars.kv_full, buffers.k.index(0))
     tma_load(descs.v, keys, bars.kv_full, buffers.v.index(0))
-    if not CONFIG.split_q:
+    if not CONFIG.split_q or CONFIG.all_split:
         pdl_wait()  # lse, delta (with next_delta of the first heads only) and the zeros of the ring are its
     pdl_launch_dependents()
     total = shape.group_size * (tile.high - tile.low)

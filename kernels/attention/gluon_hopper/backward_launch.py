@@ -123,27 +123,31 @@ class KeyTileLaunches:
         key_tiles = -(-plan.seqlen_k // block_n)
         heads, masks = plan.num_kv_heads * plan.batch, (plan.causal, plan.window_size > 0)
         n_tiles = key_tiles * heads
-        even = not any(masks) and not in_order
+        even = not any(masks) and (not in_order or n_tiles < programs)
         left_over = tuning.tiles_to_split(n_tiles, plan.seqlen_q, programs) if even else 0
         by_length = (heads, 1) if in_order else tuning.heads_by_length(heads, key_tiles, programs, *masks)
         arguments = (*backward.sizes, backward.n_m, plan.window_size, *extra, *by_length, *backward.scales)
         makers = (*makers, None, None)
 
         def launch(grid: tuple[int, int, int], split_q: bool) -> Launch:
-            config = replace(backward.config, linear_grid=left_over > 0, split_q=split_q, **constants)
+            more = {"linear_grid": left_over > 0, "split_q": split_q, "all_split": split_q and left_over == n_tiles}
+            config = replace(backward.config, **more, **constants)
             return Launch(kernel, grid, plan.device, makers, (*arguments, config), pdl=True)
 
+        self._whole: Launch | None = None
         self._splits: SplitTiles | None = None
-        if left_over:
+        if not left_over:
+            self._whole = launch((key_tiles, plan.num_kv_heads, plan.batch), False)
+        elif left_over < n_tiles:
             self._whole = launch((n_tiles - left_over, 1, 1), False)
+        if left_over:
             self._splits = SplitTiles(plan, block_n, range(n_tiles - left_over, n_tiles), backward.n_m, programs)
             self._split = launch((len(self._splits.table), 1, 1), True)
-        else:
-            self._whole = launch((key_tiles, plan.num_kv_heads, plan.batch), False)
 
     def steps(self, *tensors: torch.Tensor) -> Iterator[Step]:
         """Yield the launches for these tensors."""
-        yield self._whole, (*tensors, tensors[-1], tensors[-1])  # no splits: not read
+        if self._whole is not None:
+            yield self._whole, (*tensors, tensors[-1], tensors[-1])  # no splits: not read
         if self._splits is not None:
             partial_dkv = self._splits.room(tensors[-1])
             yield self._split, (*tensors, self._splits.table, partial_dkv)

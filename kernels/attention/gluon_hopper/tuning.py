@@ -73,6 +73,7 @@ class BackwardConfig:
     masked: bool  # any block may need a mask
     linear_grid: bool = False  # programs are numbered, not a grid of tiles, heads and batches
     split_q: bool = False  # a program has a split of a tile's queries
+    all_split: bool = False  # and no launch of whole tiles comes before
     group_splits: int = 1  # parts of a group of query heads, each with a dK and dV of its own
     next_delta: bool = False  # consumers compute delta of a later key head
     unpadded_head_dim: int = 0  # of out and dout, where a kernel reads them row by row
@@ -171,7 +172,7 @@ def tiles_to_split(n_tiles: int, seqlen_q: int, programs: int) -> int:
     """Return how many tiles of keys are split: the last round's, where it has too few; short ones would not gain."""
     rounds, left_over = divmod(n_tiles, programs)
     idle = (programs - left_over) / programs / (rounds + 1) if left_over else 0
-    return left_over if rounds and seqlen_q >= 2048 and idle > 0.01 else 0
+    return left_over if seqlen_q >= 2048 and idle > (0.01 if rounds else 0.05) else 0
 
 
 def fits_in_ring(fragments: int) -> bool:

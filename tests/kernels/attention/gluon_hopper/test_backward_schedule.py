@@ -83,7 +83,16 @@ def test_splits_are_their_tiles_and_give_all_programs_about_the_same(tiles: int,
 
 @pytest.mark.parametrize(
     ("n_tiles", "seqlen", "split"),
-    [(2048, 16384, 68), (2048, 2048, 68), (2048, 1024, 0), (1980, 8192, 0), (68, 8192, 0), (2110, 8192, 0)],
+    [
+        (2048, 16384, 68),
+        (2048, 2048, 68),
+        (2048, 1024, 0),
+        (1980, 8192, 0),
+        (2110, 8192, 0),
+        (128, 8192, 0),
+        (120, 8192, 120),
+        (120, 1024, 0),
+    ],
 )
 def test_tiles_are_split_where_the_last_of_several_rounds_would_idle(n_tiles: int, seqlen: int, split: int) -> None:
     assert tuning.tiles_to_split(n_tiles, seqlen, PROGRAMS) == split
