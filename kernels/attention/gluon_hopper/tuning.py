@@ -169,10 +169,13 @@ def heads_taking_turns(key_tiles: int, heads: int) -> int:
 
 
 def tiles_to_split(n_tiles: int, seqlen_q: int, programs: int) -> int:
-    """Return how many tiles of keys are split: the last round's, where it has too few; short ones would not gain."""
+    """Return how many tiles of keys are split: the last round's, where it has too few; short ones would not gain.
+
+    Of a first round only where it has far too few: programs that walk the same queries side by side share the L2.
+    """
     rounds, left_over = divmod(n_tiles, programs)
     idle = (programs - left_over) / programs / (rounds + 1) if left_over else 0
-    return left_over if seqlen_q >= 2048 and idle > (0.01 if rounds else 0.05) else 0
+    return left_over if seqlen_q >= 2048 and idle > (0.01 if rounds else 0.6) else 0
 
 
 def fits_in_ring(fragments: int) -> bool:
@@ -229,7 +232,7 @@ class SharedKeys:
         if shortest > longest / 2:
             work = longest * heads * -(-tiles * self.n_kv_heads * splits // programs)
         rows = max(work, longest * heads)
-        at_once = heads * min(programs / tiles, self.n_kv_heads * splits) * self.seqlen_q * self.size
+        at_once = heads * min(programs / tiles, self.n_kv_heads * splits) * self.seqlen_q
         if shortest <= longest / 2 and at_once > _AT_ONCE and self.seqlen_k < _MANY_KEYS:
             rows *= _FROM_MEMORY
         time = rows * keys * self.size * programs / _PRODUCTS_A_US
@@ -247,7 +250,7 @@ class SharedKeys:
 
 # As measured on an H100 and an H200 (NOTES.md, step 27).
 _PROGRAM_ROWS = 96  # queries in whose time a program begins and ends
-_AT_ONCE = 2**22 + 2**19  # numbers of q whose dout and sums of dQ stay in the L2 with them
+_AT_ONCE = 36864  # rows of queries, dout and sums of dQ that programs at work may be spread over
 _MANY_KEYS = 8192  # from which enough programs are near to each other in a head
 _FROM_MEMORY = 1.35  # times as long, otherwise
 _PRODUCTS_A_US = 62e6  # query-key pairs, times head_dim, five products each
@@ -260,13 +263,15 @@ def group_splits(
 ) -> int:
     """Return into how many parts, of as many heads each, the backward splits a group of query heads.
 
-    The fewest whose time is within an eighth of the shortest; `n_kv_heads` is batch x num_kv_heads. Where keys are
-    wider than values, query heads have keys of their own, and others are not split.
+    The fewest whose time is within an eighth of the shortest; `n_kv_heads` is batch x num_kv_heads. At head_dim 256
+    only whole groups and single heads were timed. Where keys are wider than values, query heads have keys of their own,
+    and others are not split.
     """
     if size == WIDE_KEYS:
         return 1
     shape = SharedKeys(size, n_kv_heads, group_size, seqlen_q, seqlen_k, causal, window)
-    times = {n: shape.microseconds(n, programs) for n in range(1, group_size + 1) if group_size % n == 0}
+    timed = (1, group_size) if size == 256 else range(1, group_size + 1)
+    times = {n: shape.microseconds(n, programs) for n in timed if group_size % n == 0}
     return next(splits for splits, time in times.items() if time <= 1.125 * min(times.values()))
 
 

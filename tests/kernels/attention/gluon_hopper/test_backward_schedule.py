@@ -90,8 +90,9 @@ def test_splits_are_their_tiles_and_give_all_programs_about_the_same(tiles: int,
         (1980, 8192, 0),
         (2110, 8192, 0),
         (128, 8192, 0),
-        (120, 8192, 120),
-        (120, 1024, 0),
+        (120, 8192, 0),
+        (48, 8192, 48),
+        (48, 1024, 0),
     ],
 )
 def test_tiles_are_split_where_the_last_of_several_rounds_would_idle(n_tiles: int, seqlen: int, split: int) -> None:

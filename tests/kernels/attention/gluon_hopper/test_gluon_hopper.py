@@ -167,6 +167,7 @@ class TestOnHopper:
         monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
         problem = Problem(520, 700, head_dim, causal, num_heads=12, num_kv_heads=2)
         assert_within_budget(problem)
+        assert_within_budget(Problem(2100, 2100, head_dim, causal, num_heads=12, num_kv_heads=2, batch=1))
         tensors = problem.tensors()
         first, again = (results_of(gluon_hopper.attention, tensors, **problem.options) for _ in range(2))
         fixed = ("dq", "dk", "dv") if deterministic or head_dim == 256 else ("dk", "dv")
@@ -182,6 +183,13 @@ class TestOnHopper:
         monkeypatch.setattr(tuning, "tiles_to_split", lambda n_tiles, *_: min(n_tiles - 1, 7))
         monkeypatch.setattr(tuning, "has_dq_warpgroup", lambda *_: has_dq_warpgroup)
         assert_within_budget(Problem(seqlen_q, seqlen_k, 128, num_heads=10, num_kv_heads=5, batch=3))
+
+    @pytest.mark.parametrize(
+        ("heads", "seqlen_k", "head_dim"), [(5, 77, 64), (8, 257, 128), (6, 300, 72), (3, 512, 128)]
+    )
+    def test_tiles_that_are_all_split_by_queries_are_right(self, heads: int, seqlen_k: int, head_dim: int) -> None:
+        assert tuning.tiles_to_split(2 * heads * -(-seqlen_k // 128), 2300, 132)
+        assert_within_budget(Problem(2300, seqlen_k, head_dim, num_heads=heads, num_kv_heads=heads))
 
     @pytest.mark.parametrize("has_dq_warpgroup", [False, True])
     @pytest.mark.parametrize("causal", [False, True])

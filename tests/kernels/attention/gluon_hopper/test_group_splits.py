@@ -63,12 +63,19 @@ def test_dk_and_dv_are_the_sums_of_their_parts(device: str, splits: int, head_di
         ((128, 4, 8, 4096, 4096, True), 4),
         ((128, 8, 8, 4096, 4096, True), 4),
         ((128, 8, 4, 1531, 1531, True), 2),
+        ((128, 8, 4, 2048, 2048, True), 2),
+        ((128, 8, 4, 4096, 4096, True), 2),
+        ((64, 8, 16, 2048, 2048, True), 8),
+        ((128, 1, 48, 256, 8192, True), 2),
+        ((128, 1, 128, 2048, 2048, True), 64),
         # by the estimate
         ((128, 32, 1, 4096, 4096, True), 1),  # nothing is shared
         ((128, 4, 8, 4096, 4096, False), 1),  # as many tiles of one length as there are multiprocessors
         ((128, 1, 32, 4096, 4096, False), 4),  # a quarter of that
         ((128, 8, 4, 512, 8192, True), 1),  # dK and dV of parts would be most of the bytes
         ((128, 1, 7, 4096, 4096, True), 7),  # a prime number of heads
+        ((256, 1, 8, 8192, 8192, True), 8),
+        ((192, 1, 8, 8192, 8192, True), 1),
     ],
 )
 def test_groups_are_split_where_that_saves_time(shape: tuple[Any, ...], splits: int) -> None:
