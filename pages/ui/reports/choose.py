@@ -19,6 +19,7 @@ from results.reports.default_runs import default_runs, tried_of_store
 from results.store.database import Store
 
 NOBODY = "none: its cells stay empty"
+_ALONE = "none"  # in addresses from when one run was chosen: the report alone
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ def choose() -> Choice:
         on_change=_forget_the_runs,
     )
     best = ask_slowly(best_runs, report)
+    if st.query_params.get("beside") == _ALONE:
+        del st.query_params["beside"]
+        st.session_state["beside"] = []
     chosen = st.multiselect(
         "Compare with runs",
         list(dict.fromkeys([*best, *fitting(report)])),
