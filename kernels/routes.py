@@ -42,11 +42,12 @@ class From:
 NEVER = 1 << 62
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
-# one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context (kernels/NOTES.md, 31)
+# 196 and 257 keys at head_dim 80 and 128 on an H100; one head, causal, up to 65536 rows, in
+# results/published/h200-fa2_speedup and h200-long_context (kernels/NOTES.md, 31)
 GLUON_HOPPER = {
     ("forward", 32): From(rows=32768, keys=128, alone=NEVER),
     ("forward", 64): From(rows=32768, keys=128, alone=65536),
-    ("forward", 128): From(rows=16384, keys=512, alone=32768),
+    ("forward", 128): From(rows=16384, keys=192, alone=32768),
     ("forward", 256): From(rows=8192, keys=128, alone=8192),
     ("backward", 32): From(rows=16384, keys=256, alone=32768),
     ("backward", 64): From(rows=16384, keys=256, alone=16384),
@@ -54,6 +55,9 @@ GLUON_HOPPER = {
     ("backward", 256): From(rows=8192, keys=128, alone=8192),
 }
 
+# (head_dim up to, query tokens up to) whose backward is one walk over the keys in triton_fa2, which takes half of
+# gluon_hopper's time on an H200 (kernels/NOTES.md, few keys)
+FEW_QUERIES = ((64, 32), (128, 16))
 
 # From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
 # are shared by query heads, and elsewhere. Measured on an H200 (kernels/decode/NOTES.md, step 14).
@@ -158,6 +162,9 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
     if q.dtype == torch.float32 or (softmax_scale is not None and softmax_scale <= 0):
         return "triton_fa2"
     if q.device.type != "cuda" or _capability(q.device) != HOPPER or not _has_gluon():
+        return "triton_fa2"
+    few = any(q.shape[3] <= size and q.shape[2] <= tokens for size, tokens in FEW_QUERIES)
+    if direction == "backward" and few and q.shape[1] == k.shape[1]:
         return "triton_fa2"
     least = next(entry for (way, size), entry in GLUON_HOPPER.items() if way == direction and q.shape[3] <= size)
     heads = q.shape[0] * q.shape[1]

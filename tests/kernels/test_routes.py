@@ -47,6 +47,14 @@ def test_one_head_stays_with_the_portable_kernels_for_longer() -> None:
     assert pick("backward", (1, 1, 32768, 32), torch.bfloat16) == "gluon_hopper"
 
 
+@pytest.mark.parametrize(
+    ("tokens", "heads", "expected"), [(32, 16, "triton_fa2"), (33, 16, "gluon_hopper"), (32, 8, "gluon_hopper")]
+)
+def test_few_queries_go_back_in_one_walk_if_no_heads_share_keys(tokens: int, heads: int, expected: str) -> None:
+    q, k = (OnGpu(shape, torch.bfloat16) for shape in ((1024, 16, tokens, 64), (1024, heads, 300, 64)))
+    assert routes.name("backward", q, k, None) == expected
+
+
 def test_float32_and_scales_below_zero_go_to_the_portable_kernels() -> None:
     assert pick("forward", (8, 16, 2048, 64), torch.float32) == "triton_fa2"
     assert pick("forward", (8, 16, 2048, 64), torch.bfloat16, -0.1) == "triton_fa2"

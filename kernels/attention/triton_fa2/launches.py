@@ -176,7 +176,7 @@ class Launches:
         if table in _OF_PANELS:
             scalars, constants, programs = _OF_PANELS[table](problem, _strides(strided))
             constants["STORE_LSE"] = name != table
-            tiles = problem.tiles(table)[: 1 if table == "few_queries" else None]  # whose queries fit in the first
+            tiles = [problem.few_queries_tile] if table == "few_queries" else problem.tiles(table)
             return self._make_launch(kernel, tensors, scalars, constants, tiles, programs)
         heads, rows = problem.heads(table), problem.rows(table)
         numbers = (split or (1, 0)) if table in ("forward", "dq_dkdv") else ()
@@ -280,7 +280,7 @@ def _panels(problem: Problem, strides: tuple[int, ...]) -> Made:
 
 def _few_queries(problem: Problem, strides: tuple[int, ...]) -> Made:
     """Return the scalars, constants and number of programs of few_queries_kernel."""
-    tile = problem.tiles("few_queries")[0]
+    tile = problem.few_queries_tile
     masked = problem.causal or problem.window_size > 0 or problem.seqlen_k % tile.block_n > 0
     scalars = (
         *(*strides, problem.num_heads, problem.seqlen_q, problem.seqlen_k, problem.left, problem.right),

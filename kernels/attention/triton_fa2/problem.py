@@ -10,7 +10,7 @@ import torch
 
 from kernels.attention.triton_fa2 import split, tuning
 from kernels.attention.triton_fa2.launch import INTERPRETED
-from kernels.attention.triton_fa2.panels import panels
+from kernels.attention.triton_fa2.panels import padded_size, panels
 from kernels.attention.triton_fa2.pdl import PDL_CHIPS
 from kernels.attention.triton_fa2.split import Split, choose_split
 from kernels.attention.triton_fa2.tile_ops import BF16_PARTS
@@ -20,6 +20,7 @@ from kernels.registry import UnsupportedCase
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
 FEW_KEYS = 144  # which one program holds, with their values, in shared memory
+FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # a 16-bit forward's split is so much longer than what each place has to walk on average
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
@@ -135,7 +136,16 @@ class Problem:
     def has_few_queries(self) -> bool:
         """Whether one program a head computes the backward, by backward_few_queries.py."""
         fills = self.group == 1 and self.heads("few_queries") >= self.multiprocessors
-        return fills and bool(self.tiles("few_queries"))
+        is_short = self.seqlen_q <= FEW_QUERIES or self.seqlen_k <= FEW_KEYS
+        return fills and is_short and bool(self.tiles("few_queries"))
+
+    @cached_property
+    def few_queries_tile(self) -> tuning.Tile:
+        """The tile of "few_queries", of no more keys than there are; a smaller one would not hold all queries."""
+        tile = self.tiles("few_queries")[0]
+        if self.seqlen_k > tile.block_n:
+            return tile
+        return tile._replace(block_n=padded_size(self.seqlen_k), num_stages=1)
 
     @cached_property
     def has_one_pass(self) -> bool:
