@@ -9,9 +9,8 @@ from results.implementations import facts_of
 from results.levels.model_table import model
 from results.records import Case, Measurement, Run, Status, attention_case
 from results.reports.derived import enriched
-from results.reports.gaps import all_said
 from results.reports.layout import Grid, Labels, Says
-from results.reports.own import OwnNumbers
+from results.reports.own import OwnNumbers, all_said
 
 SUFFIX = ": by formula"
 _DTYPE = {"op": "float16", "model": "bfloat16"}  # of cases, where the report leaves it open
@@ -24,6 +23,11 @@ def formula_numbers(grid: Grid, rows: Iterable[Labels], implementations: Mapping
     """
     peaks = {(m.case, m.implementation): m for labels in rows for m in _peaks(grid, labels, implementations)}
     return OwnNumbers(enriched(Run("by formula", "local"), [*peaks.values()]), implementations)
+
+
+def needed_mb(says: Says, name: str) -> float | None:
+    """Return the memory that a model's cell needs with an implementation inside, in MiB; None if no law says it."""
+    return levels.memory_mb(_case(says), facts_of(name).memory, says["mode"])
 
 
 def _peaks(grid: Grid, labels: Labels, implementations: Mapping[str, str]) -> Iterator[Measurement]:
@@ -49,7 +53,7 @@ def _case(says: Says) -> Case:
         batch=says["batch"],
         num_heads=config.heads,
         num_kv_heads=config.kv_heads,
-        seqlen_q=says["seqlen"],
+        seqlen_q=says.get("seqlen_q", says["seqlen"]),
         seqlen_k=says["seqlen"],
         head_dim=config.head_dim,
         head_dim_v=config.value_dim,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from results import reports
 from results.records import CASE_FIELDS, Case
-from results.reports.gaps import all_said, own_names
-from results.reports.own import is_usual, said_fields
+from results.reports.own import all_said, is_usual, own_names, said_fields
 from results.reports.rendering import Runs, printed_rows
 from results.store.database import Store
 

@@ -10,43 +10,51 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from results.metrics import RATIO_OF
 from results.render.markdown import plain
+from results.reports.by_formula import needed_mb
 from results.reports.layout import Gap, Grid, Labels, Says, Section
-from results.reports.own import OwnNumbers, own_says, said_fields
+from results.reports.own import OwnNumbers, all_said, own_names, own_says, said_fields
 
 _MEMBERS = 4  # rows that name all implementations of a table
 _NEVER = ("N/A", "—", "-")  # a printed cell where the report's own system cannot run
 
 
 def gaps(
-    grid: Grid, found: Sequence[Section], each: Mapping[str, OwnNumbers], implementations: Mapping[str, str]
+    grid: Grid,
+    found: Sequence[Section],
+    each: Mapping[str, OwnNumbers],
+    implementations: Mapping[str, str],
+    gpu_memory_mb: float | None = None,
 ) -> tuple[Gap, ...]:
     """Return why cells of a table are open in all its settings, a reason a gap.
 
     `found` are the sections of that table, `each` the own numbers by run, `implementations` who stands for whom.
+    A model that by formula needs more than `gpu_memory_mb` is told apart.
     """
-    open_in: dict[tuple[str, str, str], dict[Labels, Says]] = {}  # by run that has the shape, who it lacks, column
+    open_in: dict[tuple[str, str, str], dict[Labels, Says]] = {}  # by reason, whom it is about, column
     for labels, column, says in _open_cells(grid, found):
-        run_id = _run_of_the_shape(says, each)
-        lacking = next(own_names({**says, "baseline": None}, implementations)) if run_id else ""
-        open_in.setdefault((run_id, lacking, column), {})[labels] = says
+        names = list(own_names({**says, "baseline": None}, implementations))
+        if run_id := _run_of_the_shape(says, each):
+            reason = f"{run_id} has the shape without", names[0]
+        elif _is_too_large(says, names, gpu_memory_mb):
+            plain_step = "without checkpointing " * (says["mode"] == "train")
+            reason = f"{plain_step}by formula more than the {gpu_memory_mb / 1024:.0f} GiB of the GPU with", names[0]
+        else:
+            reason = "no run has the shape", ""
+        open_in.setdefault((*reason, column), {})[labels] = says
     alike: dict[tuple[str, tuple[Labels, ...]], list[tuple[str, str]]] = {}
-    for (run_id, lacking, column), rows in open_in.items():
-        alike.setdefault((run_id, tuple(rows)), []).append((lacking, column))
+    for (reason, about, column), rows in open_in.items():
+        alike.setdefault((reason, tuple(rows)), []).append((about, column))
     everyone = dict.fromkeys(
         name
         for row in found[0].rows[:_MEMBERS]
         for says in all_said(grid, row.labels)
         for name in own_names(says, implementations)
     )
-    return tuple(
-        Gap(
-            _words(run_id, rows, cells),
-            command_of(
-                grid, [open_in[run_id, lacking, column][row] for lacking, column in cells for row in rows], everyone
-            ),
-        )
-        for (run_id, rows), cells in alike.items()
-    )
+    found_gaps = []
+    for (reason, rows), cells in alike.items():
+        says = [open_in[reason, about, column][row] for about, column in cells for row in rows]
+        found_gaps.append(Gap(_words(reason, rows, cells), command_of(grid, says, everyone)))
+    return tuple(found_gaps)
 
 
 def command_of(grid: Grid, says: Sequence[Says], implementations: Iterable[str]) -> str:
@@ -55,19 +63,6 @@ def command_of(grid: Grid, says: Sequence[Says], implementations: Iterable[str])
     sets = {axis: dict.fromkeys(str(each[name]) for each in says if each.get(name)) for axis, name in axes.items()}
     words = [f"--set {axis}={','.join(values)}" for axis, values in sets.items() if values]
     return " ".join(["python -m runner run", sweep, *words, "--implementations", ",".join(implementations)])
-
-
-def own_names(says: Says, implementations: Mapping[str, str]) -> Iterator[str]:
-    """Yield who may stand for the implementation of a cell, and for its baseline."""
-    places = says.get("places", {})
-    for name in (says.get("baseline"), says.get("implementation")):
-        if name:
-            yield from places.get(name) or (implementations.get(name, name),)
-
-
-def all_said(grid: Grid, labels: Labels) -> Iterator[Says]:
-    """Yield what is said of every own cell with a number of a row."""
-    return (own_says(grid, labels, column) for column in grid.columns.values() if isinstance(column, Mapping))
 
 
 def _open_cells(grid: Grid, found: Sequence[Section]) -> Iterator[tuple[Labels, str, Says]]:
@@ -95,10 +90,16 @@ def _run_of_the_shape(says: Says, each: Mapping[str, OwnNumbers]) -> str:
     return ""
 
 
-def _words(run_id: str, rows: Sequence[Labels], cells: Sequence[tuple[str, str]]) -> str:
-    """Say which cells are open and why; `cells` are who is lacking, and in which column."""
-    columns = dict.fromkeys(column for _, column in cells)
+def _is_too_large(says: Says, names: Sequence[str], gpu_memory_mb: float | None) -> bool:
+    """Tell whether a model needs more memory by formula than there is, with each of some implementations inside."""
+    if says["level"] != "model" or gpu_memory_mb is None:
+        return False
+    needed = [needed_mb(says, name) for name in names]
+    return all(need is not None and need > gpu_memory_mb for need in needed)
+
+
+def _words(reason: str, rows: Sequence[Labels], cells: Sequence[tuple[str, str]]) -> str:
+    """Say which cells are open and why; `cells` are whom the reason is about, and in which column."""
+    columns, names = dict.fromkeys(column for _, column in cells), dict.fromkeys(name for name, _ in cells if name)
     where = f"{', '.join(columns)} of {', '.join(plain(' '.join(labels)) for labels in rows)}"
-    if not run_id:
-        return f"{where}: no run has the shape"
-    return f"{where}: {run_id} has the shape without {', '.join(dict.fromkeys(name for name, _ in cells))}"
+    return f"{where}: {' '.join(filter(None, [reason, ', '.join(names)]))}"

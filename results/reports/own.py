@@ -283,6 +283,19 @@ def _why_not(measurement: Measurement) -> str:
     return f"{word} ({note})" if measurement.status is Status.SKIPPED and 0 < len(note) <= _LONGEST_NOTE else word
 
 
+def own_names(says: Says, implementations: Mapping[str, str]) -> Iterator[str]:
+    """Yield who may stand for the implementation of a cell, and for its baseline."""
+    places = says.get("places", {})
+    for name in (says.get("baseline"), says.get("implementation")):
+        if name:
+            yield from places.get(name) or (implementations.get(name, name),)
+
+
+def all_said(grid: Grid, labels: Labels) -> Iterator[Says]:
+    """Yield what is said of every own cell with a number of a row."""
+    return (own_says(grid, labels, column) for column in grid.columns.values() if isinstance(column, Mapping))
+
+
 def said_fields(says: Says) -> dict[str, Any]:
     fields = {}
     if "seqlen" in says:

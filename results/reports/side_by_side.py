@@ -64,9 +64,10 @@ def sections(
         {run.run_id: run.gpu_name for run, _ in runs},
         {section: _gpu_of(section, printed) for section in grids},
     )
+    memory = max((run.gpu_memory_mb for run, _ in runs if run.gpu_memory_mb), default=None)
     found = []
     for title, settings in whole.items():
-        told = gaps(grids[title], settings, numbers, stands) if title in grids and numbers else ()
+        told = gaps(grids[title], settings, numbers, stands, memory) if title in grids and numbers else ()
         found += [*settings[:-1], replace(settings[-1], gaps=told)]
         if title in grids and grids[title] in getattr(report, "GRIDS_BY_FORMULA", ()):
             found += _formula_sections(grids[title], settings, printed, stands)

@@ -7,8 +7,8 @@ import pytest
 from results import reports
 from results.records import Measurement, Run, Status, layer_case
 from results.reports import side_by_side
-from results.reports.gaps import all_said, command_of
-from results.reports.own import said_fields
+from results.reports.gaps import command_of
+from results.reports.own import all_said, said_fields
 from results.reports.rendering import printed_rows
 from runner import sweeps
 
@@ -59,6 +59,18 @@ def test_a_gap_says_whether_the_shape_or_an_implementation_is_missing() -> None:
         "python -m runner run attention_layers --set subject=mqa "
         "--implementations torch_naive,triton_fa2,torch_sdpa_flash"
     }
+
+
+def test_a_model_that_does_not_fit_the_gpu_is_told_apart() -> None:
+    name, case = "performance_guide", sweeps.get("performance_guide").cases()[0]
+    own = [Measurement("r", case, "torch_naive", "latency_ms", Status.OK, "fwd", "kernel", value=1.0, statistic="mean")]
+    run = Run("r", "local", gpu_memory_mb=140 * 1024.0)
+    found = side_by_side.sections(name, side_by_side.published(name), [(run, own)])
+    models = next(section for section in found if section.title.startswith("Llama 2 models"))
+    large = "without checkpointing by formula more than the 140 GiB of the GPU with"
+    words = [gap.words for gap in models.gaps]
+    assert f"Standard (samples/sec) of Llama 2 13B 13B, Llama 2 70B 70B: {large} torch_naive" in words
+    assert f"Flash Attn (samples/sec) of Llama 2 70B 70B: {large} gluon_hopper" in words
 
 
 def test_the_report_beside_a_run_tells_its_gaps_under_the_table() -> None:
