@@ -19,6 +19,7 @@ import torch
 from torch.nn import functional
 
 from kernels import dispatch, feature_calls, registry, routes
+from kernels.features import Features
 from kernels.registry import Attention, UnsupportedCase
 
 _ORIGINAL = functional.scaled_dot_product_attention
@@ -134,16 +135,17 @@ def _computed(
     features: dict[str, Any],
 ) -> tuple[str | None, torch.Tensor | None]:
     """Return None and out, or why it is not computed here."""
-    found = feature_calls.features_of(features, q.device) if features else None
+    asked = Features(**features).asked
     if implementation is None:
         attention: Attention = dispatch.attention
-        served = feature_calls.takes(q, k, v, found.asked) if found else routes.takes(q, k, v)
+        served = feature_calls.takes(q, k, v, asked) if asked else routes.takes(q, k, v)
         reason = None if served else "a device, dtype or width that no kernel of ours takes"
     else:
         attention = registry.get(implementation).attention
-        reason = registry.get(implementation).reason_against_features(found.asked) if found else None
+        reason = registry.get(implementation).reason_against_features(asked)
         reason = reason or registry.reason_against_tensors(implementation, q, k, v, causal=causal, window_size=0)
-        features = {"features": found} if found else {}
+        if asked and not reason:  # PyTorch's own call finds the generator as it was
+            features = {"features": feature_calls.features_of(features, q.device)}
     if reason:
         return reason, None
     try:
