@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from kernels.attention.gluon_hopper.tuning import takes_head_dims
 from kernels.plans import AttentionPlan, PlanCache, Tensors, check_inputs, plan_key
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -40,6 +41,7 @@ class From:
 
 
 NEVER = 1 << 62
+WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
 # 196 and 257 keys at head_dim 80 and 128 on an H100; one head, causal, up to 65536 rows, in
@@ -82,7 +84,8 @@ def route_of(
     key = plan_key(q, k, v, (causal, window_size, softmax_scale))
     found = _ROUTES.get(key, _UNDECIDED)
     if found is _UNDECIDED:
-        ours = takes(q, k, v) and q.numel() > 0 and k.numel() > 0
+        ours = takes(q, k, v) or takes_wide_keys(q, k, v, softmax_scale)
+        ours = ours and q.numel() > 0 and k.numel() > 0
         found = _ROUTES.remember(key, route(q, k, v, causal, window_size, softmax_scale) if ours else None)
     return found
 
@@ -99,6 +102,18 @@ def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
         and TRITON
         and _capability(q.device) >= MIN_CAPABILITY
     )
+
+
+def takes_wide_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None) -> bool:
+    """Return whether gluon_hopper computes tensors whose keys are wider than their values, where it is the faster one.
+
+    triton_fa2 computes them too, by its kernels with features, but more slowly than PyTorch.
+    """
+    if not takes(q, k, k) or v.dim() != 4 or v.shape[:3] != k.shape[:3] or v.shape[3] == k.shape[3]:
+        return False
+    names = {name(direction, q, k, softmax_scale) for direction in ("forward", "backward")}
+    fits = takes_head_dims(k.shape[3], v.shape[3]) and v.dtype == q.dtype and names == {"gluon_hopper"}
+    return fits and q.shape[0] * q.shape[1] * q.shape[2] >= WIDE_KEYS_ROWS
 
 
 def route(
@@ -154,7 +169,8 @@ def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
     shared = q.shape[1] > k.shape[1] and k.shape[0] * k.shape[1] >= MANY_KEY_HEADS
     keys = DECODED_KEYS_SHARED if shared else DECODED_KEYS
-    return q.shape[2] <= MAX_SEQLEN_Q and k.shape[2] >= keys and q.stride(3) == 1
+    few = q.shape[2] <= MAX_SEQLEN_Q and k.shape[2] >= keys
+    return few and q.stride(3) == 1 and k.shape == v.shape
 
 
 def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float | None) -> str:

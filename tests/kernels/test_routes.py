@@ -27,6 +27,9 @@ class OnGpu:
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         self.shape, self.dtype = shape, dtype
 
+    def dim(self) -> int:
+        return len(self.shape)
+
 
 def pick(direction: str, shape: tuple[int, ...], dtype: torch.dtype, scale: float | None = None) -> str:
     return routes.name(direction, OnGpu(shape, dtype), OnGpu(shape, dtype), scale)
@@ -63,6 +66,18 @@ def test_float32_and_scales_below_zero_go_to_the_portable_kernels() -> None:
 def test_other_chips_take_the_portable_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "_capability", lambda device: (8, 9))
     assert pick("forward", (8, 16, 2048, 64), torch.bfloat16) == "triton_fa2"
+
+
+@pytest.mark.parametrize(
+    ("seqlen", "head_dim", "head_dim_v", "taken"),
+    [(4096, 192, 128, True), (2048, 192, 128, False), (4096, 192, 64, False), (4096, 128, 128, False)],
+)
+def test_much_work_of_wide_keys_goes_to_the_hopper_kernels(
+    seqlen: int, head_dim: int, head_dim_v: int, taken: bool
+) -> None:
+    q, v = (OnGpu((1, 16, seqlen, width), torch.bfloat16) for width in (head_dim, head_dim_v))
+    assert routes.takes_wide_keys(q, q, v, None) == taken
+    assert not routes.takes_wide_keys(q, q, v, -0.1)
 
 
 def published() -> list[tuple[str, Case, str, dict[str, float]]]:

@@ -56,7 +56,7 @@ class BackwardTiles:
     block_m: int  # queries of a step
     block_n: int  # keys of a program, or of a step of the kernel for dQ
     fragments: int = 0  # of dQ, 64 x 64, that a step adds
-    scores_in_turn: bool = False  # dP of a step begins when S is packed: fewer registers, for more keys a step
+    scores_in_turn: bool = False  # dP of a step begins when S is packed as P, not beside it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ BACKWARD_TWO_KERNELS = {
     64: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=128)),
     128: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=64)),
     256: (BackwardTiles(block_m=64, block_n=64), BackwardTiles(block_m=64, block_n=64)),
-    WIDE_KEYS: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=64)),
+    WIDE_KEYS: (BackwardTiles(block_m=64, block_n=128), BackwardTiles(block_m=64, block_n=64, scores_in_turn=True)),
 }
 
 
@@ -311,7 +311,7 @@ def forward_tiles(
     elif size == 128 and causal and not window and seqlen_q <= 512:
         tiles = replace(SHORT_128, rescale_by_sum=True)
     elif size in (128, WIDE_KEYS) and not window:
-        tiles = replace(tiles, rescale_by_sum=True, exp_before_wait=not causal)
+        tiles = replace(tiles, rescale_by_sum=True, exp_before_wait=size == 128 and not causal)
     whole_rows = head_dim == size or size == WIDE_KEYS  # whose values have one head_dim
     return replace(tiles, store_from_registers=tiles.store_from_registers and whole_rows)
 
