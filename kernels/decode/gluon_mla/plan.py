@@ -15,7 +15,8 @@ from kernels.decode.triton_decode.tuning import DecodeTile
 
 _TILE = DecodeTile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)
 _MAX_BATCH = 1024  # lengths that a program sums up in registers
-_FEW_ROWS = 16  # of a tile, up to which the portable kernel is as fast
+_FEW_ROWS = 16  # of a tile, up to which the portable kernel is as fast, but not over many sequences of given lengths
+_MANY_SEQUENCES = 16
 
 
 def suits(request: Request, machine: Machine | None = None) -> bool:
@@ -27,7 +28,7 @@ def suits(request: Request, machine: Machine | None = None) -> bool:
         and not INTERPRETED
         and r.dtype in (torch.bfloat16, torch.float16)
         and (r.head_dim, r.rope_dim) == (512, 64)
-        and r.num_heads * r.seqlen_q > _FEW_ROWS
+        and (r.num_heads * r.seqlen_q > _FEW_ROWS or (r.ragged and r.batch >= _MANY_SEQUENCES))
         and r.batch <= _MAX_BATCH
         and r.strides[6] == 1
         and aligned

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from kernels.decode.gluon_mla import plan as hopper_plan
 from kernels.decode.triton_decode import tuning
+from kernels.decode.triton_decode.request import Caches, Options, latent_request_of
 from kernels.decode.triton_decode.tuning import DecodeTile
 from kernels.decode.triton_mla import mla_decode
 from kernels.registry import UnsupportedCase
@@ -69,6 +71,21 @@ def test_what_is_not_possible_is_said(make):
         run(problem, problem.k[:, 0], 47)
     with pytest.raises(UnsupportedCase, match="takes 3"):
         run(problem, problem.k)
+
+
+@pytest.mark.parametrize(
+    ("heads", "batch", "lengths", "hopper"),
+    [(16, 16, True, True), (16, 8, True, False), (16, 64, False, False), (32, 1, False, True), (32, 1025, True, False)],
+)
+def test_few_heads_go_to_the_hopper_kernel_over_many_sequences_of_given_lengths(
+    heads, batch, lengths, hopper, monkeypatch
+):
+    monkeypatch.setattr(hopper_plan, "INTERPRETED", False)
+    q, kv = (torch.empty(batch, n, 576, dtype=torch.bfloat16, device="meta") for n in (heads, 4096))
+    caches = Caches(kv, kv, torch.empty(batch, dtype=torch.int32, device="meta") if lengths else None)
+    request = latent_request_of(q[:, :, None], caches, 512, Options(softmax_scale=0.1), check_device=False)
+    assert hopper_plan.suits(request, ("sm_90", 132, 90)) == hopper
+    assert not hopper_plan.suits(request, ("sm_80", 108, 80))
 
 
 @pytest.mark.gpu
