@@ -42,6 +42,19 @@ def test_a_ratio_is_of_the_fastest_on_either_side_by_device_time() -> None:
     assert [(ratio.case, ratio.mode, ratio.value) for ratio in found] == [(CASE, "fwd", 2.0)]
 
 
+def test_of_several_processes_each_cell_is_the_middle_one() -> None:
+    only_a = replace(CASE, seqlen_q=1024)
+
+    class Processes(OneRun):
+        def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
+            times = {"torch_sdpa_flash": {"a": 1.0, "b": 3.0, "c": 2.0}[run_id], "gluon_hopper": 1.0}
+            rows = [_latency(name, ms) for name, ms in times.items()]
+            return Run(run_id, "shipped"), rows + [replace(row, case=only_a) for row in rows if run_id == "a"]
+
+    (ratio,) = Processes().middle([["a"], ["b"], ["c"]], headline.SDPA, headline.HOPPER)
+    assert ratio.value == 2.0
+
+
 def test_only_the_tables_of_a_document_are_renewed() -> None:
     document = DOCUMENT.format(name="window", table="| old |\n")
     assert headline.blocks(document) == {"window": "| old |\n"}
