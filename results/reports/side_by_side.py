@@ -71,7 +71,8 @@ def sections(
         found += [*settings[:-1], replace(settings[-1], gaps=told)]
         if title in grids and grids[title] in getattr(report, "GRIDS_BY_FORMULA", ()):
             found += _formula_sections(grids[title], settings, printed, stands)
-    return found
+    places = [*whole]
+    return sorted(found, key=lambda section: places.index(section.title.partition(SUFFIX)[0]))  # formulas beside tables
 
 
 def _gpu_of(section: str, printed: Runs) -> str | None:
