@@ -122,15 +122,10 @@ class Problem:
     @cached_property
     def forward_table(self) -> str:
         """The table whose kernel computes out."""
-        in_panels = bool(self.tiles("panels")) and not (self.causal or self.window_size)
         if self.tiles("few_rows"):
-            return "panels" if in_panels and self._has_two_panels else "few_rows"
-        if self.seqlen_k <= FEW_KEYS and self.tiles("few_keys"):
-            return "few_keys"
-        if not in_panels or self._split("forward", self.seqlen_k):
-            return "forward"
-        has_tail = self.seqlen_k % self.tiles("forward")[0].block_n > 0
-        return "panels" if has_tail or self._has_two_panels else "forward"
+            sees_all = not (self.causal or self.window_size)
+            return "panels" if sees_all and self._has_two_panels and self.tiles("panels") else "few_rows"
+        return "few_keys" if self.seqlen_k <= FEW_KEYS and self.tiles("few_keys") else "forward"
 
     @cached_property
     def has_few_queries(self) -> bool:
