@@ -52,3 +52,15 @@ def test_programs_of_few_keys_share_out_whole_tiles(heads, seqlen_q, tiles_each,
     found = plan.Problem.of(q, k, False, 0, None, "ieee")
     assert found.multiprocessors == 4
     assert found.rows_each(tile) == 64 * tiles_each
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "causal"),
+    [((2, 10, 10, 1024, 77, 64), False), ((64, 8, 8, 77, 77, 64), True), ((64, 5, 5, 14, 14, 64), False),
+     ((2, 8, 8, 512, 77, 40), False), ((32, 12, 12, 32, 257, 64), False), ((16, 16, 16, 1, 729, 72), False)],
+)  # fmt: skip
+def test_few_keys_and_few_queries_are_right_on_the_gpu(problem, shape, causal, dtype):
+    problem(shape, dtype, causal=causal).check(triton_fa2.attention)
