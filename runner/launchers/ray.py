@@ -38,6 +38,7 @@ _FORCE_AFTER_S = 2.0  # of a cancel, when a card does not end by itself; a cance
 _LOSSES_OF_CARD = 5  # cards that may be lost one after the other in one place
 _PORT = 6379  # where `ray start --head` listens
 _ANSWER_LIMIT_S = 5.0
+_BOARD_LIMIT_S = 60.0  # until Ray has started a process on the driver's node
 _NODES_EVERY_S = 2.0  # between two looks at which nodes live
 _GONE_AFTER_S = 10.0  # a card that is told to end and does not
 _STORE_BYTES = 80 * 2**20  # of Ray's object store: messages are small
@@ -220,6 +221,7 @@ class Driver:
 
     def run(self, kinds: list[str | None]) -> list[RunFolder]:
         """Measure on cards of these kinds."""
+        self._wait_for_board()
         self._begin(kinds)
         self._follow()
         for share in self._shares:
@@ -238,6 +240,18 @@ class Driver:
         for share in self._shares:
             share.close()
         self._progress.finish()
+
+    def _wait_for_board(self) -> None:
+        """Wait until Ray's first process answers. Raises Refused where none does, Cancelled where that is asked for."""
+        answer, deadline = self._board.collect.remote(), time.monotonic() + _BOARD_LIMIT_S
+        while not self._ray.wait([answer], timeout=_LOOK_S)[0]:
+            if self._stop():
+                raise Cancelled
+            if time.monotonic() > deadline:
+                raise Refused(
+                    f"Ray started no process here within {_BOARD_LIMIT_S:.0f} s. Its logs are in "
+                    "/tmp/ray/session_latest/logs; a package that its Python does not find is a usual cause."
+                )
 
     def _begin(self, kinds: list[str | None]) -> None:
         run_id = self._job.resume or self._job.run_id or new_run_id(self._job.sweep.name)
@@ -467,7 +481,9 @@ def _answering(address: str) -> str:
 
 
 def _same_files() -> dict[str, Any]:
-    return {"env_vars": {"PYTHONPATH": str(REPOSITORY)}}
+    """Return how Ray's processes find this checkout, and all else that this process finds by PYTHONPATH."""
+    paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
+    return {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, paths))}}
 
 
 def _runtime_env(ray: Any, address: str, quiet: dict[str, Any]) -> dict[str, Any]:

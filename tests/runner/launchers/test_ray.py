@@ -9,11 +9,13 @@ import threading
 import time
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 
 from results.files.journal import RunFolder, run_folders
+from results.paths import REPOSITORY
 from results.records import Status
 from runner import __main__ as command_line
 from runner import sweeps
@@ -200,6 +202,23 @@ def test_without_ray_the_command_says_what_to_install(monkeypatch, capsys, tmp_p
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     assert command_line.main(["run", "quick", "--on", "ray"]) == command_line.EXIT_ARGUMENTS
     assert "`pip install ray` brings it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("stop", "raised"), [(False, Refused), (True, Cancelled)])
+def test_a_ray_that_starts_no_process_is_not_waited_for_for_ever(monkeypatch, stop: bool, raised: type) -> None:
+    monkeypatch.setattr(launcher, "_BOARD_LIMIT_S", 0.0)
+    driver = object.__new__(launcher.Driver)
+    driver._ray = SimpleNamespace(wait=lambda answers, timeout: ([], answers))
+    driver._board = SimpleNamespace(collect=SimpleNamespace(remote=lambda: "an answer to come"))
+    driver._stop = lambda: stop
+    with pytest.raises(raised):
+        driver.run([None])
+
+
+def test_rays_processes_find_what_the_driver_finds(monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/somewhere/site")
+    paths = launcher._same_files()["env_vars"]["PYTHONPATH"].split(os.pathsep)
+    assert paths == [str(REPOSITORY), "/somewhere/site"]
 
 
 @pytest.mark.parametrize(("address", "mode"), [("127.0.0.1:6379", "token"), ("gpu1:6379", None)])
