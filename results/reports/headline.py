@@ -39,7 +39,7 @@ FA_PAPER = ("h200-fa_paper-full", "h200-fa_paper-causal")
 FA_PAPER_THRICE = (FA_PAPER, ("h200-fa_paper-again-1",), ("h200-fa_paper-again-2",))  # each a process of its own
 WINDOW = ("h200-window_gqa",)
 SAME_CODE = ("h200-torch_vs_triton", "h200-fa2_speedup")
-DECODE, SPLIT_KV = ("h200-decode",), ("triton_split_kv",)
+DECODE, SPLIT_KV = ("h200-decode-131k", "h200-decode"), ("triton_split_kv",)
 DECODE_FORMS = ("h200-paged_decode", "h200-multi_token_decode", "h200-fp8_cache_decode")
 MLA = ("h200-mla_decode",)
 LAYERS = ("h200-attention_layers",)
@@ -74,11 +74,14 @@ class Shipped:
         return self._read[run_id]
 
     def latencies(self, run_ids: Iterable[str]) -> dict[tuple[Case, str | None], dict[str, Measurement]]:
-        """Return device times by case and mode, then by implementation; those that have a value."""
+        """Return device times by case and mode, then by implementation; of a cell in several runs those of the last."""
         found: dict[tuple[Case, str | None], dict[str, Measurement]] = {}
-        for m in (m for run_id in run_ids for m in self.read(run_id)[1]):
-            if m.metric == "latency_ms" and m.timing == "kernel" and m.value:
-                found.setdefault((m.case, m.mode), {})[m.implementation] = m
+        for run_id in run_ids:
+            of_run: dict[tuple[Case, str | None], dict[str, Measurement]] = {}
+            for m in self.read(run_id)[1]:
+                if m.metric == "latency_ms" and m.timing == "kernel" and m.value:
+                    of_run.setdefault((m.case, m.mode), {})[m.implementation] = m
+            found |= of_run
         return found
 
     def ratios(self, run_ids: Iterable[str], others: Sequence[str], ours: Sequence[str]) -> list[Ratio]:

@@ -42,6 +42,16 @@ def test_a_ratio_is_of_the_fastest_on_either_side_by_device_time() -> None:
     assert [(ratio.case, ratio.mode, ratio.value) for ratio in found] == [(CASE, "fwd", 2.0)]
 
 
+def test_a_cell_of_two_runs_is_wholly_of_the_last() -> None:
+    class Twice(OneRun):
+        def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
+            names = {"first": ("torch_sdpa_flash", "gluon_hopper"), "last": ("gluon_hopper",)}[run_id]
+            return Run(run_id, "shipped"), [_latency(name, 1.0) for name in names]
+
+    ((_, times),) = Twice().latencies(["first", "last"]).items()
+    assert set(times) == {"gluon_hopper"}
+
+
 def test_of_several_processes_each_cell_is_the_middle_one() -> None:
     only_a = replace(CASE, seqlen_q=1024)
 
