@@ -66,6 +66,8 @@ class SanitizerCase:
     level: ClassVar[str] = "op"
     page_size: ClassVar[int] = 0
     latent_dim: ClassVar[int] = 0
+    cache_dtype: ClassVar[str | None] = None
+    lengths: ClassVar[str | None] = None
 
     @property
     def num_heads(self) -> int:

@@ -15,6 +15,7 @@ from kernels.constants import Constants
 CONFIG = BackwardConfig(
     **{name: getattr(BACKWARD[128], name) for name in ("block_m", "block_n")},
     head_dim=128,
+    head_dim_v=128,
     slots=2,
     causal=True,
     has_window=False,
