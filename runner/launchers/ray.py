@@ -244,7 +244,8 @@ class Driver:
     def _wait_for_board(self) -> None:
         """Wait until Ray's first process answers. Raises Refused where none does, Cancelled where that is asked for."""
         answer, deadline = self._board.collect.remote(), time.monotonic() + _BOARD_LIMIT_S
-        while not self._ray.wait([answer], timeout=_LOOK_S)[0]:
+        while not self._ray.wait([answer], timeout=0)[0]:
+            time.sleep(_LOOK_S)
             if self._stop():
                 raise Cancelled
             if time.monotonic() > deadline:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from io import StringIO
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -136,7 +137,8 @@ def test_a_card_that_ignores_a_cancel_is_killed_within_five_seconds(monkeypatch,
     clock = Clock()
     monkeypatch.setattr(launcher, "time", clock)
     silent = MagicMock()
-    silent.get.return_value, silent.wait.return_value = [], ([], [])
+    silent.get.return_value = []
+    silent.wait.side_effect = chain([(["the board"], [])], repeat(([], [])))  # then no card ends
     silent.cancel.side_effect = lambda ref, force: clock.marks.append((clock.monotonic(), force))
     driver = launcher.Driver(
         silent, job(), tmp_path, ClusterRequest(), Progress(StringIO()), lambda: clock.monotonic() > 1, WORKER
