@@ -79,8 +79,13 @@ def section() -> None:
 def _devices(pairs: list[tuple[str, str]]) -> list[str]:
     known = sorted({gpu for pair in pairs for gpu in pair})
     if "gpus" not in st.session_state and "gpus" not in st.query_params:
-        st.session_state["gpus"] = list(pairs[0])
+        st.session_state["gpus"] = list(next(filter(_share_a_shape, pairs), pairs[0]))
     return st.multiselect("GPUs", known, key="gpus", bind="query-params", select_all=False)
+
+
+def _share_a_shape(pair: tuple[str, str]) -> bool:
+    names = gpus.implementations(store(), list(pair))
+    return bool(names) and not _table(str(store().home), store().version(), pair, names[0]).empty
 
 
 @st.cache_data(max_entries=24, show_spinner=False)
