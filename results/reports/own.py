@@ -297,6 +297,7 @@ def all_said(grid: Grid, labels: Labels) -> Iterator[Says]:
 
 
 def said_fields(says: Says) -> dict[str, Any]:
+    """Return the case fields that a report states of a cell; seqlen is of queries and keys, head_dim of values too."""
     fields = {}
     if "seqlen" in says:
         fields |= {"seqlen_q": says["seqlen"], "seqlen_k": says["seqlen"]}
