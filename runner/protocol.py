@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 VERSION = "1"  # raise it when a change makes new numbers incomparable with old ones
 
@@ -31,6 +32,10 @@ class Protocol:
         """Return the samples every round must take of a call of that length."""
         wanted = min(self.least, max(self.least_slow, int(self.patience_ms / max(call_ms, 1e-3))))
         return -(-wanted // self.rounds)
+
+    def for_a_share(self) -> Self:
+        """Return a short protocol for a part of a call: it answers for a share of the time, not for a race."""
+        return replace(self, rounds=1, cap_ms=0.0, least=6, least_slow=2)
 
 
 # Of two versions against each other: as many rounds that begin with the one as with the other.

@@ -138,7 +138,7 @@ class Rounds:
             return
         stopwatch = self.bench.stopwatches[timing]
         with self.bench.costs.of(SAMPLING):
-            item.inner[timing] = sample_round(stopwatch, call, [], self.bench.protocol)
+            item.inner[timing] = sample_round(stopwatch, call, [], self.bench.protocol.for_a_share())
         stopwatch.take_waits()
 
     def _check_again(self, item: Timed) -> None:

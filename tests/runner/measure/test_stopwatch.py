@@ -95,6 +95,11 @@ def test_slow_calls_are_sampled_less_but_enough_for_an_interval(call_ms: float, 
     assert PROTOCOLS["standard"].rounds * PROTOCOLS["standard"].least_of_round(call_ms) >= 6
 
 
+@pytest.mark.parametrize(("call_ms", "samples"), [(0.01, 6), (400.0, 2)])
+def test_a_part_of_a_call_is_sampled_shortly(call_ms: float, samples: int) -> None:
+    assert PROTOCOLS["standard"].for_a_share().least_of_round(call_ms) == samples
+
+
 @pytest.mark.gpu
 @needs_gpu
 def test_kernel_time_leaves_the_hosts_time_out() -> None:
