@@ -166,6 +166,7 @@ class Implementation:
 def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) -> str | None:
     capability, wanted = device.compute_capability, (impl.min_compute_capability, impl.max_compute_capability)
     head_dim = max(case.head_dim or 0, case.head_dim_v or 0)
+    widths_differ = impl.level == "op" and case.head_dim_v not in (None, case.head_dim)
     checks = (
         (case.level not in (None, impl.level), f"computes cases of level {impl.level}, not of level {case.level}"),
         (device.type not in impl.devices, f"runs on {' and '.join(impl.devices)}, not on {device.type}"),
@@ -174,6 +175,7 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
             bool(impl.max_head_dim and head_dim > impl.max_head_dim),
             f"does not support head_dim {head_dim} (up to {impl.max_head_dim})",
         ),
+        (widths_differ and "head_dim_v" not in impl.features, f"does not support {FEATURES['head_dim_v']}"),
         (bool(case.causal and not impl.causal), "does not support causal masks"),
         (
             bool(case.causal and case.seqlen_q != case.seqlen_k and not impl.unequal_causal),

@@ -43,6 +43,7 @@ IMPLEMENTATIONS = (
         "FlashAttention-3, in CUDA C++ for Hopper, where it is installed",
         call,
         _unavailable(),
+        features=("head_dim_v",),
         min_compute_capability=(9, 0),
         max_compute_capability=(9, 0),
         refuses=_refuses,

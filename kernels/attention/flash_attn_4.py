@@ -45,6 +45,7 @@ IMPLEMENTATIONS = (
         attention_packages.missing(
             "flash-attn-4", "FlashAttention-4 is not installed: pip install --pre flash-attn-4."
         ),
+        features=("head_dim_v",),
         min_compute_capability=(8, 0),
         memory={
             "growth": "linear",

@@ -41,6 +41,7 @@ IMPLEMENTATIONS = (
         name="tiled_v1",
         description="FlashAttention-1's loop order in plain PyTorch, block by block",
         attention=attention,
+        features=("head_dim_v",),
         memory={"growth": "linear"},
         colour="#b5a27a",
     ),

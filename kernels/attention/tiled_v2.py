@@ -43,6 +43,7 @@ IMPLEMENTATIONS = (
         name="tiled_v2",
         description="Queries outside, keys inside in plain PyTorch, block by block, divided in every step",
         attention=attention,
+        features=("head_dim_v",),
         memory={"growth": "linear"},
         colour="#8c6d31",
     ),

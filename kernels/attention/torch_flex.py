@@ -83,6 +83,7 @@ IMPLEMENTATIONS = (
         attention=attention,
         family="pytorch",
         devices=("cuda",),
+        features=("head_dim_v",),
         memory={"growth": "linear", "fwd": {"numbers": 2}, "fwd_bwd": {"numbers": 2}},
         colour="#66a61e",
         compiled="first_call",

@@ -52,6 +52,7 @@ IMPLEMENTATIONS = (
         description="Eager PyTorch with the score matrix in memory",
         attention=attention,
         family="pytorch",
+        features=("head_dim_v",),
         memory={"growth": "matrix", "fwd": {"matrices": 2, "scaled": 1}, "fwd_bwd": {"matrices": 4, "mask_bytes": 1}},
         colour="#7f7f7f",
     ),

@@ -112,7 +112,13 @@ def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
         return f"{name} launches a grid row a head and supports {MAX_HEADS} heads at most, not {case.num_heads}."
     num_heads = case.num_heads or 1
     answer = pytorch_refuses(
-        variant, case.dtype, case.head_dim, num_heads, case.num_kv_heads or num_heads, bool(case.causal)
+        variant,
+        case.dtype,
+        case.head_dim,
+        num_heads,
+        case.num_kv_heads or num_heads,
+        bool(case.causal),
+        head_dim_v=case.head_dim_v,
     )
     return f"{name}: {answer}" if answer else None
 
@@ -126,6 +132,7 @@ def pytorch_refuses(
     num_kv_heads: int,
     causal: bool,
     *,
+    head_dim_v: int | None = None,
     seqlen_q: int = 128,
     training: bool = True,
 ) -> str | None:
@@ -134,7 +141,7 @@ def pytorch_refuses(
         return None
     like = {"dtype": getattr(torch, dtype or "bfloat16"), "device": "cuda", "requires_grad": training}
     q = torch.empty(1, num_heads, seqlen_q, head_dim or 64, **like)
-    k, v = (torch.empty(1, num_kv_heads, 128, head_dim or 64, **like) for _ in range(2))
+    k, v = (torch.empty(1, num_kv_heads, 128, width or 64, **like) for width in (head_dim, head_dim_v or head_dim))
     with sdpa_kernel(BACKENDS[variant]), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         params = torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, causal, num_heads != num_kv_heads)
@@ -163,6 +170,7 @@ IMPLEMENTATIONS = (
     _implementation(
         "auto",
         "PyTorch's SDPA, backend chosen by PyTorch",
+        features=("head_dim_v",),
         memory={  # grows as the backend that is chosen; a window is given as a mask
             "fwd": {**_FORWARD, "window_mask_bytes": 3},
             "fwd_bwd": {**_SUMS_OF_DQ, "window_mask_bytes": 2, "window_copies": 1.5, "sum_head_dim": 64},
@@ -180,6 +188,7 @@ IMPLEMENTATIONS = (
     _implementation(
         "cudnn",
         "PyTorch's SDPA, cuDNN backend",
+        features=("head_dim_v",),
         dtypes=_HALF,
         devices=("cuda",),
         window=False,
@@ -191,6 +200,7 @@ IMPLEMENTATIONS = (
     _implementation(
         "efficient",
         "PyTorch's SDPA, memory-efficient backend",
+        features=("head_dim_v",),
         devices=("cuda",),
         gqa=False,
         memory={
@@ -203,6 +213,7 @@ IMPLEMENTATIONS = (
     _implementation(
         "math",
         "PyTorch's SDPA, its C++ composition of matmuls and softmax",
+        features=("head_dim_v",),
         memory={
             "growth": "matrix",
             "fwd": {"matrices": 2.25, "float32_matrices": True, "upcast": 4, "mask_bytes": 4},

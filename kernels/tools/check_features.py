@@ -1,21 +1,21 @@
 """Run every feature that an implementation declares and compare it with the float64 oracle, forward and backward.
 
-    python -m kernels.tools.check_features [--device cuda] [--record results/published/features.json] [NAME ...]
+    python -m kernels.tools.check_features [--device cuda] [--processes 8] [NAME ...]
 
 An error may be at most twice that of the definition (`kernels.features.attention`) in the same dtype, plus a rounding
-floor; what is printed is the error over that. The record says for a GPU which features were checked on it, and why an
-implementation refuses the others; `results` shows it. Tests run the same cases, small ones in Triton's interpreter.
+floor; what is printed is the error over that. Tests run the same cases, small ones in Triton's interpreter.
+`python -m runner.validate.features` checks in the same way and writes down what it found.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import product
-from pathlib import Path
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -157,47 +157,99 @@ def refuses(implementation: Implementation, case: FeatureCase, device: str, dtyp
     return registry.reason_against_tensors(implementation.name, q, k, v, **mask) is not None
 
 
-def report(implementation: Implementation, device: str, dtypes: Sequence[str], head_dim: int) -> dict[str, Any]:
-    """Return by feature, in the words of FEATURES, the largest error over what is allowed, or why it is refused.
+@dataclass(frozen=True)
+class Check:
+    """A case of a feature that one implementation computes in one dtype."""
 
-    Prints a line a dtype and case.
+    implementation: str
+    case: str  # a name of `cases`
+    dtype: str
+    head_dim: int
+    device: str
+
+    def run(self) -> tuple[float | None, str]:
+        """Return the error over what is allowed, as `check`, and why there is none if it could not be computed."""
+        case = cases(16, self.head_dim)[self.case]
+        try:
+            return check(registry.get(self.implementation), case, self.device, getattr(torch, self.dtype)), ""
+        except Exception as error:  # a kernel that does not compile or start is a finding; the other checks go on
+            return float("inf"), f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def checks(names: Sequence[str], dtype: str | None, head_dim: int, device: str) -> list[Check]:
+    """Return what there is to check of implementations, in one dtype or all that they take."""
+    of_feature = {name: case.feature for name, case in cases(16, head_dim).items()}
+    return [
+        Check(name, case, each, head_dim, device)
+        for name in names
+        for each in reversed(registry.get(name).dtypes)  # float32 compiles longest
+        for case, feature in of_feature.items()
+        if dtype in (None, each) and feature in registry.get(name).features
+    ]
+
+
+def report(names: Sequence[str], asked: Sequence[Check], processes: int = 1) -> dict[str, dict[str, Any]]:
+    """Return by implementation and feature the reason against it, or the largest error over what is allowed.
+
+    That comes with the dtypes it was checked in, and with what went wrong: {"worst", "dtypes", "why"}; `worst` is None
+    where a check did not end. Features whose every case was refused for its sizes are left out. Prints a line a check.
     """
-    found: dict[str, Any] = {}
-    for feature, words in FEATURES.items():
-        refused = implementation.reason_against_features((feature,))
-        of_feature = [(name, case) for name, case in cases(16, head_dim).items() if case.feature == feature]
-        ratios = []
-        for dtype, (name, case) in product(dtypes, () if refused else of_feature):
-            ratio = check(implementation, case, device, getattr(torch, dtype))
-            if ratio is not None:
-                wrong = "" if ratio <= 1 else " WRONG"
-                print(f"{implementation.name:16} {dtype:9} {name:30} {ratio:5.2f}{wrong}", flush=True)
-                ratios.append(round(ratio, 3))
-        if refused or ratios:
-            found[words] = refused or max(ratios)
+    found = {name: _refusals(name) for name in names}
+    if processes > 1:
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            _add(found, zip(asked, pool.map(Check.run, asked), strict=True))
+    else:
+        _add(found, ((each, each.run()) for each in asked))
     return found
+
+
+def _refusals(name: str) -> dict[str, Any]:
+    implementation = registry.get(name)
+    reasons = {feature: implementation.reason_against_features((feature,)) for feature in FEATURES}
+    return {feature: reason for feature, reason in reasons.items() if reason}
+
+
+def _add(found: dict[str, dict[str, Any]], done: Iterable[tuple[Check, tuple[float | None, str]]]) -> None:
+    """Add what checks gave to a report, and print it."""
+    for each, (ratio, why) in done:
+        if ratio is None:
+            continue
+        wrong = "" if ratio <= 1 else f" WRONG {why}"
+        print(f"{each.implementation:16} {each.dtype:9} {each.case:30} {ratio:5.2f}{wrong}", flush=True)
+        feature = cases()[each.case].feature
+        entry = found[each.implementation].setdefault(feature, {"worst": 0.0, "dtypes": [], "why": None})
+        entry["dtypes"] += [each.dtype] * (each.dtype not in entry["dtypes"])
+        entry["why"] = entry["why"] or why or None
+        ended = entry["worst"] is not None and math.isfinite(ratio)
+        entry["worst"] = max(entry["worst"], round(ratio, 3)) if ended else None
+
+
+def is_right(found: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether every feature of a report has errors within what is allowed."""
+    entries = [entry for of_name in found.values() for entry in of_name.values() if not isinstance(entry, str)]
+    return all(entry["worst"] is not None and entry["worst"] <= 1 for entry in entries)
+
+
+def add_choices(parser: argparse.ArgumentParser) -> None:
+    """Add to a command line what `chosen_report` reads."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="implementations; all if none is named")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", help="one of those that an implementation takes; all if none is named")
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--processes", type=int, default=1, help="at a time, as kernels take seconds to compile")
+
+
+def chosen_report(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Check what a command line chose."""
+    names = options.names or list(registry.implementations())
+    return report(names, checks(names, options.dtype, options.head_dim, options.device), options.processes)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Check what is asked for; 1 if anything is wrong."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.check_features")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="implementations; all if none is named")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--dtype", help="one of those that an implementation takes; all if none is named")
-    parser.add_argument("--head-dim", type=int, default=64)
-    parser.add_argument("--record", type=Path, metavar="FILE", help="add what was found to a JSON file")
-    chosen = parser.parse_args(arguments)
-    found = {}
-    for name in chosen.names or registry.implementations():
-        implementation = registry.get(name)
-        dtypes = [x for x in implementation.dtypes if chosen.dtype in (None, x)]
-        found[name] = report(implementation, chosen.device, dtypes, chosen.head_dim)
-    if chosen.record:
-        known = json.loads(chosen.record.read_text()) if chosen.record.exists() else {}
-        gpu = registry.describe_device(chosen.device).name
-        known[gpu] = dict(sorted((known.get(gpu, {}) | found).items()))
-        chosen.record.write_text(json.dumps(known, indent=1) + "\n")
-    return int(any(isinstance(x, float) and x > 1 for of_name in found.values() for x in of_name.values()))
+    add_choices(parser)
+    return int(not is_right(chosen_report(parser.parse_args(arguments))))
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def hopper(**changes: object) -> registry.Device:
         (Case(), registry.Device(type="cpu", name="CPU"), "not on cpu"),
         (Case(dtype="float32"), hopper(), "float32"),
         (Case(head_dim=512, head_dim_v=512), hopper(), "head_dim 512"),
-        (Case(head_dim_v=64), hopper(), "head_dim_v"),
+        (Case(head_dim_v=64), hopper(), "values of another head_dim"),
         (Case(window_size=100), hopper(), "sliding windows"),
     ],
 )

@@ -1,0 +1,57 @@
+"""What is checked of declared features, and how a report tells right from wrong and refused."""
+
+import pytest
+import torch
+
+from kernels import registry
+from kernels.tools import check_features
+from kernels.tools.check_features import cases, check, checks, is_right, report
+
+ON_CPU = [
+    name
+    for name, each in registry.implementations().items()
+    if "cpu" in each.devices and not each.interpreted_on_cpu and not each.unavailable
+]
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_values_of_another_width_are_computed_where_declared_and_refused_elsewhere(name: str) -> None:
+    implementation, case = registry.get(name), cases()["narrower values"]
+    dtype = torch.float32
+    if "head_dim_v" in implementation.features:
+        assert check(implementation, case, "cpu", dtype) <= 1
+    else:
+        assert check_features.refuses(implementation, case, "cpu", dtype)
+
+
+def test_a_report_has_errors_of_what_is_declared_and_reasons_against_the_rest(capsys) -> None:
+    asked = checks(["torch_naive", "gluon_hopper"], "float32", 16, "cpu")
+    assert {(each.implementation, each.case) for each in asked} == {
+        ("torch_naive", "narrower values"),
+        ("torch_naive", "192 and 128"),
+    }
+    found = report(["torch_naive", "gluon_hopper"], asked)
+    naive = found["torch_naive"]
+    assert 0 < naive["head_dim_v"]["worst"] <= 1
+    assert naive["head_dim_v"]["dtypes"] == ["float32"]
+    assert naive["softcap"] == "torch_naive does not support softcaps."
+    assert "head_dim_v" not in found["gluon_hopper"], "declared, and not checked on a CPU"
+    assert is_right(found)
+    assert capsys.readouterr().out.count("torch_naive") == 2
+
+
+def test_a_kernel_that_raises_is_a_finding_and_the_other_checks_go_on(monkeypatch, capsys) -> None:
+    def fails(*arguments: object) -> float:
+        if arguments[1].shape[5] == 192:
+            raise RuntimeError("out of registers")
+        return 0.5
+
+    monkeypatch.setattr(check_features, "check", fails)
+    found = report(["torch_naive"], checks(["torch_naive"], "float32", 16, "cpu"))
+    assert found["torch_naive"]["head_dim_v"] == {
+        "worst": None,
+        "dtypes": ["float32"],
+        "why": "RuntimeError: out of registers",
+    }
+    assert not is_right(found)
+    assert "WRONG RuntimeError: out of registers" in capsys.readouterr().out
