@@ -185,6 +185,7 @@ SECTIONS = (
         ),
     ),
 )
+START = "overview"  # the page at the bare address
 HELP = PageEntry("units", "Units and terms", "help", "What the units, timings, verdicts and shapes mean.")
 
 
@@ -195,7 +196,10 @@ def show() -> None:
     asked = urlsplit(st.context.url or "").path.strip("/").rpartition("/")[2]
     pages = {entry.file: _page(section, entry, asked) for section in SECTIONS for entry in section.pages}
     pages[HELP.file] = st.Page(f"pages/{HELP.file}.py", title=HELP.title, visibility="hidden")
-    page = st.navigation([*pages.values()], expanded=True)
+    by_name = st.Page(partial(_go_to, pages[START]), title="Start", url_path=START, visibility="hidden")
+    page = st.navigation([*pages.values(), by_name], expanded=True)
+    if page is by_name:
+        page.run()
     _below_the_sections(pages[HELP.file])
     notice = store().notice or store().mended
     if notice:
@@ -216,9 +220,15 @@ def _page(section: SidebarSection, entry: PageEntry, asked: str) -> st.Page:
         title=section.title if entry.file == shown else entry.title,
         icon=f":material/{section.icon}:",
         help=entry.answers if len(files) == 1 else ", ".join(each.title for each in section.pages) + ".",
-        default=entry.file == "overview",
+        default=entry.file == START,
+        url_path="start" if entry.file == START else None,  # its own name is that of the page which leads here
         visibility="visible" if entry.file == shown else "hidden",
     )
+
+
+def _go_to(page: st.Page) -> None:
+    """Open a page with the query of the present address: the default page is not found under its own name."""
+    st.switch_page(page, query_params={name: st.query_params.get_all(name) for name in st.query_params})
 
 
 def _below_the_sections(help_page: st.Page) -> None:

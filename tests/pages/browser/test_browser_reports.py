@@ -56,8 +56,10 @@ def test_a_report_is_read_beside_a_run_and_taken_away_as_one_file(tab, chrome, t
 
 
 def test_the_rule_that_is_taken_away_says_what_the_page_says(tab, own, tmp_path):
-    page = drawn(tab(f"?gpu={GPU.replace(' ', '+')}&overview_view=My+shape&shape_seqlen=300&shape_heads=2"))
+    address = f"overview?gpu={GPU.replace(' ', '+')}&overview_view=My+shape&shape_seqlen=300&shape_heads=2"
+    page = drawn(tab(address))  # Start by its name
     expect(page.get_by_role("heading", name="Use triton_fa2")).to_be_visible()
+    expect(page.get_by_text("Page not found")).to_have_count(0)
     rule: dict = {}
     exec(_saved(page, "Rule as Python", tmp_path).read_text(), rule)
     assert rule["implementation"]("float16", 300, 64, num_heads=2) == "triton_fa2"
