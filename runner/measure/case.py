@@ -81,6 +81,13 @@ class CaseRun:
             self._inputs = make_inputs(self.case, self.bench.device, self.bench.seed)
         return self._inputs
 
+    def forget_inputs(self) -> None:
+        """Free the tensors of the case; the next use makes them anew."""
+        self._inputs = None
+        gc.collect()
+        if self.bench.device_type == "cuda":
+            torch.cuda.empty_cache()
+
     def implementation(self, name: str) -> registry.Implementation:
         """Return the implementation of that name at the case's level."""
         return registry.get(name, str(self.case.level))

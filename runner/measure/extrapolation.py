@@ -16,11 +16,11 @@ from results.spread import spread
 from runner.cells import Cell
 from runner.levels import Call, make_inputs
 from runner.measure.case import CaseRun
-from runner.measure.stopwatch import Stopwatch
 
 METRIC = "latency_extrapolated_ms"
 MOST_ERROR = 0.03
-_ROUNDS, _SAMPLES = 6, 4  # six rounds are the fewest that have a 95 % interval
+_ROUNDS = 6  # the fewest that have a 95 % interval
+_SAMPLES, _PATIENCE_MS = 4, 200.0  # of a depth in a round; a single one where so many take longer
 _MODES = ("decode", "prefill", "train")
 
 
@@ -68,7 +68,11 @@ def _extrapolate(run: CaseRun, cell: Cell) -> None:
     timing, depths = _timing(run, cell), run.bench.depths
     stopwatch = run.bench.stopwatches[timing]
     calls = [_call_at(run, cell, depth, timing) for depth in depths]
-    rounds = [[_median(stopwatch, call) for call in calls] for _ in range(_ROUNDS)]
+    counts = [_SAMPLES if _SAMPLES * stopwatch.sample(call, 1)[0] <= _PATIENCE_MS else 1 for call in calls]
+    rounds = [
+        [statistics.median(stopwatch.sample(call, count)) for call, count in zip(calls, counts, strict=True)]
+        for _ in range(_ROUNDS)
+    ]
     found = [extrapolated(shallow, deep, depths, run.case.num_layers) for shallow, deep in rounds]
     note = f"From {depths[0]} and {depths[1]} layers: {rounds[-1][0]:.4g} and {rounds[-1][1]:.4g} ms in the last round."
     whole = run.latencies.get((cell, timing))
@@ -86,7 +90,3 @@ def _call_at(run: CaseRun, cell: Cell, depth: int, timing: str) -> Call:
     call = make(attention, inputs, cell.mode)
     call()
     return call
-
-
-def _median(stopwatch: Stopwatch, call: Call) -> float:
-    return statistics.median(stopwatch.sample(call, _SAMPLES))

@@ -72,7 +72,8 @@ def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:
     for name, text in changes.items():
         if name not in axes:
             raise SweepError(f"Unknown axis {name!r}. Possible: {', '.join(axes)}.")
-        values[name] = tuple(dict.fromkeys(axes[name].parse(part.strip()) for part in text.split(",")))
+        parts = [] if axes[name].optional and not text.strip() else text.split(",")
+        values[name] = tuple(dict.fromkeys(axes[name].parse(part.strip()) for part in parts))
     changed = sweep.with_axes(values)
     changed.cases()
     return changed

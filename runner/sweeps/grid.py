@@ -38,6 +38,7 @@ class GridAxis:
     about: str | None = None  # for people
     first: bool = False  # shown by the form at once; the others are folded away
     of_a_cell: str = ""  # "one": a sweep of one cell is asked for one value; "any": it has any, folded; "": none
+    optional: bool = False  # whether it may have no value
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -85,10 +85,15 @@ class ModelSweep(Sweep):
             about="Whether torch.compile compiles each layer around its attention.",
             of_a_cell="any",
         ),
+        GridAxis(
+            "depths",
+            about="Two numbers of layers, such as 4,8, from which larger models are extrapolated. Empty: none are.",
+            optional=True,
+        ),
         GridAxis("modes", "text", _MODES, of_a_cell="one"),
         TIMING,
     )
-    FOLDED = "Dtype, optimizer, checkpointing, compiling, modes and timings"
+    FOLDED = "Dtype, optimizer, checkpointing, compiling, depths, modes and timings"
     FOLDED_OF_A_CELL = "Lengths, batches, optimizer, checkpointing and compiling"
 
     subject: tuple[str, ...]
@@ -117,6 +122,8 @@ class ModelSweep(Sweep):
         return decoding == (mode == "decode") and implementation not in (_FULL if decoding else _CACHED)
 
     def _cases(self) -> Iterator[Case]:
+        if self.depths and not (len(self.depths) == 2 and 0 < self.depths[0] < self.depths[1]):
+            raise SweepError(f"depths {self.depths} are not two growing numbers of layers, such as 4,8.")
         try:
             for subject, compiled, dtype in product(self.subject, self.compiled, self.dtype):
                 said = {"subject": subject, "compiled": compiled, "dtype": dtype}
