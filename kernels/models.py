@@ -22,7 +22,7 @@ import torch.utils.checkpoint
 from torch import nn
 
 from kernels.decode.step import DecodeStep
-from kernels.generation.step import LlamaStep
+from kernels.generation.step import FAMILIES, LlamaStep
 from kernels.registry import Attention, AttentionCase, DecodeAttention, Device, Implementation, UnsupportedCase
 
 NAME = "attnbench_inside"  # under which our attention is registered with transformers
@@ -84,15 +84,16 @@ class _Slot:
 class KeyValueCache:
     """A cache of one length for every layer, whose last tokens each step writes anew; `CausalModel.cache` makes it.
 
-    It serves as transformers' `past_key_values`. A layer's tensors are made at its first step, (batch, heads, context,
-    width) as that step's keys and values are, and filled with standard normal numbers. Layers are told apart by the
-    order of their calls: by their index, torch.compile would compile each of them anew.
+    It serves as transformers' `past_key_values`. A layer's tensors are made at its first step, (batch, heads, held,
+    width) as that step's keys and values are, and filled with standard normal numbers. `held` is the context, or what
+    the last token of it sees through a window. Layers are told apart by the order of their calls: by their index,
+    torch.compile would compile each of them anew.
     """
 
     is_compileable = False
 
-    def __init__(self, context: int, num_layers: int, generator: torch.Generator) -> None:
-        self.context, self._generator = context, generator
+    def __init__(self, context: int, held: int, num_layers: int, generator: torch.Generator) -> None:
+        self.context, self.held, self._generator = context, held, generator
         self.layers: list[tuple[torch.Tensor, torch.Tensor] | None] = [None] * num_layers
         self._calls = 0
 
@@ -109,7 +110,7 @@ class KeyValueCache:
 
     def double(self) -> KeyValueCache:
         """Return a copy in float64. Raises TypeError before the first step."""
-        copied = KeyValueCache(self.context, len(self.layers), self._generator)
+        copied = KeyValueCache(self.context, self.held, len(self.layers), self._generator)
         copied.layers = [(k.double(), v.double()) for k, v in self.layers]
         return copied
 
@@ -120,15 +121,21 @@ class KeyValueCache:
     def update(
         self, k: torch.Tensor, v: torch.Tensor, *rest: object, **options: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write a step's keys and values at the end of the next layer's, and return all of them."""
+        """Write a step's keys and values at the end of the next layer's, and return all that the step attends to.
+
+        Raises UnsupportedCase for several tokens, but fewer than the context, of a cache that holds a window.
+        """
         at, self._calls = self._calls % len(self.layers), self._calls + 1
         if self.layers[at] is None:
-            shapes = [(*x.shape[:2], self.context, x.shape[3]) for x in (k, v)]
+            shapes = [(*x.shape[:2], self.held, x.shape[3]) for x in (k, v)]
             empty = (torch.empty(shape, dtype=k.dtype, device=k.device) for shape in shapes)
             self.layers[at] = tuple(x.normal_(generator=self._generator) for x in empty)
-        for cached, new in zip(self.layers[at], (k, v), strict=True):
-            cached[:, :, self.context - new.shape[2] :].copy_(new)
-        return self.layers[at]
+        new = k.shape[2]
+        if self.held < self.context and 1 < new < self.context:
+            raise UnsupportedCase(f"A cache of a window takes one token or {self.context}, not {new}.")
+        for cached, x in zip(self.layers[at], (k, v), strict=True):
+            cached[:, :, max(0, self.held - new) :].copy_(x[:, :, max(0, new - self.held) :])
+        return (k, v) if new > self.held else self.layers[at]
 
 
 class CausalModel:
@@ -143,6 +150,10 @@ class CausalModel:
     def num_layers(self) -> int:
         """Return the depth."""
         return sum(1 for _ in _layers(self.module))
+
+    @property
+    def _window(self) -> int:
+        return getattr(self.module.config, "sliding_window", None) or 0
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -168,10 +179,10 @@ class CausalModel:
         return CausalModel(module)
 
     def cache(self, context: int, seed: int) -> KeyValueCache:
-        """Return an empty cache of that many tokens for this model."""
+        """Return an empty cache of that many tokens for this model; with a window it holds no more than that."""
         generator = torch.Generator(self.parameters[0].device).manual_seed(seed)
         kind = _not_traced()[1] if self._compiled else KeyValueCache
-        return kind(context, self.num_layers, generator)
+        return kind(context, min(context, self._window or context), self.num_layers, generator)
 
     def compile_layers(self, *, one_token: bool = False, backend: str = "inductor") -> None:
         """Let torch.compile compile each layer around its attention, at its first call; before `checkpoint`.
@@ -214,10 +225,9 @@ class CausalModel:
         if token.shape != (1, 1):
             raise UnsupportedCase(f"A fused step takes one token of one sequence, not {tuple(token.shape)}.")
         self._step = self._step or LlamaStep(self.module)
-        window = getattr(self.module.config, "sliding_window", None) or 0
-        attend = partial(self._slot.inside.step, causal=True, window_size=window)
-        lengths = self._slot.lengths(1, cache.context, token.device)
-        return self._step.logits(token, cache.layers, lengths, attend)
+        attend = partial(self._slot.inside.step, causal=True, window_size=self._window)
+        lengths = self._slot.lengths(1, cache.held, token.device)
+        return self._step.logits(token, cache.layers, lengths, attend, dropped=cache.context - cache.held)
 
 
 def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -302,6 +312,7 @@ def _fused(around: Implementation) -> Implementation:
         description=f"A step of one token through a Llama in six launches a layer, around {around.name}",
         attention=dataclasses.replace(around.attention, fused=True),
         colour="#8c2d04",
+        model_families=FAMILIES,
         refuses=refuses,
     )
 

@@ -130,6 +130,7 @@ class Implementation:
     colour: str | None = None  # in charts, #rrggbb; None: the next spare one
     compiled: str | None = None  # ahead: Triton kernels, which can be; first_call: otherwise; None: it comes compiled
     interpreted_on_cpu: bool = False  # runs there only to be checked, never to be timed
+    model_families: tuple[str, ...] = ()  # at level model the model_types of transformers that it takes; (): any
     unavailable: str | None = None  # why it cannot run on this machine at all
     refuses: Callable[[AttentionCase, Device], str | None] | None = None  # further rules of its own
 

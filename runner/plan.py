@@ -91,7 +91,7 @@ def _reason_against(case: Case, name: str, target: registry.Device) -> str | Non
     implementation = registry.implementations(str(case.level)).get(name)
     if implementation is None:
         return f"{name} is not part of this checkout."
-    if case.level == "model" and (reason := _too_long_for_model(case)):
+    if case.level == "model" and (reason := _against_model(case, implementation)):
         return reason
     return implementation.reason_against(case, target)
 
@@ -138,11 +138,15 @@ def model_too_large(cell: Cell, memory_bytes: int | None) -> str | None:
     return f"Needs {cell.memory_mb / 1024:.1f} GiB of {memory_bytes / MIB / 1024:.1f}."
 
 
-def _too_long_for_model(case: Case) -> str | None:
-    sizes = model_table.model(str(case.subject))
-    if sizes.architecture.positions != "learned" or case.seqlen_k <= sizes.max_context:
-        return None
-    return f"{sizes.title} has {sizes.max_context} positions, the case has {case.seqlen_k} tokens."
+def _against_model(case: Case, implementation: registry.Implementation) -> str | None:
+    """Return why a model has no such case, or none with this implementation."""
+    sizes, taken = model_table.model(str(case.subject)), implementation.model_families
+    if sizes.architecture.positions == "learned" and case.seqlen_k > sizes.max_context:
+        return f"{sizes.title} has {sizes.max_context} positions, the case has {case.seqlen_k} tokens."
+    if taken and sizes.architecture.family not in taken:
+        family = sizes.architecture.family
+        return f"{implementation.name} takes models of {' and '.join(taken)}, {sizes.title} is {family}."
+    return None
 
 
 def _too_large(cell: Cell, target: registry.Device) -> str | None:

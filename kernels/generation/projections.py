@@ -58,8 +58,7 @@ def heads_kernel(
     """Norm, projections to queries, keys and values, rotary angles, and the cache's last key and value.
 
     A program has ROWS numbers of the first half of a head and those that are rotated with them, of the second. cos and
-    sin are (positions, HALF) in float32, the token stands at position lengths - 1, where caches (heads, context, 2 *
-    HALF) are written.
+    sin are (rows, HALF) in float32, caches (heads, rows, 2 * HALF). The token has row lengths - 1 of all of them.
     """
     head = tl.program_id(0) // (HALF // ROWS)
     at = tl.program_id(0) % (HALF // ROWS) * ROWS

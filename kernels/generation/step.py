@@ -17,7 +17,7 @@ from torch import nn
 
 from kernels.registry import UnsupportedCase
 
-_FAMILIES = ("llama", "mistral")  # RMS norm, rotary angles over whole heads, a gated MLP with SiLU, no biases
+FAMILIES = ("llama", "mistral")  # RMS norm, rotary angles over whole heads, a gated MLP with SiLU, no biases
 _CHAINED_FROM = (9, 0)  # compute capability with programmatic dependent launch
 
 
@@ -52,9 +52,9 @@ class LlamaStep:
         Raises UnsupportedCase for another family, or for biases.
         """
         config = module.config
-        if config.model_type not in _FAMILIES or getattr(config, "attention_bias", False):
+        if config.model_type not in FAMILIES or getattr(config, "attention_bias", False):
             raise UnsupportedCase(
-                f"A fused step takes {' and '.join(_FAMILIES)} without biases, not {config.model_type}."
+                f"A fused step takes {' and '.join(FAMILIES)} without biases, not {config.model_type}."
             )
         self._module, self._tiles = module, tiles or TILES
         device = module.lm_head.weight.device
@@ -68,14 +68,17 @@ class LlamaStep:
         caches: list[tuple[torch.Tensor, torch.Tensor]],
         lengths: torch.Tensor,
         attend: Attend,
+        *,
+        dropped: int = 0,
     ) -> torch.Tensor:
-        """Return the logits (1, 1, vocabulary) after a token (1, 1), whose keys and values go to position lengths - 1.
+        """Return the logits (1, 1, vocabulary) after a token (1, 1), whose keys and values go to row lengths - 1.
 
-        `caches` are keys and values of each layer, `lengths` int32 (1,) on the device.
+        `caches` are keys and values of each layer, `lengths` int32 (1,) on the device. `dropped` is how many tokens
+        of the context stand before the first row of a cache, which then holds a window.
         """
         body = self._module.model
         x = body.embed_tokens(token).view(-1)
-        cos, sin = self._angles_up_to(caches[0][0].shape[2])
+        cos, sin = (table[dropped:] for table in self._angles_up_to(dropped + caches[0][0].shape[2]))
         for layer, (keys, values) in zip(body.layers, caches, strict=True):
             inside, mlp = layer.self_attn, layer.mlp
             q = self._heads(x, layer, (cos, sin), lengths, keys, values)

@@ -352,7 +352,7 @@ def _allocate_states(whole: ModelAtWork, name: str) -> None:
 
 def _attention_to_caches(attention: AttentionInside, inputs: ModelInputs) -> Call:
     case, cache = inputs.case, inputs.whole().cache
-    lengths = torch.full((case.batch,), case.seqlen_k, dtype=torch.int32, device=inputs.device)
+    lengths = torch.full((case.batch,), cache.held, dtype=torch.int32, device=inputs.device)
     dtype = getattr(torch, str(case.dtype))
     q = torch.randn(case.batch, case.num_heads, 1, case.head_dim, dtype=dtype, device=inputs.device)
     mask = {"causal": True, "window_size": case.window_size or 0}

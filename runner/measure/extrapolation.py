@@ -39,11 +39,12 @@ def extrapolate(run: CaseRun, cells: Sequence[Cell], measured: Sequence[Cell]) -
         if cell.mode not in _MODES:
             continue
         reason = None if cell in measured else _reason_against(run, cell)
-        if reason:
-            run.emit(cell, METRIC, timing=_timing(run, cell), status=Status.SKIPPED, note=reason)
-        else:
+        failed = (Status.SKIPPED, reason) if reason else None
+        if not failed:
             step = f"extrapolation from {depths[0]} and {depths[1]} layers"
-            run.attempt(cell, [], step, lambda cell=cell: _extrapolate(run, cell))
+            failed = run.attempt(cell, [], step, lambda cell=cell: _extrapolate(run, cell))
+        if failed:
+            run.emit(cell, METRIC, timing=_timing(run, cell), status=failed[0], note=failed[1])
 
 
 def _reason_against(run: CaseRun, cell: Cell) -> str | None:
@@ -74,6 +75,10 @@ def _extrapolate(run: CaseRun, cell: Cell) -> None:
         for _ in range(_ROUNDS)
     ]
     found = [extrapolated(shallow, deep, depths, run.case.num_layers) for shallow, deep in rounds]
+    if min(found) <= 0:
+        note = "Not extrapolated: the times of both depths scatter more than they differ."
+        run.emit(cell, METRIC, timing=timing, status=Status.SKIPPED, note=note)
+        return
     note = f"From {depths[0]} and {depths[1]} layers: {rounds[-1][0]:.4g} and {rounds[-1][1]:.4g} ms in the last round."
     whole = run.latencies.get((cell, timing))
     if whole:

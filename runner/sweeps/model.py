@@ -123,7 +123,9 @@ class ModelSweep(Sweep):
 
     def _cases(self) -> Iterator[Case]:
         if self.depths and not (len(self.depths) == 2 and 0 < self.depths[0] < self.depths[1]):
-            raise SweepError(f"depths {self.depths} are not two growing numbers of layers, such as 4,8.")
+            raise SweepError(
+                f"depths {','.join(map(str, self.depths))} are not two growing numbers of layers, such as 4,8."
+            )
         try:
             for subject, compiled, dtype in product(self.subject, self.compiled, self.dtype):
                 said = {"subject": subject, "compiled": compiled, "dtype": dtype}

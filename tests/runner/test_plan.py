@@ -59,6 +59,18 @@ def test_a_plan_names_the_reason_against_each_cell_that_cannot_run() -> None:
     assert all((cell.seconds == 0) == bool(cell.reason) for cell in cells)
 
 
+def test_a_plan_knows_what_a_model_has_not_and_what_is_not_made_for_it() -> None:
+    changes = {"subject": "gpt2", "context": "1024,2048"}
+    generation = dataclasses.replace(
+        sweeps.override(sweeps.get("generation"), changes), implementations=("triton_step",), batch=(1,)
+    )
+    reasons = {cell.case.seqlen_k: cell.reason for cell in plan.plan(generation, CPU, STANDARD, seed=0)}
+    assert reasons == {
+        1024: "triton_step takes models of llama and mistral, GPT-2 (124M) is gpt2.",
+        2048: "GPT-2 (124M) has 1024 positions, the case has 2048 tokens.",
+    }
+
+
 def test_an_implementation_without_backward_says_so(monkeypatch) -> None:
     forward_only = dataclasses.replace(registry.get("torch_naive"), name="forward_only", backward=False)
     monkeypatch.setattr(registry, "implementations", lambda level: {"forward_only": forward_only})

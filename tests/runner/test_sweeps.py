@@ -104,6 +104,17 @@ def test_an_impossible_change_is_refused_with_a_sentence(changes: dict[str, str]
     assert sentence in str(refused.value)
 
 
+@pytest.mark.parametrize("depths", ["4", "8,4", "2,4,8"])
+def test_depths_that_make_no_line_are_refused(depths: str) -> None:
+    with pytest.raises(SweepError, match="are not two growing numbers of layers, such as 4,8"):
+        sweeps.override(sweeps.get("training"), {"depths": depths})
+
+
+def test_a_sweep_of_models_extrapolates_where_it_is_given_depths() -> None:
+    assert sweeps.override(sweeps.get("training"), {"depths": "2,4"}).extrapolates
+    assert not sweeps.override(sweeps.get("models"), {"depths": ""}).extrapolates
+
+
 def test_a_shape_that_does_not_divide_is_refused() -> None:
     with pytest.raises(SweepError, match="tokens 16384 is not a multiple of seqlen 1000"):
         sweeps.override(sweeps.get("fa_paper"), {"seqlen": "1000"})

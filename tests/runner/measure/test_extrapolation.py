@@ -29,17 +29,20 @@ class LineStopwatch:
 
 @dataclass
 class FakeRun:
-    """A case under measurement whose models take 1 ms and 0.5 ms a layer, and the whole of it `whole` ms."""
+    """A case under measurement whose models take 20 ms and `of_a_layer` a layer, and the whole of it `whole` ms."""
 
     whole: float | None = None
     depths: tuple[int, ...] = (4, 8)
+    of_a_layer: float = 0.5  # ms
     errors: dict = field(default_factory=dict)
     rows: list[Measurement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.case = CASE
         self.latencies = {(CELL, "eager"): self.whole} if self.whole else {}
-        self.level = SimpleNamespace(call=lambda attention, inputs, mode: lambda: 1 + 0.5 * inputs.num_layers)
+        self.level = SimpleNamespace(
+            call=lambda attention, inputs, mode: lambda: 20 + self.of_a_layer * inputs.num_layers
+        )
         self.bench = SimpleNamespace(
             depths=self.depths,
             extrapolation_errors=self.errors,
@@ -67,10 +70,10 @@ def inputs_are_their_case(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_that_fits_tells_how_far_the_method_is_off() -> None:
-    run = FakeRun(whole=17.34)
+    run = FakeRun(whole=36.72)
     extrapolate(run, [CELL], [CELL])
     (row,) = run.rows
-    assert (row.metric, row.status, row.value) == (METRIC, Status.OK, pytest.approx(17.0))
+    assert (row.metric, row.status, row.value) == (METRIC, Status.OK, pytest.approx(36.0))
     assert "1.96% off" in row.note
     assert run.errors[CELL.implementation, "decode"] == [pytest.approx(0.0196, abs=1e-4)]
 
@@ -90,6 +93,21 @@ def test_an_error_above_three_percent_ends_the_trust(error: float, trusted: bool
     (row,) = run.rows
     assert row.status == (Status.OK if trusted else Status.SKIPPED)
     assert trusted or "off by 3.1% in this run (allowed 3%)" in row.note
+
+
+def test_depths_that_scatter_more_than_they_differ_give_no_number() -> None:
+    run = FakeRun(whole=17.0, of_a_layer=-2.0)
+    extrapolate(run, [CELL], [CELL])
+    (row,) = run.rows
+    assert (row.status, row.value) == (Status.SKIPPED, None)
+    assert "scatter more than they differ" in row.note
+
+
+def test_a_failure_on_the_way_has_its_status() -> None:
+    run = FakeRun(whole=17.0)
+    run.attempt = lambda cell, charged, step, action: (Status.OOM, "Out of memory.")
+    extrapolate(run, [CELL], [CELL])
+    assert [(row.status, row.note) for row in run.rows] == [(Status.OOM, "Out of memory.")]
 
 
 def test_parts_of_training_and_shallow_models_are_not_extrapolated() -> None:
