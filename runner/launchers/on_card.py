@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
 import shutil
 import socket
 import tempfile
@@ -23,7 +25,7 @@ from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.supervisor import supervise
 
-_ASK_S = 0.1  # between two looks for the driver's answer
+_ASK_S = 0.1  # between two looks whether to stop, while the driver's answer is awaited
 _TELL_S = 0.5  # between two reports of what has come
 
 
@@ -38,6 +40,7 @@ class Errand:
     protocol: str
     seed: int
     step_limit_s: float | None
+    peaks: bool  # whether it measures the GPU's peaks
     home: str  # of the driver: on its host, devices are locked there
     worker_command: tuple[str, ...]
 
@@ -47,7 +50,7 @@ class DriverLine:
     """The card's end of the line to the driver."""
 
     say: Callable[[dict[str, Any]], None]
-    hear: Callable[[], list[dict[str, Any]]]  # what the driver said since
+    hear: Callable[[float], list[dict[str, Any]]]  # what the driver said since, after at most so many seconds
 
 
 class CardSupervisor:
@@ -60,18 +63,18 @@ class CardSupervisor:
         self._guard = threading.Lock()  # of what is below
         self._offset, self._kept = 0, {}  # rows of cases that are not dealt to this card, by case
         self._case: Case | None = None
-        self._answers: list[dict[str, Any]] = []
+        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._stop, self._over = threading.Event(), threading.Event()
 
     def run(self) -> None:
         """Measure until the driver says that it is enough. What went wrong is said to the driver, not raised."""
-        teller = threading.Thread(target=self._keep_telling, daemon=True)
-        teller.start()
+        talker = threading.Thread(target=self._keep_talking, daemon=True)
+        talker.start()
         try:
             how, message = self._supervise()
         finally:
             self._over.set()
-            teller.join()
+            talker.join()
             shutil.rmtree(self._place, ignore_errors=True)
         self._line.say({"event": "ended", "how": how, "message": message})
 
@@ -85,6 +88,7 @@ class CardSupervisor:
             seed=errand.seed,
             run_id=errand.run_id,
             step_limit_s=errand.step_limit_s,
+            peaks=errand.peaks,
             order=self._order,
         )
         shared = Path(errand.home) if Path(errand.home).is_dir() else home()
@@ -130,37 +134,27 @@ class CardSupervisor:
             self._line.say({"event": "done", "run": run_to_json(self._folder.run())})
 
     def _ask(self) -> int | None:
-        """Return the number of the next case; None if there is none."""
-        while True:
-            self._line.say({"event": "take"})
-            answer = self._answer()
-            if answer["do"] != "wait":
-                return answer.get("index")
-            self._over.wait(5 * _ASK_S)
+        """Return the number of the next case; None if there is none. Raises Cancelled."""
+        self._line.say({"event": "take"})
+        while not self._stop.is_set():
+            with contextlib.suppress(queue.Empty):
+                return self._answers.get(timeout=_ASK_S).get("index")
+        raise Cancelled
 
-    def _answer(self) -> dict[str, Any]:
-        while True:
-            self._hear()
-            with self._guard:
-                if self._answers:
-                    return self._answers.pop(0)
-            if self._stop.is_set():
-                raise Cancelled
-            self._over.wait(_ASK_S)
-
-    def _hear(self) -> None:
-        for message in self._line.hear():
-            if message["do"] == "stop":
-                self._stop.set()
-            else:
-                with self._guard:
-                    self._answers.append(message)
-
-    def _keep_telling(self) -> None:
-        while not self._over.wait(_TELL_S):
-            self._hear()
-            if self._folder.run_path.exists():
-                self._tell()
+    def _keep_talking(self) -> None:
+        """Hear the driver and tell it what has come, until it says that this card is done."""
+        with contextlib.ExitStack() as left:
+            left.callback(self._stop.set)  # a card that cannot hear the driver measures for nobody
+            while not self._over.is_set():
+                for message in self._line.hear(_TELL_S):
+                    if message["do"] == "stop":
+                        return
+                    self._answers.put(message)
+                    if message["do"] == "end":
+                        left.pop_all()
+                        return
+                if self._folder.run_path.exists():
+                    self._tell()
 
     def _tell(self) -> None:
         """Say what the journal here holds of the case at hand since the last time, and what is measured now."""

@@ -7,6 +7,7 @@ file of another host. Ray of 2.60 sets what its decorator declares: a GPU of `.o
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -33,7 +34,7 @@ from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.worker_handle import COMMAND
 
-_LOOK_S = 0.05  # between two looks at what the cards say
+_LOOK_S = 0.05  # between two looks at how the cards are, while they say nothing
 _FORCE_AFTER_S = 2.0  # of a cancel, when a card does not end by itself; a cancel is over within 5 s
 _LOSSES_OF_CARD = 5  # cards that may be lost one after the other in one place
 _PORT = 6379  # where `ray start --head` listens
@@ -41,6 +42,7 @@ _ANSWER_LIMIT_S = 5.0
 _BOARD_LIMIT_S = 60.0  # until Ray has started a process on the driver's node
 _NODES_EVERY_S = 2.0  # between two looks at which nodes live
 _GONE_AFTER_S = 10.0  # a card that is told to end and does not
+_FREE_S = 1.0  # for Ray to notice that tasks ended
 _STORE_BYTES = 80 * 2**20  # of Ray's object store: messages are small
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _TOKEN = Path(".ray") / "auth_token"  # below the user's home, where Ray keeps it
@@ -71,31 +73,48 @@ class Task:
     busy: bool = False
     told_at: float | None = None  # time.monotonic() when it was told to stop
     losses: int = 0  # of the cards before it that had this place
+    peaks: bool = False  # whether it measures the peaks that the run states: one card of a run does
 
 
 class Board:
-    """Keeps what cards and driver say to each other until the other looks; an actor on the driver's node."""
+    """Keeps what cards and driver say to each other until the other looks; an actor on the driver's node.
+
+    Who looks and finds nothing waits here for news, so a message arrives at once and nobody asks many times a second.
+    """
 
     def __init__(self) -> None:
         self._said: list[tuple[int, dict[str, Any]]] = []
         self._told: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        self._news: dict[int | None, asyncio.Event] = defaultdict(asyncio.Event)  # for a card; None: for the driver
 
-    def say(self, task: int, message: dict[str, Any]) -> None:
+    async def ready(self) -> None:
+        """Answer, which shows that Ray started this process."""
+
+    async def say(self, task: int, message: dict[str, Any]) -> None:
         """Keep a card's message for the driver."""
         self._said.append((task, message))
+        self._news[None].set()
 
-    def collect(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return what cards said since the last look."""
+    async def collect(self, wait_s: float) -> list[tuple[int, dict[str, Any]]]:
+        """Return what cards said since the last look; wait up to `wait_s` seconds for the first message."""
+        await self._wait(None, wait_s)
         said, self._said = self._said, []
         return said
 
-    def tell(self, task: int, message: dict[str, Any]) -> None:
+    async def tell(self, task: int, message: dict[str, Any]) -> None:
         """Keep the driver's message for a card."""
         self._told[task].append(message)
+        self._news[task].set()
 
-    def hear(self, task: int) -> list[dict[str, Any]]:
-        """Return what the driver said to a card since its last look."""
+    async def hear(self, task: int, wait_s: float) -> list[dict[str, Any]]:
+        """Return what the driver said to a card since its last look; wait up to `wait_s` seconds for the first."""
+        await self._wait(task, wait_s)
         return self._told.pop(task, [])
+
+    async def _wait(self, reader: int | None, wait_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news[reader].wait(), wait_s)
+        self._news[reader].clear()
 
 
 def installed(*, only_here: bool) -> Any:
@@ -128,9 +147,10 @@ def connected(address: str | None) -> Iterator[Any]:
     try:
         if address is None:
             here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
-            ray.init(address="local", runtime_env=_same_files(), **here, **quiet)
+            with _environment(_same_files()):  # Ray's processes inherit it, and need no environment of their own
+                ray.init(address="local", **here, **quiet)
         else:
-            ray.init(address=address, runtime_env=_runtime_env(ray, address, quiet), **quiet)
+            _join(ray, address, quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         why = f"There is no Ray cluster at {address or 'this machine'}: {str(error).splitlines()[0]}."
         raise Refused(why if address is None else f"{why} {_TOKEN_WORDS}") from None
@@ -213,6 +233,8 @@ class Driver:
         self._progress, self._stop, self._worker_command = progress, stop, worker_command
         self._tasks: dict[int, Task] = {}
         self._looked_at = 0.0
+        self._code = ""  # hash of the kernels here
+        self._asking: list[int] = []  # tasks whose card waits for a case
         self._shares: list[Share] = []
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
@@ -221,8 +243,9 @@ class Driver:
 
     def run(self, kinds: list[str | None]) -> list[RunFolder]:
         """Measure on cards of these kinds."""
-        self._wait_for_board()
         self._begin(kinds)
+        self._code = kernel_hash()  # while Ray starts its processes
+        self._wait_for_board()
         self._follow()
         for share in self._shares:
             if not share.over:
@@ -233,17 +256,19 @@ class Driver:
         return [share.folder for share in self._shares]
 
     def close(self) -> None:
-        """Give locks back, and end tasks that are left."""
+        """Give locks back, and end tasks that are left; their GPUs are free, or soon after."""
         for task in self._tasks.values():
             if not task.ended:
                 self._force(task)
+        if refs := [task.ref for task in self._tasks.values() if task.ref]:
+            self._ray.wait(refs, num_returns=len(refs), timeout=_FREE_S)
         for share in self._shares:
             share.close()
         self._progress.finish()
 
     def _wait_for_board(self) -> None:
         """Wait until Ray's first process answers. Raises Refused where none does, Cancelled where that is asked for."""
-        answer, deadline = self._board.collect.remote(), time.monotonic() + _BOARD_LIMIT_S
+        answer, deadline = self._board.ready.remote(), time.monotonic() + _BOARD_LIMIT_S
         while not self._ray.wait([answer], timeout=0)[0]:
             time.sleep(_LOOK_S)
             if self._stop():
@@ -259,10 +284,11 @@ class Driver:
         spread = self._request.mode == "spread"
         options = {"several": spread, "one_per_host": self._request.one_per_host}
         for number, kind in enumerate(kinds):
-            if not self._shares or not spread:
+            first = not self._shares or not spread
+            if first:
                 name = run_id if not number else f"{run_id}-{number + 1}"
                 self._shares.append(Share(self._job, self._home, name, **options))
-            self._tasks[number] = Task(self._shares[-1], kind)
+            self._tasks[number] = Task(self._shares[-1], kind, peaks=first)
             self._tasks[number].ref = self._submit(number)
 
     def _submit(self, number: int) -> Any:
@@ -275,6 +301,7 @@ class Driver:
             protocol=job.protocol,
             seed=job.seed,
             step_limit_s=job.step_limit_s,
+            peaks=task.peaks,
             home=str(self._home),
             worker_command=self._worker_command,
         )
@@ -289,8 +316,9 @@ class Driver:
             while any(not task.ended for task in self._tasks.values()):
                 if self._stop():
                     raise Cancelled
-                self._listen()
+                self._listen(_LOOK_S)
                 self._look_for_losses()
+                self._deal()
                 for share in self._shares:
                     if share.stop_requested():
                         raise Cancelled
@@ -298,7 +326,6 @@ class Driver:
                 self._show()
                 if all(share.over for share in self._shares):
                     self._end_all("end")
-                time.sleep(_LOOK_S)
         except (Cancelled, JournalError) as error:
             self._end_all("stop")
             cancelled = isinstance(error, Cancelled)
@@ -310,8 +337,9 @@ class Driver:
                     share.write_state(state, message=words, force=True)
             raise
 
-    def _listen(self) -> None:
-        for number, message in self._ray.get(self._board.collect.remote()):
+    def _listen(self, wait_s: float = 0.0) -> None:
+        """Take in what the cards said; wait up to `wait_s` seconds for the first message."""
+        for number, message in self._ray.get(self._board.collect.remote(wait_s)):
             task = self._tasks[number]
             if not task.ended:
                 self._answer(number, task, message)
@@ -329,8 +357,7 @@ class Driver:
         elif task.card is None or task.told_at:
             return
         elif event == "take":
-            do, index = share.take(task.card)
-            self._tell(number, {"do": do, "index": index})
+            self._asking.append(number)
         elif event == "lines":
             share.lines(task.card, message["rows"])
         elif event == "at":
@@ -339,13 +366,22 @@ class Driver:
             share.done(task.card)
             share.peaks(run_from_json(message["run"]))
 
+    def _deal(self) -> None:
+        """Give a case to each card that waits for one, as far as there are any."""
+        for number in list(self._asking):
+            task = self._tasks[number]
+            do, index = ("end", None) if task.ended else task.share.take(task.card)
+            if do != "wait":
+                self._asking.remove(number)
+                self._tell(number, {"do": do, "index": index})
+
     def _admit(self, number: int, task: Task, message: dict[str, Any]) -> None:
         """Let a card take part, unless its code or its software is not the run's."""
         try:
-            if message["code"] != kernel_hash():
+            if message["code"] != self._code:
                 raise Refused(
                     f"Card {message['card']} on {message['host']} has kernels {message['code']}, and here they are "
-                    f"{kernel_hash()}: bring that checkout to the same commit."
+                    f"{self._code}: bring that checkout to the same commit."
                 )
             cells = [cell_from_json(record) for record in message["cells"]]
             task.share.admit(message["card"], message["host"], run_from_json(message["run"]), cells)
@@ -379,7 +415,7 @@ class Driver:
             task.share.lost(task.card, why)
         if task.losses < _LOSSES_OF_CARD and task.told_at is None and not task.share.over:
             number = len(self._tasks)
-            self._tasks[number] = Task(task.share, task.kind, losses=task.losses + 1)
+            self._tasks[number] = Task(task.share, task.kind, losses=task.losses + 1, peaks=task.peaks)
             self._tasks[number].ref = self._submit(number)
 
     def _give_up_waiting(self) -> None:
@@ -421,9 +457,10 @@ class Driver:
                 self._force(task)
         deadline = time.monotonic() + limit_s
         while any(not task.ended for task in self._tasks.values()) and time.monotonic() < deadline:
-            self._listen()
+            self._listen(_LOOK_S)
             self._look_for_losses()
-            time.sleep(_LOOK_S)
+            if how == "end":
+                self._deal()
         for task in self._tasks.values():
             if not task.ended:
                 self._force(task)
@@ -457,7 +494,7 @@ def _on_card(board: Any, number: int, errand: Errand) -> None:
 
     line = DriverLine(
         say=lambda message: ray.get(board.say.remote(number, message)),
-        hear=lambda: ray.get(board.hear.remote(number)),
+        hear=lambda wait_s: ray.get(board.hear.remote(number, wait_s)),
     )
     CardSupervisor(errand, line, slot_of_process(ray.get_runtime_context().get_node_id())).run()
 
@@ -481,22 +518,30 @@ def _answering(address: str) -> str:
         raise Refused(f"There is no Ray cluster at {address}: {error}. `ray start --head` starts one.") from None
 
 
-def _same_files() -> dict[str, Any]:
+def _same_files() -> dict[str, str]:
     """Return how Ray's processes find this checkout, and all else that this process finds by PYTHONPATH."""
     paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
-    return {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, paths))}}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def _runtime_env(ray: Any, address: str, quiet: dict[str, Any]) -> dict[str, Any]:
-    """Return how the cluster's processes get this checkout: as it is where all nodes are this host, else a copy."""
-    ray.init(address=address, **quiet)
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for what is started meanwhile."""
+    before = dict(os.environ)
+    os.environ.update(variables)
     try:
-        hosts = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+        yield
     finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:
+    """Connect to a cluster whose processes get this checkout: as it is if all nodes are this host, else a copy."""
+    ray.init(address=address, runtime_env={"env_vars": _same_files()}, **quiet)
+    if {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]} != {os.uname().nodename}:
         ray.shutdown()
-    if hosts == {os.uname().nodename}:
-        return _same_files()
-    return {"working_dir": str(REPOSITORY), "excludes": list(_LEFT_OUT)}
+        ray.init(address=address, runtime_env={"working_dir": str(REPOSITORY), "excludes": list(_LEFT_OUT)}, **quiet)
 
 
 def _node(ray: Any, node: dict[str, Any]) -> dict[str, Any]:

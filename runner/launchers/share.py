@@ -146,9 +146,8 @@ class Share:
         """Note what a card's worker measured of the machine, if the run says nothing yet."""
         run = self.folder.run()
         if run.measured_tflops is None and record.measured_tflops:
-            self.folder.write_run(
-                replace(run, measured_tflops=record.measured_tflops, measured_gbs=record.measured_gbs)
-            )
+            found = {name: getattr(record, name) for name in ("measured_tflops", "measured_gbs", "empty_launch_ms")}
+            self.folder.write_run(replace(run, **found))
 
     # how far it is
 
@@ -227,7 +226,7 @@ class Share:
         self._waiting = sorted((c for c, p in self._plan.items() if p.lacking), key=lambda c: self._plan[c].seconds)
         self._work_at_start = sum(self._plan[case].seconds for case in self._waiting)
         if self._several and self._waiting:
-            self._calibration = self._waiting[len(self._waiting) // 2]
+            self._calibration = self._waiting[len(self._waiting) // 3]  # short, since every card measures it
         self.write_state("running", force=True)
 
     def _check_resumed(self, run: Run) -> None:

@@ -37,6 +37,7 @@ class Job:
     run_id: str | None = None  # None: a new name
     resume: str | None = None  # the run to go on with
     step_limit_s: float | None = None  # None: by estimate
+    peaks: bool = True  # whether the device's peaks are measured first
     against: OtherVersion | None = None  # what is measured beside it, round by round
     files: tuple[str, ...] = ()  # kinds of files that are recorded of every cell: profile, snapshot
     command: Callable[[str], str] = lambda device: ""  # what repeats the run on that device

@@ -205,7 +205,7 @@ class Sweeping:
             self._handle.open(plan=False)
         if not self._ready:
             run = self._folder.run()
-            wanted = run.measured_tflops is None and bool(self._timings)
+            wanted = self._job.peaks and run.measured_tflops is None and bool(self._timings)
             files = {"files": list(self._job.files), "folder": str(self._folder.path)} if self._job.files else {}
             self._handle.send({"do": "start", "run_id": run.run_id, "peaks": wanted, **files})
             answer = self._handle.receive(time.monotonic() + OPEN_LIMIT_S)

@@ -23,6 +23,7 @@ from runner import sweeps
 from runner.cells import ordered_cells, without_number
 from runner.launchers import ray as launcher
 from runner.launchers.ray import ClusterRequest, describe, measure
+from runner.launchers.share import Share
 from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused
 from tests.runner.conftest import HERE
@@ -33,7 +34,8 @@ NAMES = ("torch_naive", "triton_fa2")
 SWEEP = sweeps.override(sweeps.get("fa2_speedup"), {"seqlen": "128,256", "head_dim": "16,32"})  # 8 cases
 WORKER = (sys.executable, str(HERE / "fast_worker.py"))
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-KILLS = 12
+KILLS = 20
+WAIT = ("wait", None)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,9 @@ def check_rows(folder: RunFolder) -> None:
         assert len({row.card for row in rows if row.case == case}) == 1, "a case is of one card"
 
 
-def test_a_sweep_is_spread_over_four_cards(cluster, tmp_path: Path) -> None:
+def test_a_sweep_is_spread_over_four_cards(cluster, tmp_path: Path, monkeypatch) -> None:
+    take = Share.take
+    monkeypatch.setattr(Share, "take", lambda share, name: take(share, name) if len(share._cards) == 4 else WAIT)
     (folder,) = measured(cluster, tmp_path)
     check_rows(folder)
     cards = folder.run().cards
@@ -122,13 +126,13 @@ def test_the_cluster_says_what_it_has(cluster) -> None:
     assert found["free"] == 4
 
 
-def test_a_cancelled_sweep_ends_all_its_processes_and_frees_their_gpus(cluster, tmp_path: Path, pids: Path) -> None:
+def test_a_cancelled_sweep_ends_all_its_processes_and_frees_their_gpus(cluster, tmp_path, pids, wait_for) -> None:
     with pytest.raises(Cancelled):
         measured(cluster, tmp_path, stop=lambda: any(folder.read()[0] for folder in run_folders(tmp_path)))
     assert not alive(pids)
     (folder,) = run_folders(tmp_path)
     assert folder.condition() == "cancelled"
-    assert describe(cluster.address)["free"] == 4
+    wait_for(lambda: describe(cluster.address)["free"] == 4, "free GPUs")
     (folder,) = measured(cluster, tmp_path, asked=job(resume=folder.run_id))
     check_rows(folder)
 
@@ -137,7 +141,7 @@ def test_a_card_that_ignores_a_cancel_is_killed_within_five_seconds(monkeypatch,
     clock = Clock()
     monkeypatch.setattr(launcher, "time", clock)
     silent = MagicMock()
-    silent.get.return_value = []
+    silent.get.side_effect = lambda answer: clock.sleep(0.05) or []
     silent.wait.side_effect = chain([(["the board"], [])], repeat(([], [])))  # then no card ends
     silent.cancel.side_effect = lambda ref, force: clock.marks.append((clock.monotonic(), force))
     driver = launcher.Driver(
@@ -211,15 +215,15 @@ def test_a_ray_that_starts_no_process_is_not_waited_for_for_ever(monkeypatch, st
     monkeypatch.setattr(launcher, "_BOARD_LIMIT_S", 0.0)
     driver = object.__new__(launcher.Driver)
     driver._ray = SimpleNamespace(wait=lambda answers, timeout: ([], answers))
-    driver._board = SimpleNamespace(collect=SimpleNamespace(remote=lambda: "an answer to come"))
+    driver._board = SimpleNamespace(ready=SimpleNamespace(remote=lambda: "an answer to come"))
     driver._stop = lambda: stop
     with pytest.raises(raised):
-        driver.run([None])
+        driver._wait_for_board()
 
 
 def test_rays_processes_find_what_the_driver_finds(monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere/site")
-    paths = launcher._same_files()["env_vars"]["PYTHONPATH"].split(os.pathsep)
+    paths = launcher._same_files()["PYTHONPATH"].split(os.pathsep)
     assert paths == [str(REPOSITORY), "/somewhere/site"]
 
 
