@@ -28,14 +28,14 @@ def attention(
 
 def queries_outside(problem: TiledProblem) -> Statistics:
     """Return out, sums and maxima of all rows."""
-    found = problem.nothing_yet(slice(0, problem.seqlen_q))
+    found = []
     for rows in problem.row_blocks():
-        own = problem.nothing_yet(rows)
+        q, seen = problem.queries(rows), problem.nothing_yet(rows)
         for keys in visible(problem, rows):
-            own = problem.absorb(rows, keys, own)
-        for whole, part in zip(found, own, strict=True):
-            whole[:, :, :, rows] = part
-    return found
+            seen = problem.absorb(seen, q, *problem.keys_and_values(keys), problem.hidden(rows, keys))
+        found.append(seen)
+    out, total, highest = (problem.whole(parts) for parts in zip(*found, strict=True))
+    return out, total, highest
 
 
 IMPLEMENTATIONS = (

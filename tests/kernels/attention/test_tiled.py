@@ -31,12 +31,12 @@ def blocks_of(monkeypatch, module, *, causal: bool) -> list[tuple[int, int]]:
     """Return where the blocks start whose scores a forward computes, in their order."""
     seen = []
 
-    def scores(problem, rows, keys):
+    def hidden(problem, rows, keys):
         seen.append((rows.start, keys.start))
         return computed(problem, rows, keys)
 
-    computed = tiled_blocks.TiledProblem.scores
-    monkeypatch.setattr(tiled_blocks.TiledProblem, "scores", scores)
+    computed = tiled_blocks.TiledProblem.hidden
+    monkeypatch.setattr(tiled_blocks.TiledProblem, "hidden", hidden)
     x = torch.randn(1, 1, 128, 16)
     module.attention(x, x, x, causal=causal)
     return seen
