@@ -24,6 +24,10 @@ _SETTLING_S, _LONGEST_SETTLING_S = 0.05, 0.5
 SETTLED = 0.97  # of the highest clock
 
 
+def _nothing() -> None:
+    """Stand in for the wait for a device where there is none."""
+
+
 class Stopwatch(Interface):
     """Takes samples of one call."""
 
@@ -47,7 +51,7 @@ class EagerStopwatch:
 
     flag = None
 
-    def __init__(self, synchronize: Call = lambda: None, *, watched: bool = False) -> None:
+    def __init__(self, synchronize: Call = _nothing, *, watched: bool = False) -> None:
         self._synchronize, self._watched = synchronize, watched
         self._waits: list[float] = []
 
@@ -134,12 +138,15 @@ class KernelStopwatch:
 
 def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protocol: Protocol) -> list[float]:
     """Return one round's samples of a call: the least every round takes, then more until all samples together are
-    precise or the round's share of the cap is used up."""
-    call_ms = EagerStopwatch(torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None).sample(call, 1)[0]
-    least = protocol.least_of_round(call_ms)
+    precise or the round's share of the cap is used up. A plain call tells by its first sample how many those are."""
+    eager = isinstance(stopwatch, EagerStopwatch)
+    plain = stopwatch if eager else EagerStopwatch(torch.cuda.synchronize if torch.cuda.is_initialized() else _nothing)
+    first = plain.sample(call, 1)
+    least = protocol.least_of_round(first[0])
     most = max(least, protocol.most // protocol.rounds)
     end = time.perf_counter() + protocol.cap_ms / protocol.rounds / 1e3
-    samples = stopwatch.sample(call, least)
+    samples = first if eager else []
+    samples += stopwatch.sample(call, least - len(samples))
     while len(samples) < most and time.perf_counter() < end and not is_precise(earlier + samples, protocol.precision):
         samples += stopwatch.sample(call, min(_BATCH, most - len(samples)))
     return samples

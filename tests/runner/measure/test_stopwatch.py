@@ -87,7 +87,7 @@ def test_samples_of_earlier_rounds_count_towards_the_precision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call_ms", "quick", "standard"), [(0.01, 20, 7), (10.0, 20, 7), (25.0, 8, 4), (400.0, 6, 2), (5000.0, 6, 2)]
+    ("call_ms", "quick", "standard"), [(0.01, 20, 7), (10.0, 20, 7), (25.0, 8, 4), (400.0, 6, 2), (5000.0, 3, 2)]
 )
 def test_slow_calls_are_sampled_less_but_enough_for_an_interval(call_ms: float, quick: int, standard: int) -> None:
     assert PROTOCOLS["quick"].least_of_round(call_ms) == quick
@@ -95,7 +95,13 @@ def test_slow_calls_are_sampled_less_but_enough_for_an_interval(call_ms: float, 
     assert PROTOCOLS["standard"].rounds * PROTOCOLS["standard"].least_of_round(call_ms) >= 6
 
 
-@pytest.mark.parametrize(("call_ms", "samples"), [(0.01, 6), (400.0, 2)])
+def test_a_plain_calls_first_sample_counts() -> None:
+    calls: list[None] = []
+    protocol = Protocol("test", rounds=1, cap_ms=0.0)
+    assert len(sample_round(EagerStopwatch(), lambda: calls.append(None), [], protocol)) == len(calls) == 20
+
+
+@pytest.mark.parametrize(("call_ms", "samples"), [(0.01, 6), (400.0, 2), (5000.0, 2)])
 def test_a_part_of_a_call_is_sampled_shortly(call_ms: float, samples: int) -> None:
     assert PROTOCOLS["standard"].for_a_share().least_of_round(call_ms) == samples
 
