@@ -46,24 +46,26 @@ class AttentionInside:
 
     full: Attention | None  # as many queries as keys
     cached: DecodeAttention | None  # few queries against a cache
-    equal_widths: bool = False  # whether values must be as wide as keys
+    widened: bool = False  # whether `full` gets values as wide as keys, filled up with zeros
+    widened_cache: bool = False  # likewise `cached`
     fused: bool = False  # whether a step of one token is that of kernels.generation, around `cached`
 
     def whole(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **mask: Any) -> torch.Tensor:
-        """Attend with `full`; narrow values are filled up with zeros, as transformers does for FlashAttention."""
-        return self.full(q, k, self._wide(k, v), **mask)[..., : v.shape[3]]
+        """Attend with `full`, `widened` as transformers does for FlashAttention."""
+        return self.full(q, k, _as_wide_as(k, v) if self.widened else v, **mask)[..., : v.shape[3]]
 
     def step(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cache_seqlens: torch.Tensor, **mask: Any
     ) -> torch.Tensor:
         """Attend with `cached` to all keys, likewise; the step is prepared anew, as q lies elsewhere each time."""
         lengths = (k.shape[2],) * len(k)
-        step = DecodeStep(q, k, self._wide(k, v), lengths, cache_seqlens, **mask)
+        values = _as_wide_as(k, v) if self.widened_cache else v
+        step = DecodeStep(q, k, values, lengths, cache_seqlens, **mask)
         return self.cached(step)()[..., : v.shape[3]]
 
-    def _wide(self, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        missing = k.shape[3] - v.shape[3]
-        return nn.functional.pad(v, (0, missing)) if missing and self.equal_widths else v
+
+def _as_wide_as(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return nn.functional.pad(v, (0, k.shape[3] - v.shape[3])) if k.shape[3] > v.shape[3] else v
 
 
 class _Slot:
@@ -283,7 +285,8 @@ def implementations(ops: Mapping[str, Implementation], decodes: Mapping[str, Imp
 
 def _around(name: str, op: Implementation | None, decode: Implementation | None) -> Implementation:
     of_either = op or decode
-    inside = AttentionInside(op and op.attention, decode and decode.attention, name not in _NARROW_VALUES)
+    widened, widened_cache = (bool(each) and not _takes_narrow_values(each) for each in (op, decode))
+    inside = AttentionInside(op and op.attention, decode and decode.attention, widened, widened_cache)
     return Implementation(
         name=name,
         description=f"A model around: {of_either.description}",
@@ -333,12 +336,20 @@ def _refuses(
         return f"{name} attends to whole sequences only." if in_cache else f"{name} attends to a cache only."
     fields = {field: getattr(case, field) for field in AttentionCase.__annotations__}
     fields |= {"level": inside.level, "latent_dim": 0}  # the latent is expanded before it is attended to
-    fields["head_dim_v"] = case.head_dim_v if name in _NARROW_VALUES else case.head_dim
+    fields["head_dim_v"] = case.head_dim_v if _takes_narrow_values(inside) else case.head_dim
     return inside.reason_against(SimpleNamespace(**fields), device)
 
 
-# Take values narrower than keys.
-_NARROW_VALUES = ("torch_naive", "torch_sdpa_math")
+_NARROW_IN_CACHE = ("torch_naive", "torch_sdpa_math")
+# At 192 and 128 the kernels for features take 4 times SDPA's time forward and 7 times backward (H100, 2026-11).
+_WIDENED_THOUGH = ("triton_fa2", "triton_fa2_tf32")
+
+
+def _takes_narrow_values(inside: Implementation) -> bool:
+    """Return whether an implementation is given values narrower than keys as they are."""
+    if inside.level == "decode":
+        return inside.name in _NARROW_IN_CACHE
+    return "head_dim_v" in inside.features and inside.name not in _WIDENED_THOUGH
 
 
 def _attend(

@@ -155,9 +155,17 @@ def test_values_narrower_than_keys_are_filled_up_only_where_that_is_needed() -> 
 
     q, v = torch.randn(1, 2, 5, 24), torch.randn(1, 2, 5, 16)
     narrow = AttentionInside(attention, None).whole(q, q, v, causal=True)
-    filled = AttentionInside(attention, None, equal_widths=True).whole(q, q, v, causal=True)
+    filled = AttentionInside(attention, None, widened=True).whole(q, q, v, causal=True)
     assert widths == [16, 24]
     torch.testing.assert_close(narrow, filled)
+
+
+def test_those_that_declare_narrow_values_get_them() -> None:
+    found = registry.implementations("model")
+    full = {name for name, each in found.items() if each.attention.full and not each.attention.widened}
+    assert {"gluon_hopper", "torch_naive", "torch_sdpa_cudnn"} <= full
+    assert not full & {"triton_fa2", "torch_sdpa_flash"}
+    assert found["triton_split_kv"].attention.widened_cache
 
 
 def test_the_inside_of_a_model_refuses_what_it_refuses_alone() -> None:
