@@ -94,6 +94,8 @@ FEATURES: Mapping[str, str] = {  # what an implementation may declare beyond the
     "dropout": "dropout",
     "varlen": "packed sequences of different lengths",
 }
+_BOOLEANS = ("causal", "window", "gqa", "backward", "paged", "ragged", "quantised", "latent")
+CAPABILITIES = (*_BOOLEANS, *FEATURES)  # what a reader may choose implementations by
 _RECORDED = (
     *("level", "family", "precision", "memory", "colour"),
     *("causal", "window", "gqa", "backward", "paged"),
@@ -154,6 +156,10 @@ class Implementation:
     def reason_against(self, case: AttentionCase, device: Device) -> str | None:
         """Return why this case cannot run here, in one sentence, or None if it can."""
         return self.unavailable or _declared_reason(self, case, device) or self._own_reason(case, device)
+
+    def declares(self, capability: str) -> bool:
+        """Return whether a name of CAPABILITIES is among what it can do."""
+        return capability in self.features or (capability in _BOOLEANS and getattr(self, capability))
 
     def reason_against_features(self, names: Iterable[str]) -> str | None:
         """Return why features of these names cannot be computed, in one sentence, or None if they can."""

@@ -72,6 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     for command in (planning, running):
         command.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
         command.add_argument("--implementations", metavar="A,B", help="instead of the sweep's own")
+        about = "only implementations that declare all of these, such as window,softcap,varlen"
+        command.add_argument("--features", metavar="A,B", help=about)
         command.add_argument("--cases-of", metavar="RUN", help="the cases of a run, such as an upload, for a sweep")
         command.add_argument(
             "--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048"
@@ -128,7 +130,15 @@ def _plan(options: argparse.Namespace) -> int:
     from runner import listing
 
     protocol = PROTOCOLS[options.protocol or sweep.protocol]
-    listing.show_plan(sweep, options.device, _names(options), protocol, options.seed, as_json=options.json)
+    listing.show_plan(
+        sweep,
+        options.device,
+        _names(options),
+        protocol,
+        options.seed,
+        capabilities=_capabilities(options),
+        as_json=options.json,
+    )
     return 0
 
 
@@ -186,6 +196,7 @@ def _new(options: argparse.Namespace) -> Job:
         sweep=sweep,
         device=options.device,
         implementations=_names(options),
+        capabilities=_capabilities(options),
         protocol=protocol,
         seed=options.seed,
         run_id=options.run_id,
@@ -224,6 +235,7 @@ def _resumed(options: argparse.Namespace) -> Job:
         options.sweep or options.cases_of,
         options.device,
         options.implementations,
+        options.features,
         options.set,
         options.protocol,
         options.seed,
@@ -265,6 +277,7 @@ def _command(options: argparse.Namespace, device: str, protocol: str, other: Oth
     words += [f"--{protocol}"] if protocol in PROTOCOLS else []
     words += other.words if other else ()
     words += ["--implementations", options.implementations] if options.implementations else []
+    words += ["--features", options.features] if options.features else []
     words += [word for change in options.set for word in ("--set", change)]
     words += ["--seed", str(options.seed)] if options.seed else []
     words += [f"--{kind}" for kind in dict.fromkeys(options.files)]
@@ -287,6 +300,10 @@ def _names(options: argparse.Namespace) -> tuple[str, ...] | None:
     if not names:
         raise Refused("--implementations names none; give a comma-separated list, such as torch_naive,triton_fa2.")
     return names
+
+
+def _capabilities(options: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (options.features or "").split(",") if name.strip())
 
 
 class _StopSignals:

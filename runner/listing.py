@@ -22,7 +22,7 @@ from runner.sweeps import SWEEPS, Sweep
 from runner.worker import set_interpreter
 
 CAPABILITIES = (  # of what an implementation declares, that which a reader chooses by
-    *("dtypes", "max_head_dim", "causal", "window", "gqa", "backward"),
+    *("dtypes", "max_head_dim", "causal", "window", "gqa", "backward", "paged", "features"),
     *("min_compute_capability", "max_compute_capability", "materialises_scores"),
 )
 
@@ -66,14 +66,21 @@ def show_cluster(found: dict[str, Any], *, as_json: bool) -> None:
 
 
 def show_plan(
-    sweep: Sweep, device: str | None, named: tuple[str, ...] | None, protocol: Protocol, seed: int, *, as_json: bool
+    sweep: Sweep,
+    device: str | None,
+    named: tuple[str, ...] | None,
+    protocol: Protocol,
+    seed: int,
+    *,
+    capabilities: tuple[str, ...] = (),
+    as_json: bool,
 ) -> None:
     """Print every cell of a sweep with its estimate, or the reason why it will be skipped."""
     target = _resolve(device)
     from runner import plan
 
     try:
-        cells = plan.plan(plan.chosen(sweep, named), target, protocol, seed)
+        cells = plan.plan(plan.chosen(sweep, named, capabilities), target, protocol, seed)
     except plan.UnknownImplementation as error:
         raise Refused(str(error)) from error
     skipped, seconds = sum(1 for cell in cells if cell.reason), sum(cell.seconds for cell in cells)

@@ -39,11 +39,32 @@ def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> lis
     return [_judged(cell, reasons, target, protocol, sweep) for cell in cells]
 
 
-def chosen(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
+def chosen(sweep: Sweep, named: tuple[str, ...] | None, capabilities: tuple[str, ...] = ()) -> Sweep:
     """Return the sweep with the implementations named, or its own without peers that are not installed here.
 
-    Raises UnknownImplementation naming those that exist.
+    Those that do not declare all of the capabilities are left out. Raises UnknownImplementation naming those that
+    exist, or that declare them.
     """
+    return _declaring(_named(sweep, named), capabilities) if capabilities else _named(sweep, named)
+
+
+def _declaring(sweep: Sweep, capabilities: tuple[str, ...]) -> Sweep:
+    existing = registry.implementations(sweep.level)
+    if unknown := [name for name in capabilities if name not in registry.CAPABILITIES]:
+        raise UnknownImplementation(
+            f"Unknown feature {', '.join(unknown)}. Possible: {', '.join(registry.CAPABILITIES)}."
+        )
+    able = [name for name, each in existing.items() if all(each.declares(wanted) for wanted in capabilities)]
+    kept = tuple(name for name in sweep.implementations if name in able)
+    if not kept:
+        raise UnknownImplementation(
+            f"No implementation of sweep {sweep.name} declares {' and '.join(capabilities)}. "
+            f"Of level {sweep.level} these do: {', '.join(able) or 'none'}."
+        )
+    return dataclasses.replace(sweep, implementations=kept)
+
+
+def _named(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
     existing = registry.implementations(sweep.level)
     if not named:
         missing = {i.name for i in existing.values() if i.family == "peer" and i.unavailable}

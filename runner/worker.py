@@ -71,7 +71,8 @@ class Worker:
 
         self._message = message
         try:
-            sweep = plan.chosen(sweeps.from_json(message["sweep"]), message["implementations"])
+            names, wanted = message["implementations"], tuple(message.get("capabilities", ()))
+            sweep = plan.chosen(sweeps.from_json(message["sweep"]), names, wanted)
         except plan.UnknownImplementation as error:
             self._channel.send({"event": "refused", "message": str(error)})
             return

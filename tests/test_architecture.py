@@ -16,7 +16,10 @@ STDLIB = set(sys.stdlib_module_names)
 # what every room of results may stand on
 _GROUND = {
     f"results.{name}"
-    for name in ("records", "schema", "metrics", "implementations", "paths", "slice", "levels", "derive", "spread")
+    for name in (
+        *("records", "schema", "metrics", "implementations", "capabilities", "paths"),
+        *("slice", "levels", "derive", "spread"),
+    )
 }
 # path prefix -> (packages or modules of ours, third party); the longest matching prefix decides
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
@@ -44,6 +47,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "results/levels": ({"results.levels", "results.records"}, set()),
     "results/derive.py": ({"results.levels"}, set()),
     "results/implementations.py": ({"results.levels"}, set()),
+    "results/capabilities.py": ({"results.paths"}, set()),
     "results/store": (_GROUND | {"results.files", "results.store"}, {"duckdb", "pandas"}),
     "results/query": (_GROUND | {"results.store", "results.compare", "results.query"}, {"pandas"}),
     "results/compare": (_GROUND | {"results.compare"}, {"pandas"}),

@@ -1,17 +1,17 @@
 """What each implementation was seen to do: a feature is what ran or was checked, or what was refused and why.
 
 Features that are a field of a case come from stored results. Those of a call alone (softcap, packed sequences) come
-from what `kernels.tools.check_features` recorded of a GPU.
+from what `runner.validate.features` recorded of a GPU.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
-from results import paths
+from results.capabilities import CAPABILITIES, is_right, record
 from results.implementations import FP8, facts_of
 from results.query.declared import declared, with_precision
 from results.slice import SEQLEN, Filters, level_in, on_map_of
@@ -24,16 +24,16 @@ FEATURES = {
     "float16": "dtype = 'float16'",
     "float32": "dtype = 'float32'",
     "FP8 products": f"(dtype = '{FP8}' OR in_fp8)",
-    "backward": "mode IN ('bwd', 'fwd_bwd', 'train')",
+    CAPABILITIES["backward"]: "mode IN ('bwd', 'fwd_bwd', 'train')",
     "causal mask": "causal",
     "full mask": "NOT causal",
-    "sliding window": "window_size > 0",
-    "fewer key heads than query heads": "num_kv_heads < num_heads",
+    CAPABILITIES["window"]: "window_size > 0",
+    CAPABILITIES["gqa"]: "num_kv_heads < num_heads",
+    CAPABILITIES["head_dim_v"]: "level = 'op' AND head_dim_v <> head_dim",
     "head_dim above 128": "head_dim > 128",
     "seqlen from 16k on": f"{SEQLEN} >= 16384",
     "seqlen from 64k on": f"{SEQLEN} >= 65536",
 }
-RECORD = "features.json"  # among what ships: GPU -> implementation -> feature -> error over what is allowed, or why not
 RAN, CHECKED, REFUSED, FAILED, NOT_TRIED = "ran", "checked", "refused", "failed", "not tried"
 
 
@@ -66,7 +66,17 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
     if level.name != "op":
         return table
     of_calls = _of_calls(filters.gpu, list(dict.fromkeys(table["implementation"])))
-    return pd.concat([table, pd.DataFrame(of_calls, columns=table.columns)], ignore_index=True) if of_calls else table
+    if not of_calls:
+        return table
+    ran = table["seen"] == RAN
+    joined = pd.concat([table[ran], pd.DataFrame(of_calls, columns=table.columns), table[~ran]])
+    joined = joined.drop_duplicates(["feature", "implementation"])  # what ran counts, then what was checked
+    places = {name: place for place, name in enumerate(dict.fromkeys([*FEATURES, *joined["feature"]]))}
+    return joined.sort_values(
+        ["feature", "implementation"],
+        key=lambda column: column.map(places) if column.name == "feature" else column,
+        ignore_index=True,
+    )
 
 
 def memory_growth(store: Store, implementations: Sequence[str]) -> dict[str, str]:
@@ -78,19 +88,27 @@ def memory_growth(store: Store, implementations: Sequence[str]) -> dict[str, str
 
 def _of_calls(gpu: str | None, names: Sequence[str]) -> list[dict]:
     """Return rows like those of `features` for what was recorded of a GPU; none without a record."""
-    path = paths.PUBLISHED / RECORD
-    record: dict[str, dict[str, float | str]] = json.loads(path.read_text()).get(gpu, {}) if path.exists() else {}
-    every = dict.fromkeys(feature for of_name in record.values() for feature in of_name)
-    rows = []
-    for feature in every:
-        for name in names:
-            found = record.get(name, {}).get(feature)
-            refused = isinstance(found, str)
-            seen = NOT_TRIED if found is None else REFUSED if refused else CHECKED if found <= 1 else FAILED
-            why = found if refused else f"{found} times the error that is allowed" if seen == FAILED else None
-            row = {"feature": feature, "implementation": name, "numbers": 0, "tried": int(found is not None)}
-            rows.append({**row, "refused": int(refused), "why": why, "seen": seen})
-    return rows
+    entry = record().get(gpu or "")
+    found: Mapping[str, Mapping[str, Any]] = entry["implementations"] if entry else {}
+    there = {capability for of_name in found.values() for capability in of_name}
+    return [
+        {"feature": words, "implementation": name, "numbers": 0} | _checked(found.get(name, {}).get(capability))
+        for capability, words in CAPABILITIES.items()
+        if capability in there
+        for name in names
+    ]
+
+
+def _checked(result: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return how a recorded check reads as a row."""
+    if result is None:
+        return {"tried": 0, "refused": 0, "why": None, "seen": NOT_TRIED}
+    if isinstance(result, str):
+        return {"tried": 1, "refused": 1, "why": result, "seen": REFUSED}
+    if is_right(result):
+        return {"tried": 1, "refused": 0, "why": None, "seen": CHECKED}
+    why = result["why"] or f"{result['worst']} times the error that is allowed"
+    return {"tried": 1, "refused": 0, "why": why, "seen": FAILED}
 
 
 def _seen(row: dict) -> str:

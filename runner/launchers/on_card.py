@@ -37,6 +37,7 @@ class Errand:
     sweep: dict[str, Any]
     device: str | None  # cpu, or None: the GPU that the cluster gave
     implementations: tuple[str, ...] | None
+    capabilities: tuple[str, ...]
     protocol: str
     seed: int
     step_limit_s: float | None
@@ -84,6 +85,7 @@ class CardSupervisor:
             sweep=sweeps.from_json(errand.sweep),
             device=errand.device,
             implementations=errand.implementations,
+            capabilities=errand.capabilities,
             protocol=errand.protocol,
             seed=errand.seed,
             run_id=errand.run_id,

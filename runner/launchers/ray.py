@@ -298,6 +298,7 @@ class Driver:
             sweep=sweeps.to_json(job.sweep),
             device="cpu" if job.device == "cpu" else None,
             implementations=job.implementations,
+            capabilities=job.capabilities,
             protocol=job.protocol,
             seed=job.seed,
             step_limit_s=job.step_limit_s,

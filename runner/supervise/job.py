@@ -32,6 +32,7 @@ class Job:
     sweep: Sweep
     device: str | None = None  # None: the first GPU, or else the CPU
     implementations: tuple[str, ...] | None = None  # None: the sweep's own
+    capabilities: tuple[str, ...] = ()  # of these implementations only those that declare all are measured
     protocol: str = "standard"
     seed: int = 0
     run_id: str | None = None  # None: a new name

@@ -68,7 +68,8 @@ class PairedWorkers:
         self._job = job
         self._ours = _Side(WorkerHandle(job, commands[0], stop, log=self.log))
         whole = replace(job.sweep, implementations=job.implementations or job.sweep.implementations)
-        theirs = replace(job, sweep=whole, implementations=None)  # names it does not know are cells with a reason
+        names_left = {"implementations": None, "capabilities": ()}  # what it does not know are cells with a reason
+        theirs = replace(job, sweep=whole, **names_left)
         self._other = _Side(WorkerHandle(theirs, commands[1], stop, log=self.log, place=tree))
         self._sides = (self._ours, self._other)
         self._speaking = self._ours

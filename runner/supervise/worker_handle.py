@@ -190,6 +190,7 @@ class WorkerHandle:
                 "device": job.device,
                 "sweep": sweeps.to_json(job.sweep),
                 "implementations": job.implementations,
+                "capabilities": job.capabilities,
                 "protocol": job.protocol,
                 "seed": job.seed,
                 "plan": plan,

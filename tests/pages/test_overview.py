@@ -44,6 +44,21 @@ def test_another_baseline_turns_the_comparison_round(app):
     assert "torch_sdpa_flash comes closest: 0.50× triton_fa2" in shown(app)
 
 
+def test_a_feature_leaves_the_implementations_that_declare_it_and_the_baseline(home, app):
+    declared = {"triton_fa2": {"features": ["softcap"]}, "torch_sdpa_flash": {"window": True}, "torch_naive": {}}
+    case = attention_case(batch=1, num_heads=2, seqlen=64, head_dim=64, dtype="float16", causal=True)
+    row = Measurement("declaring", case, "torch_naive", "latency_ms", Status.OK, "fwd", "kernel", value=1.0)
+    run = Run(run_id="declaring", source="local", created="2027-02-02", gpu_name=GPU, implementations=declared)
+    RunFolder.create(home, run, [row])
+    app.run()
+    assert app.multiselect(key="feature").options == ["sliding window", "softcap"]
+    app.multiselect(key="feature").select("softcap").run()
+    assert "torch_sdpa_flash" not in shown(app)
+    assert "triton_fa2 is the fastest: 4.00× torch_naive" in shown(app)
+    app.multiselect(key="feature").select("sliding window").run()
+    assert "triton_fa2" not in shown(app), "none declares both, so that the baseline stands alone"
+
+
 def test_a_device_without_kernel_times_is_shown_by_those_it_has(home, app):
     assert app.radio(key="timing").value == "kernel"
     case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float32", causal=True)

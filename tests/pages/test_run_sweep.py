@@ -23,8 +23,13 @@ from tests.results.formats.peers.peer_files import understood
 LISTING = {
     "devices": [{"id": "cpu", "name": "A processor", "type": "cpu", "busy": None}],
     "implementations": [
-        {"name": "torch_naive", "description": "plain", "reason": None},
-        {"name": "torch_sdpa_cudnn", "description": "cuDNN", "reason": "torch_sdpa_cudnn runs on cuda, not on cpu."},
+        {"name": "torch_naive", "description": "plain", "reason": None, "capabilities": {"window": True}},
+        {
+            "name": "torch_sdpa_cudnn",
+            "description": "cuDNN",
+            "reason": "torch_sdpa_cudnn runs on cuda, not on cpu.",
+            "capabilities": {"window": False, "features": ["head_dim_v"]},
+        },
     ],
     "sweeps": [{"name": "quick"}, {"name": "fa2_speedup"}],
 }
@@ -54,6 +59,16 @@ def started(monkeypatch):
 @pytest.fixture
 def page(app, started):
     return app.switch_page("pages/run_sweep.py").run()
+
+
+def test_a_feature_offers_the_implementations_that_declare_it(page, started):
+    features = page.multiselect(key="features_quick")
+    assert features.options == ["sliding window", "values of another head_dim, such as 192 and 128"]
+    features.select("sliding window").run()
+    assert page.multiselect(key="edit_implementations_quick_window").options == ["torch_naive"]
+    page.button(key="start").click().run()
+    (request,) = started
+    assert request.implementations == ("torch_naive",)
 
 
 def test_the_plan_draws_itself_with_time_and_reasons_before_anything_starts(page, started):

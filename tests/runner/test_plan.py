@@ -86,6 +86,16 @@ def test_an_unknown_implementation_is_refused_with_those_that_exist() -> None:
         plan.chosen(sweeps.get("quick"), ("fa2",))
 
 
+def test_a_feature_leaves_implementations_that_declare_it_or_says_which_do() -> None:
+    sweep = dataclasses.replace(sweeps.get("quick"), implementations=("torch_naive", "torch_flex", "triton_fa2"))
+    assert plan.chosen(sweep, None, ("window", "head_dim_v")).implementations == sweep.implementations
+    assert plan.chosen(sweep, None, ("head_dim_v", "softcap")).implementations == ("triton_fa2",)
+    with pytest.raises(plan.UnknownImplementation, match="quick declares softcap. Of level op these do: triton_fa2,"):
+        plan.chosen(sweep, ("torch_naive",), ("softcap",))
+    with pytest.raises(plan.UnknownImplementation, match="Unknown feature soft_cap. Possible: causal, window"):
+        plan.chosen(sweep, None, ("soft_cap",))
+
+
 def test_an_unknown_device_is_refused_with_those_that_are_here() -> None:
     with pytest.raises(UnknownDevice, match="Unknown device 'cuda:99'. Available: .*cpu"):
         resolve("cuda:99")

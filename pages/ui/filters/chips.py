@@ -24,7 +24,7 @@ from results.slice import NOT_STATED, ORDER, Filters
 
 MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
-MULTIPLE = ("dtype", *SIZES, "implementation", "source", "run")
+MULTIPLE = ("dtype", *SIZES, "feature", "implementation", "source", "run")
 LABELS = {
     "gpu": "GPU",
     "mode": "Mode",
@@ -33,6 +33,7 @@ LABELS = {
     "workload": "Workload",
     "mask": "Mask",
     "dtype": "Data type",
+    "feature": "Features",
     "implementation": "Implementations",
     "source": "Sources",
     "run": "Runs",
@@ -42,6 +43,7 @@ _HELP = {
     "timing": "Device and eager times are never compared with each other.",
     "shape": "With several in a cell, the cell shows their geometric mean.",
     "workload": "The operator alone, or a layer or model around it.",
+    "feature": "Only implementations that declare all of these. The baseline stays.",
 }
 _FRAGMENT = "filters"
 _PRESET = "preset"
@@ -71,6 +73,8 @@ def current() -> Filters:
     for name in MULTIPLE:
         picked = values.get(name) or ()
         chosen[name] = tuple(c for c in st.session_state[_OFFERED].get(name, ()) if str(c) in picked)
+    if features := chosen.pop("feature"):
+        chosen["implementation"] = _declaring(features, chosen["implementation"], chosen["baseline"], level)
     if len(level.modes) == 1:
         chosen["mode"] = level.modes[0]
     return Filters(**chosen, level=None if _draws_as_op(level) else level.name)
@@ -84,6 +88,7 @@ def _draw(level_name: str) -> None:
         return
     scope = _scope(devices, level_name)
     found = ask(offers.choices, **scope)
+    found = {**found, "feature": ask(offers.features, tuple(name for name, _ in found["implementation"]), level_name)}
     _follow(scope, found)
     above = st.container(key="presets")
     with st.container(horizontal=True, key="chips", gap="small"):
@@ -217,7 +222,8 @@ def _label(name: str, level: Level) -> str:
 def _more(found: Choices, level: Level) -> None:
     """Draw the filters that matter less; what they are set to stands on their chip."""
     axes = [axis.column for axis in (level.columns, level.rows)]
-    picked = {name: _picked(name, found) for name in (*axes, "implementation", "source", "run")}
+    lists = ("feature", "implementation", "source", "run")
+    picked = {name: _picked(name, found) for name in (*axes, *lists)}
     timings = offers.ordered("timing", found)
     timing = _settle("timing", timings)
     told = [words.several(name, _label(name, level), values) for name, values in picked.items() if values]
@@ -232,18 +238,30 @@ def _more(found: Choices, level: Level) -> None:
         if level.name == "layer":
             masks = st.session_state[_OFFERED]["mask"]
             _radio("mask", masks, st.session_state.get("mask") or st.query_params.get("mask"), level)
-        for name in ("implementation", "source", "run"):
+        for name in lists:
             _list(name)
 
 
+def _declaring(
+    features: Sequence[str], picked: Sequence[str], baseline: str | None, level: Level
+) -> tuple[str | None, ...]:
+    """Return the implementations that declare all the features, of those picked if any; if none does the baseline."""
+    able = ask(offers.declaring, tuple(features), level.name)
+    names = picked or st.session_state[_OFFERED]["implementation"]
+    return tuple(name for name in names if name in able) or (baseline,)
+
+
 def _list(name: str) -> None:
+    if not st.session_state[_OFFERED][name]:
+        return
     st.multiselect(
         LABELS[name],
         [str(choice) for choice in st.session_state[_OFFERED][name]],
         key=name,
         bind="query-params",
-        placeholder="All",
+        placeholder="Any" if name == "feature" else "All",
         select_all=False,
+        help=_HELP.get(name),
         on_change=_changed,
     )
 

@@ -10,8 +10,11 @@ import pandas as pd
 from pages.ui.filters import presets
 from pages.ui.filters.presets import Choices
 from pages.ui.filters.words import ALL_SHAPES, SOURCE_ORDER
+from results.capabilities import CAPABILITIES, declares
+from results.capabilities import declaring as names_declaring
 from results.levels import Level, level_of
 from results.query import pages
+from results.query.declared import declared
 from results.slice import Filters, in_order, is_on_map, leading_shape
 from results.store.database import Store
 
@@ -52,6 +55,19 @@ def choices(store: Store, **scope: str | None) -> Choices:
     for name, choice, numbers in pages.choices(store, **scope).itertuples(index=False):
         found.setdefault(name, []).append((choice, numbers))
     return found | {"baseline": found.get("implementation", [])}
+
+
+def features(store: Store, names: tuple[str, ...], level_name: str) -> list[tuple[str, int]]:
+    """Return in words what any of these implementations declares, and how many of them do."""
+    said = declared(store, level_name)
+    counts = {words: sum(declares(said.get(name, {}), each) for name in names) for each, words in CAPABILITIES.items()}
+    return [(words, count) for words, count in counts.items() if count]
+
+
+def declaring(store: Store, features: tuple[str, ...], level_name: str) -> list[str]:
+    """Return the implementations that declare all of these features, which are given in words."""
+    wanted = [name for name, words in CAPABILITIES.items() if words in features]
+    return names_declaring(declared(store, level_name), wanted)
 
 
 def shapes_of_dtypes(store: Store, dtypes: tuple[str, ...], **scope: str | None) -> set[str]:

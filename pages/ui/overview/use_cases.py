@@ -12,6 +12,7 @@ from pages.ui.draw.bars import Bar, BarAxis
 from pages.ui.draw.plain_html import TableColumn
 from pages.ui.run import background
 from pages.ui.shell.data import ask, ask_slowly, store
+from results.capabilities import CAPABILITIES, declares
 from results.recommend import advice, features
 from results.render import advice as rendered_advice
 from results.slice import Filters
@@ -210,13 +211,12 @@ def _capabilities(entry: dict) -> dict[str, str]:
     able = entry["capabilities"]
     chips = (able["min_compute_capability"], able["max_compute_capability"])
     low, high = (".".join(map(str, chip)) if chip else "" for chip in chips)
-    features = ("causal", "window", "gqa", "backward")
     return {
         "name": entry["name"],
         "level": entry.get("level", "op"),
         "dtypes": ", ".join(able["dtypes"]),
         "head_dim": f"up to {able['max_head_dim']}" if able["max_head_dim"] else "any",
-        "features": ", ".join(name for name in features if able[name]),
+        "features": ", ".join(words for name, words in CAPABILITIES.items() if declares(able, name)),
         "memory": "seqlen squared" if able["materialises_scores"] else "seqlen",
         "compute capability": "any"
         if not low

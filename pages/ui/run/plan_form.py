@@ -12,6 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages.ui.draw import messages, text
 from pages.ui.run import background, cluster_form, plan_axes, plan_map, under_way
+from results.capabilities import CAPABILITIES, declares
 from results.levels import level_of
 from runner import launch, sweeps
 from runner.launch import LaunchError, SweepRequest
@@ -235,13 +236,33 @@ def _implementations(found: dict | None, sweep: sweeps.Sweep, name: str) -> tupl
         names = linked or list(sweep.implementations)
         st.text_input("Implementations", ", ".join(names), disabled=True)
         return tuple(linked) or None
-    listed = plan_axes.of_level(found, sweep)
+    usual = [each["name"] for each in plan_axes.of_level(found, sweep) if each["name"] in sweep.implementations]
+    listed, features = _with_features(plan_axes.of_level(found, sweep), name)
     known = [implementation["name"] for implementation in listed]
     default = [implementation for implementation in sweep.implementations if implementation in known]
-    key = f"edit_implementations_{name}"
+    default = default or known * bool(features)
+    key = "_".join(("edit_implementations", name, *features))
     chosen = st.multiselect("Implementations", known, default=default, key=key, bind="query-params", select_all=False)
     reasons = {i["name"]: i["reason"] for i in listed if i.get("reason")}
     against = sorted({reasons[implementation] for implementation in chosen if implementation in reasons})
     if against:
         st.caption(f":material/info: Will be skipped: {' '.join(against)}")
-    return None if chosen == default else tuple(chosen)
+    return None if sorted(chosen) == sorted(usual) else tuple(chosen)
+
+
+def _with_features(listed: list[dict], name: str) -> tuple[list[dict], list[str]]:
+    """Ask for features; return the implementations that declare all that are chosen, and their names."""
+    said = [each.get("capabilities", {}) for each in listed]
+    offered = {words: name for name, words in CAPABILITIES.items() if any(declares(each, name) for each in said)}
+    chosen = st.multiselect(
+        "Features",
+        list(offered),
+        key=f"features_{name}",
+        bind="query-params",
+        placeholder="Any",
+        select_all=False,
+        help="Only implementations that declare all of these are offered below.",
+    )
+    features = [offered[words] for words in chosen]
+    pairs = zip(listed, said, strict=True)
+    return [each for each, able in pairs if all(declares(able, one) for one in features)], features

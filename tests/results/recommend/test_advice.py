@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from results import capabilities
 from results.files import journal
 from results.files.journal import RunFolder
 from results.recommend import advice, features
@@ -93,15 +94,26 @@ def test_features_are_what_ran_and_what_was_refused_and_why(store):
 
 
 def test_features_of_calls_are_those_that_were_recorded_of_the_gpu(store, tmp_path, monkeypatch):
-    record = {"mine": {"softcaps": 0.5, "dropout": 1.5, "masks given as tensors": "mine takes none."}}
-    (tmp_path / features.RECORD).write_text(json.dumps({SLICE.gpu: record, "Another": {"mine": {"varlen": 0.1}}}))
-    monkeypatch.setattr(features.paths, "PUBLISHED", tmp_path)
+    found = {"softcap": 0.5, "dropout": 1.5, "head_dim_v": 0.1}
+    right = {name: {"worst": worst, "dtypes": ["float16"], "why": None} for name, worst in found.items()}
+    broken = {"varlen": {"worst": None, "dtypes": ["float16"], "why": "RuntimeError: no registers"}}
+    of_mine = {"implementations": {"mine": right | broken | {"mask": "mine takes none."}}}
+    of_another = {"implementations": {"mine": {"sinks": right["softcap"]}}}
+    (tmp_path / capabilities.RECORD).write_text(json.dumps({SLICE.gpu: of_mine, "Another": of_another}))
+    monkeypatch.setattr(capabilities.paths, "PUBLISHED", tmp_path)
     table = features.features(store, SLICE).set_index(["feature", "implementation"])
-    assert table.loc[("softcaps", "mine"), "seen"] == "checked"
-    assert table.loc[("softcaps", "torch_naive"), "seen"] == "not tried"
-    assert table.loc[("dropout", "mine"), ["seen", "why"]].tolist() == ["failed", "1.5 times the error that is allowed"]
-    assert table.loc[("masks given as tensors", "mine"), ["seen", "why"]].tolist() == ["refused", "mine takes none."]
-    assert len(table) == (len(features.FEATURES) + 3) * len(TIMES)
+    words = capabilities.CAPABILITIES
+    seen = table.xs("mine", level="implementation")[["seen", "why"]].fillna("")
+    assert {name: seen.loc[words[name]].tolist() for name in of_mine["implementations"]["mine"]} == {
+        "softcap": ["checked", ""],
+        "dropout": ["failed", "1.5 times the error that is allowed"],
+        "head_dim_v": ["checked", ""],
+        "varlen": ["failed", "RuntimeError: no registers"],
+        "mask": ["refused", "mine takes none."],
+    }
+    assert table.loc[(words["softcap"], "torch_naive"), "seen"] == "not tried"
+    assert len(table) == (len(features.FEATURES) + 4) * len(TIMES), "each feature once"
+    assert words["sinks"] not in table.index.get_level_values("feature")
 
 
 def test_a_feature_that_was_only_refused_says_so(store):

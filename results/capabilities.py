@@ -1,0 +1,63 @@
+"""What implementations can compute that a reader chooses by: declared in runs, and checked on a GPU.
+
+A run records what its implementations declare. `published/features.json` records which declared features
+`python -m runner.validate.features` checked against float64, by GPU.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from results import paths
+
+RECORD = "features.json"  # among what ships: GPU -> environment and, by implementation and feature, what was found
+CAPABILITIES: Mapping[str, str] = {  # as kernels.registry names them -> words
+    "window": "sliding window",
+    "gqa": "fewer key heads than query heads",
+    "backward": "backward",
+    "paged": "paged cache",
+    "head_dim_v": "values of another head_dim, such as 192 and 128",
+    "softcap": "softcap",
+    "sinks": "attention sinks",
+    "alibi_slopes": "ALiBi slopes",
+    "mask": "mask as a tensor",
+    "prefix_lengths": "prefix mask",
+    "document_ids": "document mask",
+    "dropout": "dropout",
+    "varlen": "packed sequences (varlen)",
+}
+
+
+def declares(said: Mapping[str, Any], capability: str) -> bool:
+    """Return whether what a run records of an implementation holds a capability; anybody may have written it."""
+    features = said.get("features")
+    return said.get(capability) is True or (isinstance(features, list) and capability in features)
+
+
+def declaring(declared: Mapping[str, Mapping[str, Any]], capabilities: Iterable[str]) -> list[str]:
+    """Return the implementations that declare all of these capabilities, by name; `declared` is by name, too."""
+    wanted = tuple(capabilities)
+    return sorted(name for name, said in declared.items() if all(declares(said, each) for each in wanted))
+
+
+def record() -> dict[str, dict[str, Any]]:
+    """Return by GPU {"environment", "implementations"}, see runner.validate.features; empty where none ships."""
+    path = paths.PUBLISHED / RECORD
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def checked(entry: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return by capability which implementations were right in it, of a GPU's entry."""
+    found: dict[str, list[str]] = {}
+    for name, of_name in entry["implementations"].items():
+        for capability, result in of_name.items():
+            if is_right(result):
+                found.setdefault(capability, []).append(name)
+    return found
+
+
+def is_right(result: str | Mapping[str, Any]) -> bool:
+    """Return whether a recorded check ended with errors within what is allowed; text is why it was refused."""
+    return not isinstance(result, str) and result["worst"] is not None and result["worst"] <= 1
