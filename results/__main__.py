@@ -80,7 +80,25 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     _add_moving(commands)
+    _add_reports(commands)
 
+    command = commands.add_parser("runs", help="list the runs, newest first")
+    command.set_defaults(command=_runs)
+
+    command = commands.add_parser("publish", help="copy a run of your own into the results that ship with the project")
+    command.add_argument("run", metavar="RUN")
+    command.add_argument("--git-commit", metavar="HASH", help="where the measuring machine could not know it")
+    command.set_defaults(command=_publish)
+
+    _add_judging(commands)
+    _add_recommending(commands)
+
+    command = commands.add_parser("rebuild", help="make the database anew from the run folders")
+    command.set_defaults(command=_rebuild)
+    return parser
+
+
+def _add_reports(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("report", help="a published report with your runs' numbers beside the printed ones")
     command.add_argument("name", metavar="NAME", nargs="?", choices=report_names(), help=", ".join(report_names()))
     command.add_argument(
@@ -102,21 +120,6 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("name", nargs="?", metavar="TABLE", choices=headline.TABLES, help=", ".join(headline.TABLES))
     command.add_argument("--update", nargs="+", metavar="FILE", default=[], help="renew the tables of these documents")
     command.set_defaults(command=_headline)
-
-    command = commands.add_parser("runs", help="list the runs, newest first")
-    command.set_defaults(command=_runs)
-
-    command = commands.add_parser("publish", help="copy a run of your own into the results that ship with the project")
-    command.add_argument("run", metavar="RUN")
-    command.add_argument("--git-commit", metavar="HASH", help="where the measuring machine could not know it")
-    command.set_defaults(command=_publish)
-
-    _add_judging(commands)
-    _add_recommending(commands)
-
-    command = commands.add_parser("rebuild", help="make the database anew from the run folders")
-    command.set_defaults(command=_rebuild)
-    return parser
 
 
 def _add_moving(commands: argparse._SubParsersAction) -> None:

@@ -212,8 +212,10 @@ def _judged(
 def _apart(
     known: Sequence[tuple[Measurement, Measurement]], found: Sequence[Judgement], *, by_host: bool, controls: bool
 ) -> list[ProcessShift | None]:
-    """What the processes differ by in each cell beyond its rounds; None where a cell has no interval. `controls` says
-    whether PyTorch's own kernels can tell."""
+    """Return by what two processes differ in each cell beyond its rounds; None where a cell has no interval.
+
+    `controls` says whether PyTorch's own kernels can tell.
+    """
     errors = [standard_error(judgement) for judgement in found]
     shifts = [
         Shift((a.implementation, a.mode), math.log(judgement.speedup), error, math.sqrt(a.value * b.value))
@@ -382,8 +384,9 @@ def _apart_in_words(timing: str | None, judged: Sequence[Judgement], *, controls
 
 
 def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable[str]:
-    """Yield where PyTorch's own kernels moved. They are a control: the same version on the same GPU should be as fast
-    as before, within the band and two standard errors of their mean, and seldom be called different.
+    """Yield where PyTorch's own kernels moved, which in one version on one GPU did not change.
+
+    They count as unmoved within the band and two standard errors of their mean, and if few are called different.
     """
     if not speak_for_the_machine(first, second):
         return

@@ -190,12 +190,8 @@ def _numbers(
         measurement = Measurement(
             run_id=runs[said.get("gpu_name", "")].run_id,
             case=case,
-            implementation=number.implementation or said["implementation"],
-            metric=number.metric,
+            **_key(number, said),
             status=status,
-            mode=number.mode or said.get("mode"),
-            timing=said.get("timing") if number.metric == "latency_ms" else None,
-            baseline=number.baseline,
             value=value,
             statistic=number.statistic if value is not None else None,
             mean=value if number.statistic == "mean" else None,
@@ -210,6 +206,17 @@ def _numbers(
         reading.measurements.append(measurement)
         if number.metric == "tflops" and value and not _has_time(numbers, number):
             _add_time(reading, measurement, said.get("timing"), line)
+
+
+def _key(number: Number, said: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return what the column and the row say of a number, besides its case: the fields that tell it from others."""
+    return {
+        "implementation": number.implementation or said["implementation"],
+        "metric": number.metric,
+        "mode": number.mode or said.get("mode"),
+        "timing": said.get("timing") if number.metric == "latency_ms" else None,
+        "baseline": number.baseline,
+    }
 
 
 def _has_time(numbers: Sequence[Number], of: Number) -> bool:

@@ -35,6 +35,8 @@ _SAID_OF_CELL = (
     *("window_size", "level", "page_size", "latent_dim"),
 )
 _REST_OF_CASE = ", ".join(name for name in CASE_FIELDS if name not in _SAID_OF_CELL)
+_SHAPE_OF_IMPORT = "level, seqlen_q, seqlen_k, head_dim, dtype, causal, mode"
+_MOST_BESIDE = 8
 
 
 def gpus(store: Store) -> pd.DataFrame:
@@ -52,6 +54,25 @@ def gpus(store: Store) -> pd.DataFrame:
 def run_dates(store: Store) -> dict[str, str]:
     """Return the day on which each run was taken, as 2026-11-22; a run that does not say it is left out."""
     return dict(store.kept("SELECT run_id, strftime(created, '%Y-%m-%d') FROM runs WHERE created IS NOT NULL"))
+
+
+def runs_beside(store: Store, run_id: str) -> list[str]:
+    """Return the runs of this machine or of attnbench that share shapes with an import: those of its GPU first."""
+    found = store.rows(
+        f"""WITH theirs AS (
+                SELECT DISTINCT {_SHAPE_OF_IMPORT} FROM measurements WHERE run_id = $1 AND metric = 'latency_ms'
+            ),
+            ours AS (SELECT DISTINCT run_id, {_SHAPE_OF_IMPORT} FROM measurements WHERE metric = 'latency_ms')
+            SELECT ours.run_id
+            FROM ours JOIN theirs USING ({_SHAPE_OF_IMPORT}) JOIN runs ON runs.run_id = ours.run_id
+            WHERE runs.source IN ('local', 'shipped') AND ours.run_id <> $1
+            GROUP BY ours.run_id, runs.gpu_name
+            ORDER BY runs.gpu_name IS NOT DISTINCT FROM (SELECT gpu_name FROM runs WHERE run_id = $1) DESC,
+                     count(*) DESC, 1
+            LIMIT {_MOST_BESIDE}""",
+        [run_id],
+    )
+    return [name for (name,) in found]
 
 
 def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:

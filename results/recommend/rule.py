@@ -5,7 +5,7 @@ scaled_dot_product_attention, for a shape; as data, as JSON and as a Python file
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,11 +97,6 @@ def as_python(rule: Rule) -> str:
         nearest=nearest_code,
         calls=_CALLS,
     )
-
-
-def points_table(points: Sequence[tuple[float, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Return points with their distance as rows of a table."""
-    return [{"distance": distance, **point, "ties": ", ".join(point["ties"])} for distance, point in points]
 
 
 def _docstring(text: str) -> str:

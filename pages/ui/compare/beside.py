@@ -11,7 +11,6 @@ from pages.ui.shell.data import ask
 from results.compare import beside
 from results.compare.beside import BesideCell, BesideRow
 from results.files import library
-from results.query import beside as of_imports
 from results.query import pages
 
 
@@ -26,7 +25,7 @@ def section() -> None:
     left, right = st.columns(2)
     with left:
         upload = one_value("Imported", "upload", uploads, uploads[0])
-    partners = _partners(upload, tuple(ask(of_imports.candidates, upload)), library.stamp(library.find(upload)))
+    partners = _partners(upload, tuple(ask(pages.runs_beside, upload)), library.stamp(library.find(upload)))
     if not partners:
         st.info("No run here has a shape of this import.", icon=":material/inbox:")
         _measure(upload)

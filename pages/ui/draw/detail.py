@@ -32,7 +32,7 @@ RUN_FACTS = {
     "gpu_name": "GPU",
     "compute_capability": "compute capability",
     "sm_count": "SMs",
-    "gpu_memory_mb": "GPU memory (MiB)",
+    "gpu_memory_mb": "GPU memory",
     "power_limit_w": "power limit (W)",
     "driver": "driver",
     "cuda": "CUDA",
@@ -121,31 +121,10 @@ def _bar(row: dict, palette: dict[str, str]) -> Bar | str:
 
 def _numbers(rows: pd.DataFrame, level: Level) -> None:
     """Draw every number of the cell, rates and their share of the peak among them."""
-    derived = rows.to_dict("records")
-    flops = [None if text.missing(r["flops"]) else r["flops"] for r in derived]
-    rate = [
-        derive.tflops(f, None if text.missing(r["latency_ms"]) else r["latency_ms"])
-        for f, r in zip(flops, derived, strict=True)
-    ]
-    said = ask(declared, level.name)
-    facts = [facts_of(row["implementation"], said) for row in derived]
-    peaks = [
-        derive.peak_tflops(
-            row["gpu_name"],
-            fact.multiplies(row["dtype"], row.get("head_dim"), row["gpu_name"]),
-            tf32=fact.tf32 or _tf32(row),
-        )
-        for fact, row in zip(facts, derived, strict=True)
-    ]
-    table = rows.assign(
-        status=[text.status(status) for status in rows["status"]],
-        note=rows["note"].fillna(""),
-        tflops=rate,
-        percent_of_peak=[derive.percent_of_peak(r, p) for r, p in zip(rate, peaks, strict=True)],
-    )
-    shown = [*COLUMNS]
+    table, shown = _with_rates(rows, level), [*COLUMNS]
     if level.name == "decode":  # which the memory's bandwidth bounds
-        table = table.assign(**pd.DataFrame([bandwidth.of_call(row) for row in derived], index=table.index))
+        found = [bandwidth.of_call(row) for row in rows.to_dict("records")]
+        table = table.assign(**pd.DataFrame(found, index=table.index))
         shown[-1:-1] = ["tb_per_s", "percent_of_copy"]
     help = f"TFLOP/s: {level.flops_source}"
     st.dataframe(
@@ -162,9 +141,39 @@ def _numbers(rows: pd.DataFrame, level: Level) -> None:
     _empty_launches(rows)
 
 
+def _with_rates(rows: pd.DataFrame, level: Level) -> pd.DataFrame:
+    """Return the rows with TFLOP/s, the share of the data-sheet peak, and statuses in words."""
+    derived = rows.to_dict("records")
+    flops = [None if text.missing(r["flops"]) else r["flops"] for r in derived]
+    rate = [
+        derive.tflops(f, None if text.missing(r["latency_ms"]) else r["latency_ms"])
+        for f, r in zip(flops, derived, strict=True)
+    ]
+    said = ask(declared, level.name)
+    facts = [facts_of(row["implementation"], said) for row in derived]
+    peaks = [
+        derive.peak_tflops(
+            row["gpu_name"],
+            fact.multiplies(row["dtype"], row.get("head_dim"), row["gpu_name"]),
+            tf32=fact.tf32 or _tf32(row),
+        )
+        for fact, row in zip(facts, derived, strict=True)
+    ]
+    return rows.assign(
+        status=[text.status(status) for status in rows["status"]],
+        note=rows["note"].fillna(""),
+        tflops=rate,
+        percent_of_peak=[derive.percent_of_peak(r, p) for r, p in zip(rate, peaks, strict=True)],
+    )
+
+
 def run_facts(run: pd.Series) -> None:
     """Draw where and when a run was taken, and the command that repeats it."""
-    known = {RUN_FACTS[name]: str(run[name]) for name in RUN_FACTS if name in run and not text.missing(run[name])}
+    known = {
+        label: _fact(name, run[name])
+        for name, label in RUN_FACTS.items()
+        if name in run and not text.missing(run[name])
+    }
     st.dataframe(
         pd.DataFrame({"fact": known.keys(), "value": known.values()}), hide_index=True, alt="Environment of the run"
     )
@@ -237,6 +246,19 @@ def _environment(rows: pd.DataFrame) -> None:
         first = facts.iloc[0]
         with st.expander(f"Run {run_id}: environment and command", icon=":material/terminal:"):
             run_facts(first)
+
+
+def _fact(name: str, value: object) -> str:
+    """Write a fact of a run's record for the reader: no digits that say nothing, yes or no."""
+    if name == "source":
+        return text.SOURCE_WORDS[value]
+    if name == "created":
+        return str(value)[: len("2026-11-22 18:45")]
+    if name == "gpu_memory_mb":
+        return text.mib(value)
+    if name in ("git_dirty", "tf32"):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _tf32(row: dict) -> bool | None:

@@ -24,8 +24,8 @@ STATUS_WORDS = {
 STATUS_MEANINGS = {
     "oom": "out of device memory",
     "out_of_resources": "out of shared memory, registers or threads of one block",
-    "unsupported": "the implementation does not do this case",
-    "incorrect": "failed the check against the oracle, so it has no speed",
+    "unsupported": "the implementation does not compute this shape",
+    "incorrect": "failed the check against the reference, so it has no speed",
     "timeout": "did not end in time",
     "error": "ended with an error",
     "skipped": "not tried, with a reason",

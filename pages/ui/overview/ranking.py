@@ -79,9 +79,6 @@ def _facts(
     ties = 0 if best is None else sum(best["implementation"] in row["ties"].split(", ") for row in won)
     close = 0 if best is None else sum(row["winner"] == best["implementation"] and bool(row["ties"]) for row in won)
     compared, cases = (_sum(rivals, name) for name in ("compared", "cases"))
-    kinds = {name: _sum(ranking, name) for name in text.STATUS_WORDS if name in ranking[0]}
-    failed = {name: count for name, count in kinds.items() if name not in _TRIED}
-    others = failure_words({name: count for name, count in kinds.items() if name not in failed})
     reduced_too = "TF32 and FP8 are listed but not ranked."
     plain_html.show_facts(
         (
@@ -105,14 +102,20 @@ def _facts(
                 f"Pairs of shape and implementation for which both it and {chosen.baseline} were timed in the same "
                 "run.",
             ),
-            Fact(
-                "Failed",
-                str(sum(failed.values())),
-                ", ".join(part for part in (failure_words(failed), others) if part) or "none",
-                "Tried without a result: out of memory, incorrect, an error. Unsupported and skipped ones are no "
-                "failures.",
-            ),
+            _failed(ranking),
         )
+    )
+
+
+def _failed(ranking: Sequence[dict]) -> Fact:
+    kinds = {name: _sum(ranking, name) for name in text.STATUS_WORDS if name in ranking[0]}
+    failed = {name: count for name, count in kinds.items() if name not in _TRIED}
+    others = failure_words({name: count for name, count in kinds.items() if name not in failed})
+    return Fact(
+        "Failed",
+        str(sum(failed.values())),
+        ", ".join(part for part in (failure_words(failed), others) if part) or "none",
+        "Tried without a result: out of memory, incorrect, an error. Unsupported and skipped ones are no failures.",
     )
 
 

@@ -18,6 +18,11 @@ from runner import launch, sweeps
 from runner.launch import LaunchError, SweepRequest
 
 _FIRST = "cuda"  # a device that nobody chose; replaced by the machine's first before anything starts
+_ABOUT_PROTOCOLS = (
+    "quick: one round of short sampling, for a first look. standard: three rounds of longer sampling, interleaved, for "
+    "numbers to keep and compare between runs. sustained: one shape, half a minute of back-to-back calls, which shows "
+    "the throughput that a warm GPU keeps."
+)
 _LISTING = "listing"
 _LISTING_S, _PLAN_S = 60.0, 600.0  # how long such answers are kept
 
@@ -103,9 +108,7 @@ def ask_for(found: dict | None) -> SweepRequest | None:
             required=True,
             key="protocol",
             bind="query-params",
-            help="quick: one round of short sampling, for a first look. standard: three rounds of longer sampling, "
-            "interleaved, for numbers that two runs can be compared by. sustained: one shape, half a minute of "
-            "back-to-back calls, for what remains of the first second.",
+            help=_ABOUT_PROTOCOLS,
         )
         if protocol == "sustained":
             changes = plan_axes.edited_cell(sweep, device)
