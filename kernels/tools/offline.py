@@ -31,7 +31,6 @@ from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dq_kernel as hopper_dq_kernel
-from kernels.attention.gluon_hopper.backward_wide_keys import dkv_wide_keys_kernel
 from kernels.attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
 from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
@@ -245,8 +244,7 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     )
     if variant.kernel == "dkv":
         tensors = [q, k, v, do, k, v, rows, rows, Pointer("fp32")]
-        kernel = dkv_wide_keys_kernel if pieces > 1 else dkv_kernel
-        return kernel, [*tensors, 9, 9, 9, *counts, *scales, Constants(config)]
+        return dkv_kernel, [*tensors, 9, 9, 9, *counts, *scales, Constants(config)]
     if variant.kernel == "dq":
         tensors = [q, k, v, do, q, Pointer("bf16"), *[Pointer("fp32")] * 3]
         return hopper_dq_kernel, [*tensors, *[9] * 5, *counts[1:], *scales, Constants(config)]

@@ -37,10 +37,10 @@ class BackwardDescriptors(NamedTuple):
 class BackwardBuffers(NamedTuple):
     """Shared memory of a program that owns keys: theirs, and slots of what belongs to a block of queries."""
 
-    q: Any  # slots of (block_m, head_dim)
-    k: Any  # (block_n, head_dim)
-    v: Any
-    do: Any
+    q: Any  # slots of (block_m, head_dim), each in pieces (pieces.py)
+    k: Any  # (block_n, head_dim), in pieces
+    v: Any  # (block_n, head_dim_v)
+    do: Any  # slots of (block_m, head_dim_v)
     lse: Any  # slots of block_m
     delta: Any
 
@@ -106,15 +106,18 @@ def store_rows(padded, base, rows, values, padded_q):
 
 
 @gluon.jit
-def backward_buffers(q_desc, k_desc, do_desc, lse_desc, CONFIG: gl.constexpr):
+def backward_buffers(q_desc, k_desc, v_desc, do_desc, lse_desc, CONFIG: gl.constexpr):
     """Allocate the BackwardBuffers of a program."""
     dtype: gl.constexpr = q_desc.dtype
-    q_s = gl.allocate_shared_memory(dtype, [CONFIG.slots, 1, 1, CONFIG.block_m, CONFIG.head_dim], q_desc.layout)
-    do_s = gl.allocate_shared_memory(dtype, [CONFIG.slots, 1, 1, CONFIG.block_m, CONFIG.head_dim], do_desc.layout)
-    k_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim], k_desc.layout)
-    lse_s = gl.allocate_shared_memory(gl.float32, [CONFIG.slots, CONFIG.block_m], lse_desc.layout)
-    delta_s = gl.allocate_shared_memory(gl.float32, [CONFIG.slots, CONFIG.block_m], lse_desc.layout)
+    slots: gl.constexpr = CONFIG.slots
+    pieces: gl.constexpr = CONFIG.pieces
+    columns: gl.constexpr = CONFIG.head_dim // pieces
+    q_s = gl.allocate_shared_memory(dtype, [slots * pieces, 1, 1, CONFIG.block_m, columns], q_desc.layout)
+    do_s = gl.allocate_shared_memory(dtype, [slots, 1, 1, CONFIG.block_m, CONFIG.head_dim_v], do_desc.layout)
+    k_s = gl.allocate_shared_memory(dtype, [pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
+    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
+    lse_s = gl.allocate_shared_memory(gl.float32, [slots, CONFIG.block_m], lse_desc.layout)
+    delta_s = gl.allocate_shared_memory(gl.float32, [slots, CONFIG.block_m], lse_desc.layout)
     return BackwardBuffers(q=q_s, k=k_s, v=v_s, do=do_s, lse=lse_s, delta=delta_s)
 
 

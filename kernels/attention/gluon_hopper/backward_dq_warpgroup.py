@@ -103,7 +103,7 @@ def dq_warpgroup_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc
     as `split_table` says, and dK and dV go to `partial_dkv` (backward_launch.py).
     """
     dtype: gl.constexpr = q_desc.dtype
-    buffers = backward_buffers(q_desc, k_desc, do_desc, lse_desc, CONFIG)
+    buffers = backward_buffers(q_desc, k_desc, v_desc, do_desc, lse_desc, CONFIG)
     ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONFIG.block_m, CONFIG.block_n], dtype)
     ds_s = gl.allocate_shared_memory(dtype, [STAGES, CONFIG.block_m, CONFIG.block_n], ds_layout)
     dq_0, dq_1 = fragment_buffers()

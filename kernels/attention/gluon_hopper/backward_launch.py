@@ -28,7 +28,6 @@ from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.backward_common import finish_kernel, merge_kernel, prepare_kernel, sum_parts_kernel
 from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel, dq_kernel
-from kernels.attention.gluon_hopper.backward_wide_keys import dkv_wide_keys_kernel
 from kernels.attention.gluon_hopper.barriers import zero_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch, Step, run_in_order
 from kernels.plans import LOG2_E
@@ -359,8 +358,7 @@ class TwoKernelBackward(BackwardLaunches):
             *(plan.window_size, *self.scales, self.config),
         )
         grid = self._grid(self._key_tiles, plan.num_kv_heads)
-        kernel = dkv_wide_keys_kernel if plan.pieces > 1 else dkv_kernel
-        return Launch(kernel, grid, plan.device, makers, rest, pdl=True)
+        return Launch(dkv_kernel, grid, plan.device, makers, rest, pdl=True)
 
     def _grid(self, tiles: int, heads: int) -> tuple[int, int, int]:
         """Return a grid as `program_tile_of_grid` reads it."""

@@ -1,4 +1,4 @@
-"""The backward as two kernels, for head_dim 256 and for the same bits on every run: dQ of 128 queries, and dK and dV.
+"""The backward as two kernels, dQ of 128 queries, and dK and dV: from head_dim 192 on, and for the same bits every run.
 
 At head_dim 256 dK and dV of 64 keys fill the registers of two warpgroups, so one kernel for all three would add every
 score's part of dQ to memory at 4 bytes x 256 / 64: measured, that is bound by the additions (NOTES.md, step 3). Two
@@ -32,6 +32,7 @@ from kernels.attention.gluon_hopper.backward_common import (
     load_out,
     store_rows,
 )
+from kernels.attention.gluon_hopper.backward_wide_keys import wide_keys_partition
 from kernels.attention.gluon_hopper.barriers import (
     await_programs,
     count_program,
@@ -354,13 +355,45 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
                CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of block_n keys, when `programs` programs of `dq_kernel` have counted themselves (barriers.py).
 
-    The counters stand behind `n_rows` numbers of delta; `scale` is softmax_scale x log2(e), `padded_q` n_m x block_m.
+    One consumer of eight warps has all the keys, or where these are wider than values two have half each
+    (backward_wide_keys.py). The counters stand behind `n_rows` numbers of delta; `scale` is softmax_scale x log2(e),
+    `padded_q` n_m x block_m.
     """
     dtype: gl.constexpr = q_desc.dtype
-    buffers = backward_buffers(q_desc, k_desc, do_desc, lse_desc, CONFIG)
-    score_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONFIG.block_n, CONFIG.block_m], dtype)
-    p_s = gl.allocate_shared_memory(dtype, [1, CONFIG.block_n, CONFIG.block_m], score_layout)
-    ds_s = gl.allocate_shared_memory(dtype, [1, CONFIG.block_n, CONFIG.block_m], score_layout)
+    buffers = backward_buffers(q_desc, k_desc, v_desc, do_desc, lse_desc, CONFIG)
+    if CONFIG.pieces == 1:
+        score_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONFIG.block_n, CONFIG.block_m], dtype)
+        p_s = gl.allocate_shared_memory(dtype, [1, CONFIG.block_n, CONFIG.block_m], score_layout)
+        ds_s = gl.allocate_shared_memory(dtype, [1, CONFIG.block_n, CONFIG.block_m], score_layout)
+    bars = _dkv_barriers(CONFIG)
+    n, h_kv, batch = program_tile_of_grid(kv_heads, CONFIG.causal and not CONFIG.has_window)
+    n0 = n * CONFIG.block_n
+    low, left, right, high = query_blocks(
+        n0, n_m, seqlen_q, seqlen_k, window, CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
+        CONFIG.has_window)  # fmt: skip
+    descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
+    tile = KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high)
+    shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
+                          padded_q=padded_q, n_m=n_m, window=window)  # fmt: skip
+    counter = delta_rows + (n_rows + batch * kv_heads + h_kv)
+    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    if CONFIG.pieces == 1:
+        gl.warp_specialize([
+            (_dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
+            (_dkv_consumer_partition, (dk_desc, dv_desc, buffers, p_s, ds_s, bars, tile, shape, scale, softmax_scale,
+                                       CONFIG)),
+        ], [8], [240])  # fmt: skip
+    else:
+        gl.warp_specialize([
+            (_dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
+            (wide_keys_partition, (0, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale, CONFIG)),
+            (wide_keys_partition, (1, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale, CONFIG)),
+        ], [4, 4], [240, 240])  # fmt: skip
+
+
+@gluon.jit
+def _dkv_barriers(CONFIG: gl.constexpr):
+    """Allocate and initialise the DkvBarriers of a program."""
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     slots: gl.constexpr = CONFIG.slots
     k_full = gl.allocate_shared_memory(gl.int64, [1], bar)
@@ -373,28 +406,12 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
     for i in gl.static_range(slots):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(do_full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=1)
-    n, h_kv, batch = program_tile_of_grid(kv_heads, CONFIG.causal and not CONFIG.has_window)
-    n0 = n * CONFIG.block_n
-    low, left, right, high = query_blocks(
-        n0, n_m, seqlen_q, seqlen_k, window, CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
-        CONFIG.has_window)  # fmt: skip
-    descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
-    bars = DkvBarriers(k_full=k_full, v_full=v_full, q_full=q_full, do_full=do_full, empty=empty)
-    tile = KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high)
-    shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
-                          padded_q=padded_q, n_m=n_m, window=window)  # fmt: skip
-    counter = delta_rows + (n_rows + batch * kv_heads + h_kv)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
-    gl.warp_specialize([
-        (dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
-        (_dkv_consumer_partition, (dk_desc, dv_desc, buffers, p_s, ds_s, bars, tile, shape, scale, softmax_scale,
-                                   CONFIG)),
-    ], [8], [240])  # fmt: skip
+        mbarrier.init(empty.index(i), count=1 if CONFIG.pieces == 1 else 2)  # consumers
+    return DkvBarriers(k_full=k_full, v_full=v_full, q_full=q_full, do_full=do_full, empty=empty)
 
 
 @gluon.jit
-def dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CONFIG: gl.constexpr):
+def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CONFIG: gl.constexpr):
     """Load the keys and values of the program once, then each block of queries with its dout, lse and delta."""
     pieces: gl.constexpr = CONFIG.pieces
     h_kv = tile.h_kv // CONFIG.group_splits

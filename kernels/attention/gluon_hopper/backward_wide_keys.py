@@ -1,12 +1,10 @@
-"""dK and dV where keys are wider than values: head_dim 192 and 128, as in training of latent attention.
+"""The consumers of dK and dV where keys are wider than values: head_dim 192 and 128, training of latent attention.
 
-A program owns 128 keys, 64 for each of two consumers, and walks over the queries in blocks of 64: S^T, dP^T, dV and
-dK, the last two with register operands. A consumer's sums take 160 of the 240 registers of a thread, so it has one tile
-of scores at a time: P^T is packed before dP^T is there. Nothing passes between the consumers, and one computes
-exponentials while the tensor cores work for the other.
-
-`dq_kernel` (backward_two_kernels.py) runs before it, as before `dkv_kernel`: at head_dim 192 a thread has no registers
-left for a fragment of dQ.
+A program of `dkv_kernel` (backward_two_kernels.py) owns 128 keys, 64 for each of two consumers, which walk over the
+queries in blocks of 64: S^T, dP^T, dV and dK, the last two with register operands. A consumer's sums take 160 of the
+240 registers of a thread, so it has one tile of scores at a time: P^T is packed before dP^T is there, and no registers
+are left for a fragment of dQ. Nothing passes between the consumers, and one computes exponentials while the tensor
+cores work for the other.
 """
 
 from triton.experimental import gluon
@@ -19,70 +17,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.backward_common import (
-    BackwardBuffers,
-    BackwardDescriptors,
-    BackwardShape,
-    KeyTile,
-    opaque,
-    unpacked,
-)
-from kernels.attention.gluon_hopper.backward_two_kernels import DkvBarriers, dkv_load_partition, program_tile_of_grid
+from kernels.attention.gluon_hopper.backward_common import opaque, unpacked
 from kernels.attention.gluon_hopper.compat import opaque_zero, pair_sync, tma_store
-from kernels.attention.gluon_hopper.masks import hide_queries, query_blocks
+from kernels.attention.gluon_hopper.masks import hide_queries
 from kernels.attention.gluon_hopper.pieces import add_products, piece_of, wait_for_pieces, zeros_of_pieces
 
 
-@gluon.jit(do_not_specialize=["n_rows", "programs", "num_heads", "kv_heads", "group_size", "seqlen_q", "seqlen_k",
-                              "padded_q", "n_m", "window"])  # fmt: skip
-def dkv_wide_keys_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delta_desc, delta_rows, n_rows,
-                         programs, kv_heads, num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, scale,
-                         softmax_scale, CONFIG: gl.constexpr):  # fmt: skip
-    """Compute dK and dV of block_n keys; the arguments are those of `dkv_kernel`."""
-    dtype: gl.constexpr = q_desc.dtype
-    slots: gl.constexpr = CONFIG.slots
-    pieces: gl.constexpr = CONFIG.pieces
-    columns: gl.constexpr = CONFIG.head_dim // pieces
-    q_s = gl.allocate_shared_memory(dtype, [slots * pieces, 1, 1, CONFIG.block_m, columns], q_desc.layout)
-    do_s = gl.allocate_shared_memory(dtype, [slots, 1, 1, CONFIG.block_m, CONFIG.head_dim_v], do_desc.layout)
-    k_s = gl.allocate_shared_memory(dtype, [pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
-    lse_s = gl.allocate_shared_memory(gl.float32, [slots, CONFIG.block_m], lse_desc.layout)
-    delta_s = gl.allocate_shared_memory(gl.float32, [slots, CONFIG.block_m], lse_desc.layout)
-    buffers = BackwardBuffers(q=q_s, k=k_s, v=v_s, do=do_s, lse=lse_s, delta=delta_s)
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
-    k_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    v_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    q_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    do_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    empty = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    mbarrier.init(k_full, count=1)
-    mbarrier.init(v_full, count=1)
-    for i in gl.static_range(slots):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(do_full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=2)
-    n, h_kv, batch = program_tile_of_grid(kv_heads, CONFIG.causal and not CONFIG.has_window)
-    n0 = n * CONFIG.block_n
-    low, left, right, high = query_blocks(
-        n0, n_m, seqlen_q, seqlen_k, window, CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
-        CONFIG.has_window)  # fmt: skip
-    descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
-    bars = DkvBarriers(k_full=k_full, v_full=v_full, q_full=q_full, do_full=do_full, empty=empty)
-    tile = KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high)
-    shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
-                          padded_q=padded_q, n_m=n_m, window=window)  # fmt: skip
-    counter = delta_rows + (n_rows + batch * kv_heads + h_kv)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
-    gl.warp_specialize([
-        (dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
-        (_consumer_partition, (0, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale, CONFIG)),
-        (_consumer_partition, (1, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale, CONFIG)),
-    ], [4, 4], [240, 240])  # fmt: skip
-
-
 @gluon.jit
-def _consumer_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale,
+def wide_keys_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale,
                         CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of this consumer's half of the keys over all blocks of queries, and store them."""
     HALF: gl.constexpr = CONFIG.block_n // 2
