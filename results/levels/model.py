@@ -175,14 +175,15 @@ def short(case: Case) -> str:
 
 def _settings(case: Case) -> tuple[str | None, ...]:
     return (
-        case.optimizer,
+        None if case.optimizer == "none" else case.optimizer,
         "checkpointing" if case.checkpointing else None,
         "compiled" if case.compiled else None,
     )
 
 
 SHAPE_SQL = (
-    "concat_ws(', ', num_layers || ' layers', optimizer, CASE WHEN checkpointing THEN 'checkpointing' END, "
+    "concat_ws(', ', num_layers || ' layers', nullif(optimizer, 'none'), "
+    "CASE WHEN checkpointing THEN 'checkpointing' END, "
     "CASE WHEN compiled THEN 'compiled' END, CASE WHEN subject IS NULL THEN 'model ?' END)"
 )
 

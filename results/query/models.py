@@ -1,12 +1,13 @@
 """Whole models as they were measured: generation, prefill and training, with what follows from a latency.
 
 Of each case the newest run of a GPU counts, and device time before plain calls where it has both. An extrapolated
-latency stands only where nothing was measured; how far the method was off where something was is its `method_error`.
+latency stands only where nothing was measured; how far the method was off about models that the same run measured is
+its `method_error`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -111,25 +112,33 @@ def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
         [subject, gpu],
     )
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    errors = _method_errors(rows)
+    errors = _method_errors(store, gpu) if any(row["extrapolated"] for row in rows) else {}
     known = {(*_key(row), row["mode"]) for row in rows if not row["extrapolated"] and row["latency_ms"]}
     return [
-        row | {"method_error": errors.get((row["implementation"], row["mode"])) if row["extrapolated"] else None}
+        row | {"method_error": errors.get(_place(row)) if row["extrapolated"] else None}
         for row in rows
         if not row["extrapolated"] or (row["latency_ms"] and (*_key(row), row["mode"]) not in known)
     ]
 
 
-def _method_errors(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
-    """Return by implementation and mode how far extrapolation was off at most, in percent of what was measured."""
-    measured = {(*_key(row), row["mode"]): row["latency_ms"] for row in rows if not row["extrapolated"]}
-    found: dict[tuple[str, str], float] = {}
-    for row in rows:
-        whole = measured.get((*_key(row), row["mode"]))
-        if row["extrapolated"] and row["latency_ms"] and whole:
-            place = row["implementation"], row["mode"]
-            found[place] = max(found.get(place, 0.0), 100 * abs(row["latency_ms"] / whole - 1))
+def _method_errors(store: Store, gpu: str) -> dict[tuple[str, str, str], float]:
+    """Return by run, implementation and mode how far extrapolation was off at most, in percent of what was measured."""
+    fields = ", ".join(("run_id", *CASE_FIELDS, "implementation", "mode", "timing"))
+    table = store.query(
+        f"""SELECT run_id, implementation, mode, max(value) FILTER (metric = 'latency_ms') AS measured,
+                   max(value) FILTER (metric = 'latency_extrapolated_ms') AS guessed
+            FROM results WHERE level = 'model' AND gpu_name = ? AND status = 'ok' GROUP BY {fields}
+            HAVING measured > 0 AND guessed > 0""",
+        [gpu],
+    )
+    found: dict[tuple[str, str, str], float] = {}
+    for row in table.to_dict("records"):
+        found[_place(row)] = max(found.get(_place(row), 0.0), 100 * abs(row["guessed"] / row["measured"] - 1))
     return found
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["run_id"], row["implementation"], row["mode"]
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """The page Models: the calculator without any run, and over a home with a small run of known numbers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,17 @@ def test_training_shows_its_parts_and_mfu_by_the_chosen_convention(tables, page)
 def test_generation_states_its_share_of_the_copy_bandwidth(tables):
     moved = 2 * (6_607_077_376 + 4096) + (512 + 1) * 512 * 1024
     assert f"{100 * moved / 4e-3 / 4.3e12:.0f} %" in tables
+
+
+def test_compiled_layers_are_told_from_others_where_a_model_has_both(page, home):
+    assert not [box for box in page.selectbox if box.key in ("model_compiled", "model_checkpointing")]
+    plain = replace(rows()[-3], run_id="models-b", case=case(2048, 2048, compiled=False), value=700.0)
+    RunFolder.create(home, replace(RUN, run_id="models-b"), [replace(plain, mode="prefill", timing="kernel")])
+    page.run().selectbox(key="model_compiled").set_value("off").run()
+    drawn = [heading.value for heading in page.subheader]
+    assert "Prefill" in drawn
+    assert "Generation" not in drawn
+    assert "Training" not in drawn
 
 
 def test_a_prefill_is_timed_apart(tables):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -45,6 +46,10 @@ _STEP_COLUMNS = {
 }
 
 
+_BOTH = (
+    ("compiled", "torch.compile", "Whether each layer is compiled around its attention."),
+    ("checkpointing", "Checkpointing", "Whether the backward of training computes activations anew."),
+)
 _NUMBERS = {
     "latency_ms": "latency (ms)",
     "p20": "p20 (ms)",
@@ -71,7 +76,8 @@ class MeasuredModel:
 
     subject: str
     gpu: str
-    calls: pd.DataFrame  # results.query.models.CALLS
+    calls: pd.DataFrame  # results.query.models.CALLS, of the chosen settings
+    chosen: Mapping[str, str]  # "any", "on" or "off" by setting
 
     def title(self, what: str, rows: pd.DataFrame, *more: str) -> ChartTitle:
         """Return the title of a chart of these rows."""
@@ -89,7 +95,13 @@ def choose(subject: str) -> MeasuredModel | None:
     if not gpus:
         return None
     gpu = one_value("Measured on", "model_gpu", gpus, gpus[0]) if len(gpus) > 1 else gpus[0]
-    return MeasuredModel(subject, gpu, ask(models.calls, subject, gpu))
+    calls = ask(models.calls, subject, gpu)
+    chosen = {
+        name: one_value(label, f"model_{name}", ["any", "on", "off"], "any", help)
+        for name, label, help in _BOTH
+        if calls[name].dropna().nunique() > 1
+    }
+    return MeasuredModel(subject, gpu, _of_settings(calls, chosen), chosen)
 
 
 def nothing_here(question: ModelQuestion) -> None:
@@ -177,7 +189,7 @@ def training(found: MeasuredModel) -> None:
         return
     st.subheader("Training")
     convention = one_value("Operations counted by", "mfu", list(FLOP_CONVENTIONS), "palm", width=260)
-    steps = ask(models.training_steps, found.subject, found.gpu, convention)
+    steps = _of_settings(ask(models.training_steps, found.subject, found.gpu, convention), found.chosen)
     rows = [_step_row(row) for row in steps.to_dict("records")]
     plain_html.show_table(rows, _STEP_COLUMNS, "Training steps, their parts, rates and memory")
     counted = FLOP_CONVENTIONS[convention]
@@ -238,6 +250,14 @@ def every_number(found: MeasuredModel) -> None:
             st.dataframe(shown, hide_index=True, alt=alt, column_config=_CALL_WORDS, placeholder="–")
             name = found.title("Calls of the model", found.calls).file_name
             messages.download("Download numbers", name, lambda: found.calls, "models_csv")
+
+
+def _of_settings(rows: pd.DataFrame, chosen: Mapping[str, str]) -> pd.DataFrame:
+    """Return the rows of the chosen settings; a row that does not say a setting has it off."""
+    for name, value in chosen.items():
+        if value != "any":
+            rows = rows[[_said(each) == (value == "on") for each in rows[name]]]
+    return rows
 
 
 def _calls_table(rows: pd.DataFrame, alt: str) -> None:

@@ -46,6 +46,15 @@ def test_an_extrapolated_latency_stands_only_where_nothing_was_measured(store):
     assert guessed["method_error"].tolist() == [pytest.approx(1.0)]
 
 
+def test_the_error_of_the_method_is_that_of_a_model_that_the_same_run_measured(store, tmp_path):
+    larger = replace(case(1, 32768), subject="llama2-70b")
+    guess = next(m for m in rows() if m.case == case(1, 32768))
+    both = [*(replace(m, run_id="models-b") for m in rows()), replace(guess, case=larger, run_id="models-b")]
+    RunFolder.create(tmp_path, replace(RUN, run_id="models-b"), both)
+    store.refresh()
+    assert models.calls(store, "llama2-70b", RUN.gpu_name)["method_error"].tolist() == [pytest.approx(1.0)]
+
+
 def test_a_training_step_stands_with_its_parts_and_its_mfu(store):
     steps = models.training_steps(store, "llama2-7b", RUN.gpu_name)
     step = steps[(steps["status"] == "ok") & (steps["run_id"] == RUN.run_id)].iloc[0]
