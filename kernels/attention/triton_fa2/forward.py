@@ -33,6 +33,18 @@ def assign(program, tiles, total_heads, heads_at_once):
 
 
 @triton.jit
+def inputs_of(head, num_heads, group, q_ptr, k_ptr, v_ptr, q_b, q_h, k_b, k_h, v_b, v_h):
+    """Return batch, query head and key head of a head that is counted over all batches, and where q, k and v begin."""
+    batch = tl.cast(head // num_heads, tl.int64)
+    head_q = tl.cast(head % num_heads, tl.int64)
+    head_k = head_q // group
+    q_base = q_ptr + batch * q_b + head_q * q_h
+    k_base = k_ptr + batch * k_b + head_k * k_h
+    v_base = v_ptr + batch * v_b + head_k * v_h
+    return batch, head_q, head_k, q_base, k_base, v_base
+
+
+@triton.jit
 def visible(positions, keys, seqlen_k, left, right, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr):
     """Return which keys each position sees; the arguments broadcast against one another."""
     seen = keys < seqlen_k
@@ -68,6 +80,19 @@ def key_ranges(
 
 
 @triton.jit
+def weigh(scores, row_sum, row_max, factor, AXIS: tl.constexpr, HIDES: tl.constexpr):
+    """Return probabilities, the factor of what was summed before, and the new sums and maxima; keys are along AXIS.
+
+    HIDES: a row may have seen no key yet.
+    """
+    new_max = tl.maximum(row_max, tl.max(scores, AXIS))
+    top = tl.where(new_max == float("-inf"), 0.0, new_max) if HIDES else new_max
+    p = tl.exp2(tl.fma(scores, factor, -tl.expand_dims(top * factor, AXIS)))
+    alpha = tl.exp2((row_max - top) * factor)
+    return p, alpha, row_sum * alpha + tl.sum(p, AXIS), new_max
+
+
+@triton.jit
 def _attend(
     acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, lo, hi, seqlen_q,
     seqlen_k, left, right, scale,
@@ -92,12 +117,7 @@ def _attend(
             seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
             scores = tl.where(seen, scores, float("-inf"))
         factor = 1.0 if SCALE_FIRST else scale
-        new_max = tl.maximum(row_max, tl.max(scores, 1))
-        top = tl.where(new_max == float("-inf"), 0.0, new_max) if MASKED else new_max
-        p = tl.exp2(tl.fma(scores, factor, -(top * factor)[:, None]))
-        alpha = tl.exp2((row_max - top) * factor)
-        row_sum = row_sum * alpha + tl.sum(p, 1)
-        row_max = new_max
+        p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, factor, 1, MASKED)
         v = load_factor(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         acc = add_product(acc * alpha[:, None], p, v, False, PRECISION)
     return acc, row_sum, row_max
@@ -153,13 +173,9 @@ def forward_kernel(
     if HAS_RIGHT:  # the longest first, so that no late start decides the time
         tile = longest_first(tile, tiles, split_len // BLOCK_M) if SPLIT else tiles - 1 - tile
     start_m = tile * BLOCK_M
-    batch = tl.cast(head // num_heads, tl.int64)
-    head_q = tl.cast(head % num_heads, tl.int64)
-    head_k = head_q // group
-
-    q_base = q_ptr + batch * q_b + head_q * q_h
-    k_base = k_ptr + batch * k_b + head_k * k_h
-    v_base = v_ptr + batch * v_b + head_k * v_h
+    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(
+        head, num_heads, group, q_ptr, k_ptr, v_ptr, q_b, q_h, k_b, k_h, v_b, v_h
+    )
     kt_base = kt_ptr + (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
     rows = start_m + tl.arange(0, BLOCK_M)
     shift = seqlen_k - seqlen_q

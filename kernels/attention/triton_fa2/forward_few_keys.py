@@ -9,6 +9,7 @@ For 16-bit factors.
 import triton
 import triton.language as tl
 
+from kernels.attention.triton_fa2.forward import inputs_of
 from kernels.attention.triton_fa2.panels import load_panels, scores_of_panels, store_outputs_of_panels
 from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
 
@@ -34,12 +35,9 @@ def few_keys_kernel(
     programs = tl.cdiv(seqlen_q, rows_each)
     head = tl.program_id(0) // programs
     first = tl.program_id(0) % programs * rows_each
-    batch = tl.cast(head // num_heads, tl.int64)
-    head_q = tl.cast(head % num_heads, tl.int64)
-    head_k = head_q // group
-    q_base = q_ptr + batch * q_b + head_q * q_h
-    k_base = k_ptr + batch * k_b + head_k * k_h
-    v_base = v_ptr + batch * v_b + head_k * v_h
+    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(
+        head, num_heads, group, q_ptr, k_ptr, v_ptr, q_b, q_h, k_b, k_h, v_b, v_h
+    )
     k = load_panels(k_base, 0, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, BLOCK_D2, not WHOLE)
     v = load_panels(v_base, 0, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, BLOCK_D2, not WHOLE)
     k2 = k

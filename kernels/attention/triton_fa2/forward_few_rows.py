@@ -12,7 +12,7 @@ backward's, and a logsumexp of other scores costs large ones their gradients.
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import assign, key_ranges, store_outputs, visible
+from kernels.attention.triton_fa2.forward import assign, inputs_of, key_ranges, store_outputs, visible, weigh
 from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
 
 
@@ -62,12 +62,9 @@ def few_rows_kernel(
     if HAS_RIGHT:
         tile = tiles - 1 - tile
     start_m = tile * BLOCK_M
-    batch = tl.cast(head // num_heads, tl.int64)
-    head_q = tl.cast(head % num_heads, tl.int64)
-    head_k = head_q // group
-    q_base = q_ptr + batch * q_b + head_q * q_h
-    k_base = k_ptr + batch * k_b + head_k * k_h
-    v_base = v_ptr + batch * v_b + head_k * v_h
+    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(
+        head, num_heads, group, q_ptr, k_ptr, v_ptr, q_b, q_h, k_b, k_h, v_b, v_h
+    )
     STEP: tl.constexpr = SHARES * BLOCK_N
     rows = start_m + tl.arange(0, BLOCK_M)
     shift = seqlen_k - seqlen_q
@@ -98,12 +95,7 @@ def few_rows_kernel(
         seen = visible(positions[None, :, None], keys, seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
         scores = tl.where(seen, scores, float("-inf"))
         factor = 1.0 if SCALE_FIRST else scale
-        new_max = tl.maximum(row_max, tl.max(scores, 2))
-        top = tl.where(new_max == float("-inf"), 0.0, new_max)
-        p = tl.exp2(tl.fma(scores, factor, -(top * factor)[:, :, None]))
-        alpha = tl.exp2((row_max - top) * factor)
-        row_sum = row_sum * alpha + tl.sum(p, 2)
-        row_max = new_max
+        p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, factor, 2, True)
         v = _load_shares(v_base, start, v_n, seqlen_k, SHARES, BLOCK_N, HEAD_DIM, BLOCK_D)
         acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, :, None])
 

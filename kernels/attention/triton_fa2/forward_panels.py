@@ -9,7 +9,7 @@ For 16-bit factors.
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import assign
+from kernels.attention.triton_fa2.forward import assign, inputs_of, weigh
 from kernels.attention.triton_fa2.panels import load_panels, scores_of_panels, store_outputs_of_panels
 from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
 
@@ -26,15 +26,12 @@ def _attend(
         q, k, row_max, start, seqlen_k, 0, 0, scale, ROWS, BLOCK_D2, False, False, SCALE_FIRST, MASKED
     )
     factor = 1.0 if SCALE_FIRST else scale
-    new_max = tl.maximum(row_max, tl.max(scores, 1))
-    p = tl.exp2(tl.fma(scores, factor, -(new_max * factor)[:, None]))
-    alpha = tl.exp2((row_max - new_max) * factor)
-    row_sum = row_sum * alpha + tl.sum(p, 1)
+    p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, factor, 1, False)
     v = load_panels(v_base, start, v_n, seqlen_k, ROWS, HEAD_DIM, BLOCK_D, BLOCK_D2, MASKED)
     acc = tl.dot(p.to(v[0].dtype), v[0], acc * alpha[:, None])
     if BLOCK_D2 > 0:
         acc2 = tl.dot(p.to(v[1].dtype), v[1], acc2 * alpha[:, None])
-    return acc, acc2, row_sum, new_max
+    return acc, acc2, row_sum, row_max
 
 
 @triton.jit(do_not_specialize_on_alignment=["num_heads", "group", "total_heads", "heads_at_once"])
@@ -50,12 +47,9 @@ def panels_kernel(
     wait_for_previous_kernel(PDL)
     tile, head = assign(tl.program_id(0), tl.cdiv(seqlen_q, BLOCK_M), total_heads, heads_at_once)
     start_m = tile * BLOCK_M
-    batch = tl.cast(head // num_heads, tl.int64)
-    head_q = tl.cast(head % num_heads, tl.int64)
-    head_k = head_q // group
-    q_base = q_ptr + batch * q_b + head_q * q_h
-    k_base = k_ptr + batch * k_b + head_k * k_h
-    v_base = v_ptr + batch * v_b + head_k * v_h
+    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(
+        head, num_heads, group, q_ptr, k_ptr, v_ptr, q_b, q_h, k_b, k_h, v_b, v_h
+    )
     q = load_panels(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, BLOCK_D2, True)
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     acc2 = acc

@@ -1,8 +1,26 @@
 """Tiles for compute capability 9.0, and for 10.0, which has its shared memory."""
 
-from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Table, row
+from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Ladder, Table, row
 from kernels.attention.triton_fa2.tuning_float32 import BF16X6, IEEE
-from kernels.attention.triton_fa2.tuning_panels import FEW_KEYS, FEW_QUERIES, PANELS
+
+# Of the kernels whose rows are two panels (panels.py), for 16 bits. Rungs of FEW_KEYS and FEW_QUERIES count the query
+# rows of one head.
+# Measured on an H200, 2026-11, at 77, 50, 14 and 4 keys and head_dim 40, 64, 80 and 160 (kernels/NOTES.md). block_n is
+# the most keys of the first panel.
+_FEW_KEYS: dict[int, Ladder] = {
+    **dict.fromkeys((16, 32, 64), row((0, 16, 128, 1, 1, 16), (17, 64, 128, 4, 2, 5))),
+    128: row((0, 16, 128, 4, 1, 4), (17, 64, 128, 4, 2, 3)),
+    256: row((0, 16, 128, 4, 1, 4), (1024,)),
+}
+_PANELS: dict[int, Ladder] = {**UNUSED, 128: row((0, 16, 32, 2, 3), (6,))}  # measured with one query of 729 keys
+# Measured on an H200, 2026-11: 14 queries of 14 keys, 32 of 257, 50 of 50 and 77 of 77 at head_dim 64, 1 of 729 at 72.
+_FEW_QUERIES: dict[int, Ladder] = {
+    **dict.fromkeys(
+        (16, 32, 64), row((0, 16, 32, 2, 3), (17, 32, 32, 4, 2), (33, 64, 64, 4, 1), (65, 128, 16, 4, 1), (129,))
+    ),
+    128: row((0, 16, 32, 2, 3), (17,)),
+    256: row((0,)),
+}
 
 # Measured on an H200, 2026-11: causal, single heads of 512 to 32768 tokens and 16384 tokens of hidden size 2048. Of the
 # rungs that cut walks, 16 bits: forward at 2048, 4096, 6016, 8192, 12032 and 16384 tokens of one head, below 24 rows
@@ -43,9 +61,9 @@ SM_90: dict[str, Table] = {
             256: row((0,)),
         },
     },
-    "few_keys": {**NOWHERE, "half": FEW_KEYS},
-    "panels": {**NOWHERE, "half": PANELS},
-    "few_queries": {**NOWHERE, "half": FEW_QUERIES},
+    "few_keys": {**NOWHERE, "half": _FEW_KEYS},
+    "panels": {**NOWHERE, "half": _PANELS},
+    "few_queries": {**NOWHERE, "half": _FEW_QUERIES},
     "one_pass": {"half": UNUSED, "ieee": IEEE["one_pass"], "bf16x6": BF16X6["one_pass"], "tf32": UNUSED},
     "dq_dkdv": {
         "half": {
