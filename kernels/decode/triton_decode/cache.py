@@ -6,14 +6,15 @@ import triton.language as tl
 
 @triton.jit
 def load_block(
-    base, table, start, first_key, length, page_stride, key_stride, dim_stride,
+    base, table, start, first_key, length, strides,
     BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, HAS_LEFT: tl.constexpr,
 ):  # fmt: skip
     """(BLOCK_N, BLOCK_D): the keys or values from `start` on, zeros before first_key, beyond length and HEAD_DIM.
 
-    base: the cache at a head, of a sequence or, paged, of page 0; table: the sequence's page table. Neither keys that
-    no query sees nor their pages are read.
+    base: the cache at a head, of a sequence or, paged, of page 0; table: the sequence's page table; strides: of page or
+    sequence, head, key and dim. Neither keys that no query sees nor their pages are read.
     """
+    page_stride, _, key_stride, dim_stride = strides
     offsets = tl.arange(0, BLOCK_N)
     dims = tl.arange(0, BLOCK_D)
     keys = start + offsets

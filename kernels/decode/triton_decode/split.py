@@ -9,6 +9,7 @@ the first dimensions of the keys, read once for both, and the rest of a key is i
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -58,6 +59,40 @@ class SplitConfig:
     tickets: bool  # whether the program with a tile's last ticket combines its parts
 
 
+class QueryRows(NamedTuple):
+    """The query rows of a program: row r is query token r % seqlen_q of the group's head r // seqlen_q."""
+
+    number: Any  # (BLOCK_M,)
+    token: Any
+    in_tile: Any  # from 0 to BLOCK_M
+    tile: Any  # program_id(0) % tiles
+    tiles: Any
+    group: Any  # query heads of a key head
+    seqlen_q: Any
+
+
+class KeyPiece(NamedTuple):
+    """The key blocks of one sequence and key head that a program attends to at a time."""
+
+    seq: Any
+    head: Any
+    length: Any  # of the sequence
+    start: Any  # the first key
+    steps: Any  # blocks
+    block: Any  # the first block, from the first that any query sees
+    blocks: Any  # that any query sees
+
+
+class CacheAt(NamedTuple):
+    """Where keys and values of a sequence and key head lie."""
+
+    k: Any  # address, of page 0 if paged
+    v: Any  # of a latent cache the rotary part of its keys
+    table: Any
+    k_strides: Any  # of page or sequence, head, key and dim
+    v_strides: Any
+
+
 @triton.jit(
     do_not_specialize=["batch", "num_kv_heads", "group", "capacity", "left", "slots", "least", "table_b"],
     do_not_specialize_on_alignment=["seqlen_q", "row_tiles", "stats_offset"],
@@ -74,34 +109,14 @@ def split_kernel(
     least: blocks of a share, the least of them if lengths are read. Strides: of q batch, head and token, of k and v
     sequence or page, head, key and dim, of the factors sequence and head, of keys and then of values.
     """
-    BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
-    HEAD_DIM_V: tl.constexpr = CONFIG.head_dim_v
-    BLOCK_DV: tl.constexpr = CONFIG.block_dv
-    ROPE_DIM: tl.constexpr = CONFIG.rope_dim
     BATCH: tl.constexpr = CONFIG.batch
-    PAGE: tl.constexpr = CONFIG.page
-    CACHE: tl.constexpr = CONFIG.cache
-    CAUSAL: tl.constexpr = CONFIG.causal
     HAS_LEFT: tl.constexpr = CONFIG.has_left
-    STORE_LSE: tl.constexpr = CONFIG.store_lse
-    Q_IN_LOOP: tl.constexpr = CONFIG.q_in_loop
-    ROWS: tl.constexpr = CONFIG.rows
-    q_b, q_h, q_m = q_strides
-    k_b, k_h, k_n, k_d = k_strides
-    v_b, v_h, v_n, v_d = v_strides
-    k_scale_b, k_scale_h, v_scale_b, v_scale_h = scale_strides
     row_tile = tl.program_id(0) % row_tiles
     slot = tl.program_id(0) // row_tiles
-    in_tile = tl.arange(0, BLOCK_M)
-    rows = row_tile * BLOCK_M + in_tile
-    token = rows % seqlen_q
-    dims = tl.arange(0, BLOCK_D)
-    dims_v = tl.arange(0, BLOCK_DV)
-    PAIRS: tl.constexpr = CACHE == "pairs"
-    ACC_DIMS: tl.constexpr = BLOCK_DV // 2 if PAIRS else BLOCK_DV
+    in_tile = tl.arange(0, CONFIG.block_m)
+    number = row_tile * CONFIG.block_m + in_tile
+    rows = QueryRows(number, number % seqlen_q, in_tile, row_tile, row_tiles, group, seqlen_q)
     if CONFIG.chained:
         gdc_launch_dependents()  # the next kernel starts beside this one, and waits for it before it reads anything
         gdc_wait()
@@ -128,127 +143,194 @@ def split_kernel(
         head = (unit - begin) // blocks
         block = unit - begin - head * blocks
         count = tl.minimum(blocks - block, end - unit)
-
-        far_seq = tl.cast(seq, tl.int64)
-        q_at = far_seq * q_b + tl.cast(head * group + rows // seqlen_q, tl.int64) * q_h + token * q_m
-        q_pointers = q_ptr + q_at[:, None] + dims
-        q_mask = (rows < group * seqlen_q)[:, None] & (dims < HEAD_DIM)
-        scale = tl.full([BLOCK_M], 1.0, dtype=tl.float32) * (softmax_scale * LOG2_E)
-        v_scale = 1.0
-        if not Q_IN_LOOP:
-            q = tl.load(q_pointers, mask=q_mask, other=0.0)
-        if CACHE != "plain":
-            q, up = in_float16(q.to(tl.float32))
-            scale = scale * up
-            if CONFIG.k_scaled:
-                scale = scale * tl.load(k_scale_ptr + seq * k_scale_b + head * k_scale_h)
-            if CONFIG.v_scaled:
-                v_scale = tl.load(v_scale_ptr + seq * v_scale_b + head * v_scale_h)
-            if CACHE == "bytes":
-                scale = scale * 256.0
-                v_scale = v_scale * 256.0
-        if ROPE_DIM > 0:
-            dims_r = tl.arange(0, ROPE_DIM)
-            q_rope = tl.load(
-                q_ptr + HEAD_DIM + q_at[:, None] + dims_r, mask=(rows < group * seqlen_q)[:, None], other=0.0
-            )
-        position = length - seqlen_q + token
-        bound = tl.zeros_like(position) + (length - 1)
-        if CAUSAL:
-            bound = tl.minimum(bound, position)
-        elif HAS_LEFT:
-            bound = tl.minimum(bound, position + left)
-        first_key = tl.maximum(length - seqlen_q - left, 0)
-        of_page = far_seq if PAGE == 0 else tl.zeros_like(far_seq)
-        k_base = k_ptr + of_page * k_b + tl.cast(head, tl.int64) * k_h
-        v_base = k_base + HEAD_DIM if ROPE_DIM > 0 else v_ptr + of_page * v_b + tl.cast(head, tl.int64) * v_h
-        table = table_ptr
-        if PAGE > 0:
-            table += far_seq * table_b
-
-        acc = tl.zeros([BLOCK_M, ACC_DIMS], dtype=tl.float32)
-        acc_odd = acc
-        row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
-        row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-        start_key = (first_block + block) * BLOCK_N
-        for start in tl.range(start_key, start_key + count * BLOCK_N, BLOCK_N):
-            start = tl.multiple_of(start, BLOCK_N)
-            if Q_IN_LOOP:  # read before, it is waited for before any key is asked for; the minimum is 0
-                q = tl.load(q_pointers + tl.minimum(start, 0), mask=q_mask, other=0.0)
-            k = load_block(
-                k_base, table, start, first_key, length, k_b, k_n, k_d, BLOCK_N, HEAD_DIM, BLOCK_D, PAGE, HAS_LEFT
-            )
-            k = widened(k, CACHE)
-            scores = tl.dot(q, tl.trans(k), input_precision="ieee")
-            if ROPE_DIM > 0:
-                k_rope = load_block(
-                    v_base, table, start, first_key, length, v_b, v_n, v_d, BLOCK_N, ROPE_DIM, ROPE_DIM, PAGE, HAS_LEFT
-                )
-                scores = tl.dot(q_rope, tl.trans(k_rope), scores, input_precision="ieee")
-            scores = scores * scale[:, None]
-            keys = start + tl.arange(0, BLOCK_N)
-            seen = keys[None, :] <= bound[:, None]
-            if HAS_LEFT:
-                seen = seen & (keys[None, :] >= (position - left)[:, None])
-            scores = tl.where(seen, scores, float("-inf"))
-            new_max = tl.maximum(row_max, tl.max(scores, 1))
-            base = tl.where(new_max == float("-inf"), 0.0, new_max)
-            p = tl.exp2(scores - base[:, None])
-            alpha = tl.exp2(row_max - base)
-            row_sum = row_sum * alpha + tl.sum(p, 1)
-            row_max = new_max
-            if ROPE_DIM > 0:
-                acc = tl.dot(p.to(k.dtype), k, acc * alpha[:, None], input_precision="ieee")
-            elif PAIRS:
-                v = load_block(
-                    v_base, table, start, first_key, length, v_b, v_n, v_d,
-                    BLOCK_N, HEAD_DIM_V // 2, ACC_DIMS, PAGE, HAS_LEFT,
-                )  # fmt: skip
-                v_even, v_odd = widened_values(v)
-                p = p.to(tl.float16)
-                acc = tl.dot(p, v_even, acc * alpha[:, None])
-                acc_odd = tl.dot(p, v_odd, acc_odd * alpha[:, None])
-            else:
-                v = load_block(
-                    v_base, table, start, first_key, length, v_b, v_n, v_d,
-                    BLOCK_N, HEAD_DIM_V, BLOCK_DV, PAGE, HAS_LEFT,
-                )  # fmt: skip
-                v = widened(v, CACHE)
-                acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision="ieee")
-
-        divisor = tl.where(row_sum == 0.0, 1.0, row_sum)
-        out = acc
-        if PAIRS:
-            out = tl.reshape(tl.join(acc, acc_odd), [BLOCK_M, BLOCK_DV])
-        out = out * (v_scale / divisor)[:, None]
-        lse = tl.where(row_sum == 0.0, float("-inf"), row_max + tl.log2(divisor))
+        piece = KeyPiece(seq, head, length, (first_block + block) * BLOCK_N, count, block, blocks)
+        queries = _queries(
+            q_ptr, q_strides, softmax_scale, k_scale_ptr, v_scale_ptr, scale_strides, piece, rows, CONFIG
+        )
+        k, v, table = _addresses(piece, k_ptr, v_ptr, table_ptr, k_strides, v_strides, table_b, CONFIG)
+        cache = CacheAt(k, v, table, k_strides, v_strides)
+        out, lse = _attended(queries, cache, piece, rows, left, CONFIG)
         if count == blocks:
             store_rows(
-                out_ptr, lse_ptr, out, lse, seq, head, num_kv_heads * group, group, seqlen_q, rows, dims_v,
-                HEAD_DIM_V, STORE_LSE,
+                out_ptr, lse_ptr, out, lse, seq, head, num_kv_heads * group, group, seqlen_q, number,
+                tl.arange(0, CONFIG.block_dv), CONFIG.head_dim_v, CONFIG.store_lse,
             )  # fmt: skip
         else:
-            index = tl.cast(slot * 2 + (block == 0).to(tl.int32), tl.int64) * row_tiles + row_tile
-            at = index * BLOCK_M + in_tile
-            real = rows < group * seqlen_q
-            tl.store(parts_ptr + at[:, None] * BLOCK_DV + dims_v, out, mask=real[:, None])
-            tl.store(parts_ptr + stats_offset + at, lse, mask=real)
+            _leave_part(parts_ptr, stats_offset, out, lse, slot, piece, rows, CONFIG)
             if CONFIG.tickets:
                 tile_start = unit - block
                 first, last = tile_start // chunk, (tile_start + blocks - 1) // chunk
                 ticket_ptr = tickets_ptr + (seq * num_kv_heads + head) * row_tiles + row_tile
-                tl.debug_barrier()  # every thread's part is stored before the ticket says so
-                ticket = tl.atomic_add(ticket_ptr, 1, sem="acq_rel")
-                if ticket == last - first:
-                    tl.store(ticket_ptr, 0)
-                    few = tl.arange(0, ROWS)
-                    rows_c = row_tile * BLOCK_M + few
-                    out_c, lse_c = combined(
-                        parts_ptr, stats_offset, first, last, row_tile, row_tiles, rows_c < group * seqlen_q, few,
-                        dims_v, BLOCK_M, BLOCK_DV, CONFIG.at_once, ROWS, BLOCK_DV,
-                    )  # fmt: skip
-                    store_rows(
-                        out_ptr, lse_ptr, out_c, lse_c, seq, head, num_kv_heads * group, group, seqlen_q, rows_c,
-                        dims_v, HEAD_DIM_V, STORE_LSE,
-                    )  # fmt: skip
+                if _is_last(ticket_ptr, last - first):
+                    _combine_tile(
+                        out_ptr, lse_ptr, parts_ptr, stats_offset, first, last, piece, rows, num_kv_heads, CONFIG
+                    )
         unit += count
+
+
+@triton.jit
+def _queries(
+    q_ptr, q_strides, softmax_scale, k_scale_ptr, v_scale_ptr, scale_strides, piece, rows, CONFIG: tl.constexpr
+):
+    """Load the queries of a piece as the products take them.
+
+    Returns q, the rotary part of latent queries, the addresses and mask that q is read by, the factors of each row's
+    scores, in base 2, and that of the output.
+    """
+    q_b, q_h, q_m = q_strides
+    k_scale_b, k_scale_h, v_scale_b, v_scale_h = scale_strides
+    at = tl.cast(piece.seq, tl.int64) * q_b
+    at = at + tl.cast(piece.head * rows.group + rows.number // rows.seqlen_q, tl.int64) * q_h + rows.token * q_m
+    dims = tl.arange(0, CONFIG.block_d)
+    real = (rows.number < rows.group * rows.seqlen_q)[:, None]
+    pointers = q_ptr + at[:, None] + dims
+    mask = real & (dims < CONFIG.head_dim)
+    scale = tl.full([CONFIG.block_m], 1.0, dtype=tl.float32) * (softmax_scale * LOG2_E)
+    v_scale = 1.0
+    q = pointers
+    if not CONFIG.q_in_loop:
+        q = tl.load(pointers, mask=mask, other=0.0)
+    if CONFIG.cache != "plain":
+        q, up = in_float16(q.to(tl.float32))
+        scale = scale * up
+        if CONFIG.k_scaled:
+            scale = scale * tl.load(k_scale_ptr + piece.seq * k_scale_b + piece.head * k_scale_h)
+        if CONFIG.v_scaled:
+            v_scale = tl.load(v_scale_ptr + piece.seq * v_scale_b + piece.head * v_scale_h)
+        if CONFIG.cache == "bytes":
+            scale = scale * 256.0
+            v_scale = v_scale * 256.0
+    q_rope = q
+    if CONFIG.rope_dim > 0:
+        q_rope = tl.load(q_ptr + CONFIG.head_dim + at[:, None] + tl.arange(0, CONFIG.rope_dim), mask=real, other=0.0)
+    return q, q_rope, pointers, mask, scale, v_scale
+
+
+@triton.jit
+def _addresses(piece, k_ptr, v_ptr, table_ptr, k_strides, v_strides, table_b, CONFIG: tl.constexpr):
+    """Return where a piece's keys, its values and the page table of its sequence begin."""
+    seq = tl.cast(piece.seq, tl.int64)
+    of_page = seq if CONFIG.page == 0 else tl.zeros_like(seq)
+    k = k_ptr + of_page * k_strides[0] + tl.cast(piece.head, tl.int64) * k_strides[1]
+    if CONFIG.rope_dim > 0:
+        v = k + CONFIG.head_dim
+    else:
+        v = v_ptr + of_page * v_strides[0] + tl.cast(piece.head, tl.int64) * v_strides[1]
+    table = table_ptr
+    if CONFIG.page > 0:
+        table += seq * table_b
+    return k, v, table
+
+
+@triton.jit
+def _attended(queries, cache, piece, rows, left, CONFIG: tl.constexpr):
+    """Return out (BLOCK_M, BLOCK_DV) and base-2 lse (BLOCK_M,) of a piece's keys."""
+    given_q, q_rope, q_pointers, q_mask, scale, v_scale = queries
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    PAIRS: tl.constexpr = CONFIG.cache == "pairs"
+    position = piece.length - rows.seqlen_q + rows.token
+    bound = tl.zeros_like(position) + (piece.length - 1)
+    if CONFIG.causal:
+        bound = tl.minimum(bound, position)
+    elif CONFIG.has_left:
+        bound = tl.minimum(bound, position + left)
+    first_key = tl.maximum(piece.length - rows.seqlen_q - left, 0)
+    acc = tl.zeros([CONFIG.block_m, CONFIG.block_dv // 2 if PAIRS else CONFIG.block_dv], dtype=tl.float32)
+    acc_odd = acc
+    row_sum = tl.zeros([CONFIG.block_m], dtype=tl.float32)
+    row_max = tl.full([CONFIG.block_m], float("-inf"), dtype=tl.float32)
+    for start in tl.range(piece.start, piece.start + piece.steps * BLOCK_N, BLOCK_N):
+        start = tl.multiple_of(start, BLOCK_N)
+        q = given_q
+        if CONFIG.q_in_loop:  # read before, it is waited for before any key is asked for; the minimum is 0
+            q = tl.load(q_pointers + tl.minimum(start, 0), mask=q_mask, other=0.0)
+        k = load_block(
+            cache.k, cache.table, start, first_key, piece.length, cache.k_strides,
+            BLOCK_N, CONFIG.head_dim, CONFIG.block_d, CONFIG.page, CONFIG.has_left,
+        )  # fmt: skip
+        k = widened(k, CONFIG.cache)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if CONFIG.rope_dim > 0:
+            k_rope = load_block(
+                cache.v, cache.table, start, first_key, piece.length, cache.v_strides,
+                BLOCK_N, CONFIG.rope_dim, CONFIG.rope_dim, CONFIG.page, CONFIG.has_left,
+            )  # fmt: skip
+            scores = tl.dot(q_rope, tl.trans(k_rope), scores, input_precision="ieee")
+        scores = scores * scale[:, None]
+        keys = start + tl.arange(0, BLOCK_N)
+        seen = keys[None, :] <= bound[:, None]
+        if CONFIG.has_left:
+            seen = seen & (keys[None, :] >= (position - left)[:, None])
+        p, alpha, row_max, row_sum = _weighed(tl.where(seen, scores, float("-inf")), row_max, row_sum)
+        if CONFIG.rope_dim > 0:
+            acc = tl.dot(p.to(k.dtype), k, acc * alpha[:, None], input_precision="ieee")
+        elif PAIRS:
+            v = load_block(
+                cache.v, cache.table, start, first_key, piece.length, cache.v_strides,
+                BLOCK_N, CONFIG.head_dim_v // 2, CONFIG.block_dv // 2, CONFIG.page, CONFIG.has_left,
+            )  # fmt: skip
+            v_even, v_odd = widened_values(v)
+            p = p.to(tl.float16)
+            acc = tl.dot(p, v_even, acc * alpha[:, None])
+            acc_odd = tl.dot(p, v_odd, acc_odd * alpha[:, None])
+        else:
+            v = load_block(
+                cache.v, cache.table, start, first_key, piece.length, cache.v_strides,
+                BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, CONFIG.page, CONFIG.has_left,
+            )  # fmt: skip
+            v = widened(v, CONFIG.cache)
+            acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision="ieee")
+    divisor = tl.where(row_sum == 0.0, 1.0, row_sum)
+    out = acc
+    if PAIRS:
+        out = tl.reshape(tl.join(acc, acc_odd), [CONFIG.block_m, CONFIG.block_dv])
+    out = out * (v_scale / divisor)[:, None]
+    return out, tl.where(row_sum == 0.0, float("-inf"), row_max + tl.log2(divisor))
+
+
+@triton.jit
+def _weighed(scores, row_max, row_sum):
+    """Return exp2 of a block's scores, the factor of what was summed before, new maxima and sums of the rows."""
+    new_max = tl.maximum(row_max, tl.max(scores, 1))
+    base = tl.where(new_max == float("-inf"), 0.0, new_max)
+    p = tl.exp2(scores - base[:, None])
+    alpha = tl.exp2(row_max - base)
+    return p, alpha, new_max, row_sum * alpha + tl.sum(p, 1)
+
+
+@triton.jit
+def _leave_part(parts_ptr, stats_offset, out, lse, slot, piece, rows, CONFIG: tl.constexpr):
+    """Store a program's part of a tile that others share (`combine.combined` reads it)."""
+    index = tl.cast(slot * 2 + (piece.block == 0).to(tl.int32), tl.int64) * rows.tiles + rows.tile
+    at = index * CONFIG.block_m + rows.in_tile
+    real = rows.number < rows.group * rows.seqlen_q
+    tl.store(parts_ptr + at[:, None] * CONFIG.block_dv + tl.arange(0, CONFIG.block_dv), out, mask=real[:, None])
+    tl.store(parts_ptr + stats_offset + at, lse, mask=real)
+
+
+@triton.jit
+def _is_last(ticket_ptr, others):
+    """Draw a ticket of a tile; return whether it is the last of `others` + 1, and set them back to 0 if it is."""
+    tl.debug_barrier()  # every thread's part is stored before the ticket says so
+    is_last = tl.atomic_add(ticket_ptr, 1, sem="acq_rel") == others
+    if is_last:
+        tl.store(ticket_ptr, 0)
+    return is_last
+
+
+@triton.jit
+def _combine_tile(
+    out_ptr, lse_ptr, parts_ptr, stats_offset, first, last, piece, rows, num_kv_heads, CONFIG: tl.constexpr
+):
+    """Store the rows of a piece's tile from the parts of programs first to last."""
+    few = tl.arange(0, CONFIG.rows)
+    number = rows.tile * CONFIG.block_m + few
+    dims = tl.arange(0, CONFIG.block_dv)
+    out, lse = combined(
+        parts_ptr, stats_offset, first, last, rows.tile, rows.tiles, number < rows.group * rows.seqlen_q, few, dims,
+        CONFIG.block_m, CONFIG.block_dv, CONFIG.at_once, CONFIG.rows, CONFIG.block_dv,
+    )  # fmt: skip
+    store_rows(
+        out_ptr, lse_ptr, out, lse, piece.seq, piece.head, num_kv_heads * rows.group, rows.group, rows.seqlen_q,
+        number, dims, CONFIG.head_dim_v, CONFIG.store_lse,
+    )  # fmt: skip
