@@ -5,6 +5,8 @@ at position p (its row, shifted so that the last query meets the last key) sees 
 p - left <= j <= p + right. Causal is right = 0; without a mask on a side, that side is compiled away.
 """
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -92,10 +94,33 @@ def weigh(scores, row_sum, row_max, factor, AXIS: tl.constexpr, HIDES: tl.conste
     return p, alpha, row_sum * alpha + tl.sum(p, AXIS), new_max
 
 
+class Queries(NamedTuple):
+    """A tile of query rows, and where it is in memory."""
+
+    rows: Any  # as load_factor returns them
+    base: Any
+    stride: Any
+    first: Any
+    seqlen: Any
+    positions: Any
+
+
+class Keys(NamedTuple):
+    """Where a head's keys and values are, and how many before and after its own position a query sees."""
+
+    k: Any
+    k_transposed: Any
+    v: Any
+    k_stride: Any
+    v_stride: Any
+    seqlen: Any
+    left: Any
+    right: Any
+
+
 @triton.jit
 def _attend(
-    acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, lo, hi, seqlen_q,
-    seqlen_k, left, right, scale,
+    acc, row_sum, row_max, queries, keys, lo, hi, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
     MASKED: tl.constexpr,
@@ -103,22 +128,24 @@ def _attend(
     """Fold the keys lo .. hi into the running sum, maximum and output of each query row."""
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
-        k = q
+        k = queries.rows
         if not COPIED:
-            k = load_factor(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+            k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         scores = products(
-            q, k, q_base, start_m, q_m, seqlen_q, kt_base, start, seqlen_k,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+            queries.rows, k, queries.base, queries.first, queries.stride, queries.seqlen, keys.k_transposed, start,
+            keys.seqlen, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
         )  # fmt: skip
         if SCALE_FIRST:
             scores = scores * scale
         if MASKED:
-            keys = start + tl.arange(0, BLOCK_N)
-            seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+            columns = start + tl.arange(0, BLOCK_N)
+            seen = visible(
+                queries.positions[:, None], columns[None, :], keys.seqlen, keys.left, keys.right, HAS_LEFT, HAS_RIGHT
+            )
             scores = tl.where(seen, scores, float("-inf"))
         factor = 1.0 if SCALE_FIRST else scale
         p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, factor, 1, MASKED)
-        v = load_factor(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+        v = load_factor(keys.v, start, keys.v_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         acc = add_product(acc * alpha[:, None], p, v, False, PRECISION)
     return acc, row_sum, row_max
 
@@ -196,27 +223,26 @@ def forward_kernel(
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    queries = Queries(rows=q, base=q_base, stride=q_m, first=start_m, seqlen=seqlen_q, positions=positions)
+    keys = Keys(k=k_base, k_transposed=kt_base, v=v_base, k_stride=k_n, v_stride=v_n, seqlen=seqlen_k, left=left,
+                right=right)  # fmt: skip
     if ONE_LOOP:
         acc, row_sum, row_max = _attend(
-            acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, lo,
-            hi, seqlen_q, seqlen_k, left, right, scale,
+            acc, row_sum, row_max, queries, keys, lo, hi, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
         )  # fmt: skip
     else:
         if HAS_LEFT:
             acc, row_sum, row_max = _attend(
-                acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, lo,
-                tl.minimum(full_lo, hi), seqlen_q, seqlen_k, left, right, scale,
+                acc, row_sum, row_max, queries, keys, lo, tl.minimum(full_lo, hi), scale,
                 BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
             )  # fmt: skip
         acc, row_sum, row_max = _attend(
-            acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, full_lo,
-            full_hi, seqlen_q, seqlen_k, left, right, scale,
+            acc, row_sum, row_max, queries, keys, full_lo, full_hi, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, False,
         )  # fmt: skip
         acc, row_sum, row_max = _attend(
-            acc, row_sum, row_max, q, q_base, k_base, kt_base, v_base, q_m, k_n, v_n, start_m, positions, full_hi,
-            hi, seqlen_q, seqlen_k, left, right, scale,
+            acc, row_sum, row_max, queries, keys, full_hi, hi, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
         )  # fmt: skip
 
