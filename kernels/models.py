@@ -154,10 +154,6 @@ class CausalModel:
         return sum(1 for _ in _layers(self.module))
 
     @property
-    def _window(self) -> int:
-        return getattr(self.module.config, "sliding_window", None) or 0
-
-    @property
     def parameters(self) -> list[nn.Parameter]:
         """Return all parameters; one that is tied stands once."""
         return list(self.module.parameters())
@@ -184,7 +180,8 @@ class CausalModel:
         """Return an empty cache of that many tokens for this model; with a window it holds no more than that."""
         generator = torch.Generator(self.parameters[0].device).manual_seed(seed)
         kind = _not_traced()[1] if self._compiled else KeyValueCache
-        return kind(context, min(context, self._window or context), self.num_layers, generator)
+        window = getattr(self.module.config, "sliding_window", None) or context
+        return kind(context, min(context, window), self.num_layers, generator)
 
     def compile_layers(self, *, one_token: bool = False, backend: str = "inductor") -> None:
         """Let torch.compile compile each layer around its attention, at its first call; before `checkpoint`.
@@ -227,7 +224,7 @@ class CausalModel:
         if token.shape != (1, 1):
             raise UnsupportedCase(f"A fused step takes one token of one sequence, not {tuple(token.shape)}.")
         self._step = self._step or LlamaStep(self.module)
-        attend = partial(self._slot.inside.step, causal=True, window_size=self._window)
+        attend = partial(self._slot.inside.step, causal=True)
         lengths = self._slot.lengths(1, cache.held, token.device)
         return self._step.logits(token, cache.layers, lengths, attend, dropped=cache.context - cache.held)
 
@@ -336,6 +333,7 @@ def _refuses(
         return f"{name} attends to whole sequences only." if in_cache else f"{name} attends to a cache only."
     fields = {field: getattr(case, field) for field in AttentionCase.__annotations__}
     fields |= {"level": inside.level, "latent_dim": 0}  # the latent is expanded before it is attended to
+    fields["window_size"] = 0 if in_cache else case.window_size  # a cache holds no more than a window
     fields["head_dim_v"] = case.head_dim_v if _takes_narrow_values(inside) else case.head_dim
     return inside.reason_against(SimpleNamespace(**fields), device)
 
@@ -369,12 +367,12 @@ def _attend(
     if attention_mask is not None:
         raise UnsupportedCase("Models attend causally over sequences of equal length; a mask tensor is not supported.")
     slot, context = module.attnbench_slot, key.shape[2]
-    mask = {"causal": True, "window_size": sliding_window or 0, "softmax_scale": scaling}
-    if query.shape[2] < context:
+    mask = {"causal": True, "softmax_scale": scaling}
+    if query.shape[2] < context:  # of a cache, which holds no more than a window
         lengths = slot.lengths(len(query), context, query.device)
         out = slot.inside.step(query, key, value, lengths, **mask)
     else:
-        out = slot.inside.whole(query, key, value, **mask)
+        out = slot.inside.whole(query, key, value, window_size=sliding_window or 0, **mask)
     return out.transpose(1, 2), None
 
 

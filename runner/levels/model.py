@@ -355,12 +355,11 @@ def _attention_to_caches(attention: AttentionInside, inputs: ModelInputs) -> Cal
     lengths = torch.full((case.batch,), cache.held, dtype=torch.int32, device=inputs.device)
     dtype = getattr(torch, str(case.dtype))
     q = torch.randn(case.batch, case.num_heads, 1, case.head_dim, dtype=dtype, device=inputs.device)
-    mask = {"causal": True, "window_size": case.window_size or 0}
 
     def run() -> None:
         with torch.no_grad():
             for k, v in cache.layers:
-                attention.step(q, k, v, lengths, **mask)
+                attention.step(q, k, v, lengths, causal=True)
 
     return run
 
