@@ -60,6 +60,7 @@ class Level:
     memory: Callable[[Fields, WorkspaceLaw, str], MemoryParts | None]  # what the peak of a pass is made of
     words: Callable[[Case], str]  # the shape as far as it is said, without the mask: "batch 1, heads 16, seqlen 1024"
     short: Callable[[Case], str]  # shape, dtype and mask: B1 H16 S1024 D64 bfloat16 causal
+    longest: Callable[[Fields], int | None] = lambda case: None  # tokens that a case can have; None: any number
 
     def place(self, row: Mapping[str, object]) -> tuple[object, object]:
         """Return where a row stands on the map: its values on `columns` and `rows`."""
@@ -154,7 +155,7 @@ def largest_seqlen(case: Case | Fields, law: MemoryLaw, mode: str | None, memory
     while confirmed and too_long - fit > 1:
         middle = (fit + too_long) // 2
         fit, too_long = (middle, too_long) if fits(middle) else (fit, middle)
-    return min(fit, LONGEST)
+    return min(fit, LONGEST, level.longest(fields) or LONGEST)
 
 
 def words(case: Case) -> str:

@@ -147,6 +147,12 @@ def with_seqlen(seqlen: int) -> dict[str, int]:
     return {"seqlen_k": seqlen}
 
 
+def longest(case: Fields) -> int | None:
+    """Return how many positions the model of a case has, where it learned them; None if it takes any number."""
+    config = config_of(case)
+    return config.max_context if config and config.architecture.positions == "learned" else None
+
+
 def words(case: Case) -> str:
     """Return model, shape and dtype as far as they are said."""
     one_token = case.seqlen_q == 1 and (case.seqlen_k or 1) > 1
@@ -203,4 +209,5 @@ LEVEL = Level(
     memory=memory,
     words=words,
     short=short,
+    longest=longest,
 )

@@ -16,7 +16,7 @@ from results import levels
 from results.levels.model_table import model
 from results.recommend import model_attention, model_fit
 from results.recommend.model_attention import LayerTime
-from results.records import Case
+from results.records import Case, case_to_json
 
 _COLUMNS = {
     "what": TableColumn("step"),
@@ -93,7 +93,9 @@ def show(question: ModelQuestion, gpu: str | None) -> None:
     st.caption(_NOT_INCLUDED)
     limit = model(str(question.serving.subject)).max_context
     if max(question.serving.seqlen_k, question.training.seqlen_k) > limit:
-        st.caption(f"The model was made for at most {limit:,} tokens; memory and time beyond that are still computed.")
+        possible = levels.level_of("model").longest(case_to_json(question.serving)) is None
+        beyond = "memory and time beyond that are still computed" if possible else "it has no positions beyond that"
+        st.caption(f"The model was made for at most {limit:,} tokens; {beyond}.")
 
 
 def headline(question: ModelQuestion, found: Sequence[StepAnswer]) -> str:

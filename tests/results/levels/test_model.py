@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from results import levels
+from results.levels.memory import MemoryLaw, WorkspaceLaw
 from results.levels.model import FLOP_CONVENTIONS, training_flops
 from results.records import Case, case_to_json
 
@@ -95,3 +96,14 @@ def test_words_name_the_model_its_shape_and_settings():
     assert LEVEL.words(case) == "llama2-7b, 4 layers, batch 4, seqlen 2048, bfloat16, adamw_bf16, checkpointing"
     assert LEVEL.short(case) == "llama2-7b L4 B4 S2048 bfloat16 adamw_bf16 checkpointing"
     assert LEVEL.words(DECODE) == "llama2-7b, batch 1, context 512, bfloat16"
+    assert LEVEL.words(replace(DECODE, optimizer="none")) == LEVEL.words(DECODE)
+
+
+def test_learned_positions_end_a_model_whatever_the_memory():
+    law = MemoryLaw("linear", fwd=WorkspaceLaw(numbers=1))
+    found = {
+        name: levels.largest_seqlen(replace(DECODE, subject=name, num_heads=12), law, "decode", 80 * 1024)
+        for name in ("gpt2", "llama2-7b")
+    }
+    assert found["gpt2"] == 1024
+    assert found["llama2-7b"] > 100_000
