@@ -105,8 +105,8 @@ def _add_reports(commands: argparse._SubParsersAction) -> None:
         "--run",
         action="append",
         default=[],
-        help="a run beside the printed cells; may be given several times; default: those of one GPU that fill the "
-        "most, of your own or else of what ships",
+        help="a run beside the printed cells; may be given several times; default: those that fill the most, "
+        "for each table those of one GPU",
     )
     command.add_argument("--as-printed", action="store_true", help="the report alone, no run beside it")
     command.add_argument("--own-only", action="store_true", help="the numbers of the runs alone, in the layout")

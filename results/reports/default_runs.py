@@ -1,4 +1,4 @@
-"""Which runs fill a report best: the runs of the home, or those that ship, of one GPU."""
+"""Which runs fill a report best: for each of its tables those of one GPU, of the home or of what ships."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from results.reports.own import all_said, is_usual, own_names, said_fields
 from results.reports.rendering import Runs, printed_rows
 from results.store.database import Store
 
-_Tried = tuple[str, str | None]  # implementation, mode
+_Tried = tuple[str, str | None, bool]  # implementation, mode, whether there is a value
 _Cell = tuple[dict[str, object], set[str], str | None]  # fields of its case, who may stand in it, mode
 
 
@@ -27,26 +27,71 @@ class TriedRun:
 
     def shows(self, names: Collection[str], shown_by: Callable[[Case], object]) -> bool:
         """Tell whether one of some implementations was tried in such a case."""
-        return any(shown_by(case) and any(name in names for name, _ in found) for case, found in self.tries.items())
+        return any(shown_by(case) and any(name in names for name, *_ in found) for case, found in self.tries.items())
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """Cells of a report, by their places in it."""
+
+    timed: frozenset[int] = frozenset()  # with a value
+    tried: frozenset[int] = frozenset()  # with a value or a reason for none
+
+    def __or__(self, other: _Filled) -> _Filled:
+        return _Filled(self.timed | other.timed, self.tried | other.tried)
+
+    def __and__(self, cells: Collection[int]) -> _Filled:
+        return _Filled(self.timed.intersection(cells), self.tried.intersection(cells))
+
+    def beyond(self, other: _Filled) -> tuple[int, int]:
+        """Return how many cells it has a value for, and a value or a reason, where the other has none."""
+        return len(self.timed - other.timed), len(self.tried - other.tried)
+
+
+_NOTHING = _Filled()
 
 
 def default_runs(name: str, printed: Runs, tried: Iterable[TriedRun]) -> list[str]:
-    """Return the fewest runs that fill the most cells of a report, of equals the newest, the fullest first.
+    """Return the runs that fill a report best, those of the home first, then the fullest.
 
-    They are of one GPU. Runs of the home come before those that ship, which stand in only where the home has none.
+    Each table is filled by the fewest runs of the one GPU that fills most of it: most cells with a value, then with a
+    reason for none. Of equals those of the home are taken, then the newest.
     """
-    cells = {run: _cells(name, printed, run.tries) for run in sorted(tried, key=lambda run: run.created, reverse=True)}
-    own = {run: found for run, found in cells.items() if run.source != "published"}
-    of_home = {run: found for run, found in own.items() if run.source != "shipped"}
-    groups: dict[str | None, dict[TriedRun, set[int]]] = {}
-    for run, found in (of_home if any(of_home.values()) else own).items():
+    order = sorted(tried, key=lambda run: (run.source != "shipped", run.created), reverse=True)
+    order = [run for run in order if run.source != "published"]
+    tables = _wanted(name, printed)
+    cells = [cell for found in tables.values() for cell in found]
+    filled = {run: _filled(cells, run.tries) for run in order}
+    chosen: dict[TriedRun, None] = {}
+    begin = 0
+    for found in tables.values():
+        places = range(begin, begin + len(found))
+        chosen |= dict.fromkeys(_best_of_one_gpu({run: filled[run] & places for run in order}))
+        begin += len(found)
+    best = sorted(chosen, key=lambda run: (run.source == "shipped", -len(filled[run].tried)))
+    same_gpu = [run for run in order if best and run.gpu_name == best[0].gpu_name]
+    names = [run.run_id for run in best]
+    return names + _evidence(name, same_gpu, names)
+
+
+def _best_of_one_gpu(filled: Mapping[TriedRun, _Filled]) -> list[TriedRun]:
+    """Return the fewest runs that fill what all runs of their GPU fill, of the GPU whose runs fill most."""
+    groups: dict[str | None, dict[TriedRun, _Filled]] = {}
+    for run, found in filled.items():
         groups.setdefault(run.gpu_name, {})[run] = found
-    best = max(groups.values(), key=lambda group: len(set().union(*group.values())), default={})
-    chosen, seen = [], set()
-    while best and (run := max(best, key=lambda run: len(best[run] - seen))) and best[run] - seen:
-        chosen.append(run.run_id)
+    best = max(groups.values(), key=lambda group: _union(group.values()).beyond(_NOTHING), default={})
+    chosen, seen = [], _NOTHING
+    while best and any(best[run := max(best, key=lambda run: best[run].beyond(seen))].beyond(seen)):
+        chosen.append(run)
         seen |= best[run]
-    return chosen + _evidence(name, best, chosen)
+    return chosen
+
+
+def _union(found: Iterable[_Filled]) -> _Filled:
+    whole = _NOTHING
+    for each in found:
+        whole |= each
+    return whole
 
 
 def _evidence(name: str, best: Iterable[TriedRun], chosen: Sequence[str]) -> list[str]:
@@ -63,13 +108,13 @@ def tried_of_store(store: Store) -> list[TriedRun]:
     """Return what each run of a store holds latencies of."""
     fields = ", ".join(CASE_FIELDS)
     rows = store.rows(
-        f"""SELECT DISTINCT run_id, implementation, mode, {fields} FROM results
-            WHERE metric IN ('latency_ms', 'latency_extrapolated_ms') AND source <> 'published'"""
+        f"""SELECT run_id, implementation, mode, bool_or(value IS NOT NULL), {fields} FROM results
+            WHERE metric IN ('latency_ms', 'latency_extrapolated_ms') AND source <> 'published' GROUP BY ALL"""
     )
     tries: dict[str, dict[Case, set[_Tried]]] = {}
-    for run_id, implementation, mode, *values in rows:
+    for run_id, implementation, mode, has_value, *values in rows:
         case = Case(**dict(zip(CASE_FIELDS, values, strict=True)))
-        tries.setdefault(run_id, {}).setdefault(case, set()).add((implementation, mode))
+        tries.setdefault(run_id, {}).setdefault(case, set()).add((implementation, mode, has_value))
     about = store.rows("SELECT run_id, source, gpu_name, created_text FROM runs WHERE source <> 'published'")
     return [TriedRun(*facts, created or "", _frozen(tries.get(facts[0], {}))) for *facts, created in about]
 
@@ -81,7 +126,7 @@ def tried_of_runs(runs: Runs) -> list[TriedRun]:
         tries: dict[Case, set[_Tried]] = {}
         for m in measurements:
             if m.metric in ("latency_ms", "latency_extrapolated_ms"):
-                tries.setdefault(m.case, set()).add((m.implementation, m.mode))
+                tries.setdefault(m.case, set()).add((m.implementation, m.mode, m.value is not None))
         found.append(TriedRun(run.run_id, run.source, run.gpu_name, run.created or "", _frozen(tries)))
     return found
 
@@ -90,23 +135,28 @@ def _frozen(tries: Mapping[Case, set[_Tried]]) -> dict[Case, frozenset[_Tried]]:
     return {case: frozenset(found) for case, found in tries.items()}
 
 
-def _cells(name: str, printed: Runs, tries: Mapping[Case, frozenset[_Tried]]) -> set[int]:
-    """Return which of a report's own cells were tried, by their place in it."""
+def _filled(cells: Sequence[_Cell], tries: Mapping[Case, frozenset[_Tried]]) -> _Filled:
+    """Return which cells were tried, by their places."""
     usual = [(case, found) for case, found in tries.items() if is_usual(case)]
-    return {at for at, cell in enumerate(_wanted(name, printed)) if any(_is_tried(cell, *of_case) for of_case in usual)}
+    outcomes = [{has for of_case in usual for has in _outcomes(cell, *of_case)} for cell in cells]
+    timed = frozenset(at for at, found in enumerate(outcomes) if True in found)
+    return _Filled(timed, frozenset(at for at, found in enumerate(outcomes) if found))
 
 
-def _is_tried(cell: _Cell, case: Case, tried: frozenset[_Tried]) -> bool:
+def _outcomes(cell: _Cell, case: Case, tried: frozenset[_Tried]) -> Iterator[bool]:
+    """Yield of each try that fits a cell whether it gave a value."""
     fields, names, mode = cell
-    fits = all(getattr(case, field) == value for field, value in fields.items())
-    return fits and any(name in names and mode in (None, of_case) for name, of_case in tried)
+    if all(getattr(case, field) == value for field, value in fields.items()):
+        yield from (has for name, of_case, has in tried if name in names and mode in (None, of_case))
 
 
-def _wanted(name: str, printed: Runs) -> Iterator[_Cell]:
-    """Yield what every own cell of a report needs: fields of a case, one of some implementations, a mode."""
+def _wanted(name: str, printed: Runs) -> dict[str, list[_Cell]]:
+    """Return by table what every own cell of a report needs: fields of a case, one of some implementations, a mode."""
     report = reports.get(name)
+    found: dict[str, list[_Cell]] = {}
     for grid in reports.grids(name):
         for labels in printed_rows(grid, printed):
             for says in all_said(grid, labels):
                 names = {says["implementation"], *own_names(says, report.IMPLEMENTATIONS)}
-                yield said_fields(says), names, says.get("mode")
+                found.setdefault(grid.section, []).append((said_fields(says), names, says.get("mode")))
+    return found

@@ -1,12 +1,13 @@
-"""One table of several runs: which run each row is from, and which settings stay."""
+"""One table of several runs: of which GPU it is, which run each row is from, and which settings stay."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from results.reports.layout import Row, Section
+from results.reports.layout import Labels, Row, Section
 
 _CHIP = re.compile(r"[A-Z]*\d+[A-Z]*")  # A100, H100, A10G, 4060
 
@@ -16,7 +17,8 @@ def merged(
 ) -> dict[str, list[Section]]:
     """Return the sections of several runs by title, one a setting.
 
-    Of the settings those stay that fill most rows, those that fill a row which these do not, and of a bare table one.
+    A table is of one GPU: the one that it was printed for, else the one whose runs fill most rows. Of its settings
+    those stay that fill most rows, those that fill a row which these do not, and of a bare table one.
     `gpus` are those of the runs, `printed_on` those of the tables by title.
     """
     found: dict[str, dict[str, list[tuple[str, Section]]]] = {}
@@ -25,9 +27,27 @@ def merged(
             found.setdefault(section.title, {}).setdefault(section.setting, []).append((run_id, section))
     whole = {}
     for title, settings in found.items():
-        near = {run_id for run_id, gpu in gpus.items() if _is_same_chip(gpu, printed_on.get(title))}
-        whole[title] = _fullest([_one_of(same, near) for same in settings.values()])
+        shown = _of_one_gpu([pair for same in settings.values() for pair in same], gpus, printed_on.get(title))
+        kept = [[pair for pair in same if pair[0] in shown] for same in settings.values()]
+        whole[title] = _fullest([_one_of(same) for same in kept if same])
     return whole
+
+
+def _of_one_gpu(
+    found: Sequence[tuple[str, Section]], gpus: Mapping[str, str | None], printed_on: str | None
+) -> set[str]:
+    """Return the runs on the GPU that a table was printed for, or else on the one that fills most rows."""
+    rows: dict[str | None, set[Labels]] = {}
+    cells: Counter[str | None] = Counter()
+    for run_id, section in found:
+        own = [row for row in section.rows if row.own]
+        rows.setdefault(gpus.get(run_id), set()).update(row.labels for row in own)
+        cells[gpus.get(run_id)] += sum(map(_filled, own))
+    order = {
+        gpu: (bool(of_gpu) and _is_same_chip(gpu, printed_on), len(of_gpu), cells[gpu]) for gpu, of_gpu in rows.items()
+    }
+    best = max(order, key=order.__getitem__)
+    return {run_id for run_id, _ in found if gpus.get(run_id) == best}
 
 
 def _is_same_chip(ours: str | None, theirs: str | None) -> bool:
@@ -47,15 +67,13 @@ def _fullest(settings: Sequence[Section]) -> list[Section]:
     return kept
 
 
-def _one_of(same: Sequence[tuple[str, Section]], near: set[str]) -> Section:
-    """Return sections of one setting as one, each row from the run that fills most of it, `near` runs before others."""
+def _one_of(same: Sequence[tuple[str, Section]]) -> Section:
+    """Return sections of one setting as one, each row from the run that fills most of it, then most of the table."""
     whole = {run_id: sum(map(_filled, section.rows)) for run_id, section in same}
     rows = []
     for at in range(len(same[0][1].rows)):
         of_row = {run_id: section.rows[at] for run_id, section in same}
-        order = {
-            run_id: (bool(row.own) and run_id in near, _filled(row), whole[run_id]) for run_id, row in of_row.items()
-        }
+        order = {run_id: (_filled(row), whole[run_id]) for run_id, row in of_row.items()}
         best = max(order, key=order.__getitem__)  # of equals the first
         measured = of_row[best].own and not (same[0][1].by_formula or same[0][1].pooled)
         rows.append(replace(of_row[best], run=best) if measured else of_row[best])

@@ -43,9 +43,9 @@ def sections(
 ) -> list[Section]:
     """Return every table of a report with the numbers of own runs, and what follows from them, where they have them.
 
-    Each row comes from one run, so that a ratio is never of two: the one on the GPU that the table is of, then the one
-    that fills most of the row, then most of the table, then the first. `implementations` says which own implementation
-    stands in a published one's place; without it the report's choice.
+    Each table is of one GPU: the one that it was printed for, else the one that fills most rows. Each row comes from
+    one run, so that a ratio is never of two: the one that fills most of the row, then of the table, then the first.
+    `implementations` says which own implementation stands in a published one's place; without it the report's choice.
     """
     report = reports.get(name)
     stands = implementations or report.IMPLEMENTATIONS

@@ -57,8 +57,9 @@ def choose() -> Choice:
         bind="query-params",
         select_all=False,
         placeholder="None: the report alone",
-        help="At first the runs of one GPU that fill the most: your own, or else those that ship. Each row comes from "
-        "one run. Without any the report stands alone.",
+        help="At first the runs that fill the most rows, for each table those of one GPU; your own stand before those "
+        "that ship where they fill as much. Each row comes from one run, which the line under its table names. "
+        "Without any run the report stands alone.",
     )
     return Choice(report, tuple(chosen), _places(report, chosen) if chosen else ())
 

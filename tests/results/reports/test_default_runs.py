@@ -13,11 +13,17 @@ BOTH = ("torch_naive", "triton_fa2")
 
 
 def run(
-    run_id: str, created: str, *seqlens: int, source: str = "local", gpu: str = "GPU", **fields: object
+    run_id: str,
+    created: str,
+    *seqlens: int,
+    source: str = "local",
+    gpu: str = "GPU",
+    timed: bool = True,
+    **fields: object,
 ) -> TriedRun:
     """Return a run of both implementations at some lengths of head_dim 64 in bfloat16."""
     sizes = {"batch": 1, "num_heads": 1, "head_dim": 64, "dtype": "bfloat16", "causal": True, **fields}
-    tried = frozenset((name, mode) for name in BOTH for mode in MODES)
+    tried = frozenset((name, mode, timed) for name in BOTH for mode in MODES)
     cases = {attention_case(seqlen=seqlen, **sizes): tried for seqlen in seqlens}
     return TriedRun(run_id, source, gpu, created, cases)
 
@@ -32,15 +38,30 @@ def test_of_runs_that_fill_the_same_the_newest_is_taken() -> None:
     assert default_runs(NAME, PRINTED, found) == ["new"]
 
 
-def test_runs_of_the_home_come_before_those_that_ship() -> None:
+def test_runs_of_the_home_stand_where_they_fill_as_much_as_those_that_ship() -> None:
     shipped = run("shipped", "2026-03", 128, 256, 512, source="shipped")
-    assert default_runs(NAME, PRINTED, [shipped, run("own", "2026-01", 128)]) == ["own"]
-    elsewhere = run("elsewhere", "2026-01", 77)
-    assert default_runs(NAME, PRINTED, [shipped, elsewhere]) == ["shipped"]
-    assert default_runs(NAME, PRINTED, [elsewhere]) == []
+    assert default_runs(NAME, PRINTED, [shipped, run("own", "2026-01", 128, 256, 512)]) == ["own"]
+    assert default_runs(NAME, PRINTED, [shipped, run("small", "2026-04", 128)]) == ["shipped"]
+    assert default_runs(NAME, PRINTED, [shipped, run("small", "2026-04", 128, gpu="CPU")]) == ["shipped"]
+    assert default_runs(NAME, PRINTED, [shipped, run("more", "2026-04", 1024)]) == ["more", "shipped"]
+    assert default_runs(NAME, PRINTED, [run("elsewhere", "2026-01", 77)]) == []
 
 
-def test_runs_of_two_gpus_are_never_taken_together() -> None:
+def test_reasons_for_no_value_give_way_to_values() -> None:
+    skipped = run("skipped", "2026-04", 128, 256, 512, 1024, gpu="CPU", timed=False)
+    assert default_runs(NAME, PRINTED, [skipped, run("timed", "2026-01", 128, source="shipped")]) == ["timed"]
+    assert default_runs(NAME, PRINTED, [skipped]) == ["skipped"]
+
+
+def test_each_table_has_its_own_gpu() -> None:
+    report = "performance_guide"
+    shape = {"num_heads": 32, "dtype": "float16", "causal": False}
+    a100 = run("a", "2026-01", 512, 1024, batch=8, gpu="A", **shape)
+    a10g = run("b", "2026-01", 512, batch=4, gpu="B", **shape)
+    assert default_runs(report, side_by_side.published(report), [a100, a10g]) == ["a", "b"]
+
+
+def test_a_table_is_never_of_two_gpus() -> None:
     found = [
         run("a", "2026-01", 128, gpu="A"),
         run("b", "2026-01", 256, 512, gpu="B"),
