@@ -1,7 +1,8 @@
-"""Compile the kernels of a first call in parallel: one after the other they take the sum of their times.
+"""Compiled kernels: how those of a first call are made in parallel, and how one is launched with least host work.
 
-Triton makes its intermediate code under Python's lock, about a sixth of a kernel's time; its passes, LLVM and ptxas run
-without it. Threads are enough for those, and Triton has a mode in which a warm-up is left to them.
+One after the other they take the sum of their times. Triton makes its intermediate code under Python's lock, about a
+sixth of a kernel's time; its passes, LLVM and ptxas run without it. Threads are enough for those, and Triton has a mode
+in which a warm-up is left to them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import Context
 from typing import Any
 
+import triton
 from triton import AsyncCompileMode, FutureKernel
 from triton.runtime import driver
 
 WarmUp = Callable[[], Any]  # of one kernel: what JITFunction.warmup answers
+_NO_HOOKS = (None, None, None)  # launch metadata, and what Triton calls before and after a launch
 _COMPILING = threading.Lock()  # threads that make the same first call: one compiles, the others find what it made
 
 
@@ -34,6 +37,24 @@ def compile_side_by_side(warm_ups: Sequence[WarmUp]) -> None:
     if len(warm_ups) > 1:
         with _COMPILING, ThreadPoolExecutor(len(warm_ups)) as executor:
             Context().run(_compile, warm_ups, executor)
+
+
+def launcher(made: Any) -> tuple[Callable[..., None], tuple[Any, ...]]:
+    """Return what launches a compiled kernel, and its arguments between the stream and the kernel's own.
+
+    Called with the grid, the stream, those arguments, then addresses and numbers. On Triton 3.6 it is the C function
+    below `CudaLauncher.__call__`, whose Python takes longer than the launch's arguments take to convert.
+    """
+    run, rest = made.run, (made.packed_metadata, *_NO_HOOKS)
+    if not in_c(run) or hasattr(run.launch, "__code__"):  # a Python function encodes tensor descriptors
+        return run, (made.function, *rest)
+    return run.launch, (made.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *rest)
+
+
+def in_c(run: Any) -> bool:
+    """Return whether a kernel's launcher can be called below its Python; later versions take other arguments there."""
+    scratch = run.global_scratch_size or run.profile_scratch_size
+    return triton.__version__.startswith("3.6.") and not scratch
 
 
 def _compile(warm_ups: Sequence[WarmUp], executor: Executor) -> None:

@@ -121,7 +121,7 @@ def _record(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPl
 
 def device_guard(device: torch.device) -> Any:
     """Return a context in which a CUDA device is the current one, on which Triton launches."""
-    if device.type == "cpu" or device.index == torch.cuda.current_device():
+    if device.type == "cpu" or device.index == torch._C._cuda_getDevice():  # that of the tensors, so CUDA is ready
         return _ON_CURRENT_DEVICE
     return torch.cuda.device(device)
 

@@ -1,8 +1,8 @@
-"""Measure what a call of `kernels.attention` costs the host, beside PyTorch's: `python -m kernels.tools.host_time`.
+"""Measure what a short call of `kernels.attention` costs, beside PyTorch's: `python -m kernels.tools.host_time`.
 
-At 128 tokens the GPU is done before the next call is issued, so the time a call takes in a long row of calls is the
-host's. The first call compiles: it is timed in a new process with an empty Triton cache; `--first-call` times nothing
-else. Needs a CUDA device.
+Host time is that until calls have returned, in rows so short that the GPU's queue never fills; wall time is that of a
+long row until the GPU is done. Below a few thousand tokens of one head both are the host's. The first call compiles:
+`--first-call` times that instead, in a new process with an empty Triton cache. Needs a CUDA device.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import kernels
 
-SHAPE = (1, 8, 128)  # batch, heads, tokens
-HEAD_DIMS = (64, 128, 256)
+SHAPES = (  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim
+    *((1, 1, 1, seqlen, seqlen, head_dim) for head_dim in (64, 128) for seqlen in (256, 512, 1024, 2048)),
+    *((1, 8, 8, 128, 128, head_dim) for head_dim in (64, 128, 256)),
+    *((1, 1, 1, 17, 129, 48), (1, 32, 8, 1, 4096, 128)),
+)
 FIRST_CALLS = (  # dtype, head_dim, seqlen
     *(("bfloat16", 64, 512), ("bfloat16", 64, 16384), ("bfloat16", 128, 128), ("bfloat16", 256, 4096)),
     *(("float32", 64, 512), ("float32", 128, 2048)),
 )
 WARM_UP = 30
-ROWS, CALLS = 15, 200
+ROWS, CALLS, HOST_CALLS = 9, 200, 20  # a row of the wall's and of the host's time
 
 _FIRST = """
 import sys, time, torch, kernels
@@ -48,23 +51,30 @@ print(times[1] - times[0], times[2] - times[1])
 """
 
 
-def host_times_us(
+def times_us(
     calls: dict[str, Callable[[], object]], wait: Callable[[], None], rows: int = ROWS
-) -> dict[str, float]:
-    """Return microseconds a call, the median of `rows` rows of calls, taken in turn; `wait` ends the work of a row."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
+) -> dict[str, tuple[float, float]]:
+    """Return by name microseconds a call, of the host and of the wall: medians of `rows` rows of calls, taken in turn.
+
+    `wait` ends the work of a row.
+    """
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for call in calls.values():
-        for _ in range(WARM_UP):
-            call()
-    wait()
+        _row_us(call, WARM_UP, wait)
     for _ in range(rows):
         for name, call in calls.items():
-            begin = time.perf_counter()
-            for _ in range(CALLS):
-                call()
-            wait()
-            times[name].append((time.perf_counter() - begin) / CALLS * 1e6)
-    return {name: statistics.median(found) for name, found in times.items()}
+            times[name].append((_row_us(call, HOST_CALLS, wait)[0], _row_us(call, CALLS, wait)[1]))
+    return {name: tuple(map(statistics.median, zip(*found, strict=True))) for name, found in times.items()}
+
+
+def _row_us(call: Callable[[], object], count: int, wait: Callable[[], None]) -> tuple[float, float]:
+    """Return microseconds a call until all have returned, and until their work is done."""
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    returned = time.perf_counter()
+    wait()
+    return (returned - begin) / count * 1e6, (time.perf_counter() - begin) / count * 1e6
 
 
 def first_call_s(dtype: str, head_dim: int, seqlen: int, device: str = "cuda") -> tuple[float, float]:
@@ -77,42 +87,51 @@ def first_call_s(dtype: str, head_dim: int, seqlen: int, device: str = "cuda") -
     return forward, backward
 
 
-def calls_of(head_dim: int, device: str = "cuda") -> dict[str, dict[str, Callable[[], object]]]:
-    """Return the calls to time by mode ("forward", "forward + backward") and name."""
-    q, k, v, dout = (torch.randn(*SHAPE, head_dim, device=device, dtype=torch.bfloat16) for _ in range(4))
+def calls_of(shape: tuple[int, ...], device: str = "cuda") -> dict[str, dict[str, Callable[[], object]]]:
+    """Return the calls to time by mode ("forward", "forward + backward") and name; one query has no backward.
+
+    Causal where there are as many queries as keys.
+    """
+    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim = shape
+    sizes = ((heads, seqlen_q), (kv_heads, seqlen_k), (kv_heads, seqlen_k), (heads, seqlen_q))
+    q, k, v, dout = (torch.randn(batch, *size, head_dim, device=device, dtype=torch.bfloat16) for size in sizes)
     inputs = tuple(x.clone().requires_grad_() for x in (q, k, v))
+    causal = seqlen_q == seqlen_k
     attentions: dict[str, Callable[..., torch.Tensor]] = {
-        "kernels.attention": lambda *x: kernels.attention(*x, causal=True),
-        "scaled_dot_product_attention": lambda *x: scaled_dot_product_attention(*x, is_causal=True),
+        "kernels.attention": lambda *x: kernels.attention(*x, causal=causal),
+        "scaled_dot_product_attention": lambda *x: scaled_dot_product_attention(
+            *x, is_causal=causal, enable_gqa=heads != kv_heads
+        ),
     }
-    return {
-        "forward": {name: lambda f=f: f(q, k, v) for name, f in attentions.items()},
-        "forward + backward": {
+    found = {"forward": {name: lambda f=f: f(q, k, v) for name, f in attentions.items()}}
+    if seqlen_q > 1:
+        found["forward + backward"] = {
             name: lambda f=f: torch.autograd.grad(f(*inputs), inputs, dout) for name, f in attentions.items()
-        },
-    }
+        }
+    return found
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print microseconds a call and seconds of a first call."""
+    """Print microseconds a call, or seconds of first calls."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.host_time", description=__doc__.splitlines()[0])
-    parser.add_argument("--first-call", action="store_true", help="only the seconds of the first calls")
+    parser.add_argument("--first-call", action="store_true", help="the seconds of first calls instead")
     chosen = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         sys.exit("No CUDA device here: on a CPU the calls are computed by the host, so there is nothing to tell apart.")
     print(torch.cuda.get_device_name())
-    if not chosen.first_call:
-        _print_host_times()
-    _print_first_calls()
+    (_print_first_calls if chosen.first_call else _print_host_times)()
 
 
 def _print_host_times() -> None:
-    """Print a line for each head_dim and mode; the shape is batch x heads x tokens x head_dim, causal."""
-    for head_dim in HEAD_DIMS:
-        for mode, calls in calls_of(head_dim).items():
-            times = host_times_us(calls, torch.cuda.synchronize)
-            row = ", ".join(f"{name} {us:.1f} us" for name, us in times.items())
-            print(f"{'x'.join(map(str, SHAPE))}x{head_dim}, bfloat16, {mode}: {row}", flush=True)
+    """Print a line for each shape and mode: ours, PyTorch's, and how many times as long PyTorch takes."""
+    for shape in SHAPES:
+        for mode, calls in calls_of(shape).items():
+            ours, theirs = times_us(calls, torch.cuda.synchronize).values()
+            parts = [
+                f"{what} {own:.1f} and {other:.1f} us, {other / own:.2f}"
+                for what, own, other in zip(("host", "wall"), ours, theirs, strict=True)
+            ]
+            print(f"{'x'.join(map(str, shape))}, bfloat16, {mode}: {'; '.join(parts)}", flush=True)
 
 
 def _print_first_calls() -> None:

@@ -29,7 +29,7 @@ from kernels.decode.triton_decode.request import Caches, Options, latent_request
 from kernels.decode.triton_decode.tuning import DecodeTile
 from kernels.decode.triton_mla import mla_decode
 from kernels.decode.triton_mla.calls import plan_of as plan_of_latents
-from kernels.tools.host_time import host_times_us
+from kernels.tools.host_time import times_us
 
 Row = tuple[str, float]  # name, microseconds
 PEERS = {
@@ -307,7 +307,7 @@ def print_host_times() -> None:
         if not shape.lengths and not shape.latent:
             calls["kernels.attention"] = partial(kernels.attention, x.q, x.k, x.v)
             calls["SDPA"] = partial(scaled_dot_product_attention, x.q, x.k, x.v, enable_gqa=True)
-        times = host_times_us(calls, torch.cuda.synchronize)
+        times = {name: wall for name, (_, wall) in times_us(calls, torch.cuda.synchronize).items()}
         print(
             f"host us a call, {shape.name}: " + ", ".join(f"{name} {us:.1f}" for name, us in times.items()), flush=True
         )

@@ -16,12 +16,11 @@ from functools import partial
 from typing import Any
 
 import torch
-import triton
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.constants import Constants
-from kernels.parallel_compile import compile_side_by_side, compiled
+from kernels.parallel_compile import compile_side_by_side, compiled, in_c
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
 _MAX_ENCODED = 64  # addresses whose encoded descriptor a launch remembers; a caching allocator gives few
@@ -124,7 +123,7 @@ def _flat_launcher(run: Any) -> tuple[Any, list[Any]] | None:
 
     None on later versions, whose launcher takes other arguments.
     """
-    if not triton.__version__.startswith("3.6.") or run.global_scratch_size or run.profile_scratch_size:
+    if not in_c(run):
         return None
     launch = run.launch
     if not hasattr(launch, "__closure__"):

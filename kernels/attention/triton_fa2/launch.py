@@ -16,7 +16,7 @@ import triton
 from triton.runtime.errors import OutOfResources
 
 from kernels.attention.triton_fa2.tuning import Tile
-from kernels.parallel_compile import WarmUp, compiled
+from kernels.parallel_compile import WarmUp, compiled, launcher
 from kernels.registry import UnsupportedCase
 
 Launch = Callable[..., None]
@@ -110,11 +110,11 @@ def _as_declared(kernel: Any, args: list[Any]) -> list[Any]:
 
 
 def _launch_of(made: Any, programs: int, device: int, rest: tuple[Any, ...]) -> Launch:
-    run, function, metadata = made.run, made.function, made.packed_metadata
+    run, first = launcher(made)
     stream_of = torch._C._cuda_getCurrentRawStream
 
-    def launch(*pointers: torch.Tensor) -> None:
-        run(programs, 1, 1, stream_of(device), function, metadata, None, None, None, *pointers, *rest)
+    def launch(*pointers: torch.Tensor) -> None:  # of a tensor in place of its address the launcher asks the driver
+        run(programs, 1, 1, stream_of(device), *first, *[x.data_ptr() for x in pointers], *rest)
 
     return launch if programs else _nothing
 

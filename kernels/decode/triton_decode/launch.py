@@ -15,6 +15,7 @@ import torch
 import triton
 from triton.runtime.errors import OutOfResources
 
+from kernels.parallel_compile import launcher
 from kernels.plans import PlanCache
 from kernels.registry import UnsupportedCase
 
@@ -43,7 +44,7 @@ class DecodeLaunch:
             return
         self._interpreted = None
         made = _compiled(kernel, tensors, scalars, constants, options)
-        self._run, self._function, self._metadata = made.run, made.function, made.packed_metadata
+        self._run, self._first = launcher(made)
         self._rest = (*scalars, *constants.values())
 
     def __call__(self, stream: int, arguments: tuple[Any, ...]) -> None:
@@ -51,7 +52,7 @@ class DecodeLaunch:
         if self._interpreted is not None:
             self._interpreted(*arguments)
             return
-        self._run(*self._grid, stream, self._function, self._metadata, None, None, None, *arguments, *self._rest)
+        self._run(*self._grid, stream, *self._first, *arguments, *self._rest)
 
 
 def _compiled(

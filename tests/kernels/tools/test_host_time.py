@@ -3,32 +3,38 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from kernels.tools import host_time
 
 
-def test_a_call_of_known_length_is_measured_as_such(monkeypatch):
-    monkeypatch.setattr(host_time, "CALLS", 5)
-    monkeypatch.setattr(host_time, "WARM_UP", 1)
+@pytest.fixture
+def short_rows(monkeypatch):
+    for name in ("CALLS", "HOST_CALLS", "WARM_UP"):
+        monkeypatch.setattr(host_time, name, 3)
+
+
+def test_calls_of_known_length_are_measured_as_such(short_rows):
     calls = {"short": lambda: time.sleep(0.001), "long": lambda: time.sleep(0.004)}
-    times = host_time.host_times_us(calls, wait=lambda: None, rows=3)
-    assert 1_000 <= times["short"] < times["long"]
-    assert times["long"] >= 4_000
+    times = host_time.times_us(calls, wait=lambda: None, rows=3)
+    for at in (0, 1):
+        assert 1_000 <= times["short"][at] < times["long"][at]
+        assert times["long"][at] >= 4_000
 
 
-def test_what_a_row_leaves_undone_is_waited_for_within_it(monkeypatch):
-    monkeypatch.setattr(host_time, "CALLS", 5)
-    monkeypatch.setattr(host_time, "WARM_UP", 1)
-    times = host_time.host_times_us({"no-op": lambda: None}, wait=lambda: time.sleep(0.01), rows=3)
-    assert times["no-op"] >= 2_000
+def test_what_a_row_leaves_undone_is_the_wall_time_not_the_hosts(short_rows):
+    host, wall = host_time.times_us({"no-op": lambda: None}, wait=lambda: time.sleep(0.01), rows=3)["no-op"]
+    assert host < wall - 3_000
 
 
-def test_both_modes_call_both_attentions_and_give_gradients():
-    calls = host_time.calls_of(16, device="cpu")
-    assert set(calls) == {"forward", "forward + backward"}
-    for name in ("kernels.attention", "scaled_dot_product_attention"):
-        assert calls["forward"][name]().shape == (*host_time.SHAPE, 16)
-        assert len(calls["forward + backward"][name]()) == 3
+@pytest.mark.parametrize("shape", [(1, 1, 1, 17, 129, 48), (1, 8, 2, 1, 64, 16)], ids=str)
+def test_both_attentions_are_called_the_same_way_and_give_gradients(shape):
+    calls = host_time.calls_of(shape, device="cpu")
+    assert list(calls) == (["forward", "forward + backward"] if shape[3] > 1 else ["forward"])
+    ours, theirs = (call() for call in calls["forward"].values())
+    torch.testing.assert_close(ours, theirs)
+    for call in calls.get("forward + backward", {}).values():
+        assert [x.shape[2] for x in call()] == [17, 129, 129]
 
 
 def test_the_first_forward_and_backward_run_in_a_process_of_their_own():
