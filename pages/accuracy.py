@@ -33,7 +33,7 @@ if len(table):
         accuracy.summaries(table)
     st.subheader("Does the error grow with the sequence?")
     accuracy.by_seqlen(table, palette, view)
-st.subheader("Inputs beyond unit normal")
+st.subheader("Other inputs than unit normal")
 varied, where = accuracy.beyond(chosen, everything, tensor, measure)
 accuracy.beyond_normal(varied, where, palette, view)
 with st.expander("Every shape", icon=":material/table_rows:"):

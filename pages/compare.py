@@ -60,10 +60,10 @@ if found.cells:
     shown = of_timing[of_timing["verdict"].isin(wanted)] if wanted else of_timing
     verdicts.show_cells(shown, ("before", "after") if kind == RUNS else chosen[1:])
     messages.download("Download shapes", choose.file_name(*sides), lambda: table, "comparison_csv")
-st.subheader("What changed around it")
+st.subheader("Differences in environment")
 verdicts.what_changed(found)
 if found.cells:
-    st.subheader("By how much on average")
+    st.subheader("Mean speedup")
     verdicts.means_table(found.means)
     st.caption("Geometric means of the shapes with a number on both sides; timings are never mixed.")
 st.caption("In a terminal")

@@ -522,7 +522,7 @@ def _output(name: str | None) -> Iterator[BinaryIO]:
             yield file
         draft.replace(path)
     except OSError as error:
-        raise CommandError(f"{name} cannot be written: {error.strerror}.") from error
+        raise CommandError(f"{name} cannot be written: {error.strerror}; name another file with --output.") from error
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)

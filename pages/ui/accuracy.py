@@ -1,4 +1,4 @@
-"""Errors against float64: which error, the frontier with speed, errors by seqlen, inputs beyond unit normal."""
+"""Errors against float64: which error, the frontier with speed, errors by seqlen, other inputs than unit normal."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def choose() -> tuple[str, str]:
         tensor = st.pills("Error of", accuracy.TENSORS, default="out", required=True, key="tensor", bind="query-params")
     with right:
         measure = st.segmented_control(
-            "As",
+            "Measure",
             list(accuracy.MEASURES),
             default="error",
             required=True,
@@ -124,7 +124,7 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
         fastest = frontier.loc[frontier["speedup"].idxmax()] if len(frontier) else closest
         if len(frontier) and fastest["implementation"] != chosen.baseline:
             sentence += (
-                f"; {text.plain(fastest['implementation'])} is the fastest that nothing beats in both: "
+                f"; {text.plain(fastest['implementation'])} is the fastest of those that no other beats in both: "
                 f"{text.ratio(fastest['speedup'])} {text.plain(chosen.baseline)} at error {fastest['error']:.2g}"
             )
             if not text.missing(fastest["over_naive"]):
@@ -193,7 +193,7 @@ def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> t
         found = errors(chosen, tensor, measure, by_inputs=True)
         return _varied(found), f"{chosen.mask or 'every'} mask, {chosen.shape or 'every batch and heads'}"
     wider = errors(replace(chosen, mask=None, shape=None), tensor, measure, by_inputs=True)
-    return _varied(wider), "every mask, batch and heads: the slice of the filters has none"
+    return _varied(wider), "every mask, batch and heads, as none were taken at those of the filters"
 
 
 def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], view: ErrorView) -> None:

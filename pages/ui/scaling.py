@@ -203,7 +203,7 @@ def numbers_table(table: pd.DataFrame, quantity: str) -> None:
     columns["implementation"] = st.column_config.TextColumn("implementation", pinned=True)
     columns["run_id"] = st.column_config.TextColumn("run")
     columns["growth"] = st.column_config.NumberColumn(
-        "grows as n^", format="%.2f", help="Power of seqlen that the latency followed over the last two lengths"
+        "growth exponent", format="%.2f", help="Latency grew as seqlen to this power over the last two lengths"
     )
     st.dataframe(
         shown[wanted].dropna(axis="columns", how="all"),

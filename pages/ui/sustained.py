@@ -59,7 +59,7 @@ def run_one() -> None:
     """Link to the form that starts a trace."""
     st.page_link(
         "pages/run_sweep.py",
-        label="Trace a cell on this machine",
+        label="Trace a shape on this machine",
         icon=":material/play_circle:",
         query_params={"protocol": "sustained"},
     )

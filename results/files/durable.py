@@ -10,18 +10,18 @@ import time
 from pathlib import Path
 
 REASONS = {
-    errno.ENOSPC: "the disk is full; free some space and resume the run",
-    errno.EDQUOT: "the disk quota is used up; free some space and resume the run",
-    errno.EFBIG: "the file size limit is reached; raise it (ulimit -f) and resume the run",
+    errno.ENOSPC: "the disk is full; free some space and {retry}",
+    errno.EDQUOT: "the disk quota is used up; free some space and {retry}",
+    errno.EFBIG: "the file size limit is reached; raise it (ulimit -f) and {retry}",
     errno.EROFS: "the file system is read-only; set ATTNBENCH_HOME to a folder that can be written",
     errno.EACCES: "there is no permission to write; set ATTNBENCH_HOME to a folder that can be written",
     errno.EPERM: "there is no permission to write; set ATTNBENCH_HOME to a folder that can be written",
 }
 
 
-def reason(error: OSError) -> str:
+def reason(error: OSError, retry: str = "resume the run") -> str:
     """Return why a file cannot be written and what to do about it, as the end of a sentence."""
-    return REASONS.get(error.errno, (error.strerror or str(error)).lower())
+    return REASONS.get(error.errno, (error.strerror or str(error)).lower()).format(retry=retry)
 
 
 def append_line(fd: int, line: bytes) -> None:

@@ -146,7 +146,7 @@ class RunFolder:
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise JournalError(f"Run {run.run_id!r} exists in {runs} already; choose another run_id.") from error
-            raise _journal_error("create the run", folder.path, error) from error
+            raise _journal_error("create the run", folder.path, error, "start again") from error
         return folder
 
     @classmethod
@@ -325,5 +325,5 @@ def _age(folder: RunFolder) -> tuple[str, str]:
         return "", folder.run_id
 
 
-def _journal_error(what: str, path: Path, error: OSError) -> JournalError:
-    return JournalError(f"Cannot {what} at {path}: {durable.reason(error)}.")
+def _journal_error(what: str, path: Path, error: OSError, retry: str = "resume the run") -> JournalError:
+    return JournalError(f"Cannot {what} at {path}: {durable.reason(error, retry)}.")

@@ -18,7 +18,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from results.files import library
+from results.files import durable, library
 from results.files.journal import PUBLISHED, JournalError, RunFolder
 from results.files.library import Deleted
 from results.formats.errors import CellError, UploadError, wall
@@ -229,7 +229,8 @@ def _write(
         if isinstance(error, AlreadyHere):
             raise
         cause = error if isinstance(error, OSError) else error.__cause__
-        reason = getattr(cause, "strerror", None) or str(error).rstrip(".")
+        known = isinstance(cause, OSError)
+        reason = durable.reason(cause, "import it again") if known else str(error).rstrip(".")
         raise UploadError(f"The upload cannot be written to {runs}: {reason}.") from error
     finally:
         if draft is not None:

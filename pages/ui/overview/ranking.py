@@ -114,7 +114,7 @@ def _failed(ranking: Sequence[dict]) -> Fact:
     return Fact(
         "Failed",
         str(sum(failed.values())),
-        ", ".join(part for part in (failure_words(failed), others) if part) or "none",
+        ", ".join(filter(None, (failure_words(failed), others, _untried(ranking)))) or "none",
         "Tried without a result: out of memory, incorrect, an error. Unsupported and skipped ones are no failures.",
     )
 
@@ -213,7 +213,7 @@ def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame, chosen: Filters) 
             "bar": _bar(row, palette, row["implementation"] not in compared),
             "range": None if text.missing(row["lowest"]) else text.span(row["lowest"], row["highest"]),
             "shapes": f"{row['compared']} of {row['cases']}",
-            "failures": failure_words(row) or None,
+            "failures": ", ".join(filter(None, (failure_words(row), _untried([row])))) or None,
             "longest": row["longest"],
             "peak_memory_mb": peaks.get(row["implementation"]),
         }
@@ -249,6 +249,12 @@ def failure_words(counts: Mapping[str, object]) -> str:
     """Write failures by kind, as in OOM 3, unsupported 2; empty if nothing failed."""
     names = [name for name in text.STATUS_WORDS if name not in ("ok", None) and name in counts]
     return ", ".join(f"{text.status(name)} {counts[name]}" for name in names if counts[name] > 0)
+
+
+def _untried(rows: Sequence[dict]) -> str:
+    """Write how many shapes of the slice nobody tried; empty if none."""
+    count = sum(row["cases"] - row["measured"] - row["failures"] - row["skipped"] for row in rows)
+    return f"{text.status(None)} {count}" if count else ""
 
 
 def _sum(rows: Sequence[dict], name: str) -> int:

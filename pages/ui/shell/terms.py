@@ -74,7 +74,7 @@ number of pairs. It is the same for every implementation, whatever it computes i
   More than 100 % of the second means faster than that product at its clock.
 - **Arithmetic intensity**: FLOPs per byte, with each tensor read or written once. The **roofline** is the bound by the
   peak rate and the memory's bandwidth.
-- **TFLOP per joule**: operations over the energy of a call.
+- **Joules per TFLOP**: the energy of a call over its operations.
 """,
     ),
     "memory": Term(

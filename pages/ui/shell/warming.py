@@ -41,7 +41,7 @@ async def before_the_first_visit(_: object) -> AsyncIterator[None]:
 
 
 def first_view() -> None:
-    """Bring into memory what the first view of the Overview needs."""
+    """Bring into memory what the first view of Start needs."""
     # Imported here, because Streamlit's caches want a running server.
     from pages.ui.filters import offers
     from pages.ui.overview import ranking

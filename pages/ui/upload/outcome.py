@@ -79,7 +79,7 @@ def show() -> None:
             if arrivals:
                 st.button("Undo", icon=":material/undo:", on_click=_undo, args=(arrivals,), key="undo_import")
                 _link_beside(arrivals[-1].run_ids[0])
-            st.page_link("pages/overview.py", label="Overview", icon=":material/leaderboard:")
+            st.page_link("pages/overview.py", label="Start", icon=":material/leaderboard:")
             st.page_link("pages/runs.py", label="Runs", icon=":material/history:")
 
 

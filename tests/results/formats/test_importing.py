@@ -84,7 +84,9 @@ def test_when_a_later_run_cannot_be_written_no_run_is(tmp_path: Path, monkeypatc
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", fail_on_the_second)
-    with pytest.raises(UploadError, match="cannot be written to .*: No space left on device"):
+    with pytest.raises(
+        UploadError, match="cannot be written to .*: the disk is full; free some"
+    ):
         import_understanding(tmp_path, found)
     assert list((tmp_path / "runs").iterdir()) == []
 
@@ -96,7 +98,8 @@ def test_a_full_disk_is_said_of_the_upload_and_not_of_a_run_to_resume(tmp_path: 
     monkeypatch.setattr(durable, "write_synced", full)
     with pytest.raises(UploadError) as refused:
         import_understanding(tmp_path, understand("a.csv", (LONG + ROW).encode()))
-    assert str(refused.value) == f"The upload cannot be written to {tmp_path / 'runs'}: No space left on device."
+    said = "the disk is full; free some space and import it again."
+    assert str(refused.value) == f"The upload cannot be written to {tmp_path / 'runs'}: {said}"
     assert list((tmp_path / "runs").iterdir()) == []
 
 
