@@ -33,8 +33,8 @@ from results.records import (
 )
 
 
-def parse_line(line: bytes) -> Measurement:
-    """Return the measurement of one journal line. Raises RecordError saying what is wrong with it."""
+def parse_line(line: bytes, run_id: str | None = None) -> Measurement:
+    """Return the measurement of one journal line, of that run's folder. Raises RecordError saying what is wrong."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):  # neither UTF-8 nor JSON
@@ -44,9 +44,12 @@ def parse_line(line: bytes) -> Measurement:
     if missing := {"run_id", "implementation", "metric", "status"} - set(record):
         raise RecordError(f"Missing fields {sorted(missing)}.")
     try:
-        return measurement_from_json(record)
+        measurement = measurement_from_json(record)
     except OverflowError as error:
         raise RecordError(f"A number is out of range: {error}.") from error
+    if run_id not in (None, measurement.run_id):
+        raise RecordError(f"It is of run {measurement.run_id!r}, not of {run_id!r}, in whose folder it is.")
+    return measurement
 
 
 def line_of(measurement: Measurement) -> str:
@@ -200,7 +203,7 @@ class RunFolder:
         for number, line in enumerate(data.split(b"\n")[:-1]):
             try:
                 if line.strip():
-                    measurements.append(parse_line(line))
+                    measurements.append(parse_line(line, self.run_id))
             except RecordError as error:
                 before = self.lines(0)[0][:offset].count(b"\n")
                 problems.append(f"{self.run_id}, line {before + number + 1}: {error}")

@@ -223,11 +223,7 @@ def _mend(lines: list[Line]) -> tuple[list[Line], list[Problem]]:
     mended, problems = [], []
     for line in lines:
         try:
-            measurement = parse_line(line.text.encode())
-            if measurement.run_id != line.run_id:
-                raise RecordError(
-                    f"It is of run {measurement.run_id!r}, not of {line.run_id!r}, in whose folder it is."
-                )
+            measurement = parse_line(line.text.encode(), line.run_id)
             mended.append(Line(line.run_id, line.number, line_of(measurement).removesuffix("\n")))
         except RecordError as error:
             problems.append((line.run_id, line.number, str(error)))

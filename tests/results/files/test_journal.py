@@ -70,6 +70,13 @@ def test_appending_after_a_torn_line_ends_it_first_so_that_only_it_is_lost(folde
     assert "line 2" in problems[0]
 
 
+def test_a_line_of_another_run_is_a_problem_and_no_number_of_this_one(folder: RunFolder) -> None:
+    folder.journal_path.write_text(line_of(latency(2.0, run_id="elsewhere")) + line_of(latency(1.0)))
+    found, _, problems = folder.read()
+    assert found == [latency(1.0)]
+    assert problems == ["r1, line 1: It is of run 'elsewhere', not of 'r1', in whose folder it is."]
+
+
 def test_lines_come_in_pieces_of_about_the_limit_and_never_less_than_one(folder: RunFolder) -> None:
     for number in range(5):
         folder.append(latency(1.0 + number))

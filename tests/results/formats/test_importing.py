@@ -84,9 +84,7 @@ def test_when_a_later_run_cannot_be_written_no_run_is(tmp_path: Path, monkeypatc
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", fail_on_the_second)
-    with pytest.raises(
-        UploadError, match="cannot be written to .*: the disk is full; free some"
-    ):
+    with pytest.raises(UploadError, match="cannot be written to .*: the disk is full; free some"):
         import_understanding(tmp_path, found)
     assert list((tmp_path / "runs").iterdir()) == []
 
