@@ -161,7 +161,7 @@ def _with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) 
     if features.mask is not None and features.mask.dtype == torch.bool:
         hidden = hidden | ~features.mask
     elif features.mask is not None:
-        scores = scores + features.mask
+        scores = scores + features.mask.to(scores.dtype)
     return scores, hidden
 
 

@@ -3,7 +3,8 @@
     python -m kernels.tools.check_features [--device cuda] [--processes 8] [NAME ...]
 
 An error may be at most twice that of the definition (`kernels.features.attention`) in the same dtype, plus a rounding
-floor; what is printed is the error over that. Tests run the same cases, small ones in Triton's interpreter.
+floor; what is printed is the error over that. An implementation in TF32 is held to the definition in TF32. Tests run
+the same cases, small ones in Triton's interpreter.
 `python -m runner.validate.features` checks in the same way and writes down what it found.
 """
 
@@ -12,8 +13,9 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from typing import Any
@@ -26,6 +28,7 @@ from kernels.features import attention as define
 from kernels.registry import FEATURES, Implementation
 
 NAMES = ("out", "dq", "dk", "dv", "dsinks")
+_TF32_FLOOR = 2.0**-9  # two units: tensor cores cut the factors' low bits off (PTX ISA, mma .tf32)
 Attend = Callable[..., torch.Tensor]
 
 
@@ -79,24 +82,39 @@ def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
     }
 
 
-def worst_error(case: FeatureCase, attention: Attend, dtype: torch.dtype, device: str) -> tuple[float, str]:
+def worst_error(
+    case: FeatureCase, attention: Attend, dtype: torch.dtype, device: str, *, tf32: bool = False
+) -> tuple[float, str]:
     """Return the largest error of out and gradients over what is allowed, at most 1 if right, and of which it is.
 
-    `attention` is called as that of an implementation, with `features` and `bounds`.
+    `attention` is called as that of an implementation, with `features` and `bounds`; `tf32`: it rounds float32 to that.
     """
     batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v = case.shape
     sizes = ((seqlen_q, heads, head_dim), (seqlen_k, kv_heads, head_dim), (seqlen_k, kv_heads, head_dim_v))
     tensors = [numbers(batch, *size, seed=i).transpose(1, 2).to(device, dtype) for i, size in enumerate(sizes)]
     dout = numbers(batch, heads, seqlen_q, head_dim_v, seed=9).to(device, dtype)
-    exact, plain = (_results(case, _definition, tensors, dout, to) for to in (torch.float64, dtype))
+    exact = _results(case, _definition, tensors, dout, torch.float64)
+    with _tf32_products(tf32):
+        plain = _results(case, _definition, tensors, dout, dtype)
     found = _results(case, attention, tensors, dout, dtype)
-    floor = 4 * torch.finfo(dtype).eps * max(x.abs().max().item() for x in exact)
+    floor = (_TF32_FLOOR if tf32 else 4 * torch.finfo(dtype).eps) * max(x.abs().max().item() for x in exact)
     ratios = [
         ((a - c).abs().max() / (2 * (b - c).abs().max() + floor)).nan_to_num(nan=float("inf")).item()
         for a, b, c in zip(found, plain, exact, strict=True)
     ]
     worst = max(ratios)
     return worst, NAMES[ratios.index(worst)]
+
+
+@contextmanager
+def _tf32_products(allowed: bool) -> Iterator[None]:
+    """Let PyTorch's float32 products on a GPU round their factors to TF32, or not."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _results(
@@ -145,7 +163,8 @@ def check(implementation: Implementation, case: FeatureCase, device: str, dtype:
     """Return the largest error over what is allowed; None for what it does not declare, or refuses for its sizes."""
     if case.feature not in implementation.features or refuses(implementation, case, device, dtype):
         return None
-    return worst_error(case, implementation.attention, dtype, device)[0]
+    tf32 = implementation.precision == "tf32"
+    return worst_error(case, implementation.attention, dtype, device, tf32=tf32)[0]
 
 
 def refuses(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> bool:
@@ -191,8 +210,8 @@ def checks(names: Sequence[str], dtype: str | None, head_dim: int, device: str) 
 def report(names: Sequence[str], asked: Sequence[Check], processes: int = 1) -> dict[str, dict[str, Any]]:
     """Return by implementation and feature the reason against it, or the largest error over what is allowed.
 
-    That comes with the dtypes it was checked in, and with what went wrong: {"worst", "dtypes", "why"}; `worst` is None
-    where a check did not end. Features whose every case was refused for its sizes are left out. Prints a line a check.
+    That is by dtype, None where a check did not end, and comes with what went wrong: {"errors", "why"}. Features whose
+    every case was refused for its sizes are left out. Prints a line a check.
     """
     found = {name: _refusals(name) for name in names}
     if processes > 1:
@@ -217,17 +236,17 @@ def _add(found: dict[str, dict[str, Any]], done: Iterable[tuple[Check, tuple[flo
         wrong = "" if ratio <= 1 else f" WRONG {why}"
         print(f"{each.implementation:16} {each.dtype:9} {each.case:30} {ratio:5.2f}{wrong}", flush=True)
         feature = cases()[each.case].feature
-        entry = found[each.implementation].setdefault(feature, {"worst": 0.0, "dtypes": [], "why": None})
-        entry["dtypes"] += [each.dtype] * (each.dtype not in entry["dtypes"])
+        entry = found[each.implementation].setdefault(feature, {"errors": {}, "why": None})
+        before = entry["errors"].get(each.dtype, 0.0)
+        ended = before is not None and math.isfinite(ratio)
+        entry["errors"][each.dtype] = max(before, round(ratio, 3)) if ended else None
         entry["why"] = entry["why"] or why or None
-        ended = entry["worst"] is not None and math.isfinite(ratio)
-        entry["worst"] = max(entry["worst"], round(ratio, 3)) if ended else None
 
 
 def is_right(found: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether every feature of a report has errors within what is allowed."""
     entries = [entry for of_name in found.values() for entry in of_name.values() if not isinstance(entry, str)]
-    return all(entry["worst"] is not None and entry["worst"] <= 1 for entry in entries)
+    return all(error is not None and error <= 1 for entry in entries for error in entry["errors"].values())
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:

@@ -107,7 +107,8 @@ def _checked(result: str | Mapping[str, Any] | None) -> dict[str, Any]:
         return {"tried": 1, "refused": 1, "why": result, "seen": REFUSED}
     if is_right(result):
         return {"tried": 1, "refused": 0, "why": None, "seen": CHECKED}
-    why = result["why"] or f"{result['worst']} times the error that is allowed"
+    largest = max((error for error in result["errors"].values() if error is not None), default=0.0)
+    why = f"{largest} times the error that is allowed" if largest > 1 else result["why"]
     return {"tried": 1, "refused": 0, "why": why, "seen": FAILED}
 
 

@@ -23,7 +23,8 @@ def test_what_anybody_may_have_written_declares_nothing_by_accident() -> None:
 def test_checked_are_those_whose_errors_were_within_what_is_allowed(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(capabilities.paths, "PUBLISHED", tmp_path)
     assert record() == {}
-    results = {"a": {"softcap": {"worst": 0.9}}, "b": {"softcap": {"worst": 1.1}}, "c": {"softcap": {"worst": None}}}
+    errors = {"a": [0.9, None], "b": [0.5, 1.1], "c": [None, None]}
+    results = {name: {"softcap": {"errors": dict(enumerate(each))}} for name, each in errors.items()}
     entry = {"environment": {}, "implementations": results | {"d": {"softcap": "d does not support softcaps."}}}
     (tmp_path / capabilities.RECORD).write_text(json.dumps({"A GPU": entry}))
     assert checked(record()["A GPU"]) == {"softcap": ["a"]}

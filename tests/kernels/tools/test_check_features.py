@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kernels import registry
+from kernels.features import attention as define
 from kernels.tools import check_features
 from kernels.tools.check_features import cases, check, checks, is_right, report
 
@@ -32,12 +33,30 @@ def test_a_report_has_errors_of_what_is_declared_and_reasons_against_the_rest(ca
     }
     found = report(["torch_naive", "gluon_hopper"], asked)
     naive = found["torch_naive"]
-    assert 0 < naive["head_dim_v"]["worst"] <= 1
-    assert naive["head_dim_v"]["dtypes"] == ["float32"]
+    assert 0 < naive["head_dim_v"]["errors"]["float32"] <= 1
     assert naive["softcap"] == "torch_naive does not support softcaps."
     assert "head_dim_v" not in found["gluon_hopper"], "declared, and not checked on a CPU"
     assert is_right(found)
     assert capsys.readouterr().out.count("torch_naive") == 2
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_the_definition_takes_an_additive_mask_of_another_dtype(dtype: str) -> None:
+    worst, _ = check_features.worst_error(cases()["additive mask"], define, getattr(torch, dtype), "cpu")
+    assert worst <= 0.5, "the definition itself has half of what is allowed, and no more"
+
+
+def test_tf32_is_held_to_tf32(monkeypatch) -> None:
+    case, allowed = cases()["softcap"], []
+
+    def off(*tensors: torch.Tensor, features: object, **masks: object) -> torch.Tensor:
+        allowed.append(torch.backends.cuda.matmul.allow_tf32)
+        return define(*tensors, features, **masks) * (1 + 2**-11)
+
+    wrong, _ = check_features.worst_error(case, off, torch.float32, "cpu")
+    right, _ = check_features.worst_error(case, off, torch.float32, "cpu", tf32=True)
+    assert right < 1 < wrong
+    assert not any(allowed), "of PyTorch's products, only the definition's"
 
 
 def test_a_kernel_that_raises_is_a_finding_and_the_other_checks_go_on(monkeypatch, capsys) -> None:
@@ -49,8 +68,7 @@ def test_a_kernel_that_raises_is_a_finding_and_the_other_checks_go_on(monkeypatc
     monkeypatch.setattr(check_features, "check", fails)
     found = report(["torch_naive"], checks(["torch_naive"], "float32", 16, "cpu"))
     assert found["torch_naive"]["head_dim_v"] == {
-        "worst": None,
-        "dtypes": ["float32"],
+        "errors": {"float32": None},
         "why": "RuntimeError: out of registers",
     }
     assert not is_right(found)

@@ -95,8 +95,8 @@ def test_features_are_what_ran_and_what_was_refused_and_why(store):
 
 def test_features_of_calls_are_those_that_were_recorded_of_the_gpu(store, tmp_path, monkeypatch):
     found = {"softcap": 0.5, "dropout": 1.5, "head_dim_v": 0.1}
-    right = {name: {"worst": worst, "dtypes": ["float16"], "why": None} for name, worst in found.items()}
-    broken = {"varlen": {"worst": None, "dtypes": ["float16"], "why": "RuntimeError: no registers"}}
+    right = {name: {"errors": {"float16": error}, "why": None} for name, error in found.items()}
+    broken = {"varlen": {"errors": {"float16": None}, "why": "RuntimeError: no registers"}}
     of_mine = {"implementations": {"mine": right | broken | {"mask": "mine takes none."}}}
     of_another = {"implementations": {"mine": {"sinks": right["softcap"]}}}
     (tmp_path / capabilities.RECORD).write_text(json.dumps({SLICE.gpu: of_mine, "Another": of_another}))

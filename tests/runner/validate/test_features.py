@@ -16,6 +16,10 @@ def test_a_device_replaces_its_own_entry_and_keeps_those_of_others(tmp_path, mon
     assert record[device]["environment"]["kernel_hash"] == kernel_hash()
     assert record[device]["environment"]["triton"]
     assert record[device]["implementations"]["gluon_hopper"]["softcap"] == "gluon_hopper does not support softcaps."
-    monkeypatch.setattr(features.check_features, "chosen_report", lambda options: {"mine": {"softcap": {"worst": 2.0}}})
+    monkeypatch.setattr(
+        features.check_features, "chosen_report", lambda options: {"mine": {"softcap": {"errors": {"float16": 2.0}}}}
+    )
     assert features.main(arguments) == 1, "an error beyond what is allowed"
-    assert json.loads(path.read_text())[device]["implementations"] == {"mine": {"softcap": {"worst": 2.0}}}
+    assert json.loads(path.read_text())[device]["implementations"] == {
+        "mine": {"softcap": {"errors": {"float16": 2.0}}}
+    }
