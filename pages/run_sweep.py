@@ -9,7 +9,9 @@ import streamlit as st
 from pages.ui.run import given_form, plan_form, progress
 from pages.ui.shell import access, layout
 
-layout.header("Run sweep", ":material/play_circle:", "Measure on this machine. One sweep per device at a time.")
+layout.header(
+    "Run sweep", ":material/play_circle:", "Measure on this machine or a Ray cluster. One sweep per device at a time."
+)
 allowed = access.may_run()
 progress.follow(allowed)
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 from pages.ui import findings
 from pages.ui.draw import detail, messages, text
+from pages.ui.run import cluster_form
 from pages.ui.runs import actions, listing
 from pages.ui.shell import layout
 from pages.ui.shell.data import ask
@@ -28,7 +29,8 @@ st.markdown(" ".join(badges))
 st.caption(f"{listing.counts(row)}.")
 st.markdown("**Environment**")
 detail.run_facts(row)
-listing.show_cards(row.get("cards"))
+listing.show_cards(row)
+cluster_form.of_run(row.get("command"))
 st.markdown("**End of the log**")
 listing.show_log(chosen, row["source"])
 actions.beside(row, table)

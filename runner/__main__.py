@@ -16,8 +16,9 @@ from results.files.cell_files import ENDINGS
 from results.files.journal import JournalError, RunFolder, home
 from runner import imported, sweeps
 from runner.launch import CLUSTER_MODES
-from runner.launchers import ray as cluster
-from runner.launchers.ray import ClusterRequest
+from runner.launchers import cluster
+from runner.launchers import ray as launcher
+from runner.launchers.cluster import ClusterRequest
 from runner.locks import DeviceBusy
 from runner.overhead import sentence
 from runner.progress import Progress
@@ -150,7 +151,7 @@ def _run(options: argparse.Namespace) -> int:
     command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker
     with _StopSignals() as stop:
         if (where := _cluster(options, job)) is not None:
-            folders = cluster.measure(job, home(), where, progress=progress, stop=stop, worker_command=command)
+            folders = launcher.measure(job, home(), where, progress=progress, stop=stop, worker_command=command)
         else:
             folders = [supervise(job, home(), progress=progress, stop=stop, worker_command=command)]
     for folder in folders:

@@ -66,6 +66,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "runner": ({"kernels", "results", "runner"}, {"torch", "pynvml"}),
     "runner/measure/triton_hooks.py": (set(), {"triton"}),
     "runner/sweeps": ({"results.levels", "results.records", "runner.sweeps"}, set()),
+    "runner/launchers/cluster.py": ({"results.paths", "runner.supervise.job"}, {"ray"}),
     "runner/launchers/ray.py": ({"results", "runner"}, {"ray"}),
     "runner/launch.py": (
         {

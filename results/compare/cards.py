@@ -1,8 +1,9 @@
-"""How far the cards of one run differ, by the case that each of them measured. Standard library only."""
+"""The cards of one run: how far they differ, and which of them were neighbours. Standard library only."""
 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,3 +22,12 @@ def differences(cards: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
         for name, latencies in measured.items()
         if shared
     }
+
+
+def neighbours(cards: Mapping[str, Mapping[str, Any]], command: str | None) -> str | None:
+    """Say which cards of a run measured on one host at a time; None if the run's command kept them apart."""
+    hosts = Counter(facts.get("host") for facts in cards.values())
+    shared = [f"{count} cards of {host}" for host, count in hosts.items() if host and count > 1]
+    if not shared or "--one-per-host" in (command or ""):
+        return None
+    return f"{', '.join(shared)} measured at the same time and shared power, memory and processor of their host."

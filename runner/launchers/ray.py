@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import socket
-import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.compare.cards import differences
+from results.compare.cards import differences, neighbours
 from results.files.journal import JournalError, RunFolder, new_run_id
-from results.paths import REPOSITORY
 from results.records import run_from_json
 from runner import sweeps
 from runner.cells import cell_from_json
+from runner.launchers.cluster import ClusterRequest, chosen_cards, connected, first_line, gpus_by_kind, slots_by_kind
 from runner.launchers.on_card import CardSupervisor, DriverLine, Errand, slot_of_process
 from runner.launchers.share import Share
 from runner.locks import DeviceBusy
@@ -37,27 +33,10 @@ from runner.supervise.worker_handle import COMMAND
 _LOOK_S = 0.05  # between two looks at how the cards are, while they say nothing
 _FORCE_AFTER_S = 2.0  # of a cancel, when a card does not end by itself; a cancel is over within 5 s
 _LOSSES_OF_CARD = 5  # cards that may be lost one after the other in one place
-_PORT = 6379  # where `ray start --head` listens
-_ANSWER_LIMIT_S = 5.0
 _BOARD_LIMIT_S = 60.0  # until Ray has started a process on the driver's node
 _NODES_EVERY_S = 2.0  # between two looks at which nodes live
 _GONE_AFTER_S = 10.0  # a card that is told to end and does not
 _FREE_S = 1.0  # for Ray to notice that tasks ended
-_STORE_BYTES = 80 * 2**20  # of Ray's object store: messages are small
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_TOKEN = Path(".ray") / "auth_token"  # below the user's home, where Ray keeps it
-_TOKEN_WORDS = "A cluster that asks for a token wants RAY_AUTH_MODE=token, and its token in ~/.ray/auth_token."
-_LEFT_OUT = ("results/runs", "results/trash", "results/logs", ".git", ".screenshots", "tests", "*.duckdb")
-
-
-@dataclass(frozen=True)
-class ClusterRequest:
-    """Which cluster, which of its GPUs, and how they share the work."""
-
-    address: str | None = None  # of the head node; None: the GPUs of this machine
-    gpus: str = "all"  # a number of them, kinds such as H200,H100, or "kinds": one of every kind
-    mode: str = "spread"
-    one_per_host: bool = False  # never two cards of a host at a time
 
 
 @dataclass
@@ -117,60 +96,6 @@ class Board:
         self._news[reader].clear()
 
 
-def installed(*, only_here: bool) -> Any:
-    """Return the module ray, with `only_here` listening on the loopback interface alone.
-
-    Raises Refused saying what to install.
-    """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its use to its makers
-    if only_here:
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = (
-            "0"  # read when ray is imported; its name says more than it is
-        )
-    try:
-        import ray
-    except ImportError:
-        raise Refused("Ray is not installed here; `pip install ray` brings it.") from None
-    return ray
-
-
-@contextlib.contextmanager
-def connected(address: str | None) -> Iterator[Any]:
-    """Connect to a cluster, or start one of this machine alone, and leave it again. Raises Refused if that fails."""
-    if address is not None:
-        _show_token(address)
-    ray = installed(only_here=address is None)
-    if address is not None:
-        address = _answering(address)
-    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    quiet = {"log_to_driver": False, "logging_level": "ERROR", "namespace": f"attnbench-{os.getpid()}"}
-    try:
-        if address is None:
-            here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
-            with _environment(_same_files()):  # Ray's processes inherit it, and need no environment of their own
-                ray.init(address="local", **here, **quiet)
-        else:
-            _join(ray, address, quiet)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        why = f"There is no Ray cluster at {address or 'this machine'}: {str(error).splitlines()[0]}."
-        raise Refused(why if address is None else f"{why} {_TOKEN_WORDS}") from None
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in signals.items():  # Ray takes SIGTERM for itself
-            signal.signal(number, handler)
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def describe(address: str | None) -> dict[str, Any]:
-    """Return the cluster's nodes, each with its GPUs by kind, as plain data. Raises Refused."""
-    with connected(address) as ray:
-        free = ray.available_resources()
-        nodes = [_node(ray, node) for node in ray.nodes() if node["Alive"]]
-        return {"address": address, "nodes": nodes, "free": free.get("GPU", 0.0), "ray": ray.__version__}
-
-
 def measure(
     job: Job,
     home: Path,
@@ -191,29 +116,6 @@ def measure(
             return driver.run(kinds)
         finally:
             driver.close()
-
-
-def chosen_cards(ray: Any, request: ClusterRequest, device: str | None) -> list[str | None]:
-    """Return the kind of each card that is to take part, None for any. Raises Refused with what the cluster has."""
-    have = _slots_by_kind(ray, device)
-    words = ", ".join(f"{count} x {kind or 'of no named kind'}" for kind, count in have.items()) or "no GPU"
-    if not have:
-        raise Refused(f"The cluster has {words}; --device cpu measures on its processors.")
-    if request.gpus.isdecimal():
-        wanted = int(request.gpus)
-        if not 0 < wanted <= sum(have.values()):
-            raise Refused(f"{wanted} cards are asked for; the cluster has {words}.")
-        have = _first(have, wanted)
-    elif request.gpus not in ("all", "kinds"):
-        named = [kind.strip() for kind in request.gpus.split(",")]
-        if unknown := [kind for kind in named if kind not in have]:
-            raise Refused(f"No card of kind {', '.join(unknown)}; the cluster has {words}.")
-        have = Counter({kind: have[kind] if request.mode == "spread" else 1 for kind in named})
-    elif request.gpus == "kinds":
-        have = Counter(dict.fromkeys(have, 1))
-    if request.mode == "spread" and len(have) > 1:
-        raise Refused(f"A sweep is spread over equal cards, and these are {words}; name one kind, such as --gpus H200.")
-    return list(have.elements())
 
 
 class Driver:
@@ -252,7 +154,7 @@ class Driver:
                 raise self._failure(share)
         for share in self._shares:
             share.write_state("finished", force=True)
-            self._say_differences(share)
+            self._say_of_cards(share)
         return [share.folder for share in self._shares]
 
     def close(self) -> None:
@@ -306,7 +208,7 @@ class Driver:
             home=str(self._home),
             worker_command=self._worker_command,
         )
-        gpus = {"num_gpus": 1} if _gpus_by_kind(self._ray) else {}
+        gpus = {"num_gpus": 1} if gpus_by_kind(self._ray) else {}
         remote = self._ray.remote(max_calls=1, max_retries=0, num_cpus=0 if gpus else 1, **gpus)(_on_card)
         kind = {"resources": {f"accelerator_type:{task.kind}": 0.001}} if task.kind else {}
         return remote.options(**kind).remote(self._board, number, errand)
@@ -402,7 +304,7 @@ class Driver:
                 self._listen()  # its last words may have come meanwhile
                 lost = None
             except self._ray.exceptions.RayError as error:
-                lost = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+                lost = f"{type(error).__name__}: {first_line(error)}"
             task = refs[ref]
             if not task.ended:
                 self._lose(task, lost or "It ended without a word.")
@@ -425,7 +327,7 @@ class Driver:
         if not waiting or time.monotonic() - self._looked_at < _NODES_EVERY_S:
             return
         self._looked_at = time.monotonic()
-        alive = _slots_by_kind(self._ray, self._job.device)
+        alive = slots_by_kind(self._ray, self._job.device)
         for task in waiting:
             if not (alive[task.kind] if task.kind else alive.total()):
                 self._force(task)
@@ -482,11 +384,13 @@ class Driver:
             return DeviceBusy(why) if all(task.busy for task in tasks) else Refused(why)
         return SweepFailed(f"No card is left; --resume goes on. {why}")
 
-    def _say_differences(self, share: Share) -> None:
-        found = differences(share.folder.run().cards or {})
-        if len(found) > 1:
+    def _say_of_cards(self, share: Share) -> None:
+        run = share.folder.run()
+        if len(found := differences(run.cards or {})) > 1:
             words = ", ".join(f"{card} {ratio:.3f}" for card, ratio in found.items())
             self._progress.say(f"Calibration case, time over the cards' median: {words}.")
+        if words := neighbours(run.cards or {}, run.command):
+            self._progress.say(words)
 
 
 def _on_card(board: Any, number: int, errand: Errand) -> None:
@@ -498,88 +402,3 @@ def _on_card(board: Any, number: int, errand: Errand) -> None:
         hear=lambda wait_s: ray.get(board.hear.remote(number, wait_s)),
     )
     CardSupervisor(errand, line, slot_of_process(ray.get_runtime_context().get_node_id())).run()
-
-
-def _show_token(address: str) -> None:
-    """Let Ray show its token to a cluster of this host, before Ray is imported; to others only if the user says so.
-
-    `ray start` asks for a token once there is one; `ray.init` with an address shows it only if the mode says so.
-    """
-    if address.rpartition(":")[0] in _LOOPBACK and (Path.home() / _TOKEN).exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-
-
-def _answering(address: str) -> str:
-    """Return host:port of a head node. Raises Refused if nothing answers there; Ray would wait for ever."""
-    host, _, port = address.partition(":")
-    try:
-        with socket.create_connection((host, int(port or _PORT)), timeout=_ANSWER_LIMIT_S):
-            return f"{host}:{port or _PORT}"
-    except (OSError, ValueError) as error:
-        raise Refused(f"There is no Ray cluster at {address}: {error}. `ray start --head` starts one.") from None
-
-
-def _same_files() -> dict[str, str]:
-    """Return how Ray's processes find this checkout, and all else that this process finds by PYTHONPATH."""
-    paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
-    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for what is started meanwhile."""
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:
-    """Connect to a cluster whose processes get this checkout: as it is if all nodes are this host, else a copy."""
-    ray.init(address=address, runtime_env={"env_vars": _same_files()}, **quiet)
-    if {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]} != {os.uname().nodename}:
-        ray.shutdown()
-        ray.init(address=address, runtime_env={"working_dir": str(REPOSITORY), "excludes": list(_LEFT_OUT)}, **quiet)
-
-
-def _node(ray: Any, node: dict[str, Any]) -> dict[str, Any]:
-    resources = node["Resources"]
-    used = ray._private.state.available_resources_per_node().get(node["NodeID"], {})
-    return {
-        "host": node["NodeManagerHostname"],
-        "address": node["NodeManagerAddress"],
-        "kind": _kind_of(resources),
-        "gpus": int(resources.get("GPU", 0)),
-        "free": int(used.get("GPU", 0)),
-        "cpus": int(resources.get("CPU", 0)),
-    }
-
-
-def _gpus_by_kind(ray: Any) -> Counter[str | None]:
-    """Return how many GPUs of each kind the living nodes have."""
-    found: Counter[str | None] = Counter()
-    for node in ray.nodes():
-        if node["Alive"] and node["Resources"].get("GPU"):
-            found[_kind_of(node["Resources"])] += int(node["Resources"]["GPU"])
-    return found
-
-
-def _slots_by_kind(ray: Any, device: str | None) -> Counter[str | None]:
-    """Return how many cards of each kind can take part; of a cluster without a GPU each node is a place on a CPU."""
-    found = _gpus_by_kind(ray)
-    if device == "cpu" and not found:
-        return Counter({None: sum(node["Alive"] for node in ray.nodes())})
-    return found
-
-
-def _kind_of(resources: dict[str, float]) -> str | None:
-    prefix = "accelerator_type:"
-    return next((name.removeprefix(prefix) for name in resources if name.startswith(prefix)), None)
-
-
-def _first(have: Counter[str | None], wanted: int) -> Counter[str | None]:
-    """Return the first `wanted` cards, those of the commonest kind before others."""
-    return Counter([kind for kind, count in have.most_common() for _ in range(count)][:wanted])

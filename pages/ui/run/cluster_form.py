@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages
+from pages.ui.draw import messages, text
 from runner import launch
 from runner.launch import ClusterChoice, LaunchError, SweepRequest
 
@@ -45,7 +47,7 @@ def chosen() -> tuple[str, ClusterChoice]:
 
 
 def show(request: SweepRequest) -> None:
-    """Draw how many cells the request makes, and the cluster's nodes once somebody asks for them."""
+    """Draw how many cells the request makes, and the cluster if the reader asks for it."""
     sweep = launch.checked(request)
     names = request.implementations or sweep.implementations
     count = len(sweep.cases()) * len(names) * len(sweep.modes)
@@ -53,11 +55,23 @@ def show(request: SweepRequest) -> None:
         f"Up to {messages.counted(count, 'combination')} on each GPU that measures. What a GPU cannot run is skipped "
         "there, with the reason."
     )
+    look_at(request.cluster.address)
+
+
+def of_run(command: object) -> None:
+    """Let the reader look at the cluster that a run was measured on, if it was one with an address."""
+    words = [] if text.missing(command) else shlex.split(str(command))
+    if "--on" in words and "--address" in words[:-1]:
+        look_at(words[words.index("--address") + 1])
+
+
+def look_at(address: str) -> None:
+    """Draw the cluster's nodes once somebody asks for them."""
     if st.button("Look at the cluster", icon=":material/lan:", key="look_at_cluster"):
         _cluster.clear()
-        st.session_state["cluster_looked_at"] = request.cluster.address
-    if st.session_state.get("cluster_looked_at") == request.cluster.address:
-        _nodes(request.cluster.address)
+        st.session_state["cluster_looked_at"] = address
+    if st.session_state.get("cluster_looked_at") == address:
+        _nodes(address)
 
 
 def _nodes(address: str) -> None:

@@ -20,10 +20,11 @@ from runner.launch import LaunchError, RunStatus
 _PAGES = {"op": "overview", "decode": "decode", "layer": "layers", "model": "models"}
 _ENDED = {
     "finished": "The sweep has finished",
-    "cancelled": "The sweep was cancelled and can be resumed",
+    "cancelled": "The sweep was cancelled",
     "failed": "The sweep has failed",
-    "crashed": "The sweep was cut off and can be resumed",
+    "crashed": "The sweep was cut off",
 }
+_RESUMABLE = ("cancelled", "crashed")
 
 
 def show(run_id: str) -> None:
@@ -48,7 +49,8 @@ def _sentence(status: RunStatus, found: pd.DataFrame) -> str:
     took = _seconds(status)
     after = f" after {text.duration(took)}" if took is not None else ""
     numbers = listing.counts(found.iloc[0]) if len(found) else "no number"
-    return f"{_ENDED.get(status.state, 'The sweep has ended')}{after}: {numbers}."
+    then = " It can be resumed." if status.state in _RESUMABLE else ""
+    return f"{_ENDED.get(status.state, 'The sweep has ended')}{after}: {numbers}.{then}"
 
 
 def _seconds(status: RunStatus) -> float | None:

@@ -41,7 +41,7 @@ def left(status: RunStatus) -> str:
 def cancel_button(run_id: str, key: str) -> None:
     """Draw the button that cancels a run once it is confirmed; nothing where sweeps may not be run."""
     with st.popover("Cancel", icon=":material/stop_circle:", disabled=not _allowed()):
-        st.markdown("Stop after the current shape? What was measured is kept, and the sweep can be resumed.")
+        st.markdown("Stop now? What was measured is kept, and the sweep can be resumed.")
         st.button("Yes, cancel it", key=key, type="primary", on_click=_cancel, args=(run_id,))
 
 

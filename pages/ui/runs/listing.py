@@ -11,7 +11,7 @@ import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask, store
-from results.compare.cards import differences
+from results.compare.cards import differences, neighbours
 from results.files import journal
 from results.query import pages
 
@@ -164,9 +164,9 @@ def show_log(run_id: str, source: str) -> None:
             st.warning(f"Line {line} was left out: {reason}", icon=":material/warning:")
 
 
-def show_cards(recorded: object) -> None:
+def show_cards(row: pd.Series) -> None:
     """Draw the cards of a run that was spread over several, and how far their speeds differ."""
-    cards = {} if text.missing(recorded) else json.loads(str(recorded))
+    cards = {} if text.missing(row.get("cards")) else json.loads(str(row["cards"]))
     if not cards:
         return
     ratios = differences(cards)
@@ -188,3 +188,5 @@ def show_cards(recorded: object) -> None:
         column_config={_OVER_MEDIAN: ratio},
     )
     st.caption("Each card measured whole shapes of the sweep. The speedups of a shape are of one card.")
+    if words := neighbours(cards, str(row.get("command"))):
+        st.caption(text.plain(words))

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from runner import launch
-from tests.pages.browser.serving import Server, settled, visit
+from tests.pages.browser.serving import Server, drawn, visit
 from tests.runner.conftest import HERE
 from tests.runner.fast_worker import SETTINGS_VARIABLE
 
@@ -58,6 +58,10 @@ def test_a_cluster_is_looked_at_and_a_sweep_on_it_followed_and_cancelled(
     assert status.state == "cancelled"
     assert 0 < status.done < status.total == 168
     page.goto(f"{home.url}/runs?run_id={status.run_id}")
-    settled(page)
+    drawn(page)
     expect(page.get_by_text("Each card measured whole shapes of the sweep.")).to_be_visible()
+    tables = page.get_by_test_id("stDataFrame")
+    before = tables.count()
+    page.get_by_role("button", name="Look at the cluster").click()
+    expect(tables).to_have_count(before + 1)
     assert page.get_by_test_id("stException").count() == 0

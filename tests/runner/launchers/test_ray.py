@@ -21,8 +21,10 @@ from results.records import Status
 from runner import __main__ as command_line
 from runner import sweeps
 from runner.cells import ordered_cells, without_number
+from runner.launchers import cluster as ray_cluster
 from runner.launchers import ray as launcher
-from runner.launchers.ray import ClusterRequest, describe, measure
+from runner.launchers.cluster import ClusterRequest, describe
+from runner.launchers.ray import measure
 from runner.launchers.share import Share
 from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused
@@ -223,7 +225,7 @@ def test_a_ray_that_starts_no_process_is_not_waited_for_for_ever(monkeypatch, st
 
 def test_rays_processes_find_what_the_driver_finds(monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere/site")
-    paths = launcher._same_files()["PYTHONPATH"].split(os.pathsep)
+    paths = ray_cluster._same_files()["PYTHONPATH"].split(os.pathsep)
     assert paths == [str(REPOSITORY), "/somewhere/site"]
 
 
@@ -234,8 +236,8 @@ def test_only_a_cluster_of_this_host_is_shown_the_token_unasked(monkeypatch, tmp
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("a token")
-    monkeypatch.setattr(launcher, "installed", _stop)
-    with pytest.raises(Refused), launcher.connected(address):
+    monkeypatch.setattr(ray_cluster, "installed", _stop)
+    with pytest.raises(Refused), ray_cluster.connected(address):
         pass
     assert os.environ.get("RAY_AUTH_MODE") == mode
 

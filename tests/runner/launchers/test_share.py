@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from results.compare.cards import differences
+from results.compare.cards import differences, neighbours
 from results.records import Measurement, Run, Status, measurement_to_json
 from runner import sweeps
 from runner.cells import ordered_cells
@@ -161,3 +161,10 @@ def test_one_card_of_a_host_at_a_time_where_that_is_wanted(tmp_path: Path) -> No
 def test_cards_that_share_no_calibration_have_no_difference() -> None:
     assert differences({"a": {"calibration": {"x fwd": 1.0}}, "b": {"calibration": {}}}) == {}
     assert differences({}) == {}
+
+
+def test_cards_of_one_host_that_measured_at_a_time_are_named() -> None:
+    cards = {"a": {"host": "gpu1"}, "b": {"host": "gpu1"}, "c": {"host": "gpu2"}}
+    assert neighbours(cards, "run quick --on ray").startswith("2 cards of gpu1 measured at the same time")
+    assert neighbours(cards, "run quick --on ray --one-per-host") is None
+    assert neighbours({"a": {"host": "gpu1"}, "c": {"host": "gpu2"}}, None) is None

@@ -1,0 +1,207 @@
+"""A Ray cluster: connecting to it or starting one of this machine, what it has, and which cards of it take part.
+
+Needs the package ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from results.paths import REPOSITORY
+from runner.supervise.job import Refused
+
+_PORT = 6379  # where `ray start --head` listens
+_ANSWER_LIMIT_S = 5.0
+_STORE_BYTES = 80 * 2**20  # of Ray's object store: messages are small
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_TOKEN = Path(".ray") / "auth_token"  # below the user's home, where Ray keeps it
+_TOKEN_WORDS = "A cluster that asks for a token wants RAY_AUTH_MODE=token, and its token in ~/.ray/auth_token."
+_LEFT_OUT = ("results/runs", "results/trash", "results/logs", ".git", ".screenshots", "tests", "*.duckdb")
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """Which cluster, which of its GPUs, and how they share the work."""
+
+    address: str | None = None  # of the head node; None: the GPUs of this machine
+    gpus: str = "all"  # a number of them, kinds such as H200,H100, or "kinds": one of every kind
+    mode: str = "spread"
+    one_per_host: bool = False  # never two cards of a host at a time
+
+
+def installed(*, only_here: bool) -> Any:
+    """Return the module ray, with `only_here` listening on the loopback interface alone.
+
+    Raises Refused saying what to install.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its use to its makers
+    if only_here:
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = (
+            "0"  # read when ray is imported; its name says more than it is
+        )
+    try:
+        import ray
+    except ImportError:
+        raise Refused("Ray is not installed here; `pip install ray` brings it.") from None
+    return ray
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Connect to a cluster, or start one of this machine alone, and leave it again. Raises Refused if that fails."""
+    if address is not None:
+        _show_token(address)
+    ray = installed(only_here=address is None)
+    if address is not None:
+        address = _answering(address)
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    quiet = {"log_to_driver": False, "logging_level": "ERROR", "namespace": f"attnbench-{os.getpid()}"}
+    try:
+        if address is None:
+            here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+            with _environment(_same_files()):  # Ray's processes inherit it, and need no environment of their own
+                ray.init(address="local", **here, **quiet)
+        else:
+            _join(ray, address, quiet)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        why = f"There is no Ray cluster at {address or 'this machine'}: {first_line(error)}."
+        raise Refused(why if address is None else f"{why} {_TOKEN_WORDS}") from None
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in signals.items():  # Ray takes SIGTERM for itself
+            signal.signal(number, handler)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def describe(address: str | None) -> dict[str, Any]:
+    """Return the cluster's nodes, each with its GPUs by kind, as plain data. Raises Refused."""
+    with connected(address) as ray:
+        free = ray.available_resources()
+        nodes = [_node(ray, node) for node in ray.nodes() if node["Alive"]]
+        return {"address": address, "nodes": nodes, "free": free.get("GPU", 0.0), "ray": ray.__version__}
+
+
+def chosen_cards(ray: Any, request: ClusterRequest, device: str | None) -> list[str | None]:
+    """Return the kind of each card that is to take part, None for any. Raises Refused with what the cluster has."""
+    have = slots_by_kind(ray, device)
+    words = ", ".join(f"{count} x {kind or 'of no named kind'}" for kind, count in have.items()) or "no GPU"
+    if not have:
+        raise Refused(f"The cluster has {words}; --device cpu measures on its processors.")
+    if request.gpus.isdecimal():
+        wanted = int(request.gpus)
+        if not 0 < wanted <= sum(have.values()):
+            raise Refused(f"{wanted} cards are asked for; the cluster has {words}.")
+        have = _first(have, wanted)
+    elif request.gpus not in ("all", "kinds"):
+        named = [kind.strip() for kind in request.gpus.split(",")]
+        if unknown := [kind for kind in named if kind not in have]:
+            raise Refused(f"No card of kind {', '.join(unknown)}; the cluster has {words}.")
+        have = Counter({kind: have[kind] if request.mode == "spread" else 1 for kind in named})
+    elif request.gpus == "kinds":
+        have = Counter(dict.fromkeys(have, 1))
+    if request.mode == "spread" and len(have) > 1:
+        raise Refused(f"A sweep is spread over equal cards, and these are {words}; name one kind, such as --gpus H200.")
+    return list(have.elements())
+
+
+def gpus_by_kind(ray: Any) -> Counter[str | None]:
+    """Return how many GPUs of each kind the living nodes have."""
+    found: Counter[str | None] = Counter()
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get("GPU"):
+            found[_kind_of(node["Resources"])] += int(node["Resources"]["GPU"])
+    return found
+
+
+def slots_by_kind(ray: Any, device: str | None) -> Counter[str | None]:
+    """Return how many cards of each kind can take part; of a cluster without a GPU each node is a place on a CPU."""
+    found = gpus_by_kind(ray)
+    if device == "cpu" and not found:
+        return Counter({None: sum(node["Alive"] for node in ray.nodes())})
+    return found
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of Ray says first; the rest is often a page."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _show_token(address: str) -> None:
+    """Let Ray show its token to a cluster of this host, before Ray is imported; to others only if the user says so.
+
+    `ray start` asks for a token once there is one; `ray.init` with an address shows it only if the mode says so.
+    """
+    if address.rpartition(":")[0] in _LOOPBACK and (Path.home() / _TOKEN).exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _answering(address: str) -> str:
+    """Return host:port of a head node. Raises Refused if nothing answers there; Ray would wait for ever."""
+    host, _, port = address.partition(":")
+    try:
+        with socket.create_connection((host, int(port or _PORT)), timeout=_ANSWER_LIMIT_S):
+            return f"{host}:{port or _PORT}"
+    except (OSError, ValueError) as error:
+        raise Refused(f"There is no Ray cluster at {address}: {error}. `ray start --head` starts one.") from None
+
+
+def _same_files() -> dict[str, str]:
+    """Return how Ray's processes find this checkout, and all else that this process finds by PYTHONPATH."""
+    paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for what is started meanwhile."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:
+    """Connect to a cluster whose processes get this checkout: as it is if all nodes are this host, else a copy."""
+    ray.init(address=address, runtime_env={"env_vars": _same_files()}, **quiet)
+    if {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]} != {os.uname().nodename}:
+        ray.shutdown()
+        ray.init(address=address, runtime_env={"working_dir": str(REPOSITORY), "excludes": list(_LEFT_OUT)}, **quiet)
+
+
+def _node(ray: Any, node: dict[str, Any]) -> dict[str, Any]:
+    resources = node["Resources"]
+    used = ray._private.state.available_resources_per_node().get(node["NodeID"], {})
+    return {
+        "host": node["NodeManagerHostname"],
+        "address": node["NodeManagerAddress"],
+        "kind": _kind_of(resources),
+        "gpus": int(resources.get("GPU", 0)),
+        "free": int(used.get("GPU", 0)),
+        "cpus": int(resources.get("CPU", 0)),
+    }
+
+
+def _kind_of(resources: dict[str, float]) -> str | None:
+    prefix = "accelerator_type:"
+    return next((name.removeprefix(prefix) for name in resources if name.startswith(prefix)), None)
+
+
+def _first(have: Counter[str | None], wanted: int) -> Counter[str | None]:
+    """Return the first `wanted` cards, those of the commonest kind before others."""
+    return Counter([kind for kind, count in have.most_common() for _ in range(count)][:wanted])
