@@ -59,7 +59,8 @@ def show_cluster(found: dict[str, Any], *, as_json: bool) -> None:
         print(json.dumps(found))
         return
     where = f"at {found['address']}" if found["address"] else "of this machine"
-    print(f"Ray {found['ray']} {where}: {len(found['nodes'])} nodes")
+    count = len(found["nodes"])
+    print(f"Ray {found['ray']} {where}: {count} node{'' if count == 1 else 's'}")
     for node in found["nodes"]:
         gpus = f"{node['gpus']} x {node['kind'] or 'GPU of no named kind'}, {node['free']} free" if node["gpus"] else ""
         print(f"  {node['host']:<24}{node['address']:<18}{gpus or 'no GPU'}, {node['cpus']} CPUs")

@@ -25,7 +25,10 @@ _STORE_BYTES = 80 * 2**20  # of Ray's object store: messages are small
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _TOKEN = Path(".ray") / "auth_token"  # below the user's home, where Ray keeps it
 _TOKEN_WORDS = "A cluster that asks for a token wants RAY_AUTH_MODE=token, and its token in ~/.ray/auth_token."
-_LEFT_OUT = ("results/runs", "results/trash", "results/logs", ".git", ".screenshots", "tests", "*.duckdb")
+_LEFT_OUT = (
+    *("results/runs", "results/trash", "results/logs", "results/published/*/measurements.jsonl"),
+    *(".git", ".screenshots", "tests", "*.duckdb"),
+)
 
 
 @dataclass(frozen=True)

@@ -229,6 +229,16 @@ def test_rays_processes_find_what_the_driver_finds(monkeypatch) -> None:
     assert paths == [str(REPOSITORY), "/somewhere/site"]
 
 
+@pytest.mark.parametrize(("hosts", "how"), [((), "env_vars"), (("another",), "working_dir")])
+def test_only_a_cluster_of_other_hosts_gets_a_copy_of_the_checkout(hosts: tuple[str, ...], how: str) -> None:
+    ray = MagicMock()
+    nodes = [{"NodeManagerHostname": host, "Alive": True} for host in (os.uname().nodename, *hosts)]
+    ray.nodes.return_value = [*nodes, {"NodeManagerHostname": "gone", "Alive": False}]
+    ray_cluster._join(ray, "gpu1:6379", {})
+    assert list(ray.init.call_args.kwargs["runtime_env"])[0] == how
+    assert ray.shutdown.call_count == len(hosts), "one connection at a time"
+
+
 @pytest.mark.parametrize(("address", "mode"), [("127.0.0.1:6379", "token"), ("gpu1:6379", None)])
 def test_only_a_cluster_of_this_host_is_shown_the_token_unasked(monkeypatch, tmp_path, address, mode) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "")
