@@ -156,6 +156,19 @@ def test_a_card_that_ignores_a_cancel_is_killed_within_five_seconds(monkeypatch,
     assert force
 
 
+def test_a_card_of_another_commit_is_sent_away_in_words(tmp_path: Path) -> None:
+    driver = launcher.Driver(
+        MagicMock(), job(), tmp_path, ClusterRequest(), Progress(StringIO()), lambda: False, WORKER
+    )
+    driver._code, task = "ours", launcher.Task(MagicMock(), None)
+    driver._admit(0, task, {"code": "theirs", "card": "a", "host": "gpu2"})
+    assert task.why == (
+        "Card a on gpu2 has kernels theirs, and here they are ours: bring that checkout to the same commit."
+    )
+    driver._board.tell.remote.assert_called_once_with(0, {"do": "stop"})
+    assert (task.card, task.share.admit.called) == (None, False)
+
+
 def test_a_node_killed_in_the_middle_loses_and_doubles_nothing(cluster, tmp_path: Path) -> None:
     node = cluster.add_node(**NODE, num_gpus=1)
     killed = threading.Event()
