@@ -38,7 +38,7 @@ class Protocol:
 
     def for_a_share(self) -> Self:
         """Return a short protocol for a part of a call: it answers for a share of the time, not for a race."""
-        return replace(self, rounds=1, cap_ms=0.0, least=6, least_slow=2, least_very_slow=2)
+        return replace(self, rounds=1, cap_ms=0.0, least=6, least_slow=2, least_very_slow=1)
 
 
 # Of two versions against each other: as many rounds that begin with the one as with the other.

@@ -25,24 +25,17 @@ def gaps(
     implementations: Mapping[str, str],
     gpu_memory_mb: float | None = None,
 ) -> tuple[Gap, ...]:
-    """Return why cells of a table are open in all its settings, a reason a gap.
+    """Return why cells of a table are open in all its settings, a reason a gap, and what measures their rows.
 
     `found` are the sections of that table, `each` the own numbers by run, `implementations` who stands for whom.
     A model that by formula needs more than `gpu_memory_mb` is told apart.
     """
-    open_in: dict[tuple[str, str, str], dict[Labels, Says]] = {}  # by reason, whom it is about, column
+    rows_of: dict[tuple[str, str, str], dict[Labels, None]] = {}  # by reason, whom it is about, column
     for labels, column, says in _open_cells(grid, found):
-        names = list(own_names({**says, "baseline": None}, implementations))
-        if run_id := _run_of_the_shape(says, each):
-            reason = f"{run_id} has the shape without", names[0]
-        elif _is_too_large(says, names, gpu_memory_mb):
-            plain_step = "without checkpointing " * (says["mode"] == "train")
-            reason = f"{plain_step}by formula more than the {gpu_memory_mb / 1024:.0f} GiB of the GPU with", names[0]
-        else:
-            reason = "no run has the shape", ""
-        open_in.setdefault((*reason, column), {})[labels] = says
+        why = _reason(says, each, implementations, gpu_memory_mb)
+        rows_of.setdefault((*why, column), {})[labels] = None
     alike: dict[tuple[str, tuple[Labels, ...]], list[tuple[str, str]]] = {}
-    for (reason, about, column), rows in open_in.items():
+    for (reason, about, column), rows in rows_of.items():
         alike.setdefault((reason, tuple(rows)), []).append((about, column))
     everyone = dict.fromkeys(
         name
@@ -52,9 +45,22 @@ def gaps(
     )
     found_gaps = []
     for (reason, rows), cells in alike.items():
-        says = [open_in[reason, about, column][row] for about, column in cells for row in rows]
+        says = [each for row in rows for each in all_said(grid, row)]  # whole rows, as a row is of one run
         found_gaps.append(Gap(_words(reason, rows, cells), command_of(grid, says, everyone)))
     return tuple(found_gaps)
+
+
+def _reason(
+    says: Says, each: Mapping[str, OwnNumbers], implementations: Mapping[str, str], gpu_memory_mb: float | None
+) -> tuple[str, str]:
+    """Return why a cell is open, and which implementation that is about; an empty word if it is about none."""
+    names = list(own_names({**says, "baseline": None}, implementations))
+    if run_id := _run_of_the_shape(says, each):
+        return f"{run_id} has the shape without", names[0]
+    if _is_too_large(says, names, gpu_memory_mb):
+        plain_step = "without checkpointing " * (says["mode"] == "train")
+        return f"{plain_step}by formula more than the {gpu_memory_mb / 1024:.0f} GiB of the GPU with", names[0]
+    return "no run has the shape", ""
 
 
 def command_of(grid: Grid, says: Sequence[Says], implementations: Iterable[str]) -> str:

@@ -55,6 +55,11 @@ class LayerSweep(Sweep):
     dtype: tuple[str, ...] = ("bfloat16", "float16")
     modes: tuple[str, ...] = _MODES
     implementations: tuple[str, ...] = TORCH + OURS
+    left_out: tuple[str, ...] = ()  # subject/implementation
+
+    def takes_part(self, case: Case, implementation: str, mode: str) -> bool:
+        """Tell whether a cell is planned: all are that are not left out."""
+        return f"{case.subject}/{implementation}" not in self.left_out
 
     def _cases(self) -> Iterator[Case]:
         found: dict[Case, None] = {}  # shapes that differ in what is set are one case
@@ -119,6 +124,7 @@ SWEEPS = (
         modes=("fwd",),
         timings=("eager",),
         implementations=("torch_naive", "tiled_v1", "tiled_v2", "triton_fa2", "torch_sdpa_auto"),
+        left_out=("gqa_bias/tiled_v1",),  # the report has grouped heads of one version
         protocol="quick",
     ),
 )

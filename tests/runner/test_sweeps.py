@@ -1,5 +1,7 @@
 """The sweeps: the grids of the reports they repeat, and changing an axis."""
 
+import json
+
 import pytest
 
 from results.levels.real_shapes import SHAPES
@@ -158,3 +160,10 @@ def test_models_are_narrowed_by_domain_and_by_shape_and_have_any_dtype() -> None
     assert [(case.head_dim, case.head_dim_v, case.batch) for case in one.cases()] == [(192, 128, 2)]
     with pytest.raises(SweepError, match="domain 'music' is not one of language, vision"):
         sweeps.override(models, {"domain": "music"})
+
+
+def test_flashtile_has_grouped_heads_of_one_version_also_when_its_record_is_read() -> None:
+    sweep = sweeps.from_json(json.loads(json.dumps(sweeps.to_json(sweeps.get("flashtile")))))
+    cases = {str(case.subject): case for case in sweep.cases()}
+    left = [(s, n) for s in cases for n in sweep.implementations if not sweep.takes_part(cases[s], n, "fwd")]
+    assert left == [("gqa_bias", "tiled_v1")]

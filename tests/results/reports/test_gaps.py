@@ -61,6 +61,15 @@ def test_a_gap_says_whether_the_shape_or_an_implementation_is_missing() -> None:
     }
 
 
+def test_the_command_measures_whole_rows_as_a_row_is_of_one_run() -> None:
+    name = "flashtile_a100"
+    case = next(case for case in sweeps.get("flashtile").cases() if case.subject == "mha_fused_bias")
+    own = [Measurement("r", case, "tiled_v1", "latency_ms", Status.OK, "fwd", "eager", value=1.0, statistic="median")]
+    found = side_by_side.sections(name, side_by_side.published(name), [(Run("r", "local"), own)])
+    commands = [gap.command for section in found for gap in section.gaps if "GQA of 256" in gap.words]
+    assert ["--set subject=mha_fused_bias,gqa_bias --set seqlen=256," in command for command in commands] == [True]
+
+
 def test_a_model_that_does_not_fit_the_gpu_is_told_apart() -> None:
     name, case = "performance_guide", sweeps.get("performance_guide").cases()[0]
     own = [Measurement("r", case, "torch_naive", "latency_ms", Status.OK, "fwd", "kernel", value=1.0, statistic="mean")]

@@ -101,7 +101,7 @@ def test_a_plain_calls_first_sample_counts() -> None:
     assert len(sample_round(EagerStopwatch(), lambda: calls.append(None), [], protocol)) == len(calls) == 20
 
 
-@pytest.mark.parametrize(("call_ms", "samples"), [(0.01, 6), (400.0, 2), (5000.0, 2)])
+@pytest.mark.parametrize(("call_ms", "samples"), [(0.01, 6), (400.0, 2), (5000.0, 1)])
 def test_a_part_of_a_call_is_sampled_shortly(call_ms: float, samples: int) -> None:
     assert PROTOCOLS["standard"].for_a_share().least_of_round(call_ms) == samples
 
