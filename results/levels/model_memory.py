@@ -73,6 +73,9 @@ SAVED_COMPILED = SAVED | {
     "llama": SavedByLayer(hidden=4, hidden_float32=0, ffn=3, in_flight=3),
     "mistral": SavedByLayer(hidden=4, hidden_float32=0, ffn=3, in_flight=3),
 }
+# Of each width that a token has in each of its experts, by torch.nn.functional.grouped_mm: a prefill of 1024 tokens by
+# DeepSeek-V2-Lite adds 161 MiB on an H200 (2026-11).
+_EXPERTS_IN_FLIGHT = 4
 # At the first operation of the backward, a number of each token and word: log-probabilities, their gradient and that of
 # the logits.
 _LOSS_FLOAT32 = 3
@@ -128,9 +131,10 @@ def inference(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> ModelMem
     cache = cache_bytes(case, config, batch, context) / MIB
     matrices = work.matrices * _matrix_bytes(config, work, batch, tokens, context, size) / MIB
     logits = batch * config.vocab * (size + _FLOAT32)
+    attended = tokens * (2 * config.hidden + _attention_numbers(config)) + _expanded_numbers(case, config, context)
     in_attention, in_mlp = (
-        (batch * tokens * numbers * size + logits) / MIB
-        for numbers in (2 * config.hidden + _attention_numbers(config), _mlp_numbers(_saved(case, config), config))
+        (batch * numbers * size + logits) / MIB
+        for numbers in (attended, tokens * _mlp_numbers(_saved(case, config), config))
     )
     if matrices + in_attention > in_mlp:
         return ModelMemory(moment, weights, cache, matrices=matrices, workspace=in_attention)
@@ -199,9 +203,17 @@ def _attention_numbers(config: ModelConfig) -> int:
     return (config.heads + config.kv_heads) * (config.head_dim + config.value_dim)
 
 
+def _expanded_numbers(case: Fields, config: ModelConfig, context: int) -> int:
+    """Count the numbers that one layer's cached latents are expanded to before they are attended to."""
+    latent = config.latent if known(case.get("latent_dim")) else None
+    return context * config.heads * (latent.nope_dim + config.value_dim + config.head_dim) if latent else 0
+
+
 def _mlp_numbers(saved: SavedByLayer, config: ModelConfig) -> float:
     """Count the numbers in flight inside the MLP at most, a token, beside its input and the residual stream."""
-    return saved.in_flight * _ffn(config) + 2 * config.hidden
+    if experts := config.experts:  # rows sorted by expert: inputs, outputs and their weighted sum; gate, up and both
+        return _EXPERTS_IN_FLIGHT * experts.active * (config.hidden + experts.ffn) + 2 * config.hidden
+    return saved.in_flight * config.ffn + 2 * config.hidden
 
 
 def _ffn(config: ModelConfig) -> int:

@@ -32,10 +32,12 @@ def model_case(
 ) -> Case:
     """Return a fully specified case of a model: a prefill, a training step if it has an optimizer, or decoding.
 
-    In decoding `query_tokens` are the last of `seqlen`. `num_layers` is the model's own where not said. Raises
-    UnknownModel for a name that the table does not hold.
+    In decoding `query_tokens` are the last of `seqlen`. `num_layers` is the model's own where not said. A cache of
+    latent attention holds latents, as transformers' own does. Raises UnknownModel for a name that the table does not
+    hold.
     """
     sizes = model(subject)
+    latents = sizes.latent if optimizer == "none" else None
     return Case(
         level="model",
         subject=subject,
@@ -50,7 +52,7 @@ def model_case(
         causal=True,
         window_size=sizes.window_size,
         page_size=0,
-        latent_dim=0,
+        latent_dim=latents.rank if latents else 0,
         num_layers=num_layers or sizes.layers,
         optimizer=optimizer,
         checkpointing=checkpointing,

@@ -261,7 +261,7 @@ def _serving(case: Case, context: int) -> Case:
     batch = one_value("Sequences served at a time", "serve_batch", list(BATCHES), "1")
     stored = one_value("KV cache", "kv_dtype", [_AS_DTYPE, "float8_e4m3fn"], _AS_DTYPE)
     latent = model(str(case.subject)).latent
-    cached = latent and one_value("Latent", "latent", ["expanded", "cached"], "expanded", help=_LATENT_HELP) == "cached"
+    cached = latent and one_value("Latent", "latent", ["cached", "expanded"], "cached", help=_LATENT_HELP) == "cached"
     return replace(
         case,
         batch=int(batch),
@@ -302,9 +302,7 @@ _SAVED_HELP = (
     "kept: every layer's activations until its backward. compiled: the layers are compiled by torch.compile, which "
     "keeps less. recomputed: activation checkpointing keeps each layer's input."
 )
-_LATENT_HELP = (
-    "What the cache holds: the keys and values that the latent expands to, as transformers does, or the latent."
-)
+_LATENT_HELP = "What the cache holds: the latent, as transformers does, or the keys and values that it expands to."
 _FORMULAS = {
     "weights": "parameters × size of the dtype",
     "KV cache": "batch × context × layers × KV heads × (head_dim of keys + of values) × size; with a window at most "
@@ -317,7 +315,8 @@ _FORMULAS = {
     "score matrices": "batch × heads × queries × keys × size, for each matrix that the attention keeps; in training "
     "one for each layer",
     "logits, loss and workspace": "in training tokens × vocabulary × 12: log-probabilities and two gradients in "
-    "float32; in a prefill the widest of one layer's attention and MLP, and logits of the last token",
+    "float32; in a prefill the widest of one layer's attention and MLP, and logits of the last token; of cached "
+    "latents also the keys and values of one layer",
 }
 _MOMENTS = (
     "Training takes the largest of three moments, not their sum: activations are freed while gradients are made. "

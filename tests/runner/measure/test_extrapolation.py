@@ -67,6 +67,7 @@ class FakeRun:
 @pytest.fixture(autouse=True)
 def inputs_are_their_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extrapolation, "make_inputs", lambda case, device, seed: case)
+    monkeypatch.setattr(extrapolation, "_WARM_UP_S", 0.001)
 
 
 def test_a_model_that_fits_tells_how_far_the_method_is_off() -> None:
