@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, fields, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
@@ -475,8 +477,9 @@ def _publish(options: argparse.Namespace) -> int:
 def _runs(_options: argparse.Namespace) -> int:
     with _store() as store:
         counts = dict(store.rows("SELECT run_id, count(*) FROM measurements GROUP BY run_id"))
-        for run_id, line, reason in store.problems:
-            _say(f"{run_id}, {f'line {line}' if line else 'record'}: {reason}")
+        for run_id, problems in groupby(store.problems, key=itemgetter(0)):
+            for problem in journal.problem_words((line, reason) for _, line, reason in problems):
+                _say(f"{run_id}, {problem}")
     print("run", "source", "condition", "created", "gpu", "measurements", sep="\t")
     for folder, run in library.with_records():  # the others are among the problems
         facts = (run.created or "", run.gpu_name or "", counts.get(run.run_id, 0))

@@ -32,6 +32,24 @@ from results.records import (
     run_to_json,
 )
 
+_MOST_REASONS = 10  # a damaged file is not told line by line
+
+
+def problem_words(problems: Iterable[tuple[int, str]]) -> list[str]:
+    """Say which lines of a journal cannot be read and why, a sentence a reason; line 0 is the run's record."""
+    lines: dict[str, list[int]] = {}
+    for line, reason in problems:
+        lines.setdefault(reason, []).append(line)
+    said = [f"{_lines_in_words(numbers)}{reason}" for reason, numbers in lines.items()]
+    more = sum(map(len, list(lines.values())[_MOST_REASONS:]))
+    return said[:_MOST_REASONS] + [f"{more} more lines cannot be read."] * bool(more)
+
+
+def _lines_in_words(numbers: list[int]) -> str:
+    if len(numbers) > 1:
+        return f"{len(numbers)} lines, {numbers[0]} to {numbers[-1]}: "
+    return f"line {numbers[0]}: " if numbers[0] else ""
+
 
 def parse_line(line: bytes, run_id: str | None = None) -> Measurement:
     """Return the measurement of one journal line, of that run's folder. Raises RecordError saying what is wrong."""
@@ -169,7 +187,10 @@ class RunFolder:
         except OSError as error:
             raise JournalError(f"{self.run_path} cannot be read: {error.strerror}.") from error
         except (ValueError, TypeError) as error:
-            raise JournalError(f"{self.run_path} is not a run's record: {error}") from error
+            said = str(error).rstrip(".")
+            raise JournalError(
+                f"{self.run_path} is not a run's record: {said}. Put a copy of it back, or move the folder away."
+            ) from error
         if run.run_id != self.run_id:
             raise JournalError(f"{self.run_path} is of run {run.run_id!r}; rename the folder to that.")
         return run
@@ -193,7 +214,7 @@ class RunFolder:
         finally:
             os.close(fd)
 
-    def read(self, offset: int = 0) -> tuple[list[Measurement], int, list[str]]:
+    def read(self, offset: int = 0) -> tuple[list[Measurement], int, list[tuple[int, str]]]:
         """Return the measurements from a byte offset on, the offset to go on from, and what is wrong with which line.
 
         A last line without its newline is still being written, or was cut: it is left for the next time.
@@ -206,7 +227,7 @@ class RunFolder:
                     measurements.append(parse_line(line, self.run_id))
             except RecordError as error:
                 before = self.lines(0)[0][:offset].count(b"\n")
-                problems.append(f"{self.run_id}, line {before + number + 1}: {error}")
+                problems.append((before + number + 1, str(error)))
         return measurements, end, problems
 
     def lines(self, offset: int = 0, limit: int = -1) -> tuple[bytes, int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from results.files import journal
 from results.files.durable import reason
-from results.files.journal import PUBLISHED, JournalError, RunFolder
+from results.files.journal import PUBLISHED, JournalError, RunFolder, problem_words
 from results.records import Measurement, Run
 
 
@@ -65,10 +65,10 @@ def read_all(
 
 
 def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) -> tuple[Run, list[Measurement]]:
-    """Read a run with its measurements, each once; `complain` is told of every line that cannot be read."""
+    """Read a run with its measurements, each once; `complain` is told which lines cannot be read."""
     measurements, _, problems = folder.read()
-    for problem in problems:
-        complain(problem)
+    for problem in problem_words(problems):
+        complain(f"{folder.run_id}, {problem}")
     return folder.run(), list({m.measurement_id: m for m in reversed(measurements)}.values())[::-1]
 
 

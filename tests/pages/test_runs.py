@@ -36,7 +36,7 @@ def test_a_broken_line_of_a_journal_is_named(app, home):
         journal.write("not json\n")
     page = app.switch_page("pages/runs.py").run()
     page.selectbox(key="run_id").select("run-a").run()
-    assert any("left out" in warning.value for warning in page.warning)
+    assert any("Left out: line" in warning.value for warning in page.warning)
 
 
 def _runs_page(app, run_id):

@@ -159,9 +159,8 @@ def show_log(run_id: str, source: str) -> None:
         st.code(end, language=None, height=320, wrap_lines=True)
     else:
         st.caption("This run has no log.")
-    for run, line, reason in store().problems:
-        if run == run_id:
-            st.warning(f"Line {line} was left out: {reason}", icon=":material/warning:")
+    for problem in journal.problem_words((line, reason) for run, line, reason in store().problems if run == run_id):
+        st.warning(f"Left out: {text.plain(problem)}", icon=":material/warning:")
 
 
 def show_cards(row: pd.Series) -> None:

@@ -67,14 +67,26 @@ def test_appending_after_a_torn_line_ends_it_first_so_that_only_it_is_lost(folde
     measurements, _, problems = folder.read()
     assert [m.value for m in measurements] == [1.0, 2.0]
     assert len(problems) == 1
-    assert "line 2" in problems[0]
+    assert problems[0][0] == 2
 
 
 def test_a_line_of_another_run_is_a_problem_and_no_number_of_this_one(folder: RunFolder) -> None:
     folder.journal_path.write_text(line_of(latency(2.0, run_id="elsewhere")) + line_of(latency(1.0)))
     found, _, problems = folder.read()
     assert found == [latency(1.0)]
-    assert problems == ["r1, line 1: It is of run 'elsewhere', not of 'r1', in whose folder it is."]
+    assert problems == [(1, "It is of run 'elsewhere', not of 'r1', in whose folder it is.")]
+
+
+def test_a_damaged_journal_is_told_in_few_sentences() -> None:
+    torn = [(line, "It is not UTF-8.") for line in range(3, 700)]
+    each = [(line, f"Not a complete JSON line: {line}.") for line in range(700, 750)]
+    said = journal.problem_words([(0, "No record."), *torn, *each])
+    assert said[:3] == [
+        "No record.",
+        "697 lines, 3 to 699: It is not UTF-8.",
+        "line 700: Not a complete JSON line: 700.",
+    ]
+    assert said[-1] == "42 more lines cannot be read."
 
 
 def test_lines_come_in_pieces_of_about_the_limit_and_never_less_than_one(folder: RunFolder) -> None:
