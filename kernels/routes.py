@@ -44,7 +44,7 @@ NEVER = 1 << 62
 WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
-# 196 and 257 keys at head_dim 80 and 128 on an H100; one head, causal, up to 65536 rows, in
+# 196, 197 and 257 keys at head_dim 80, 64 and 128 on an H100 and H200 (step 29); one head, causal, up to 65536 rows, in
 # results/published/h200-fa2_speedup and h200-long_context (kernels/NOTES.md, 31)
 GLUON_HOPPER = {
     ("forward", 32): From(rows=32768, keys=128, alone=NEVER),
@@ -52,8 +52,8 @@ GLUON_HOPPER = {
     ("forward", 128): From(rows=16384, keys=192, alone=32768),
     ("forward", 256): From(rows=8192, keys=128, alone=8192),
     ("backward", 32): From(rows=16384, keys=256, alone=32768),
-    ("backward", 64): From(rows=16384, keys=256, alone=16384),
-    ("backward", 128): From(rows=16384, keys=256, alone=16384),
+    ("backward", 64): From(rows=16384, keys=192, alone=16384),
+    ("backward", 128): From(rows=16384, keys=192, alone=16384),
     ("backward", 256): From(rows=8192, keys=128, alone=8192),
 }
 

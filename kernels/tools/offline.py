@@ -36,6 +36,7 @@ from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from kernels.attention.triton_fa2.backward_few_queries import few_queries_kernel
 from kernels.attention.triton_fa2.backward_one_pass import one_pass_kernel
+from kernels.attention.triton_fa2.backward_panels import dkdv_panels_kernel, dq_panels_kernel
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.forward_few_keys import few_keys_kernel
 from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
@@ -103,6 +104,8 @@ _TRITON_FA2 = {
     "few_keys": few_keys_kernel,
     "panels": panels_kernel,
     "few_queries": few_queries_kernel,
+    "dq_panels": dq_panels_kernel,
+    "dkdv_panels": dkdv_panels_kernel,
     "forward": forward_kernel,
     "one_pass": one_pass_kernel,
     "dq_dkdv": dq_dkdv_kernel,
@@ -124,6 +127,9 @@ def _call_triton_fa2(variant: KernelVariant) -> Call:
     return kernel, {name: _triton_fa2_argument(name, variant) for name in kernel.arg_names}, options
 
 
+_TWO_PANELS = {"HEAD_DIM": 96, "BLOCK_D": 64, "BLOCK_D2": 32}  # the most that head_dims padded to 128 have
+
+
 def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
     if name == "lse_ptr" and variant.precision != "half":
         return Pointer("fp64")
@@ -141,7 +147,8 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
         "SHARES": variant.tile.num_warps,
         "HEAD_DIM": variant.head_dim,
         "BLOCK_D": variant.head_dim,
-        "BLOCK_N2": 16,  # the second panels: of 1 to 16 keys, and of no columns
+        "BLOCK_M2": 16,  # the second panels: of 1 to 16 rows and keys, and of no columns
+        "BLOCK_N2": 16,
         "BLOCK_D2": 0,
         "WHOLE": False,
         "MASKED": True,
@@ -149,6 +156,7 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
         "HAS_RIGHT": causal or window,
         "SCALE_FIRST": False,
         "STORE_LSE": True,
+        **(_TWO_PANELS if variant.kernel in ("dq_panels", "dkdv_panels") else {}),
         "SPLIT": variant.tile.programs > 0,
         "GROUPED": False,
         "COPIED": variant.precision == "ieee",

@@ -58,6 +58,12 @@ def test_few_queries_go_back_in_one_walk_if_no_heads_share_keys(tokens: int, hea
     assert routes.name("backward", q, k, None) == expected
 
 
+@pytest.mark.parametrize("head_dim", [64, 80])
+def test_a_backward_of_192_keys_and_more_goes_to_the_hopper_kernels(head_dim: int) -> None:
+    assert pick("backward", (25, 16, 196, head_dim), torch.bfloat16) == "gluon_hopper"
+    assert pick("backward", (25, 16, 191, head_dim), torch.bfloat16) == "triton_fa2"
+
+
 def test_float32_and_scales_below_zero_go_to_the_portable_kernels() -> None:
     assert pick("forward", (8, 16, 2048, 64), torch.float32) == "triton_fa2"
     assert pick("forward", (8, 16, 2048, 64), torch.bfloat16, -0.1) == "triton_fa2"

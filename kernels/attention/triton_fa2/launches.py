@@ -10,6 +10,7 @@ import torch
 from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from kernels.attention.triton_fa2.backward_few_queries import few_queries_kernel
 from kernels.attention.triton_fa2.backward_one_pass import one_pass_kernel
+from kernels.attention.triton_fa2.backward_panels import dkdv_panels_kernel, dq_panels_kernel
 from kernels.attention.triton_fa2.combine import combine_gradients, combine_outputs
 from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.forward_few_keys import few_keys_kernel
@@ -89,6 +90,11 @@ class Launches:
         problem = self.problem
         if problem.has_few_queries:
             self._run_tiles(("few_queries", None), few_queries_kernel, None, (q, k, v, out, dout, *gradients), (lse,))
+            return
+        if problem.has_backward_of_panels:
+            dq, *of_keys = gradients
+            self._run_tiles(("dq_panels", None), dq_panels_kernel, None, (q, k, v, out, dout, dq), (lse, delta))
+            self._run_tiles(("dkdv_panels", None), dkdv_panels_kernel, None, (q, k, v, dout, *of_keys), (lse, delta))
             return
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
         if problem.copied or problem.has_dq_dkdv or self._one_pass_fits:
@@ -269,8 +275,7 @@ def _few_keys(problem: Problem, strides: tuple[int, ...]) -> Made:
 def _panels(problem: Problem, strides: tuple[int, ...]) -> Made:
     """Return the scalars, constants and number of programs of panels_kernel."""
     heads = problem.heads("panels")
-    rest = problem.seqlen_k % problem.tiles("panels")[0].block_n
-    keys = {"BLOCK_N2": padded_size(rest) if rest else 0}
+    keys = {"BLOCK_N2": _tail(problem.seqlen_k, problem.tiles("panels")[0].block_n)}
     scalars = (
         *(*strides, problem.num_heads, problem.group, heads, problem.heads_at_once("panels")),
         *(problem.seqlen_q, problem.seqlen_k, problem.scale * LOG2_E),
@@ -289,7 +294,40 @@ def _few_queries(problem: Problem, strides: tuple[int, ...]) -> Made:
     return scalars, {**problem.panel_constants, "MASKED": masked}, lambda tile: problem.heads("few_queries")
 
 
-_OF_PANELS = {"few_keys": _few_keys, "panels": _panels, "few_queries": _few_queries}
+def _dq_panels(problem: Problem, strides: tuple[int, ...]) -> Made:
+    """Return the scalars, constants and number of programs of dq_panels_kernel."""
+    block_n2 = _tail(problem.seqlen_k, problem.tiles("dq_panels")[0].block_n)
+    return _backward_of_panels(problem, strides, "dq", {"BLOCK_N2": block_n2})
+
+
+def _dkdv_panels(problem: Problem, strides: tuple[int, ...]) -> Made:
+    """Return the scalars, constants and number of programs of dkdv_panels_kernel."""
+    block_m2 = _tail(problem.seqlen_q, problem.tiles("dkdv_panels")[0].block_m)
+    return _backward_of_panels(problem, strides, "dkdv", {"BLOCK_M2": block_m2})
+
+
+def _backward_of_panels(problem: Problem, strides: tuple[int, ...], table: str, tail: dict[str, int]) -> Made:
+    heads, rows = problem.heads(table), problem.rows(table)
+    scalars = (
+        *(*strides, problem.num_heads, heads, problem.heads_at_once(table), problem.seqlen_q, problem.seqlen_k),
+        *(problem.scale * LOG2_E, problem.scale),
+    )
+    own = "block_n" if table == "dkdv" else "block_m"
+    return scalars, {**problem.panel_constants, **tail}, lambda tile: heads * -(-rows // getattr(tile, own))
+
+
+def _tail(length: int, block: int) -> int:
+    """Return the padded size of what whole blocks leave of a walk; 0 if they leave nothing."""
+    return padded_size(length % block) if length % block else 0
+
+
+_OF_PANELS = {
+    "few_keys": _few_keys,
+    "panels": _panels,
+    "few_queries": _few_queries,
+    "dq_panels": _dq_panels,
+    "dkdv_panels": _dkdv_panels,
+}
 
 
 def compile_launches(problem: Problem, run: Callable[..., object], arguments: Sequence[Any]) -> None:

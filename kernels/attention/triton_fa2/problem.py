@@ -143,6 +143,13 @@ class Problem:
         return tile._replace(block_n=padded_size(self.seqlen_k), num_stages=1)
 
     @cached_property
+    def has_backward_of_panels(self) -> bool:
+        """Whether the backward is that of backward_panels.py."""
+        is_whole = self.group == 1 and not (self.causal or self.window_size)
+        has_panels = self._has_two_panels and bool(self.tiles("dq_panels"))
+        return is_whole and has_panels and self.seqlen_k <= FEW_KEYS
+
+    @cached_property
     def has_one_pass(self) -> bool:
         """Whether the backward is one walk, by backward_one_pass.py."""
         return self.group == 1 and bool(self.tiles("one_pass"))
@@ -173,8 +180,9 @@ class Problem:
 
     def rows(self, table: str) -> int:
         """Return the rows, or keys, of a head that a table's kernel shares out in tiles."""
-        of_q = dict.fromkeys(("forward", "few_rows", "few_keys", "few_queries", "panels", "dq"), self.seqlen_q)
-        return {**of_q, "dkdv": self.seqlen_k}.get(table, self._longest)
+        of_q = ("forward", "few_rows", "few_keys", "few_queries", "panels", "dq", "dq_panels")
+        of_k = dict.fromkeys(("dkdv", "dkdv_panels"), self.seqlen_k)
+        return {**dict.fromkeys(of_q, self.seqlen_q), **of_k}.get(table, self._longest)
 
     def tiles(self, table: str) -> list[tuning.Tile]:
         """Return the tile to use and those to fall back to; none if this kernel is not for this problem."""

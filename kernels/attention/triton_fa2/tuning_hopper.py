@@ -21,6 +21,10 @@ _FEW_QUERIES: dict[int, Ladder] = {
     128: row((0, 16, 32, 2, 3), (17,)),
     256: row((0,)),
 }
+# Measured on an H200, 2026-11: 16 heads of 1024 queries on 77 keys at head_dim 80. Where "dq_panels" has a tile,
+# "dkdv_panels" is used.
+_DQ_PANELS: dict[int, Ladder] = {**UNUSED, 128: row((0,), (100, 64, 64, 4, 1), (200,))}
+_DKDV_PANELS: dict[int, Ladder] = {**UNUSED, 128: row((0, 64, 64, 4, 2))}
 
 # Measured on an H200, 2026-11: causal, single heads of 512 to 32768 tokens and 16384 tokens of hidden size 2048. Of the
 # rungs that cut walks, 16 bits: forward at 2048, 4096, 6016, 8192, 12032 and 16384 tokens of one head, below 24 rows
@@ -64,6 +68,8 @@ SM_90: dict[str, Table] = {
     "few_keys": {**NOWHERE, "half": _FEW_KEYS},
     "panels": {**NOWHERE, "half": _PANELS},
     "few_queries": {**NOWHERE, "half": _FEW_QUERIES},
+    "dq_panels": {**NOWHERE, "half": _DQ_PANELS},
+    "dkdv_panels": {**NOWHERE, "half": _DKDV_PANELS},
     "one_pass": {"half": UNUSED, "ieee": IEEE["one_pass"], "bf16x6": BF16X6["one_pass"], "tf32": UNUSED},
     "dq_dkdv": {
         "half": {

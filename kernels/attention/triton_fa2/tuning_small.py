@@ -24,6 +24,8 @@ SM_86: dict[str, Table] = {
     "few_keys": NOWHERE,
     "panels": NOWHERE,
     "few_queries": NOWHERE,
+    "dq_panels": NOWHERE,
+    "dkdv_panels": NOWHERE,
     "one_pass": {"half": UNUSED, "ieee": IEEE_SMALL["one_pass"], "bf16x6": UNUSED, "tf32": UNUSED},
     "dq_dkdv": {
         "half": {

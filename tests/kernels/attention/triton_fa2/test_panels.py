@@ -27,6 +27,8 @@ CASES = {
     "two panels, no tail of keys": ("panels", (1, 1, 1, 20, 64, 40), False, 0),
     "few queries": ("few_queries", (2, 2, 2, 5, 40, 40), False, 0),
     "few queries, causal": ("few_queries", (1, 4, 4, 14, 14, 16), True, 0),
+    "backward, tails of queries and keys": ("dq_panels", (1, 2, 2, 37, 41, 40), False, 0),
+    "backward, no tails": ("dq_panels", (1, 1, 1, 64, 32, 40), False, 0),
     "few queries, window, rows that see no key": ("few_queries", (1, 4, 4, 16, 10, 16), False, 3),
 }
 
@@ -35,6 +37,8 @@ CASES = {
 def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, window_size, monkeypatch):
     others = {"forward": tuning.Tile(32, 32, 4, 1), "dq": tuning.Tile(16, 32, 4, 1), "dkdv": tuning.Tile(16, 32, 4, 1)}
     tiles = {**others, kernel: tuning.Tile(16, 32, 4, 1, 1)}
+    if kernel == "dq_panels":
+        tiles["dkdv_panels"] = tuning.Tile(32, 16, 4, 1)
     if kernel == "panels":  # which serves few rows of a full mask
         tiles["few_rows"] = tuning.Tile(16, 16, 4, 1)
     monkeypatch.setattr(tuning, "tiles", lambda name, *key: [tiles[name]] if name in tiles else [])
@@ -42,7 +46,8 @@ def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, 
     problem(shape, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
     assert used.problem.has_few_queries == (kernel == "few_queries")
-    assert used.problem.forward_table == ("forward" if kernel == "few_queries" else kernel)
+    assert used.problem.has_backward_of_panels == (kernel == "dq_panels")
+    assert used.problem.forward_table == (kernel if kernel in ("few_keys", "panels") else "forward")
 
 
 @pytest.mark.parametrize(("heads", "seqlen_q", "tiles_each"), [(2, 600, 3), (8, 120, 2), (4, 120, 1)])
