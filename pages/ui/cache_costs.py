@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, heatmaps, maps, messages, text, titles
+from pages.ui.draw import cells, heatmaps, maps, messages, plain_html, text, titles
+from pages.ui.draw.plain_html import Fact
 from results.derive import geometric_mean
 from results.levels import Level
 from results.query import cache_costs
@@ -18,6 +19,12 @@ _MORE = (
     "Ragged lengths are normal with half the mean as deviation. Pages are permuted. Errors are relative RMS errors of "
     "out against float64: on the cache as stored, which is the kernel's, and on the cache before it was quantised."
 )
+_KINDS = {  # the words of results.levels.decode.forms without their numbers, as headings
+    "float8_e4m3fn cache": "FP8 cache (e4m3)",
+    "page": "Pages of",
+    "query tokens": "Query tokens",
+    "ragged": "Ragged lengths",
+}
 _COLUMNS = {
     "form": st.column_config.TextColumn("form of the cache", pinned=True),
     "beside": "beside",
@@ -38,7 +45,7 @@ def section(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     if table.empty:
         return
     st.subheader("What pages, lengths, e4m3 and query tokens cost")
-    st.markdown(headline(table))
+    headline(table)
     found = cache_costs.summary(table)
     found = found.iloc[sorted(range(len(found)), key=lambda at: _order(found["form"].iloc[at]))]
     st.dataframe(
@@ -59,15 +66,25 @@ def section(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     messages.download_slice("Download costs", title, chosen, lambda: table, "costs_csv")
 
 
-def headline(table: pd.DataFrame) -> str:
-    """Return what each form costs the implementation with most of these cases, the faster of equals, in a sentence."""
+def headline(table: pd.DataFrame) -> None:
+    """Draw what each kind of form costs the implementation with most of these cases, the faster of equals."""
     name = leading(table)
     own = table[table["implementation"] == name]
-    costs = [
-        f"{text.plain(form)} **{text.ratio(geometric_mean(rows['ratio']))}**"
-        for form, rows in sorted(own.groupby("form"), key=lambda pair: _order(pair[0]))
-    ]
-    return f"{text.plain(name)} takes, over the same tokens without it: {', '.join(costs)} (geometric means)."
+    st.markdown(f"Time of {text.plain(name)} over its time for the plain cache of as many tokens (geometric means):")
+    kinds = own["form"].map(lambda form: _order(form)[0])
+    plain_html.show_facts(_fact(kind, own[kinds == kind]) for kind in sorted(kinds.unique()))
+
+
+def _fact(kind: str, rows: pd.DataFrame) -> Fact:
+    """Return the cost of a kind of form: its factor, and below it its range or the errors of a quantised cache."""
+    numbers = sorted({_order(form)[1] for form in rows["form"]} - {0})
+    of = f" {'–'.join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))}" if numbers else ""
+    below = f"range {text.span(rows['ratio'].min(), rows['ratio'].max())}"
+    errors = rows[["plain_error", "error_original"]].median()
+    if not math.isnan(errors["error_original"]):
+        plain = "" if math.isnan(errors["plain_error"]) else f", {errors['plain_error']:.1e} without"
+        below = f"error {errors['error_original']:.1e}{plain}"
+    return Fact(f"{_KINDS.get(kind, kind)}{of}", text.ratio(geometric_mean(rows["ratio"])), below, _MORE)
 
 
 def leading(table: pd.DataFrame) -> str:

@@ -23,6 +23,7 @@ from results.levels import Level, level_of
 from results.slice import NOT_STATED, ORDER, Filters
 
 MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
+_BY_WORKLOAD = ("decode", "layer")  # levels that are asked about by workload before mask
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
 MULTIPLE = ("dtype", *SIZES, "feature", "implementation", "source", "run")
 LABELS = {
@@ -93,7 +94,7 @@ def _draw(level_name: str) -> None:
     above = st.container(key="presets")
     with st.container(horizontal=True, key="chips", gap="small"):
         _gpu_chip(devices, level)
-        _one("workload" if level_name == "layer" else "mask", found, level)
+        _one("workload" if level_name in _BY_WORKLOAD else "mask", found, level)
         _chip_of_several("dtype", found, level)
         if len(level.modes) > 1:
             _one("mode", found, level)
@@ -233,9 +234,9 @@ def _more(found: Choices, level: Level) -> None:
         for name in axes:
             _pills(name, level)
         for name, choices in (("timing", timings), ("workload", st.session_state[_OFFERED].get("workload", []))):
-            if choices and not (name == "workload" and level.name == "layer"):
+            if choices and not (name == "workload" and level.name in _BY_WORKLOAD):
                 _radio(name, choices, st.session_state.get(name) or st.query_params.get(name), level)
-        if level.name == "layer":
+        if level.name in _BY_WORKLOAD:
             masks = st.session_state[_OFFERED]["mask"]
             _radio("mask", masks, st.session_state.get("mask") or st.query_params.get("mask"), level)
         for name in lists:
