@@ -24,7 +24,7 @@ from triton.compiler import CompilationError
 
 import kernels
 from kernels.decode.triton_decode import decode
-from kernels.decode.triton_decode.plan import Plan
+from kernels.decode.triton_decode.calls import plan_of
 from kernels.decode.triton_decode.request import Caches, Options, latent_request_of, request_of
 from kernels.decode.triton_decode.tuning import DecodeTile
 from kernels.decode.triton_mla import mla_decode
@@ -325,7 +325,7 @@ def compile_one(job: tuple[Shape, DecodeTile | None]) -> str | None:
         else:
             request = request_of(x.q, caches, Options(shape.layout), check_device=False)
         request = replace(request, device=torch.device("cuda", 0))
-        plan = plan_of_latents(request, tile) if shape.latent else Plan(request, tile)
+        plan = plan_of_latents(request, tile) if shape.latent else plan_of(request, tile)
         plan.compile(x.q, x.k, x.v)
     except (RuntimeError, CompilationError) as error:
         return f"{shape.name} {tile}: {type(error).__name__} {str(error)[:200]}"

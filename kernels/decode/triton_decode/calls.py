@@ -11,6 +11,7 @@ from kernels.plans import PlanCache, device_guard, plan_key, wants_gradients
 
 if TYPE_CHECKING:
     from kernels.decode.triton_decode.plan import Plan
+    from kernels.decode.triton_decode.request import Request
     from kernels.decode.triton_decode.tuning import DecodeTile
 
 PLANS: PlanCache[Plan] = PlanCache()
@@ -24,11 +25,19 @@ def attend(
     key = plan_key(q, k, v, (options, tile, wants_gradients(q, k, v), *map(form_of, others)))
     plan = PLANS.get(key)
     if plan is None:
-        from kernels.decode.triton_decode.plan import Plan  # with triton, which may not be there
-
-        plan = PLANS.remember(key, Plan(request_of(q, caches, options), tile))
+        plan = PLANS.remember(key, plan_of(request_of(q, caches, options), tile))
     with device_guard(q.device):
         return plan(q, *caches, return_lse)
+
+
+def plan_of(request: Request, tile: DecodeTile | None = None, *, one_launch: bool = False) -> Plan:
+    """Return the plan of the kernels that serve a request fastest, or of `tile` (`one_launch` as `Plan` has it)."""
+    from kernels.decode.triton_decode.plan import Plan  # with triton, which may not be there
+    from kernels.decode.triton_decode.prefill_rows import PrefillRowsPlan, suits
+
+    if tile is None and suits(request):
+        return PrefillRowsPlan(request, one_launch=one_launch)
+    return Plan(request, tile, one_launch=one_launch)
 
 
 def form_of(x: torch.Tensor | None) -> Any:

@@ -1,0 +1,77 @@
+"""Decoding by the prefill kernel of gluon_hopper: the query heads of a key head are the rows of one tile of 128.
+
+split_kernel has tiles of 64 rows: more heads on one key head read its keys twice, through the L2, which binds them at
+2.8 TB/s. One query token sees every key of a full cache, so that its heads are rows of attention without a mask. The
+prefill kernel gives a tile to one program, so it serves where tiles are as many as multiprocessors, or nearly.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.decode.triton_decode.launch import INTERPRETED
+from kernels.decode.triton_decode.plan import Machine, Plan, machine_of
+from kernels.decode.triton_decode.request import Request
+from kernels.plans import device_guard
+
+_ROWS = (65, 128)  # of a tile, fewest and most
+_LEAST_KEYS = 2048  # the fewest that were timed
+_BUSY = 0.9  # of all multiprocessors, on average over the rounds that the tiles take
+_LN_2 = 0.6931471805599453
+
+
+def suits(request: Request, machine: Machine | None = None) -> bool:
+    """Return whether the prefill kernel can serve a request, and is the faster one (NOTES.md, step 20)."""
+    r = request
+    _, multiprocessors, capability = machine or machine_of(r.device)
+    tiles = r.batch * r.num_kv_heads
+    rounds = -(-tiles // multiprocessors)
+    return (
+        capability == 90
+        and not INTERPRETED
+        and r.dtype == r.cache_dtype
+        and r.dtype in (torch.bfloat16, torch.float16)
+        and not (r.ragged or r.page or r.rope_dim or r.window_size)
+        and (r.seqlen_q, r.head_dim, r.head_dim_v) == (1, 128, 128)
+        and _ROWS[0] <= r.num_heads // r.num_kv_heads <= _ROWS[1]
+        and r.capacity >= _LEAST_KEYS
+        and r.softmax_scale > 0
+        and tiles >= _BUSY * rounds * multiprocessors
+    )
+
+
+class PrefillRowsPlan(Plan):
+    """Launches the prefill kernel where TMA can address the tensors, else the split-KV kernel."""
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        lengths: torch.Tensor | None,
+        table: torch.Tensor | None,
+        k_scale: torch.Tensor | None,
+        v_scale: torch.Tensor | None,
+        return_lse: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return out (batch, num_heads, 1, head_dim_v) and, if asked for, its natural logsumexp in float32."""
+        found = self._attended(q, k, v)
+        if found is None:
+            return super().__call__(q, k, v, lengths, table, k_scale, v_scale, return_lse)
+        out, lse = found
+        return out.view(self._out_shape), lse.view(self._out_shape[:3]) * _LN_2 if return_lse else None
+
+    def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Return out of a contiguous cache that is all in use, on whichever device is the current one."""
+        with device_guard(q.device):
+            found = self._attended(q, k, v)
+        return super().output(q, k, v) if found is None else found[0].view(self._out_shape)
+
+    def _attended(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return out and the base-2 logsumexp of the heads as rows; None if TMA cannot address the tensors."""
+        from kernels.attention.gluon_hopper.plan import plan_of
+
+        r = self.request
+        rows = q.reshape(r.batch, r.num_kv_heads, r.num_heads // r.num_kv_heads, r.head_dim)
+        plan = plan_of(rows, k, v, False, 0, r.softmax_scale)
+        return None if plan is None else plan.forward(rows, k, v)
