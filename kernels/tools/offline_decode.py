@@ -17,13 +17,14 @@ from kernels.decode.gluon_mla.plan import HopperPlan
 from kernels.decode.triton_decode.plan import LaunchOf, Plan
 from kernels.decode.triton_decode.request import Request
 from kernels.decode.triton_decode.tuning import SHARED_MEMORY, DecodeTile, chip_class, every_tile
-from kernels.tools.compile import Call, Compilable, Pointer
+from kernels.tools.compile import Call, Compilable, Pointer, descriptor
 from kernels.tools.offline import CHIPS, compile_all, line
 
 MULTIPROCESSORS = 132
 _GATED_DIMS = (64, 128, 256, 512)
 _GLUON = DecodeTile(64, 4, 1, 1, form="gluon")
 _POINTERS = {"out_ptr": "q", "q_ptr": "q", "k_ptr": "k", "kv_ptr": "k", "v_ptr": "v"}  # others: numbers or integers
+_DESCRIBED = {"latents_desc": 128, "ropes_desc": 64}  # dims of TMA's blocks of 64 keys
 _INTEGERS = ("tickets_ptr", "lengths_ptr", "table_ptr")
 
 
@@ -45,6 +46,10 @@ class DecodeVariant(Compilable):
         """Return the kernel with arguments and options that make Triton compile this variant."""
         kernel, _, scalars, constants, options = self._launch()
         pointers = {name: self._pointer(name) for name in kernel.arg_names if name.endswith("_ptr")}
+        if constants.get("TMA"):
+            pointers |= {name: descriptor("bf16", [1, 1, 64, width]) for name, width in _DESCRIBED.items()}
+        elif "TMA" in constants:
+            pointers |= dict.fromkeys(_DESCRIBED, Pointer("bf16"))
         names = [name for name in kernel.arg_names if name not in pointers and name not in constants]
         values = {**constants, **pointers, **dict(zip(names, scalars, strict=True))}
         return kernel, {name: values[name] for name in kernel.arg_names}, options

@@ -3,7 +3,7 @@
 A row's output is 512 float32 values, too many for the registers of one warpgroup, so two ("values") hold half of it
 each. Another ("scores") multiplies queries with a block, computes the softmax, and leaves probabilities and the factor
 of the rows so far in shared memory; it is at the next block's scores while the values are multiplied. A fourth copies
-blocks as memory becomes free (cp.async, so that pages of any size do).
+blocks as memory becomes free: by TMA where a block lies in one page and all of it is in use, else by cp.async.
 
 A block comes and is given back in pieces of 128 dimensions, the rotary one first: its scores begin with the first
 piece there, and its memory is filled again piece by piece, as the output of each is done. FlashMLA does so with pieces
@@ -25,6 +25,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.attention.gluon_hopper.compat import tma_load
+
 ROWS = gl.constexpr(64)
 BLOCK_N = gl.constexpr(64)
 LATENT = gl.constexpr(512)
@@ -43,8 +45,8 @@ class Buffers(NamedTuple):
 
     q: Any  # (64, 512)
     q_rope: Any  # (64, 64)
-    latents: Any  # 2 slots of (64, 512)
-    ropes: Any  # 2 slots of (64, 64)
+    latents: Any  # 2 slots of 4 pieces of (1, 1, 64, 128)
+    ropes: Any  # 2 slots of (1, 1, 64, 64)
     p: Any  # (64, 64): probabilities of a block
     factors: Any  # (64,): of the output so far, and at the end of all of it
     full: Any  # mbarriers, one a piece of a slot: it is there
@@ -98,13 +100,15 @@ def _blocks(length):
     do_not_specialize=["batch", "rows", "seqlen_q", "capacity", "slots", "least", "table_b"],
     do_not_specialize_on_alignment=["row_tiles", "stats_offset"],
 )
-def mla_kernel(q_ptr, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_ptr, q_b, q_h, q_m, kv_b, kv_n, table_b,
-               batch, rows, seqlen_q, capacity, slots, least, row_tiles, stats_offset, scale, BATCH: gl.constexpr,
-               PAGE: gl.constexpr, CAUSAL: gl.constexpr, STORE_LSE: gl.constexpr,
-               CHAINED: gl.constexpr):  # fmt: skip
+def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_ptr, q_b, q_h,
+               q_m, kv_b, kv_n, table_b, batch, rows, seqlen_q, capacity, slots, least, row_tiles, stats_offset, scale,
+               BATCH: gl.constexpr, PAGE: gl.constexpr, CAUSAL: gl.constexpr, STORE_LSE: gl.constexpr,
+               CHAINED: gl.constexpr, TMA: gl.constexpr, WHOLE: gl.constexpr):  # fmt: skip
     """Attend to the share of program_id(0) // row_tiles, for the 64 rows of program_id(0) % row_tiles.
 
-    Arguments as split.split_kernel has them.
+    Arguments as split.split_kernel has them. latents_desc, ropes_desc: of blocks (1, 1, BLOCK_N, PIECE) and (1, 1,
+    BLOCK_N, ROPE) of kv as (pages or sequences, 1, keys, dims); without TMA anything. WHOLE: TMA is asked for a block
+    once all of its memory is free, not piece by piece.
     """
     RAGGED: gl.constexpr = BATCH > 0
     row_tile = gl.program_id(0) % row_tiles
@@ -142,13 +146,14 @@ def mla_kernel(q_ptr, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_pt
 
     dtype: gl.constexpr = q_ptr.dtype.element_ty
     wide: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    loaded: gl.constexpr = gl.NVMMASharedLayout(128, 16, 4)  # of what TMA loads: four dimensions
     line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     bars: gl.constexpr = mbarrier.MBarrierLayout()
     buffers = Buffers(
         q=gl.allocate_shared_memory(dtype, [ROWS, LATENT], wide),
         q_rope=gl.allocate_shared_memory(dtype, [ROWS, ROPE], wide),
-        latents=gl.allocate_shared_memory(dtype, [2, BLOCK_N, LATENT], wide),
-        ropes=gl.allocate_shared_memory(dtype, [2, BLOCK_N, ROPE], wide),
+        latents=gl.allocate_shared_memory(dtype, [2 * (PIECES - 1), 1, 1, BLOCK_N, PIECE], loaded),
+        ropes=gl.allocate_shared_memory(dtype, [2, 1, 1, BLOCK_N, ROPE], loaded),
         p=gl.allocate_shared_memory(dtype, [ROWS, BLOCK_N], wide),
         factors=gl.allocate_shared_memory(gl.float32, [ROWS], line),
         full=gl.allocate_shared_memory(gl.int64, [2 * PIECES, 1], bars),
@@ -157,7 +162,7 @@ def mla_kernel(q_ptr, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_pt
         p_empty=gl.allocate_shared_memory(gl.int64, [1], bars),
     )
     for i in gl.static_range(2 * PIECES):
-        mbarrier.init(buffers.full.index(i), count=128)  # each thread's copies arrive by themselves
+        mbarrier.init(buffers.full.index(i), count=1 if TMA else 128)  # else each thread's copies arrive by themselves
         mbarrier.init(buffers.empty.index(i), count=1)
     mbarrier.init(buffers.p_full, count=1)
     mbarrier.init(buffers.p_empty, count=2)
@@ -167,16 +172,17 @@ def mla_kernel(q_ptr, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_pt
                 q_h=q_h, q_m=q_m, kv_b=kv_b, kv_n=kv_n, table_b=table_b, rows=rows, seqlen_q=seqlen_q,
                 capacity=capacity, stats_offset=stats_offset, scale=scale)  # fmt: skip
     gl.warp_specialize([
-        (scores_partition, (q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, CAUSAL, STORE_LSE)),
+        (scores_partition, (q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, CAUSAL, STORE_LSE, TMA)),
         (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, 0)),
         (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, 1)),
-        (copy_partition, (kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED, PAGE)),
+        (copy_partition, (latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED, PAGE, TMA,
+                          WHOLE)),
     ], [4, 4, 4], [160, 160, 64])  # fmt: skip
 
 
 @gluon.jit
 def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.constexpr,
-                     CAUSAL: gl.constexpr, STORE_LSE: gl.constexpr):  # fmt: skip
+                     CAUSAL: gl.constexpr, STORE_LSE: gl.constexpr, TMA: gl.constexpr):  # fmt: skip
     """Scores and softmax: probabilities and factors of every block, and at the end of a tile its divisors."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     s_rows: gl.constexpr = gl.SliceLayout(1, s_layout)
@@ -199,7 +205,7 @@ def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGG
         row_max = gl.full([ROWS], float("-inf"), gl.float32, s_rows)
         row_sum = gl.zeros([ROWS], gl.float32, s_rows)
         for j in range(count):
-            scores = _scores(buffers, n, s_layout)
+            scores = _scores(buffers, n, s_layout, TMA)
             keys = (block + j) * BLOCK_N + columns
             scores = gl.where(keys[None, :] <= bound[:, None], scores * work.scale, float("-inf"))
             new_max = gl.maximum(row_max, gl.max(scores, 1))
@@ -237,24 +243,30 @@ def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGG
 
 
 @gluon.jit
-def _scores(buffers, n, layout: gl.constexpr):
+def _scores(buffers, n, layout: gl.constexpr, TMA: gl.constexpr):
     """q k^T of block n, each piece of the keys multiplied as it comes; the rotary piece's memory is given back."""
     first = (n & 1) * PIECES
     phase = (n >> 1) & 1
     mbarrier.wait(buffers.full.index(first), phase)
-    fence_async_shared()  # the copies were no asynchronous ones in the sense of the tensor cores
+    if not TMA:
+        fence_async_shared()  # the copies were no asynchronous ones in the sense of the tensor cores
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
-    rope = buffers.ropes.index(n & 1).permute((1, 0))
+    rope = buffers.ropes.index(n & 1).reshape([BLOCK_N, ROPE]).permute((1, 0))
     scores = warpgroup_mma(buffers.q_rope, rope, zero, use_acc=False, is_async=True)
-    latents = buffers.latents.index(n & 1)
     for i in gl.static_range(PIECES - 1):
         mbarrier.wait(buffers.full.index(first + 1 + i), phase)
-        fence_async_shared()
-        piece = latents.slice(_dims_of(i), PIECE, dim=1).permute((1, 0))
+        if not TMA:
+            fence_async_shared()
+        piece = _piece(buffers, n, _dims_of(i) // PIECE).permute((1, 0))
         scores = warpgroup_mma(buffers.q.slice(_dims_of(i), PIECE, dim=1), piece, scores, is_async=True)
     scores = warpgroup_mma_wait(0, deps=(scores,))
     mbarrier.arrive(buffers.empty.index(first), count=1)
     return scores
+
+
+@gluon.jit
+def _piece(buffers, n, number: gl.constexpr):
+    return buffers.latents.index((n & 1) * (PIECES - 1) + number).reshape([BLOCK_N, PIECE])
 
 
 @gluon.constexpr_function
@@ -282,12 +294,11 @@ def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.
             mbarrier.wait(buffers.p_full, shakes & 1)  # after the block's own barriers, which the scores waited for
             fence_async_shared()
             factors = buffers.factors.load(o_rows)
-            latents = buffers.latents.index(n & 1)
             empty = (n & 1) * PIECES + 1 + SIDE
             left = left * factors[:, None]
             right = right * factors[:, None]
-            left = warpgroup_mma(buffers.p, latents.slice(SIDE * HALF, PIECE, dim=1), left, is_async=True)
-            right = warpgroup_mma(buffers.p, latents.slice(SIDE * HALF + PIECE, PIECE, dim=1), right, is_async=True)
+            left = warpgroup_mma(buffers.p, _piece(buffers, n, 2 * SIDE), left, is_async=True)
+            right = warpgroup_mma(buffers.p, _piece(buffers, n, 2 * SIDE + 1), right, is_async=True)
             left = warpgroup_mma_wait(1, deps=(left,))
             mbarrier.arrive(buffers.empty.index(empty), count=1)
             right = warpgroup_mma_wait(0, deps=(right,))
@@ -308,10 +319,11 @@ def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.
 
 
 @gluon.jit
-def copy_partition(kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED: gl.constexpr, PAGE: gl.constexpr):
+def copy_partition(latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED: gl.constexpr,
+                   PAGE: gl.constexpr, TMA: gl.constexpr, WHOLE: gl.constexpr):  # fmt: skip
     """The blocks of the share, each piece into the memory of that of the block before the last."""
-    layout: gl.constexpr = gl.BlockedLayout([1, 8], [2, 16], [4, 1], [1, 0])
-    narrow: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [2, 16], [gl.num_warps(), 1], [1, 0])
+    narrow: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [gl.num_warps(), 1], [1, 0])
     unit, seq, begin = work.unit, work.seq, work.begin
     n = 0
     while unit < work.end:
@@ -323,19 +335,16 @@ def copy_partition(kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED: gl.con
         pages_of_ropes = _pages(table_ptr, seq, block * BLOCK_N, length, work, PAGE, narrow)
         for j in range(count):
             start = (block + j) * BLOCK_N
-            first = (n & 1) * PIECES
-            phase = ((n >> 1) - 1) & 1
-            if n >= 2:
-                mbarrier.wait(buffers.empty.index(first), phase)
-            rope = buffers.ropes.index(n & 1)
-            _copy_piece(kv_ptr, pages_of_ropes, start, length, rope, LATENT, work, ROPE, PAGE, narrow)
-            async_copy.mbarrier_arrive(buffers.full.index(first), increment_count=False)
-            for i in gl.static_range(PIECES - 1):
-                if n >= 2:
-                    mbarrier.wait(buffers.empty.index(first + 1 + i), phase)
-                piece = buffers.latents.index(n & 1).slice(_dims_of(i), PIECE, dim=1)
-                _copy_piece(kv_ptr, pages, start, length, piece, _dims_of(i), work, PIECE, PAGE, layout)
-                async_copy.mbarrier_arrive(buffers.full.index(first + 1 + i), increment_count=False)
+            row = start % PAGE if PAGE > 0 else start
+            if TMA and not RAGGED:
+                _load_block(latents_desc, ropes_desc, pages, row, buffers, n, WHOLE)
+            elif TMA:
+                if start + BLOCK_N <= length:
+                    _load_block(latents_desc, ropes_desc, pages, row, buffers, n, WHOLE)
+                else:
+                    _copy_block(kv_ptr, pages, pages, start, length, buffers, n, work, PAGE, TMA, layout, narrow)
+            else:
+                _copy_block(kv_ptr, pages, pages_of_ropes, start, length, buffers, n, work, PAGE, TMA, layout, narrow)
             # Asked for before the wait for memory that is free, so that none waits for a page number.
             pages = _pages(table_ptr, seq, start + BLOCK_N, length, work, PAGE, layout)
             pages_of_ropes = _pages(table_ptr, seq, start + BLOCK_N, length, work, PAGE, narrow)
@@ -344,8 +353,62 @@ def copy_partition(kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED: gl.con
         if block + count == blocks:
             seq += 1
             begin = unit
-    async_copy.commit_group()
-    async_copy.wait_group(0)
+    if RAGGED or not TMA:
+        async_copy.commit_group()
+        async_copy.wait_group(0)
+
+
+@gluon.jit
+def _load_block(latents_desc, ropes_desc, page, row, buffers, n, WHOLE: gl.constexpr):
+    """A block by TMA, each piece as soon as its memory is free, or that of all of them."""
+    first = (n & 1) * PIECES
+    phase = ((n >> 1) - 1) & 1
+    if n >= 2:
+        for i in gl.static_range(PIECES if WHOLE else 1):
+            mbarrier.wait(buffers.empty.index(first + i), phase)
+    full = buffers.full.index(first)
+    mbarrier.expect(full, ropes_desc.block_type.nbytes)
+    tma_load(ropes_desc, [page, 0, row, LATENT], full, buffers.ropes.index(n & 1))
+    for i in gl.static_range(PIECES - 1):
+        if not WHOLE:  # noqa: SIM102 - decided when it is compiled
+            if n >= 2:
+                mbarrier.wait(buffers.empty.index(first + 1 + i), phase)
+        full = buffers.full.index(first + 1 + i)
+        mbarrier.expect(full, latents_desc.block_type.nbytes)
+        place = buffers.latents.index((n & 1) * (PIECES - 1) + _dims_of(i) // PIECE)
+        tma_load(latents_desc, [page, 0, row, _dims_of(i)], full, place)
+
+
+@gluon.jit
+def _copy_block(kv_ptr, pages, pages_of_ropes, start, length, buffers, n, work, PAGE: gl.constexpr,
+                TMA: gl.constexpr, layout: gl.constexpr, narrow: gl.constexpr):  # fmt: skip
+    """A block by cp.async, zeros beyond the length, so that any page and the last block of a length will do."""
+    first = (n & 1) * PIECES
+    phase = ((n >> 1) - 1) & 1
+    if n >= 2:
+        mbarrier.wait(buffers.empty.index(first), phase)
+    rope = buffers.ropes.index(n & 1).reshape([BLOCK_N, ROPE])
+    _copy_piece(kv_ptr, pages_of_ropes, start, length, rope, LATENT, work, ROPE, PAGE, narrow)
+    _copied(buffers.full.index(first), TMA)
+    for i in gl.static_range(PIECES - 1):
+        if n >= 2:
+            mbarrier.wait(buffers.empty.index(first + 1 + i), phase)
+        piece = _piece(buffers, n, _dims_of(i) // PIECE)
+        _copy_piece(kv_ptr, pages, start, length, piece, _dims_of(i), work, PIECE, PAGE, layout)
+        _copied(buffers.full.index(first + 1 + i), TMA)
+
+
+@gluon.jit
+def _copied(full, TMA: gl.constexpr):
+    """Arrive at a piece's barrier once its copies are done; it takes one arrival where TMA copies other blocks."""
+    if TMA:
+        async_copy.commit_group()
+        async_copy.wait_group(0)
+        fence_async_shared()
+        _barrier()
+        mbarrier.arrive(full, count=1)
+    else:
+        async_copy.mbarrier_arrive(full, increment_count=False)
 
 
 @gluon.jit

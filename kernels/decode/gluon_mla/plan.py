@@ -6,17 +6,20 @@ from typing import Any
 
 import torch
 
-from kernels.decode.gluon_mla.kernel import mla_kernel
-from kernels.decode.triton_decode.launch import INTERPRETED
+from kernels.attention.gluon_hopper.launch import Descriptor, Launch
+from kernels.decode.gluon_mla.kernel import BLOCK_N, PIECE, ROPE, mla_kernel
+from kernels.decode.triton_decode.launch import INTERPRETED, DecodeLaunch
 from kernels.decode.triton_decode.plan import LaunchOf, Machine, Plan, machine_of
 from kernels.decode.triton_decode.request import Request
 from kernels.decode.triton_decode.split import LOG2_E
 from kernels.decode.triton_decode.tuning import DecodeTile
+from kernels.decode.triton_decode.workspace import workspace
 
 _TILE = DecodeTile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)
 _MAX_BATCH = 1024  # lengths that a program sums up in registers
 _FEW_ROWS = 16  # of a tile, up to which the portable kernel is as fast, but not over many sequences of given lengths
 _MANY_SEQUENCES = 16
+_WHOLE_BLOCKS = 32  # sequences from which on TMA is asked for a block at once (NOTES.md, steps 18 and 21)
 
 
 def suits(request: Request, machine: Machine | None = None) -> bool:
@@ -40,6 +43,22 @@ class HopperPlan(Plan):
 
     def __init__(self, request: Request, machine: Machine | None = None) -> None:
         super().__init__(request, _TILE, machine)
+        sequence, key = request.strides[3], request.strides[5]
+        self._by_tma = (
+            request.page % _TILE.block_n == 0 and min(sequence, key) > 0
+        )  # whole blocks of a page or sequence
+        self._described: dict[bool, tuple[Launch, DecodeLaunch]] = {}
+
+    def compile(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Leave the kernels in Triton's cache, for tensors like these, which may be on device "meta"."""
+        if not self._by_tma:
+            super().compile(q, k, v)
+            return
+        number, integer = (torch.empty(16, dtype=dtype, device="meta") for dtype in (torch.float32, torch.int32))
+        r = self.request
+        tensors = (q, None, number, integer if r.ragged else None, integer if r.page else None)
+        first, _ = self._describe(q, k, *tensors)
+        first.warm_up(*_of_first(q, k, *tensors))
 
     def kernels(self, store_lse: bool) -> list[LaunchOf]:
         """The Gluon kernel, and the one that combines parts."""
@@ -51,13 +70,56 @@ class HopperPlan(Plan):
         )
         constants = {
             "BATCH": self._constants(store_lse)["BATCH"], "PAGE": r.page, "CAUSAL": r.causal and r.seqlen_q > 1,
-            "STORE_LSE": store_lse, "CHAINED": True,
+            "STORE_LSE": store_lse, "CHAINED": True, "TMA": self._by_tma,
+            "WHOLE": self._by_tma and r.batch >= _WHOLE_BLOCKS,
         }  # fmt: skip
         options = {"num_warps": 4, "launch_pdl": True}
         first = (mla_kernel, (shares.slots * shares.row_tiles, 1, 1), scalars, constants, options)
         return [first, self._combine(store_lse)]
 
+    def _launch(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor | None,
+        others: tuple[torch.Tensor | None, ...],
+    ) -> None:
+        if k.data_ptr() % 16:  # a plan serves tensors of one alignment
+            self._by_tma = False
+        if not self._by_tma:
+            super()._launch(q, k, v, out, lse, others)
+            return
+        stream = torch._C._cuda_getCurrentRawStream(q.device.index)
+        parts = workspace(self._tickets, self.shares.room, q.device, stream).parts
+        tensors = (out, lse, parts, *others[:2])
+        launches = self._described.get(lse is not None)
+        if launches is None:
+            launches = self._described[lse is not None] = self._describe(q, k, *tensors)
+        first, combine = launches
+        first(*_of_first(q, k, *tensors))
+        combine(stream, tuple([None if x is None else x.data_ptr() for x in tensors[:4]]))
+
+    def _describe(
+        self, q: torch.Tensor, kv: torch.Tensor, *tensors: torch.Tensor | None
+    ) -> tuple[Launch, DecodeLaunch]:
+        """Return the launches of tensors like these, the first with TMA descriptors of the latents."""
+        (kernel, grid, scalars, constants, _), second = self.kernels(tensors[1] is not None)
+        pages = kv.unsqueeze(1)
+        described = [Descriptor(pages, [1, 1, BLOCK_N.value, width.value]) for width in (PIECE, ROPE)]
+        rest = (*scalars, *(constants[name] for name in kernel.arg_names if name in constants))
+        makers = (None, *described, *[None] * 6)
+        first = Launch(kernel, grid, q.device, makers, rest, pdl=True)
+        kernel, grid, scalars, constants, options = second
+        return first, DecodeLaunch(kernel, grid, tensors[:4], scalars, constants, options)
+
     def _of_split(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return q, latents, out, lse, parts, lengths and table; q stands for those that there are not."""
+        """Return what the first kernel takes where it has no descriptors; q stands for tensors that there are not."""
         q = arguments[0]
-        return tuple([q if arguments[i] is None else arguments[i] for i in (0, 1, 3, 4, 5, 7, 8)])
+        return tuple([q if arguments[i] is None else arguments[i] for i in (0, 1, 1, 1, 3, 4, 5, 7, 8)])
+
+
+def _of_first(q: torch.Tensor, kv: torch.Tensor, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    """Return the tensors of a launch with descriptors, of out, lse, parts, lengths and table; q for those of None."""
+    return q, kv, kv, kv, *[q if x is None else x for x in tensors]
