@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -41,6 +42,7 @@ _GPUS = re.compile(r"[A-Za-z0-9_-]{1,40}(,[A-Za-z0-9_-]{1,40}){0,20}")
 CLUSTER_MODES = ("spread", "each")
 _ANSWER_LIMIT_S = 180.0
 _START_LIMIT_S = 180.0
+_LEAST_FREE_BYTES = 64 * 1024
 _POLL_S = 0.05
 _QUIET_S = 900.0  # a run that lives writes its state every second or so; one that has been quiet for longer is over
 
@@ -287,6 +289,8 @@ def _spawn(words: list[str], run_id: str, home: Path) -> None:
     except LaunchError as error:
         reason = _last_line(log.read_text(errors="replace"))
         log.unlink()
+        if not reason and shutil.disk_usage(home).free < _LEAST_FREE_BYTES:  # its last words did not fit either
+            reason = f"The sweep cannot be started in {home}: the disk is full; free some space and start again."
         raise LaunchError(reason or str(error)) from None
 
 

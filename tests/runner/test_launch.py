@@ -1,9 +1,11 @@
 """Starting sweeps as the app does: refused with a sentence, or detached and under way."""
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -145,6 +147,13 @@ def test_a_sweep_that_cannot_start_says_why_and_leaves_nothing(runner, home, mon
         launch.start(SMALL)
     assert run_folders(home) == []
     assert list((home / "logs").iterdir()) == []
+
+
+def test_a_sweep_that_cannot_write_why_says_that_the_disk_is_full(home, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "executable", "false")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    with pytest.raises(LaunchError, match="the disk is full; free some space and start again"):
+        launch.start(SMALL)
 
 
 def test_an_unknown_run_has_no_status(home) -> None:

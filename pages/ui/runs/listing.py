@@ -69,12 +69,14 @@ def badges_of(run_ids: Collection[str]) -> str:
 
 
 def with_states(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with what became of each; an upload is finished by nature."""
+    """Return the runs with what became of each, uploads without a date first; an upload is finished by nature."""
     states = [
         "finished" if row["source"] == "upload" else folder(row["run_id"], row["source"]).condition()
         for row in runs.to_dict("records")
     ]
-    return runs.assign(state=states)
+    found = runs.assign(state=states)
+    undated = (runs["source"] == "upload") & runs["created"].isna()
+    return pd.concat([found[undated], found[~undated]])
 
 
 def counts(run: Mapping[str, object]) -> str:
