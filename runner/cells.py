@@ -34,7 +34,9 @@ _RATES = {
 _RATES_ELSE = {"cuda": (0.5, 500.0, 0.15), "cpu": (0.01, 2.0, 0.02)}
 _BANDWIDTH_SHARE = 0.4  # of the datasheet's, where the device has one
 _MODEL_SHARE = 0.4  # of the datasheet's 16-bit rate: whole models are large matrix products
-_MODEL_FLOOR_S = {"cuda": 6.0, "cpu": 2.0}  # to build, check and compile: Llama-2 7B in training on an H200 (2026-11)
+# To build and check a model, and to compile its layers with torch.compile: 28 cells of generation took 33 s on an H200,
+# eight of training 25 s beyond the start of the process; eight compiled ones 55 s (2026-11).
+_MODEL_FLOOR_S, _MODEL_COMPILED_S = 2.0, 4.0
 _MATRIX_PASSES = {
     "fwd": 6,
     "decode": 6,
@@ -94,7 +96,7 @@ def estimated_seconds(case: Case, mode: str, protocol: Protocol, timings: int, t
     if peak := PEAKS.get(target.name):
         bandwidth = _BANDWIDTH_SHARE * peak.bandwidth_gb_per_s
     if case.level == "model":
-        floor = _MODEL_FLOOR_S[target.type]
+        floor = _MODEL_FLOOR_S + (_MODEL_COMPILED_S if case.compiled else 0.0)
         rate = _MODEL_SHARE * peak.tensor_tflops if peak and case.dtype != "float32" else rate
     traffic = (levels.bytes_moved(case, mode) or 0.0) + (_matrix_bytes(case) * _MATRIX_PASSES[mode] if matrix else 0)
     call = max((levels.flops(case, mode) or 0.0) / rate / 1e12, traffic / bandwidth / 1e9)
