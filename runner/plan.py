@@ -21,6 +21,7 @@ INTERPRETER_LIMIT_S = 3.0  # of one implementation's check of one case
 # triton_fa2 in float32, whose tiles are small (Triton 3.9, one of two busy cores, 2026-11); float16 takes a fifth.
 _INTERPRETER_FORWARD_S = 5.0
 _INTERPRETER_BOTH = 9.0
+_NO_TIME = "cpu", ("kernel",)
 NOT_TIMED = "Triton runs in the interpreter on a CPU: checked, not timed."
 _NOT_TRACED = "Triton runs in the interpreter on a CPU, which is no speed to trace."
 
@@ -46,6 +47,11 @@ def chosen(sweep: Sweep, named: tuple[str, ...] | None, capabilities: tuple[str,
     exist, or that declare them.
     """
     return _declaring(_named(sweep, named), capabilities) if capabilities else _named(sweep, named)
+
+
+def timed_on(sweep: Sweep, device_type: str) -> Sweep:
+    """Return the sweep with plain calls timed where it asks for device time alone and the device has none: a CPU."""
+    return dataclasses.replace(sweep, timings=("eager",)) if (device_type, sweep.timings) == _NO_TIME else sweep
 
 
 def _declaring(sweep: Sweep, capabilities: tuple[str, ...]) -> Sweep:

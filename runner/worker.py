@@ -31,6 +31,7 @@ class Worker:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._message: dict[str, Any] = {}
+        self._sweep: dict[str, Any] = {}
         self._device: Any = None
         self._bench: Any = None
         self._cells: list[Cell] = []
@@ -72,10 +73,11 @@ class Worker:
         self._message = message
         try:
             names, wanted = message["implementations"], tuple(message.get("capabilities", ()))
-            sweep = plan.chosen(sweeps.from_json(message["sweep"]), names, wanted)
+            sweep = plan.timed_on(plan.chosen(sweeps.from_json(message["sweep"]), names, wanted), self._device.type)
         except plan.UnknownImplementation as error:
             self._channel.send({"event": "refused", "message": str(error)})
             return
+        self._sweep = sweeps.to_json(sweep)
         if message["plan"]:
             self._cells = plan.plan(sweep, self._device, protocol_of(message["protocol"]), message["seed"])
         self._channel.send({"event": "opened", **self._plan_facts(sweep)})
@@ -87,7 +89,7 @@ class Worker:
 
         return {
             "device": {"id": self._device.id, "lock": self._device.lock, "type": self._device.type},
-            "sweep": sweeps.to_json(sweep),
+            "sweep": self._sweep,
             "implementations": plan.facts(sweep),
             "compiled_ahead": plan.compiled_ahead(sweep),
             "environment": environment.describe(self._device),
@@ -152,7 +154,7 @@ class Worker:
             stopwatches = {"kernel": kernel, "eager": stopwatch.EagerStopwatch(torch.cuda.synchronize)}
             telemetry.settle(self._device.id)
             empty_ms = kernel.empty_launch_ms()
-        sweep, protocol = self._message["sweep"], protocol_of(self._message["protocol"])
+        sweep, protocol = self._sweep, protocol_of(self._message["protocol"])
         wanted = telemetry.gpu and (sweep["energy"] or protocol.trace_s > 0)
         self._bench = Bench(
             run_id=message["run_id"],

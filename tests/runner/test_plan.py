@@ -71,6 +71,13 @@ def test_a_plan_knows_what_a_model_has_not_and_what_is_not_made_for_it() -> None
     }
 
 
+def test_a_cpu_times_plain_calls_where_a_sweep_asks_for_device_time_alone() -> None:
+    generation, both = sweeps.get("generation"), sweeps.get("quick")
+    assert plan.timed_on(generation, "cpu").timings == ("eager",)
+    assert plan.timed_on(generation, "cuda") is generation
+    assert plan.timed_on(both, "cpu") is both
+
+
 def test_an_implementation_without_backward_says_so(monkeypatch) -> None:
     forward_only = dataclasses.replace(registry.get("torch_naive"), name="forward_only", backward=False)
     monkeypatch.setattr(registry, "implementations", lambda level: {"forward_only": forward_only})
