@@ -106,7 +106,7 @@ class Worker:
 
     def _compile(self, message: dict[str, Any]) -> None:
         """Let the helper compile, and load meanwhile what the first case would wait for otherwise."""
-        self._helper.begin(self._device.id, message["cells"])
+        self._helper.begin(self._device.id, message["cells"], message.get("claims"))
         answer = {"event": "rehearsed", "kernels": None}
         for said in self._helper.messages(meanwhile=self._loading()):
             if said["event"] == "rehearsed":

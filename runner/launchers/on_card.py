@@ -42,6 +42,7 @@ class Errand:
     seed: int
     step_limit_s: float | None
     peaks: bool  # whether it measures the GPU's peaks
+    claims: str  # name of the temporary folder in which the cards of a host share out what they compile
     home: str  # of the driver: on its host, devices are locked there
     worker_command: tuple[str, ...]
 
@@ -60,6 +61,8 @@ class CardSupervisor:
     def __init__(self, errand: Errand, line: DriverLine, slot: str) -> None:
         self._errand, self._line, self._slot = errand, line, slot
         self._place = Path(tempfile.mkdtemp(prefix="attnbench-card-"))
+        self._claims = Path(tempfile.gettempdir(), errand.claims)
+        self._claims.mkdir(exist_ok=True)
         self._folder = RunFolder(self._place / "runs" / errand.run_id)
         self._guard = threading.Lock()  # of what is below
         self._offset, self._kept = 0, {}  # rows of cases that are not dealt to this card, by case
@@ -76,7 +79,8 @@ class CardSupervisor:
         finally:
             self._over.set()
             talker.join()
-            shutil.rmtree(self._place, ignore_errors=True)
+            for place in (self._place, self._claims):
+                shutil.rmtree(place, ignore_errors=True)
         self._line.say({"event": "ended", "how": how, "message": message})
 
     def _supervise(self) -> tuple[str, str]:
@@ -91,6 +95,7 @@ class CardSupervisor:
             run_id=errand.run_id,
             step_limit_s=errand.step_limit_s,
             peaks=errand.peaks,
+            claims=str(self._claims),
             order=self._order,
         )
         shared = Path(errand.home) if Path(errand.home).is_dir() else home()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -135,6 +136,7 @@ class Driver:
         self._progress, self._stop, self._worker_command = progress, stop, worker_command
         self._tasks: dict[int, Task] = {}
         self._looked_at = 0.0
+        self._token = uuid.uuid4().hex[:8]  # of this driver: another that resumes the run shares out anew
         self._code = ""  # hash of the kernels here
         self._asking: list[int] = []  # tasks whose card waits for a case
         self._shares: list[Share] = []
@@ -205,6 +207,7 @@ class Driver:
             seed=job.seed,
             step_limit_s=job.step_limit_s,
             peaks=task.peaks,
+            claims=f"attnbench-claims-{task.share.run_id}-{self._token}",
             home=str(self._home),
             worker_command=self._worker_command,
         )

@@ -3,16 +3,19 @@
 Every call that the sweep will make of our kernels is made once with its launches taken out: what it asks Triton for is
 what it will need, argument for argument, and no kernel runs. The compiling is done by processes that never touch the
 GPU; they leave the kernels in Triton's cache on disk, where the worker's first call finds them. Whatever goes wrong
-here costs time and nothing else.
+here costs time and nothing else. Sweeps that are spread over GPUs of one host share the work out by claims.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from itertools import groupby
 from multiprocessing import get_context
@@ -28,8 +31,55 @@ if TYPE_CHECKING:
 _NICENESS = 10  # another sweep may be timing on another GPU
 _SPARED_CORES = 2  # for this process and the worker
 _PROCESS_BYTES = 1 << 30  # about what a process that compiles needs
+_OTHERS_S = 30.0  # the longest that the processes of other GPUs are waited for
+_LOOK_S = 0.05  # between two looks at them
+_AT_WORK = "at-work-"  # begins the name of the file that a process has while it compiles
 # What a call may raise here: it does not fit, is not supported, or does with a kernel what a stand-in cannot answer.
 _FAULTS = (RuntimeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+class Claims:
+    """Shares out what the GPUs of one host have to compile for a sweep: who is first takes it. Files in a folder.
+
+    Without a folder, or when it is gone, everything is this process's own.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = Path(folder) if folder else None
+
+    def take(self, what: object) -> bool:
+        """Take on what `repr` names; tell whether nobody else has."""
+        if self._folder is None:
+            return True
+        try:
+            words = re.sub(r" at 0x[0-9a-f]+", "", repr(what))  # an address is another one in each process
+            (self._folder / hashlib.sha256(words.encode()).hexdigest()).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Let the others see that this process compiles."""
+        mark = self._folder / f"{_AT_WORK}{os.getpid()}" if self._folder else None
+        with contextlib.suppress(OSError):
+            mark and mark.touch()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                mark and mark.unlink(missing_ok=True)
+
+    def wait_for_others(self, limit_s: float = _OTHERS_S) -> None:
+        """Wait until no living process compiles for the same sweep, at most so many seconds."""
+        deadline = time.monotonic() + limit_s
+        while self._folder and time.monotonic() < deadline:
+            pids = [path.name.removeprefix(_AT_WORK) for path in self._folder.glob(f"{_AT_WORK}*")]
+            if not any(Path("/proc", pid).exists() for pid in pids):
+                return
+            time.sleep(_LOOK_S)
 
 
 class Helper:
@@ -54,10 +104,10 @@ class Helper:
                 sys.excepthook(*sys.exc_info())
             os._exit(0)
 
-    def begin(self, device: str, cells: Sequence[dict[str, Any]]) -> None:
-        """Let it compile what cells (as JSON) will launch."""
+    def begin(self, device: str, cells: Sequence[dict[str, Any]], claims: str | None = None) -> None:
+        """Let it compile what cells (as JSON) will launch, but for what others have claimed in the folder `claims`."""
         with contextlib.suppress(BrokenPipeError):
-            self._channel.send({"device": device, "cells": cells})
+            self._channel.send({"device": device, "cells": cells, "claims": claims})
 
     def messages(self, meanwhile: Iterator[object]) -> Iterator[dict[str, Any]]:
         """Yield what it says, until it is gone; a step of `meanwhile` is taken whenever it says nothing."""
@@ -80,14 +130,18 @@ class Helper:
         self._pid = 0
 
 
-def rehearse(cells: Iterable[Cell], device: str) -> None:
-    """Make the calls of all cells once, those first whose kernels take longest to compile; of a call that fails, the
-    rest is left out."""
+def rehearse(cells: Iterable[Cell], device: str, takes: Callable[[object], bool] = lambda case: True) -> None:
+    """Make the calls of all cells once whose case `takes` accepts, those first whose kernels take longest to compile.
+
+    Of a call that fails, the rest is left out.
+    """
     from kernels import registry
     from runner.levels import level_of
 
     ordered = sorted(cells, key=lambda cell: (-(cell.case.head_dim or 0), cell.case.dtype != "float32"))
     for case, of_case in groupby(ordered, key=lambda cell: cell.case):
+        if not takes(case):
+            continue
         wanted: dict[str, set[str]] = {}
         for cell in of_case:
             wanted.setdefault(cell.implementation, set()).add(cell.mode)
@@ -140,15 +194,19 @@ def _serve(channel: Channel, pool: ProcessPoolExecutor) -> None:
 
     message = channel.receive()
     torch.cuda.set_device(message["device"])
+    claims = Claims(message["claims"])
     futures: list[Future[float]] = []
 
     def found(kernel: Kernel) -> None:
-        futures.append(pool.submit(triton_hooks.compile_kernel, kernel))
+        if claims.take(kernel):
+            futures.append(pool.submit(triton_hooks.compile_kernel, kernel))
 
-    with triton_hooks.collect(found):
-        rehearse([cell_from_json(record) for record in message["cells"]], message["device"])
-    for done, _ in enumerate(as_completed(futures)):
-        channel.send({"event": "compiled", "done": done, "found": len(futures)})
+    with claims.at_work():
+        with triton_hooks.collect(found):
+            rehearse([cell_from_json(record) for record in message["cells"]], message["device"], claims.take)
+        for done, _ in enumerate(as_completed(futures)):
+            channel.send({"event": "compiled", "done": done, "found": len(futures)})
+    claims.wait_for_others()
     channel.send({"event": "rehearsed", **_outcome(futures)})
 
 

@@ -39,6 +39,7 @@ class Job:
     resume: str | None = None  # the run to go on with
     step_limit_s: float | None = None  # None: by estimate
     peaks: bool = True  # whether the device's peaks are measured first
+    claims: str | None = None  # the folder in which supervisors of one host share out what they compile
     against: OtherVersion | None = None  # what is measured beside it, round by round
     files: tuple[str, ...] = ()  # kinds of files that are recorded of every cell: profile, snapshot
     command: Callable[[str], str] = lambda device: ""  # what repeats the run on that device

@@ -20,15 +20,18 @@ def is_possible(device: str | None) -> bool:
     return gpu and importlib.util.find_spec("triton") is not None
 
 
-def compile_ahead(handle: WorkerHandle, cells: Sequence[Cell], tell: Callable[[int, int], object]) -> str:
+def compile_ahead(
+    handle: WorkerHandle, cells: Sequence[Cell], tell: Callable[[int, int], object], claims: str | None = None
+) -> str:
     """Let the worker compile what these cells will launch; returns what came of it, in a sentence.
 
-    `tell` hears how many kernels of how many are done. Raises Cancelled, and nothing else: a worker that is lost over
+    `tell` hears how many kernels of how many are done. `claims` is the folder in which sweeps of one host share the
+    work out. Raises Cancelled, and nothing else: a worker that is lost over
     this is gone, and its successor compiles as it goes.
     """
     begun = time.monotonic()
     try:
-        handle.send({"do": "compile", "cells": [cell_to_json(cell) for cell in cells]})
+        handle.send({"do": "compile", "cells": [cell_to_json(cell) for cell in cells], "claims": claims})
         while (message := handle.receive(time.monotonic() + SILENCE_S))["event"] == "compiled":
             tell(message["done"], message["found"])
         return _sentence(message, time.monotonic() - begun)

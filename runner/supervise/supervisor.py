@@ -131,7 +131,7 @@ class Sweeping:
             self._write_state("running")
 
         if ours:
-            self._handle.log.note(f"{utc_now()} {compile_ahead(self._handle, ours, tell)}")
+            self._handle.log.note(f"{utc_now()} {compile_ahead(self._handle, ours, tell, self._job.claims)}")
         self._costs[COMPILING] += time.monotonic() - begun
 
     def _finish_case(self, cells: list[Cell]) -> None:

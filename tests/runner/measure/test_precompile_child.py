@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from kernels import registry
 from kernels.attention.torch_naive import attention as naive
 from results.records import attention_case
 from runner.cells import Cell
-from runner.measure.precompile_child import processes, rehearse, small_cells
+from runner.measure.precompile_child import Claims, processes, rehearse, small_cells
 
 GIB = 1 << 30
 ROOT = Path(__file__).parents[3]
@@ -59,6 +60,31 @@ def test_each_pass_that_is_wanted_is_called_once_a_case_and_a_fault_stops_nothin
     calls.clear()
     rehearse(cells(("plain", "fwd")), "cpu")
     assert [call[1:] for call in calls] == [(8, False), (16, False)]
+    calls.clear()
+    rehearse(cells(("plain", "fwd")), "cpu", lambda case: case.seqlen_q == 16)
+    assert [call[1:] for call in calls] == [(16, False)], "another GPU's process took the other case on"
+
+
+def test_what_one_process_claims_another_leaves_and_waits_for(tmp_path: Path) -> None:
+    first, second = Claims(str(tmp_path)), Claims(str(tmp_path))
+    assert [first.take("a kernel"), second.take("a kernel"), second.take("another")] == [True, False, True]
+    with first.at_work():
+        begun = time.monotonic()
+        second.wait_for_others(limit_s=0.1)
+        assert time.monotonic() - begun >= 0.1
+    (tmp_path / "at-work-0").touch()  # of a process that was killed
+    begun = time.monotonic()
+    second.wait_for_others(limit_s=60)
+    assert time.monotonic() - begun < 60
+
+
+@pytest.mark.parametrize("folder", [None, "/no/such/folder"])
+def test_without_a_folder_everything_is_ones_own(folder: str | None) -> None:
+    claims = Claims(folder)
+    assert claims.take("a kernel")
+    assert claims.take("a kernel")
+    with claims.at_work():
+        claims.wait_for_others(limit_s=60)
 
 
 def test_libraries_are_loaded_by_a_small_problem_for_each_dtype_and_head_dim() -> None:
@@ -218,7 +244,7 @@ from runner.measure import precompile_child
 from runner.ipc import Channel
 
 def serve(channel, pool):
-    assert channel.receive() == {"device": "cuda:1", "cells": []}
+    assert channel.receive() == {"device": "cuda:1", "cells": [], "claims": None}
     channel.send({"event": "compiled", "pids": [os.getpid(), pool.submit(os.getpid).result()]})
     if sys.argv[1] == "fails":
         raise RuntimeError("no GPU for the helper")
