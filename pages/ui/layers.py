@@ -78,7 +78,7 @@ def duel_table(duels: pd.DataFrame) -> None:
     """Draw our best over the best of PyTorch's."""
     shown = duels.assign(mode=duels["mode"].map(MODES), behind=duels["behind"].replace("", "none"))
     words = {"low": "lowest", "mean": "geometric mean", "high": "highest"}
-    config = {name: st.column_config.NumberColumn(label, format="%.3g×") for name, label in words.items()}
+    config = {name: st.column_config.NumberColumn(label, format="%.2f×") for name, label in words.items()}
     config["behind"] = st.column_config.TextColumn("slower in", width="large")
     st.dataframe(shown, hide_index=True, alt="Our best over the best of PyTorch's", column_config=config)
     st.caption("Best time of PyTorch's implementations over the best of ours, layer by layer, within one run.")
@@ -108,7 +108,7 @@ def layer_table(table: pd.DataFrame, dtype: str) -> None:
         placeholder="–",
         column_config={
             "layer": st.column_config.TextColumn("layer", width="medium", pinned=True),
-            "speedup": st.column_config.NumberColumn("speedup", format="%.3g×", help="Of the fastest"),
+            "speedup": st.column_config.NumberColumn("speedup", format="%.2f×", help="Of the fastest"),
             **{name: st.column_config.TextColumn(f"{name} (ms)", alignment="right") for name in names},
         },
     )

@@ -18,6 +18,7 @@ from results.reports import side_by_side
 from results.reports.default_runs import default_runs, tried_of_store
 from results.store.database import Store
 
+_ABOUT = {"gpu_name": "", "torch": "PyTorch ", "triton": "Triton "}
 NOBODY = "none: its cells stay empty"
 _ALONE = "none"  # in addresses from when one run was chosen: the report alone
 
@@ -94,7 +95,7 @@ def facts(choice: Choice) -> None:
     rows = [ask_slowly(_run, run) for run in choice.runs]
     by_facts: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
-        known = (str(row[name]) for name in ("gpu_name", "torch", "triton") if not text.missing(row[name]))
+        known = (f"{label}{row[name]}" for name, label in _ABOUT.items() if not text.missing(row[name]))
         by_facts.setdefault(tuple(known), []).append(row["run_id"])
     there = _there(choice.runs)
     pairs = ", ".join(f"{theirs} = {own if own in there else 'not measured'}" for theirs, own in choice.places)

@@ -190,7 +190,8 @@ def findings(store: Store, report: str) -> list[Finding]:
 
 
 def _cell(section: Section, row: side_by_side.Row, at: int, *, both: bool) -> str:
-    """Write plain text, but what a report prints bold stays bold where it stands alone."""
-    if both:
-        return text.plain(side_by_side.cell(section, row, at)).replace(" / ", "\u00a0/ ")  # two lines at most
-    return "**".join(text.plain(part) for part in row.printed[at].split("**"))
+    """Write plain text, but a best value stays bold: the report's where it stands alone, else ours."""
+    said = (
+        side_by_side.cell(section, row, at).replace(" / ", "\u00a0/ ") if both else row.printed[at]
+    )  # two lines at most
+    return "**".join(text.plain(part) for part in said.split("**"))
