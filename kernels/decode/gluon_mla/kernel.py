@@ -183,7 +183,7 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
 @gluon.jit
 def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.constexpr,
                      CAUSAL: gl.constexpr, STORE_LSE: gl.constexpr, TMA: gl.constexpr):  # fmt: skip
-    """Scores and softmax: probabilities and factors of every block, and at the end of a tile its divisors."""
+    """Compute scores and softmax: probabilities and factors of every block, at the end of a tile its divisors."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     s_rows: gl.constexpr = gl.SliceLayout(1, s_layout)
     dtype: gl.constexpr = q_ptr.dtype.element_ty
@@ -244,7 +244,7 @@ def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGG
 
 @gluon.jit
 def _scores(buffers, n, layout: gl.constexpr, TMA: gl.constexpr):
-    """q k^T of block n, each piece of the keys multiplied as it comes; the rotary piece's memory is given back."""
+    """Return q k^T of block n, its pieces multiplied as they come; give the rotary piece's memory back."""
     first = (n & 1) * PIECES
     phase = (n >> 1) & 1
     mbarrier.wait(buffers.full.index(first), phase)
@@ -271,13 +271,13 @@ def _piece(buffers, n, number: gl.constexpr):
 
 @gluon.constexpr_function
 def _dims_of(i):
-    """The first dimension of the piece of latents that comes as the i-th: those that are given back first."""
+    """Return the first dimension of the piece of latents that comes as the i-th: first what is given back first."""
     return (i % 2) * HALF.value + (i // 2) * PIECE.value
 
 
 @gluon.jit
 def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.constexpr, SIDE: gl.constexpr):
-    """A half of the output: the first (SIDE 0) or the second (SIDE 1), in two pieces."""
+    """Compute a half of the output, the first (SIDE 0) or the second (SIDE 1), in two pieces."""
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PIECE, 16])
     o_rows: gl.constexpr = gl.SliceLayout(1, o_layout)
     unit, seq, begin = work.unit, work.seq, work.begin
@@ -321,7 +321,7 @@ def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.
 @gluon.jit
 def copy_partition(latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED: gl.constexpr,
                    PAGE: gl.constexpr, TMA: gl.constexpr, WHOLE: gl.constexpr):  # fmt: skip
-    """The blocks of the share, each piece into the memory of that of the block before the last."""
+    """Copy the blocks of the share, each piece into the memory of that of the block before the last."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [2, 16], [gl.num_warps(), 1], [1, 0])
     narrow: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [gl.num_warps(), 1], [1, 0])
     unit, seq, begin = work.unit, work.seq, work.begin
@@ -360,7 +360,7 @@ def copy_partition(latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buf
 
 @gluon.jit
 def _load_block(latents_desc, ropes_desc, page, row, buffers, n, WHOLE: gl.constexpr):
-    """A block by TMA, each piece as soon as its memory is free, or that of all of them."""
+    """Ask for a block by TMA, each piece as soon as its memory is free, or that of all of them."""
     first = (n & 1) * PIECES
     phase = ((n >> 1) - 1) & 1
     if n >= 2:
@@ -382,7 +382,7 @@ def _load_block(latents_desc, ropes_desc, page, row, buffers, n, WHOLE: gl.const
 @gluon.jit
 def _copy_block(kv_ptr, pages, pages_of_ropes, start, length, buffers, n, work, PAGE: gl.constexpr,
                 TMA: gl.constexpr, layout: gl.constexpr, narrow: gl.constexpr):  # fmt: skip
-    """A block by cp.async, zeros beyond the length, so that any page and the last block of a length will do."""
+    """Copy a block by cp.async, with zeros beyond the length: any page, and the last block of a length."""
     first = (n & 1) * PIECES
     phase = ((n >> 1) - 1) & 1
     if n >= 2:
@@ -413,7 +413,7 @@ def _copied(full, TMA: gl.constexpr):
 
 @gluon.jit
 def _pages(table_ptr, seq, start, length, work, PAGE: gl.constexpr, layout: gl.constexpr):
-    """The pages of a block's keys, one where all lie in it; a contiguous cache's sequences are its pages."""
+    """Return the pages of a block's keys, one where all lie in it; a contiguous cache's sequences are its pages."""
     if PAGE == 0:
         pages = seq
     else:
@@ -444,7 +444,7 @@ def _copy_piece(kv_ptr, pages, start, length, memory, first: gl.constexpr, work,
 
 @gluon.jit
 def _copy_queries(q_ptr, seq, buffers, work):
-    """The rows of a sequence, zeros where there are none."""
+    """Copy the query rows of a sequence, with zeros where there are none."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [4, 1], [1, 0])
     narrow: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     _copy_query_part(q_ptr, seq, buffers.q, 0, work, LATENT, layout)
@@ -465,7 +465,7 @@ def _copy_query_part(q_ptr, seq, memory, first: gl.constexpr, work, DIMS: gl.con
 
 @gluon.jit
 def _store(acc, first: gl.constexpr, out_ptr, parts_ptr, seq, block, alone, work):
-    """A piece of the output: of the tile, or of this program's part of it."""
+    """Store a piece of the output: of the tile, or of this program's part of it."""
     layout: gl.constexpr = acc.type.layout
     in_tile = gl.arange(0, ROWS, gl.SliceLayout(1, layout))
     rows = work.row_tile * ROWS + in_tile

@@ -23,7 +23,7 @@ _WHOLE_BLOCKS = 32  # sequences from which on TMA is asked for a block at once (
 
 
 def suits(request: Request, machine: Machine | None = None) -> bool:
-    """Whether the kernel can serve a request, and is the faster one."""
+    """Return whether the kernel can serve a request, and is the faster one."""
     r = request
     aligned = not any(stride % 16 for stride in (*r.strides[:4], r.strides[5]))
     return (
@@ -61,7 +61,7 @@ class HopperPlan(Plan):
         first.warm_up(*_of_first(q, k, *tensors))
 
     def kernels(self, store_lse: bool) -> list[LaunchOf]:
-        """The Gluon kernel, and the one that combines parts."""
+        """Return the launches of the Gluon kernel and of the one that combines parts."""
         r, shares = self.request, self.shares
         q_b, q_h, q_m, kv_b, _, kv_n, *_ = r.strides
         scalars = (

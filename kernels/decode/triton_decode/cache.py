@@ -9,7 +9,7 @@ def load_block(
     base, table, start, first_key, length, strides,
     BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, HAS_LEFT: tl.constexpr,
 ):  # fmt: skip
-    """(BLOCK_N, BLOCK_D): the keys or values from `start` on, zeros before first_key, beyond length and HEAD_DIM.
+    """Load keys or values (BLOCK_N, BLOCK_D) from `start` on, zeros before first_key, beyond length and HEAD_DIM.
 
     base: the cache at a head, of a sequence or, paged, of page 0; table: the sequence's page table; strides: of page or
     sequence, head, key and dim. Neither keys that no query sees nor their pages are read.
@@ -39,7 +39,7 @@ def load_block(
 
 @triton.jit
 def widened(x, CACHE: tl.constexpr):
-    """A block of the cache as tl.dot takes it: e4m3 as float16, which holds each of its values.
+    """Return a block of the cache as tl.dot takes it: e4m3 as float16, which holds each of its values.
 
     CACHE "e4m3", "pairs": converted by the chip. "bytes", where the chip cannot: the bits of e4m3 moved into place are
     a float16 of a 256th of the value, subnormals too (its exponent is biased by 15 instead of 7); NaN becomes 480.
@@ -54,7 +54,7 @@ def widened(x, CACHE: tl.constexpr):
 
 @triton.jit
 def widened_values(pairs):
-    """The even and the odd columns, as float16, of a block of e4m3 values read as 16-bit pairs of columns.
+    """Return the even and odd columns, as float16, of a block of e4m3 values read as 16-bit pairs of columns.
 
     The tensor cores take values of two keys in one register. Shared memory gives them so for elements of 16 bits
     (ldmatrix.trans), not of 8: of two pairs of columns for two keys, PRMT makes two pairs of keys.

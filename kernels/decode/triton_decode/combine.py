@@ -35,7 +35,7 @@ def combined(
     parts_ptr, stats_offset, first, last, row_tile, row_tiles, real, in_tile, dims,
     BLOCK_M: tl.constexpr, BLOCK_DV: tl.constexpr, AT_ONCE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr,
 ):  # fmt: skip
-    """out (ROWS, DIMS) and base-2 lse (ROWS,) of the parts of programs first to last, AT_ONCE of them in flight.
+    """Return out (ROWS, DIMS) and base-2 lse (ROWS,) of parts of programs first to last, AT_ONCE of them in flight.
 
     parts_ptr: float32 (slots, 2, row_tiles, BLOCK_M, BLOCK_DV), and from stats_offset on their lse without the last
     dimension. A program's part 1 begins its tile, part 0 goes on with one.
@@ -74,7 +74,7 @@ def combine_kernel(
     BATCH: tl.constexpr, HAS_LEFT: tl.constexpr, STORE_LSE: tl.constexpr,
     AT_ONCE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """A launch of its own where one program for each tile would be too few: ROWS x DIMS of a tile a program."""
+    """Combine ROWS x DIMS of a tile a program, in a launch of its own where a program for each tile were too few."""
     tile, piece, slice_d = tl.program_id(0) // row_tiles, tl.program_id(1), tl.program_id(2)
     row_tile = tl.program_id(0) % row_tiles
     seq, head = tile // num_kv_heads, tile % num_kv_heads

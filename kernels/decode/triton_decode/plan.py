@@ -286,7 +286,7 @@ def _power_of_2_below(number: int) -> int:
 
 @cache
 def machine_of(device: torch.device) -> Machine:
-    """The machine of a device; a small imagined one on the CPU."""
+    """Return the machine of a device; a small imagined one on the CPU."""
     if device.type != "cuda":
         return "sm_90", 4, 0
     properties = torch.cuda.get_device_properties(device)

@@ -14,7 +14,7 @@ import triton.language as tl
 
 @triton.jit
 def visible_blocks(length, seqlen_q, left, BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr):
-    """The first key block that any query of a sequence sees, and their number: at least one, which may hold no key.
+    """Return the first key block that any query of a sequence sees, and their number: at least one, even of no key.
 
     `left`: how many keys before its own a query sees.
     """
@@ -29,7 +29,7 @@ def block_ends(
     lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left,
     BATCH: tl.constexpr, BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr,
 ):  # fmt: skip
-    """Where each sequence's blocks of all its key heads end in the row of blocks (BATCH,), and the row's length.
+    """Return where each sequence's blocks of all its key heads end in the row of blocks (BATCH,), and its length.
 
     Last, the blocks of a tile if all have as many, else 0; ends are then not those.
     """
@@ -49,7 +49,7 @@ def block_ends(
 
 @triton.jit
 def sequence_at(unit, ends, even, num_kv_heads):
-    """The sequence that a block of the row belongs to, and where that sequence begins (arguments of block_ends)."""
+    """Return the sequence of a block of the row, and where that sequence begins (arguments of block_ends)."""
     if even > 0:
         seq = unit // (even * num_kv_heads)
         begin = seq * even * num_kv_heads
@@ -62,7 +62,7 @@ def sequence_at(unit, ends, even, num_kv_heads):
 
 @triton.jit
 def begin_of(seq, ends, even, num_kv_heads, BATCH: tl.constexpr):
-    """Where a sequence's blocks begin in the row (arguments of block_ends)."""
+    """Return where a sequence's blocks begin in the row (arguments of block_ends)."""
     begin = seq * even * num_kv_heads
     if even == 0:
         begin = tl.sum(tl.where(tl.arange(0, BATCH) == seq - 1, ends, 0), 0)
@@ -71,7 +71,7 @@ def begin_of(seq, ends, even, num_kv_heads, BATCH: tl.constexpr):
 
 @triton.jit
 def share_of(total, even, tiles, slots, least):
-    """The blocks of a program: at least `least`, for the splits of a short cache cost more than they save.
+    """Return the blocks of a program: at least `least`, for splits of a short cache cost more than they save.
 
     `even`: blocks of every tile if all have as many, else 0. Shares that begin and end with tiles, or divide them
     evenly, are worth a tenth of the programs (plan.aligned_share does this for lengths known to the host).

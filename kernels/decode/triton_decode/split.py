@@ -24,7 +24,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def in_float16(q):
-    """Rows of q as float16 and the factors that undo it: powers of two, so that no value of a row overflows."""
+    """Return rows of q as float16, and the factors that undo it: powers of two, so that no value overflows."""
     top = tl.max(tl.abs(q), 1)
     exponent = ((top.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 127
     exponent = tl.minimum(tl.maximum(exponent, -126), 126)

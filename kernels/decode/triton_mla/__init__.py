@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kernels.decode.triton_decode.request import Caches, Options
-from kernels.decode.triton_mla.calls import attend_to_latents
-from kernels.decode.triton_mla.operators import mla_decode_op
+from kernels.decode.triton_mla.calls import attend_to_latents, mla_decode_op
 
 if TYPE_CHECKING:
     from kernels.decode.triton_decode.tuning import DecodeTile

@@ -1,4 +1,4 @@
-"""From the tensors of an eager call to its plan, found again by what plans depend on."""
+"""From the tensors of a call to its plan, found again by what plans depend on, and the operator for torch.compile."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kernels.decode.triton_decode.calls import form_of
+from kernels.decode.triton_decode.operators import results_like
 from kernels.decode.triton_decode.request import Caches, Options, latent_request_of
 from kernels.plans import PlanCache, device_guard, wants_gradients
 
@@ -34,6 +35,32 @@ def attend_to_latents(
         plan = _PLANS.remember(key, plan_of(latent_request_of(q, caches, latent_dim, options), tile))
     with device_guard(q.device):
         return plan(q, *caches, return_lse)
+
+
+@torch.library.custom_op("attnbench::mla_decode", mutates_args=())
+def mla_decode_op(
+    q: torch.Tensor,
+    kv_cache: torch.Tensor,
+    softmax_scale: float,
+    latent_dim: int,
+    cache_seqlens: torch.Tensor | None,
+    page_table: torch.Tensor | None,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute latent attention as an operator that torch.compile keeps whole, without gradients.
+
+    Returns out (batch, num_heads, seqlen_q, latent_dim) and the natural logsumexp (batch, num_heads, seqlen_q).
+    """
+    caches = Caches(kv_cache, kv_cache, cache_seqlens, page_table)
+    options = Options(softmax_scale=softmax_scale, causal=causal)
+    return attend_to_latents(q, caches, latent_dim, options, True)
+
+
+@mla_decode_op.register_fake
+def _(
+    q: torch.Tensor, kv_cache: torch.Tensor, softmax_scale: float, latent_dim: int, *rest: object
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return results_like(q, latent_dim)
 
 
 def plan_of(request: Request, tile: DecodeTile | None) -> Plan:
