@@ -21,7 +21,6 @@ from kernels.registry import UnsupportedCase
 from results.levels.model_table import model as sizes_of
 from results.records import Case
 from runner.levels import Call, Pass, Trial, generator_of
-from runner.measure.graphs import CapturedCall
 from runner.measure.optimizers import StepOptimizer, make_optimizer, states_of
 from runner.sweeps.model import model_case
 
@@ -39,6 +38,7 @@ _CHECKED_LOGITS = 1024  # of each sequence, its last
 RETRIES = 0
 _WEIGHTS_SEED = 0
 _SMALL_SEQLEN = 16
+_WARM_UPS = 2  # of a call that is captured: what a first call sets up, compiles or allocates must not be
 
 
 def is_decoding(case: Case) -> bool:
@@ -56,6 +56,30 @@ def passes(case: Case) -> tuple[Pass, ...]:
     if is_training(case):
         return PASSES[2:]
     return PASSES[:1] if is_decoding(case) else PASSES[1:2]
+
+
+class CapturedCall:
+    """A call as a CUDA graph: its launches are replayed, and its result lies where the capture left it.
+
+    What remains is the device's work, however many launches the host would need. The tensors that the call reads must stay where they are. All captures of a pool may reuse each other's memory, so
+    that only the result of the latest replay counts.
+    """
+
+    def __init__(self, call: Callable[[], Any], pool: Any = None) -> None:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UPS):
+                call()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool):
+            self._result = call()
+
+    def __call__(self) -> Any:
+        """Replay the launches and return the result."""
+        self._graph.replay()
+        return self._result
 
 
 @dataclass

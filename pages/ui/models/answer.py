@@ -21,7 +21,7 @@ from results.records import Case, case_to_json
 _COLUMNS = {
     "what": TableColumn("step"),
     "attention": TableColumn("fastest attention", text=True),
-    "time": TableColumn("its time", help="Attention of all layers; the rest of the model is not in it"),
+    "time": TableColumn("attention time", help="Of all layers; the rest of the model is not in it"),
     "memory": TableColumn("memory", text.mib),
 }
 _NOT_INCLUDED = (
