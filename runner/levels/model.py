@@ -61,8 +61,9 @@ def passes(case: Case) -> tuple[Pass, ...]:
 class CapturedCall:
     """A call as a CUDA graph: its launches are replayed, and its result lies where the capture left it.
 
-    What remains is the device's work, however many launches the host would need. The tensors that the call reads must stay where they are. All captures of a pool may reuse each other's memory, so
-    that only the result of the latest replay counts.
+    What remains is the device's work, however many launches the host would need. The tensors that the call reads must
+    stay where they are. All captures of a pool may reuse each other's memory, so that only the result of the latest
+    replay counts.
     """
 
     def __init__(self, call: Callable[[], Any], pool: Any = None) -> None:
