@@ -44,10 +44,10 @@ NEVER = 1 << 62
 WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
-# 196, 197 and 257 keys at head_dim 80, 64 and 128 on an H100 and H200 (step 29); one head, causal, up to 65536 rows, in
-# results/published/h200-fa2_speedup and h200-long_context (kernels/NOTES.md, 31)
+# 196, 197 and 257 keys at head_dim 80, 64 and 128 on an H100 and H200 (step 29), 256 and 850 at 32 (kernels/NOTES.md,
+# few keys); one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context (there, 31)
 GLUON_HOPPER = {
-    ("forward", 32): From(rows=32768, keys=128, alone=NEVER),
+    ("forward", 32): From(rows=32768, keys=1024, alone=NEVER),
     ("forward", 64): From(rows=32768, keys=128, alone=65536),
     ("forward", 128): From(rows=16384, keys=192, alone=32768),
     ("forward", 256): From(rows=8192, keys=128, alone=8192),
@@ -65,6 +65,7 @@ FEW_QUERIES = ((64, 32), (128, 16))
 # are shared by query heads, and elsewhere. Measured on an H200 (kernels/decode/NOTES.md, step 14).
 DECODED_KEYS_SHARED, DECODED_KEYS = 64, 512
 MANY_KEY_HEADS = 64
+DECODED_COLUMNS = 16  # head_dims are multiples of: of others its loads are 2 bytes, 253 us for 29 at head_dim 72
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
     shared = q.shape[1] > k.shape[1] and k.shape[0] * k.shape[1] >= MANY_KEY_HEADS
     keys = DECODED_KEYS_SHARED if shared else DECODED_KEYS
     few = q.shape[2] <= MAX_SEQLEN_Q and k.shape[2] >= keys
-    return few and q.stride(3) == 1 and k.shape == v.shape
+    return few and q.shape[3] % DECODED_COLUMNS == 0 and q.stride(3) == 1 and k.shape == v.shape
 
 
 def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float | None) -> str:

@@ -171,9 +171,13 @@ _HOPPER = {  # kernel -> head_dims, masks
     "forward": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
     "padded": ((64,), MASKS),
     "short": ((128,), ("causal",)),
+    "tail": ((64, 128), ("full",)),
+    "two": ((64,), ("full",)),
+    "three": ((64,), ("full",)),
     "long": ((64,), ("full", "causal")),
+    "held": ((128,), ("full",)),
     "recompute": ((64,), ("full", "causal")),
-    "split": ((256,), ("full",)),
+    "split": ((64, 256), ("full",)),
     "backward": ((64, 128), MASKS),
     "split backward": ((128,), ("full",)),
     "dq warpgroup": ((128,), ("full", "causal")),
@@ -181,7 +185,17 @@ _HOPPER = {  # kernel -> head_dims, masks
     "dkv": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
     "dq": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
 }
-_HOPPER_FORWARDS = ("forward", "short", "long", "recompute", "split", "padded")
+HOPPER_FORWARDS = ("forward", "short", "tail", "two", "three", "long", "held", "recompute", "split", "padded")
+# of full masks: queries, keys and heads that get the form
+_HOPPER_LENGTHS = {
+    "tail": (2048, 2000, 64),
+    "two": (448, 1500, 160),
+    "three": (257, 257, 768),
+    "long": (16384, 16384, 16),
+    "held": (16384, 16384, 16),
+    "recompute": (16384, 16384, 16),
+    "split": (4096, 4096, 20),
+}
 _HOPPER_SPLITS = ("split backward", "split dq warpgroup")  # for tiles that are split by queries
 
 
@@ -193,16 +207,22 @@ def _gluon_hopper() -> Iterator[KernelVariant]:
 
 
 def _call_gluon_hopper(variant: KernelVariant) -> Call:
-    make = _hopper_forward if variant.kernel in _HOPPER_FORWARDS else _hopper_backward
+    make = _hopper_forward if variant.kernel in HOPPER_FORWARDS else _hopper_backward
     return *make(variant), {"num_warps": 4}
 
 
 def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     causal, window = MASKS[variant.mask]
     head_dim, recompute = variant.head_dim, variant.kernel == "recompute"
-    seqlen = {"short": 512, "long": 16384, "recompute": 16384, "split": 8192}.get(variant.kernel, 1024)
+    seqlen = {"short": 512, "long": 16384, "recompute": 16384}.get(variant.kernel, 1024)
     unpadded = head_dim - 8 * (variant.kernel == "padded")
+    seqlen_k, split = seqlen, False
+    if variant.mask == "full":
+        seqlen, seqlen_k, n_heads = _HOPPER_LENGTHS.get(variant.kernel, (1024, 1024, 1056))
     tiles = hopper_tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
+    if variant.mask == "full":
+        mask = hopper_tuning.FullMask(seqlen, seqlen_k, n_heads, programs=132)
+        tiles, split = hopper_tuning.full_mask_form(tiles, head_dim, mask)
     head_dim_v, pieces = hopper_tuning.values_head_dim(head_dim), hopper_tuning.PIECES.get(head_dim, 1)
     q, k = (descriptor("bf16", [1, 1, rows, head_dim // pieces]) for rows in (hopper_tuning.ROWS, tiles.block_n))
     v = descriptor("bf16", [1, 1, tiles.block_n, head_dim_v])
@@ -213,8 +233,8 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         pieces=pieces,
         causal=causal,
         has_window=window,
-        masked=causal or window,
-        split_kv=variant.kernel == "split",
+        masked=causal or window or seqlen_k % tiles.block_n > 0,
+        split_kv=split,
         recompute=recompute,
     )
     out = Pointer("bf16") if tiles.store_from_registers else q

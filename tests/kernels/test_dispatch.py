@@ -188,6 +188,12 @@ def test_many_query_tokens_and_few_keys_are_not_decoded(device) -> None:
     assert routes.decodes(q[:1, :, :1].expand(routes.MANY_KEY_HEADS, -1, -1, -1), many, many)
 
 
+def test_rows_that_are_read_two_bytes_at_a_time_are_not_decoded() -> None:
+    q, k = torch.empty(1, 2, 1, 72), torch.empty(1, 2, routes.DECODED_KEYS, 72)
+    assert not routes.decodes(q, k, k)
+    assert routes.decodes(q[..., :64], k[..., :64], k[..., :64])
+
+
 @TORCH_COMPILE
 def test_compiled_calls_of_few_query_tokens_are_decoded(decoder, device, monkeypatch) -> None:
     q, k, v, _ = few_tokens(2, device)

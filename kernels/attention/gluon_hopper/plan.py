@@ -167,10 +167,9 @@ class Forward:
 
     def __init__(self, plan: GluonHopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         self._plan = plan
-        shape = (plan.size, plan.head_dim, plan.seqlen_q)
-        tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, q.dtype == torch.bfloat16)
+        tiles, split_kv = _form(plan, q.dtype == torch.bfloat16)
         tile_rows = tuning.ROWS * tiles.consumers
-        programs, tiling, schedule = _schedule(plan, tiles, tile_rows, q.device)
+        programs, tiling, schedule = _schedule(plan, tiles, tile_rows, split_kv)
         split_kv = schedule.combines is not None
         self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
         rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (tuning.ROWS, tiles.block_n))
@@ -227,13 +226,24 @@ class Forward:
         return out, lse
 
 
+def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[tuning.ForwardTiles, bool]:
+    """Return the tiles, and whether programs split the keys of the last round's; only where rows are not padded."""
+    shape = (plan.size, plan.head_dim, plan.seqlen_q)
+    tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, bfloat16)
+    if plan.causal or plan.window_size:
+        return tiles, False
+    programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
+    lengths = tuning.FullMask(plan.seqlen_q, plan.seqlen_k, plan.n_heads, programs)
+    return tuning.full_mask_form(tiles, plan.size, lengths, splits=plan.head_dim == plan.size)
+
+
 def _schedule(
-    plan: GluonHopperPlan, tiles: tuning.ForwardTiles, tile_rows: int, device: torch.device
+    plan: GluonHopperPlan, tiles: tuning.ForwardTiles, tile_rows: int, split_kv: bool
 ) -> tuple[int, Tiling, TileSchedule]:
     """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
     n_m = -(-plan.seqlen_q // tile_rows)
     n_tiles = n_m * plan.n_heads
-    programs = min(n_tiles, torch.cuda.get_device_properties(device).multi_processor_count)
+    programs = min(n_tiles, torch.cuda.get_device_properties(plan.device).multi_processor_count)
     heads_in_l2 = tuning.heads_in_l2(
         *(plan.seqlen_k, (plan.size + plan.size_v) // 2, plan.group_size, plan.n_heads, n_m, programs),
         rounds=1 if tiles.host_schedule else 2,
@@ -243,7 +253,5 @@ def _schedule(
         *(plan.causal, plan.window_size, heads_in_l2),
     )
     if not tiles.host_schedule:
-        return programs, tiling, TileSchedule(torch.zeros(1, 1, dtype=torch.int32, device=device), None, 0)
-    every_key = not plan.causal and not plan.window_size and plan.head_dim == plan.size
-    split_kv = every_key and tuning.splits_keys(plan.size, n_tiles, programs, tiling.n_blocks)
-    return programs, tiling, tile_schedule(tiling, programs, split_kv, device)
+        return programs, tiling, TileSchedule(torch.zeros(1, 1, dtype=torch.int32, device=plan.device), None, 0)
+    return programs, tiling, tile_schedule(tiling, programs, split_kv, plan.device)

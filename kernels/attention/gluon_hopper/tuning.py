@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
+MOST_BLOCKS = 2**15  # of keys, whose numbers two halves of an entry of the schedule hold
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
 PREPARED_ROWS = 16  # of a program that computes delta in front
@@ -81,30 +82,21 @@ class BackwardConfig:
     scores_in_turn: bool = False  # as BackwardTiles says
 
 
+_WIDE = ForwardTiles(
+    128,
+    consumers=2,
+    q_slots=1,
+    kv_slots=2,
+    registers=240,
+    pingpong=True,
+    store_from_registers=True,
+    per_lane_max=True,
+)
 FORWARD = {
     64: ForwardTiles(64, consumers=4, q_slots=2, kv_slots=6, registers=112, store_from_registers=True),
     128: ForwardTiles(128, consumers=2, q_slots=2, kv_slots=2, registers=240, pingpong=True, per_lane_max=True),
-    256: ForwardTiles(
-        64,
-        consumers=2,
-        q_slots=1,
-        kv_slots=2,
-        registers=240,
-        pingpong=True,
-        store_from_registers=True,
-        exp_before_wait=True,
-        per_lane_max=True,
-    ),
-    WIDE_KEYS: ForwardTiles(
-        128,
-        consumers=2,
-        q_slots=1,
-        kv_slots=2,
-        registers=240,
-        pingpong=True,
-        store_from_registers=True,
-        per_lane_max=True,
-    ),
+    256: replace(_WIDE, block_n=64, exp_before_wait=True),
+    WIDE_KEYS: _WIDE,
 }
 LONG_64 = ForwardTiles(
     128,
@@ -118,6 +110,8 @@ LONG_64 = ForwardTiles(
     host_schedule=False,
 )
 SHORT_128 = ForwardTiles(64, consumers=2, q_slots=2, kv_slots=4, registers=240, per_lane_max=True)
+TAIL_128 = replace(SHORT_128, pingpong=True, rescale_by_sum=True, exp_before_wait=True)
+HELD_KEYS_128 = 8192  # from which a full mask without a tail holds exponentials in front of the wait
 WINDOW_64 = ForwardTiles(128, consumers=2, q_slots=2, kv_slots=3, registers=240, pingpong=True, exp_before_wait=True)
 BACKWARD = {
     64: BackwardTiles(block_m=128, block_n=128, fragments=2),
@@ -311,7 +305,7 @@ def forward_tiles(
     elif size == 128 and causal and not window and seqlen_q <= 512:
         tiles = replace(SHORT_128, rescale_by_sum=True)
     elif size in (128, WIDE_KEYS) and not window:
-        tiles = replace(tiles, rescale_by_sum=True, exp_before_wait=size == 128 and not causal)
+        tiles = replace(tiles, rescale_by_sum=True)
     whole_rows = head_dim == size or size == WIDE_KEYS  # whose values have one head_dim
     return replace(tiles, store_from_registers=tiles.store_from_registers and whole_rows)
 
@@ -320,10 +314,69 @@ def _tiles_64(seqlen_q: int, causal: bool, bfloat16: bool) -> ForwardTiles:
     long = (16384 if causal else 8192) // (1 if bfloat16 else 2)
     if seqlen_q >= long:
         return replace(LONG_64, flag_overflow=bfloat16)
-    flagged = bfloat16 and seqlen_q >= 1024
-    return replace(
-        FORWARD[64], rescale_by_sum=not causal, flag_overflow=flagged, exp_before_wait=flagged and not causal
-    )
+    flagged = bfloat16 and seqlen_q >= (2048 if causal else 1024)
+    by_sum = not causal or seqlen_q < 2048
+    return replace(FORWARD[64], rescale_by_sum=by_sum, flag_overflow=flagged, exp_before_wait=flagged and not causal)
+
+
+@dataclass(frozen=True)
+class FullMask:
+    """Queries that see every key: what the form of their forward depends on, beside head_dim."""
+
+    seqlen_q: int
+    seqlen_k: int
+    n_heads: int  # batch x num_heads
+    programs: int
+
+    def tiles(self, consumers: int) -> int:
+        """Return how many tiles of so many consumers' rows there are."""
+        return -(-self.seqlen_q // (ROWS * consumers)) * self.n_heads
+
+    def rounds(self, consumers: int) -> int:
+        """Return how many tiles the program has that has most."""
+        return -(-self.tiles(consumers) // self.programs)
+
+
+def full_mask_form(tiles: ForwardTiles, size: int, mask: FullMask, splits: bool = True) -> tuple[ForwardTiles, bool]:
+    """Return what becomes of `forward_tiles` at these lengths, and whether programs split the last round's keys.
+
+    They do only if `splits`.
+    """
+    if size == 64 and not tiles.release_per_warp:  # those of long sequences stay
+        return _fastest_64(tiles, mask, splits)
+    if size == 128:
+        held = mask.seqlen_k >= HELD_KEYS_128
+        return (TAIL_128, False) if mask.seqlen_k % tiles.block_n else (replace(tiles, exp_before_wait=held), False)
+    n_tiles = mask.tiles(tiles.consumers)
+    n_blocks = -(-mask.seqlen_k // tiles.block_n)
+    return tiles, splits and splits_keys(size, n_tiles, min(n_tiles, mask.programs), n_blocks)
+
+
+# At head_dim 64, measured on an H200 (NOTES.md, step 30): the time of a tile by its consumers, relative to four whose
+# overflow is flagged; of such a tile where none is flagged; and in blocks of 64 keys of such a tile, what a tile takes
+# beside its keys and what combining splits takes.
+_TIME_OF_ROWS = {2: 0.57, 3: 0.79, 4: 1.0}
+_TIME_UNFLAGGED, _TILE_BLOCKS, _COMBINE_BLOCKS = 1.07, 1.5, 10.0
+
+
+def _fastest_64(tiles: ForwardTiles, mask: FullMask, splits: bool) -> tuple[ForwardTiles, bool]:
+    """Choose how many rows a tile has, so that the last round is not a few tiles; or split the last round's keys."""
+    block = -(-mask.seqlen_k // 64) + _TILE_BLOCKS
+    plain = replace(FORWARD[64], rescale_by_sum=True, store_from_registers=tiles.store_from_registers)
+    of_three = replace(plain, consumers=3, registers=160)
+    held = mask.seqlen_k % WINDOW_64.block_n == 0
+    stored = tiles.store_from_registers
+    of_two = replace(WINDOW_64, rescale_by_sum=True, store_from_registers=stored, exp_before_wait=held)
+    whole = 1.0 if tiles.flag_overflow else _TIME_UNFLAGGED
+    forms = [
+        (whole * mask.rounds(4) * block, tiles, False),
+        (_TIME_OF_ROWS[3] * mask.rounds(3) * block, of_three, False),
+        (_TIME_OF_ROWS[2] * mask.rounds(2) * block, of_two, False),
+    ]
+    if splits and mask.tiles(4) > mask.programs and block < MOST_BLOCKS:
+        split = _TIME_UNFLAGGED * mask.tiles(4) / mask.programs * block + _COMBINE_BLOCKS
+        forms.append((split, plain, True))
+    return min(forms, key=lambda form: form[0])[1:]
 
 
 def heads_in_l2(
@@ -342,4 +395,4 @@ def heads_in_l2(
 def splits_keys(head_dim: int, n_tiles: int, programs: int, n_blocks: int) -> bool:
     """Return whether programs split the keys of the last round's tiles, as it leaves many without a tile."""
     idle = -n_tiles % programs / programs
-    return head_dim == 256 and 64 <= n_blocks < 2**15 and idle > 0.015 * -(-n_tiles // programs)
+    return head_dim == 256 and 64 <= n_blocks < MOST_BLOCKS and idle > 0.015 * -(-n_tiles // programs)

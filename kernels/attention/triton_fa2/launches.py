@@ -17,7 +17,7 @@ from kernels.attention.triton_fa2.forward_few_keys import few_keys_kernel
 from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
 from kernels.attention.triton_fa2.forward_panels import panels_kernel
 from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, WarmUps, make_launch
-from kernels.attention.triton_fa2.panels import padded_size, panels
+from kernels.attention.triton_fa2.panels import key_panels, padded_size
 from kernels.attention.triton_fa2.preprocess import preprocess_kernel
 from kernels.attention.triton_fa2.problem import Problem
 from kernels.attention.triton_fa2.split import Split, empty_slots
@@ -262,7 +262,7 @@ Made = tuple[tuple[int | float, ...], dict[str, Any], Callable[[Tile], int]]
 def _few_keys(problem: Problem, strides: tuple[int, ...]) -> Made:
     """Return the scalars, constants and number of programs of few_keys_kernel."""
     rows_each = problem.rows_each(problem.tiles("few_keys")[0])
-    block_n, block_n2 = panels(problem.seqlen_k)
+    block_n, block_n2 = key_panels(problem.seqlen_k)
     keys = {"BLOCK_N": block_n, "BLOCK_N2": block_n2, "WHOLE": problem.seqlen_k >= block_n}
     scalars = (
         *(*strides, problem.num_heads, problem.group, problem.seqlen_q, problem.seqlen_k),

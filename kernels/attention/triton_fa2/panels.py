@@ -12,6 +12,7 @@ from kernels.attention.triton_fa2.forward import store_outputs, visible
 from kernels.attention.triton_fa2.tile_ops import load_rows, store_rows, sum_of_rounded
 
 SMALLEST = 16  # rows or columns of a matrix product
+LARGEST = 128  # keys of a panel
 
 
 def padded_size(size: int) -> int:
@@ -28,6 +29,15 @@ def panels(size: int) -> tuple[int, int]:
     first, rest = whole // 2, size - whole // 2
     second = padded_size(rest) if rest > 0 else 0
     return (first, second) if first >= SMALLEST and 0 < second < first else (whole, 0)
+
+
+def key_panels(seqlen_k: int) -> tuple[int, int]:
+    """Return the powers of two that hold all keys of a head: above 128 keys two of 128, for one would be a power more.
+
+    A program's registers hold the scores of both.
+    """
+    first, second = panels(seqlen_k)
+    return (first, second) if second or first <= LARGEST else (first // 2, first // 2)
 
 
 @triton.jit

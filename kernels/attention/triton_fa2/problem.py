@@ -20,6 +20,7 @@ from kernels.registry import UnsupportedCase
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
 FEW_KEYS = 144  # which one program holds, with their values, in shared memory
+FEW_KEYS_NARROW = 256  # the same, where a row has up to 32 columns
 FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # a 16-bit forward's split is so much longer than what each place has to walk on average
@@ -122,10 +123,13 @@ class Problem:
     @cached_property
     def forward_table(self) -> str:
         """The table whose kernel computes out."""
+        few_keys = FEW_KEYS_NARROW if self.block_d <= 32 else FEW_KEYS
+        sees_all = not (self.causal or self.window_size)
         if self.tiles("few_rows"):
-            sees_all = not (self.causal or self.window_size)
             return "panels" if sees_all and self._has_two_panels and self.tiles("panels") else "few_rows"
-        return "few_keys" if self.seqlen_k <= FEW_KEYS and self.tiles("few_keys") else "forward"
+        if self.seqlen_k <= few_keys and self.tiles("few_keys"):
+            return "few_keys"
+        return "panels" if sees_all and self._panels_were_timed and self.tiles("panels") else "forward"
 
     @cached_property
     def has_few_queries(self) -> bool:
@@ -197,7 +201,8 @@ class Problem:
         And two where that leaves two programs a multiprocessor. `tile` is the first of "few_keys".
         """
         heads, tiles = self.heads("few_keys"), -(-self.seqlen_q // tile.block_m)
-        at_once = max(1, tile.programs * self.multiprocessors // heads)
+        programs = tile.programs if self.seqlen_k <= FEW_KEYS else tile.programs // 2
+        at_once = max(1, programs * self.multiprocessors // heads)
         least = 2 if heads * tiles >= 4 * self.multiprocessors else 1
         return tile.block_m * max(least, -(-tiles // at_once))
 
@@ -221,6 +226,11 @@ class Problem:
     def _has_two_panels(self) -> bool:
         """Whether two panels of columns are fewer than head_dim padded."""
         return panels(self.head_dim)[1] > 0
+
+    @property
+    def _panels_were_timed(self) -> bool:
+        """Whether panels were timed where a program has more rows than few_rows takes."""
+        return self.block_d == 64 or self._has_two_panels
 
     @property
     def _longest(self) -> int:

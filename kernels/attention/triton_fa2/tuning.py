@@ -35,7 +35,7 @@ __all__ = [
     "tiles",
 ]
 
-BY_HEAD = ("few_keys", "few_queries")  # whose rungs count the query rows of one head
+BY_HEAD = ("few_keys", "few_queries", "panels")  # whose rungs count the query rows of one head
 TABLES: dict[str, dict[str, Table]] = {"sm_80": SM_86, "sm_86": SM_86, "sm_90": SM_90, "sm_100": SM_100}
 
 # A block's opt-in shared memory by compute capability (CUDA C++ Programming Guide, table of technical specifications).

@@ -3,8 +3,7 @@
 from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Ladder, Table, row
 from kernels.attention.triton_fa2.tuning_float32 import BF16X6, IEEE
 
-# Of the kernels whose rows are two panels (panels.py), for 16 bits. Rungs of FEW_KEYS and FEW_QUERIES count the query
-# rows of one head.
+# Of the kernels whose rows are two panels (panels.py), for 16 bits. Rungs count the query rows of one head.
 # Measured on an H200, 2026-11, at 77, 50, 14 and 4 keys and head_dim 40, 64, 80 and 160 (kernels/NOTES.md). block_n is
 # the most keys of the first panel.
 _FEW_KEYS: dict[int, Ladder] = {
@@ -12,7 +11,13 @@ _FEW_KEYS: dict[int, Ladder] = {
     128: row((0, 16, 128, 4, 1, 4), (17, 64, 128, 4, 2, 3)),
     256: row((0, 16, 128, 4, 1, 4), (1024,)),
 }
-_PANELS: dict[int, Ladder] = {**UNUSED, 128: row((0, 16, 32, 2, 3), (6,))}  # measured with one query of 729 keys
+# Measured on an H200, 2026-11: 32 queries of 257 keys at head_dim 64, 1 of 729 at 72, 256 of 256 at 160.
+_PANELS: dict[int, Ladder] = {
+    **UNUSED,
+    64: row((0,), (17, 32, 64, 2, 3), (33,)),
+    128: row((0, 16, 64, 2, 3), (17,)),
+    256: row((0,), (33, 64, 64, 4, 2)),
+}
 # Measured on an H200, 2026-11: 14 queries of 14 keys, 32 of 257, 50 of 50 and 77 of 77 at head_dim 64, 1 of 729 at 72.
 _FEW_QUERIES: dict[int, Ladder] = {
     **dict.fromkeys(

@@ -47,10 +47,15 @@ def wanted(package: str) -> list[Compilable]:
         return _OF_THEIR_OWN[package]()
     every = list(offline.variants([package]))
     if package != "triton_fa2":
-        return [v for v in every if v.mask == "causal"]
+        return [v for v in every if v.mask == "causal" or _is_forward_of_full_mask(v)]
     chosen = [v for row in ROWS for v in every if _is_of(v, *row)]
     whole, split = ([v for v in chosen if (v.tile.programs > 0) == is_split] for is_split in (False, True))
     return offline.largest(split) + offline.largest(whole)
+
+
+def _is_forward_of_full_mask(v: KernelVariant) -> bool:
+    """Return whether it is a forward of gluon_hopper, whose forms of full masks depend on the lengths."""
+    return v.package == "gluon_hopper" and v.mask == "full" and v.kernel in offline.HOPPER_FORWARDS
 
 
 def _is_of(v: KernelVariant, precision: str, chips: tuple[int, ...], dims: tuple[int, ...], masks: tuple) -> bool:

@@ -1,11 +1,11 @@
 """Every kernel must fit its chip: compiled for it without a GPU, in processes without the interpreter's variable.
 
-What is compiled is every Gluon kernel with a causal mask, and every kernel of triton_fa2 with the largest tile of each
-table row, split walks and whole ones, for sm_80, 86, 90, 100 and 120 (gate.ROWS; sm_89 gets the PTX of sm_86, which a
-test holds). Left out, for they would take an hour of two cores: the smaller tiles of a row; flash_attn_1 without a
-mask; head_dims 16, 32 and 256 outside 16-bit on sm_86 and sm_90 and IEEE float32 on sm_90, and all of IEEE float32 at
-256, where two tiles spill 904 bytes; IEEE float32 on sm_80, 100 and 120, whose tables are those of sm_86 and sm_90;
-windows and full masks outside 16-bit on sm_90. All of it is one command:
+What is compiled is every Gluon kernel with a causal mask, gluon_hopper's forwards of full masks, and every kernel of
+triton_fa2 with the largest tile of each table row, split walks and whole ones, for sm_80, 86, 90, 100 and 120
+(gate.ROWS; sm_89 gets the PTX of sm_86, which a test holds). Left out, for they would take an hour of two cores: the
+smaller tiles of a row; flash_attn_1 without a mask; head_dims 16, 32 and 256 outside 16-bit on sm_86 and sm_90 and IEEE
+float32 on sm_90, and all of IEEE float32 at 256, where two tiles spill 904 bytes; IEEE float32 on sm_80, 100 and 120,
+whose tables are those of sm_86 and sm_90; windows and full masks outside 16-bit on sm_90. All of it is one command:
 `python -m kernels.tools.offline --masks causal full window`.
 """
 

@@ -18,10 +18,39 @@ def test_two_panels_are_fewer_than_one(size, expected):
     assert panels.panels(size) == expected
 
 
+@pytest.mark.parametrize(
+    ("seqlen_k", "expected"), [(77, (64, 16)), (128, (128, 0)), (145, (128, 32)), (200, (128, 128)), (256, (128, 128))]
+)
+def test_more_than_128_keys_are_always_two_panels(seqlen_k, expected):
+    assert panels.key_panels(seqlen_k) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "head_dim", "causal", "table"),
+    [  # batch, num_heads, seqlen_q, seqlen_k: as timed on an H200
+        ((32, 12, 32, 257), 64, False, "panels"),
+        ((32, 12, 33, 257), 64, False, "forward"),
+        ((32, 12, 32, 257), 64, True, "forward"),
+        ((16, 16, 1, 729), 72, False, "panels"),
+        ((16, 16, 1, 729), 128, False, "few_rows"),
+        ((2, 8, 256, 256), 160, False, "panels"),
+        ((2, 8, 256, 256), 256, False, "forward"),
+        ((4, 1, 16384, 256), 32, False, "few_keys"),
+        ((4, 1, 16384, 256), 64, False, "forward"),
+    ],
+)
+def test_a_forward_on_sm_90_is_of_the_table_that_was_fastest(shape, head_dim, causal, table):
+    batch, num_heads, seqlen_q, seqlen_k = shape
+    sizes = (batch, num_heads, num_heads, seqlen_q, seqlen_k, head_dim)
+    found = plan.Problem(torch.device("cuda"), torch.bfloat16, *sizes, causal, 0, 0.1, "ieee", "sm_90", 132, 50 << 20)
+    assert found.forward_table == table
+
+
 # the kernel; batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
 CASES = {
     "few keys": ("few_keys", (1, 2, 1, 40, 40, 40), False, 0),
     "few keys, causal, rows that see no key": ("few_keys", (1, 1, 1, 50, 40, 16), True, 0),
+    "few keys in two panels of 128": ("few_keys", (1, 1, 1, 20, 200, 16), False, 0),
     "few keys, window": ("few_keys", (1, 1, 1, 40, 40, 16), True, 9),
     "a tail of keys, two panels": ("panels", (1, 2, 1, 20, 40, 40), False, 0),
     "two panels, no tail of keys": ("panels", (1, 1, 1, 20, 64, 40), False, 0),
@@ -65,6 +94,7 @@ def test_programs_of_few_keys_share_out_whole_tiles(heads, seqlen_q, tiles_each,
 @pytest.mark.parametrize(
     ("shape", "causal"),
     [((2, 10, 10, 1024, 77, 64), False), ((64, 8, 8, 77, 77, 64), True), ((64, 5, 5, 14, 14, 64), False),
+     ((4, 1, 1, 4096, 200, 32), False), ((2, 8, 8, 256, 256, 160), False),
      ((2, 8, 8, 512, 77, 40), False), ((32, 12, 12, 32, 257, 64), False), ((16, 16, 16, 1, 729, 72), False)],
 )  # fmt: skip
 def test_few_keys_and_few_queries_are_right_on_the_gpu(problem, shape, causal, dtype):

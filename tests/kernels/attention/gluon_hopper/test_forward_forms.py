@@ -1,0 +1,67 @@
+"""Which form the Hopper forward of a full mask has at which lengths: arithmetic on any machine, results on an H200."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels import reference
+
+gluon_hopper = pytest.importorskip("kernels.attention.gluon_hopper")
+tuning = pytest.importorskip("kernels.attention.gluon_hopper.tuning")
+
+ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+
+
+def form(size: int, seqlen_q: int, seqlen_k: int, n_heads: int) -> tuple[tuning.ForwardTiles, bool]:
+    tiles = tuning.forward_tiles(size, size, seqlen_q, False, False)
+    return tuning.full_mask_form(tiles, size, tuning.FullMask(seqlen_q, seqlen_k, n_heads, programs=132))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "consumers", "split"),
+    [
+        ((1024, 1024, 40), 3, False),  # 240 tiles of 192 rows are two rounds, and 160 of 256 as well
+        ((4096, 4096, 12), 3, False),
+        ((4096, 4096, 20), 4, True),  # 56 of 320 tiles are left for a third round
+        ((257, 257, 768), 3, False),  # a tile of 256 rows leaves one row
+        ((448, 1500, 160), 2, False),
+        ((2048, 2048, 64), 4, False),  # 512 tiles nearly fill four rounds
+        ((197, 197, 768), 4, False),
+        ((9216, 9216, 10), 3, False),  # long sequences keep their own
+    ],
+)
+def test_tiles_at_head_dim_64_have_as_many_rows_as_was_fastest(lengths, consumers: int, split: bool) -> None:
+    tiles, splits = form(64, *lengths)
+    assert (tiles.consumers, splits) == (consumers, split)
+
+
+def test_only_long_sequences_without_a_tail_of_keys_hold_128_columns_exponentials() -> None:
+    assert [form(128, n, n, 16)[0].exp_before_wait for n in (512, 4096, 8192)] == [False, False, True]
+    assert form(128, 4096, 257, 16) == (tuning.TAIL_128, False)
+    assert form(128, 4096, 128, 16)[0].block_n == 128
+
+
+def test_keys_at_head_dim_256_are_split_only_between_programs_that_have_tiles() -> None:
+    assert form(256, 4096, 4096, 16)[1]
+    assert not form(256, 4096, 4096, 4)[1]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("heads", "seqlen_q", "seqlen_k", "head_dim"),
+    [(40, 1024, 1000, 64), (20, 4096, 4100, 64), (160, 448, 700, 64), (192, 257, 257, 64), (16, 729, 729, 72),
+     (16, 1000, 257, 128), (16, 1000, 512, 128)],
+)  # fmt: skip
+def test_each_form_is_right(heads: int, seqlen_q: int, seqlen_k: int, head_dim: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    q, k, v = (
+        torch.randn(1, heads, seqlen, head_dim, device="cuda", generator=generator).to(dtype)
+        for seqlen in (seqlen_q, seqlen_k, seqlen_k)
+    )
+    out = gluon_hopper.attention(q, k, v)
+    for head in range(0, heads, heads // 4):
+        wanted = reference.attention(*(x[:, head : head + 1] for x in (q, k, v))).out
+        assert (out[:, head : head + 1].double() - wanted).norm() < 4e-3 * wanted.norm()
