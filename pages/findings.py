@@ -47,7 +47,7 @@ st.markdown(
 )
 st.markdown(findings.badges(counts))
 findings.by_rule(table, key="findings")
-st.caption("One line per rule and run. Select a line for each of its findings, and a finding for its numbers.")
+st.caption("One line per rule and run. Select a line to list its findings, and a finding to see its numbers.")
 messages.download("Download findings", "findings", lambda: findings.as_file(table), "findings_csv")
 with st.expander("What is looked for", icon=":material/rule:"):
     findings.rules_table()

@@ -24,9 +24,9 @@ given = st.file_uploader(
     accept_multiple_files="directory" if whole else True,
     max_upload_size=files.LIMIT_MB,
     key="directory" if whole else "files",
-    help=f"Up to {files.LIMIT_MB} MB each, also a zip of several. Nothing is stored before you press import. Files are "
-    "read as they are of cuDNN frontend, Liger-Kernel, FlashAttention, FlashInfer, tritonbench, llama-bench, vLLM, "
-    "optimum-benchmark and FlashTile.",
+    help=f"Up to {files.LIMIT_MB} MB each, also a zip of several. Nothing is stored before you press import. Result "
+    "files of cuDNN frontend, Liger-Kernel, FlashAttention, FlashInfer, tritonbench, llama-bench, vLLM, "
+    "optimum-benchmark and FlashTile are read as they are.",
 )
 with st.expander("An example", icon=":material/description:"):
     st.code(files.EXAMPLE, language=None)

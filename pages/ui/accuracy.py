@@ -44,7 +44,7 @@ COLUMNS = {
     "highest": st.column_config.NumberColumn("highest", **_TIMES),
     "compared": st.column_config.NumberColumn("timed shapes"),
     "frontier": st.column_config.CheckboxColumn("on the frontier"),
-    "fails": st.column_config.TextColumn("fails the check", help="Too far off to be given a speed", width="medium"),
+    "fails": st.column_config.TextColumn("fails the check", help="Fails the check, so it has no speed", width="medium"),
     "latency_ms": st.column_config.NumberColumn("latency (ms)", format="%.3g"),
     "inputs": st.column_config.TextColumn("inputs"),
     "outcome": st.column_config.TextColumn("timing status"),
@@ -148,7 +148,7 @@ def frontier(table: pd.DataFrame, palette: dict[str, str], view: ErrorView) -> N
     names = sorted(set(table["implementation"]) - set(table.loc[table["speedup"].notna(), "implementation"]))
     left_out = [*untimed, *names]
     if left_out:
-        st.caption(f"Without a time beside its errors: {', '.join(map(text.plain, left_out))}.")
+        st.caption(f"No time, so not drawn: {', '.join(map(text.plain, left_out))}.")
 
 
 def caption(view: ErrorView, table: pd.DataFrame) -> None:

@@ -48,9 +48,9 @@ def named(traces: pd.DataFrame) -> pd.DataFrame:
 
 def nothing_here() -> None:
     """Say what makes a trace."""
-    st.info("No trace yet: it is half a minute of back-to-back calls of one cell.", icon=":material/thermostat:")
+    st.info("No trace yet. A trace is half a minute of back-to-back calls of one shape.", icon=":material/thermostat:")
     run_one()
-    st.markdown("On another machine this makes one; carry the run's folder home or upload it.")
+    st.markdown("This command makes one on another machine; then upload the run's folder.")
     st.code(COMMAND, language=None, wrap_lines=True)
     st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
@@ -106,7 +106,7 @@ def show_curves(chosen: pd.DataFrame) -> None:
     """Draw each quantity by time, a line a trace."""
     table = slices(chosen)
     if table.empty:
-        st.caption("No slices are stored of what is chosen.")
+        st.caption("The chosen traces have no stored slices.")
         return
     figure = panels(table, chosen)
     alt = "TFLOP/s, SM clock, power and temperature by seconds, a line a trace"

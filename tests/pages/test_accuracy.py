@@ -101,7 +101,7 @@ def test_a_dtype_without_times_is_named_and_has_no_empty_chart(page, home):
     RunFolder.create(home, replace(RUN, run_id="untimed"), [replace(row, run_id="untimed") for row in other])
     before = len(page.get("plotly_chart"))
     page.run()
-    assert "Without a time beside its errors: bfloat16." in shown(page)
+    assert "No time, so not drawn: bfloat16." in shown(page)
     assert len(page.get("plotly_chart")) == before + 1, "by seqlen only"
 
 

@@ -150,7 +150,7 @@ def test_a_guess_can_be_corrected_before_the_import(page):
     page.run()
     assert "2 numbers" in shown(page)
     page.selectbox[_at(page, "Column 7 is")].select("latency_ms/us").run()
-    assert "Other than guessed" in shown(page)
+    assert "Differs from the guess" in shown(page)
     first = page.dataframe[0].value
     assert first["value"].tolist() == [0.5e-3, 1e-3]
 
@@ -171,7 +171,7 @@ def test_a_run_of_the_same_id_and_another_gpu_can_be_taken_as_new(page, home):
     page.run()
     assert "of GPU Test GPU (the file says Another GPU)" in shown(page)
     assert "import" not in [button.key for button in page.button]
-    (choice,) = [control for control in page.segmented_control if "something else" in control.label]
+    (choice,) = [control for control in page.segmented_control if "are here with other" in control.label]
     choice.set_value("new").run()
     page.button(key="import").click().run()
     assert {folder.run_id: folder.run().gpu_name for folder in journal.run_folders(home)} == {

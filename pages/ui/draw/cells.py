@@ -26,7 +26,7 @@ TIE, NOT_CERTAIN, DOUBT = "≈", "≳", "?"
 MARKS = {  # before what a cell says, and what they mean
     TIE: "within ±2 %",
     NOT_CERTAIN: "ahead, not certain",
-    DOUBT: "cannot be told, or cannot be right",
+    DOUBT: "undecided or impossible",
 }
 _OF_STANDING = {Standing.TIE: TIE, Standing.NOT_CERTAIN: NOT_CERTAIN, Standing.CANNOT_DECIDE: DOUBT}
 

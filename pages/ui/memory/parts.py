@@ -40,7 +40,7 @@ def show(view: MemoryView, drawn: pd.DataFrame) -> None:
             return
         found = kinds_of(ask(memory.parts, view.taken, tuple(drawn["run_id"].unique())), drawn)
         if found.empty:
-            st.caption("The source states no kind of memory but what is drawn.")
+            st.caption("The source states no other kind of memory.")
             return
         _bars(found, view)
         _table(found)

@@ -37,7 +37,7 @@ def show(chosen: Filters) -> None:
         _advice(found, chosen)
     else:
         st.info(
-            "No use case has measured shapes on this GPU; an own sweep such as fa_paper brings some.",
+            "No use case has measured shapes on this GPU. Run a sweep such as fa_paper.",
             icon=":material/lightbulb:",
         )
     st.subheader("Features by implementation")
@@ -67,7 +67,9 @@ def _advice(found: list[advice.Advice], chosen: Filters) -> None:
     columns = {
         "use_case": TableColumn("use case", text=True),
         "implementation": TableColumn("use", text=True),
-        "lost": TableColumn("time lost", axis=lost, help="Its mean time beyond that of the fastest of each shape"),
+        "lost": TableColumn(
+            "time lost", axis=lost, help="How much longer it takes than the fastest of each shape, on average"
+        ),
         "fastest": TableColumn("fastest in"),
         "speedup": TableColumn(f"over {baseline}", text.ratio, "Mean speedup"),
         "memory": TableColumn("memory", axis=BarAxis(0.0, 100.0), help=f"Mean peak memory, as a share of {baseline}'s"),

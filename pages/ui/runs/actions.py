@@ -68,7 +68,7 @@ def downloads(run: Mapping[str, Any]) -> None:
                     on_click="ignore",
                     icon=":material/download:",
                     key=f"run_{form}",
-                    help=f"Has room for {peers.TAKES[form]}, of one timing: the kernel's where there are such.",
+                    help=f"Holds {peers.TAKES[form]}, of one timing: kernel if the run has it, else eager.",
                 )
     st.caption("CSV and JSON hold every number and can be uploaded to another attnbench. Parquet is for other tools.")
 
@@ -83,7 +83,7 @@ def again(run: Mapping[str, Any]) -> None:
     elif text.missing(run.get("command")):
         st.caption("It cannot be run again from here: its source gives no command.")
     else:
-        st.caption("It cannot be started from here, by its sweep or its protocol; its command is above.")
+        st.caption("Its sweep or protocol cannot be started from here; its command is above.")
 
 
 def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -58,7 +58,7 @@ def show(filename: str, data: bytes) -> Understanding | None:
     with st.container(border=True):
         st.markdown(f"**{text.plain(filename)}**")
         if len(data) > LIMIT_MB * 1024 * 1024:
-            st.error(f"{len(data) / 2**20:.0f} MB is more than the {LIMIT_MB} MB that are taken. Split the file.")
+            st.error(f"{len(data) / 2**20:.0f} MB is more than the limit of {LIMIT_MB} MB. Split the file.")
             return None
         summary = st.container()
         try:
@@ -97,7 +97,7 @@ def _mapped(filename: str, data: bytes) -> Understanding | None:
             st.warning(problem, icon=":material/help:")
             return None
         if not columns.is_guess(found.sheet, chosen):
-            st.caption("Other than guessed. An import keeps this for tables with the same header.")
+            st.caption("Differs from the guess. An import keeps it for tables with the same header.")
     if chosen == found.mapping:
         return found
     return _understand(filename, data, {**known, key_of(found.sheet.header): chosen})
@@ -111,7 +111,7 @@ def _ask_existing(found: Understanding) -> None:
     if differing := [run for run in standings if run.differs]:
         options = [option for option in EXISTING if option != REPLACE or not any(run.ships for run in differing)]
         st.segmented_control(
-            "Runs that are here with something else",
+            "Runs that are here with other numbers or another GPU",
             options,
             default=LEAVE,
             format_func=EXISTING.__getitem__,
