@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -45,7 +46,9 @@ def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
                 run.attempt(cell, [cell], "memory", lambda cell=cell: _measure_memory(run, cell))
     for cell in list(run.live):
         for kind in bench.files:  # whose failure costs the cell nothing
-            run.attempt(cell, [], kind, lambda cell=cell, kind=kind: _record(run, cell, kind))
+            failed = run.attempt(cell, [], kind, lambda cell=cell, kind=kind: _record(run, cell, kind))
+            if failed:
+                print(f"No {kind} of {cell.words}: {failed[1]}", file=sys.stderr)  # into the run's log
     if run.live:
         with bench.costs.of("timing"):
             Rounds(run).take()
