@@ -23,8 +23,9 @@ rows = shapes.choose(query.duels(numbers))
 shapes.headline(gpu, rows)
 shapes.table(rows)
 st.caption(
-    "Each cell is of one run: the newest in which our kernels and another have a time. Letters: batch, heads, key "
-    "heads, head_dim, seqlen. What a model adds to its scores is left out of its shape and said in its name."
+    f"Each cell is of one run: the newest in which our kernels and another have a time. {shapes.runs_in_words(rows)} "
+    "Letters: batch, heads, key heads, head_dim, seqlen. What a model adds to its scores is left out of its shape and "
+    "said in its name."
 )
 st.subheader("One shape in detail")
 shapes.detail(numbers, rows)

@@ -14,6 +14,7 @@ from results import paths
 
 RECORD = "features.json"  # among what ships: GPU -> environment and, by implementation and feature, what was found
 CAPABILITIES: Mapping[str, str] = {  # as kernels.registry names them -> words
+    "causal": "causal mask",
     "window": "sliding window",
     "gqa": "fewer key heads than query heads",
     "backward": "backward",

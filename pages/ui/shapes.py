@@ -10,11 +10,11 @@ from pages.ui.draw.bars import Bar, BarAxis
 from pages.ui.draw.plain_html import Fact, TableColumn
 from pages.ui.named_choice import named_choice
 from pages.ui.run import one_shape
+from pages.ui.shell.data import ask
 from results.levels.real_shapes import SHAPES
-from results.query import shapes
+from results.query import pages, shapes
 from results.records import case_to_json
 
-MODES = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
 TIMINGS = {"kernel": "device time", "eager": "eager calls", "as published": "as published"}
 EVERY = "all"
 _COMMAND = "python -m runner run real_models"
@@ -53,8 +53,8 @@ def choose_device(there: list[tuple[str, str]]) -> tuple[str, str]:
 def choose(duels: pd.DataFrame) -> pd.DataFrame:
     """Ask for mode, dtype and domain; return the rows of that."""
     columns = st.columns(3)
-    modes = [mode for mode in MODES if mode in set(duels["mode"])]
-    mode = named_choice("Mode", "shapes_mode", modes, modes[0], MODES.__getitem__, draw=columns[0].selectbox)
+    modes = [mode for mode in text.MODE_WORDS if mode in set(duels["mode"])]
+    mode = named_choice("Mode", "shapes_mode", modes, modes[0], text.MODE_WORDS.__getitem__, draw=columns[0].selectbox)
     dtypes = cells.dtypes(duels)
     dtype = named_choice("dtype", "shapes_dtype", dtypes, dtypes[0], cells.dtype_name, draw=columns[1].selectbox)
     domains = [EVERY, *duels["domain"].drop_duplicates()]
@@ -69,7 +69,7 @@ def headline(gpu: str, rows: pd.DataFrame) -> None:
     if found is None:
         st.markdown("#### In no shape here do our kernels and another implementation both have a time.")
         return
-    mode = MODES[rows["mode"].iloc[0]]
+    mode = text.MODE_WORDS[rows["mode"].iloc[0]]
     st.markdown(
         f"#### On {text.plain(gpu)} ({mode}) our fastest kernel is ahead of the fastest other in {found['ahead']} of "
         f"{found['shapes']} shapes: {text.ratio(found['mean'])} on average"
@@ -102,6 +102,14 @@ def table(rows: pd.DataFrame) -> None:
         plain_html.show_table(drawn, columns, f"Shapes of {domain} models")
 
 
+def runs_in_words(rows: pd.DataFrame) -> str:
+    """Name the runs that the table's times are of, with the days they were taken, as Markdown."""
+    days = ask(pages.run_dates)
+    runs = sorted(set(rows["run_id"].dropna()))
+    named = [", ".join(filter(None, (text.plain(run), days.get(run)))) for run in runs]
+    return f"Here: {'; '.join(named)}." if named else ""
+
+
 def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
     """Ask for a shape and draw every implementation's time in it."""
     names = {str(row.place): f"{row.shape} · {row.sizes}" for row in rows.itertuples(index=False)}
@@ -119,8 +127,7 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
     drawn = [row | {"bar": _latency_bar(row, palette)} for row in of_cell.to_dict("records")]
     plain_html.show_table(drawn, columns, f"Latency of every implementation, {cell['shape']}")
     shape = SHAPES[int(place)]
-    source = f"[configuration]({shape.source})" if shape.source.startswith("https:") else shape.source
-    st.caption(f"{text.plain(shape.name)}: {source}. Run {text.plain(cell['run_id'])}.")
+    st.caption(f"{text.model_shape(shape)} Run {text.plain(cell['run_id'])}.")
     one_shape.show("Run this shape here", case_to_json(shape.in_dtype(cell["dtype"])), mode=cell["mode"])
 
 

@@ -25,7 +25,7 @@ FEATURES = {
     "float32": "dtype = 'float32'",
     "FP8 products": f"(dtype = '{FP8}' OR in_fp8)",
     CAPABILITIES["backward"]: "mode IN ('bwd', 'fwd_bwd', 'train')",
-    "causal mask": "causal",
+    CAPABILITIES["causal"]: "causal",
     "full mask": "NOT causal",
     CAPABILITIES["window"]: "window_size > 0",
     CAPABILITIES["gqa"]: "num_kv_heads < num_heads",

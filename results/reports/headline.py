@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from results import levels
+from results import capabilities, levels
 from results.checks import DOUBTFUL, IMPOSSIBLE, NOTE, check
 from results.compare.compare import Side, compare
 from results.compare.verdicts import Verdict, judge, standard_error
@@ -332,6 +332,23 @@ def runs(shipped: Shipped) -> str:
     return markdown_table(("run", "measured", "commit", "torch, triton", "took", "beyond sampling"), rows)
 
 
+def features(_: Shipped) -> str:
+    """Return which implementations were right in which features on each GPU, and which code was checked there."""
+    record = capabilities.record()
+    right = {gpu: capabilities.checked(entry) for gpu, entry in record.items()}
+    rows = [
+        (words, *(", ".join(f"`{name}`" for name in of_gpu.get(each, ())) or "—" for of_gpu in right.values()))
+        for each, words in capabilities.CAPABILITIES.items()
+        if any(each in of_gpu for of_gpu in right.values())
+    ]
+    facts = [
+        f"- {gpu}: {entry['environment']['created'][:10]}, torch {entry['environment']['torch']}, triton "
+        f"{entry['environment']['triton']}, hash of the kernels {entry['environment']['kernel_hash']}"
+        for gpu, entry in record.items()
+    ]
+    return "\n".join([markdown_table(("feature", *record), rows), "", *facts])
+
+
 def findings(shipped: Shipped) -> str:
     """Return how many numbers of each published report contradict arithmetic, or are not what they look like."""
     rows = []
@@ -428,6 +445,7 @@ TABLES: dict[str, Callable[[Shipped], str]] = {
     "layers": layers,
     "generation": generation,
     "runs": runs,
+    "features": features,
     "findings": findings,
     "reports_filled": reports_filled,
     "same_code": same_code,

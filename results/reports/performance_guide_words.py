@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from results import levels
+from results import capabilities, levels
 from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.levels import model_memory
@@ -38,6 +38,7 @@ _FEATURES: Mapping[str, tuple[str, object, Callable[[Case], object]]] = {
     "FP8 support": ("precision", "fp8", lambda case: False),  # of a case it is the implementation's alone
 }
 _PARTITIONING = "Work partitioning"
+_BEYOND = "Features that the report does not name"
 _VERSIONS = {  # column -> published names, and our decoding kernel beside them
     "FA1": ("flash_attn_1",),
     "FA2": ("flash_attn_2", "triton_split_kv"),
@@ -63,6 +64,8 @@ def sections(claims: Sequence[Claim], printed: Runs, notes: Sequence[Note], numb
         rows = tuple(_feature(row, versions, numbers) for row in features.rows)
         words = (None,) * len(versions)
         found.append(Section("Features by version", "", ("Feature",), versions, words, rows, pooled=True))
+        if more := _beyond(versions, numbers):
+            found.append(Section(_BEYOND, "", ("Feature",), versions, words, more, pooled=True))
     cases = [note for note in notes if note.section.endswith("Recommendations by use case")]
     advice = tuple(_recommendation(note, numbers) for note in cases)
     return [*found, Section("Recommendations by use case", "", ("Use case",), ("Advice",), (None,), advice)]
@@ -197,6 +200,25 @@ def _has(feature: str, version: str, numbers: OwnNumbers) -> str:
     declared = [name for name, of_name in said.items() if wanted is None or of_name[key] == wanted]
     words = [f"{how}: {', '.join(which)}" for how, which in (("ran", ran), ("declared", declared)) if which]
     return words[0] if words else "no" * bool(said)
+
+
+def _beyond(versions: Sequence[str], numbers: OwnNumbers) -> tuple[Row, ...]:
+    """Return a row for each feature that was checked on a GPU: who was right in it there, in each version's place."""
+    right = {gpu: capabilities.checked(entry) for gpu, entry in capabilities.record().items()}
+    rows = []
+    for each, words in capabilities.CAPABILITIES.items():
+        if any(each in of_gpu for of_gpu in right.values()):
+            own = tuple(_checked(each, version, right, numbers) for version in versions)
+            rows.append(Row((words,), ("",) * len(versions), own))
+    return tuple(rows)
+
+
+def _checked(
+    capability: str, version: str, right: Mapping[str, Mapping[str, Sequence[str]]], numbers: OwnNumbers
+) -> str:
+    names = [numbers.own(name) for name in _VERSIONS.get(version, ())]
+    there = {gpu: [name for name in of_gpu.get(capability, ()) if name in names] for gpu, of_gpu in right.items()}
+    return "; ".join(f"checked on {gpu}: {', '.join(found)}" for gpu, found in there.items() if found) or "no"
 
 
 def _work(feature: str, version: str, numbers: OwnNumbers) -> str:

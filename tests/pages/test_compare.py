@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.compare import verdicts
+from pages.ui.compare import gpus, verdicts
 from results.files import journal
 from results.files.journal import RunFolder
 from results.formats import import_understanding
@@ -257,6 +257,22 @@ def test_a_sweep_run_again_has_a_history_with_its_regression_on_top(page, home):
 
 def test_without_a_sweep_run_twice_the_history_says_what_to_do(page):
     assert "No sweep was run twice on one GPU yet" in shown(page.get_by_key("of").set_value("History").run())
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "mixed"),
+    [
+        ([1, 1, 1], [8, 8, 8], False),
+        ([4, 2, 1], [8, 8, 8], False),
+        ([1, 4, 1], [8, 8, 8], True),
+        ([4, 2, 1], [8, 16, 8], True),
+    ],
+    ids=["one batch", "equal tokens", "any batch", "any heads"],
+)
+def test_points_of_shapes_that_differ_in_more_than_seqlen_are_not_joined(batch, heads, mixed):
+    rows = pd.DataFrame({"batch": batch, "num_heads": heads, "seqlen": [128, 256, 512]})
+    assert gpus._is_mixed(rows) is mixed
+    assert not gpus._is_mixed(rows.assign(batch=None)), "a source that does not say its batch"
 
 
 def test_gpus_are_told_in_one_direction_also_where_a_timing_turns_them_around(page, home):

@@ -158,7 +158,7 @@ def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
     row = app.dataframe[-1].value.loc[0]
     assert row["reason"] == "mine runs on cuda, not on cpu."
     assert (row["head_dim"], row["compute capability"]) == ("up to 256", "9.0")
-    assert row["features"] == "causal, gqa, backward"
+    assert row["features"] == "causal mask, fewer key heads than query heads, backward"
 
 
 def test_the_ranking_says_which_implementations_compute_in_a_lower_precision(app):

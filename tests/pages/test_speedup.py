@@ -77,5 +77,5 @@ def test_a_cell_with_the_shape_of_a_model_names_it_and_its_source(monkeypatch):
     cases = [case_to_json(SHAPES[0].in_dtype(dtype)) for dtype in ("float16", "float32")]
     detail._models_with_shape([*cases, cases[0] | {"batch": 77}])
     assert [line.replace("\\", "") for line in said] == [
-        f"Shape of {SHAPES[0].name}. [configuration]({SHAPES[0].source})"
+        f"Shape of {SHAPES[0].name}. [configuration]({SHAPES[0].source})."
     ]

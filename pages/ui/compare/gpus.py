@@ -142,7 +142,8 @@ def _chart(table: pd.DataFrame, name: str) -> None:
     shapes = first.sort_values("batch", kind="stable").drop_duplicates("seqlen").index  # one batch and heads a seqlen
     rows = table[table["shape"].isin(shapes)]
     label, unit, needed = QUANTITIES[column]
-    figure = _lines(rows, column, unit)
+    mixed = _is_mixed(rows)
+    figure = _lines(rows, column, unit, joined=not mixed)
     line = rows.iloc[0]
     about = (name, text.MODE_WORDS.get(line["mode"], line["mode"]), line["timing"], line["dtype"], line["mask"])
     shape = [f"head_dim {line['head_dim']:g}"] if not text.missing(line["head_dim"]) else []
@@ -151,25 +152,38 @@ def _chart(table: pd.DataFrame, name: str) -> None:
     charts.show(figure, title, key="gpus_chart", alt=alt)
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
     lacks = f" Not drawn, because {needed} is not stated: {text.plain(', '.join(missing))}." if missing else ""
+    differ = " Batch and heads differ from seqlen to seqlen: compare the GPUs at each one." if mixed else ""
     source = "" if column == "latency_ms" else f" {level_of('op').flops_source}"
     absent = [f"{name} (needs {needs})" for at, (name, _, needs) in QUANTITIES.items() if at not in there]
     more = f"Not available: {', '.join(absent)}; no source states it. " if absent else ""
     st.caption(
-        f"{label} by seqlen, a line a GPU, of the shapes they share.{lacks}", help=f"{more}{source}".strip() or None
+        f"{label} by seqlen, a {'mark' if mixed else 'line'} a GPU, of the shapes they share.{differ}{lacks}",
+        help=f"{more}{source}".strip() or None,
     )
 
 
-def _lines(table: pd.DataFrame, column: str, label: str) -> go.Figure:
-    """Return a quantity by seqlen, a line a GPU."""
+def _is_mixed(rows: pd.DataFrame) -> bool:
+    """Return whether neither batch and heads stay as seqlen grows, nor the tokens of all batches together."""
+    if rows[["batch", "num_heads", "seqlen"]].isna().any(axis=None):
+        return False
+    same_tokens = (rows["batch"] * rows["seqlen"]).nunique() == rows["num_heads"].nunique() == 1
+    return len(rows.drop_duplicates(["batch", "num_heads"])) > 1 and not same_tokens
+
+
+def _lines(table: pd.DataFrame, column: str, label: str, *, joined: bool) -> go.Figure:
+    """Return a quantity by seqlen, a line a GPU; the points of shapes of different models are not joined."""
     names = sorted(table["gpu"].unique())
     palette = {name: charts.SPARE_COLOURS[at % len(charts.SPARE_COLOURS)] for at, name in enumerate(names)}
 
     def hover(row: dict) -> str:
-        return f"{row[column]:.3g}"
+        number = f"{row[column]:.3g}"
+        sizes = (f"{words} {row[of]:g}" for words, of in (("batch", "batch"), ("heads", "num_heads")))
+        return number if joined else ", ".join([number, *sizes])
 
     traces = charts.lines(table.to_dict("records"), column, palette, hover, of="gpu", by="seqlen")
     for at, trace in enumerate(traces):  # a GPU has no mark of its own
         trace["marker"] = trace["marker"] | {"symbol": charts.SYMBOLS[at % len(charts.SYMBOLS)]}
+        trace["mode"] = trace["mode"] if joined else "markers"
     y_axis = {"title": {"text": label}, "rangemode": "tozero"}
     if column == "latency_ms":
         log = charts.log_axis_at(table[column].min(), table[column].max(), _TENS, "{:g}".format)

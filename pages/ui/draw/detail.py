@@ -186,8 +186,7 @@ def run_facts(run: pd.Series) -> None:
 def _models_with_shape(rows: list[dict]) -> None:
     """Name the models whose attention has a shape of the cell, with the address of their configuration."""
     for shape in dict.fromkeys(filter(None, map(shape_of, rows))):
-        source = f"[configuration]({shape.source})" if shape.source.startswith("https:") else shape.source
-        st.caption(f"Shape of {text.plain(shape.name)}. {source}")
+        st.caption(text.model_shape(shape))
 
 
 def _empty_launches(rows: pd.DataFrame) -> None:

@@ -6,6 +6,7 @@ import html
 import math
 from collections.abc import Iterable
 
+from results.levels.real_shapes import RealShape
 from results.render.text import SOURCE_WORDS, missing, size
 from results.render.text import duration as duration
 from results.slice import NOT_STATED, Filters, level_in
@@ -147,6 +148,12 @@ def mask(causal: object, window_size: object) -> str:
 def plain(text: object) -> str:
     """Escape text from a file, so that Markdown takes nothing in it for its own."""
     return "".join(f"\\{mark}" if mark in "\\`*_{}[]<>#$~:|!" else mark for mark in str(text))
+
+
+def model_shape(shape: RealShape) -> str:
+    """Name the model and layer that have a shape, as Markdown, with the address of the configuration."""
+    source = f"[configuration]({shape.source})" if shape.source.startswith("https:") else shape.source
+    return f"Shape of {plain(shape.name)}. {source.rstrip('.')}."
 
 
 def sources(text: str | None) -> str:

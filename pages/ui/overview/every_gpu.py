@@ -78,7 +78,7 @@ def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str])
     figure = go.Figure(
         go.Heatmap(
             z=[[colours.index(shade) + 0.5 for shade in line] for line in shades],
-            x=["GPU not stated" if gpu == NOT_STATED else gpu for gpu in gpus],
+            x=_on_axis(gpus),
             y=[text.size(seqlen) for seqlen in seqlens],
             text=[[_text(row) for row in line] for line in lines],
             texttemplate="%{text}",
@@ -94,10 +94,19 @@ def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str])
         )
     )
     axes = {"type": "category", "showgrid": False, "fixedrange": True}
-    figure.update_xaxes(side="top", **axes)
+    figure.update_xaxes(side="top", tickangle=0, **axes)
     figure.update_yaxes(title="seqlen", autorange="reversed", **axes)
     figure.update_layout(height=90 + 38 * len(seqlens), margin={"l": 0, "r": 0, "t": 56, "b": 0}, dragmode=False)
     return figure
+
+
+def _on_axis(gpus: list[str]) -> list[str]:
+    """Return GPUs' names without their maker, in lines of two words, which fit above a cell of a phone."""
+    names = ["GPU not stated" if gpu == NOT_STATED else html.escape(gpu).removeprefix("NVIDIA ") for gpu in gpus]
+    if len(set(names)) < len(names):
+        return [html.escape(gpu) for gpu in gpus]
+    lines = [[" ".join(words[at : at + 2]) for at in range(0, len(words), 2)] for words in map(str.split, names)]
+    return ["<br>".join(of_name) for of_name in lines]
 
 
 def _shade(row: dict | None, palette: dict[str, str]) -> str:
@@ -117,7 +126,7 @@ def _text(row: dict | None) -> str:
         return _NOTHING
     if text.missing(row["winner"]):
         return text.status(row["status"])
-    return f"{text.label(row['label'])}<br>{text.label(row['below'])}"
+    return "<br>".join(filter(None, (text.label(row["label"]), text.label(row["below"]))))
 
 
 def _hover(row: dict | None) -> str:
