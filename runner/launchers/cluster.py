@@ -71,7 +71,7 @@ def connected(address: str | None) -> Iterator[Any]:
     try:
         if address is None:
             here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
-            with _environment(_same_files()):  # Ray's processes inherit it, and need no environment of their own
+            with _environment(same_files()):  # Ray's processes inherit it, and need no environment of their own
                 ray.init(address="local", **here, **quiet)
         else:
             _join(ray, address, quiet)
@@ -140,6 +140,12 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def same_files() -> dict[str, str]:
+    """Return how Ray's processes find this checkout, and all else that this process finds by PYTHONPATH."""
+    paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 def _show_token(address: str) -> None:
     """Let Ray show its token to a cluster of this host, before Ray is imported; to others only if the user says so.
 
@@ -159,12 +165,6 @@ def _answering(address: str) -> str:
         raise Refused(f"There is no Ray cluster at {address}: {error}. `ray start --head` starts one.") from None
 
 
-def _same_files() -> dict[str, str]:
-    """Return how Ray's processes find this checkout, and all else that this process finds by PYTHONPATH."""
-    paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
-    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
 @contextlib.contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
     """Set environment variables for what is started meanwhile."""
@@ -180,8 +180,12 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:
-    """Connect to a cluster whose processes get this checkout: as it is if all nodes are this host, else a copy."""
-    ray.init(address=address, runtime_env={"env_vars": _same_files()}, **quiet)
+    """Connect to a cluster whose processes get this checkout: as it is if all nodes are this host, else a copy.
+
+    Ray's processes look for modules where this one was started. Who starts it in the checkout needs no environment of
+    its own, for which Ray starts processes anew: seconds.
+    """
+    ray.init(address=address, runtime_env=None if Path.cwd() == REPOSITORY else {"env_vars": same_files()}, **quiet)
     if {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]} != {os.uname().nodename}:
         ray.shutdown()
         ray.init(address=address, runtime_env={"working_dir": str(REPOSITORY), "excludes": list(_LEFT_OUT)}, **quiet)

@@ -10,12 +10,14 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from results.files.journal import JournalError, RunFolder, home
+from results.paths import REPOSITORY
 from results.records import Case, measurement_to_json, run_to_json
 from runner import sweeps
 from runner.cells import Cell, cell_to_json
@@ -45,6 +47,7 @@ class Errand:
     claims: str  # name of the temporary folder in which the cards of a host share out what they compile
     home: str  # of the driver: on its host, devices are locked there
     worker_command: tuple[str, ...]
+    python_path: str  # of the driver, its checkout first
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class CardSupervisor:
 
     def __init__(self, errand: Errand, line: DriverLine, slot: str) -> None:
         self._errand, self._line, self._slot = errand, line, slot
+        if errand.python_path.split(os.pathsep)[0] == str(REPOSITORY):  # it runs the driver's own files
+            os.environ["PYTHONPATH"] = errand.python_path
         self._place = Path(tempfile.mkdtemp(prefix="attnbench-card-"))
         self._claims = Path(tempfile.gettempdir(), errand.claims)
         self._claims.mkdir(exist_ok=True)
@@ -67,6 +72,7 @@ class CardSupervisor:
         self._guard = threading.Lock()  # of what is below
         self._offset, self._kept = 0, {}  # rows of cases that are not dealt to this card, by case
         self._case: Case | None = None
+        self._code = ThreadPoolExecutor(1).submit(kernel_hash)  # while the worker starts
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._stop, self._over = threading.Event(), threading.Event()
 
@@ -126,7 +132,7 @@ class CardSupervisor:
                 "event": "opened",
                 "card": card,
                 "host": socket.gethostname(),
-                "code": kernel_hash(),
+                "code": self._code.result(),
                 "run": run_to_json(run),
                 "cells": cells,
             }

@@ -22,7 +22,15 @@ from results.files.journal import JournalError, RunFolder, new_run_id
 from results.records import run_from_json
 from runner import sweeps
 from runner.cells import cell_from_json
-from runner.launchers.cluster import ClusterRequest, chosen_cards, connected, first_line, gpus_by_kind, slots_by_kind
+from runner.launchers.cluster import (
+    ClusterRequest,
+    chosen_cards,
+    connected,
+    first_line,
+    gpus_by_kind,
+    same_files,
+    slots_by_kind,
+)
 from runner.launchers.on_card import CardSupervisor, DriverLine, Errand, slot_of_process
 from runner.launchers.share import Share
 from runner.locks import DeviceBusy
@@ -210,6 +218,7 @@ class Driver:
             claims=f"attnbench-claims-{task.share.run_id}-{self._token}",
             home=str(self._home),
             worker_command=self._worker_command,
+            python_path=same_files()["PYTHONPATH"],
         )
         gpus = {"num_gpus": 1} if gpus_by_kind(self._ray) else {}
         remote = self._ray.remote(max_calls=1, max_retries=0, num_cpus=0 if gpus else 1, **gpus)(_on_card)

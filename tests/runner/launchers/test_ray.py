@@ -238,17 +238,21 @@ def test_a_ray_that_starts_no_process_is_not_waited_for_for_ever(monkeypatch, st
 
 def test_rays_processes_find_what_the_driver_finds(monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere/site")
-    paths = ray_cluster._same_files()["PYTHONPATH"].split(os.pathsep)
+    paths = ray_cluster.same_files()["PYTHONPATH"].split(os.pathsep)
     assert paths == [str(REPOSITORY), "/somewhere/site"]
 
 
-@pytest.mark.parametrize(("hosts", "how"), [((), "env_vars"), (("another",), "working_dir")])
-def test_only_a_cluster_of_other_hosts_gets_a_copy_of_the_checkout(hosts: tuple[str, ...], how: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "hosts", "how"),
+    [(REPOSITORY, (), []), (Path("/"), (), ["env_vars"]), (REPOSITORY, ("another",), ["working_dir", "excludes"])],
+)
+def test_only_a_cluster_of_other_hosts_gets_a_copy_of_the_checkout(monkeypatch, place, hosts, how) -> None:
+    monkeypatch.chdir(place)
     ray = MagicMock()
     nodes = [{"NodeManagerHostname": host, "Alive": True} for host in (os.uname().nodename, *hosts)]
     ray.nodes.return_value = [*nodes, {"NodeManagerHostname": "gone", "Alive": False}]
     ray_cluster._join(ray, "gpu1:6379", {})
-    assert list(ray.init.call_args.kwargs["runtime_env"])[0] == how
+    assert list(ray.init.call_args.kwargs["runtime_env"] or {}) == how
     assert ray.shutdown.call_count == len(hosts), "one connection at a time"
 
 
