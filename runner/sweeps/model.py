@@ -159,6 +159,7 @@ SWEEPS = (
         train_batch=(4,),
         compiled=(True,),
         depths=(4, 8),
+        protocol="quick",
     ),
     ModelSweep(
         name="generation",
