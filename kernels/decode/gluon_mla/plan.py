@@ -86,8 +86,6 @@ class HopperPlan(Plan):
         lse: torch.Tensor | None,
         others: tuple[torch.Tensor | None, ...],
     ) -> None:
-        if k.data_ptr() % 16:  # a plan serves tensors of one alignment
-            self._by_tma = False
         if not self._by_tma:
             super()._launch(q, k, v, out, lse, others)
             return

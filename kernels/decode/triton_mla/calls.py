@@ -32,7 +32,8 @@ def attend_to_latents(
     key = (*map(form_of, (q, kv, seqlens, table)), latent_dim, options, tile, wants_gradients(q, kv, kv))
     plan = _PLANS.get(key)
     if plan is None:
-        plan = _PLANS.remember(key, plan_of(latent_request_of(q, caches, latent_dim, options), tile))
+        aligned = not (q.data_ptr() | kv.data_ptr()) & 15
+        plan = _PLANS.remember(key, plan_of(latent_request_of(q, caches, latent_dim, options), tile, aligned=aligned))
     with device_guard(q.device):
         return plan(q, *caches, return_lse)
 
@@ -63,13 +64,16 @@ def _(
     return results_like(q, latent_dim)
 
 
-def plan_of(request: Request, tile: DecodeTile | None) -> Plan:
-    """Return the plan of the faster kernel, or of the one that `tile` is for."""
+def plan_of(request: Request, tile: DecodeTile | None, *, aligned: bool = True) -> Plan:
+    """Return the plan of the faster kernel, or of the one that `tile` is for.
+
+    aligned: whether queries and latents begin at multiples of 16 bytes, as the copies of the Hopper kernel need.
+    """
     from kernels.decode.triton_decode.plan import Plan  # with triton, which may not be there
 
     if tile is None or tile.form != "triton":
         from kernels.decode.gluon_mla.plan import HopperPlan, suits
 
-        if suits(request):
+        if aligned and suits(request):
             return HopperPlan(request)
     return Plan(request, tile)

@@ -8,6 +8,7 @@ from kernels.decode.triton_decode import tuning
 from kernels.decode.triton_decode.request import Caches, Options, latent_request_of
 from kernels.decode.triton_decode.tuning import DecodeTile
 from kernels.decode.triton_mla import mla_decode
+from kernels.decode.triton_mla.calls import plan_of
 from kernels.registry import UnsupportedCase
 from tests.kernels.decode.conftest import Problem, paged
 
@@ -88,6 +89,14 @@ def test_few_heads_go_to_the_hopper_kernel_over_many_sequences_of_given_lengths(
     assert not hopper_plan.suits(request, ("sm_80", 108, 80))
 
 
+@pytest.mark.parametrize("aligned", [True, False])
+def test_an_address_that_is_not_aligned_goes_to_the_portable_kernel(aligned, monkeypatch):
+    monkeypatch.setattr(hopper_plan, "suits", lambda request: True)
+    q, kv = torch.empty(2, 32, 1, 576, dtype=torch.float16), torch.empty(2, 128, 576, dtype=torch.float16)
+    request = latent_request_of(q, Caches(kv, kv), 512, Options(softmax_scale=0.1), check_device=False)
+    assert isinstance(plan_of(request, None, aligned=aligned), hopper_plan.HopperPlan) == aligned
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("form", ["gluon", "triton"])
@@ -110,6 +119,8 @@ def test_the_full_size_on_a_gpu(heads, seqlen_q, page, form):
     expected = problem.expected()
     for _ in range(3):
         problem.check(mla_decode(problem.q, cache, **options, **more), expected)
+    odd = cache.new_empty(cache.numel() + 1)[1:].view(cache.shape).copy_(cache)
+    problem.check(mla_decode(problem.q, odd, **options | {"tile": None}, **more), expected)
     if not page:
         full = cache[4:5].expand(6, -1, -1)
         lengths = torch.full_like(problem.cache_seqlens, 4096)
