@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 VERSION = "1"  # raise it when a change makes new numbers incomparable with old ones
-_VERY_SLOW_MS = 1000.0
+_VERY_SLOW_MS = 500.0
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Protocol:
     precision: float = 0.01  # stop once half the 95 % interval of the median is within this share of it
     least: int = 20  # samples of one measurement, whatever the cap says
     least_slow: int = 6  # of a slow call; fewer than 6 samples give no 95 % interval
-    least_very_slow: int = 6  # of a call of more than a second
+    least_very_slow: int = 6  # of a call of more than half a second
     patience_ms: float = 300.0  # what the least samples may take before they become fewer
     most: int = 90
     energy_s: float = 0.0  # at least so long between the two looks at the energy counter; 0: energy is not measured

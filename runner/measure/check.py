@@ -155,14 +155,15 @@ def check(
     precision: str | None = None,
     *,
     warm: bool = True,
+    compiles: bool = True,
     fused: bool = False,
 ) -> CheckedPass:
     """Compare what an implementation returns in a pass with the oracle, and what it made on the way.
 
-    With `warm` two runs on other data in the same tensors come first, so that neither compiling nor an output
-    remembered from an earlier call passes for a result. On a GPU the data arrives and the result is taken in the order
-    of the current stream, while that is held up: what runs on another stream without waiting sees the other data, and
-    what is not waited for is not there.
+    With `warm` a run on other data in the same tensors comes first, so that no output remembered from an earlier call
+    passes for a result; two, if it `compiles`, which tell what that takes. On a GPU the data arrives and the result is
+    taken in the order of the current stream, while that is held up: what runs on another stream without waiting sees
+    the other data, and what is not waited for is not there.
     """
     inputs, first_ms, warm_ms = oracle.inputs, None, None
     trial = level_of(inputs.case).trial(attention, inputs, checked.mode)
@@ -170,8 +171,10 @@ def check(
         inputs.fill(oracle.seed + 1)
         trial.prepare()
         first_ms = _timed_ms(trial.run, inputs)
-        trial.prepare()
-        warm_ms = _timed_ms(trial.run, inputs)
+        warm_ms = first_ms
+        if compiles:
+            trial.prepare()
+            warm_ms = _timed_ms(trial.run, inputs)
         _hold(inputs, warm_ms)
         inputs.fill(oracle.seed)
     poison(inputs)
@@ -185,7 +188,7 @@ def check(
     reason = _reason(errors, oracle, precision, fused=fused) or _reason(beside, oracle, precision, fused=fused)
     also = [(name, other) for name, other in checked.beside if other in oracle.exact]
     errors |= {other: error_of(returned[name], oracle.exact[other]) for name, other in also}
-    return CheckedPass(errors, reason, first_ms, warm_ms)
+    return CheckedPass(errors, reason, first_ms if compiles else None, warm_ms)
 
 
 def check_timed(

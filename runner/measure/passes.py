@@ -122,7 +122,8 @@ class _Checks:
         warm = not is_interpreted(implementation, self._bench.device_type)
         on_gpu = self._bench.device_type == "cuda"
         with triton_hooks.watch() if on_gpu else contextlib.nullcontext(triton_hooks.Seen()) as seen:
-            options = {"warm": warm, "fused": implementation.fused}
+            plain = implementation.family == "own" and implementation.compiled is None
+            options = {"warm": warm, "compiles": not plain, "fused": implementation.fused}
             found = check(implementation.attention, each, run.oracle, implementation.precision, **options)
         if seen.config:
             run.note_config(name, each.mode, seen.config)
