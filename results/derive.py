@@ -137,6 +137,17 @@ def measured_peak_tflops(
     return (measured or {}).get("tf32" if dtype == "float32" and tf32 else dtype or "")
 
 
+def least_ms(flops: float | None, moved: float | None, gpu_name: str | None, dtype: str | None) -> float | None:
+    """Return the milliseconds that a datasheet's peaks leave for so many operations and bytes, whichever take longer.
+
+    None if the device is unknown, or both counts are.
+    """
+    peak, rate = PEAKS.get(gpu_name or ""), peak_tflops(gpu_name, dtype, tf32=False)
+    bounds = [flops / rate / 1e9] if flops and rate else []
+    bounds += [moved / peak.bandwidth_gb_per_s / 1e6] if moved and peak else []
+    return max(bounds, default=None)
+
+
 def percent_of_peak(achieved_tflops: float | None, peak: float | None) -> float | None:
     """Return the share of the peak in percent."""
     return None if achieved_tflops is None or not peak else 100 * achieved_tflops / peak

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from results.levels import Axis, Level, model_memory, spelled
 from results.levels.memory import MemoryParts, WorkspaceLaw
 from results.levels.model_table import ModelConfig, UnknownModel, model, models
-from results.levels.tensors import DTYPE_BYTES, Fields, known, numbers_of
+from results.levels.tensors import DTYPE_BYTES, Fields, known, numbers_of, unmasked_pairs
 from results.records import Case
 
 FLOP_SOURCE = (
@@ -110,6 +110,17 @@ def flops(case: Fields, mode: str | None) -> float | None:
     head = config.vocab * config.hidden
     matrices = 2.0 * ((config.matmul_parameters - head) * tokens + head)  # logits of the last token
     return batch * (matrices + tokens * _attention(config, context) / 3)
+
+
+def unmasked_flops(case: Fields, mode: str | None) -> float | None:
+    """Return the operations that a call cannot do without: of attention those that mask and window leave."""
+    whole, config, found = flops(case, mode), config_of(case), numbers_of(case, "batch", "seqlen_q", "seqlen_k")
+    if whole is None or config is None or found is None:
+        return None
+    batch, tokens, context = (int(number) for number in found)
+    left = unmasked_pairs(tokens, context, causal=True, window_size=config.window_size) / (tokens * context)
+    in_full = _PARTS_OF_TRAINING.get(mode, 1.0) * batch * tokens * _attention(config, context) / 3
+    return whole - (1 - left) * in_full
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:

@@ -30,6 +30,14 @@ def test_peak_is_known_only_for_the_name_the_driver_reports():
     assert derive.percent_of_peak(494.75, 989.5) == 50.0
 
 
+def test_a_call_takes_at_least_what_computing_or_moving_takes_at_the_datasheets_peaks():
+    assert derive.least_ms(989.5e9, 4.8e6, "NVIDIA H200", "bfloat16") == 1.0
+    assert derive.least_ms(989.5e9, 9.6e9, "NVIDIA H200", "bfloat16") == 2.0
+    assert derive.least_ms(None, 4.8e9, "NVIDIA H200", "bfloat16") == 1.0
+    assert derive.least_ms(1e12, 1e9, "a GPU", "bfloat16") is None
+    assert derive.least_ms(None, None, "NVIDIA H200", "bfloat16") is None
+
+
 def test_the_measured_peak_is_that_of_the_dtype_and_of_tf32_where_it_was_used():
     measured = {"bfloat16": 800.0, "float32": 50.0, "tf32": 400.0}
     assert derive.measured_peak_tflops(measured, "bfloat16") == 800.0

@@ -12,7 +12,8 @@ from pages.ui.draw.plain_html import TableColumn
 from pages.ui.filters.select import one_value
 from pages.ui.models.calculator import ModelQuestion, law_of
 from pages.ui.shell.data import ask
-from results import levels
+from results import derive, levels
+from results.levels.model import unmasked_flops
 from results.levels.model_table import model
 from results.recommend import model_attention, model_fit
 from results.recommend.model_attention import LayerTime
@@ -22,11 +23,12 @@ _COLUMNS = {
     "what": TableColumn("step"),
     "attention": TableColumn("fastest attention", text=True),
     "time": TableColumn("attention time", help="Of all layers; the rest of the model is not in it"),
+    "least": TableColumn("whole model", help="At least, by its operations or bytes and the GPU's datasheet"),
     "memory": TableColumn("memory", text.mib),
 }
 _NOT_INCLUDED = (
-    "Not included: the time of projections, MLP and optimizer; several GPUs; gradient accumulation; paging and "
-    "fragmentation of a server's cache; weights in less than 16 bits."
+    "Not included: several GPUs; gradient accumulation; paging and fragmentation of a server's cache; weights in less "
+    "than 16 bits."
 )
 _FAR = 4.0  # a time scaled by more, either way, is a rough guide
 
@@ -41,6 +43,7 @@ class StepAnswer:
     needs_mb: float
     longest: int
     time: LayerTime | None
+    least_ms: float | None  # of the whole model, by the GPU's datasheet
 
     @property
     def layers(self) -> int:
@@ -64,9 +67,16 @@ def steps(question: ModelQuestion, gpu: str | None) -> list[StepAnswer]:
             levels.memory_mb(case, law, mode) or 0.0,
             levels.largest_seqlen(case, law, mode, usable) or 0,
             ask(model_attention.fastest, gpu, case, mode) if gpu else None,
+            _least_ms(case, mode, gpu),
         )
         for what, case, mode in asked
     ]
+
+
+def _least_ms(case: Case, mode: str, gpu: str | None) -> float | None:
+    """Return the milliseconds that a whole model takes at least on a GPU."""
+    flops = unmasked_flops(case_to_json(case), mode)
+    return derive.least_ms(flops, levels.bytes_moved(case, mode), gpu, case.dtype)
 
 
 def choose_gpu() -> str | None:
@@ -134,6 +144,7 @@ def _row(step: StepAnswer, question: ModelQuestion) -> dict:
         "what": step.what,
         "attention": step.time.implementation if step.time else "not measured",
         "time": _time(step),
+        "least": "–" if step.least_ms is None else f"≥ {text.ms(step.least_ms)}",
         "memory": step.needs_mb,
         "fits": "yes" if _fits(step, question.card) else "no",
         "longest": step.longest,

@@ -8,7 +8,7 @@ import pytest
 
 from results import levels
 from results.levels.memory import MemoryLaw, WorkspaceLaw
-from results.levels.model import FLOP_CONVENTIONS, training_flops
+from results.levels.model import FLOP_CONVENTIONS, training_flops, unmasked_flops
 from results.records import Case, case_to_json
 
 LEVEL = levels.level_of("model")
@@ -107,3 +107,14 @@ def test_learned_positions_end_a_model_whatever_the_memory():
     }
     assert found["gpt2"] == 1024
     assert found["llama2-7b"] > 100_000
+
+
+def test_operations_that_the_mask_leaves_are_those_of_the_causal_count():
+    fields = case_to_json(TRAIN)
+    assert unmasked_flops(fields, "train") == pytest.approx(training_flops(fields, "causal"))
+    assert unmasked_flops(case_to_json(DECODE), "decode") == levels.flops(DECODE, "decode")
+    windowed, whole = (
+        unmasked_flops(fields | {"subject": name, "seqlen_q": 32768, "seqlen_k": 32768}, "prefill")
+        for name in ("mistral-7b", "llama3-8b")
+    )
+    assert windowed < 0.8 * whole
