@@ -17,7 +17,8 @@ from results.store.database import Store, StoreError, open_store, rebuild
 from tests.results.store.conftest import FULL, count, in_python, latency
 
 HOLD = """
-import sys; from pathlib import Path; from results.store.database import open_store
+import sys; from pathlib import Path; from results.files import journal; from results.store.database import open_store
+journal.PUBLISHED = Path("none")
 held = open_store(Path(sys.argv[1]))
 print(held.notice, flush=True)
 sys.stdin.read()
