@@ -208,7 +208,8 @@ planned = [
     for head_dim in (16, 32) for mode in ("fwd", "bwd")
 ]
 helper = precompile_child.Helper(Channel(*os.pipe()))
-helper.begin("cpu", planned)
+os.mkdir("claims")
+helper.begin("cpu", planned, "claims")
 said = []
 for message in helper.messages(iter(())):
     said.append(message)
@@ -220,7 +221,7 @@ triton.knobs.compilation.listener = lambda cache_hit, **facts: hits.append(cache
 x = torch.zeros(1, 1, 48, 16)
 double.warmup(x, 48, 16, 64, grid=(1,))
 double.warmup(x, 48, 16, 128, grid=(1,))
-print([message["event"] for message in said], said[-1]["kernels"], said[-1]["failed"], hits)
+print([message["event"] for message in said], said[-1]["kernels"], said[-1]["failed"], hits, len(os.listdir("claims")))
 """
 
 
@@ -235,7 +236,7 @@ def test_the_helper_finds_and_compiles_what_a_sweep_will_launch(tmp_path) -> Non
     command = [sys.executable, str(tmp_path / "script.py")]
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.strip() == "['compiled', 'compiled', 'rehearsed'] 2 0 [True, True]", answer.stderr
+    assert answer.stdout.strip() == "['compiled', 'compiled', 'rehearsed'] 2 0 [True, True] 4", answer.stderr
 
 
 HELPER = """
