@@ -71,6 +71,7 @@ class CardSupervisor:
         self._folder = RunFolder(self._place / "runs" / errand.run_id)
         self._guard = threading.Lock()  # of what is below
         self._offset, self._kept = 0, {}  # rows of cases that are not dealt to this card, by case
+        self._logged: int | None = None  # bytes of the log here that the driver has; None: it knows no card here yet
         self._case: Case | None = None
         self._code = ThreadPoolExecutor(1).submit(kernel_hash)  # while the worker starts
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -85,6 +86,7 @@ class CardSupervisor:
         finally:
             self._over.set()
             talker.join()
+            self._tell_log()
             for place in (self._place, self._claims):
                 shutil.rmtree(place, ignore_errors=True)
         self._line.say({"event": "ended", "how": how, "message": message})
@@ -137,6 +139,7 @@ class CardSupervisor:
                 "cells": cells,
             }
         )
+        self._logged = 0
         while (index := self._ask()) is not None:
             with self._guard:
                 self._case = cases[index][0].case
@@ -179,8 +182,20 @@ class CardSupervisor:
             state = self._folder.read_state()
             if rows:
                 self._line.say({"event": "lines", "rows": rows})
+            self._tell_log()
         if state and state.current:
             self._line.say({"event": "at", "current": state.current})
+
+    def _tell_log(self) -> None:
+        """Say what workers printed since the last time, in whole lines."""
+        if self._logged is None or not self._folder.log_path.exists():
+            return
+        with open(self._folder.log_path, "rb") as file:
+            file.seek(self._logged)
+            lines = file.read().rpartition(b"\n")[0]
+        if lines:
+            self._logged += len(lines) + 1
+            self._line.say({"event": "log", "lines": lines.decode(errors="replace").splitlines()})
 
 
 def slot_of_process(node: str) -> str:

@@ -269,6 +269,8 @@ class Driver:
                 task.why = task.why or message["message"] or "It was cancelled."
             if task.card:
                 share.lost(task.card, task.why)
+        elif event == "log" and task.card:
+            share.log(task.card, message["lines"])
         elif task.card is None or task.told_at:
             return
         elif event == "take":

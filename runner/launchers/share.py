@@ -128,6 +128,11 @@ class Share:
         """Note what a card is at, in words."""
         self._cards[name].current = current
 
+    def log(self, name: str, lines: Iterable[str]) -> None:
+        """Append what a card's workers printed to the run's log."""
+        with contextlib.suppress(OSError), open(self.folder.log_path, "a", encoding="utf-8") as file:
+            file.writelines(f"{name}: {line}\n" for line in lines)  # a full disk must not stop the sweep twice
+
     def lines(self, name: str, records: Iterable[dict[str, Any]]) -> None:
         """Keep what a card measured of its case; on return it is on disk. Raises JournalError."""
         self._spool_lines(name, [json.dumps(record, separators=(",", ":")) for record in records])

@@ -99,6 +99,8 @@ def test_a_sweep_is_spread_over_four_cards(cluster, tmp_path: Path, monkeypatch)
     state = folder.read_state()
     assert (folder.condition(), state.done, state.total) == ("finished", 48, 48)
     assert not list((folder.path / "cards").iterdir())
+    log = folder.log_path.read_text().splitlines()
+    assert sorted(line.partition(": ")[0] for line in log if "the fast worker is here" in line) == sorted(cards)
 
 
 def test_the_whole_sweep_once_on_every_card(cluster, tmp_path: Path) -> None:
