@@ -107,14 +107,8 @@ def attention_varlen(
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
     found = features_of(asked, q.device)
-    batch = cu_seqlens_q.shape[0] - 1
-    if q.dim() != 3 or k.dim() != 3 or cu_seqlens_q.shape != cu_seqlens_k.shape:
-        raise UnsupportedCase(
-            "attention_varlen needs (total, heads, head_dim) tensors and as many starts of q as of k."
-        )
-    if found.mask is not None or found.document_ids is not None:
-        raise UnsupportedCase("attention_varlen does not support mask or document_ids; each sequence is a document.")
-    shape = (batch, q.shape[1], max_seqlen_q, max_seqlen_k)
+    _check_packed(q, k, cu_seqlens_q, cu_seqlens_k, found)
+    shape = (cu_seqlens_q.shape[0] - 1, q.shape[1], max_seqlen_q, max_seqlen_k)
     features.check(found, shape, q.device, causal=causal, window_size=window_size)
     packed = [x.transpose(0, 1)[None] for x in (q, k, v)]
     scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
@@ -126,6 +120,17 @@ def attention_varlen(
     else:
         out = _sequence_by_sequence(packed, found, options, shape, cu_seqlens_q.tolist(), cu_seqlens_k.tolist())
     return out[0].transpose(0, 1)
+
+
+def _check_packed(
+    q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor, found: Features
+) -> None:
+    if q.dim() != 3 or k.dim() != 3 or cu_seqlens_q.shape != cu_seqlens_k.shape:
+        raise UnsupportedCase(
+            "attention_varlen needs (total, heads, head_dim) tensors and as many starts of q as of k."
+        )
+    if found.mask is not None or found.document_ids is not None:
+        raise UnsupportedCase("attention_varlen does not support mask or document_ids; each sequence is a document.")
 
 
 def features_of(asked: dict[str, Any], device: torch.device) -> Features:

@@ -127,22 +127,26 @@ def attention(
     if causal or window_size:
         hidden = hidden_keys(scores.shape[2], scores.shape[3], causal, window_size, q.device)
     scores, hidden = _with_masks(scores, hidden, features)
-    scores = scores.masked_fill(hidden, float("-inf"))
-    top = scores.amax(-1, keepdim=True) if scores.shape[3] else scores.new_full((*scores.shape[:3], 1), float("-inf"))
-    if features.sinks is not None:
-        sinks = features.sinks.to(scores.dtype)[None, :, None, None]
-        top = torch.maximum(top, sinks)
-    top = top.detach().masked_fill(top == float("-inf"), 0.0)
-    p = (scores - top).exp()
-    total = p.sum(-1, keepdim=True)
-    if features.sinks is not None:
-        total = total + (sinks - top).exp()
-    p = p / total.masked_fill(total == 0, 1.0)
+    p = _probabilities(scores.masked_fill(hidden, float("-inf")), features.sinks)
     if features.dropout_p:
         if kept is None:
             kept = dropout_mask(features.dropout_seed, tuple(scores.shape), features.dropout_p, q.device)
         p = p * kept / (1 - features.dropout_p)
     return p @ v
+
+
+def _probabilities(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
+    """Return the softmax of scores with each head's sink in the denominator; 0 where all are -inf."""
+    top = scores.amax(-1, keepdim=True) if scores.shape[3] else scores.new_full((*scores.shape[:3], 1), float("-inf"))
+    if sinks is not None:
+        sinks = sinks.to(scores.dtype)[None, :, None, None]
+        top = torch.maximum(top, sinks)
+    top = top.detach().masked_fill(top == float("-inf"), 0.0)
+    p = (scores - top).exp()
+    total = p.sum(-1, keepdim=True)
+    if sinks is not None:
+        total = total + (sinks - top).exp()
+    return p / total.masked_fill(total == 0, 1.0)
 
 
 def _with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,7 +15,7 @@ package FlashAttention. Nothing here imports transformers before `register` is c
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -295,6 +295,19 @@ def _without_padding(
             return feature_calls.attention_padded(q, k, v, real, bounds, holes=holes, **options, **features)
     if unread or (holes and options["window_size"]):
         return attention(q, k, v, **options, **features, mask=real[:, None, None, :])
+    return _each_alike(attention, q, k, v, alike, options, features)
+
+
+def _each_alike(
+    attention: Attention,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    alike: Sequence[PaddedAlike],
+    options: dict[str, Any],
+    features: dict[str, Any],
+) -> torch.Tensor:
+    """Attend in a call for each kind of padding, on the tokens of its sequences; out is 0 elsewhere."""
     out = q.new_zeros((*q.shape[:3], v.shape[3]))
     before = k.shape[2] - q.shape[2]  # keys before the first query
     for rows, tokens in alike:

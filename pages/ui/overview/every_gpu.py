@@ -50,6 +50,10 @@ def show(chosen: Filters) -> None:
         "published; each GPU against its own baseline.",
         help=". ".join([*there, "A word in a cell is the most frequent failure", "Shapes of a cell are averaged."]),
     )
+    _table(rows)
+
+
+def _table(rows: pd.DataFrame) -> None:
     shown = rows[["gpu", "dtype", "seqlen", "head_dim", "winner", "latency_ms", "speedup", "next", "margin", "cases"]]
     st.dataframe(
         shown,
