@@ -16,7 +16,7 @@ import streamlit as st
 from pages.ui.draw import messages, text
 from pages.ui.shell.data import ask, store
 from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, NOTE, Finding, check
-from results.checks.voided import voided as voided_by
+from results.checks.finding import voided as voided_by
 from results.files import library
 from results.files.journal import JournalError
 from results.formats.upload import Understanding

@@ -1,4 +1,4 @@
-"""A finding, a check, and the numbers that checks look at."""
+"""A finding and what it voids, a check, and the numbers that checks look at."""
 
 from __future__ import annotations
 
@@ -27,6 +27,22 @@ class Finding:
     measurement_ids: tuple[str, ...]  # the row it is about comes first
     sentence: str  # with the arithmetic
     origin: str | None = None  # where the row stands in its source
+
+
+# A doubt of these voids its number: a win that chance explains, a time known only roughly. What says where a time goes
+# (launches, a backward of much work) voids nothing.
+UNRELIABLE = ("within_spread", "noisy", "no_spread", "thousandfold", "falls_with_work")
+OF_SERIES = ("copied", "thousandfold", "no_spread")  # all rows of these are in doubt alike; of others only the first
+
+
+def voided(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """Return of each number that a finding voids the gravest one that does, by measurement id."""
+    found: dict[str, Finding] = {}
+    for finding in sorted(findings, key=lambda finding: finding.weight != IMPOSSIBLE):
+        if finding.weight == IMPOSSIBLE or finding.rule in UNRELIABLE:
+            ids = finding.measurement_ids if finding.rule in OF_SERIES else finding.measurement_ids[:1]
+            found |= {measurement_id: finding for measurement_id in ids if measurement_id not in found}
+    return found
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def nearest(
     mode="fwd",
     count=1,
 ):
-    """The measured points nearest to a shape, nearest first, each as (distance, point); distance 0 is that very shape.
+    """Return the measured points nearest to a shape as (distance, point), nearest first; 0 is that very shape.
 
     dtype, mask and mode have to agree; sizes count by the logarithm of their ratio, and what a source did not state
     counts nothing. causal None is a mask that the source did not say. Raises LookupError where nothing was measured
