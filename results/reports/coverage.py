@@ -34,7 +34,7 @@ class TableCoverage:
 
 def coverage(found: Sequence[Section]) -> list[TableCoverage]:
     """Return the coverage of each table of a report, in their order, from its sections."""
-    titles = dict.fromkeys(section.title for section in found if not section.by_formula and _prints(section))
+    titles = dict.fromkeys(section.title for section in found if not section.by_formula and section.is_printed)
     return [_of_table(title, found) for title in titles]
 
 
@@ -74,11 +74,6 @@ def _of_table(title: str, found: Sequence[Section]) -> TableCoverage:
         runs=tuple(dict.fromkeys(run for section in settings for run in section.runs)),
         gaps=tuple(gap for section in settings for gap in section.gaps),
     )
-
-
-def _prints(section: Section) -> bool:
-    """Return whether a table is of the report, and not an addition to it."""
-    return any(any(row.printed) for row in section.rows)
 
 
 def _is_formula_of(title: str, section: Section) -> bool:

@@ -177,6 +177,11 @@ class Section:
         """Return the runs that own cells are of."""
         return tuple(dict.fromkeys(row.run for row in self.rows if row.run))
 
+    @property
+    def is_printed(self) -> bool:
+        """Return whether the table is of the report, and not an addition to it."""
+        return any(any(row.printed) for row in self.rows)
+
 
 def parse_grid(grid: Grid, table: Table, run_id: str) -> list[Measurement]:
     """Return every cell of the table as a measurement. Raises ReportError for a ragged row or an unreadable cell."""

@@ -116,7 +116,7 @@ def like(store: Store, name: str) -> list[tuple[str, int]]:
 def covered(found: Sequence[Section]) -> tuple[int, int]:
     """Return in how many rows of the report the own run has something, and how many the report has."""
     rows: dict[tuple, bool] = {}
-    for section in (section for section in found if not section.by_formula):
+    for section in (section for section in found if section.is_printed and not section.by_formula):
         for row in section.rows:
             rows[section.title, row.labels] = rows.get((section.title, row.labels), False) or row.own is not None
     return sum(rows.values()), len(rows)

@@ -251,6 +251,17 @@ def test_a_table_of_a_gpu_is_filled_by_the_run_on_that_gpu():
     assert runs == {"A100": ("H200",), "H100": ("H100",), "A10G": ("H200",)}
 
 
+def test_a_table_is_of_the_one_gpu_that_fills_most_rows():
+    printed = side_by_side.published("performance_guide")
+    short = [m for m in ops() if m.case.seqlen_k == 512]
+    long = [m for m in ops() if m.case.seqlen_k != 512]
+    runs = [(Run("few", "local", gpu_name="Tesla T4"), short), (Run("many", "local", gpu_name="NVIDIA L40S"), long)]
+    found = side_by_side.sections("performance_guide", printed, runs)
+    (a10g,) = (section for section in found if section.title.startswith("A10G"))
+    assert a10g.runs == ("many",)
+    assert [row.own is None for row in a10g.rows] == [row.labels == ("512",) for row in a10g.rows]
+
+
 def test_the_command_takes_several_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     RunFolder.create(tmp_path, OF_OPS, ops())
