@@ -86,7 +86,7 @@ def headline(gpu: str, rows: pd.DataFrame) -> None:
 def table(rows: pd.DataFrame) -> None:
     """Draw every shape, a heading a domain: the fastest on either side, and their ratio as a bar."""
     palette = charts.colours(sorted({*rows["ours"].dropna(), *rows["other"].dropna()}))
-    axis = BarAxis(_TICKS[0], _TICKS[-1], _TICKS)
+    axis = BarAxis(_TICKS[0], _TICKS[-1], _TICKS, line=1.0)
     columns = {
         "shape": TableColumn("model: layer", text=True),
         "bar": TableColumn("other's time over ours", axis=axis, help="On a log axis; above 1 ours is faster"),

@@ -17,6 +17,7 @@ STYLE = """
 .plain .reach .fill.hatched { opacity: 0.6; background-image: repeating-linear-gradient(
   45deg, Canvas 0 2px, transparent 2px 6px); }
 .plain .reach .span { position: absolute; top: 0.35rem; height: 0.2rem; min-width: 2px; background: currentcolor; }
+.plain .reach .line { position: absolute; top: -0.35rem; bottom: -0.35rem; width: 1px; background: currentcolor; }
 .plain .reach .ticks { position: relative; height: 1.1rem; font-size: 0.75rem; }
 .plain .reach .ticks span { position: absolute; transform: translateX(-50%); }
 .plain .reach .ticks span:first-child { transform: none; }
@@ -43,6 +44,7 @@ class BarAxis:
     low: float
     high: float
     ticks: tuple[float, ...] = ()
+    line: float | None = None  # what values are read against, drawn through every bar
 
     def percent(self, value: float) -> float:
         """Return where a value stands, in percent of the column's width."""
@@ -67,6 +69,8 @@ class BarAxis:
         if bar.span:
             left, right = map(self.percent, bar.span)
             drawn += f'<span class="span" style="left:{left:.1f}%;width:{max(0.0, right - left):.1f}%"></span>'
+        if self.line is not None:
+            drawn += f'<span class="line" style="left:{self.percent(self.line):.1f}%"></span>'
         track = f'<div class="track" title="{html.escape(bar.hover)}">{drawn}</div>'
         return f'<div class="reach">{track}<span>{html.escape(bar.words)}</span></div>'
 
