@@ -58,6 +58,7 @@ def show(request: SweepRequest) -> None:
     look_at(request.cluster.address)
 
 
+@st.fragment  # asking takes seconds, in which the rest of the page stays
 def of_run(command: object) -> None:
     """Let the reader look at the cluster that a run was measured on, if it was one with an address."""
     words = [] if text.missing(command) else shlex.split(str(command))
