@@ -116,6 +116,10 @@ class KeyValueCache:
         copied.layers = [(k.double(), v.double()) for k, v in self.layers]
         return copied
 
+    def begin(self) -> None:
+        """Expect the first layer next, also after a step that failed on its way."""
+        self._calls = 0
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the tokens of the context; whoever asks is given positions."""
         return self.context
@@ -214,6 +218,7 @@ class CausalModel:
             return self.module(input_ids=tokens, use_cache=False, logits_to_keep=keep).logits
         if self._slot.inside.fused:
             return self._fused_logits(tokens, cache)
+        cache.begin()
         positions = torch.arange(cache.context - tokens.shape[1], cache.context, device=tokens.device)
         positions = positions.expand(tokens.shape)
         placed = {"position_ids": positions, "past_key_values": cache, "use_cache": True}

@@ -83,6 +83,21 @@ def test_a_step_against_the_cache_of_a_prefill_is_the_last_of_a_longer_prefill(n
     torch.testing.assert_close(found, logits(model, ids, keep=1), rtol=1e-4, atol=2e-5)
 
 
+def test_a_step_that_fails_on_its_way_leaves_the_next_one_right() -> None:
+    model, token = built("llama2-7b"), tokens(1)
+    cache = model.cache(8, seed=5)
+    expected = logits(model, token, cache=cache)
+
+    def fails(step):
+        raise RuntimeError("out of shared memory")
+
+    model.use(AttentionInside(None, fails))
+    with pytest.raises(RuntimeError, match="out of shared memory"):
+        logits(model, token, cache=cache)
+    model.use(NAIVE)
+    torch.testing.assert_close(logits(model, token, cache=cache), expected)
+
+
 def test_a_cache_of_a_seed_is_filled_with_the_same_numbers_again() -> None:
     model = built("llama2-7b")
     cache = model.cache(8, seed=5)
