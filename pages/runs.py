@@ -21,6 +21,9 @@ if table.empty:
 
 listing.show_table(table)
 names = table["run_id"].tolist()
+linked = st.query_params.get("run_id")
+if linked and linked not in names:
+    st.caption(f":material/link_off: The link names a run that is not here: {text.plain(linked[:80])}.")
 chosen = st.selectbox("Run", names, key="run_id", bind="query-params", help="Type to search.")
 row = table[table["run_id"] == chosen].iloc[0]
 st.subheader(text.plain(chosen if text.missing(row["title"]) else row["title"]))

@@ -34,7 +34,9 @@ def test_a_run_that_died_reads_as_crashed_and_shows_its_log(app, home):
 def test_a_broken_line_of_a_journal_is_named(app, home):
     with open(home / "runs" / "run-a" / "measurements.jsonl", "a") as journal:
         journal.write("not json\n")
+    app.query_params["run_id"] = "gone"
     page = app.switch_page("pages/runs.py").run()
+    assert "The link names a run that is not here: gone." in shown(page)
     page.selectbox(key="run_id").select("run-a").run()
     assert any("Left out: line" in warning.value for warning in page.warning)
 
