@@ -1,6 +1,7 @@
 """What attnbench writes it reads: CSV, JSON and Markdown exports."""
 
 import io
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +65,8 @@ def test_runs_that_are_here_already_are_left_alone_and_the_others_are_added(tmp_
     assert RunFolder.open(tmp_path / "there", runs[0][0].run_id).run() == runs[0][0]
 
 
-def test_an_export_of_published_runs_adds_nothing(tmp_path: Path) -> None:
+def test_an_export_of_published_runs_adds_nothing(tmp_path: Path, shipped: Path) -> None:
+    shutil.copyfile(shipped, tmp_path / shipped.name)
     found = understand("a.csv", _exported(tmp_path, "csv", ("published-torch_vs_triton",)))
     assert len(found.measurements) == 144
     assert import_understanding(tmp_path, found) == [] and not (tmp_path / "runs").exists()
@@ -185,7 +187,8 @@ def test_a_markdown_export_comes_back_with_every_number_and_says_what_it_leaves_
         assert read.sweep == {}
 
 
-def test_a_markdown_export_of_runs_that_are_here_adds_nothing(tmp_path: Path) -> None:
+def test_a_markdown_export_of_runs_that_are_here_adds_nothing(tmp_path: Path, shipped: Path) -> None:
+    shutil.copyfile(shipped, tmp_path / shipped.name)
     found = understand("a.md", _exported(tmp_path, "md", ("published-torch_vs_triton",)))
     assert len(found.measurements) == 144
     assert import_understanding(tmp_path, found) == []
