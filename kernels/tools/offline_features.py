@@ -1,7 +1,7 @@
 """Compile triton_fa2's kernels with features for every chip, with no GPU, as kernels.tools.offline does the others.
 
 Of each kernel, dtype and head_dim: once with every feature at once, which holds most, and once with none but unlike
-head_dims or packed sequences.
+head_dims or packed sequences. The kernels of packed sequences alone have 16 bits, one head_dim and no features.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from kernels.attention.triton_fa2.features.arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
 from kernels.attention.triton_fa2.features.backward import features_dkdv_kernel, features_dq_kernel
 from kernels.attention.triton_fa2.features.forward import features_forward_kernel
+from kernels.attention.triton_fa2.features.packed import packed_dkdv_kernel, packed_dq_kernel, packed_forward_kernel
 from kernels.attention.triton_fa2.features.tuning import panels, tiles
 from kernels.attention.triton_fa2.tile import Tile
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, chip_class
@@ -24,6 +25,9 @@ KERNELS = {  # name -> kernel, the number of strided tensors, of statistics
     "forward": (features_forward_kernel, 4, 1),
     "dq": (features_dq_kernel, 6, 2),
     "dkdv": (features_dkdv_kernel, 6, 2),
+    "packed_forward": (packed_forward_kernel, 4, 1),
+    "packed_dq": (packed_dq_kernel, 6, 2),
+    "packed_dkdv": (packed_dkdv_kernel, 6, 2),
 }
 _DIMS = ((64, 64), (128, 128), (192, 128), (256, 256))  # of keys, of values
 
@@ -87,7 +91,7 @@ class FeatureVariant(Compilable):
     def __str__(self) -> str:
         t, which = self.tile, "all" if self.everything else "packed"
         dims = f"{self.head_dim:3} {self.head_dim_v:3}"
-        name = f"{self.package:12} {self.kernel:12} sm_{self.chip:<3} {self.precision:6} {dims}"
+        name = f"{self.package:12} {self.kernel:14} sm_{self.chip:<3} {self.precision:6} {dims}"
         return f"{name} {which:6} {t.block_m}x{t.block_n} w{t.num_warps} s{t.num_stages}"
 
 
@@ -98,7 +102,10 @@ def variants() -> Iterator[FeatureVariant]:
             for kernel in KERNELS:
                 for dims in _DIMS:
                     tile = tiles(kernel, itemsize, *dims, chip_class(chip, SHARED_MEMORY[chip]))[0]
-                    for everything in (True, False):
+                    alone = kernel.startswith("packed")
+                    if alone and (precision != "half" or dims not in ((64, 64), (128, 128))):
+                        continue
+                    for everything in (False,) if alone else (True, False):
                         yield FeatureVariant(kernel, chip, precision, *dims, everything, tile)
 
 
@@ -108,7 +115,7 @@ def gated() -> list[Any]:
         v
         for v in variants()
         if v.precision == "half"
-        and (v.everything or v.head_dim == 192)
+        and (v.everything or v.head_dim == 192 or v.kernel.startswith("packed"))
         and (v.chip in (86, 90) or v.head_dim == 128)
         and v.chip != 89
         or v.precision == "ieee"

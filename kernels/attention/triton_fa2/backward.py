@@ -11,6 +11,8 @@ amount of work.
 `scale` is softmax_scale x log2(e). qt, kt, vt and dot are the transposed copies of preprocess.py (if COPIED).
 """
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -29,75 +31,146 @@ from kernels.attention.triton_fa2.tile_ops import (
 )
 
 
+class OwnedQueries(NamedTuple):
+    """A tile of query rows of one head, and where it is in memory."""
+
+    q: Any  # as load_factor returns them
+    dout: Any
+    lse: Any
+    delta: Any
+    q_base: Any
+    dout_base: Any
+    q_stride: Any
+    dout_stride: Any
+    first: Any
+    seqlen: Any
+
+
+class StreamedKeys(NamedTuple):
+    """Where a head's keys and values are, and how many before and after its own position a query sees."""
+
+    k: Any
+    v: Any
+    k_transposed: Any
+    v_transposed: Any
+    k_stride: Any
+    v_stride: Any
+    seqlen: Any
+    left: Any
+    right: Any
+
+
+class OwnedKeys(NamedTuple):
+    """A tile of keys and values of one head, where it is in memory, and how many keys around its own a query sees.
+
+    Those that dkdv_tile loads itself are None before.
+    """
+
+    k: Any  # as load_factor returns them
+    v: Any
+    k_base: Any
+    v_base: Any
+    k_stride: Any
+    v_stride: Any
+    first: Any
+    seqlen: Any
+    left: Any
+    right: Any
+
+
+class StreamedQueries(NamedTuple):
+    """Where the queries of a group of heads are, from the first head on."""
+
+    q: Any
+    dout: Any
+    lse: Any
+    delta: Any
+    q_transposed: Any
+    dout_transposed: Any
+    q_head: Any  # strides of heads and rows
+    q_stride: Any
+    dout_head: Any
+    dout_stride: Any
+    stats_head: Any  # of lse and delta
+    heads: Any
+    seqlen: Any
+
+
+class OwnSplit(NamedTuple):
+    """Which split of a walk a program has, see split.py; without splits of no meaning."""
+
+    number: Any
+    count: Any
+    length: Any
+
+
 @triton.jit
 def _dq_of_keys(
-    dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
-    positions, lo, hi, seqlen_q, seqlen_k, left, right, scale,
+    dq, queries, keys, positions, lo, hi, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Add to dq what the keys lo .. hi contribute."""
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
-        k = load_factor(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+        k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         scores = products(
-            q, k, q_base, start_m, q_m, seqlen_q, kt_base, start, seqlen_k,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+            queries.q, k, queries.q_base, queries.first, queries.q_stride, queries.seqlen, keys.k_transposed, start,
+            keys.seqlen, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
         )  # fmt: skip
-        keys = start + tl.arange(0, BLOCK_N)
-        seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
-        p = probabilities(scores, scale, lse, seen, 1, MASKED, COPIED or PRECISION == "bf16x6")
+        columns = start + tl.arange(0, BLOCK_N)
+        seen = visible(positions[:, None], columns[None, :], keys.seqlen, keys.left, keys.right, HAS_LEFT, HAS_RIGHT)
+        p = probabilities(scores, scale, queries.lse, seen, 1, MASKED, COPIED or PRECISION == "bf16x6")
         v = k
         if not COPIED:
-            v = load_factor(v_base, start, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+            v = load_factor(keys.v, start, keys.v_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         dp = products(
-            dout, v, dout_base, start_m, do_m, seqlen_q, vt_base, start, seqlen_k,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+            queries.dout, v, queries.dout_base, queries.first, queries.dout_stride, queries.seqlen, keys.v_transposed,
+            start, keys.seqlen, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
         )  # fmt: skip
-        ds = p * (dp - delta[:, None])
+        ds = p * (dp - queries.delta[:, None])
         if COPIED:
-            k = load_factor(k_base, start, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+            k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         dq = add_product(dq, ds, k, COPIED, PRECISION)
     return dq
 
 
 @triton.jit
 def dq_tile(
-    q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, dq_base, q_m, do_m, k_n, v_n, dq_m,
-    start_m, seqlen_q, seqlen_k, left, right, scale, softmax_scale, own_split, splits, split_len,
+    dq_base, dq_m, queries, keys, split, scale, softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
     ONE_LOOP: tl.constexpr,
 ):  # fmt: skip
-    """Compute and write dq of the BLOCK_M query rows from start_m; if SPLIT, what one split of the keys adds."""
-    shift = seqlen_k - seqlen_q
+    """Compute and write dq of a tile of BLOCK_M query rows; if SPLIT, what one split of the keys adds."""
+    start_m = queries.first
+    seqlen_q = queries.seqlen
+    shift = keys.seqlen - seqlen_q
     positions = start_m + tl.arange(0, BLOCK_M) + shift
     last = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1 + shift
-    lo, full_lo, full_hi, hi = key_ranges(start_m + shift, last, seqlen_k, left, right, BLOCK_N, HAS_LEFT, HAS_RIGHT)
+    lo, full_lo, full_hi, hi = key_ranges(
+        start_m + shift, last, keys.seqlen, keys.left, keys.right, BLOCK_N, HAS_LEFT, HAS_RIGHT
+    )
     if SPLIT:
-        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, own_split, splits, split_len)
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, split.number, split.count, split.length)
     dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     if ONE_LOOP:
         dq = _dq_of_keys(
-            dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
-            positions, lo, hi, seqlen_q, seqlen_k, left, right, scale,
+            dq, queries, keys, positions, lo, hi, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
         )  # fmt: skip
     else:
         if HAS_LEFT:
             dq = _dq_of_keys(
-                dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n,
-                start_m, positions, lo, tl.minimum(full_lo, hi), seqlen_q, seqlen_k, left, right, scale,
+                dq, queries, keys, positions, lo, tl.minimum(full_lo, hi), scale,
                 BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
             )  # fmt: skip
         dq = _dq_of_keys(
-            dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
-            positions, full_lo, full_hi, seqlen_q, seqlen_k, left, right, scale,
+            dq, queries, keys, positions, full_lo, full_hi, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False,
         )  # fmt: skip
         dq = _dq_of_keys(
-            dq, q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_base, vt_base, q_m, do_m, k_n, v_n, start_m,
-            positions, full_hi, hi, seqlen_q, seqlen_k, left, right, scale,
+            dq, queries, keys, positions, full_hi, hi, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
         )  # fmt: skip
     if (not SPLIT) or lo < hi:
@@ -141,11 +214,13 @@ def dq_kernel(
     q_base = q_ptr + batch * q_b + head_q * q_h
     q = load_factor(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     copy = (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
+    queries = OwnedQueries(q=q, dout=dout, lse=lse, delta=delta, q_base=q_base, dout_base=dout_base, q_stride=q_m,
+                           dout_stride=do_m, first=start_m, seqlen=seqlen_q)  # fmt: skip
+    keys = StreamedKeys(k=k_ptr + batch * k_b + head_k * k_h, v=v_ptr + batch * v_b + head_k * v_h,
+                        k_transposed=kt_ptr + copy, v_transposed=vt_ptr + copy, k_stride=k_n, v_stride=v_n,
+                        seqlen=seqlen_k, left=left, right=right)  # fmt: skip
     dq_tile(
-        q, dout, lse, delta, q_base, dout_base, k_ptr + batch * k_b + head_k * k_h,
-        v_ptr + batch * v_b + head_k * v_h, kt_ptr + copy, vt_ptr + copy, dq_ptr + batch * dq_b + head_q * dq_h,
-        q_m, do_m, k_n, v_n, dq_m, start_m,
-        seqlen_q, seqlen_k, left, right, scale, softmax_scale, 0, 1, 0,
+        dq_ptr + batch * dq_b + head_q * dq_h, dq_m, queries, keys, OwnSplit(0, 1, 0), scale, softmax_scale,
         BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False, ONE_LOOP,
     )  # fmt: skip
 
@@ -178,8 +253,7 @@ def query_ranges(
 
 @triton.jit
 def _dkdv_of_queries(
-    dk, dv, k, v, k_base, v_base, q_ptr, dout_ptr, lse_ptr, delta_ptr, qt_ptr, dot_ptr, k_n, v_n, q_h, q_m, do_h, do_m,
-    start_n, keys, lo, hi, group, seqlen_q, seqlen_k, left, right, scale,
+    dk, dv, keys, queries, lo, hi, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr,
     PRECISION: tl.constexpr, MASKED: tl.constexpr,
@@ -189,80 +263,85 @@ def _dkdv_of_queries(
     Scores are transposed: keys down, queries across. One loop runs over heads and rows; nested, the compiler keeps the
     addresses of both loops in registers and spills (296 bytes at head_dim 128, 64x64, 8 warps on sm_90).
     """
+    seqlen_q = queries.seqlen
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
-    for step in tl.range(0, steps * group if GROUPED else steps):
+    for step in tl.range(0, steps * queries.heads if GROUPED else steps):
         member = tl.cast(step // steps if GROUPED else 0, tl.int64)
         start = tl.multiple_of(lo + (step % steps if GROUPED else step) * BLOCK_M, BLOCK_M)
         rows = start + tl.arange(0, BLOCK_M)
-        lse_base = lse_ptr + member * seqlen_q
-        delta_base = delta_ptr + member * seqlen_q
+        lse_base = queries.lse + member * queries.stats_head
+        delta_base = queries.delta + member * queries.stats_head
         copy = member * HEAD_DIM * padded(seqlen_q) if COPIED else 0
-        q = load_factor(q_ptr + member * q_h, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        q_base = queries.q + member * queries.q_head
+        q = load_factor(q_base, start, queries.q_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
         scores = products(
-            k, q, k_base, start_n, k_n, seqlen_k, qt_ptr + copy, start, seqlen_q,
-            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION, True,
+            keys.k, q, keys.k_base, keys.first, keys.k_stride, keys.seqlen, queries.q_transposed + copy, start,
+            seqlen_q, BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION, True,
         )  # fmt: skip
-        positions = rows + (seqlen_k - seqlen_q)
-        seen = visible(positions[None, :], keys[:, None], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+        positions = rows + (keys.seqlen - seqlen_q)
+        own = keys.first + tl.arange(0, BLOCK_N)
+        seen = visible(positions[None, :], own[:, None], keys.seqlen, keys.left, keys.right, HAS_LEFT, HAS_RIGHT)
         lse = load_logsumexp(lse_base + rows, rows < seqlen_q)
         delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
         p = probabilities(scores, scale, lse, seen, 0, MASKED, COPIED or PRECISION == "bf16x6")
-        dout = load_factor(dout_ptr + member * do_h, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        dout_base = queries.dout + member * queries.dout_head
+        dout = load_factor(dout_base, start, queries.dout_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
         dv = add_product(dv, p, dout, COPIED, PRECISION)
         dp = products(
-            v, dout, v_base, start_n, v_n, seqlen_k, dot_ptr + copy, start, seqlen_q,
-            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+            keys.v, dout, keys.v_base, keys.first, keys.v_stride, keys.seqlen, queries.dout_transposed + copy, start,
+            seqlen_q, BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
         )  # fmt: skip
         ds = p * (dp - delta[None, :])
         if COPIED:  # again, late: held since above, its parts are spilled
-            q = load_factor(q_ptr + member * q_h, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+            q_base = queries.q + member * queries.q_head
+            q = load_factor(q_base, start, queries.q_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
         dk = add_product(dk, ds, q, COPIED, PRECISION)
     return dk, dv
 
 
 @triton.jit
 def dkdv_tile(
-    k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, dk_base, dv_base,
-    k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, start_n, group, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
-    own_split, splits, split_len,
+    dk_base, dv_base, dk_n, dv_n, where, queries, split, scale, softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
     ONE_LOOP: tl.constexpr,
 ):  # fmt: skip
-    """Compute and write dk and dv of the BLOCK_N keys from start_n; if SPLIT, what one split of the rows adds."""
-    k = load_factor(k_base, start_n, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
-    v = load_factor(v_base, start_n, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
-    keys = start_n + tl.arange(0, BLOCK_N)
+    """Compute and write dk and dv of BLOCK_N keys; if SPLIT, what one split of the rows adds.
+
+    where: the keys, not yet loaded.
+    """
+    start_n = where.first
+    seqlen_k = where.seqlen
+    k = load_factor(where.k_base, start_n, where.k_stride, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
+    v = load_factor(where.v_base, start_n, where.v_stride, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
+    keys = OwnedKeys(k=k, v=v, k_base=where.k_base, v_base=where.v_base, k_stride=where.k_stride,
+                     v_stride=where.v_stride, first=start_n,
+                     seqlen=seqlen_k, left=where.left, right=where.right)  # fmt: skip
     lo, full_lo, full_hi, hi = query_ranges(
-        start_n, seqlen_q, seqlen_k, left, right, BLOCK_M, BLOCK_N, HAS_LEFT, HAS_RIGHT
+        start_n, queries.seqlen, seqlen_k, keys.left, keys.right, BLOCK_M, BLOCK_N, HAS_LEFT, HAS_RIGHT
     )
     if SPLIT:
-        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, own_split, splits, split_len)
+        lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, split.number, split.count, split.length)
     dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
     if ONE_LOOP:
         dk, dv = _dkdv_of_queries(
-            dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
-            q_h, q_m, do_h, do_m, start_n, keys, lo, hi, group, seqlen_q, seqlen_k, left, right,
-            scale, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
+            dk, dv, keys, queries, lo, hi, scale,
+            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
         )  # fmt: skip
     else:
         if HAS_RIGHT:
             dk, dv = _dkdv_of_queries(
-                dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
-                q_h, q_m, do_h, do_m, start_n, keys, lo, tl.minimum(full_lo, hi), group, seqlen_q, seqlen_k, left,
-                right, scale,
+                dk, dv, keys, queries, lo, tl.minimum(full_lo, hi), scale,
                 BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
             )  # fmt: skip
         dk, dv = _dkdv_of_queries(
-            dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
-            q_h, q_m, do_h, do_m, start_n, keys, full_lo, full_hi, group, seqlen_q, seqlen_k, left, right, scale,
+            dk, dv, keys, queries, full_lo, full_hi, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False,
         )  # fmt: skip
         if HAS_LEFT:
             dk, dv = _dkdv_of_queries(
-                dk, dv, k, v, k_base, v_base, q_base, dout_base, lse_base, delta_base, qt_base, dot_base, k_n, v_n,
-                q_h, q_m, do_h, do_m, start_n, keys, full_hi, hi, group, seqlen_q, seqlen_k, left, right, scale,
+                dk, dv, keys, queries, full_hi, hi, scale,
                 BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
             )  # fmt: skip
     if (not SPLIT) or lo < hi:
@@ -291,13 +370,19 @@ def dkdv_kernel(
     head_q = head_k * group
     rows = (batch * num_heads + head_q) * seqlen_q
     copy = (batch * num_heads + head_q) * HEAD_DIM * padded(seqlen_q)
+    k_base = k_ptr + batch * k_b + head_k * k_h
+    v_base = v_ptr + batch * v_b + head_k * v_h
+    queries = StreamedQueries(
+        q=q_ptr + batch * q_b + head_q * q_h, dout=dout_ptr + batch * do_b + head_q * do_h, lse=lse_ptr + rows,
+        delta=delta_ptr + rows, q_transposed=qt_ptr + copy, dout_transposed=dot_ptr + copy, q_head=q_h, q_stride=q_m,
+        dout_head=do_h, dout_stride=do_m, stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
+    )  # fmt: skip
+    dk_base = dk_ptr + batch * dk_b + head_k * dk_h
+    dv_base = dv_ptr + batch * dv_b + head_k * dv_h
+    keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=k_n, v_stride=v_n, first=tile * BLOCK_N,
+                     seqlen=seqlen_k, left=left, right=right)  # fmt: skip
     dkdv_tile(
-        k_ptr + batch * k_b + head_k * k_h, v_ptr + batch * v_b + head_k * v_h,
-        q_ptr + batch * q_b + head_q * q_h, dout_ptr + batch * do_b + head_q * do_h,
-        lse_ptr + rows, delta_ptr + rows, qt_ptr + copy, dot_ptr + copy,
-        dk_ptr + batch * dk_b + head_k * dk_h, dv_ptr + batch * dv_b + head_k * dv_h,
-        k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, tile * BLOCK_N, group, seqlen_q, seqlen_k, left, right,
-        scale, softmax_scale, 0, 1, 0,
+        dk_base, dv_base, dk_n, dv_n, keys, queries, OwnSplit(0, 1, 0), scale, softmax_scale,
         BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False, ONE_LOOP,
     )  # fmt: skip
 
@@ -353,12 +438,18 @@ def dq_dkdv_kernel(
     k_base = k_ptr + batch * k_b + head_q * k_h
     v_base = v_ptr + batch * v_b + head_q * v_h
     dout_base = dout_ptr + batch * do_b + head_q * do_h
+    split = OwnSplit(own_split, splits, split_len)
     if start < seqlen_k:
+        keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=k_n, v_stride=v_n, first=start,
+                         seqlen=seqlen_k, left=left, right=right)  # fmt: skip
+        queries = StreamedQueries(
+            q=q_base, dout=dout_base, lse=lse_ptr + row_offset, delta=delta_ptr + row_offset,
+            q_transposed=qt_ptr + qt_base, dout_transposed=dot_ptr + qt_base, q_head=q_h, q_stride=q_m, dout_head=do_h,
+            dout_stride=do_m, stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
+        )  # fmt: skip
         dkdv_tile(
-            k_base, v_base, q_base, dout_base, lse_ptr + row_offset, delta_ptr + row_offset,
-            qt_ptr + qt_base, dot_ptr + qt_base, dk_ptr + batch * dk_b + head_q * dk_h,
-            dv_ptr + batch * dv_b + head_q * dv_h, k_n, v_n, q_h, q_m, do_h, do_m, dk_n, dv_n, start, group,
-            seqlen_q, seqlen_k, left, right, scale, softmax_scale, own_split, splits, split_len,
+            dk_ptr + batch * dk_b + head_q * dk_h, dv_ptr + batch * dv_b + head_q * dv_h, dk_n, dv_n, keys, queries,
+            split, scale, softmax_scale,
             BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, False, COPIED, PRECISION, SPLIT, ONE_LOOP,
         )  # fmt: skip
     if start < seqlen_q:
@@ -367,9 +458,11 @@ def dq_dkdv_kernel(
         delta = tl.load(delta_ptr + row_offset + rows, mask=rows < seqlen_q, other=0.0)
         q = load_factor(q_base, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
         dout = load_factor(dout_base, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        own = OwnedQueries(q=q, dout=dout, lse=lse, delta=delta, q_base=q_base, dout_base=dout_base, q_stride=q_m,
+                           dout_stride=do_m, first=start, seqlen=seqlen_q)  # fmt: skip
+        streamed = StreamedKeys(k=k_base, v=v_base, k_transposed=kt_ptr + kt_base, v_transposed=vt_ptr + kt_base,
+                                k_stride=k_n, v_stride=v_n, seqlen=seqlen_k, left=left, right=right)  # fmt: skip
         dq_tile(
-            q, dout, lse, delta, q_base, dout_base, k_base, v_base, kt_ptr + kt_base, vt_ptr + kt_base,
-            dq_ptr + batch * dq_b + head_q * dq_h, q_m, do_m, k_n, v_n, dq_m, start, seqlen_q, seqlen_k, left, right,
-            scale, softmax_scale, own_split, splits, split_len,
+            dq_ptr + batch * dq_b + head_q * dq_h, dq_m, own, streamed, split, scale, softmax_scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, SPLIT, ONE_LOOP,
         )  # fmt: skip

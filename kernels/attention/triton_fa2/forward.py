@@ -119,7 +119,7 @@ class Keys(NamedTuple):
 
 
 @triton.jit
-def _attend(
+def fold_keys(
     acc, row_sum, row_max, queries, keys, lo, hi, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
@@ -227,21 +227,21 @@ def forward_kernel(
     keys = Keys(k=k_base, k_transposed=kt_base, v=v_base, k_stride=k_n, v_stride=v_n, seqlen=seqlen_k, left=left,
                 right=right)  # fmt: skip
     if ONE_LOOP:
-        acc, row_sum, row_max = _attend(
+        acc, row_sum, row_max = fold_keys(
             acc, row_sum, row_max, queries, keys, lo, hi, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
         )  # fmt: skip
     else:
         if HAS_LEFT:
-            acc, row_sum, row_max = _attend(
+            acc, row_sum, row_max = fold_keys(
                 acc, row_sum, row_max, queries, keys, lo, tl.minimum(full_lo, hi), scale,
                 BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
             )  # fmt: skip
-        acc, row_sum, row_max = _attend(
+        acc, row_sum, row_max = fold_keys(
             acc, row_sum, row_max, queries, keys, full_lo, full_hi, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, False,
         )  # fmt: skip
-        acc, row_sum, row_max = _attend(
+        acc, row_sum, row_max = fold_keys(
             acc, row_sum, row_max, queries, keys, full_hi, hi, scale,
             BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
         )  # fmt: skip

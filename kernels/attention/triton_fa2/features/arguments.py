@@ -75,3 +75,9 @@ class FeatureConfig:
     bounded: bool  # whether sequences have starts and ends
     half: bool  # whether q, k and v have 16 bits
     precision: str  # of float32 products: "ieee" or "tf32"
+
+    @property
+    def has_features(self) -> bool:
+        """Return whether scores or probabilities are anything but those of a plain causal mask or window."""
+        tensors = self.slopes, self.sinks, self.mask, self.prefixes, self.documents
+        return self.softcap or self.dropout or any(tensors)

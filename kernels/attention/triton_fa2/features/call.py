@@ -18,6 +18,7 @@ from triton.runtime.errors import OutOfResources
 from kernels.attention.triton_fa2.features.arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
 from kernels.attention.triton_fa2.features.backward import features_dkdv_kernel, features_dq_kernel
 from kernels.attention.triton_fa2.features.forward import features_forward_kernel
+from kernels.attention.triton_fa2.features.packed import packed_dkdv_kernel, packed_dq_kernel, packed_forward_kernel
 from kernels.attention.triton_fa2.features.tuning import chip_of, panels, tiles
 from kernels.attention.triton_fa2.problem import DTYPES, too_far
 from kernels.attention.triton_fa2.tile import Tile
@@ -27,6 +28,14 @@ from kernels.plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
 from kernels.registry import UnsupportedCase
 
 Tensors = tuple[torch.Tensor, ...]
+KERNELS = {
+    "forward": features_forward_kernel,
+    "dq": features_dq_kernel,
+    "dkdv": features_dkdv_kernel,
+    "packed_forward": packed_forward_kernel,
+    "packed_dq": packed_dq_kernel,
+    "packed_dkdv": packed_dkdv_kernel,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +63,7 @@ class FeatureCall:
         out = self._rows_like(q, v.shape[3])
         lse_dtype = torch.float64 if q.dtype == torch.float32 else torch.float32
         lse = torch.full(q.shape[:3], float("inf"), dtype=lse_dtype, device=q.device)
-        self._launch("forward", features_forward_kernel, (q, k, v, out), (lse,), (q, k, v))
+        self._launch("forward", (q, k, v, out), (lse,), (q, k, v))
         return out, lse
 
     def backward(
@@ -70,8 +79,8 @@ class FeatureCall:
         q, k, v, dout = (addressable(x) for x in (q, k, v, dout))
         dq, dk, dv = (self._rows_like(x, x.shape[3]) for x in (q, k, v))
         delta = torch.zeros(lse.shape, dtype=torch.float32, device=q.device)
-        self._launch("dq", features_dq_kernel, (q, k, v, out, dout, dq), (lse, delta), (q, k, v))
-        self._launch("dkdv", features_dkdv_kernel, (q, k, v, dout, dk, dv), (lse, delta), (q, k, v))
+        self._launch("dq", (q, k, v, out, dout, dq), (lse, delta), (q, k, v))
+        self._launch("dkdv", (q, k, v, dout, dk, dv), (lse, delta), (q, k, v))
         return dq, dk, dv, self._sinks_gradient(lse, delta)
 
     def _rows_like(self, x: torch.Tensor, width: int) -> torch.Tensor:
@@ -90,17 +99,18 @@ class FeatureCall:
         p = torch.exp2(sinks.to(lse.dtype)[None, :, None] * LOG2_E - lse)
         return -(p * delta).sum((0, 2)).to(sinks.dtype)
 
-    def _launch(self, name: str, kernel: Any, strided: Tensors, statistics: Tensors, qkv: Tensors) -> None:
-        """Launch a kernel with the first tile of its row that fits this device."""
+    def _launch(self, walk: str, strided: Tensors, statistics: Tensors, qkv: Tensors) -> None:
+        """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
         q, k, v = qkv
         shape, config = self._shape(q, k), self._config(q, v)
+        name = f"packed_{walk}" if self._is_packed_alone(config) else walk
         rows = [Rows(x, 0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
         batches = len(self.bounds.starts_q) if self.packed else q.shape[0]
         needed = 0
         for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3], chip_of(q.device)):
             length, size, heads = (
                 (shape.seqlen_k, tile.block_n, k.shape[1])
-                if name == "dkdv"
+                if walk == "dkdv"
                 else (shape.seqlen_q, tile.block_m, q.shape[1])
             )
             grid = (-(-length // size) * heads * batches,)
@@ -109,12 +119,17 @@ class FeatureCall:
             try:
                 with device_guard(q.device):
                     constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n))
-                    kernel[grid](*rows, *statistics, self._tensors, shape, constants, **_options(tile))
+                    KERNELS[name][grid](*rows, *statistics, self._tensors, shape, constants, **_options(tile))
             except OutOfResources as error:
                 needed = error.required
                 continue
             return
         raise UnsupportedCase(f"triton_fa2's smallest tile with features needs {needed} of a block's resources.")
+
+    def _is_packed_alone(self, config: FeatureConfig) -> bool:
+        """Return whether the kernels of packed.py compute this, as was timed up to head_dim 128."""
+        one_panel = config.block_d2 == 0 and config.head_dim == config.head_dim_v <= 128
+        return self.bounds is not None and config.half and one_panel and not config.has_features and self.scale > 0
 
     @cached_property
     def _tensors(self) -> FeatureTensors:

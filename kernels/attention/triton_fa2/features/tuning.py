@@ -1,7 +1,7 @@
 """The tiles of the kernels with features, which fit 99 KB of shared memory.
 
-Those of 16 bits on compute capability 9.0 were timed on an H200 (kernels/NOTES.md, "Features"): a product of 64 rows
-wants 4 warps, which is one warpgroup. Elsewhere these spill.
+Those of 16 bits on compute capability 9.0 were timed on an H200 (kernels/NOTES.md, "Features" and "Packed sequences"):
+a product of 64 rows wants 4 warps, which is one warpgroup. Elsewhere these spill.
 """
 
 from __future__ import annotations
@@ -45,14 +45,24 @@ _HOPPER = {  # before those of _WHOLE
     ("dkdv", 2, 64): Tile(64, 64, 4, 2),
     ("dkdv", 2, 128): Tile(32, 64, 4, 2),
     ("dkdv", 2, 256): Tile(32, 64, 8, 2),
+    ("packed_dq", 2, 64): Tile(64, 64, 4, 3),
+    ("packed_dq", 2, 128): Tile(128, 64, 8, 3),
+    ("packed_dkdv", 2, 64): Tile(64, 64, 4, 3),
+    ("packed_dkdv", 2, 128): Tile(64, 128, 8, 3),
 }
 
 
 def tiles(kernel: str, itemsize: int, head_dim: int, head_dim_v: int, chip: str) -> tuple[Tile, ...]:
-    """Return the tile to use on a chip ("sm_90") and those to fall back to."""
+    """Return the tile to use on a chip ("sm_90") and those to fall back to.
+
+    A kernel of packed sequences alone ("packed_dq") has those of the one with features where it has none of its own.
+    """
     wider = max(head_dim, head_dim_v)
-    row = (kernel, itemsize, 64 if wider <= 64 else 128 if wider <= 128 else 256)
-    return (_HOPPER[row], *_WHOLE[row]) if chip == "sm_90" and row in _HOPPER else _WHOLE[row]
+    rest = (itemsize, 64 if wider <= 64 else 128 if wider <= 128 else 256)
+    with_features = (kernel.removeprefix("packed_"), *rest)
+    timed = (_HOPPER.get(row) for row in ((kernel, *rest), with_features) if chip == "sm_90")
+    first = next((tile for tile in timed if tile), None)
+    return (first, *_WHOLE[with_features]) if first else _WHOLE[with_features]
 
 
 @cache

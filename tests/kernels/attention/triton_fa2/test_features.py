@@ -36,13 +36,28 @@ def test_every_feature_that_an_implementation_declares_has_a_case():
     assert declared <= tested <= set(registry.FEATURES)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_packed_sequences_are_each_computed_alone(dtype, monkeypatch):
-    monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
+FEATURES = {"dropout_p": 0.3, "dropout_seed": 5, "sinks": numbers(4)}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "asked"),
+    [
+        (torch.float16, {"causal": True, **FEATURES}),
+        (torch.float32, {"causal": True, **FEATURES}),
+        (torch.float16, {"causal": True}),
+        (torch.float16, {"causal": False}),
+        (torch.float16, {"causal": True, "window_size": 4}),
+    ],
+    ids=["features", "features in float32", "causal", "full", "window"],
+)
+def test_packed_sequences_are_each_computed_alone(dtype, asked, monkeypatch):
+    alone = dtype == torch.float16 and "sinks" not in asked
+    unused = [name for name in call.KERNELS if name.startswith("packed") != alone]
+    for name in unused:
+        monkeypatch.setitem(call.KERNELS, name, None)
     lengths_q, lengths_k = [3, 0, 20, 7], [5, 10, 17, 0]
     starts_q, starts_k = (torch.tensor([0, *x]).cumsum(0).int() for x in (lengths_q, lengths_k))
     q, k, v = (numbers(rows, heads, 16).to(dtype) for rows, heads in ((30, 4), (32, 2), (32, 2)))
-    asked = {"causal": True, "dropout_p": 0.3, "dropout_seed": 5, "sinks": numbers(4)}
     got = []
     for takes in (True, False):
         monkeypatch.setattr(feature_calls, "takes", lambda *asked, takes=takes: takes)
