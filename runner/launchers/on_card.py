@@ -73,6 +73,7 @@ class CardSupervisor:
         self._offset, self._kept = 0, {}  # rows of cases that are not dealt to this card, by case
         self._logged: int | None = None  # bytes of the log here that the driver has; None: it knows no card here yet
         self._case: Case | None = None
+        self._costs: dict[str, float] = {}  # seconds by kind of work, once it is over
         self._code = ThreadPoolExecutor(1).submit(kernel_hash)  # while the worker starts
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._stop, self._over = threading.Event(), threading.Event()
@@ -87,9 +88,11 @@ class CardSupervisor:
             self._over.set()
             talker.join()
             self._tell_log()
+            state = self._folder.read_state()
+            self._costs = (state.costs if state else None) or {}
             for place in (self._place, self._claims):
                 shutil.rmtree(place, ignore_errors=True)
-        self._line.say({"event": "ended", "how": how, "message": message})
+        self._line.say({"event": "ended", "how": how, "message": message, "costs": self._costs})
 
     def _supervise(self) -> tuple[str, str]:
         errand = self._errand

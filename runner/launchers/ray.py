@@ -268,6 +268,7 @@ class Driver:
             if message["how"] != "done":
                 task.why = task.why or message["message"] or "It was cancelled."
             if task.card:
+                share.spent(message["costs"])
                 share.lost(task.card, task.why)
         elif event == "log" and task.card:
             share.log(task.card, message["lines"])

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -69,6 +70,7 @@ class Share:
         self._cards: dict[str, CardAtWork] = {}
         self._was_calibrated: set[str] = set()
         self._timings: tuple[str, ...] = ()
+        self._costs: Counter[str] = Counter()
         self._work_at_start = 0.0
         self._started, self._started_at, self._state_at = time.monotonic(), utc_now(), 0.0
 
@@ -127,6 +129,10 @@ class Share:
     def heard(self, name: str, current: str) -> None:
         """Note what a card is at, in words."""
         self._cards[name].current = current
+
+    def spent(self, costs: Mapping[str, float]) -> None:
+        """Add what a card's time went into, seconds by kind of work; the run's costs are those of all its cards."""
+        self._costs.update(costs)
 
     def log(self, name: str, lines: Iterable[str]) -> None:
         """Append what a card's workers printed to the run's log."""
@@ -202,6 +208,7 @@ class Share:
                 updated=utc_now(),
                 eta_s=self.eta_s if running else None,
                 message=message,
+                costs={kind: round(seconds, 3) for kind, seconds in self._costs.items()} or None,
             )
         )
 
@@ -217,6 +224,8 @@ class Share:
         if self._job.resume:
             self.folder = RunFolder.open(self._home, self._job.resume)
             self._check_resumed(run)
+            before = self.folder.read_state()
+            self._costs.update((before.costs if before else None) or {})
         else:
             self.folder = RunFolder.create(self._home, run)
         self._lock.enter_context(self.folder.lock())

@@ -38,6 +38,7 @@ WORKER = (sys.executable, str(HERE / "fast_worker.py"))
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 KILLS = 20
 WAIT = ("wait", None)
+SPENT = {"checks": 0.25}  # of each case
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def cluster(pids: Path):
     pytest.importorskip("ray", reason="Ray is not installed")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     before = dict(os.environ)
-    os.environ[SETTINGS_VARIABLE] = json.dumps({"delay_s": 0.01, "pids": str(pids)})
+    os.environ[SETTINGS_VARIABLE] = json.dumps({"delay_s": 0.01, "pids": str(pids), "costs": SPENT})
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={**NODE, "num_gpus": 2})
@@ -98,6 +99,7 @@ def test_a_sweep_is_spread_over_four_cards(cluster, tmp_path: Path, monkeypatch)
     assert all(len(facts["calibration"]) == len(NAMES) * 3 * 2 for facts in cards.values())
     state = folder.read_state()
     assert (folder.condition(), state.done, state.total) == ("finished", 48, 48)
+    assert state.costs["checks"] == pytest.approx(SPENT["checks"] * (8 + 3)), "each card measures the calibration case"
     assert not list((folder.path / "cards").iterdir())
     log = folder.log_path.read_text().splitlines()
     assert sorted(line.partition(": ")[0] for line in log if "the fast worker is here" in line) == sorted(cards)
