@@ -12,6 +12,7 @@ from kernels.tools.check_features import FeatureCase, blocks, cases, check, numb
 call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 tile = pytest.importorskip("kernels.attention.triton_fa2.tile")
+tuning = pytest.importorskip("kernels.attention.triton_fa2.features.tuning")
 CUDA = torch.cuda.is_available()
 CASES = cases()
 
@@ -67,6 +68,17 @@ def test_packed_sequences_are_each_computed_alone(dtype, asked, monkeypatch):
         got.append((out, *torch.autograd.grad(out, inputs, q)))
     for ours, plain in zip(*got, strict=True):
         assert (ours - plain).abs().max() <= 16 * torch.finfo(dtype).eps * plain.abs().max()
+
+
+@pytest.mark.parametrize("walk", ["forward", "dq", "dkdv"])
+def test_packed_sequences_have_the_tiles_of_features_where_none_were_timed(walk):
+    for chip in ("sm_80", "sm_86", "sm_100"):
+        assert tuning.tiles(f"packed_{walk}", 2, 128, 128, chip) == tuning.tiles(walk, 2, 128, 128, chip)
+    (alone, *smaller), (with_features, *others) = (
+        tuning.tiles(x, 2, 64, 64, "sm_90") for x in (f"packed_{walk}", walk)
+    )
+    assert smaller == others
+    assert (alone == with_features) == (walk == "forward")
 
 
 @pytest.mark.parametrize(("causal", "window_size"), [(True, 4), (False, 0)])
