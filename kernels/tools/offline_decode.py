@@ -46,6 +46,7 @@ class DecodeVariant(Compilable):
         """Return the kernel with arguments and options that make Triton compile this variant."""
         kernel, _, scalars, constants, options = self._launch()
         pointers = {name: self._pointer(name) for name in kernel.arg_names if name.endswith("_ptr")}
+        pointers |= dict.fromkeys(_absent(kernel, self), None)
         if constants.get("TMA"):
             pointers |= {name: descriptor("bf16", [1, 1, 64, width]) for name, width in _DESCRIBED.items()}
         elif "TMA" in constants:
@@ -72,6 +73,12 @@ class DecodeVariant(Compilable):
         name = f"{self.package:12} {kernel:12} sm_{self.chip:<3} {self.cache:7} {self.head_dim:3} rows {self.rows:<3}"
         keys = f"{t.least_keys} keys" + f" {t.rows} rows" * (t.rows != 64)
         return f"{name} {'paged' * self.paged:5} n{t.block_n} w{t.num_warps} s{t.num_stages} p{t.per_sm} {keys}"
+
+
+def _absent(kernel: Any, v: DecodeVariant) -> list[str]:
+    """Return the pointers that a plan's calls leave out: the Gluon kernel gets others in their place."""
+    names = ["lse_ptr", "k_scale_ptr", "v_scale_ptr", *([] if v.paged else ["table_ptr"])]
+    return [] if v.tile.form == "gluon" and not v.is_second else [name for name in names if name in kernel.arg_names]
 
 
 def variants() -> Iterator[DecodeVariant]:

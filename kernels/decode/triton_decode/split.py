@@ -147,7 +147,10 @@ def split_kernel(
         queries = _queries(
             q_ptr, q_strides, softmax_scale, k_scale_ptr, v_scale_ptr, scale_strides, piece, rows, CONFIG
         )
-        k, v, table = _addresses(piece, k_ptr, v_ptr, table_ptr, k_strides, v_strides, table_b, CONFIG)
+        k, v = _addresses(piece, k_ptr, v_ptr, k_strides, v_strides, CONFIG)
+        table = table_ptr
+        if CONFIG.page > 0:
+            table += tl.cast(seq, tl.int64) * table_b
         cache = CacheAt(k, v, table, k_strides, v_strides)
         out, lse = _attended(queries, cache, piece, rows, left, CONFIG)
         if count == blocks:
@@ -207,8 +210,8 @@ def _queries(
 
 
 @triton.jit
-def _addresses(piece, k_ptr, v_ptr, table_ptr, k_strides, v_strides, table_b, CONFIG: tl.constexpr):
-    """Return where a piece's keys, its values and the page table of its sequence begin."""
+def _addresses(piece, k_ptr, v_ptr, k_strides, v_strides, CONFIG: tl.constexpr):
+    """Return where a piece's keys and values begin."""
     seq = tl.cast(piece.seq, tl.int64)
     of_page = seq if CONFIG.page == 0 else tl.zeros_like(seq)
     k = k_ptr + of_page * k_strides[0] + tl.cast(piece.head, tl.int64) * k_strides[1]
@@ -216,10 +219,7 @@ def _addresses(piece, k_ptr, v_ptr, table_ptr, k_strides, v_strides, table_b, CO
         v = k + CONFIG.head_dim
     else:
         v = v_ptr + of_page * v_strides[0] + tl.cast(piece.head, tl.int64) * v_strides[1]
-    table = table_ptr
-    if CONFIG.page > 0:
-        table += seq * table_b
-    return k, v, table
+    return k, v
 
 
 @triton.jit
