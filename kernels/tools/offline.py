@@ -188,7 +188,7 @@ _HOPPER = {  # kernel -> head_dims, masks
 HOPPER_FORWARDS = ("forward", "short", "tail", "two", "three", "long", "held", "recompute", "split", "padded")
 # of full masks: queries, keys and heads that get the form
 _HOPPER_LENGTHS = {
-    "tail": (2048, 2000, 64),
+    "tail": (2048, 1000, 128),
     "two": (448, 1500, 160),
     "three": (257, 257, 768),
     "long": (16384, 16384, 16),

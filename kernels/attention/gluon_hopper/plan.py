@@ -234,7 +234,7 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[tuning.ForwardTiles, b
         return tiles, False
     programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
     lengths = tuning.FullMask(plan.seqlen_q, plan.seqlen_k, plan.n_heads, programs)
-    return tuning.full_mask_form(tiles, plan.size, lengths, splits=plan.head_dim == plan.size)
+    return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=plan.head_dim == plan.size)
 
 
 def _schedule(

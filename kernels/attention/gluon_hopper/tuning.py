@@ -111,7 +111,9 @@ LONG_64 = ForwardTiles(
 )
 SHORT_128 = ForwardTiles(64, consumers=2, q_slots=2, kv_slots=4, registers=240, per_lane_max=True)
 TAIL_128 = replace(SHORT_128, pingpong=True, rescale_by_sum=True, exp_before_wait=True)
-HELD_KEYS_128 = 8192  # from which a full mask without a tail holds exponentials in front of the wait
+SHORT_TAIL_128 = 2000  # keys below which a tail takes steps of 64
+HELD_KEYS_128 = 8192  # from which full masks hold exponentials in front of the wait
+HELD_KEYS_WHOLE_128 = 4096  # the same without a tail, where head_dim is not padded
 WINDOW_64 = ForwardTiles(128, consumers=2, q_slots=2, kv_slots=3, registers=240, pingpong=True, exp_before_wait=True)
 BACKWARD = {
     64: BackwardTiles(block_m=128, block_n=128, fragments=2),
@@ -337,19 +339,28 @@ class FullMask:
         return -(-self.tiles(consumers) // self.programs)
 
 
-def full_mask_form(tiles: ForwardTiles, size: int, mask: FullMask, splits: bool = True) -> tuple[ForwardTiles, bool]:
+def full_mask_form(
+    tiles: ForwardTiles, size: int, mask: FullMask, whole_rows: bool = True
+) -> tuple[ForwardTiles, bool]:
     """Return what becomes of `forward_tiles` at these lengths, and whether programs split the last round's keys.
 
-    They do only if `splits`.
+    They do only if rows are whole: head_dim is not padded.
     """
     if size == 64 and not tiles.release_per_warp:  # those of long sequences stay
-        return _fastest_64(tiles, mask, splits)
+        return _fastest_64(tiles, mask, whole_rows)
     if size == 128:
-        held = mask.seqlen_k >= HELD_KEYS_128
-        return (TAIL_128, False) if mask.seqlen_k % tiles.block_n else (replace(tiles, exp_before_wait=held), False)
+        return _tiles_128(tiles, mask.seqlen_k, whole_rows), False
     n_tiles = mask.tiles(tiles.consumers)
     n_blocks = -(-mask.seqlen_k // tiles.block_n)
-    return tiles, splits and splits_keys(size, n_tiles, min(n_tiles, mask.programs), n_blocks)
+    return tiles, whole_rows and splits_keys(size, n_tiles, min(n_tiles, mask.programs), n_blocks)
+
+
+def _tiles_128(tiles: ForwardTiles, seqlen_k: int, whole_rows: bool) -> ForwardTiles:
+    has_tail = seqlen_k % tiles.block_n > 0
+    if has_tail and seqlen_k < SHORT_TAIL_128:
+        return TAIL_128
+    least = HELD_KEYS_WHOLE_128 if whole_rows and not has_tail else HELD_KEYS_128
+    return replace(tiles, exp_before_wait=seqlen_k >= least)
 
 
 # At head_dim 64, measured on an H200 (NOTES.md, step 30): the time of a tile by its consumers, relative to four whose

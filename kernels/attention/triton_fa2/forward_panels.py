@@ -1,4 +1,4 @@
-"""The forward of few rows and a full mask where head_dim, and the last block of keys, are not powers of two.
+"""The forward of a full mask where a head has few rows, or head_dim is no power of two.
 
 Columns of head_dim are two panels (72 are 64 and 16, where one panel has 128), and the keys behind the last whole block
 are one smaller block (257 keys are twice 128 and 16, where a third of 128 computes 127 for nothing).

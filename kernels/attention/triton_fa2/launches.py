@@ -193,7 +193,8 @@ class Launches:
             *(problem.seqlen_q, problem.seqlen_k, problem.left, problem.right, *numbers),
             *(scales[:1] if table in ("forward", "few_rows") else scales),
         )
-        constants = {**problem.constants, "STORE_LSE": name != table, "SPLIT": split is not None}
+        constants = problem.panel_constants if table == "few_rows" else problem.constants
+        constants = {**constants, "STORE_LSE": name != table, "SPLIT": split is not None}
 
         def programs(tile: Tile) -> int:
             tiles = heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))

@@ -125,11 +125,13 @@ class Problem:
         """The table whose kernel computes out."""
         few_keys = FEW_KEYS_NARROW if self.block_d <= 32 else FEW_KEYS
         sees_all = not (self.causal or self.window_size)
+        has_panels = sees_all and (self._has_two_panels or self.block_d == 64) and bool(self.tiles("panels"))
         if self.tiles("few_rows"):
-            return "panels" if sees_all and self._has_two_panels and self.tiles("panels") else "few_rows"
+            tiles = self.heads("few_rows") * -(-self.seqlen_q // self.tiles("few_rows")[0].block_m)
+            return "panels" if has_panels and tiles >= self.multiprocessors else "few_rows"
         if self.seqlen_k <= few_keys and self.tiles("few_keys"):
             return "few_keys"
-        return "panels" if sees_all and self._panels_were_timed and self.tiles("panels") else "forward"
+        return "panels" if has_panels else "forward"
 
     @cached_property
     def has_few_queries(self) -> bool:
@@ -226,11 +228,6 @@ class Problem:
     def _has_two_panels(self) -> bool:
         """Whether two panels of columns are fewer than head_dim padded."""
         return panels(self.head_dim)[1] > 0
-
-    @property
-    def _panels_were_timed(self) -> bool:
-        """Whether panels were timed where a program has more rows than few_rows takes."""
-        return self.block_d == 64 or self._has_two_panels
 
     @property
     def _longest(self) -> int:

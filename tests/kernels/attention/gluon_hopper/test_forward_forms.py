@@ -36,9 +36,16 @@ def test_tiles_at_head_dim_64_have_as_many_rows_as_was_fastest(lengths, consumer
     assert (tiles.consumers, splits) == (consumers, split)
 
 
-def test_only_long_sequences_without_a_tail_of_keys_hold_128_columns_exponentials() -> None:
-    assert [form(128, n, n, 16)[0].exp_before_wait for n in (512, 4096, 8192)] == [False, False, True]
+def test_only_long_walks_over_128_columns_hold_exponentials() -> None:
+    assert [form(128, n, n, 16)[0].exp_before_wait for n in (512, 4096)] == [False, True]
+    assert [form(128, n, n, 16)[0].exp_before_wait for n in (4429, 8200)] == [False, True]
+    tiles, mask = tuning.forward_tiles(128, 72, 4096, False, False), tuning.FullMask(4096, 4096, 16, 132)
+    assert not tuning.full_mask_form(tiles, 128, mask, whole_rows=False)[0].exp_before_wait
+
+
+def test_only_a_short_walk_with_a_tail_of_keys_takes_steps_of_64() -> None:
     assert form(128, 4096, 257, 16) == (tuning.TAIL_128, False)
+    assert form(128, 4096, 2001, 16)[0].block_n == 128
     assert form(128, 4096, 128, 16)[0].block_n == 128
 
 

@@ -27,11 +27,13 @@ def test_more_than_128_keys_are_always_two_panels(seqlen_k, expected):
 
 @pytest.mark.parametrize(
     ("shape", "head_dim", "causal", "table"),
-    [  # batch, num_heads, seqlen_q, seqlen_k: as timed on an H200
+    [  # batch, num_heads, seqlen_q, seqlen_k
         ((32, 12, 32, 257), 64, False, "panels"),
         ((32, 12, 33, 257), 64, False, "forward"),
         ((32, 12, 32, 257), 64, True, "forward"),
         ((16, 16, 1, 729), 72, False, "panels"),
+        ((4, 16, 8, 729), 72, False, "few_rows"),  # half of the multiprocessors: warps share out the keys
+        ((16, 20, 1, 1500), 64, False, "panels"),
         ((16, 16, 1, 729), 128, False, "few_rows"),
         ((2, 8, 256, 256), 160, False, "panels"),
         ((2, 8, 256, 256), 256, False, "forward"),
@@ -53,6 +55,8 @@ CASES = {
     "few keys in two panels of 128": ("few_keys", (1, 1, 1, 20, 200, 16), False, 0),
     "few keys, window": ("few_keys", (1, 1, 1, 40, 40, 16), True, 9),
     "a tail of keys, two panels": ("panels", (1, 2, 1, 20, 40, 40), False, 0),
+    "few rows, two panels": ("few_rows", (1, 2, 1, 5, 150, 40), False, 0),
+    "few rows, two panels, rows that see no key": ("few_rows", (1, 1, 1, 20, 12, 40), True, 0),
     "two panels, no tail of keys": ("panels", (1, 1, 1, 20, 64, 40), False, 0),
     "few queries": ("few_queries", (2, 2, 2, 5, 40, 40), False, 0),
     "few queries, causal": ("few_queries", (1, 4, 4, 14, 14, 16), True, 0),
@@ -68,15 +72,13 @@ def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, 
     tiles = {**others, kernel: tuning.Tile(16, 32, 4, 1, 1)}
     if kernel == "dq_panels":
         tiles["dkdv_panels"] = tuning.Tile(32, 16, 4, 1)
-    if kernel == "panels":  # which serves few rows of a full mask
-        tiles["few_rows"] = tuning.Tile(16, 16, 4, 1)
     monkeypatch.setattr(tuning, "tiles", lambda name, *key: [tiles[name]] if name in tiles else [])
     monkeypatch.setattr(plan, "_PLANS", PlanCache())
     problem(shape, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
     assert used.problem.has_few_queries == (kernel == "few_queries")
     assert used.problem.has_backward_of_panels == (kernel == "dq_panels")
-    assert used.problem.forward_table == (kernel if kernel in ("few_keys", "panels") else "forward")
+    assert used.problem.forward_table == (kernel if kernel in ("few_keys", "few_rows", "panels") else "forward")
 
 
 @pytest.mark.parametrize(("heads", "seqlen_q", "tiles_each"), [(2, 600, 3), (8, 120, 2), (4, 120, 1)])
