@@ -13,6 +13,7 @@ import importlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 _SHAPE = ("HEAD_DIM", "BLOCK_D", "SIZE", "COPIED")  # constants that say what is computed, not how
@@ -45,6 +46,7 @@ def watch() -> Iterator[Seen]:
     run, listener = JITFunction.run, knobs.compilation.listener
 
     def watched(self: Any, *args: Any, **options: Any) -> Any:
+        take_keys(self)
         kernel = run(self, *args, **options)
         text = _configuration(self, kernel)
         if text:
@@ -129,12 +131,43 @@ def compile_kernel(kernel: Kernel) -> float:
 
     begun = time.perf_counter()
     function = getattr(importlib.import_module(kernel.module), kernel.name)
+    take_keys(function)
     kind = GluonASTSource if function.is_gluon() else ASTSource
     source = kind(function, kernel.signature, kernel.constants, kernel.attributes)
     compiled = triton_compile(source, target=kernel.target, options=kernel.options)
     if hasattr(driver, "make_launcher"):  # Triton 3.6 compiles a launcher in C for each signature, too
         driver.CudaLauncher(source, compiled.metadata)
     return time.perf_counter() - begun
+
+
+def take_keys(function: Any) -> None:
+    """Let Triton take the cache key of a function after those of all that it calls.
+
+    Triton's key of a function holds the constants of what it calls only if those have their keys already, so it depends
+    on what was compiled before, and one process would not find what another compiled (JITCallable.cache_key, 3.6).
+    """
+    _take_keys(function, set())
+
+
+def _take_keys(function: Any, seen: set[int]) -> None:
+    if id(function) in seen or getattr(function, "hash", "") is not None:  # taken, or nothing that has one
+        return
+    seen.add(id(function))
+    for called in _called(function):
+        _take_keys(called, seen)
+    function.cache_key  # noqa: B018 - which Triton keeps
+
+
+def _called(function: Any) -> Iterator[Any]:
+    """Yield what a function's code names: functions of its module and of modules that it names, methods of classes."""
+    names, globals_ = function.fn.__code__.co_names, function.fn.__globals__
+    for value in (globals_[name] for name in names if name in globals_):
+        if isinstance(value, ModuleType):
+            yield from (getattr(value, name) for name in names if hasattr(value, name))
+        elif getattr(value, "__triton_aggregate__", False):
+            yield from value.hash_attrs
+        else:
+            yield value
 
 
 def prepare() -> None:

@@ -1,7 +1,9 @@
 """What is seen of Triton: each kernel's configuration as last launched, and whether it was compiled or loaded."""
 
+import importlib.util
 from dataclasses import dataclass
-from types import SimpleNamespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -64,3 +66,36 @@ def test_compiled_and_loaded_are_told_apart_and_an_earlier_listener_still_hears(
         knobs.compilation.listener(**facts, cache_hit=True)
     assert (seen.compiled, seen.loaded, len(heard)) == (1, 2, 3)
     assert knobs.compilation.listener is before
+
+
+KERNELS = """
+from triton import language as tl
+from triton.runtime.jit import JITFunction
+
+PAD = tl.constexpr(16)
+
+@JITFunction
+def padded(n):
+    return n + PAD
+
+@JITFunction
+def kernel(n):
+    padded(n)
+"""
+
+
+def kernels_anew(path: Path) -> ModuleType:
+    """Return a module of two functions, of which one calls the other, without their keys."""
+    path.write_text(KERNELS)
+    spec = importlib.util.spec_from_file_location("kernels_anew", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_functions_key_is_that_of_a_process_which_knew_what_it_calls(tmp_path: Path) -> None:
+    before, after = (kernels_anew(tmp_path / "kernels_anew.py") for _ in range(2))
+    assert before.padded.cache_key  # taken first: compiled earlier
+    triton_hooks.take_keys(after.kernel)
+    assert after.kernel.cache_key == before.kernel.cache_key
+    assert [name for name, _ in after.kernel.used_global_vals] == ["PAD"]
