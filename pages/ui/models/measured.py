@@ -133,8 +133,12 @@ def headline(question: ModelQuestion, found: MeasuredModel | None) -> None:
             shape = f"{best['batch']} × {text.size(best['seqlen_k'])}"
             rate = f"**{best['tokens_per_s']:,.0f} tokens/s**"
             parts.append(f"{verb} {rate} with {text.plain(best['implementation'])} ({shape})")
-    sentence = f"On {text.plain(found.gpu)} it {' and '.join(parts)}." if parts else "No call of it ended with a time."
-    st.markdown(sentence)
+    if parts:
+        st.markdown(f"On {text.plain(found.gpu)} it {' and '.join(parts)}.")
+    elif found.calls["extrapolated"].any():
+        st.markdown(f"It was not timed whole on {text.plain(found.gpu)}; what is extrapolated stands below.")
+    else:
+        st.markdown("No call of it ended with a time.")
 
 
 def generation(found: MeasuredModel) -> None:
