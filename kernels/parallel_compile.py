@@ -53,8 +53,9 @@ def launcher(made: Any) -> tuple[Callable[..., None], tuple[Any, ...]]:
 
 def in_c(run: Any) -> bool:
     """Return whether a kernel's launcher can be called below its Python; later versions take other arguments there."""
-    scratch = run.global_scratch_size or run.profile_scratch_size
-    return triton.__version__.startswith("3.6.") and not scratch
+    if not triton.__version__.startswith("3.6."):
+        return False
+    return not (run.global_scratch_size or run.profile_scratch_size)
 
 
 def _compile(warm_ups: Sequence[WarmUp], executor: Executor) -> None:
