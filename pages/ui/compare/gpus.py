@@ -208,10 +208,11 @@ def _every_shape(table: pd.DataFrame) -> None:
     """Draw a row a shape: for each GPU its time, and what follows from it where it can be known."""
     first = table.drop_duplicates("shape").set_index("shape")[[*_DETAILS]]
     first = first.sort_values([*_DETAILS], key=_placed)
-    wide = [first]
+    wide, short_names = [first], text.without_maker(table["gpu"].unique())
     for column in QUANTITIES:
         values = table.pivot_table(index="shape", columns="gpu", values=column, dropna=False)
-        wide.append(values.rename(columns=lambda gpu, column=column: f"{gpu}: {QUANTITIES[column][0]}"))
+        words = "Time (ms)" if column == "latency_ms" else QUANTITIES[column][0]
+        wide.append(values.rename(columns={gpu: f"{short}: {words}" for gpu, short in short_names.items()}))
     found = pd.concat(wide, axis="columns").dropna(axis="columns", how="all")
     written = {name: st.column_config.NumberColumn(name, format="%.3g") for name in found if ": " in name}
     written["num_heads"] = st.column_config.NumberColumn("heads")

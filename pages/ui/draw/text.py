@@ -150,6 +150,12 @@ def plain(text: object) -> str:
     return "".join(f"\\{mark}" if mark in "\\`*_{}[]<>#$~:|!" else mark for mark in str(text))
 
 
+def without_maker(gpus: Iterable[str]) -> dict[str, str]:
+    """Return GPUs' names without their maker, by name; as they are where that would make two alike."""
+    short = {gpu: gpu.removeprefix("NVIDIA ") for gpu in gpus}
+    return short if len(set(short.values())) == len(short) else {gpu: gpu for gpu in short}
+
+
 def model_shape(shape: RealShape) -> str:
     """Name the model and layer that have a shape, as Markdown, with the address of the configuration."""
     source = f"[configuration]({shape.source})" if shape.source.startswith("https:") else shape.source

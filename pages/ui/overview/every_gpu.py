@@ -106,9 +106,8 @@ def winners_by_gpu(rows: pd.DataFrame, gpus: list[str], palette: dict[str, str])
 
 def _on_axis(gpus: list[str]) -> list[str]:
     """Return GPUs' names without their maker, in lines of two words, which fit above a cell of a phone."""
-    names = ["GPU not stated" if gpu == NOT_STATED else html.escape(gpu).removeprefix("NVIDIA ") for gpu in gpus]
-    if len(set(names)) < len(names):
-        return [html.escape(gpu) for gpu in gpus]
+    short = text.without_maker(gpus)
+    names = ["GPU not stated" if gpu == NOT_STATED else html.escape(short[gpu]) for gpu in gpus]
     lines = [[" ".join(words[at : at + 2]) for at in range(0, len(words), 2)] for words in map(str.split, names)]
     return ["<br>".join(of_name) for of_name in lines]
 
