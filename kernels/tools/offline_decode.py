@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ _INTEGERS = ("tickets_ptr", "lengths_ptr", "table_ptr")
 
 @dataclass(frozen=True)
 class DecodeVariant(Compilable):
-    """One thing to compile: a kernel of the plan of ragged lengths that uses a tile."""
+    """One thing to compile: a kernel of a plan that uses a tile."""
 
     chip: int  # 90 for compute capability 9.0
     cache: str  # a name of tuning.CACHES
@@ -39,6 +39,7 @@ class DecodeVariant(Compilable):
     paged: bool
     tile: DecodeTile
     is_second: bool  # the kernel that combines parts
+    ragged: bool = True  # whether lengths are given
 
     package = "decode"
 
@@ -72,12 +73,14 @@ class DecodeVariant(Compilable):
         kernel = "combine" if self.is_second else "mla" if t.form == "gluon" else "split"
         name = f"{self.package:12} {kernel:12} sm_{self.chip:<3} {self.cache:7} {self.head_dim:3} rows {self.rows:<3}"
         keys = f"{t.least_keys} keys" + f" {t.rows} rows" * (t.rows != 64)
-        return f"{name} {'paged' * self.paged:5} n{t.block_n} w{t.num_warps} s{t.num_stages} p{t.per_sm} {keys}"
+        cache = "paged" if self.paged else "" if self.ragged else "full"
+        return f"{name} {cache:5} n{t.block_n} w{t.num_warps} s{t.num_stages} p{t.per_sm} {keys}"
 
 
 def _absent(kernel: Any, v: DecodeVariant) -> list[str]:
     """Return the pointers that a plan's calls leave out: the Gluon kernel gets others in their place."""
-    names = ["lse_ptr", "k_scale_ptr", "v_scale_ptr", *([] if v.paged else ["table_ptr"])]
+    names = ["lse_ptr", "k_scale_ptr", "v_scale_ptr"]
+    names += [name for name, given in (("table_ptr", v.paged), ("lengths_ptr", v.ragged)) if not given]
     return [] if v.tile.form == "gluon" and not v.is_second else [name for name in names if name in kernel.arg_names]
 
 
@@ -105,7 +108,10 @@ def gated() -> list[DecodeVariant]:
         key = (v.chip, v.cache, v.head_dim, by_rows, v.tile.form, v.is_second)
         if key not in found or _holds(v.tile) > _holds(found[key].tile):
             found[key] = v
-    return list(found.values())
+    full = [
+        replace(v, ragged=False) for v in found.values() if v.chip == 90 and not v.paged and v.head_dim in (128, 512)
+    ]
+    return [*found.values(), *full]
 
 
 def plan_of(v: DecodeVariant) -> Plan:
@@ -126,7 +132,7 @@ def plan_of(v: DecodeVariant) -> Plan:
         page=16 if v.paged else 0,
         head_dim=v.head_dim,
         head_dim_v=v.head_dim,
-        ragged=True,
+        ragged=v.ragged,
         causal=True,
         window_size=0,
         softmax_scale=0.1,
