@@ -1,9 +1,7 @@
 """What is seen of Triton: each kernel's configuration as last launched, and whether it was compiled or loaded."""
 
-import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 import pytest
 
@@ -68,34 +66,32 @@ def test_compiled_and_loaded_are_told_apart_and_an_earlier_listener_still_hears(
     assert knobs.compilation.listener is before
 
 
-KERNELS = """
-from triton import language as tl
-from triton.runtime.jit import JITFunction
+class Keyed:
+    """A function of Triton as far as its key goes, which is taken when it is asked for."""
 
-PAD = tl.constexpr(16)
+    taken: list[str] = []
 
-@JITFunction
-def padded(n):
-    return n + PAD
+    def __init__(self, fn: FunctionType) -> None:
+        self.fn, self.hash = fn, None
 
-@JITFunction
-def kernel(n):
-    padded(n)
-"""
-
-
-def kernels_anew(path: Path) -> ModuleType:
-    """Return a module of two functions, of which one calls the other, without their keys."""
-    path.write_text(KERNELS)
-    spec = importlib.util.spec_from_file_location("kernels_anew", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    @property
+    def cache_key(self) -> str:
+        self.taken.append(self.fn.__name__)
+        self.hash = "taken"
+        return self.hash
 
 
-def test_a_functions_key_is_that_of_a_process_which_knew_what_it_calls(tmp_path: Path) -> None:
-    before, after = (kernels_anew(tmp_path / "kernels_anew.py") for _ in range(2))
-    assert before.padded.cache_key  # taken first: compiled earlier
-    triton_hooks.take_keys(after.kernel)
-    assert after.kernel.cache_key == before.kernel.cache_key
-    assert [name for name, _ in after.kernel.used_global_vals] == ["PAD"]
+def test_keys_of_what_a_function_calls_are_taken_first_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Keyed, "taken", [])
+    names = {"Keyed": Keyed, "other": SimpleNamespace(cache_key="not one of Triton's")}
+    exec(
+        "masked = Keyed(lambda n: masked(n))\n"  # calls itself
+        "padded = Keyed(lambda n: masked(n))\n"
+        "kernel = Keyed(lambda n: (padded(n), masked(n), other, len(n)))\n",
+        names,
+    )
+    for name in ("masked", "padded", "kernel"):
+        names[name].fn.__name__ = name
+    triton_hooks.take_keys(names["kernel"])
+    triton_hooks.take_keys(names["padded"])
+    assert Keyed.taken == ["masked", "padded", "kernel"]
