@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kernels.tools.compile import Pointer, fingerprint
+from kernels.tools.compile import Pointer, fingerprint, source_key
 from kernels.tools.offline import KernelVariant, Tile
 from tests.kernels.tools import gate
 
@@ -44,7 +44,7 @@ def main(folder: Path) -> dict[str, Any]:
         "too_large_shared_bytes": needs.shared_bytes,
         "recorded_is_compiled": recorded_is_compiled(),
         "ptx_of_sm_86_and_89": [ptx_without_target(chip) for chip in (86, 89)],
-        "fingerprints": fingerprints(folder),
+        **hashes(folder),
     }
 
 
@@ -69,20 +69,24 @@ def ptx_without_target(chip: int) -> str:
     return re.sub(r"[.]target.*", "", variant.compile().asm["ptx"])
 
 
-def fingerprints(folder: Path) -> list[str]:
-    """Return those of a kernel, of its copy by another name, and of four that are compiled to other code."""
+def hashes(folder: Path) -> dict[str, list[str]]:
+    """Return both of a kernel, of its copy by another name, and of four that are compiled to other code."""
     path = folder / "three_kernels.py"
     path.write_text(KERNELS)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     kernels = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(kernels)
 
-    def of(kernel: Any, number: int = 1, chip: int = 90, warps: int = 4) -> str:
-        return fingerprint(chip, kernel, [Pointer("fp32"), number], {"num_warps": warps})
+    def call(kernel: Any, number: int = 1, chip: int = 90, warps: int = 4) -> tuple:
+        return chip, kernel, [Pointer("fp32"), number], {"num_warps": warps}
 
     plain = kernels.plain
-    others = of(kernels.other), of(plain, 2), of(plain, chip=86), of(plain, warps=8)
-    return [of(plain), of(kernels.renamed), *others]
+    others = call(kernels.other), call(plain, 2), call(plain, chip=86), call(plain, warps=8)
+    calls = (call(plain), call(kernels.renamed), *others)
+    return {
+        "fingerprints": [fingerprint(*each) for each in calls],
+        "source_keys": [source_key(*each) for each in calls],
+    }
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 `python -m tests.kernels.tools.gate [PACKAGE ...]` checks it, in a process of its own, since the tests' processes
 interpret the kernels. Compiling all of it takes about ten minutes of a core, so compiled.json keeps what compiling
 gave, by a fingerprint of all that decides the code (kernels.tools.compile.fingerprint) and by Triton's version. What
-has no entry there is compiled. `--record` writes the entries of this version of Triton.
+has no entry there is compiled. A fingerprint takes a tenth of a second, so compiled_sources.json keeps those of the
+sources as they were recorded. `--record` writes the entries of this version of Triton.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kernels.tools.compile import Compilable, Resources
 from kernels.tools.offline import KernelVariant
 
 RECORD = Path(__file__).with_name("compiled.json")
+SOURCES = Path(__file__).with_name("compiled_sources.json")
 PACKAGES = (*offline.PACKAGES, "decode", "features")
 COMMON_DIMS = (64, 128)
 ALL_DIMS = (16, 32, 64, 128, 256)
@@ -89,9 +91,15 @@ def recorded() -> dict[str, dict]:
     return json.loads(RECORD.read_text()).get(triton.__version__, {}) if RECORD.exists() else {}
 
 
+@cache
+def recorded_sources() -> dict[str, str]:
+    """Return the fingerprints that sources had under this version of Triton, by `source_key`."""
+    return json.loads(SOURCES.read_text()).get(triton.__version__, {}) if SOURCES.exists() else {}
+
+
 def resources(v: Compilable) -> tuple[str, Resources]:
     """Return a variant's fingerprint and what it needs, from the record or else by compiling it."""
-    print_ = v.fingerprint()
+    print_ = recorded_sources().get(v.source_key()) or v.fingerprint()
     if found := recorded().get(print_):
         needs = {**found, "warnings": tuple(found["warnings"])}
         return print_, Resources(**{name: value for name, value in needs.items() if name != "variant"})
@@ -112,32 +120,38 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write what the variants need to compiled.json")
     chosen = parser.parse_args(arguments)
     entries: dict[str, dict] = {}
+    sources: dict[str, str] = {}
     bad = {}
     try:
         for package in chosen.packages:
             variants = wanted(package)
-            bad[package] = sum(_is_bad(*found, entries) for found in gate(variants))
+            bad[package] = sum(_is_bad(*found, entries, sources) for found in gate(variants))
             print(f"{package}: {len(variants)} variants, {bad[package]} too large, serialised or spilling too much")
     finally:
         if chosen.record:
-            _record(entries, all_of_them=len(entries) == sum(len(wanted(package)) for package in PACKAGES))
+            _record(entries, sources, all_of_them=chosen.packages == list(PACKAGES) == list(bad))
     return int(any(bad.values()))
 
 
-def _is_bad(v: Compilable, print_: str, needs: Resources, entries: dict[str, dict]) -> bool:
-    """Print a line on a variant, note its entry and return whether it must not be."""
+def _is_bad(v: Compilable, print_: str, needs: Resources, entries: dict[str, dict], sources: dict[str, str]) -> bool:
+    """Print a line on a variant, note its entry and its source, and return whether it must not be."""
     is_bad = not v.fits(needs) or bool(needs.warnings) or needs.spilled_bytes > most_spilled(v)
     marks = ("" if print_ in recorded() else "(compiled)", "BAD" if is_bad else "")
     print(offline.line(v, needs), *marks, flush=True)
+    sources[v.source_key()] = print_
     entries[print_] = {"variant": " ".join(str(v).split()), **asdict(needs)}
     return is_bad
 
 
-def _record(entries: dict[str, dict], *, all_of_them: bool) -> None:
+def _record(entries: dict[str, dict], sources: dict[str, str], *, all_of_them: bool) -> None:
     """Write entries of this version of Triton: in place of those there are, or beside them if some are missing."""
     known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     kept = {} if all_of_them else known.get(triton.__version__, {})
     _write({**known, triton.__version__: {**kept, **entries}})
+    known = json.loads(SOURCES.read_text()) if SOURCES.exists() else {}
+    kept = {} if all_of_them else recorded_sources()
+    known[triton.__version__] = dict(sorted({**kept, **sources}.items()))
+    SOURCES.write_text(json.dumps(known, indent=0) + "\n")
 
 
 def _write(record: dict[str, dict[str, dict]]) -> None:

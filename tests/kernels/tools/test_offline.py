@@ -78,3 +78,4 @@ def test_a_fingerprint_differs_where_the_code_can_and_not_by_names_and_comments(
     plain, renamed, *others = found["fingerprints"]
     assert plain == renamed
     assert len({plain, *others}) == 5
+    assert len(set(found["source_keys"])) == 6
