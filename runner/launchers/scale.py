@@ -96,16 +96,14 @@ def _through_driver(home: Path, folder: RunFolder, by_case: dict[Case, list[Meas
     ]
     share = Share(Job(sweep, protocol="quick"), home, "scale", several=False, one_per_host=False)
     share.admit("card", "host", run, cells)
-    count, begun = 0, time.monotonic()
-    cases = list(by_case)
+    said = [[measurement_to_json(replace(row, run_id="scale")) for row in rows] for rows in by_case.values()]
+    begun = time.monotonic()
     while (taken := share.take("card"))[0] == "case":
-        rows = [replace(row, run_id="scale") for row in by_case[cases[taken[1]]]]
-        share.lines("card", [measurement_to_json(row) for row in rows])
+        share.lines("card", said[taken[1]])
         share.done("card")
-        count += len(rows)
     spent = time.monotonic() - begun
     share.close()
-    return count / spent
+    return sum(map(len, said)) / spent
 
 
 def _through_store(home: Path, folder: RunFolder, rows: list[Measurement]) -> tuple[float, float]:

@@ -292,7 +292,8 @@ class Share:
         path = self._spool(name)
         try:
             *lines, last = path.read_bytes().splitlines() or [b""]
-            rows = [measurement_from_json(json.loads(line)) for line in lines] if _DONE.encode() in last else []
+            card = {"card": name if self._several else None}
+            rows = [measurement_from_json(json.loads(line) | card) for line in lines if _DONE.encode() in last]
         except (OSError, ValueError, RecordError) as error:
             raise JournalError(f"{path} cannot be read: {error}") from error
         for case in dict.fromkeys(row.case for row in rows):
@@ -305,7 +306,7 @@ class Share:
         new = {row.measurement_id: row for row in rows}
         new = {name: row for name, row in new.items() if name not in self._ids}
         if new:
-            self.folder.append(*(replace(row, card=card if self._several else None) for row in new.values()))
+            self.folder.append(*new.values())
         self._ids |= set(new)
         self._plan[case].lacking -= set(new)
 
