@@ -152,11 +152,17 @@ def _grid(layer: str, configuration: str) -> Grid:
         row=_row,
         rows=tuple((word,) for word in _MODES),
         columns=_COLUMNS,
-        says={"level": "layer", "subject": subject, **says},
-        measured_by=("attention_layers", {"subject": "subject"}),
+        says={"level": "layer", "subject": subject, **says, "heads": _heads(subject, says)},
+        measured_by=("attention_layers", {axis: axis for axis in _AXES}),
     )
 
 
+def _heads(subject: str, says: Says) -> str:
+    """Return query heads, of GQA over key heads, as the sweep's axis has them."""
+    return f"{says['num_heads']}/{says['num_kv_heads']}" if subject == "gqa" else str(says["num_heads"])
+
+
+_AXES = ("subject", "batch", "seqlen", "heads", "head_dim", "latent_dim")  # that leave one layer of the sweep's
 GRIDS = [_grid(layer, configuration) for layer, found in _CONFIGURATIONS.items() for configuration in found]
 CLAIMS = tuple(
     Claim(

@@ -56,8 +56,8 @@ def test_a_gap_says_whether_the_shape_or_an_implementation_is_missing() -> None:
         "PyTorch (ms), Triton (ms), Flash (ms) of Backward, Total: no run has the shape",
     ]
     assert set(found.values()) == {
-        "python -m runner run attention_layers --set subject=mqa "
-        "--implementations torch_naive,triton_fa2,torch_sdpa_flash"
+        "python -m runner run attention_layers --set subject=mqa --set batch=2 --set seqlen=2048 --set heads=16 "
+        "--set head_dim=64 --implementations torch_naive,triton_fa2,torch_sdpa_flash"
     }
 
 
