@@ -9,6 +9,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from runner.supervise.supervisor import supervise
 
 _ASK_S = 0.1  # between two looks whether to stop, while the driver's answer is awaited
 _TELL_S = 0.5  # between two reports of what has come
+_PLACE = f"attnbench-card-{os.uname().nodename}-"  # begins a card's folder; its process comes next
+_CLAIMS = "attnbench-claims-"  # begins the folder that the cards of a host share
+_CLAIMS_AGE_S = 3600.0  # claims matter while kernels are compiled, at the start
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Errand:
     seed: int
     step_limit_s: float | None
     peaks: bool  # whether it measures the GPU's peaks
-    claims: str  # name of the temporary folder in which the cards of a host share out what they compile
+    claims: str  # end of the name of the temporary folder in which the cards of a host share out what they compile
     home: str  # of the driver: on its host, devices are locked there
     worker_command: tuple[str, ...]
     python_path: str  # of the driver, its checkout first
@@ -65,8 +69,9 @@ class CardSupervisor:
         self._errand, self._line, self._slot = errand, line, slot
         if errand.python_path.split(os.pathsep)[0] == str(REPOSITORY):  # it runs the driver's own files
             os.environ["PYTHONPATH"] = errand.python_path
-        self._place = Path(tempfile.mkdtemp(prefix="attnbench-card-"))
-        self._claims = Path(tempfile.gettempdir(), errand.claims)
+        clear_leftovers(Path(tempfile.gettempdir()))
+        self._place = Path(tempfile.mkdtemp(prefix=f"{_PLACE}{os.getpid()}-"))
+        self._claims = Path(tempfile.gettempdir(), f"{_CLAIMS}{errand.claims}")
         self._claims.mkdir(exist_ok=True)
         self._folder = RunFolder(self._place / "runs" / errand.run_id)
         self._guard = threading.Lock()  # of what is below
@@ -199,6 +204,17 @@ class CardSupervisor:
         if lines:
             self._logged += len(lines) + 1
             self._line.say({"event": "log", "lines": lines.decode(errors="replace").splitlines()})
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove what cards of this host that were killed left in the temporary folder."""
+    for path in folder.glob(f"{_PLACE}*"):
+        if not Path("/proc", path.name.removeprefix(_PLACE).partition("-")[0]).exists():
+            shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(f"{_CLAIMS}*"):
+        with contextlib.suppress(OSError):  # another card is at it too
+            if time.time() - path.stat().st_mtime > _CLAIMS_AGE_S:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def slot_of_process(node: str) -> str:

@@ -215,7 +215,7 @@ class Driver:
             seed=job.seed,
             step_limit_s=job.step_limit_s,
             peaks=task.peaks,
-            claims=f"attnbench-claims-{task.share.run_id}-{self._token}",
+            claims=f"{task.share.run_id}-{self._token}",
             home=str(self._home),
             worker_command=self._worker_command,
             python_path=same_files()["PYTHONPATH"],
