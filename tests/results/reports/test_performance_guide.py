@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from results import capabilities
 from results.__main__ import main
 from results.files.journal import RunFolder
 from results.levels.model_table import model
 from results.records import Case, Measurement, Run, Status
 from results.reports import performance_guide, side_by_side
+from results.reports.coverage import coverage
 from results.reports.layout import Remark, Section
 from runner.sweeps import SWEEPS
 
@@ -222,6 +224,20 @@ def test_a_feature_that_nobody_tried_or_declares_is_left_open():
     section = next(section for section in found if section.title == "Features by version")
     assert row_of(section, "Basic attention") == {"FA1": "", "FA2": "ran: triton_fa2", "FA3": ""}
     assert next(row for row in section.rows if row.labels == ("Sliding window",)).own is None
+
+
+def test_features_that_were_checked_stand_in_a_table_of_their_own_that_is_none_of_the_reports(monkeypatch):
+    of_gpus = {"H100": {"triton_fa2": {"softcap": {"errors": {"float16": 0.5}}, "sinks": {"errors": {"float16": 1.5}}}}}
+    of_gpus["H200"] = of_gpus["H100"] | {"gluon_hopper": {"softcap": "gluon_hopper does not support softcaps."}}
+    record = {gpu: {"environment": {}, "implementations": found} for gpu, found in of_gpus.items()}
+    monkeypatch.setattr(capabilities, "record", lambda: record)
+    run, case = Run("bare", "local", gpu_name=H200), SWEEPS["performance_guide"].cases()[0]
+    own = [number(run, case, "triton_fa2", "fwd", "latency_ms", 1.0, "kernel")]
+    found = side_by_side.sections("performance_guide", side_by_side.published("performance_guide"), [(run, own)])
+    section = next(section for section in found if section.title == "Features that the report does not name")
+    checked = "checked on H100: triton_fa2; checked on H200: triton_fa2"
+    assert [(row.labels, row.own) for row in section.rows] == [(("softcap",), ("no", checked, "no"))]
+    assert section.title not in {table.title for table in coverage(found)}
 
 
 def test_recommendations_name_what_the_numbers_say(sections):
