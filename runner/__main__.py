@@ -71,20 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         running.add_argument(f"--{kind}", dest="files", action="append_const", const=kind, default=[], help=words)
     running.set_defaults(do=_run)
     for command in (planning, running):
-        command.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
-        command.add_argument("--implementations", metavar="A,B", help="instead of the sweep's own")
-        about = "only implementations that declare all of these, such as window,softcap,varlen"
-        command.add_argument("--features", metavar="A,B", help=about)
-        command.add_argument("--cases-of", metavar="RUN", help="the cases of a run, such as an upload, for a sweep")
-        command.add_argument(
-            "--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048"
-        )
-        command.add_argument("--seed", type=int, default=0, help="of the data and the order; default 0")
-        preset = command.add_mutually_exclusive_group()
-        for name, protocol in PROTOCOLS.items():
-            about = f"{protocol.rounds} round(s), about {protocol.cap_ms:.0f} ms of sampling a number"
-            about += f", then a trace of {protocol.trace_s:.0f} s" if protocol.trace_s else ""
-            preset.add_argument(f"--{name}", dest="protocol", action="store_const", const=name, help=about)
+        _add_choices(command)
     for command in (listing, planning):
         command.add_argument("--json", action="store_true", help="machine-readable")
     for command in (listing, running):
@@ -93,6 +80,22 @@ def _parser() -> argparse.ArgumentParser:
     _add_cluster_choices(running)
     _add_other_version(running)
     return parser
+
+
+def _add_choices(command: argparse.ArgumentParser) -> None:
+    """Add what a sweep can be changed in: device, implementations, axes, seed and protocol."""
+    command.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
+    command.add_argument("--implementations", metavar="A,B", help="instead of the sweep's own")
+    about = "only implementations that declare all of these, such as window,softcap,varlen"
+    command.add_argument("--features", metavar="A,B", help=about)
+    command.add_argument("--cases-of", metavar="RUN", help="the cases of a run, such as an upload, for a sweep")
+    command.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048")
+    command.add_argument("--seed", type=int, default=0, help="of the data and the order; default 0")
+    preset = command.add_mutually_exclusive_group()
+    for name, protocol in PROTOCOLS.items():
+        about = f"{protocol.rounds} round(s), about {protocol.cap_ms:.0f} ms of sampling a number"
+        about += f", then a trace of {protocol.trace_s:.0f} s" if protocol.trace_s else ""
+        preset.add_argument(f"--{name}", dest="protocol", action="store_const", const=name, help=about)
 
 
 def _add_other_version(command: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import torch
 
 from kernels import registry
-from runner.levels import CaseInputs, Pass, level_of, passes_of
+from runner.levels import CaseInputs, Pass, Trial, level_of, passes_of
 from runner.measure import tf32
 from runner.measure.errors import is_out_of_memory
 
@@ -168,13 +168,7 @@ def check(
     inputs, first_ms, warm_ms = oracle.inputs, None, None
     trial = level_of(inputs.case).trial(attention, inputs, checked.mode)
     if warm:
-        inputs.fill(oracle.seed + 1)
-        trial.prepare()
-        first_ms = _timed_ms(trial.run, inputs)
-        warm_ms = first_ms
-        if compiles:
-            trial.prepare()
-            warm_ms = _timed_ms(trial.run, inputs)
+        first_ms, warm_ms = _run_on_other_data(trial, oracle, compiles=compiles)
         _hold(inputs, warm_ms)
         inputs.fill(oracle.seed)
     poison(inputs)
@@ -189,6 +183,17 @@ def check(
     also = [(name, other) for name, other in checked.beside if other in oracle.exact]
     errors |= {other: error_of(returned[name], oracle.exact[other]) for name, other in also}
     return CheckedPass(errors, reason, first_ms if compiles else None, warm_ms)
+
+
+def _run_on_other_data(trial: Trial, oracle: Oracle, *, compiles: bool) -> tuple[float, float]:
+    """Run on other data in the same tensors, twice if it compiles; return the first and the last run's milliseconds."""
+    oracle.inputs.fill(oracle.seed + 1)
+    trial.prepare()
+    first_ms = warm_ms = _timed_ms(trial.run, oracle.inputs)
+    if compiles:
+        trial.prepare()
+        warm_ms = _timed_ms(trial.run, oracle.inputs)
+    return first_ms, warm_ms
 
 
 def check_timed(

@@ -101,15 +101,8 @@ def ask_for(found: dict | None) -> SweepRequest | None:
         name = middle.selectbox("Sweep", list(sweeps.SWEEPS), key="sweep", bind="query-params")
         sweep = sweeps.get(name)
         middle.caption(sweep.description)
-        protocol = right.segmented_control(
-            "Protocol",
-            list(launch.PROTOCOLS),
-            default="quick",
-            required=True,
-            key="protocol",
-            bind="query-params",
-            help=_ABOUT_PROTOCOLS,
-        )
+        with right:
+            protocol = _protocol()
         if protocol == "sustained":
             changes = plan_axes.edited_cell(sweep, device)
             implementations = (plan_axes.traced_implementation(sweep, found),) if found else sweep.implementations[:1]
@@ -131,6 +124,18 @@ def ask_for(found: dict | None) -> SweepRequest | None:
     for problem in problems:
         st.error(text.plain(problem), icon=":material/error:")
     return None if problems else request
+
+
+def _protocol() -> str:
+    return st.segmented_control(
+        "Protocol",
+        list(launch.PROTOCOLS),
+        default="quick",
+        required=True,
+        key="protocol",
+        bind="query-params",
+        help=_ABOUT_PROTOCOLS,
+    )
 
 
 def link_to_traces() -> None:
