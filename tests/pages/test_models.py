@@ -96,8 +96,9 @@ def test_a_model_that_nobody_measured_gets_the_calculator_and_what_to_run(home, 
     assert "weights 14.96 GiB" in text
     assert "32 query heads on 8 KV heads: KV cache 4.00 GiB at 32k" in text
     assert "Not included: " in text
-    assert "No run measured Llama-3 8B yet" in text
-    assert "python -m runner run models --set subject=llama3-8b" in page.code[0].value
+    page.selectbox(key="model").set_value("llama3-70b").run()  # of which no run ships
+    assert "No run measured Llama-3 70B yet" in shown(page)
+    assert "python -m runner run models --set subject=llama3-70b" in page.code[0].value
 
 
 def test_the_question_is_answered_in_one_place(page):

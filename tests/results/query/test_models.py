@@ -24,7 +24,7 @@ def store(home):
 def test_a_model_is_named_once_with_its_gpu(store):
     assert models.subjects(store)[0] == "llama2-7b"
     assert RUN.gpu_name in models.gpus(store, "llama2-7b")
-    assert models.gpus(store, "gpt-j-6b") == []
+    assert models.gpus(store, "llama3-70b") == []
 
 
 def calls(store):
