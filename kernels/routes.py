@@ -33,11 +33,16 @@ class From:
     """From how many query rows in all (batch x num_heads x seqlen_q) and keys on gluon_hopper is the faster one.
 
     `alone`: the rows where they are one head's, for triton_fa2 cuts long walks into pieces (its split.py).
+    `long`: the rows of several heads on LONG_KEYS keys and more, as of a chunk of a long prompt.
     """
 
     rows: int
     keys: int
     alone: int
+    long: int = 1 << 62
+
+
+LONG_KEYS = 4096
 
 
 NEVER = 1 << 62
@@ -45,15 +50,16 @@ WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
 # 196, 197 and 257 keys at head_dim 80, 64 and 128 on an H100 and H200 (step 29), 256 and 850 at 32 (kernels/NOTES.md,
-# few keys); one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context (there, 31)
+# few keys); one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context (there, 31);
+# long keys in results/published/h200-real_models
 GLUON_HOPPER = {
     ("forward", 32): From(rows=32768, keys=1024, alone=NEVER),
     ("forward", 64): From(rows=32768, keys=128, alone=65536),
-    ("forward", 128): From(rows=16384, keys=192, alone=32768),
+    ("forward", 128): From(rows=16384, keys=192, alone=32768, long=12288),
     ("forward", 256): From(rows=8192, keys=128, alone=8192),
     ("backward", 32): From(rows=16384, keys=256, alone=32768),
     ("backward", 64): From(rows=16384, keys=192, alone=16384),
-    ("backward", 128): From(rows=16384, keys=192, alone=16384),
+    ("backward", 128): From(rows=16384, keys=192, alone=16384, long=4096),
     ("backward", 256): From(rows=8192, keys=128, alone=8192),
 }
 
@@ -185,7 +191,7 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
         return "triton_fa2"
     least = next(entry for (way, size), entry in GLUON_HOPPER.items() if way == direction and q.shape[3] <= size)
     heads = q.shape[0] * q.shape[1]
-    rows = least.alone if heads == 1 else least.rows
+    rows = least.alone if heads == 1 else min(least.rows, least.long) if k.shape[2] >= LONG_KEYS else least.rows
     return "gluon_hopper" if heads * q.shape[2] >= rows and k.shape[2] >= least.keys else "triton_fa2"
 
 
