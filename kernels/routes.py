@@ -27,40 +27,41 @@ TRITON = importlib.util.find_spec("triton") is not None
 _ROUTES: PlanCache[AttentionPlan | None] = PlanCache()
 _UNDECIDED: Any = object()
 
+NEVER = 1 << 62
+LONG_KEYS = 4096
+
 
 @dataclass(frozen=True)
 class From:
     """From how many query rows in all (batch x num_heads x seqlen_q) and keys on gluon_hopper is the faster one.
 
     `alone`: the rows where they are one head's, for triton_fa2 cuts long walks into pieces (its split.py).
-    `long`: the rows of several heads on LONG_KEYS keys and more, as of a chunk of a long prompt.
+    `long`: the rows of several heads on LONG_KEYS keys and more, as of a chunk of a long prompt. `queries`: how many of
+    them a head make up for fewer keys, as of an image that attends to words.
     """
 
     rows: int
     keys: int
     alone: int
-    long: int = 1 << 62
+    long: int = NEVER
+    queries: int = NEVER
 
 
-LONG_KEYS = 4096
-
-
-NEVER = 1 << 62
 WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
 # 196, 197 and 257 keys at head_dim 80, 64 and 128 on an H100 and H200 (step 29), 256 and 850 at 32 (kernels/NOTES.md,
 # few keys); one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context (there, 31);
-# long keys in results/published/h200-real_models
+# long keys, many queries on few keys and the backward at head_dim 160 in results/published/h200-real_models
 GLUON_HOPPER = {
     ("forward", 32): From(rows=32768, keys=1024, alone=NEVER),
     ("forward", 64): From(rows=32768, keys=128, alone=65536),
     ("forward", 128): From(rows=16384, keys=192, alone=32768, long=12288),
     ("forward", 256): From(rows=8192, keys=128, alone=8192),
     ("backward", 32): From(rows=16384, keys=256, alone=32768),
-    ("backward", 64): From(rows=16384, keys=192, alone=16384),
+    ("backward", 64): From(rows=16384, keys=192, alone=16384, queries=4096),
     ("backward", 128): From(rows=16384, keys=192, alone=16384, long=4096),
-    ("backward", 256): From(rows=8192, keys=128, alone=8192),
+    ("backward", 256): From(rows=4096, keys=64, alone=8192),
 }
 
 # (head_dim up to, query tokens up to) whose backward is one walk over the keys in triton_fa2, which takes half of
@@ -192,7 +193,8 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
     least = next(entry for (way, size), entry in GLUON_HOPPER.items() if way == direction and q.shape[3] <= size)
     heads = q.shape[0] * q.shape[1]
     rows = least.alone if heads == 1 else min(least.rows, least.long) if k.shape[2] >= LONG_KEYS else least.rows
-    return "gluon_hopper" if heads * q.shape[2] >= rows and k.shape[2] >= least.keys else "triton_fa2"
+    enough_keys = k.shape[2] >= least.keys or q.shape[2] >= least.queries
+    return "gluon_hopper" if heads * q.shape[2] >= rows and enough_keys else "triton_fa2"
 
 
 def _triton_fa2(*arguments: Any) -> tuple[Callable[..., Any], ...]:
