@@ -96,5 +96,5 @@ def test_the_predicted_memory_is_what_an_h200_measured() -> None:
             parts = levels.memory_parts(row, facts_of(row["implementation"]).memory, row["mode"])
             ratios[row["mode"]].append(parts.peak / row["value"])
     assert len(ratios["fwd"]) == len(ratios["fwd_bwd"]) > 50
-    assert 0.98 < min(ratios["fwd"]) < max(ratios["fwd"]) < 1.02
+    assert 0.97 < min(ratios["fwd"]) < max(ratios["fwd"]) < 1.02
     assert 0.83 < min(ratios["fwd_bwd"]) < max(ratios["fwd_bwd"]) < 1.16
