@@ -51,8 +51,8 @@ WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
 # 196, 197 and 257 keys at head_dim 80, 64 and 128 on an H100 and H200 (step 29), 256 and 850 at 32 (kernels/NOTES.md,
-# few keys); one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context (there, 31);
-# long keys, many queries on few keys and the backward at head_dim 160 in results/published/h200-real_models
+# few keys); one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context (there,
+# 31); long keys, many queries on few keys and the backward at head_dim 160 in results/published/h200-real_models
 GLUON_HOPPER = {
     ("forward", 32): From(rows=32768, keys=1024, alone=NEVER),
     ("forward", 64): From(rows=32768, keys=128, alone=65536),

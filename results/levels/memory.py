@@ -4,9 +4,9 @@ The peak of a call is what it is given, what it returns, and what it works in. W
 matrices (batch x heads x seqlen_q x seqlen_k), a few float32 numbers a query (logsumexp, row sums), and copies or
 float32 sums as large as q. How many of each an implementation keeps follows from its algorithm: its memory law. The
 counts of our laws are those that torch's allocator confirms on an H200 to within a tenth; a test holds the shipped
-measurements against them. They fall short where heads share keys in a backward (SDPA keeps dk and dv of each query head:
-1.3 times the law, and up to 8.6 of a few queries on many keys), where a head_dim is padded (100: 1.8), and in plain
-PyTorch's decoding over pages, ragged lengths or 8 bits (up to 2.6).
+measurements against them. They fall short where heads share keys in a backward (SDPA keeps dk and dv of each query
+head: 1.3 times the law, and up to 8.6 of a few queries on many keys), where a head_dim is padded (100: 1.8), and in
+plain PyTorch's decoding over pages, ragged lengths or 8 bits (up to 2.6).
 """
 
 from __future__ import annotations
