@@ -231,9 +231,9 @@ def test_an_import_stands_beside_the_run_that_shares_its_cases(app, home):
     import_understanding(home, understood("cudnn_inference_decode_h200.csv"))
     app.query_params["of"] = "Import beside a run"
     page = app.switch_page("pages/compare.py").run()
-    assert "13 shared shapes" in shown(page)
+    assert "12 shared shapes" in shown(page)
     table = page.dataframe[0].value
-    assert len(table) == 13 and "triton_split_kv" in table and "cudnn 9.27 (cudnn-frontend), imported" in table
+    assert len(table) == 12 and "triton_split_kv" in table and "cudnn 9.27 (cudnn-frontend), imported" in table
     assert "SM clock" in page.dataframe[1].value["fact"].tolist()
 
 

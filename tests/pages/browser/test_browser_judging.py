@@ -31,10 +31,10 @@ def test_two_implementations_are_compared_from_a_link_and_verdicts_filter_the_ce
 
 def test_gpus_stand_side_by_side(tab):
     page = drawn(tab("compare?of=GPUs"))
-    expect(page.get_by_text("as fast as RTX 4060 Laptop").first).to_be_visible()
+    expect(page.get_by_text("as fast as NVIDIA H100").first).to_be_visible()
     _pick(page, "TFLOP/s")
     expect(page).to_have_url(re.compile("quantity=TFLOP"))
-    expect(page.get_by_text("TFLOP/s by seqlen, a line a GPU").first).to_be_visible()
+    expect(page.get_by_text("TFLOP/s by seqlen, a mark a GPU").first).to_be_visible()
 
 
 def test_a_trace_is_drawn_and_taken_away(tab, server, tmp_path):
