@@ -86,7 +86,7 @@ def _rows(store: Store, gpu: str, asked: Case, passes: Sequence[str]) -> Sequenc
             AND list_contains(?, mode) AND dtype = ? AND causal AND head_dim = ? AND head_dim_v = ?
             AND coalesce(window_size, 0) = ? AND coalesce(page_size, 0) = 0 AND coalesce(latent_dim, 0) = 0
             AND coalesce(inputs, 'normal') = 'normal' AND coalesce(lengths, 'uniform') = 'uniform'
-            AND coalesce(cache_dtype, dtype) = ? AND (? = 'op' OR seqlen_q = 1)
+            AND coalesce(cache_dtype, dtype) = ? AND seqlen_q = CASE WHEN ? = 'op' THEN seqlen_k ELSE 1 END
             AND batch IS NOT NULL AND num_heads IS NOT NULL AND num_kv_heads IS NOT NULL AND seqlen_k IS NOT NULL
             QUALIFY coalesce(timing, '') = min(coalesce(timing, '')) FILTER (timing = 'kernel') OVER ()
                     OR count(*) FILTER (timing = 'kernel') OVER () = 0""",

@@ -104,11 +104,13 @@ def _docstring(text: str) -> str:
 
 
 def _point(contest: Contest) -> dict[str, Any] | None:
-    """Return the point of a case; None where nothing has a time, or the size of the shape is not said."""
+    """Return the point of a case of self-attention; None where nothing has a time, or the shape's size is not said."""
     result = decide([contest])
     first = next(iter(contest.values()))
     case = first.measurement.case
     if result.winner is None or not case.seqlen_q or not case.head_dim or not case.dtype:
+        return None
+    if case.seqlen_k not in (None, case.seqlen_q):
         return None
     backends = decide([{name: contender for name, contender in contest.items() if name in BACKENDS}])
     return {

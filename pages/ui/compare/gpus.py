@@ -148,7 +148,7 @@ def _chart(table: pd.DataFrame, name: str) -> None:
     about = (name, text.MODE_WORDS.get(line["mode"], line["mode"]), line["timing"], line["dtype"], line["mask"])
     shape = [f"head_dim {line['head_dim']:g}"] if not text.missing(line["head_dim"]) else []
     title = ChartTitle(f"{label} by seqlen", (*(str(word) for word in about), *shape), of_runs(rows["run_id"].unique()))
-    alt = f"{label} by seqlen, a line a GPU; the table below has the numbers"
+    alt = f"{label} by seqlen and GPU; the table below has the numbers"
     charts.show(figure, title, key="gpus_chart", alt=alt)
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
     lacks = f" Not drawn, because {needed} is not stated: {text.plain(', '.join(missing))}." if missing else ""

@@ -22,12 +22,14 @@ def _asked(seqlen_q: int, seqlen_k: int, **more) -> Case:
 def store(home):
     op = attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=128, dtype="bfloat16", causal=True)
     far = replace(op, seqlen_q=512, seqlen_k=512)
+    chunk = replace(op, seqlen_q=256, seqlen_k=8192)
     step = decode_case(batch=1, num_heads=32, num_kv_heads=8, context=16384, head_dim=128, dtype="bfloat16")
     paged = replace(step, page_size=16)
     times = (
         *((op, "steady", "fwd", 1.0), (op, "steady", "bwd", 3.0), (op, "forward_only", "fwd", 0.5)),
         *((far, "steady", "fwd", 0.001), (far, "steady", "bwd", 0.001), (op, "quick_fp8", "fwd", 0.1)),
         *((step, "reader", "decode", 0.02), (paged, "pager", "decode", 0.001)),
+        *((chunk, "chunked", "fwd", 0.001), (chunk, "chunked", "bwd", 0.001)),
     )
     rows = [
         Measurement("a", case, name, "latency_ms", Status.OK, mode=mode, timing="kernel", value=ms)
@@ -58,6 +60,11 @@ def test_decoding_scales_by_bytes_and_leaves_other_caches_out(store):
     found = model_attention.fastest(store, "A GPU", _asked(1, 32768), "decode")
     assert found.implementation == "reader"
     assert found.layer_ms == pytest.approx(0.04, rel=0.01)
+
+
+def test_a_chunk_of_a_prompt_does_not_stand_for_the_whole(store):
+    for step in ("train", "prefill"):
+        assert model_attention.fastest(store, "A GPU", _asked(8192, 8192), step).implementation != "chunked"
 
 
 def test_what_nobody_measured_has_no_answer(store):
