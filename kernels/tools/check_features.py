@@ -177,7 +177,7 @@ def refuses(implementation: Implementation, case: FeatureCase, device: str, dtyp
 
 
 @dataclass(frozen=True)
-class Check:
+class FeatureCheck:
     """A case of a feature that one implementation computes in one dtype."""
 
     implementation: str
@@ -195,11 +195,11 @@ class Check:
             return float("inf"), f"{type(error).__name__}: {str(error)[:200]}"
 
 
-def checks(names: Sequence[str], dtype: str | None, head_dim: int, device: str) -> list[Check]:
+def checks(names: Sequence[str], dtype: str | None, head_dim: int, device: str) -> list[FeatureCheck]:
     """Return what there is to check of implementations, in one dtype or all that they take."""
     of_feature = {name: case.feature for name, case in cases(16, head_dim).items()}
     return [
-        Check(name, case, each, head_dim, device)
+        FeatureCheck(name, case, each, head_dim, device)
         for name in names
         for each in reversed(registry.get(name).dtypes)  # float32 compiles longest
         for case, feature in of_feature.items()
@@ -207,7 +207,7 @@ def checks(names: Sequence[str], dtype: str | None, head_dim: int, device: str) 
     ]
 
 
-def report(names: Sequence[str], asked: Sequence[Check], processes: int = 1) -> dict[str, dict[str, Any]]:
+def report(names: Sequence[str], asked: Sequence[FeatureCheck], processes: int = 1) -> dict[str, dict[str, Any]]:
     """Return by implementation and feature the reason against it, or the largest error over what is allowed.
 
     That is by dtype, None where a check did not end, and comes with what went wrong: {"errors", "why"}. Features whose
@@ -216,7 +216,7 @@ def report(names: Sequence[str], asked: Sequence[Check], processes: int = 1) -> 
     found = {name: _refusals(name) for name in names}
     if processes > 1:
         with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-            _add(found, zip(asked, pool.map(Check.run, asked), strict=True))
+            _add(found, zip(asked, pool.map(FeatureCheck.run, asked), strict=True))
     else:
         _add(found, ((each, each.run()) for each in asked))
     return found
@@ -228,7 +228,7 @@ def _refusals(name: str) -> dict[str, Any]:
     return {feature: reason for feature, reason in reasons.items() if reason}
 
 
-def _add(found: dict[str, dict[str, Any]], done: Iterable[tuple[Check, tuple[float | None, str]]]) -> None:
+def _add(found: dict[str, dict[str, Any]], done: Iterable[tuple[FeatureCheck, tuple[float | None, str]]]) -> None:
     """Add what checks gave to a report, and print it."""
     for each, (ratio, why) in done:
         if ratio is None:
