@@ -6,7 +6,7 @@ float32 sums as large as q. How many of each an implementation keeps follows fro
 counts of our laws are those that torch's allocator confirms on an H200 to within a tenth; a test holds the shipped
 measurements against them. They fall short where heads share keys in a backward (SDPA keeps dk and dv of each query
 head: 1.3 times the law, and up to 8.6 of a few queries on many keys), where a head_dim is padded (100: 1.8), and in
-plain PyTorch's decoding over pages, ragged lengths or 8 bits (up to 2.6).
+plain PyTorch's decoding over pages of keys and values (1.2) or ragged lengths (2.2).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class WorkspaceLaw:
     copies_float32: float = 0.0  # tensors like q transposed, where the dtype is float32
     parts_float32: int = 0  # in place of these at head_dim 17 to 128: tensors like q in three bfloat16 parts
     scaled: float = 0.0  # tensors like q, always
-    gathered: float = 0.0  # copies of keys and values in q's dtype, where a cache is in pages
+    gathered: float = 0.0  # copies of keys and values in q's dtype, where a cache is in pages or 8 bits
     upcast: float = 0.0  # tensors like q in float32, where the dtype is narrower
     sum_head_dim: int = 0  # that the sums of dq are padded to
     out_float32_above: int = 0  # head_dim above which out is summed in float32; 0: never
@@ -153,7 +153,7 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
         "three bfloat16 parts of each input in float32 at head_dim 17 to 128" if work.parts_float32 else "",
         "float32 copies of 16-bit inputs" if work.upcast else "",
         "q scaled" if work.scaled else "",
-        "keys and values gathered where they are in pages" if work.gathered else "",
+        "copies of keys and values where they are in pages or 8 bits" if work.gathered else "",
         f"out summed in float32 above head_dim {work.out_float32_above}" if work.out_float32_above else "",
         "the causal mask" if work.mask_bytes else "",
         "a mask where there is a window" if work.window_mask_bytes else "",
@@ -174,7 +174,8 @@ def _workspace_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes) -> fl
     if case["dtype"] == "float32":
         in_parts = work.parts_float32 and case["head_dim"] in _IN_PARTS
         found += 1.5 * work.parts_float32 * sizes.q if in_parts else work.copies_float32 * sizes.q
-    found += work.gathered * (sizes.k + sizes.v) if known(case.get("page_size")) else 0.0
+    in_8_bits = (known(case.get("cache_dtype")) or case["dtype"]) != case["dtype"]
+    found += work.gathered * (sizes.k + sizes.v) if known(case.get("page_size")) or in_8_bits else 0.0
     found += work.scaled * sizes.q + _masks_bytes(case, work, sizes.q) + _split_bytes(case, work)
     if size < 4:
         found += work.upcast * sizes.q * 4 / size

@@ -75,7 +75,7 @@ def test_peaks_of_real_models_are_within_a_fifth_where_no_heads_share_keys_and_n
 def copied(row: dict) -> bool:
     """Whether eager decoding makes copies of keys and values that its law leaves out."""
     pages_of_keys_and_values = row["page_size"] and not row["latent_dim"]
-    return bool(pages_of_keys_and_values or row["lengths"] == "ragged" or row["cache_dtype"] != row["dtype"])
+    return bool(pages_of_keys_and_values or row["lengths"] == "ragged")
 
 
 def test_every_predicted_peak_of_decoding_is_within_a_tenth_of_what_an_h200_measured() -> None:
@@ -87,7 +87,7 @@ def test_every_predicted_peak_of_decoding_is_within_a_tenth_of_what_an_h200_meas
                 continue
             law = facts_of(row["implementation"], declared).memory
             found.append((row, row["value"] / levels.memory_mb(row, law, "decode")))
-    assert len(found) == 634
+    assert len(found) == 644
     assert [(row["implementation"], row["value"]) for row, ratio in found if abs(ratio - 1) > 0.1] == []
 
 
@@ -98,7 +98,7 @@ def test_eager_decoding_keeps_its_scores_in_float32_and_gathers_pages(run: str) 
     rows = [row for row in measured([run]) if row["implementation"] == "torch_naive"]
     assert {bool(row["page_size"]) for row in rows} == {run == "h200-mla_decode"}
     for row in rows:
-        assert levels.memory_mb(row, law_from_json(law), "decode") == pytest.approx(row["value"], rel=0.03)
+        assert levels.memory_mb(row, law_from_json(law), "decode") == pytest.approx(row["value"], rel=0.004, abs=1.4)
 
 
 @pytest.mark.parametrize("implementation", ["torch_naive", "triton_fa2", "torch_sdpa_math"])
