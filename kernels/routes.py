@@ -46,6 +46,13 @@ class From:
     long: int = NEVER
     queries: int = NEVER
 
+    def reached_by(self, heads: int, seqlen_q: int, seqlen_k: int) -> bool:
+        """Return whether that many heads (batch x num_heads), queries and keys are enough."""
+        rows = self.alone if heads == 1 else self.rows
+        if heads > 1 and seqlen_k >= LONG_KEYS:
+            rows = min(rows, self.long)
+        return heads * seqlen_q >= rows and (seqlen_k >= self.keys or seqlen_q >= self.queries)
+
 
 WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
 
@@ -191,10 +198,7 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
     if direction == "backward" and few and q.shape[1] == k.shape[1]:
         return "triton_fa2"
     least = next(entry for (way, size), entry in GLUON_HOPPER.items() if way == direction and q.shape[3] <= size)
-    heads = q.shape[0] * q.shape[1]
-    rows = least.alone if heads == 1 else min(least.rows, least.long) if k.shape[2] >= LONG_KEYS else least.rows
-    enough_keys = k.shape[2] >= least.keys or q.shape[2] >= least.queries
-    return "gluon_hopper" if heads * q.shape[2] >= rows and enough_keys else "triton_fa2"
+    return "gluon_hopper" if least.reached_by(q.shape[0] * q.shape[1], q.shape[2], k.shape[2]) else "triton_fa2"
 
 
 def _triton_fa2(*arguments: Any) -> tuple[Callable[..., Any], ...]:
