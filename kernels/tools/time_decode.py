@@ -72,7 +72,7 @@ _CONTIGUOUS = [
     if b * n <= 1 << 22
 ]
 _BASE = [Shape(64, 8, 128, b, n) for b, n in ((1, 8192), (8, 8192), (32, 8192), (128, 2048), (32, 32768))]
-# The shapes of issue 16's goals, or a few of them, by the name of their grid.
+# Shapes to be ahead in, or a few of them, by the name of their grid.
 GRIDS: dict[str, list[Shape]] = {
     "contiguous": _CONTIGUOUS,
     "few": [s for s in _CONTIGUOUS if s.batch * s.context <= 1 << 18],
