@@ -69,7 +69,12 @@ TASKS = (
         "text",
         "torch_sdpa_math is the most accurate",
     ),
-    Task("What changed between two runs?", (("link", "Compare"),), "heading", r"\d+ [a-z]+.*, of \d+ shapes"),
+    Task(
+        "What changed between two runs?",
+        (("link", "Compare"),),
+        "heading",
+        r"\d+ (faster|slower|same|unclear).*, of \d+ shapes",
+    ),
     Task("Which numbers are implausible?", (("link", "Reports"), ("link", "Findings")), "heading", r"^\d+ findings in"),
     Task(
         "a published report beside a run",
