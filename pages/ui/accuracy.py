@@ -75,6 +75,7 @@ class ErrorView:
         """Return the title of a chart, or of the file, of these rows."""
         sliced = replace(self.chosen, mode="fwd" if self.tensor == "out" else "bwd")
         what = (self.what or self.label) + (f", {dtype}" if dtype else "")
+        what = what[0].upper() + what[1:]
         versus = "speedup" in what
         return titles.of_slice(what, sliced, table["run_id"].unique(), versus=versus)
 
@@ -124,7 +125,7 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
         fastest = frontier.loc[frontier["speedup"].idxmax()] if len(frontier) else closest
         if len(frontier) and fastest["implementation"] != chosen.baseline:
             sentence += (
-                f"; {text.plain(fastest['implementation'])} is the fastest of those that no other beats in both: "
+                f"; {text.plain(fastest['implementation'])} is the fastest: "
                 f"{text.ratio(fastest['speedup'])} {text.plain(chosen.baseline)} at error {fastest['error']:.2g}"
             )
             if not text.missing(fastest["over_naive"]):

@@ -103,7 +103,7 @@ def by_rule(table: pd.DataFrame, *, key: str, places: bool = True) -> None:
         alt="Findings by rule and by run or report; select a line for each of its findings",
         column_config={
             "weight": st.column_config.TextColumn("severity", width="small", pinned=True),
-            "title": st.column_config.TextColumn("rule", width="medium"),
+            "title": st.column_config.TextColumn("rule", width=250),
             "place": st.column_config.TextColumn("run or report", width="medium"),
             "source": st.column_config.TextColumn("source", width="small"),
             "count": st.column_config.NumberColumn("findings", width="small"),

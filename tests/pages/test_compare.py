@@ -171,13 +171,25 @@ def test_a_single_cell_still_has_axes_with_numbers():
         assert axis.range[0] < math.log10(value) < axis.range[1]
 
 
-def test_a_newer_run_of_a_few_cells_is_not_preferred_to_two_that_share_many(page, home):
+def test_the_axis_of_speedups_reaches_to_the_ends_of_intervals_unless_one_is_far_off():
+    cells = pd.DataFrame({"verdict": "SAME", "speedup": [1.0, 1.01], "low": [0.93, 0.99], "high": [1.06, 1.02]})
+    cells = cells.assign(first_ms=[0.1, 1.0], implementation="x", mode="fwd", seqlen=128, head_dim=64, dtype="float16")
+    axis = verdicts.speedup_chart(cells).layout.yaxis
+    assert (axis.tickvals[0], axis.tickvals[-1], axis.range) == (0.9, 1.1, None)  # without a range Plotly shows it all
+    far = verdicts.speedup_chart(cells.assign(high=[1000.0, 1.02])).layout.yaxis
+    assert (far.tickvals[0], far.tickvals[-1]) == (0.95, 1.05)
+
+
+def test_a_newer_run_that_shares_little_is_not_preferred_to_two_that_share_much(page, home):
     many = [(seqlen, mode) for seqlen in range(128, 128 + 8) for mode in ("fwd", "bwd")]
     for run_id, created in (("long-1", "2026-03-03T00:00:00"), ("long-2", "2026-03-04T00:00:00")):
         run = replace(RUN, run_id=run_id, created=created)
         RunFolder.create(home, run, [latency(1.0, seqlen, run_id=run_id, mode=mode) for seqlen, mode in many])
     few = replace(RUN, run_id="few", created="2026-03-05T00:00:00")
     RunFolder.create(home, few, [latency(1.0, 128, run_id="few")])
+    apart = replace(RUN, run_id="apart", created="2026-03-06T00:00:00")
+    others = [(seqlen, mode) for seqlen in range(129, 129 + 16) for mode in ("fwd", "bwd")]  # 14 of 32 are shared
+    RunFolder.create(home, apart, [latency(1.0, seqlen, run_id="apart", mode=mode) for seqlen, mode in others])
     again = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
     assert "compare long-1 long-2" in again.switch_page("pages/compare.py").run().code[-1].value
 

@@ -17,18 +17,22 @@ from results.files import library
 from results.query import pages
 from results.slice import BASELINES, CASE_KEY, NEWEST_FIRST
 
-# the newest two runs of one sweep on one GPU that share numbers; else the newest that shares enough of them
+# the newest two runs of one sweep on one GPU, those first that share half of the longer one's numbers or more; else the
+# newest two runs that share enough of them
 _SHARED = f"""
 WITH cells AS (SELECT DISTINCT run_id, hash({CASE_KEY}, implementation, mode, timing) AS cell FROM measurements
                WHERE metric = 'latency_ms' AND status = 'ok'),
+     lengths AS (SELECT run_id, count(*) AS numbers FROM cells GROUP BY run_id),
      named AS (SELECT run_id, created, coalesce(created, '1970-01-01') AS age, gpu_name,
-                      nullif(json_extract_string(sweep, '$.name'), 'null') AS sweep_name FROM runs)
+                      nullif(json_extract_string(sweep, '$.name'), 'null') AS sweep_name, numbers
+               FROM runs JOIN lengths USING (run_id))
 SELECT older.run_id, newer.run_id
 FROM cells older JOIN cells newer ON older.cell = newer.cell AND older.run_id <> newer.run_id
 JOIN named a ON a.run_id = older.run_id JOIN named b ON b.run_id = newer.run_id
 WHERE a.age <= b.age
 GROUP BY ALL
 ORDER BY coalesce(any_value(a.sweep_name = b.sweep_name AND a.gpu_name = b.gpu_name), false) DESC,
+         count(*) >= {LEAST} AND 2 * count(*) >= any_value(greatest(a.numbers, b.numbers)) DESC,
          count(*) >= {LEAST} DESC, any_value(b.age) DESC, count(*) DESC, any_value(a.age) DESC, 1, 2
 LIMIT 1
 """
@@ -47,7 +51,7 @@ GROUP BY implementation ORDER BY count(*) DESC, implementation
 def two_runs() -> tuple[str, str] | None:
     """Ask for the run before and the run after; return them, or None if there are not two.
 
-    The default is the newest two runs of one sweep on one GPU.
+    The default is the newest two runs of one sweep on one GPU that share most of their shapes.
     """
     table = ask(pages.runs)
     table = table[table["numbers"] > 0]
