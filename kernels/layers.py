@@ -7,16 +7,18 @@ dropout, no normalisation; a bias only where it is asked for.
 
 Projections give (batch, seqlen, heads, head_dim), and attention gets views of that with the heads before the tokens:
 nothing is copied, and key heads are never repeated. An implementation that returns out in the layout of q, as ours do,
-costs no copy before the last projection either.
+costs no copy before the last projection either. One whose dq, dk and dv lie side by side as q, k and v do, as those of
+ours do, costs no copy after its backward.
 """
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -145,4 +147,37 @@ def build(
 
 def _heads(x: torch.Tensor, head_dim: int, parts: int = 1) -> tuple[torch.Tensor, ...]:
     """Cut (batch, seqlen, parts x heads x head_dim) into its parts, as views (batch, heads, seqlen, head_dim)."""
+    return _views(x, head_dim, 1) if parts == 1 else _Parts.apply(x, head_dim, parts)
+
+
+def _views(x: torch.Tensor, head_dim: int, parts: int) -> tuple[torch.Tensor, ...]:
     return tuple(part.transpose(1, 2) for part in x.unflatten(2, (parts, -1, head_dim)).unbind(2))
+
+
+class _Parts(torch.autograd.Function):
+    """Views of the parts of a tensor; the backward copies their gradients only where they are no such views."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, head_dim: int, parts: int) -> tuple[torch.Tensor, ...]:
+        return _views(x, head_dim, parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        whole = _whole(gradients)
+        if whole is None:
+            whole = torch.stack([gradient.transpose(1, 2) for gradient in gradients], dim=2)
+        return whole.flatten(2), None, None
+
+
+def _whole(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Return the (batch, seqlen, parts, heads, head_dim) tensor whose parts these are; None if they are of none."""
+    first = parts[0]
+    batch, heads, seqlen, head_dim = first.shape
+    row, width = len(parts) * heads * head_dim, heads * head_dim
+    strides = (seqlen * row, head_dim, row, 1)
+    for i, part in enumerate(parts):
+        if part.untyped_storage().data_ptr() != first.untyped_storage().data_ptr() or part.stride() != strides:
+            return None
+        if part.storage_offset() != first.storage_offset() + i * width:
+            return None
+    return first.as_strided((batch, seqlen, len(parts), heads, head_dim), (seqlen * row, row, width, head_dim, 1))

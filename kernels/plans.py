@@ -52,6 +52,45 @@ class AttentionPlan(Protocol):
         ...
 
 
+class GradientRoom:
+    """Allocates dq, dk and dv of tensors like q, k and v.
+
+    Where q, k and v, or k and v, lie side by side in the rows of one tensor, as a fused projection returns them, their
+    gradients lie so too: the gradient of that tensor then needs no copy (`kernels.layers`).
+    """
+
+    def __init__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, new: Callable[[torch.Tensor], torch.Tensor]
+    ) -> None:
+        """Take what allocates one tensor like another, `new`, for those that lie alone."""
+        tensors = (q, k, v)
+        self._new = new
+        self._alone = next((first for first in (0, 1) if _side_by_side(tensors[first:])), len(tensors))
+        sizes = [x.shape[1] * x.shape[3] for x in tensors[self._alone :]]
+        self._numbers = sum(sizes) * k.shape[0] * k.shape[2]
+        begins = [sum(sizes[:i]) for i in range(len(sizes))]
+        self._views = [(x.shape, x.stride(), begin) for x, begin in zip(tensors[self._alone :], begins, strict=True)]
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+        """Return room for dq, dk and dv."""
+        if not self._views:
+            return self._new(q), self._new(k), self._new(v)
+        room = k.new_empty(self._numbers)
+        found = [room.as_strided(*view) for view in self._views]
+        return (found[0], found[1], found[2]) if not self._alone else (self._new(q), found[0], found[1])
+
+
+def _side_by_side(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether tensors (batch, heads, seqlen, head_dim) have strides as parts of the rows of one tensor."""
+    batch, _, seqlen, _ = tensors[0].shape
+    width = sum(x.shape[1] * x.shape[3] for x in tensors)
+    return all(
+        (x.shape[0], x.shape[2], x.shape[3] % 8) == (batch, seqlen, 0)  # TMA takes addresses of whole 16 bytes
+        and x.stride() == (seqlen * width, x.shape[3], width, 1)
+        for x in tensors
+    )
+
+
 class PlanCache(dict[tuple[Any, ...], P]):
     """Plans by their key, emptied when it holds MAX_PLANS."""
 

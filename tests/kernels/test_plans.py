@@ -109,3 +109,37 @@ def test_transforms_of_functions_are_refused_as_pytorch_does() -> None:
     q = torch.ones(1, 1, 2, 4)
     with pytest.raises(RuntimeError, match="setup_context"):
         torch.func.grad(lambda x: plans.attend(Doubling(), x, x, x).sum())(q)
+
+
+def fused(heads: tuple[int, ...], widths: tuple[int, ...], batch: int = 2) -> list[torch.Tensor]:
+    """Return tensors (batch, heads, 5, width) that are parts of the rows of one."""
+    parts = [count * width for count, width in zip(heads, widths, strict=True)]
+    rows = torch.zeros(batch, 5, sum(parts)).split(parts, dim=2)
+    return [part.unflatten(2, (-1, width)).transpose(1, 2) for part, width in zip(rows, widths, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("q", "of_keys", "alone"),
+    [
+        (None, fused((4, 4, 4), (16, 16, 16)), 0),
+        (None, fused((4, 2, 2), (16, 16, 16), batch=1), 0),
+        (torch.zeros(2, 4, 5, 16), fused((4, 4), (16, 16)), 1),
+        (torch.zeros(2, 4, 5, 24), fused((4, 4), (24, 16)), 1),
+        (torch.zeros(2, 4, 5, 16), [torch.zeros(2, 4, 5, 16)] * 2, 3),
+        (torch.zeros(2, 1, 5, 4), fused((1, 1), (4, 4)), 3),  # dv would begin within 16 bytes
+    ],
+)
+def test_gradients_lie_side_by_side_where_their_tensors_do(
+    q: torch.Tensor | None, of_keys: list[torch.Tensor], alone: int
+) -> None:
+    tensors = of_keys if q is None else [q, *of_keys]
+    made: list[torch.Tensor] = []
+    room = plans.GradientRoom(*tensors, lambda x: (made.append(x), torch.empty_like(x))[1])
+    gradients = room(*tensors)
+    assert len(made) == alone
+    assert [x.shape for x in gradients] == [x.shape for x in tensors]
+    packed = gradients[alone:]
+    for i, x in enumerate(packed):
+        assert x.stride() == tensors[alone + i].stride()
+        assert x.storage_offset() == sum(y.shape[1] * y.shape[3] for y in packed[:i])
+        assert x.untyped_storage().data_ptr() == packed[0].untyped_storage().data_ptr()

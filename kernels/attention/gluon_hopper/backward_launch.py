@@ -190,7 +190,7 @@ class PlannedShape(Protocol):
     softmax_scale: float
 
     def masked(self, block_n: int) -> bool: ...
-    def new(self, like: torch.Tensor) -> torch.Tensor: ...
+    def new_gradients(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Gradients: ...
 
 
 class GroupParts:
@@ -227,20 +227,23 @@ class BackwardLaunches(ABC):
         self.padded_q = self.n_m * self.tiles.block_m
         block_q, block_k = ([1, 1, n, plan.size // plan.pieces] for n in (self.tiles.block_m, self.tiles.block_n))
         block_do, block_v = ([1, 1, n, plan.size_v] for n in (self.tiles.block_m, self.tiles.block_n))
-        self.q, self.dq, self.dout = map(Descriptor, (q, plan.new(q), like.dout), (block_q, block_q, block_do))
+        dq, dk, dv = plan.new_gradients(q, k, v)
+        self.q, self.dq, self.dout = map(Descriptor, (q, dq, like.dout), (block_q, block_q, block_do))
         self.k, self.v = Descriptor(k, block_k), Descriptor(v, block_v)
-        self._parts = None if plan.group_splits == 1 else GroupParts(plan, plan.new(k), plan.new(v))
-        new_dkv = plan.new if self._parts is None else self._parts.room
-        self.dk, self.dv = Descriptor(new_dkv(k), block_k), Descriptor(new_dkv(v), block_v)
+        self._parts = None if plan.group_splits == 1 else GroupParts(plan, dk, dv)
+        if self._parts is not None:
+            dk, dv = self._parts.room(dk), self._parts.room(dv)
+        self.dk, self.dv = Descriptor(dk, block_k), Descriptor(dv, block_v)
         self.n_rows = plan.n_heads * self.padded_q
         self.row = Descriptor(self.row_of(q), [self.tiles.block_m])
         self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
         self.scales = (plan.softmax_scale * LOG2_E, plan.softmax_scale)
         self.config = self.config_of(tiles)
+        self.dq_strides = dq.stride()[:3]
 
     def __call__(self, given: BackwardInputs) -> Gradients:
         """Return dq, dk and dv; the caller has made the tensors' device the current one."""
-        dq, dk, dv = map(self.plan.new, given[:3])
+        dq, dk, dv = self.plan.new_gradients(*given[:3])
         if self._parts is None:
             run_in_order(list(self.steps(given, (dq, dk, dv))))
         else:
@@ -308,7 +311,7 @@ class SingleKernelBackward(AddingBackward):
         makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
         self._main = KeyTileLaunches(self, backward_kernel, makers)
         rest = (
-            *(*plan.new(q).stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
+            *(*self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
             *(0, plan.n_heads),
             *(self.tiles.block_m, self.tiles.fragments, plan.head_dim, True),
         )
@@ -396,7 +399,7 @@ class DqWarpgroupBackward(AddingBackward):
             self.prepare = self._preparation(like, delay * plan.group_size)
         q, self._ring_shape = like.q, (self.zeros() // 256, 256)
         ring = Descriptor(q.new_empty(self._ring_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
-        fragment_of_dq = Descriptor(plan.new(q), [1, 1, 64, 64])
+        fragment_of_dq = Descriptor(plan.new_gradients(*like[:3])[0], [1, 1, 64, 64])
         tiled = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq)
         extra = (self._ring_slots, delay, *like.out.stride()[:3], *like.dout.stride()[:3])
         makers = (*tiled, None, None, None, None)
@@ -410,7 +413,7 @@ class DqWarpgroupBackward(AddingBackward):
             unpadded_head_dim=plan.head_dim,
         )
         rest = (
-            *(*plan.new(q).stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
+            *(*self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
             *(max(0, self._kv_heads - delay) * plan.group_size, self._ring_slots * plan.group_size),
             *(tiles.block_m, tiles.fragments, plan.head_dim, True),
         )

@@ -32,7 +32,7 @@ from kernels.attention.gluon_hopper.launch import (
     is_addressable,
     run_in_order,
 )
-from kernels.plans import LOG2_E, PlanCache, device_guard, plan_key
+from kernels.plans import LOG2_E, GradientRoom, PlanCache, device_guard, plan_key
 
 _PLANS: PlanCache[GluonHopperPlan] = PlanCache()
 
@@ -90,6 +90,7 @@ class GluonHopperPlan:
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
         self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
         self._as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
+        self.new_gradients = GradientRoom(q, k, v, self.new)
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         self.group_splits = 1

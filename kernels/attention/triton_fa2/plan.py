@@ -9,7 +9,7 @@ import torch
 from kernels import plans
 from kernels.attention.triton_fa2.launches import Launches, compile_launches
 from kernels.attention.triton_fa2.problem import MAX_ROW_STRIDE, Problem, check
-from kernels.plans import PlanCache, Tensors, device_guard, plan_key
+from kernels.plans import GradientRoom, PlanCache, Tensors, device_guard, plan_key
 
 _PLANS: PlanCache[TritonPlan] = PlanCache()
 
@@ -57,6 +57,7 @@ class TritonPlan:
         batch, heads, rows = q.shape[:3]
         self._rows = (batch, heads, rows), (heads * rows, rows, 1)  # sizes and strides of lse and delta
         self._launches = Launches(self.problem)
+        self._new_gradients = GradientRoom(q, k, v, torch.empty_like)
         self._compiled: set[bool] = set()  # of forwards without lse (True) and with it
         self._backwards: dict[Any, Launches] = {}  # by dout's strides and alignment
 
@@ -92,7 +93,7 @@ class TritonPlan:
         if strides[-1] != 1 or strides[-2] >= MAX_ROW_STRIDE:
             dout = dout.contiguous()
             strides = dout.stride()
-        gradients = (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v))
+        gradients = self._new_gradients(q, k, v)
         delta = torch.empty_strided(*self._rows, dtype=torch.float32, device=self.problem.device)
         key = (strides, dout.data_ptr() & 15)
         with device_guard(self.problem.device):

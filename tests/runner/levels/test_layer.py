@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernels import layers, registry
+from kernels import layers, plans, registry
 from kernels.attention import torch_naive
 from results.records import Case, layer_case
 from runner.levels import layer, make_inputs, passes_of
@@ -74,6 +74,35 @@ def test_attention_gets_views_of_what_the_projections_give_and_no_repeated_heads
     fused(torch.randn(2, 33, 64))
     assert seen["q"].stride() == seen["v"].stride() == (33 * 192, 16, 192, 1)
     assert seen["q"].untyped_storage().data_ptr() == seen["v"].untyped_storage().data_ptr()
+
+
+class _WithGradientsInOne(torch.autograd.Function):
+    """torch_naive whose dq, dk and dv lie in one tensor where q, k and v do."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        with torch.enable_grad():
+            ctx.inputs = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+            ctx.out = torch_naive.attention(*ctx.inputs, causal=False)
+        return ctx.out.detach()
+
+    @staticmethod
+    def backward(ctx, dout):
+        room = plans.GradientRoom(*ctx.inputs, torch.empty_like)(*ctx.inputs)
+        for gradient, found in zip(room, torch.autograd.grad(ctx.out, ctx.inputs, dout), strict=True):
+            gradient.copy_(found)
+        return room
+
+
+@pytest.mark.parametrize("subject", ["mha_fused", "mla"])
+def test_gradients_that_lie_side_by_side_are_not_copied(monkeypatch: pytest.MonkeyPatch, subject: str) -> None:
+    inputs, stacked, stack = make_inputs(CASES[subject], "cpu", seed=3), [], torch.stack
+    monkeypatch.setattr(torch, "stack", lambda *given, **more: (stacked.append(given), stack(*given, **more))[1])
+    expected = layer.call(torch_naive.attention, inputs, "bwd")()
+    assert len(stacked) == 1, "torch_naive's lie apart"
+    found = layer.call(lambda q, k, v, causal: _WithGradientsInOne.apply(q, k, v), inputs, "bwd")()
+    assert len(stacked) == 1
+    assert all(map(torch.equal, found, expected))
 
 
 @pytest.mark.parametrize("mode", ["fwd", "bwd", "fwd_bwd"])

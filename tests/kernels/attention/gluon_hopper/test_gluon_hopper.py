@@ -139,6 +139,15 @@ class TestOnHopper:
         assert_within_budget(problem, (q, k[:, :1].expand_as(k), v[:, :1].expand_as(v), dout))
         assert_within_budget(problem, tuple(x.mT.contiguous().mT for x in (q, k, v, dout)))
 
+    @pytest.mark.parametrize("num_kv_heads", [1, 3])  # fewer key heads may be split into parts
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    def test_gradients_side_by_side_are_right(self, head_dim: int, num_kv_heads: int) -> None:
+        problem = Problem(300, 300, head_dim, num_kv_heads=num_kv_heads)
+        *inputs, dout = problem.tensors()
+        rows = torch.cat([x.transpose(1, 2).flatten(2) for x in inputs], dim=2)
+        parts = rows.split([x.shape[1] * head_dim for x in inputs], dim=2)
+        assert_within_budget(problem, (*(x.unflatten(2, (-1, head_dim)).transpose(1, 2) for x in parts), dout))
+
     @pytest.mark.parametrize("ahead", [False, True])  # delta of a later key head
     @pytest.mark.parametrize("head_dim", [64, 128])
     @pytest.mark.parametrize("delay", [1, 3])
