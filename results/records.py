@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from results.metrics import METRICS
@@ -27,6 +28,7 @@ INPUTS = ("normal", "outliers", "large", "heavy_tails")  # runner.measure.inputs
 LENGTHS = ("uniform", "ragged")  # of the sequences of a decoding batch; results.levels.decode says what ragged is
 OPTIMIZERS = ("none", "sgd", "adamw_bf16", "adamw_fp32_master")  # results.levels.model says what each keeps
 ROUNDING = 1e-9  # of a share, that a statistic may miss its neighbour by
+_SORTED = json.JSONEncoder(sort_keys=True)  # made once: json.dumps makes one for every text
 PEAKS = (*DTYPES, "tf32")  # what a measured peak can be of; float32 is IEEE, tf32 is float32 on tensor cores
 
 
@@ -256,7 +258,7 @@ class Measurement:
         case = case_to_json(self.case)
         case = {name: value for name, value in case.items() if value is not None or name not in LATER_CASE_FIELDS}
         key = (self.run_id, case, self.implementation, self.mode, self.timing, self.metric, self.baseline)
-        text = json.dumps((*key, self.origin), sort_keys=True)
+        text = _SORTED.encode((*key, self.origin))
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -356,13 +358,18 @@ def measurement_from_json(record: dict[str, Any]) -> Measurement:
     if unknown:
         raise RecordError(f"Unknown fields {sorted(unknown)}.")
     try:
-        case = Case(**{name: record.get(name) for name in CASE_FIELDS})
+        case = _case(*map(record.get, CASE_FIELDS))
         values = {name: record[name] for name in MEASUREMENT_SCHEMA if name in record}
         for name in _LISTS:
             values[name] = tuple(values.get(name) or ())
         return Measurement(case=case, **values)
     except (TypeError, ValueError) as error:
         raise RecordError(str(error)) from error
+
+
+@lru_cache(maxsize=4096, typed=True)  # a run has hundreds of lines of one case; typed, or 1 would do for true
+def _case(*values: object) -> Case:
+    return Case(*values)
 
 
 def run_to_json(run: Run) -> dict[str, Any]:
@@ -416,23 +423,22 @@ def _check_counts(m: Measurement) -> None:
 def _check(record: Case | Measurement | Run, schema: Mapping[str, Field]) -> None:
     """Raise RecordError if a field is none of its choices, or below its minimum."""
     for name, rules in schema.items():
+        value = getattr(record, name)
+        if value is None:
+            continue
         if rules.choices:
-            _one_of(name, getattr(record, name), rules.choices)
+            _one_of(name, value, rules.choices)
         elif rules.minimum is not None:
-            _whole_number(name, getattr(record, name), minimum=rules.minimum)
-        elif rules.least is not None:
-            number = getattr(record, name)
-            if number is not None and number < rules.least:
-                raise RecordError(f"{name} is {number:g}; it must be at least {rules.least:g}.")
+            _whole_number(name, value, minimum=rules.minimum)
+        elif rules.least is not None and value < rules.least:
+            raise RecordError(f"{name} is {value:g}; it must be at least {rules.least:g}.")
 
 
-def _one_of(name: str, value: str | None, possible: tuple[str, ...]) -> None:
-    if value is not None and value not in possible:
+def _one_of(name: str, value: str, possible: tuple[str, ...]) -> None:
+    if value not in possible:
         raise RecordError(f"{name} {value!r} is not one of {', '.join(possible)}.")
 
 
-def _whole_number(name: str, value: int | None, *, minimum: int) -> None:
-    if value is None:
-        return
+def _whole_number(name: str, value: int, *, minimum: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise RecordError(f"{name} is {value!r}; it must be a whole number of at least {minimum}.")

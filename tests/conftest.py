@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The database of a home without runs: what ships takes two seconds to read, so all workers share one reading."""
+    """The database of a home without runs: what ships takes five seconds to read, so all workers share one reading."""
     made = _of_all_workers(tmp_path_factory) / "shipped.duckdb"
     with open(made.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

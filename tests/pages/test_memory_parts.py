@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from pages.ui.memory import parts
+from results.files import journal
 from results.files.journal import RunFolder
 from results.query import memory, pages
 from results.records import Measurement, Run, Status, attention_case
@@ -14,17 +15,20 @@ SLICE = {"gpu": "A GPU", "workload": "attention", "mask": "causal", "timing": "k
 VALUES = {"inputs_memory_mb": 12.0, "extra_memory_mb": 6.0, "peak_memory_mb": 18.0, "reserved_memory_mb": 20.0}
 
 
-@pytest.fixture
-def store(tmp_path):
-    rows = []
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store of one run, with nothing published; no test here changes it."""
+    home, rows = tmp_path_factory.mktemp("home"), []
     for seqlen in (1024, 2048):
         case = attention_case(batch=1, num_heads=4, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
         for mode, factor in (("fwd", 1), ("fwd_bwd", 2)):
             rows += [_row(case, metric, mode, value * factor) for metric, value in VALUES.items()]
         rows.append(_row(case, "activation_memory_mb", "fwd_bwd", 7.0))
-    RunFolder.create(tmp_path, Run("a", "local", gpu_name="A GPU"), rows)
-    with closing(open_store(tmp_path)) as opened:
-        yield opened
+    RunFolder.create(home, Run("a", "local", gpu_name="A GPU"), rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "PUBLISHED", home / "none")
+        with closing(open_store(home)) as opened:
+            yield opened
 
 
 def _row(case, metric: str, mode: str, value: float) -> Measurement:

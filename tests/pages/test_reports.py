@@ -1,4 +1,5 @@
 import re
+import shutil
 
 import pandas as pd
 import pytest
@@ -18,10 +19,12 @@ OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("na
 
 
 @pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory):
+def home(tmp_path_factory, shipped):
     """One home for all of these: no test here changes it."""
+    folder = tmp_path_factory.mktemp("home")
+    shutil.copyfile(shipped, folder / shipped.name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTNBENCH_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("ATTNBENCH_HOME", str(folder))
         patch.chdir(ROOT)
         st.cache_resource.clear()
         st.cache_data.clear()

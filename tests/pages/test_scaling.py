@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 
 import pandas as pd
 import pytest
@@ -11,9 +12,10 @@ from tests.pages.conftest import GPU, ROOT, run_folder, shown
 
 
 @pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory):
+def home(tmp_path_factory, shipped):
     """One home for all of these: no test here changes it."""
     folder = tmp_path_factory.mktemp("home")
+    shutil.copyfile(shipped, folder / shipped.name)
     run_folder(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNBENCH_HOME", str(folder))

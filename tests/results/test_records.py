@@ -158,6 +158,15 @@ def test_a_run_id_is_a_plain_folder_name(run_id: str) -> None:
         Run(run_id, "local")
 
 
+@pytest.mark.parametrize(("field", "value"), [("causal", 0), ("batch", 2.0), ("window_size", False)])
+def test_a_line_is_refused_though_an_equal_value_of_another_type_was_read_before(field: str, value: object) -> None:
+    record = measurement_to_json(LATENCY)
+    assert record[field] == value
+    assert measurement_from_json(record).case == LATENCY.case
+    with pytest.raises(RecordError, match=field):
+        measurement_from_json(record | {field: value})
+
+
 def test_an_unknown_field_is_named() -> None:
     with pytest.raises(RecordError, match="speed"):
         measurement_from_json(measurement_to_json(LATENCY) | {"speed": 1})
