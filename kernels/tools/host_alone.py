@@ -11,7 +11,6 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from unittest.mock import patch
 
 import torch
@@ -27,11 +26,11 @@ _CHIP = ("sm_90", 132, 50 << 20)  # tables, multiprocessors and L2 bytes of an H
 def launching_nothing() -> Iterator[None]:
     """Let triton_fa2 take tensors on the CPU and launch nothing; results are whatever the memory held."""
     from kernels import routes
-    from kernels.attention.triton_fa2 import plan, problem
-    from kernels.attention.triton_fa2.launches import Launches
+    from kernels.attention.triton_fa2 import launches, problem
+    from kernels.attention.triton_fa2.launch import Launch
 
-    def make(*arguments: object) -> Callable[..., None]:
-        return _nothing
+    def make(*arguments: object) -> Launch:
+        return Launch(_nothing, 1, (), ())
 
     with ExitStack() as stack:
         for owner, name, stand_in in (
@@ -40,21 +39,13 @@ def launching_nothing() -> Iterator[None]:
             (routes, "_ROUTES", type(routes._ROUTES)()),
             (problem, "INTERPRETED", False),
             (problem, "_chip", lambda device: _CHIP),
-            (plan, "Launches", _ForPlan(partial(Launches, make=make), Launches)),
-            (plan, "compile_launches", _nothing),
+            (launches, "INTERPRETED", False),
+            (launches, "make_launch", make),
+            (launches, "compile_side_by_side", _nothing),
+            (torch._C, "_cuda_getCurrentRawStream", _nothing),
         ):
-            stack.enter_context(patch.object(owner, name, stand_in))
+            stack.enter_context(patch.object(owner, name, stand_in, create=True))
         yield
-
-
-class _ForPlan:
-    """Makes launches as the plan asks for them; forward and backward are those of the class."""
-
-    def __init__(self, make: Callable[..., object], owner: type) -> None:
-        self._make, self.forward, self.backward = make, owner.forward, owner.backward
-
-    def __call__(self, problem: object) -> object:
-        return self._make(problem)
 
 
 def calls_of(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:

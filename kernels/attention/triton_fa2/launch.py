@@ -1,15 +1,20 @@
-"""From a kernel, its arguments and a ladder of tiles to a callable that launches it with little host work.
+"""From a kernel, its arguments and a ladder of tiles to a launch with little host work, and several of them in a row.
 
 `JITFunction.run` binds and hashes every argument on every call (13 us of Python for these kernels); a launch made here
 keeps the compiled kernel and calls it directly. Nothing is compiled, tuned or synchronised after the first call of a
 shape, so launches can be captured in CUDA graphs.
+
+A `LaunchSequence` is all that a later call does: one function asks for the tensors' addresses, for the stream and for
+one room of scratch memory, and calls one launcher after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -19,9 +24,26 @@ from kernels.attention.triton_fa2.tuning import Tile
 from kernels.parallel_compile import WarmUp, compiled, launcher
 from kernels.registry import UnsupportedCase
 
-Launch = Callable[..., None]
+LaunchSequence = Callable[..., None]  # called with the tensors that were given for `in_a_row`
+_ROOM_ALIGNMENT = 256  # bytes; of the parts of a room, as of an allocation for Triton: a multiple of 16
 _STRIDES = ("_b", "_h", "_m", "_n")  # ends of the names of arguments that are strides
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
+
+
+class Launch(NamedTuple):
+    """A compiled kernel, its grid, and the arguments of its launcher before and after the addresses of tensors."""
+
+    run: Callable[..., None]
+    programs: int
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+
+
+class Step(NamedTuple):
+    """A launch, and which it takes of the tensors and rooms of a sequence."""
+
+    launch: Launch
+    chosen: tuple[int, ...]
 
 
 def make_launch(
@@ -32,15 +54,16 @@ def make_launch(
     tiles: Sequence[Tile],
     programs: Callable[[Tile], int],
 ) -> Launch:
-    """Return a callable that takes tensors like `pointers` and runs the kernel on the first tile that fits this device.
+    """Return the launch, for tensors like `pointers`, of the kernel with the first tile that fits this device.
 
     Raises UnsupportedCase if no tile fits.
     """
     if INTERPRETED:
-        return _interpreted(kernel, scalars, constants, tiles[0], programs(tiles[0]))
+        run = partial(_interpret, kernel, _constants_of(kernel, tiles[0], constants))
+        return Launch(run, programs(tiles[0]), (), tuple(scalars))
     made, tile = _first_that_fits(kernel, [*pointers, *scalars], constants, tiles)
-    rest = (*scalars, *_constants_of(kernel, tile, constants).values())
-    return _launch_of(made, programs(tile), pointers[0].device.index, rest)
+    run, before = launcher(made)
+    return Launch(run, programs(tile), before, (*scalars, *_constants_of(kernel, tile, constants).values()))
 
 
 class WarmUps:
@@ -58,9 +81,9 @@ class WarmUps:
         tiles: Sequence[Tile],
         programs: Callable[[Tile], int],
     ) -> Launch:
-        """Return a launch that does nothing."""
+        """Return a launch of no programs."""
         self.noted.append(partial(_warmed_up, kernel, [*pointers, *scalars], constants, tiles[0]))
-        return _nothing
+        return Launch(_interpret, 0, (), ())
 
 
 def _constants_of(kernel: Any, tile: Tile, constants: dict[str, Any]) -> dict[str, Any]:
@@ -109,22 +132,58 @@ def _as_declared(kernel: Any, args: list[Any]) -> list[Any]:
     return [2 * x if name[-2:] in _STRIDES and x % 16 == 8 else x for name, x in named]
 
 
-def _launch_of(made: Any, programs: int, device: int, rest: tuple[Any, ...]) -> Launch:
-    run, first = launcher(made)
-    stream_of = torch._C._cuda_getCurrentRawStream
+def in_a_row(steps: Sequence[Step], rooms: Sequence[torch.Tensor], device: torch.device) -> LaunchSequence:
+    """Return what launches the steps one after the other; a step without programs is left out.
 
-    def launch(*pointers: torch.Tensor) -> None:  # of a tensor in place of its address the launcher asks the driver
-        run(programs, 1, 1, stream_of(device), *first, *[x.data_ptr() for x in pointers], *rest)
-
-    return launch if programs else _nothing
-
-
-def _interpreted(kernel: Any, scalars: Sequence[Any], constants: dict[str, Any], tile: Tile, programs: int) -> Launch:
-    def launch(*pointers: torch.Tensor) -> None:
-        kernel[(programs,)](*pointers, *scalars, **_constants_of(kernel, tile, constants))
-
-    return launch if programs else _nothing
+    `rooms` are tensors without memory, on the meta device: the scratch memory that steps take, after the tensors of a
+    call. It is one allocation, alive until all steps are launched.
+    """
+    kept = [(*step.launch, itemgetter(*step.chosen)) for step in steps if step.launch.programs]
+    if not kept:
+        return _nothing
+    return _interpreted(kept, rooms, device) if INTERPRETED else _on_device(kept, rooms, device)
 
 
-def _nothing(*pointers: torch.Tensor) -> None:
+def _on_device(steps: list[tuple[Any, ...]], rooms: Sequence[torch.Tensor], device: torch.device) -> LaunchSequence:
+    sizes = [-(-x.untyped_storage().nbytes() // _ROOM_ALIGNMENT) * _ROOM_ALIGNMENT for x in rooms]
+    *offsets, room_bytes = accumulate(sizes, initial=0)
+    index, stream_of = device.index, torch._C._cuda_getCurrentRawStream
+    current_device = torch._C._cuda_getDevice if device.type == "cuda" else lambda: index
+
+    def launch(*tensors: torch.Tensor) -> None:
+        if current_device() != index:  # on which Triton launches
+            with torch.cuda.device(index):
+                launch(*tensors)
+            return
+        addresses = [x.data_ptr() for x in tensors]  # of a tensor itself the launcher would ask the driver
+        if room_bytes:
+            room = torch.empty(room_bytes, dtype=torch.uint8, device=device)
+            start = room.data_ptr()
+            addresses += [start + offset for offset in offsets]
+        stream = stream_of(index)
+        for run, programs, before, after, chosen in steps:
+            run(programs, 1, 1, stream, *before, *chosen(addresses), *after)
+
+    return launch
+
+
+def _interpreted(steps: list[tuple[Any, ...]], rooms: Sequence[torch.Tensor], device: torch.device) -> LaunchSequence:
+    def launch(*tensors: torch.Tensor) -> None:
+        found = [*tensors, *(_with_memory(room, device) for room in rooms)]
+        for run, programs, _, after, chosen in steps:
+            run(programs, *chosen(found), *after)
+
+    return launch
+
+
+def _with_memory(room: torch.Tensor, device: torch.device) -> torch.Tensor:
+    numbers = room.untyped_storage().nbytes() // room.itemsize
+    return torch.empty(numbers, dtype=room.dtype, device=device).as_strided(room.shape, room.stride())
+
+
+def _interpret(kernel: Any, constants: dict[str, Any], programs: int, *arguments: Any) -> None:
+    kernel[(programs,)](*arguments, **constants)
+
+
+def _nothing(*tensors: torch.Tensor) -> None:
     """Launch nothing, as for tensors without elements."""

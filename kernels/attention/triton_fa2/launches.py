@@ -1,4 +1,7 @@
-"""The launches of one problem, each made on first use with its tile, grid and scalars fixed, run in their order."""
+"""The launches of one problem: which kernels compute it, in which order, with which tile, grid, scalars and tensors.
+
+They are noted once for a shape. What a call does is to run the sequence that `recorded` returns.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,19 @@ from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.forward_few_keys import few_keys_kernel
 from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
 from kernels.attention.triton_fa2.forward_panels import panels_kernel
-from kernels.attention.triton_fa2.launch import INTERPRETED, Launch, WarmUps, make_launch
+from kernels.attention.triton_fa2.launch import (
+    INTERPRETED,
+    Launch,
+    LaunchSequence,
+    Step,
+    WarmUps,
+    in_a_row,
+    make_launch,
+)
 from kernels.attention.triton_fa2.panels import key_panels, padded_size
 from kernels.attention.triton_fa2.preprocess import preprocess_kernel
 from kernels.attention.triton_fa2.problem import Problem
-from kernels.attention.triton_fa2.split import Split, empty_slots
+from kernels.attention.triton_fa2.split import Split
 from kernels.attention.triton_fa2.tile_ops import BF16_PARTS, PAD
 from kernels.attention.triton_fa2.tuning import Tile
 from kernels.parallel_compile import compile_side_by_side
@@ -40,19 +51,20 @@ _AT_ONCE = 8  # slots of a gradient that it asks for at once
 
 
 class Launches:
-    """Forward and backward of a problem, for tensors that differ only in their addresses.
+    """Notes the launches of a problem's forward, or of its backward, for tensors that differ only in their addresses.
 
-    A key tells apart launches of one kernel that differ in more than tensors.
+    `tensors` are those of a call, in the order of that method's arguments; `make` makes the launches.
     """
 
-    def __init__(self, problem: Problem, make: Callable[..., Launch] = make_launch) -> None:
+    def __init__(self, problem: Problem, tensors: Sequence[torch.Tensor], make: Callable[..., Launch]) -> None:
         self.problem = problem
+        self.arguments = [x.detach() for x in tensors]  # objects to tell apart: a call may have one tensor twice
+        self.rooms: list[torch.Tensor] = []
+        self.steps: list[Step] = []
         self._make_launch = make
-        self._made: dict[Any, Launch] = {}
-        self._one_pass_fits = problem.has_one_pass  # until its tile turns out not to fit this device
 
     def forward(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None = None
     ) -> None:
         """Write out and, if it is given, the logsumexp (batch, num_heads, seqlen_q)."""
         problem, copies = self.problem, ()
@@ -61,16 +73,13 @@ class Launches:
         if table == "forward":
             q, k, v, *copies = self._copies_for_forward(q, k, v)
         if split is None:
-            name = table if lse is None else f"{table} with lse"
-            self._run_tiles((name, None), kernel, None, (q, k, v, out), (out if lse is None else lse, *copies))
+            statistics = out if lse is None else lse
+            self._run_tiles(table, kernel, None, (q, k, v, out), (statistics, *copies), store_lse=lse is not None)
             return
-        parts = empty_slots(out, split.count)
-        rows = parts.shape[:3]
-        strides = (rows[1] * rows[2], rows[2], 1)
-        part_lse = torch.empty_strided(rows, strides, dtype=problem.lse_dtype, device=problem.device)
-        self._run_tiles((f"{table} with lse", None), kernel, split, (q, k, v, parts), (part_lse, *copies))
+        parts, part_lse = self._empty_slots(out, split.count), self._empty_rows(problem.lse_dtype, split.count)
+        self._run_tiles(table, kernel, split, (q, k, v, parts), (part_lse, *copies), store_lse=True)
         both_lse = (part_lse, out if lse is None else lse)
-        self._combine(("outputs", lse is not None), combine_outputs, (parts,), (out,), split, lse=both_lse)
+        self._combine(combine_outputs, (parts,), (out,), split, lse=both_lse, store_lse=lse is not None)
 
     def backward(
         self,
@@ -80,40 +89,37 @@ class Launches:
         dout: torch.Tensor,
         out: torch.Tensor,
         lse: torch.Tensor,
-        delta: torch.Tensor,
-        gradients: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+        *gradients: torch.Tensor,
     ) -> None:
-        """Write dq, dk and dv, and delta (batch, num_heads, seqlen_q).
-
-        Every dout must have the strides and the alignment of the first one.
-        """
+        """Write dq, dk and dv, the `gradients`."""
         problem = self.problem
         if problem.has_few_queries:
-            self._run_tiles(("few_queries", None), few_queries_kernel, None, (q, k, v, out, dout, *gradients), (lse,))
+            self._run_tiles("few_queries", few_queries_kernel, None, (q, k, v, out, dout, *gradients), (lse,))
             return
+        delta = self._empty_rows(torch.float32)
         if problem.has_backward_of_panels:
             dq, *of_keys = gradients
-            self._run_tiles(("dq_panels", None), dq_panels_kernel, None, (q, k, v, out, dout, dq), (lse, delta))
-            self._run_tiles(("dkdv_panels", None), dkdv_panels_kernel, None, (q, k, v, dout, *of_keys), (lse, delta))
+            self._run_tiles("dq_panels", dq_panels_kernel, None, (q, k, v, out, dout, dq), (lse, delta))
+            self._run_tiles("dkdv_panels", dkdv_panels_kernel, None, (q, k, v, dout, *of_keys), (lse, delta))
             return
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
-        if problem.copied or problem.has_dq_dkdv or self._one_pass_fits:
+        if problem.copied or problem.has_dq_dkdv or problem.has_one_pass:
             letters = "qdkv" if problem.copied else ""
-            self._preprocess("q, dout, k, v", letters, (q, dout, out, k, v), (qt, dot, kt, vt, delta), delta=True)
+            self._preprocess(letters, (q, dout, out, k, v), (qt, dot, kt, vt, delta), delta=True)
         factors = (qt, kt, vt, dot) if problem.precision == "bf16x6" else (q, k, v, dout)
         copies = (lse, delta, qt, kt, vt, dot)
-        if self._one_pass_fits and self._run_one_pass(factors, copies, gradients):
+        if problem.has_one_pass and self._run_one_pass(factors, copies, gradients):
             return
         if problem.has_dq_dkdv:
             split = problem.dq_dkdv_split
-            parts = gradients if split is None else _gradient_slots(gradients, (split, split))
-            self._run_tiles(("dq_dkdv", None), dq_dkdv_kernel, split, (*factors, *parts), copies)
+            parts = gradients if split is None else self._gradient_slots(gradients, (split, split))
+            self._run_tiles("dq_dkdv", dq_dkdv_kernel, split, (*factors, *parts), copies)
             if split:
-                self._combine(("gradients", None), combine_gradients, parts, gradients, split, split)
+                self._combine(combine_gradients, parts, gradients, split, split)
             return
         (q, k, v, dout), (dq, dk, dv) = factors, gradients
-        self._run_tiles(("dq", None), dq_kernel, None, (q, k, v, out, dout, dq), (lse, delta, kt, vt))
-        self._run_tiles(("dkdv", None), dkdv_kernel, None, (q, k, v, dout, dk, dv), (lse, delta, qt, dot))
+        self._run_tiles("dq", dq_kernel, None, (q, k, v, out, dout, dq), (lse, delta, kt, vt))
+        self._run_tiles("dkdv", dkdv_kernel, None, (q, k, v, dout, dk, dv), (lse, delta, qt, dot))
 
     def _copies_for_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return q, k and v, or their bfloat16 parts, and forward_kernel's kt: a transposed copy of k if it needs one.
@@ -123,67 +129,99 @@ class Launches:
         kt = k
         if self.problem.precision == "ieee":
             (kt,) = self._empty_copies(k)
-            self._preprocess("k", "k", (q, q, q, k, v), (q, q, kt, v, q), delta=False)
+            self._preprocess("k", (q, q, q, k, v), (q, q, kt, v, q), delta=False)
         elif self.problem.precision == "bf16x6":
             copies = self._empty_copies(q, k, v)
-            self._preprocess("q, k, v", "qkv", (q, q, q, k, v), (copies[0], q, *copies[1:], q), delta=False)
+            self._preprocess("qkv", (q, q, q, k, v), (copies[0], q, *copies[1:], q), delta=False)
             q, k, v = copies
         return q, k, v, kt
 
     def _empty_copies(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        """Allocate transposed copies (batch, heads, head_dim, padded seqlen), or bfloat16 parts.
+        """Return rooms for transposed copies (batch, heads, head_dim, padded seqlen), or for bfloat16 parts.
 
         Of the parts (batch, heads, 3, seqlen, head_dim) the first is returned.
         """
         if self.problem.precision == "bf16x6":
             dtype = torch.float32 if INTERPRETED else torch.bfloat16
             parts = ((*x.shape[:2], BF16_PARTS.value, *x.shape[2:]) for x in tensors)
-            return [torch.empty(shape, dtype=dtype, device=self.problem.device)[:, :, 0] for shape in parts]
+            return [self._room(torch.empty(shape, dtype=dtype, device="meta")[:, :, 0]) for shape in parts]
         padded = [-(-x.shape[2] // PAD.value) * PAD.value for x in tensors]
         shapes = ((*x.shape[:2], x.shape[3], length) for x, length in zip(tensors, padded, strict=True))
-        return [torch.empty(shape, dtype=self.problem.dtype, device=self.problem.device) for shape in shapes]
+        return [self._room(torch.empty(shape, dtype=self.problem.dtype, device="meta")) for shape in shapes]
 
-    def _preprocess(self, key: Any, copies: str, strided: Tensors, others: Tensors, *, delta: bool) -> None:
+    def _empty_slots(self, x: torch.Tensor, splits: int) -> torch.Tensor:
+        """Return room for float32 slots of as many results like x: (splits x batch, heads, rows, head_dim)."""
+        batch, *rest = x.shape
+        return self._room(torch.empty((splits * batch, *rest), dtype=torch.float32, device="meta"))
+
+    def _empty_rows(self, dtype: torch.dtype, splits: int = 1) -> torch.Tensor:
+        """Return room for a number a query row: (splits x batch, num_heads, seqlen_q)."""
+        problem = self.problem
+        rows = (splits * problem.batch, problem.num_heads, problem.seqlen_q)
+        return self._room(torch.empty(rows, dtype=dtype, device="meta"))
+
+    def _gradient_slots(self, gradients: Tensors, splits: tuple[Split, Split]) -> Tensors:
+        """Return room for slots of dq by the split of the keys, and of dk and dv by that of the walk over rows."""
+        (dq, dk, dv), (walk, slots) = gradients, splits
+        of_keys = (self._empty_slots(x, walk.count) for x in (dk, dv))
+        return self._empty_slots(dq, slots.count), *of_keys
+
+    def _room(self, room: torch.Tensor) -> torch.Tensor:
+        self.rooms.append(room)
+        return room
+
+    def _run(
+        self,
+        kernel: Any,
+        pointers: Tensors,
+        scalars: Sequence[int | float],
+        constants: dict[str, Any],
+        tiles: Sequence[Tile],
+        programs: Callable[[Tile], int],
+    ) -> None:
+        """Note a launch; `programs` says how many it has with a tile."""
+        launch = self._make_launch(kernel, pointers, scalars, constants, tiles, programs)
+        places = {id(x): place for place, x in enumerate([*self.arguments, *self.rooms])}
+        self.steps.append(Step(launch, tuple(places[id(x)] for x in pointers)))
+
+    def _preprocess(self, copies: str, strided: Tensors, others: Tensors, *, delta: bool) -> None:
         """Copy the tensors that `copies` names (q, d: dout, k, v), and compute delta if asked for.
 
         strided: q, dout, out, k, v; others: copies of q, dout, k, v, then delta. Any tensor will do where none is used.
         """
-        launch = self._made.get(key)
-        if launch is None:
-            problem = self.problem
+        problem = self.problem
 
-            def programs(asked: bool, heads: int, seqlen: int) -> int:
-                return problem.batch * heads * -(-seqlen // _PREPROCESS_TILE.block_m) if asked else 0
+        def programs(asked: bool, heads: int, seqlen: int) -> int:
+            return problem.batch * heads * -(-seqlen // _PREPROCESS_TILE.block_m) if asked else 0
 
-            of_q = programs("q" in copies or delta, problem.num_heads, problem.seqlen_q)
-            of_k = programs("k" in copies, problem.num_kv_heads, problem.seqlen_k)
-            scalars = (
-                *_strides(strided),
-                *(problem.num_heads, problem.num_kv_heads, problem.seqlen_q, problem.seqlen_k, of_q),
-            )
-            asked = {f"COPY_{letter.upper()}": letter in copies for letter in "qdkv"}
-            constants = {**problem.constants, **asked, "DELTA": delta}
-            tiles, tensors = [_PREPROCESS_TILE], (*strided, *others)
-            launch = self._make_launch(preprocess_kernel, tensors, scalars, constants, tiles, lambda _: of_q + of_k)
-            self._made[key] = launch
-        launch(*strided, *others)
+        of_q = programs("q" in copies or delta, problem.num_heads, problem.seqlen_q)
+        of_k = programs("k" in copies, problem.num_kv_heads, problem.seqlen_k)
+        scalars = (
+            *_strides(strided),
+            *(problem.num_heads, problem.num_kv_heads, problem.seqlen_q, problem.seqlen_k, of_q),
+        )
+        asked = {f"COPY_{letter.upper()}": letter in copies for letter in "qdkv"}
+        constants = {**problem.constants, **asked, "DELTA": delta}
+        self._run(preprocess_kernel, (*strided, *others), scalars, constants, [_PREPROCESS_TILE], lambda _: of_q + of_k)
 
     def _run_tiles(
-        self, key: tuple[str, Any], kernel: Any, split: Split | None, strided: Tensors, others: Tensors
+        self,
+        table: str,
+        kernel: Any,
+        split: Split | None,
+        strided: Tensors,
+        others: Tensors,
+        *,
+        store_lse: bool = False,
     ) -> None:
-        """Run a kernel of the tables, whose name is the first word of the key."""
-        launch = self._made.get(key)
-        if launch is None:
-            launch = self._made[key] = self._make_tiles(key[0], kernel, split, (*strided, *others), strided)
-        launch(*strided, *others)
-
-    def _make_tiles(self, name: str, kernel: Any, split: Split | None, tensors: Tensors, strided: Tensors) -> Launch:
-        table, problem = name.split()[0], self.problem
+        """Note the launch of a kernel of the tables; all strides of the tensors `strided` are its arguments."""
+        problem, tensors = self.problem, (*strided, *others)
         if table in _OF_PANELS:
             scalars, constants, programs = _OF_PANELS[table](problem, _strides(strided))
-            constants["STORE_LSE"] = name != table
+            constants["STORE_LSE"] = store_lse
             tiles = [problem.few_queries_tile] if table == "few_queries" else problem.tiles(table)
-            return self._make_launch(kernel, tensors, scalars, constants, tiles, programs)
+            self._run(kernel, tensors, scalars, constants, tiles, programs)
+            return
         heads, rows = problem.heads(table), problem.rows(table)
         numbers = (split or (1, 0)) if table in ("forward", "dq_dkdv") else ()
         scales = (problem.scale * LOG2_E, problem.scale)
@@ -194,67 +232,61 @@ class Launches:
             *(scales[:1] if table in ("forward", "few_rows") else scales),
         )
         constants = problem.panel_constants if table == "few_rows" else problem.constants
-        constants = {**constants, "STORE_LSE": name != table, "SPLIT": split is not None}
+        constants = {**constants, "STORE_LSE": store_lse, "SPLIT": split is not None}
 
         def programs(tile: Tile) -> int:
             tiles = heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))
             return tiles * split.count if split else tiles
 
-        return self._make_launch(kernel, tensors, scalars, constants, problem.tiles(table), programs)
+        self._run(kernel, tensors, scalars, constants, problem.tiles(table), programs)
 
     def _run_one_pass(self, factors: Tensors, copies: Tensors, gradients: Tensors) -> bool:
-        """Run the backward of one pass; return False if its tile does not fit this device."""
-        problem = self.problem
+        """Note the backward of one pass; return False if its tile does not fit this device."""
+        problem, rooms = self.problem, len(self.rooms)
         walk = problem.one_pass_split or Split(1, max(1, problem.seqlen_q))
         tile = problem.tiles("one_pass")[0]
         keys = min(problem.seqlen_k, problem.window(16) + tile.block_n)
-        splits = (walk, Split(-(-keys // tile.block_n) + (keys < problem.seqlen_k), tile.block_n))
-        parts = _gradient_slots(gradients, splits)
+        slots = Split(-(-keys // tile.block_n) + (keys < problem.seqlen_k), tile.block_n)
+        parts = self._gradient_slots(gradients, (walk, slots))
         lse, delta, qt, _, _, dot = copies
-        tensors = (*factors, *parts, lse, delta, qt, dot)
-        launch = self._made.get("one_pass")
-        if launch is None:
-            try:
-                launch = self._made["one_pass"] = self._make_one_pass(tile, tensors, factors, splits)
-            except UnsupportedCase:
-                self._one_pass_fits = False
-                return False
-        launch(*tensors)
-        self._combine(("gradients", None), combine_gradients, parts, gradients, *splits)
-        return True
-
-    def _make_one_pass(self, tile: Tile, tensors: Tensors, strided: Tensors, splits: tuple[Split, Split]) -> Launch:
-        problem, (walk, slots) = self.problem, splits
         heads = problem.heads("one_pass")
         scalars = (
-            *_strides(strided),
+            *_strides(factors),
             *(problem.num_heads, heads, problem.seqlen_q, problem.seqlen_k, problem.left, problem.right),
             *(*walk, slots.count, problem.scale * LOG2_E, problem.scale),
         )
-        programs = heads * -(-problem.seqlen_k // tile.block_n) * walk.count
-        return self._make_launch(one_pass_kernel, tensors, scalars, problem.constants, [tile], lambda _: programs)
+        tensors, programs = (*factors, *parts, lse, delta, qt, dot), heads * -(-problem.seqlen_k // tile.block_n)
+        try:
+            self._run(one_pass_kernel, tensors, scalars, problem.constants, [tile], lambda _: programs * walk.count)
+        except UnsupportedCase:
+            del self.rooms[rooms:]
+            return False
+        self._combine(combine_gradients, parts, gradients, walk, slots)
+        return True
 
     def _combine(
-        self, key: Any, kernel: Any, parts: Tensors, results: Tensors, *splits: Split, lse: Tensors = ()
+        self,
+        kernel: Any,
+        parts: Tensors,
+        results: Tensors,
+        *splits: Split,
+        lse: Tensors = (),
+        store_lse: bool | None = None,
     ) -> None:
-        """Sum parts, the slots of results, into them; `lse`: the parts' logsumexps and the result's."""
+        """Note the sum of parts, the slots of results, into them; `lse`: the parts' logsumexps and the result's."""
+        problem = self.problem
+        heads, rows = problem.batch * problem.num_heads, max(x.shape[2] for x in results)
+        slots = 1 << (min(32, max(split.count for split in splits)) - 1).bit_length()
+        block = max(1, min(16, _COMBINED // problem.block_d))
+        scalars = (
+            *_strides(results),
+            *(problem.num_heads, heads, problem.seqlen_q, problem.seqlen_k, problem.left, problem.right),
+            *(number for split in splits for number in split),
+        )
+        constants = {**problem.constants, "STORE_LSE": store_lse, "SLOTS": slots, "AT_ONCE": min(slots, _AT_ONCE)}
+        programs = len(results) * heads * -(-rows // block)
         tensors = (*parts, *lse[:1], *results, *lse[1:])
-        launch = self._made.get(key)
-        if launch is None:
-            problem = self.problem
-            heads, rows = problem.batch * problem.num_heads, max(x.shape[2] for x in results)
-            slots = 1 << (min(32, max(split.count for split in splits)) - 1).bit_length()
-            block = max(1, min(16, _COMBINED // problem.block_d))
-            scalars = (
-                *_strides(results),
-                *(problem.num_heads, heads, problem.seqlen_q, problem.seqlen_k, problem.left, problem.right),
-                *(number for split in splits for number in split),
-            )
-            constants = {**problem.constants, "STORE_LSE": key[1], "SLOTS": slots, "AT_ONCE": min(slots, _AT_ONCE)}
-            programs, tiles = len(results) * heads * -(-rows // block), [Tile(block, 0, 4, 1)]
-            launch = self._make_launch(kernel, tensors, scalars, constants, tiles, lambda _: programs)
-            self._made[key] = launch
-        launch(*tensors)
+        self._run(kernel, tensors, scalars, constants, [Tile(block, 0, 4, 1)], lambda _: programs)
 
 
 Made = tuple[tuple[int | float, ...], dict[str, Any], Callable[[Tile], int]]
@@ -331,18 +363,25 @@ _OF_PANELS = {
 }
 
 
-def compile_launches(problem: Problem, run: Callable[..., object], arguments: Sequence[Any]) -> None:
-    """Compile side by side the kernels that run(launches, *arguments) launches one after the other."""
+def recorded(problem: Problem, walk: Callable[..., None], tensors: Sequence[torch.Tensor]) -> LaunchSequence:
+    """Return what launches Launches.forward or Launches.backward, the `walk`, for tensors like these.
+
+    Its kernels are compiled side by side. The caller has made the tensors' device the current one.
+    """
     if not INTERPRETED:
         warm_ups = WarmUps()
-        run(Launches(problem, warm_ups), *arguments)
+        _noted(problem, walk, tensors, warm_ups)
         compile_side_by_side(warm_ups.noted)
+    noted = _noted(problem, walk, tensors, make_launch)
+    return in_a_row(noted.steps, noted.rooms, problem.device)
 
 
-def _gradient_slots(gradients: Tensors, splits: tuple[Split, Split]) -> Tensors:
-    """Allocate slots for dq by the split of the keys, and for dk and dv by the split of the walk over rows."""
-    (dq, dk, dv), (walk, slots) = gradients, splits
-    return empty_slots(dq, slots.count), empty_slots(dk, walk.count), empty_slots(dv, walk.count)
+def _noted(
+    problem: Problem, walk: Callable[..., None], tensors: Sequence[torch.Tensor], make: Callable[..., Launch]
+) -> Launches:
+    launches = Launches(problem, tensors, make)
+    walk(launches, *launches.arguments)
+    return launches
 
 
 def _strides(tensors: Tensors) -> tuple[int, ...]:

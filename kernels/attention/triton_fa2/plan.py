@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from kernels import plans
-from kernels.attention.triton_fa2.launches import Launches, compile_launches
+from kernels.attention.triton_fa2.launch import LaunchSequence
+from kernels.attention.triton_fa2.launches import Launches, recorded
 from kernels.attention.triton_fa2.problem import MAX_ROW_STRIDE, Problem, check
 from kernels.plans import GradientRoom, PlanCache, Tensors, device_guard, plan_key
 
@@ -55,29 +57,28 @@ class TritonPlan:
         check(q, k, v)
         self.problem = Problem.of(q, k, causal, window_size, scale, precision)
         batch, heads, rows = q.shape[:3]
-        self._rows = (batch, heads, rows), (heads * rows, rows, 1)  # sizes and strides of lse and delta
-        self._launches = Launches(self.problem)
+        self._rows = (batch, heads, rows), (heads * rows, rows, 1)  # sizes and strides of lse
+        self._output: LaunchSequence | None = None
+        self._output_with_lse: LaunchSequence | None = None
+        self._backwards: dict[Any, LaunchSequence] = {}  # by dout's strides and alignment
         self._new_gradients = GradientRoom(q, k, v, torch.empty_like)
-        self._compiled: set[bool] = set()  # of forwards without lse (True) and with it
-        self._backwards: dict[Any, Launches] = {}  # by dout's strides and alignment
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out alone."""
-        return self._forward(q, k, v, None)
+        out = torch.empty_like(q)
+        if self._output is None:
+            self._output = self._recorded(Launches.forward, q, k, v, out)
+        self._output(q, k, v, out)
+        return out
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
-        lse = torch.empty_strided(*self._rows, dtype=self.problem.lse_dtype, device=self.problem.device)
-        return self._forward(q, k, v, lse), lse
-
-    def _forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lse: torch.Tensor | None) -> torch.Tensor:
         out = torch.empty_like(q)
-        with device_guard(self.problem.device):
-            if (lse is None) not in self._compiled:
-                compile_launches(self.problem, Launches.forward, (q, k, v, out, lse))
-                self._compiled.add(lse is None)
-            self._launches.forward(q, k, v, out, lse)
-        return out
+        lse = torch.empty_strided(*self._rows, dtype=self.problem.lse_dtype, device=self.problem.device)
+        if self._output_with_lse is None:
+            self._output_with_lse = self._recorded(Launches.forward, q, k, v, out, lse)
+        self._output_with_lse(q, k, v, out, lse)
+        return out, lse
 
     def backward(
         self,
@@ -94,13 +95,14 @@ class TritonPlan:
             dout = dout.contiguous()
             strides = dout.stride()
         gradients = self._new_gradients(q, k, v)
-        delta = torch.empty_strided(*self._rows, dtype=torch.float32, device=self.problem.device)
         key = (strides, dout.data_ptr() & 15)
-        with device_guard(self.problem.device):
-            launches = self._backwards.get(key)
-            if launches is None:
-                arguments = (q, k, v, dout, out, lse, delta, gradients)
-                compile_launches(self.problem, Launches.backward, arguments)
-                launches = self._backwards[key] = Launches(self.problem)
-            launches.backward(q, k, v, dout, out, lse, delta, gradients)
+        launches = self._backwards.get(key)
+        if launches is None:
+            launches = self._recorded(Launches.backward, q, k, v, dout, out, lse, *gradients)
+            self._backwards[key] = launches
+        launches(q, k, v, dout, out, lse, *gradients)
         return gradients
+
+    def _recorded(self, walk: Callable[..., None], *tensors: torch.Tensor) -> LaunchSequence:
+        with device_guard(self.problem.device):
+            return recorded(self.problem, walk, tensors)

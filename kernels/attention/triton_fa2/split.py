@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 
@@ -37,13 +36,6 @@ def choose_split(length: int, walk: int, wanted: float) -> Split | None:
     split_len = max(1, -int(-walk // (wanted * STEP))) * STEP
     splits = min(-(-walk // split_len) + (walk < length), -(-length // split_len))
     return Split(splits, split_len) if splits > 1 else None
-
-
-def empty_slots(x: torch.Tensor, splits: int) -> torch.Tensor:
-    """Allocate float32 slots for as many results like x: (splits x batch, heads, rows, head_dim)."""
-    batch, heads, rows, width = x.shape
-    strides = (heads * rows * width, rows * width, width, 1)  # torch.empty costs the host twice empty_strided
-    return torch.empty_strided((splits * batch, heads, rows, width), strides, dtype=torch.float32, device=x.device)
 
 
 @triton.jit

@@ -171,7 +171,7 @@ def run(scenario: Callable[[], None], folder: Path) -> None:
     triton.compiler.compile = compile_noted
     torch._C._cuda_getCurrentRawStream = lambda device: 0
     problems._chip = lambda device: ("sm_90", 132, 60 << 20)
-    plan.device_guard = lambda device: contextlib.nullcontext()
+    plan.device_guard = lambda device: contextlib.nullcontext()  # none of the device "meta"
     scenario()
     print(*sorted(compiled))
     print(*launched)
