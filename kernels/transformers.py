@@ -15,6 +15,7 @@ package FlashAttention. Nothing here imports transformers before `register` is c
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -31,7 +32,15 @@ from kernels.registry import Attention, UnsupportedCase
 FRONT_DOOR = "attnbench"
 NEEDS = "kernels.transformers needs transformers: pip install 'transformers>=5.17,<6'."
 # What is not computed here, by the argument with which a module of transformers asks for it.
-_REFUSED = {"cache": "a paged cache", "output_attentions": "the probabilities as a result (output_attentions)"}
+_REFUSED = {
+    "cache": "a paged cache",
+    "output_attentions": "the probabilities as a result (output_attentions)",
+    "sinks": "sinks of tokens (sinks; those of heads come as s_aux)",
+    "indices": "keys chosen for each query (indices)",
+    "block_indices": "blocks of keys chosen for each query (block_indices)",
+    "head_mask": "a mask of heads (head_mask)",
+}
+_BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # what a model of transformers declares
 _FEATURES = {"softcap": "softcap", "s_aux": "sinks"}  # argument of a module -> our name
 _MOST_CALLS = 1  # of sequences that are padded alike, before one launch computes all of them
 
@@ -93,21 +102,26 @@ def attend(
 
     query: (batch, num_heads, tokens, width); key, value: (batch, num_kv_heads, context, width). attention_mask is what
     `describe_mask` returned, or a tensor of queries by keys. Returns out (batch, tokens, num_heads, width) and None.
-    A 2-d mask of booleans is padding, one of integers tells the documents of packed sequences. Raises UnsupportedCase
-    for what is not computed here.
+    A 2-d mask of booleans is padding, one of integers tells the documents of packed sequences. Without a mask,
+    cu_seq_lens_q and cu_seq_lens_k tell where sequences of a batch of 1 start, as for FlashAttention. Raises
+    UnsupportedCase for what is not computed here.
     """
-    _refuse(asked)
+    _refuse(asked, type(module))
+    if query.shape[0] < key.shape[0]:  # learned queries, the same for all sequences
+        query = query.expand(key.shape[0], -1, -1, -1)
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     options = {"causal": causal, "window_size": sliding_window or 0, "softmax_scale": scaling}
     features = {ours: asked[name] for name, ours in _FEATURES.items() if asked.get(name) is not None}
     if dropout:
         features["dropout_p"] = dropout
     if asked.get("position_bias") is not None:
-        attention_mask = _biased(asked["position_bias"], attention_mask, query, key, causal)
+        attention_mask = _biased(asked["position_bias"], attention_mask, query, key, options)
     as_tensor = attention_mask is not None and attention_mask.dim() != 2
     if options["window_size"] and not causal and not as_tensor:
         raise UnsupportedCase("A sliding window without a causal mask comes as a mask tensor; this call has none.")
-    if attention_mask is None:
+    if attention_mask is None and asked.get("cu_seq_lens_q") is not None:
+        out = _packed(attention, query, key, value, asked, options | features)
+    elif attention_mask is None:
         out = attention(query, key, value, **options, **features)
     elif as_tensor:
         options |= {"causal": False, "window_size": 0}
@@ -135,8 +149,10 @@ def describe_mask(
 
     None where every token is real; (batch, keys) with True for real ones where some are padding or a static cache is
     not full; (batch, keys) of integers for packed sequences, an id a document; and (batch, 1, q_length, kv_length) for
-    any other mask than causal, causal in a window, and full, and for decoding into a static cache.
+    any other mask than causal, causal in a window, and full, and for decoding into a static cache. Raises
+    UnsupportedCase for a model that has no attention but its own.
     """
+    _refuse_model(type(options.get("config")).__module__.replace(".configuration_", ".modeling_"))
     kind, documents = _kind(mask_function)
     unread = _unreadable(attention_mask, q_offset)
     cached = kind == "causal" and not options.get("allow_is_causal_skip", True) and documents is None
@@ -152,8 +168,9 @@ def describe_mask(
     if attention_mask is None:
         device = options.get("device", "cpu")
         return None if filled == kv_length else torch.ones(batch_size, filled, dtype=torch.bool, device=device)
-    real = attention_mask[:, -kv_length:][:, :filled].bool()
-    return None if real.shape[1] == kv_length and not unread and real.all() else real
+    real = attention_mask[:, kv_offset : kv_offset + filled].bool()
+    real = functional.pad(real, (0, filled - real.shape[1]))  # keys without an entry are not seen
+    return None if filled == kv_length and not unread and real.all() else real
 
 
 def _unreadable(*tensors: Any) -> bool:
@@ -222,26 +239,76 @@ def _known_codes() -> dict[str, Any]:
     } | ({"remapped": remap(causal, nothing).__code__} if remap else {})
 
 
-def _refuse(asked: dict[str, Any]) -> None:
-    """Raise UnsupportedCase if a call asks for what is not computed here."""
+def _refuse(asked: dict[str, Any], kind: type[nn.Module]) -> None:
+    """Raise UnsupportedCase if a module of this kind asks for what is not computed here."""
     found = [words for name, words in _REFUSED.items() if asked.get(name) is not None and asked[name] is not False]
     if found:
         raise UnsupportedCase(f"Attention of attnbench does not compute {' and '.join(found)}; use 'sdpa' or 'eager'.")
+    _refuse_model(kind.__module__)
+
+
+def _refuse_model(file: str) -> None:
+    """Raise UnsupportedCase if transformers would not let other attention than a model's own compute it.
+
+    `file` is the Python module that defines the model. Its masks and arguments need not be those of other models.
+    """
+    if _eager_alone(file):
+        raise UnsupportedCase(f"transformers declares no attention but 'eager' for the models of {file}.")
+
+
+@torch.compiler.assume_constant_result
+@cache
+def _eager_alone(file: str) -> bool:
+    """Return whether all models that a Python module defines declare no attention but their own eager one."""
+    defined = vars(sys.modules[file]).values() if file in sys.modules else ()
+    beside = [x for x in defined if isinstance(x, type) and x.__module__ == file]
+    models = [x for x in beside if hasattr(x, _BACKENDS[0])]
+    return bool(models) and not any(getattr(x, each) for x in models for each in _BACKENDS)
+
+
+def _packed(
+    attention: Attention,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    asked: dict[str, Any],
+    options: dict[str, Any],
+) -> torch.Tensor:
+    """Attend within each of the sequences that lie one after the other in a batch of 1."""
+    if attention is not dispatch.attention or q.shape[0] != 1:
+        raise UnsupportedCase(f"Sequences told by cu_seq_lens are computed under {FRONT_DOOR!r}, in a batch of 1.")
+    starts = [asked[name].int() for name in ("cu_seq_lens_q", "cu_seq_lens_k")]
+    longest = [int(asked[name]) for name in ("max_length_q", "max_length_k")]
+    rows = [x[0].transpose(0, 1) for x in (q, k, v)]
+    return feature_calls.attention_varlen(*rows, *starts, *longest, **options).transpose(0, 1)[None]
 
 
 def _biased(
-    bias: torch.Tensor, mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, causal: bool
+    bias: torch.Tensor, mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, options: dict[str, Any]
 ) -> torch.Tensor:
     """Return a bias by position with all masks in it, to be added to the scores."""
-    if mask is not None and mask.dim() == 2:
-        mask = mask[:, None, None, :] if mask.dtype == torch.bool else mask[:, None, None, :] == mask[:, None, :, None]
-    if causal and (mask is None or mask.shape[2] == 1):
-        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
-        seen = seen.tril(k.shape[2] - q.shape[2])
-        mask = seen if mask is None else mask & seen
+    if mask is None or mask.dim() == 2:
+        mask = _seen(mask, q, k, options["causal"], options["window_size"])
     if mask is None:
         return bias
     return bias.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else bias + mask
+
+
+def _seen(
+    mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int
+) -> torch.Tensor | None:
+    """Return which keys queries see by causality, window and a 2-d mask; None: all."""
+    filled = k.shape[2] if mask is None else mask.shape[1]  # of a static cache what is filled
+    if mask is not None and mask.dtype == torch.bool:
+        mask = functional.pad(mask, (0, k.shape[2] - filled))[:, None, None, :]
+    elif mask is not None:
+        mask = mask[:, None, None, :] == mask[:, None, filled - q.shape[2] :, None]
+    if not causal:
+        return mask
+    before = filled - q.shape[2]
+    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(before)
+    seen = seen.triu(before - window_size + 1) if window_size else seen
+    return seen if mask is None else mask & seen
 
 
 def _by_mask_tensor(

@@ -176,9 +176,51 @@ def test_narrow_values_are_filled_up_for_those_that_need_equal_widths() -> None:
 
 def test_what_is_not_computed_is_refused_in_words() -> None:
     q = torch.zeros(1, 4, 6, 16)
-    for asked, words in (({"output_attentions": True}, "the probabilities"), ({"cache": object()}, "a paged cache")):
+    for asked, words in (
+        ({"output_attentions": True}, "the probabilities"),
+        ({"cache": object()}, "a paged cache"),
+        ({"sinks": torch.zeros(1, 4, 6, 1)}, "sinks of tokens"),
+        ({"indices": torch.zeros(1, 6, 2)}, "keys chosen for each query"),
+        ({"block_indices": torch.zeros(1, 6, 2)}, "blocks of keys"),
+    ):
         with pytest.raises(UnsupportedCase, match=words):
             ours.attend(kernels.attention, torch.nn.Module(), q, q, q, None, **asked)
+
+
+def test_models_that_transformers_computes_eagerly_alone_are_refused() -> None:
+    config = transformers.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=1, n_head=4)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=ours.FRONT_DOOR)
+    with pytest.raises(
+        UnsupportedCase, match="declares no attention but 'eager' for the models of transformers.*bloom"
+    ):
+        model(tokens())
+
+
+def test_keys_of_a_window_that_has_moved_on_have_their_own_places_in_a_longer_mask() -> None:
+    mask = torch.ones(1, 20, dtype=torch.bool)
+    mask[0, 4] = mask[0, 12:] = False
+    sizes = {"q_length": 2, "kv_length": 9, "q_offset": 10, "kv_offset": 3}
+    assert ours.describe_mask(1, **sizes, attention_mask=mask).tolist() == [[True, False, *[True] * 7]]
+    assert ours.describe_mask(1, **sizes | {"kv_offset": 5, "kv_length": 7}, attention_mask=mask) is None
+    cut = ours.describe_mask(1, **sizes, attention_mask=mask[:, :11])
+    assert cut.tolist() == [[True, False, *[True] * 6, False]], "a key without an entry is not seen"
+
+
+def test_packed_sequences_told_as_to_flash_attention_do_not_see_each_other() -> None:
+    q, k = torch.randn(1, 4, 12, 16), torch.randn(1, 2, 12, 16)
+    starts, module = torch.tensor([0, 5, 12]), torch.nn.Module()
+    asked = {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": 7, "max_length_k": 7}
+    documents = torch.tensor([[0] * 5 + [1] * 7])
+    found, _ = ours.attend(dispatch.attention, module, q, k, k, None, **asked)
+    torch.testing.assert_close(found, ours.attend(dispatch.attention, module, q, k, k, documents)[0], **CLOSE)
+    with pytest.raises(UnsupportedCase, match="cu_seq_lens are computed under 'attnbench'"):
+        ours.attend(ours._checked("torch_naive"), module, q, k, k, None, **asked)
+
+
+def test_learned_queries_are_those_of_every_sequence() -> None:
+    q, k = torch.randn(1, 4, 3, 16), torch.randn(2, 4, 7, 16)
+    found, _ = ours.attend(dispatch.attention, torch.nn.Module(), q, k, k, None, is_causal=False)
+    torch.testing.assert_close(found, torch.nn.functional.scaled_dot_product_attention(q, k, k).transpose(1, 2))
 
 
 def test_a_name_says_which_features_it_lacks() -> None:
@@ -195,13 +237,18 @@ def test_a_name_says_which_features_it_lacks() -> None:
             ours.attend(naive, torch.nn.Module(), q, q, q, found, **asked)
 
 
-def test_a_bias_by_position_holds_all_masks_and_gets_its_gradient() -> None:
+@pytest.mark.parametrize(("window", "filled"), [(None, 7), (3, 7), (3, 6)])
+def test_a_bias_by_position_holds_all_masks_and_gets_its_gradient(window: int | None, filled: int) -> None:
     q, k = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 7, 16)
-    bias, real = torch.randn(1, 4, 5, 7, requires_grad=True), torch.ones(2, 7, dtype=torch.bool)
-    real[1, 0] = False
-    scores = (q @ k.mT * 0.25 + bias).masked_fill(~(torch.ones(5, 7).tril(2).bool() & real[:, None, None]), -torch.inf)
+    bias, real = torch.randn(1, 4, 5, 7, requires_grad=True), torch.ones(2, filled, dtype=torch.bool)
+    real[1, 1] = False
+    seen = torch.ones(5, 7, dtype=torch.bool).tril(filled - 5)
+    seen = seen.triu(filled - 5 - window + 1) if window else seen
+    seen = seen & torch.nn.functional.pad(real, (0, 7 - filled))[:, None, None]
+    scores = (q @ k.mT * 0.25 + bias).masked_fill(~seen, -torch.inf)
     expected = (scores.softmax(-1) @ k).transpose(1, 2)
-    found, _ = ours.attend(dispatch.attention, torch.nn.Module(), q, k, k, real, position_bias=bias)
+    asked = {"position_bias": bias, "sliding_window": window}
+    found, _ = ours.attend(dispatch.attention, torch.nn.Module(), q, k, k, real, **asked)
     torch.testing.assert_close(found, expected, **CLOSE)
     of_bias = [torch.autograd.grad(out.square().sum(), bias)[0] for out in (found, expected)]
     torch.testing.assert_close(*of_bias, **CLOSE)
