@@ -311,11 +311,13 @@ def _around(name: str, op: Implementation | None, decode: Implementation | None)
 def _fused(around: Implementation) -> Implementation:
     """Return a step whose layers are launches of our own around an attention to the cache."""
     refuses = partial(_refuses_fused, around)
+    attention = around.attention  # whose second launch would leave the weights of the next product waiting
+    inside = dataclasses.replace(attention, cached=partial(attention.cached, one_launch=True), fused=True)
     return dataclasses.replace(
         around,
         name="triton_step",
-        description=f"A step of one token through a Llama in six launches a layer, around {around.name}",
-        attention=dataclasses.replace(around.attention, fused=True),
+        description=f"A step of one token through a Llama in few launches a layer, around {around.name}",
+        attention=inside,
         colour="#8c2d04",
         model_families=FAMILIES,
         refuses=refuses,

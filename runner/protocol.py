@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 VERSION = "1"  # raise it when a change makes new numbers incomparable with old ones
-_VERY_SLOW_MS = 500.0
+_VERY_SLOW_MS, _SLOWEST_MS = 500.0, 2000.0
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Protocol:
     least: int = 20  # samples of one measurement, whatever the cap says
     least_slow: int = 6  # of a slow call; fewer than 6 samples give no 95 % interval
     least_very_slow: int = 6  # of a call of more than half a second
+    least_slowest: int = 6  # of a call of more than two seconds
     patience_ms: float = 300.0  # what the least samples may take before they become fewer
     most: int = 90
     energy_s: float = 0.0  # at least so long between the two looks at the energy counter; 0: energy is not measured
@@ -33,12 +34,13 @@ class Protocol:
     def least_of_round(self, call_ms: float) -> int:
         """Return the samples every round must take of a call of that length."""
         least = self.least_very_slow if call_ms > _VERY_SLOW_MS else self.least_slow
+        least = self.least_slowest if call_ms > _SLOWEST_MS else least
         wanted = min(self.least, max(least, int(self.patience_ms / max(call_ms, 1e-3))))
         return -(-wanted // self.rounds)
 
     def for_a_share(self) -> Self:
         """Return a short protocol for a part of a call: it answers for a share of the time, not for a race."""
-        return replace(self, rounds=1, cap_ms=0.0, least=6, least_slow=2, least_very_slow=1)
+        return replace(self, rounds=1, cap_ms=0.0, least=6, least_slow=2, least_very_slow=1, least_slowest=1)
 
 
 # Of two versions against each other: as many rounds that begin with the one as with the other.
@@ -46,7 +48,7 @@ PAIRED = Protocol("paired", rounds=8, cap_ms=240.0)
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        Protocol("quick", rounds=1, cap_ms=30.0, patience_ms=200.0, least_very_slow=3),
+        Protocol("quick", rounds=1, cap_ms=30.0, patience_ms=200.0, least_very_slow=3, least_slowest=2),
         Protocol("standard", rounds=3, cap_ms=150.0, energy_s=0.09),
         Protocol("sustained", rounds=1, cap_ms=30.0, patience_ms=200.0, energy_s=0.5, trace_s=30.0),
     )

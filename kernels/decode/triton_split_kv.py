@@ -19,8 +19,8 @@ from kernels.decode.triton_mla import mla_decode
 from kernels.registry import AttentionCase, Device, Implementation
 
 
-def decode(step: DecodeStep) -> Callable[[], torch.Tensor]:
-    """Return the step as a call.
+def decode(step: DecodeStep, *, one_launch: bool = False) -> Callable[[], torch.Tensor]:
+    """Return the step as a call (`one_launch` as `triton_decode.decode` has it; latents are not asked).
 
     Where a contiguous cache is of one length, its used part is handed over, as PyTorch's backends are given it, and
     no length is read from the device.
@@ -42,6 +42,7 @@ def decode(step: DecodeStep) -> Callable[[], torch.Tensor]:
         softmax_scale=step.softmax_scale,
         k_scale=step.k_scale,
         v_scale=step.v_scale,
+        one_launch=one_launch,
         **where,
     )
 

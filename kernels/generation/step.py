@@ -1,7 +1,7 @@
-"""One token through a Llama of transformers: six launches a layer instead of transformers' modules.
+"""One token through a Llama of transformers: five or six launches a layer instead of transformers' modules.
 
-A layer is norm, projections, rotary angles and the write to the cache in one launch; attention, two launches by
-split-KV; the output projection with the residual; norm and both projections of the gated MLP; its last with the
+A layer is norm, projections, rotary angles and the write to the cache in one launch; split-KV attention, in one or two
+launches; the output projection with the residual; norm and both projections of the gated MLP; its last with the
 residual. Weights stay where transformers has them.
 """
 

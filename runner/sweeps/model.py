@@ -158,7 +158,6 @@ SWEEPS = (
         seqlen=(2048,),
         train_batch=(4,),
         compiled=(True,),
-        depths=(4, 8),
         protocol="quick",
     ),
     ModelSweep(

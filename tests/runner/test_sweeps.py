@@ -114,7 +114,7 @@ def test_depths_that_make_no_line_are_refused(depths: str) -> None:
 
 def test_a_sweep_of_models_extrapolates_where_it_is_given_depths() -> None:
     assert sweeps.override(sweeps.get("training"), {"depths": "2,4"}).extrapolates
-    assert not sweeps.override(sweeps.get("models"), {"depths": ""}).extrapolates
+    assert not sweeps.get("training").extrapolates
 
 
 def test_a_shape_that_does_not_divide_is_refused() -> None:

@@ -31,6 +31,7 @@ def decode(
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
     return_lse: bool = False,
+    one_launch: bool = False,
     tile: DecodeTile | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attend with 1 to 16 query tokens a sequence to a cache of keys and values, which hold those tokens' own already.
@@ -40,7 +41,9 @@ def decode(
     "NHD" or (pages, num_kv_heads, page_size, head_dim) for "HND". cache_seqlens: int32 (batch,), keys in use, at most
     as many as there is room for; all if None. The last query stands at the last key (`causal`, `window_size` as
     `kernels.registry.Attention` defines them). k_scale, v_scale: float32 factors of an e4m3 cache, for all heads (),
-    (num_kv_heads,) or (batch, num_kv_heads). `tile` overrides the tuning table.
+    (num_kv_heads,) or (batch, num_kv_heads). `one_launch` has short caches combined in
+    the launch that attends: slower alone, faster between launches that a program chains. `tile` overrides the tuning
+    table.
 
     Returns out (batch, num_heads, seqlen_q, head_dim_v) in q's dtype, and with return_lse the natural logsumexp
     (batch, num_heads, seqlen_q) in float32: 0 and -inf for a query that sees no key. Keys beyond a length and table
@@ -52,5 +55,5 @@ def decode(
         out, lse = decode_op(q, k_cache, v_cache, cache_seqlens, page_table, *options, k_scale, v_scale)
     else:
         caches = Caches(k_cache, v_cache, cache_seqlens, page_table, k_scale, v_scale)
-        out, lse = attend(q, caches, Options(*options), return_lse, tile)
+        out, lse = attend(q, caches, Options(*options), return_lse, tile, one_launch=one_launch)
     return (out, lse) if return_lse else out

@@ -18,14 +18,20 @@ PLANS: PlanCache[Plan] = PlanCache()
 
 
 def attend(
-    q: torch.Tensor, caches: Caches, options: Options, return_lse: bool, tile: DecodeTile | None = None
+    q: torch.Tensor,
+    caches: Caches,
+    options: Options,
+    return_lse: bool,
+    tile: DecodeTile | None = None,
+    *,
+    one_launch: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return out and, if asked for, the logsumexp of `triton_decode.decode`."""
     k, v, *others = caches
-    key = plan_key(q, k, v, (options, tile, wants_gradients(q, k, v), *map(form_of, others)))
+    key = plan_key(q, k, v, (options, tile, one_launch, wants_gradients(q, k, v), *map(form_of, others)))
     plan = PLANS.get(key)
     if plan is None:
-        plan = PLANS.remember(key, plan_of(request_of(q, caches, options), tile))
+        plan = PLANS.remember(key, plan_of(request_of(q, caches, options), tile, one_launch=one_launch))
     with device_guard(q.device):
         return plan(q, *caches, return_lse)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernels import models, registry
+from kernels.decode.step import DecodeStep
 from kernels.generation.step import TILES, LlamaStep, ProductTile
 from kernels.models import CausalModel
 from kernels.registry import UnsupportedCase
@@ -62,3 +63,13 @@ def test_a_plan_knows_that_more_sequences_are_refused() -> None:
     one, two = (model_case("llama2-7b", batch=b, seqlen=64, query_tokens=1, dtype="bfloat16") for b in (1, 2))
     assert fused.reason_against(one, device) is None
     assert fused.reason_against(two, device) == "triton_step takes one token of one sequence."
+
+
+def test_short_caches_are_attended_to_in_one_launch() -> None:
+    q, cache = torch.empty(1, 2, 1, 16), torch.empty(1, 2, 8, 16)
+    step = DecodeStep(q, cache, cache, (8,), torch.full((1,), 8, dtype=torch.int32))
+    calls = {name: registry.get(name, "model").attention.cached(step) for name in ("triton_step", "triton_split_kv")}
+    assert {name: call.keywords["one_launch"] for name, call in calls.items()} == {
+        "triton_step": True,
+        "triton_split_kv": False,
+    }

@@ -87,7 +87,8 @@ def test_samples_of_earlier_rounds_count_towards_the_precision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call_ms", "quick", "standard"), [(0.01, 20, 7), (10.0, 20, 7), (25.0, 8, 4), (400.0, 6, 2), (5000.0, 3, 2)]
+    ("call_ms", "quick", "standard"),
+    [(0.01, 20, 7), (10.0, 20, 7), (25.0, 8, 4), (400.0, 6, 2), (900.0, 3, 2), (5000.0, 2, 2)],
 )
 def test_slow_calls_are_sampled_less_but_enough_for_an_interval(call_ms: float, quick: int, standard: int) -> None:
     assert PROTOCOLS["quick"].least_of_round(call_ms) == quick
