@@ -23,7 +23,8 @@ rows = shapes.choose(query.duels(numbers))
 shapes.headline(gpu, rows)
 shapes.table(rows)
 st.caption(
-    f"Each cell is of one run: the newest in which our kernels and another have a time. {shapes.runs_in_words(rows)} "
+    f"Each cell is of one run, in which our kernels and another have a time: of such runs one of the code that was "
+    f"measured last, with the most implementations. {shapes.runs_in_words(rows)} "
     "Letters: batch, heads, key heads, head_dim, seqlen. What a model adds to its scores is left out of its shape and "
     "said in its name."
 )

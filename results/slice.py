@@ -1,8 +1,8 @@
 """A slice of the results: what the shared filters choose, as SQL, and how it is cut into cells.
 
-Everything about speed compares within one run: of each case the latest run that holds the baseline is taken, and all
-implementations of that case come from it. Text columns made here (`workload`, `mask`, `shape`) name what a slice keeps
-apart; where the source did not state it, they say so.
+Everything about speed compares within one run: of each case one run counts (`counting_run`), and all implementations
+of that case come from it. Text columns made here (`workload`, `mask`, `shape`) name what a slice keeps apart; where the
+source did not state it, they say so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ ORDER = {  # by filter what leads where nothing was chosen
 }
 _ONE_HEAD = "B1 H1"
 _ONE_LEADS = 0.6  # a shape with more than this share of the numbers is shown alone
-RESULTS = "(SELECT results.*, runs.sweep FROM results JOIN runs USING (run_id))"
+RESULTS = (
+    "(SELECT results.*, runs.sweep, code_age, age FROM results JOIN runs USING (run_id) JOIN run_ages USING (run_id))"
+)
 
 WORKLOAD = (
     f"CASE WHEN coalesce(level, 'op') = 'op' THEN coalesce(subject, '{NOT_STATED}') "
@@ -168,18 +170,25 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
     return " AND ".join(conditions), params
 
 
-# Which run counts: of each case the newest that holds the baseline, or the newest if none does. Runs that do not say
-# when they were made are older than any.
-NEWEST_FIRST = "created DESC NULLS LAST, run_id"
+NEWEST_FIRST = "created DESC NULLS LAST, run_id"  # runs that do not say when they were made are older than any
+# Of how many implementations a run has a number of a case or cell.
+MEASURED = "count(DISTINCT implementation) FILTER (status = 'ok') OVER (PARTITION BY run_id, {of}) AS measured"
 
 
 def counting_run(of: str, *preferred: str) -> str:
     """Return the condition that keeps, `of` each case or cell, the rows of the one run that counts.
 
-    Runs for which the `preferred` conditions hold come first, in their order, and among equals the newest.
+    Runs for which the `preferred` conditions hold come first, in their order. Of those, runs of the code that was
+    measured last count, among them the one with a number of most implementations, and of equals the newest. Code is
+    the same where GPU, kernels, PyTorch, Triton and protocol are (store/schema.sql: run_ages), so a newer run of a part
+    of the implementations hides no complete one of the same code. Asks for the columns `measured` and those of RESULTS.
     """
-    order = ", ".join((*(f"{condition} DESC" for condition in preferred), NEWEST_FIRST))
+    order = ", ".join((*(f"{condition} DESC" for condition in preferred), "code_age", "measured DESC", "age"))
     return f"run_id = first_value(run_id) OVER (PARTITION BY {of} ORDER BY {order})"
+
+
+# Conditions of `counting_run` for a comparison: a run with the baseline beside another, then one with any two.
+COMPARES = ("has_baseline AND measured > 1", "measured > 1")
 
 
 def cells(filters: Filters) -> tuple[str, list[object]]:
@@ -191,8 +200,10 @@ def cells(filters: Filters) -> tuple[str, list[object]]:
         FROM {RESULTS} WHERE metric = 'latency_ms' AND {condition}
         QUALIFY row_number() OVER (PARTITION BY run_id, {CASE_KEY}, implementation
                                    ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
+    ), counted AS (
+        SELECT *, {MEASURED.format(of=CASE_KEY)} FROM one
     ), same_run AS (
-        SELECT * FROM one QUALIFY {counting_run(CASE_KEY, "has_baseline")}
+        SELECT * FROM counted QUALIFY {counting_run(CASE_KEY, *COMPARES)}
     ), paired AS (
         SELECT *, max(latency_ms) FILTER (implementation = ?) OVER same_case / latency_ms AS speedup,
                max(status) FILTER (implementation = ?) OVER same_case AS baseline_status

@@ -1,8 +1,8 @@
 """How far results are from float64, beside the error of a plain implementation in the same dtype, and at what speed.
 
-Errors and times are of one run: of each case the latest that has torch_naive's error and, if any has them, times; or,
-where kinds of inputs are set beside each other, other inputs too. The error of out stands beside the time of the
-forward, those of dq, dk and dv beside the time of the backward.
+Errors and times are of one run (results/slice.py: counting_run): of each case one that has torch_naive's error and, if
+any has them, times; or, where kinds of inputs are set beside each other, other inputs too. The error of out stands
+beside the time of the forward, those of dq, dk and dv beside the time of the backward.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pandas as pd
 
 from results.compare.verdicts import BAND
 from results.derive import geometric_mean
-from results.slice import CASE_KEY, RESULTS, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, counting_run, where
+from results.slice import CASE_KEY, MEASURED, RESULTS, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, counting_run, where
 from results.store.database import Store
 
 NAIVE = "torch_naive"
@@ -54,7 +54,8 @@ def errors(
             FROM of_case WHERE metric = 'latency_ms' AND mode = ? AND how = ?
             QUALIFY row_number() OVER (PARTITION BY run_id, cell, implementation ORDER BY time DESC NULLS LAST) = 1
         ), beside AS (
-            SELECT *, bool_or(latency_ms IS NOT NULL) OVER (PARTITION BY run_id, cell) AS timed
+            SELECT *, bool_or(latency_ms IS NOT NULL) OVER (PARTITION BY run_id, cell) AS timed,
+                   {MEASURED.format(of="cell")}
             FROM wrong LEFT JOIN taken USING (run_id, cell, implementation)
         ), one_run AS (
             SELECT * FROM beside QUALIFY {counts}

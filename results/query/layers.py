@@ -10,7 +10,7 @@ from results import levels
 from results.derive import geometric_mean
 from results.query.declared import declared
 from results.records import CASE_FIELDS, Case
-from results.slice import CASE_KEY, RESULTS, TIMING, Filters, counting_run, where
+from results.slice import CASE_KEY, COMPARES, MEASURED, RESULTS, TIMING, Filters, counting_run, where
 from results.store.database import Store
 
 LEVEL = "layer"
@@ -44,7 +44,8 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
             FROM together WHERE metric = 'latency_ms'
             QUALIFY row_number() OVER (PARTITION BY {cell}, implementation
                                        ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
-        ), one_run AS (SELECT * FROM timed QUALIFY {counting_run(CASE_KEY, "has_baseline")})
+        ), counted AS (SELECT *, {MEASURED.format(of=CASE_KEY)} FROM timed
+        ), one_run AS (SELECT * FROM counted QUALIFY {counting_run(CASE_KEY, *COMPARES)})
         SELECT {fields}, implementation, mode, value AS latency_ms, p20, p80, n, status, note, run_id, source,
                attention_ms, 100 * attention_ms / value AS share,
                max(value) FILTER (implementation = ?) OVER (PARTITION BY {cell}) / value AS speedup

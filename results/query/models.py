@@ -1,8 +1,8 @@
 """Whole models as they were measured: generation, prefill and training, with what follows from a latency.
 
-Of each case the newest run of a GPU counts, and device time before plain calls where it has both. An extrapolated
-latency stands only where nothing was measured; how far the method was off about models that the same run measured is
-its `method_error`.
+Of each case one run of a GPU counts (results/slice.py: counting_run), one that measured the whole call before others,
+and device time before plain calls where it has both. An extrapolated latency stands only where nothing was measured;
+how far the method was off about models that the same run measured is its `method_error`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from results.implementations import Declared, facts_of
 from results.levels.model import FLOP_CONVENTIONS, training_flops
 from results.query.declared import declared
 from results.records import CASE_FIELDS
+from results.slice import CASE_KEY, MEASURED, RESULTS, counting_run
 from results.store.database import Store
 
+WHOLE = ("prefill", "decode", "train")
 PARTS = ("fwd", "bwd", "step")  # of a training step, each timed by itself
 _SETTINGS = ("dtype", "num_layers", "optimizer", "checkpointing", "compiled")
 _RUN = ("run_id", "source", "gpu_name", "measured_gbs", "created")
@@ -101,14 +103,20 @@ def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
     beside = ", ".join(f"max(value) FILTER (metric = '{name}') OVER of_cell AS {name}" for name in _KEPT)
     table = store.query(
         f"""WITH found AS (
-            SELECT {fields}, {of_run}, timing, metric, value, p20, p80, status, note, {beside}
-            FROM results WHERE level = 'model' AND subject = ? AND gpu_name = ?
-            WINDOW of_cell AS (PARTITION BY run_id, {fields}))
-        SELECT * EXCLUDE (metric, value), value AS latency_ms, metric = 'latency_extrapolated_ms' AS extrapolated
-        FROM found WHERE metric IN ('latency_ms', 'latency_extrapolated_ms')
-        QUALIFY row_number() OVER (PARTITION BY {fields}, metric
-                                   ORDER BY created DESC NULLS LAST, run_id, status = 'ok' DESC,
-                                            timing = 'kernel' DESC) = 1""",
+            SELECT {fields}, {of_run}, timing, metric, value, p20, p80, status, note, code_age, age, {beside}
+            FROM {RESULTS} WHERE level = 'model' AND subject = ? AND gpu_name = ?
+            WINDOW of_cell AS (PARTITION BY run_id, {fields})
+        ), timed AS (
+            FROM found WHERE metric IN ('latency_ms', 'latency_extrapolated_ms')
+            QUALIFY row_number() OVER (PARTITION BY run_id, {fields}, metric
+                                       ORDER BY status = 'ok' DESC, timing = 'kernel' DESC) = 1
+        ), counted AS (
+            SELECT *, {MEASURED.format(of=CASE_KEY)}, bool_or(status = 'ok' AND metric = 'latency_ms' AND
+                       list_contains({[*WHOLE]}, mode)) OVER (PARTITION BY run_id, {CASE_KEY}) AS whole FROM timed
+        )
+        SELECT * EXCLUDE (metric, value, code_age, age, measured, whole), value AS latency_ms,
+               metric = 'latency_extrapolated_ms' AS extrapolated
+        FROM counted QUALIFY {counting_run(CASE_KEY, "whole", "measured > 1")}""",
         [subject, gpu],
     )
     rows = table.astype(object).where(table.notna(), None).to_dict("records")

@@ -13,18 +13,37 @@ from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
-from results.slice import NEWEST_FIRST, Filters
+from results.slice import Filters
 from results.store import summary
 from results.store.database import Store
 
 _NEVER = timedelta.max  # of a run that does not say when it was made: older than any
 _EPOCH = datetime(1970, 1, 1)
+_GONE = (2**62, 2**62)  # of a run that was removed meanwhile: it counts last
 Row = TypeVar("Row")
 
 
 Number = NamedTuple(
     "Number", [(name, object) for name in summary.ANSWERED]
 )  # a row of `numbers`, with its slice and run
+
+
+class Outdated(NamedTuple):
+    """Cases that are shown of older code, of how many, and the runs of the newer code."""
+
+    cases: int
+    of: int
+    runs: tuple[str, ...]
+
+
+class _Standing(NamedTuple):
+    """How a run stands among those of a case, in the order of results/slice.py: counting_run."""
+
+    lacks: int  # 0: it has the baseline beside another, 1: any two, 2: no comparison
+    code_age: int
+    measured: int  # implementations with a number, negated
+    age: int
+    run_id: str
 
 
 class Paired(NamedTuple):
@@ -52,17 +71,31 @@ def same_run(store: Store, filters: Filters, metric: str, *, without: tuple[str,
     rows = numbers(store, filters, [metric], without=without)
     if any(name in without or getattr(filters, name) is None for name in ("mode", "timing")):
         rows = _one_each(rows)
-    ages = {run_id: age for age, (run_id,) in enumerate(store.kept(f"SELECT run_id FROM runs ORDER BY {NEWEST_FIRST}"))}
-    runs: dict[tuple[int, str], tuple] = {}
-    for row in rows:
-        has_baseline = row.implementation == filters.baseline and row.status == "ok"
-        rank = (not has_baseline, ages.get(row.run_id, len(ages)), row.run_id)  # gone meanwhile: oldest
-        place = row.case_id, row.run_id
-        runs[place] = min(rank, runs.get(place, rank))
-    latest: dict[int, tuple] = {}
-    for (case_id, _), rank in runs.items():
-        latest[case_id] = min(rank, latest.get(case_id, rank))
-    return [row for row in rows if latest[row.case_id][2] == row.run_id]
+    counting = {case_id: min(found).run_id for case_id, found in _standings(store, rows, filters.baseline).items()}
+    return [row for row in rows if counting[row.case_id] == row.run_id]
+
+
+def outdated(store: Store, filters: Filters) -> Outdated:
+    """Return for how many cases newer code has a latency that is not shown, because it has nothing to compare with."""
+    standings = _standings(store, numbers(store, filters, ["latency_ms"]), filters.baseline)
+    newer = [
+        {other.run_id for other in found if other.measured and other.code_age < min(found).code_age}
+        for found in standings.values()
+    ]
+    return Outdated(sum(map(bool, newer)), len(newer), tuple(sorted(set().union(*newer))))
+
+
+def _standings(store: Store, rows: Iterable[Number], baseline: str | None) -> dict[int, list[_Standing]]:
+    """Return how each run of a case stands; the least counts."""
+    ages = {run_id: ages for run_id, *ages in store.kept("SELECT run_id, code_age, age FROM run_ages")}
+    found: dict[int, list[_Standing]] = {}
+    for (case_id, run_id), of_run in grouped(rows, lambda row: (row.case_id, row.run_id)).items():
+        names = {row.implementation for row in of_run if row.status == "ok"}
+        compares = len(names) > 1
+        code_age, age = ages.get(run_id, _GONE)
+        standing = _Standing(2 - compares - (compares and baseline in names), code_age, -len(names), age, run_id)
+        found.setdefault(case_id, []).append(standing)
+    return found
 
 
 def paired(store: Store, filters: Filters) -> list[Paired]:

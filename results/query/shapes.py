@@ -12,7 +12,7 @@ from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.levels.real_shapes import SHAPES
 from results.query.declared import declared
-from results.slice import GPU, RESULTS, TIMING, counting_run
+from results.slice import GPU, MEASURED, RESULTS, TIMING, counting_run
 from results.store.database import Store
 
 LEVEL = "op"
@@ -52,21 +52,22 @@ def there(store: Store) -> list[tuple[str, str]]:
 def numbers(store: Store, gpu: str, timing: str) -> pd.DataFrame:
     """Return a row a shape, dtype, mode and implementation: its time or why there is none.
 
-    All rows of a cell come from one run: the newest in which our kernels and another have a time. `place` is the
-    shape's in SHAPES; `own` holds for our kernels in the precision of their inputs.
+    All rows of a cell come from one run (`counting_run`), if there is one, in which our kernels and another have a
+    time. `place` is the shape's in SHAPES; `own` holds for our kernels in the precision of their inputs.
     """
     said = declared(store, LEVEL)
     own = [name for name in _implementations(store) if _is_ours(name, said)]
     pair = "bool_or(own AND status = 'ok') OVER one AND bool_or(NOT own AND status = 'ok') OVER one"
     return store.query(
         f"""WITH {_named()}, timed AS (
-            SELECT {_CELL}, implementation, value AS latency_ms, status, note, run_id, created,
+            SELECT {_CELL}, implementation, value AS latency_ms, status, note, run_id, code_age, age,
                    list_contains(?, implementation) AS own
             FROM {RESULTS} JOIN shapes ON {_joined()}
             WHERE {_counted()} AND {GPU} = ? AND {TIMING} = ?
             QUALIFY row_number() OVER (PARTITION BY run_id, {_CELL}, implementation
                                        ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
-        ), paired AS (SELECT *, {pair} AS pair FROM timed WINDOW one AS (PARTITION BY run_id, {_CELL}))
+        ), paired AS (SELECT *, {pair} AS pair, {MEASURED.format(of=_CELL)}
+                      FROM timed WINDOW one AS (PARTITION BY run_id, {_CELL}))
         SELECT {", ".join(_NUMBERS)} FROM paired QUALIFY {counting_run(_CELL, "pair")}
         ORDER BY {_CELL}, latency_ms NULLS LAST, implementation""",
         [own, gpu, timing],

@@ -123,3 +123,12 @@ SELECT m.*, r.source, r.report, r.title, r.created, r.gpu_name, r.device_type, r
 FROM measurements m
 JOIN runs r USING (run_id)
 WHERE r.against IS NULL OR r.against = 'null' OR NOT contains(m.implementation, '@');
+
+-- Which run counts of those that hold a case (results/slice.py: counting_run), the least first: how long ago its code
+-- was last measured on its GPU, and how old it is itself. A run that does not say its kernels shares its code with none.
+CREATE OR REPLACE VIEW run_ages AS
+SELECT run_id, code_created, dense_rank() OVER (ORDER BY code_created DESC NULLS LAST) AS code_age,
+       row_number() OVER (ORDER BY created DESC NULLS LAST, run_id) AS age
+FROM (SELECT run_id, created, CASE WHEN kernel_hash IS NULL THEN created ELSE max(created) OVER (
+          PARTITION BY gpu_name, torch, triton, kernel_hash, protocol) END AS code_created
+      FROM runs);

@@ -4,11 +4,11 @@ Made from the measurements of a run whenever the store takes it in, so that a fi
 columns instead of everything that is stored. `slices` names what a filter can choose, `numbers` holds the best row of
 each case, implementation, mode, timing and metric of a run, and `choices` counts what each filter can be set to.
 
-`newest` holds the numbers of the runs that can count while no run is chosen, ready to be read without a join. A
-comparison takes of each case one run (results/slice.py: counting_run). Whatever the baseline, the mode, the timing, the
-metric and the implementations, that run is the newest that has a number of some implementation, or the newest that has
-tried it. `newest` holds the rows of those runs and of no other, so that a view of a million measurements reads about as
-many rows as it shows. Where runs or sources are chosen, an older run may count, and all numbers are looked through.
+`counting` holds the numbers of the runs that can count while no run is chosen, ready to be read without a join. A
+comparison takes of each case one run (results/slice.py: counting_run). A run that has tried and measured nothing of a
+case but what a run before it in the view `run_ages` has, never counts, whatever the baseline, the mode, the timing, the
+metric and the implementations. `counting` holds the rows of all others, so that a view of a million measurements reads
+about as many rows as it shows. Where runs or sources are chosen, others may count, and all numbers are looked through.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import duckdb
 
 from results.levels import level_of, names
 from results.metrics import MEMORY_METRICS
-from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, NEWEST_FIRST, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters
+from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters
 
 OF_SLICE = ("gpu", "level", "workload", "mask", "shape", "mode", "timing", "metric", "run_id")
 OF_NUMBER = (
@@ -29,41 +29,58 @@ OF_NUMBER = (
 )
 OF_RUN = ("source", "created", "gpu_memory_mb")
 _COLUMNS = ", ".join((*OF_SLICE, *OF_NUMBER, *OF_RUN))
-_NEWEST_CASE = "gpu, shape, case_id"
+_PLACE = "gpu, shape, case_id"
 
 TABLE = f"""
-CREATE TABLE newest AS
-SELECT {_COLUMNS} FROM numbers JOIN slices USING (slice_id) JOIN runs USING (run_id) LIMIT 0
+CREATE TABLE counting AS
+SELECT {_COLUMNS} FROM numbers JOIN slices USING (slice_id) JOIN runs USING (run_id) LIMIT 0;
+CREATE TABLE code_order AS SELECT run_id, code_created FROM run_ages LIMIT 0;
 """
-_SHRUNK = f"CREATE OR REPLACE TEMP TABLE shrunk AS SELECT DISTINCT {_NEWEST_CASE} FROM newest WHERE run_id = ANY(?)"
+_SHRUNK = f"CREATE OR REPLACE TEMP TABLE shrunk AS SELECT DISTINCT {_PLACE} FROM counting WHERE run_id = ANY(?)"
 _WHOLE = "numbers JOIN slices USING (slice_id) JOIN runs USING (run_id)"
+# Cases of runs whose code has changed places with another, as when an older code is measured again.
+_REORDERED = f"""
+    INSERT INTO shrunk WITH moved AS (
+        SELECT run_id, coalesce(code_order.code_created, '-infinity') AS was,
+               coalesce(run_ages.code_created, '-infinity') AS now
+        FROM code_order JOIN run_ages USING (run_id)
+    ), reordered AS (
+        SELECT DISTINCT one.run_id FROM moved one JOIN moved other ON (one.was <= other.was) <> (one.now <= other.now)
+    )
+    SELECT DISTINCT {_PLACE} FROM numbers JOIN slices USING (slice_id) SEMI JOIN reordered USING (run_id)
+    EXCEPT FROM shrunk
+"""
 # A case that lost nothing is decided between the rows that counted before and the new ones.
-_GATHER_NEWEST = f"""
+_GATHER_COUNTING = f"""
     CREATE OR REPLACE TEMP TABLE candidates AS
     WITH changed AS (
         SELECT numbers.*, slices.* EXCLUDE (slice_id) FROM numbers JOIN (FROM slices WHERE run_id = ANY($runs)) slices
         USING (slice_id)
-    ), grown AS (SELECT DISTINCT {_NEWEST_CASE} FROM changed EXCEPT FROM shrunk)
-    SELECT {_COLUMNS} FROM changed JOIN runs USING (run_id) SEMI JOIN grown USING ({_NEWEST_CASE})
-    UNION ALL SELECT {_COLUMNS} FROM newest SEMI JOIN grown USING ({_NEWEST_CASE}) WHERE NOT run_id = ANY($runs)
-    UNION ALL SELECT {_COLUMNS} FROM {_WHOLE} SEMI JOIN shrunk USING ({_NEWEST_CASE})
+    ), grown AS (SELECT DISTINCT {_PLACE} FROM changed EXCEPT FROM shrunk)
+    SELECT {_COLUMNS} FROM changed JOIN runs USING (run_id) SEMI JOIN grown USING ({_PLACE})
+    UNION ALL SELECT {_COLUMNS} FROM counting SEMI JOIN grown USING ({_PLACE}) WHERE NOT run_id = ANY($runs)
+    UNION ALL SELECT {_COLUMNS} FROM {_WHOLE} SEMI JOIN shrunk USING ({_PLACE})
 """
 _FORGET = f"""
-    DELETE FROM newest WHERE ({_NEWEST_CASE}) IN
-    (SELECT ({_NEWEST_CASE}) FROM candidates UNION ALL SELECT ({_NEWEST_CASE}) FROM shrunk)
+    DELETE FROM counting WHERE ({_PLACE}) IN
+    (SELECT ({_PLACE}) FROM candidates UNION ALL SELECT ({_PLACE}) FROM shrunk)
 """
+_NAME = "mode, timing, metric, implementation"
 _TAKE = f"""
-    INSERT INTO newest
-    WITH aged AS (
-        SELECT run_id, row_number() OVER (ORDER BY {NEWEST_FIRST})::INTEGER AS age FROM runs
-    ), here AS (FROM candidates JOIN aged USING (run_id)), ages AS (
-        SELECT {_NEWEST_CASE}, [min(age), min(age) FILTER (status = 'ok')] AS ages
-        FROM here GROUP BY {_NEWEST_CASE}, mode, timing, metric, implementation
-    ), kept AS (SELECT DISTINCT {_NEWEST_CASE}, unnest(ages) AS age FROM ages)
-    SELECT {_COLUMNS} FROM here SEMI JOIN kept USING ({_NEWEST_CASE}, age)
+    INSERT INTO counting
+    WITH said AS (
+        SELECT {_PLACE}, run_id, code_age, age,
+               list(hash({_NAME})) || coalesce(list(hash({_NAME}, status)) FILTER (status = 'ok'), []) AS said
+        FROM candidates JOIN run_ages USING (run_id) GROUP BY ALL
+    ), surpassed AS (
+        SELECT DISTINCT {_PLACE}, run.run_id FROM said run JOIN said other USING ({_PLACE})
+        WHERE (other.code_age, other.age) < (run.code_age, run.age) AND list_has_all(other.said, run.said)
+    )
+    SELECT {_COLUMNS} FROM candidates JOIN run_ages USING (run_id) ANTI JOIN surpassed USING ({_PLACE}, run_id)
     ORDER BY gpu, workload, mask, mode, timing, metric, case_id, age, implementation
 """
-NEWEST_LAYOUT = "".join((TABLE, _SHRUNK, _GATHER_NEWEST, _FORGET, _TAKE))
+_KEEP_ORDER = "INSERT INTO code_order SELECT run_id, code_created FROM run_ages"
+COUNTING_LAYOUT = "".join((TABLE, _SHRUNK, _REORDERED, _GATHER_COUNTING, _FORGET, _TAKE))
 
 
 def before(cursor: duckdb.DuckDBPyConnection, shrinking: list[str]) -> None:
@@ -73,9 +90,12 @@ def before(cursor: duckdb.DuckDBPyConnection, shrinking: list[str]) -> None:
 
 def after(cursor: duckdb.DuckDBPyConnection, run_ids: list[str]) -> None:
     """Choose anew wherever these runs, whose numbers have changed, might count, and where the others counted."""
-    cursor.execute(_GATHER_NEWEST, {"runs": run_ids})
+    cursor.execute(_REORDERED)
+    cursor.execute(_GATHER_COUNTING, {"runs": run_ids})
     cursor.execute(_FORGET)
     cursor.execute(_TAKE)
+    cursor.execute("DELETE FROM code_order")
+    cursor.execute(_KEEP_ORDER)
     cursor.execute("DROP TABLE candidates")
     cursor.execute("DROP TABLE shrunk")
 
@@ -192,7 +212,7 @@ _COUNTS = """
     SELECT run_id, count(*) FILTER (status = 'ok'), count(*) FILTER (status <> 'ok'), count(DISTINCT implementation)
     FROM measurements WHERE run_id = ANY(?) GROUP BY run_id
 """
-LAYOUT = "".join((TABLES, _GATHER, *_STEPS, _COUNTS, NEWEST_LAYOUT))  # another text, other rows
+LAYOUT = "".join((TABLES, _GATHER, *_STEPS, _COUNTS, COUNTING_LAYOUT))  # another text, other rows
 ANSWERED = ("run_id", "level", "metric", "mode", "timing", "shape", *OF_NUMBER, *OF_RUN)
 _AT_ONCE = 25  # runs: what is sorted at a time stays small beside the memory limit
 
@@ -227,7 +247,7 @@ def numbers(filters: Filters, metrics: Sequence[str], *, without: tuple[str, ...
         if name not in without and getattr(filters, name) is not None:
             conditions.append(f"{name} = ?")
             params.append(getattr(filters, name))
-    table = "newest"
+    table = "counting"
     if filters.run or filters.source:
         table = "numbers JOIN slices USING (slice_id) JOIN runs USING (run_id)"
         for column, wanted in (("run_id", filters.run), ("source", filters.source)):

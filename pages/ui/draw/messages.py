@@ -11,12 +11,17 @@ from pages.ui.draw import text
 from pages.ui.draw.titles import ChartTitle, with_slice
 from pages.ui.shell import terms
 from pages.ui.shell.data import ask, store
-from results.query import pages
+from results.query import pages, pairing
 from results.render.export import Selection, export
 from results.slice import AS_PUBLISHED, Filters
 
 RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "triton", "driver", "protocol", "command")
 
+COUNTING_RUN = (
+    "Every shape shows one run: a run with the baseline before one without. Of those, the code that was measured last "
+    "counts (kernels, PyTorch, Triton and protocol), of its runs the one with a time of most implementations, and of "
+    "equals the newest."
+)
 _OFFERED = 4
 
 
@@ -59,7 +64,8 @@ def slice_caption(
 
 
 def provenance(chosen: Filters) -> None:
-    """Draw which runs the numbers come from, told apart by source, once it is opened."""
+    """Say where newer code is not shown; draw which runs the numbers come from, by source, once it is opened."""
+    _outdated(chosen)
     label, icon = "Where these numbers come from", ":material/verified:"
     with st.expander(label, icon=icon, key="provenance", on_change="rerun") as where:
         if not where.open:
@@ -74,6 +80,19 @@ def provenance(chosen: Filters) -> None:
                 "created": st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm"),
                 "command": st.column_config.TextColumn("command", width="large"),
             },
+        )
+        st.caption(COUNTING_RUN)
+
+
+def _outdated(chosen: Filters) -> None:
+    """Say in how many shapes newer code was measured that cannot be compared."""
+    found = ask(pairing.outdated, chosen)
+    if found.cases:
+        lacks = f"no time of {text.plain(chosen.baseline)}" if chosen.baseline else "no two times"
+        runs = ", ".join(map(text.plain, found.runs[:_OFFERED])) + " and others" * (len(found.runs) > _OFFERED)
+        st.caption(
+            f":material/history: {found.cases} of {counted(found.of, 'shape')} show older code: the newer was "
+            f"measured with {lacks} to compare with ({runs})."
         )
 
 

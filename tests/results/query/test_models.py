@@ -91,6 +91,21 @@ def test_the_newest_run_of_a_case_counts(store, tmp_path):
     assert step["latency_ms"].tolist() == [2.0]
 
 
+def test_a_later_run_of_one_implementation_hides_no_comparison_of_the_same_code(store, tmp_path):
+    ours = next(m for m in rows() if m.metric == "latency_ms" and m.mode == "decode" and m.status is Status.OK)
+    beside = replace(ours, run_id="both", implementation="another")
+    both = [replace(ours, run_id="both"), beside]
+    RunFolder.create(tmp_path, replace(RUN, run_id="both", created="2027-01-01", kernel_hash="new"), both)
+    RunFolder.create(
+        tmp_path, replace(RUN, run_id="alone", created="2027-02-01", kernel_hash="new"), [replace(ours, run_id="alone")]
+    )
+    store.refresh()
+    table = models.calls(store, "llama2-7b", RUN.gpu_name)
+    step = table[(table["mode"] == "decode") & (table["seqlen_k"] == ours.case.seqlen_k) & ~table["extrapolated"]]
+    assert {*step["run_id"]} == {"both"}
+    assert len(step) == 2
+
+
 def test_a_plain_call_stands_where_a_device_has_no_time_of_its_own(store, tmp_path):
     cpu = replace(RUN, run_id="cpu", gpu_name="A CPU", device_type="cpu")
     step = next(m for m in rows() if m.metric == "latency_ms" and m.mode == "decode")
