@@ -7,6 +7,7 @@ told: they follow from the cells beside them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from results.metrics import RATIO_OF
 from results.render.markdown import plain
@@ -14,7 +15,9 @@ from results.reports.by_formula import needed_mb
 from results.reports.layout import Gap, Grid, Labels, Says, Section
 from results.reports.own import OwnNumbers, all_said, own_names, own_says, said_fields
 
+_DEPTHS = "2,6"  # numbers of layers that a model is extrapolated from which does not fit
 _MEMBERS = 4  # rows that name all implementations of a table
+_OF_LATENCY = ("latency_ms", "samples_per_s", "tokens_per_s")  # what extrapolation gives; it gives no memory
 _NEVER = ("N/A", "—", "-")  # a printed cell where the report's own system cannot run
 
 
@@ -30,13 +33,12 @@ def gaps(
     `found` are the sections of that table, `each` the own numbers by run, `implementations` who stands for whom.
     A model that by formula needs more than `gpu_memory_mb` is told apart.
     """
-    rows_of: dict[tuple[str, str, str], dict[Labels, None]] = {}  # by reason, whom it is about, column
+    rows_of: dict[tuple[_Reason, str], dict[Labels, None]] = {}  # by reason and column
     for labels, column, says in _open_cells(grid, found):
-        why = _reason(says, each, implementations, gpu_memory_mb)
-        rows_of.setdefault((*why, column), {})[labels] = None
-    alike: dict[tuple[str, tuple[Labels, ...]], list[tuple[str, str]]] = {}
-    for (reason, about, column), rows in rows_of.items():
-        alike.setdefault((reason, tuple(rows)), []).append((about, column))
+        rows_of.setdefault((_reason(says, each, implementations, gpu_memory_mb), column), {})[labels] = None
+    alike: dict[tuple[str, bool, tuple[Labels, ...]], list[tuple[str, str]]] = {}
+    for (reason, column), rows in rows_of.items():
+        alike.setdefault((reason.words, reason.extrapolated, tuple(rows)), []).append((reason.about, column))
     everyone = dict.fromkeys(
         name
         for row in found[0].rows[:_MEMBERS]
@@ -44,29 +46,43 @@ def gaps(
         for name in own_names(says, implementations)
     )
     found_gaps = []
-    for (reason, rows), cells in alike.items():
-        says = [each for row in rows for each in all_said(grid, row)]  # whole rows, as a row is of one run
-        found_gaps.append(Gap(_words(reason, rows, cells), command_of(grid, says, everyone)))
+    for (reason, extrapolated, rows), cells in alike.items():
+        # Whole rows, as a row is of one run. To be extrapolated, a model needs one in the same run that fits.
+        measured = [row.labels for row in found[0].rows] if extrapolated else rows
+        says = [each for row in measured for each in all_said(grid, row)]
+        command = command_of(grid, says, everyone, {"depths": _DEPTHS} if extrapolated else {})
+        found_gaps.append(Gap(_words(reason, rows, cells), command))
     return tuple(found_gaps)
+
+
+class _Reason(NamedTuple):
+    """Why a cell is open."""
+
+    words: str
+    about: str = ""  # an implementation
+    extrapolated: bool = False  # only so can its number be had
 
 
 def _reason(
     says: Says, each: Mapping[str, OwnNumbers], implementations: Mapping[str, str], gpu_memory_mb: float | None
-) -> tuple[str, str]:
-    """Return why a cell is open, and which implementation that is about; an empty word if it is about none."""
+) -> _Reason:
     names = list(own_names({**says, "baseline": None}, implementations))
     if run_id := _run_of_the_shape(says, each):
-        return f"{run_id} has the shape without", names[0]
+        return _Reason(f"{run_id} has the shape without", names[0])
     if _is_too_large(says, names, gpu_memory_mb):
         plain_step = "without checkpointing " * (says["mode"] == "train")
-        return f"{plain_step}by formula more than the {gpu_memory_mb / 1024:.0f} GiB of the GPU with", names[0]
-    return "no run has the shape", ""
+        words = f"{plain_step}by formula more than the {gpu_memory_mb / 1024:.0f} GiB of the GPU with"
+        return _Reason(words, names[0], extrapolated=says["metric"] in _OF_LATENCY)
+    return _Reason("no run has the shape")
 
 
-def command_of(grid: Grid, says: Sequence[Says], implementations: Iterable[str]) -> str:
-    """Return the command that measures some cells of a table, which a sweep measures."""
+def command_of(
+    grid: Grid, says: Sequence[Says], implementations: Iterable[str], more: Mapping[str, str] | None = None
+) -> str:
+    """Return the command that measures some cells of a table; `more` are axes to set besides those of the cells."""
     sweep, axes = grid.measured_by
     sets = {axis: dict.fromkeys(str(each[name]) for each in says if each.get(name)) for axis, name in axes.items()}
+    sets |= {axis: {text: None} for axis, text in (more or {}).items()}
     words = [f"--set {axis}={','.join(values)}" for axis, values in sets.items() if values]
     return " ".join(["python -m runner run", sweep, *words, "--implementations", ",".join(implementations)])
 

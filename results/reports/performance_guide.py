@@ -123,7 +123,10 @@ def _throughput(metric: str, words: str) -> dict[str, Says]:
 
 _OF_OPS = ("performance_guide", {"seqlen": "seqlen", "batch": "batch"})
 _OF_PROMPTS = {"subject": "subject", "context": "seqlen", "batch": "batch"}
-_OF_TRAINING = ("training", {"subject": "subject", "seqlen": "seqlen", "train_batch": "batch"})
+_OF_TRAINING = (
+    "training",
+    {"subject": "subject", "seqlen": "seqlen", "train_batch": "batch", "modes": "mode"},
+)
 _SEQLENS: dict[str, Says] = {text: {"seqlen": read_seqlen(text)} for text in ("512", "1K", "2K", "4K", "8K", "16K")}
 _PER_TOKEN: dict[str, Says] = {
     "Standard": _of("standard", "time_per_token_ms"),

@@ -77,9 +77,13 @@ def test_a_model_that_does_not_fit_the_gpu_is_told_apart() -> None:
     found = side_by_side.sections(name, side_by_side.published(name), [(run, own)])
     models = next(section for section in found if section.title.startswith("Llama 2 models"))
     large = "without checkpointing by formula more than the 140 GiB of the GPU with"
-    words = [gap.words for gap in models.gaps]
+    words = {gap.words: gap.command for gap in models.gaps}
     assert f"Standard (samples/sec) of Llama 2 13B 13B, Llama 2 70B 70B: {large} torch_naive" in words
-    assert f"Flash Attn (samples/sec) of Llama 2 70B 70B: {large} gluon_hopper" in words
+    of_70b = measured(words[f"Flash Attn (samples/sec) of Llama 2 70B 70B: {large} gluon_hopper"])
+    assert of_70b.extrapolates
+    assert of_70b.subject == ("llama2-7b", "llama2-13b", "llama2-70b"), "7B fits: it shows how good the method is"
+    memory = next(section for section in found if section.title.startswith("Training memory"))
+    assert not any(measured(gap.command).extrapolates for gap in memory.gaps), "memory is not extrapolated"
 
 
 def test_the_report_beside_a_run_tells_its_gaps_under_the_table() -> None:
