@@ -48,8 +48,10 @@ class AttentionPlan(Protocol):
         out: torch.Tensor,
         lse: torch.Tensor,
         dout: torch.Tensor,
+        *,
+        together: bool = False,
     ) -> Tensors:
-        """Return dq, dk and dv."""
+        """Return dq, dk and dv; `together`: they may be parts of one allocation, which an operator must not return."""
         ...
 
 
@@ -58,7 +60,7 @@ class GradientRoom:
 
     Where q, k and v, or k and v, lie side by side in the rows of one tensor, as a fused projection returns them, their
     gradients lie so too: the gradient of that tensor then needs no copy (`kernels.layers`). Small ones that are alike
-    are one allocation: each takes 5 to 9 us of the host in autograd's thread (NOTES.md).
+    are one allocation if asked for: each takes 5 to 9 us of the host in autograd's thread (NOTES.md).
     """
 
     def __init__(
@@ -74,9 +76,11 @@ class GradientRoom:
         self._views = [(x.shape, x.stride(), begin) for x, begin in zip(tensors[self._alone :], begins, strict=True)]
         self._together = None if self._views else _sizes_together(tensors, new)
 
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, together: bool = False) -> Tensors:
         """Return room for dq, dk and dv."""
-        if self._together is not None:  # chunks that to autograd are no views, so that each has a version of its own
+        if (
+            together and self._together is not None
+        ):  # chunks that to autograd are no views, so that each has a version of its own
             dq, dk, dv = torch.unsafe_chunk(q.new_empty_strided(*self._together), 3)
             return dq, dk, dv
         if not self._views:
@@ -163,7 +167,7 @@ class _PlannedAttention(torch.autograd.Function):
 
 
 def _gradients(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    return *ctx.plan.backward(*ctx.saved_tensors, dout), None
+    return *ctx.plan.backward(*ctx.saved_tensors, dout, together=True), None
 
 
 _differentiated_once = once_differentiable(

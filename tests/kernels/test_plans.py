@@ -46,7 +46,7 @@ class Doubling:
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return 2 * q, q.sum(-1)
 
-    def backward(self, q, k, v, out, lse, dout):
+    def backward(self, q, k, v, out, lse, dout, *, together=False):
         return dout * q, dout * k, dout * v
 
 
@@ -149,7 +149,7 @@ def test_gradients_lie_side_by_side_where_their_tensors_do(
 @pytest.mark.parametrize("tokens_first", [False, True])
 def test_small_gradients_that_are_alike_are_one_allocation_but_no_views(tokens_first: bool) -> None:
     q = torch.zeros(2, 5, 4, 16).transpose(1, 2) if tokens_first else torch.zeros(2, 4, 5, 16)
-    gradients = plans.GradientRoom(q, q, q, torch.empty_like)(q, q, q)
+    gradients = plans.GradientRoom(q, q, q, torch.empty_like)(q, q, q, together=True)
     for i, x in enumerate(gradients):
         assert (x.shape, x.stride(), x.storage_offset()) == (q.shape, q.stride(), i * q.numel())
         assert x.untyped_storage().data_ptr() == gradients[0].untyped_storage().data_ptr()
@@ -167,7 +167,7 @@ def test_gradients_that_are_large_or_differ_are_allocated_alone(monkeypatch: pyt
         (odd, odd, odd),
         (q, q, q.transpose(1, 2).contiguous().transpose(1, 2)),
     ):
-        gradients = plans.GradientRoom(*tensors, torch.empty_like)(*tensors)
+        gradients = plans.GradientRoom(*tensors, torch.empty_like)(*tensors, together=True)
         assert [x.storage_offset() for x in gradients] == [0, 0, 0]
     monkeypatch.setattr(plans, "MOST_TOGETHER", 3 * q.nbytes - 1)
-    assert plans.GradientRoom(q, q, q, torch.empty_like)(q, q, q)[1].storage_offset() == 0
+    assert plans.GradientRoom(q, q, q, torch.empty_like)(q, q, q, together=True)[1].storage_offset() == 0
