@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from kernels import dispatch, feature_calls, registry, routes
@@ -50,8 +51,9 @@ def sdpa_replacement(implementation: str | None = None) -> Iterator[SdpaCalls]:
 
     Yields the counts of what was computed here and what went to PyTorch unchanged, each with its reason: masks that
     want a gradient, tensors that are not (batch, heads, tokens, width) on a GPU, masks and dropout where the
-    implementation does not take them. Within torch.compile `kernels.attention` computes too, and nothing is counted;
-    an implementation by name leaves such calls to PyTorch. Gradients can be taken once. Raises KeyError for an unknown
+    implementation does not take them, transforms of torch.func, forward-mode differentiation, torch.jit.trace. Within
+    torch.compile `kernels.attention` computes too, and nothing is counted; an implementation by name leaves such calls
+    to PyTorch. Gradients can be taken once; a second time raises a RuntimeError. Raises KeyError for an unknown
     implementation.
     """
     if implementation is not None:
@@ -88,7 +90,8 @@ def _replaced(
     if not opened or (compiling and opened[0].implementation):
         return _ORIGINAL(query, key, value, **options)
     q, k, v = query, key, value
-    reason = _reason_against_mask(q, attn_mask, is_causal) or _reason_against_shapes(q, k, v)
+    reason = None if compiling else _reason_against_mode()
+    reason = reason or _reason_against_mask(q, attn_mask, is_causal) or _reason_against_shapes(q, k, v)
     if reason is None and is_causal and q.shape[2] != k.shape[2]:
         reason = "a causal mask over more queries than keys" if q.shape[2] > k.shape[2] else None
         k, v = k[:, :, : q.shape[2]], v[:, :, : q.shape[2]]  # later keys are not seen
@@ -105,12 +108,23 @@ def _replaced(
     return out if reason is None else _ORIGINAL(query, key, value, **options)
 
 
+def _reason_against_mode() -> str | None:
+    """Return what speaks against computing anything here now; None if nothing does."""
+    if torch._C._are_functorch_transforms_active():
+        return "a transform of torch.func"
+    if forward_ad._current_level >= 0:
+        return "forward-mode differentiation"
+    return "torch.jit.trace" if torch.jit.is_tracing() else None
+
+
 def _reason_against_mask(q: torch.Tensor, mask: torch.Tensor | None, causal: bool) -> str | None:
     """Return what speaks against a mask whatever computes it; None if nothing does."""
     if mask is None:
         return None
     if mask.requires_grad:
         return "a mask that wants a gradient"
+    if mask.dtype not in (torch.bool, torch.float32, q.dtype):
+        return "a mask of another dtype"
     return "a mask beside a causal one" if causal else None
 
 
@@ -118,6 +132,8 @@ def _reason_against_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
     """Return what speaks against tensors whatever computes them; None if nothing does."""
     if not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
         return "tensors of another class"
+    if q.is_nested or k.is_nested or v.is_nested:
+        return "nested tensors"
     if not q.dim() == k.dim() == v.dim() == 4:
         return "tensors that are not (batch, heads, tokens, width)"
     if not q.shape[0] == k.shape[0] == v.shape[0] or k.shape[1] != v.shape[1]:

@@ -55,6 +55,7 @@ class PaddedAlike(NamedTuple):
 # By mask, which all layers of a model share: what was read of it, and bounds by number of queries and causality.
 _PADDED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _BOUNDS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_CAUSAL: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # of masks of padding, as some modules say it wrongly
 
 
 def register(names: Iterable[str] | None = None) -> dict[str, str]:
@@ -110,6 +111,8 @@ def attend(
     if query.shape[0] < key.shape[0]:  # learned queries, the same for all sequences
         query = query.expand(key.shape[0], -1, -1, -1)
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    if attention_mask is not None and not torch.compiler.is_compiling():
+        causal = _CAUSAL.get(attention_mask, causal)
     options = {"causal": causal, "window_size": sliding_window or 0, "softmax_scale": scaling}
     features = {ours: asked[name] for name, ours in _FEATURES.items() if asked.get(name) is not None}
     if dropout:
@@ -170,7 +173,11 @@ def describe_mask(
         return None if filled == kv_length else torch.ones(batch_size, filled, dtype=torch.bool, device=device)
     real = attention_mask[:, kv_offset : kv_offset + filled].bool()
     real = functional.pad(real, (0, filled - real.shape[1]))  # keys without an entry are not seen
-    return None if filled == kv_length and not unread and real.all() else real
+    if filled == kv_length and not unread and real.all():
+        return None
+    if not torch.compiler.is_compiling():
+        _CAUSAL[real] = kind == "causal"
+    return real
 
 
 def _unreadable(*tensors: Any) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
@@ -76,6 +77,51 @@ def test_any_other_call_is_passed_on_unchanged_and_says_why(inputs: list, option
     torch.manual_seed(0)
     with kernels.sdpa_replacement("torch_naive") as calls:
         torch.testing.assert_close(sdpa(*inputs, **options), expected)
+    assert (calls.served, calls.passed_on) == (0, {reason: 1})
+
+
+def test_what_pytorch_refuses_raises_its_error() -> None:
+    mask = torch.zeros(9, 9, dtype=torch.long)
+    with (
+        kernels.sdpa_replacement("torch_naive") as calls,
+        pytest.raises(RuntimeError, match="Expected attn_mask dtype"),
+    ):
+        sdpa(*tensors(), attn_mask=mask)
+    assert calls.passed_on == {"a mask of another dtype": 1}
+
+
+def of_many(*qkv: torch.Tensor) -> torch.Tensor:
+    return torch.vmap(sdpa)(*(torch.stack([x, 2 * x]) for x in qkv))
+
+
+def of_a_loss(*qkv: torch.Tensor) -> torch.Tensor:
+    return torch.func.grad(lambda q: sdpa(q, *qkv[1:]).square().sum())(qkv[0])
+
+
+def along_a_direction(*qkv: torch.Tensor) -> torch.Tensor:
+    with forward_ad.dual_level(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return forward_ad.unpack_dual(sdpa(forward_ad.make_dual(qkv[0], qkv[0]), *qkv[1:])).tangent
+
+
+def traced(*qkv: torch.Tensor) -> torch.Tensor:
+    return torch.jit.trace(lambda *x: sdpa(*x), qkv, check_trace=False)(*qkv)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (of_many, "a transform of torch.func"),
+        (of_a_loss, "a transform of torch.func"),
+        (along_a_direction, "forward-mode differentiation"),
+        (traced, "torch.jit.trace"),
+    ],
+)
+def test_calls_in_a_mode_that_kernels_do_not_know_are_passed_on(call: Callable[..., torch.Tensor], reason: str) -> None:
+    inputs = [x.detach() for x in tensors()]
+    expected = call(*inputs)
+    with kernels.sdpa_replacement("torch_naive") as calls:
+        torch.testing.assert_close(call(*inputs), expected)
     assert (calls.served, calls.passed_on) == (0, {reason: 1})
 
 

@@ -206,6 +206,14 @@ def test_keys_of_a_window_that_has_moved_on_have_their_own_places_in_a_longer_ma
     assert cut.tolist() == [[True, False, *[True] * 6, False]], "a key without an entry is not seen"
 
 
+def test_a_mask_of_padding_knows_whether_it_is_causal_where_its_module_does_not() -> None:
+    q, module = torch.randn(3, 4, 12, 16), torch.nn.Module()
+    real = ours.describe_mask(3, 12, 12, attention_mask=padded("right"))
+    causal, _ = ours.attend(dispatch.attention, module, q, q, q, padded("right").bool(), is_causal=True)
+    found, _ = ours.attend(dispatch.attention, module, q, q, q, real, is_causal=False)
+    assert found.equal(causal)
+
+
 def test_packed_sequences_told_as_to_flash_attention_do_not_see_each_other() -> None:
     q, k = torch.randn(1, 4, 12, 16), torch.randn(1, 2, 12, 16)
     starts, module = torch.tensor([0, 5, 12]), torch.nn.Module()
