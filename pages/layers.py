@@ -16,7 +16,7 @@ QUESTION = "How fast is a whole attention layer by the attention inside, and how
 
 
 def show() -> None:
-    """Draw the answer, ranges of speedup, every layer by implementation and mode, and the share of attention."""
+    """Draw the answer, ours beside PyTorch's best, ranges of speedup, every layer and mode, and attention's share."""
     chosen = chips.current()
     if chosen.gpu is None:
         layers.nothing_here()
@@ -27,11 +27,14 @@ def show() -> None:
         return
     ranges, duels = query.ranges(table, chosen.baseline), ask_slowly(query.duels, chosen)
     layers.headline(duels, ranges, chosen.baseline)
-    st.subheader("Ranges of speedup")
-    layers.range_table(ranges, chosen.baseline)
+    st.caption(
+        "Tables show every kind of layer and mode. The filters for these choose what One layer in detail offers."
+    )
     if len(duels):
         st.subheader("Ours and PyTorch's best")
         layers.duel_table(duels)
+    st.subheader("Ranges of speedup")
+    layers.range_table(ranges, chosen.baseline)
     st.subheader("Every layer")
     for dtype in sorted(table["dtype"].map(cells.dtype_name).unique()):
         st.markdown(f"**{text.plain(dtype)}**")

@@ -21,7 +21,7 @@ _ORDER, _MODES = (
 )
 _EVERY = ("mode", "workload", "implementation")  # filters that this question does not ask
 _RANGES = ("implementation", "mode", "layers", "low", "mean", "high")
-_DUELS = ("dtype", "mode", "layers", "low", "mean", "high", "behind")
+_DUELS = ("dtype", "mode", "layers", "low", "mean", "high", "attention", "behind")
 
 
 def rows(store: Store, filters: Filters) -> pd.DataFrame:
@@ -69,28 +69,36 @@ def ranges(table: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
 def duels(store: Store, filters: Filters) -> pd.DataFrame:
     """Return by dtype and mode how much faster our best is than the best of PyTorch's, layer by layer.
 
-    `behind` names the layers in which ours is slower. Reduced precision takes no part.
+    `attention` is the mean ratio of their attentions alone, missing where none was timed; `behind` names the layers in
+    which ours is slower. Reduced precision takes no part.
     """
     table, said = rows(store, filters), declared(store, LEVEL)
     family = {name: facts.get("family") for name, facts in said.items() if facts.get("precision") is None}
     known = table[table["latency_ms"].notna()].assign(family=table["implementation"].map(family))
+    modes = levels.level_of(LEVEL).modes
+    groups = dict(list(known.groupby(["dtype", "mode"])))
     found = []
-    for (dtype, mode), of_mode in known.groupby(["dtype", "mode"], sort=True):
-        ratios = dict(_ratios(of_mode))
-        if ratios:
-            behind = ", ".join(layer for layer, ratio in ratios.items() if ratio < 1)
-            found.append({"dtype": dtype, "mode": mode, **_span(list(ratios.values())), "behind": behind})
+    for dtype, mode in sorted(groups, key=lambda key: (key[0], modes.index(key[1]))):
+        ratios = _ratios(groups[dtype, mode])
+        if len(ratios):
+            alone = ratios["attention"].dropna().tolist()
+            found.append(
+                {"dtype": dtype, "mode": mode, **_span(ratios["layer"].tolist())}
+                | {"attention": geometric_mean(alone) if alone else None}
+                | {"behind": ", ".join(ratios.index[ratios["layer"] < 1])}
+            )
     return pd.DataFrame(found, columns=[*_DUELS])
 
 
-def _ratios(table: pd.DataFrame) -> list[tuple[str, float]]:
-    """Return of each layer the best time of PyTorch's over the best of ours."""
-    found = []
-    for layer, of_layer in table.groupby("layer", sort=False):
-        best = of_layer.groupby("family")["latency_ms"].min()
-        if {"own", "pytorch"} <= set(best.index):
-            found.append((layer, best["pytorch"] / best["own"]))
-    return found
+def _ratios(table: pd.DataFrame) -> pd.DataFrame:
+    """Return of each layer the best time of PyTorch's over the best of ours: of the `layer`, of their `attention`."""
+    best = table.loc[table.groupby(["layer", "family"], sort=False)["latency_ms"].idxmin()]
+    if not {"own", "pytorch"} <= set(best["family"]):
+        return pd.DataFrame(columns=["layer", "attention"])
+    times = best.set_index(["layer", "family"])[["latency_ms", "attention_ms"]].unstack()
+    times = times.reindex(table["layer"].unique())  # in the order of the table
+    whole, alone = (times[name, "pytorch"] / times[name, "own"] for name in ("latency_ms", "attention_ms"))
+    return pd.DataFrame({"layer": whole, "attention": alone}).dropna(subset="layer")
 
 
 def _span(values: Sequence[float]) -> dict[str, object]:

@@ -161,6 +161,7 @@ _LAYER: dict[str, Any] = {
     "mode": "fwd",
 }
 _FLOAT32_BYTES = 4
+_FORMATS = {"latency_ms": {"format": "{:.2f} ms"}}  # the columns of times name no unit, the cells do
 _SHARED_MEMORY = "Shared memory: by formula, (4 x block x head_dim + block x block) x 4 bytes, and where it fits"
 _MHA = {"subject": "mha_fused_bias", "num_kv_heads": 12}
 _GQA = {"subject": "gqa_bias", "num_kv_heads": 3}
@@ -186,7 +187,12 @@ def _layer_of(implementation: str) -> Says:
 
 def _columns(metric: str, suffix: str) -> dict[str, Any]:
     return {
-        f"{words}{suffix}": {"implementation": system, **_layer_of(system), "metric": metric}
+        f"{words}{suffix}": {
+            "implementation": system,
+            **_layer_of(system),
+            "metric": metric,
+            **_FORMATS.get(metric, {}),
+        }
         for words, system in _SYSTEMS.items()
     }
 

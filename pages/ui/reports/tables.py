@@ -81,7 +81,9 @@ def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choi
 
 def tables(found: Sequence[Section], choice: Choice) -> None:
     """Draw every table in the report's own layout; each cell says published / ours, and under it what is open."""
-    st.caption("Each cell: published / ours." if choice.runs else "Values as printed.")
+    bold = any("**" in cell for section in found for row in section.rows for cell in row.own or ())
+    ours = f"Each cell: published / ours.{' Bold: the best of ours in its row.' if bold else ''}"
+    st.caption(ours if choice.runs else "Values as printed.")
     for section in found:
         if section.title:
             st.markdown(f"**{text.plain(section.title)}**")

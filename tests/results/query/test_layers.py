@@ -28,7 +28,7 @@ def store(opened, home):
     facts = {name: {"level": "layer", "family": family} for name, family in FAMILIES.items()}
     run = Run("r", "local", created="2026-11-22T10:00:00Z", gpu_name="H", implementations=facts)
     rows = [row(CASE, name, time) for name, time in TIMES.items()]
-    rows += [row(CASE, "gluon_hopper", 0.5, "attention_ms")]
+    rows += [row(CASE, "gluon_hopper", 0.5, "attention_ms"), row(CASE, "torch_sdpa_cudnn", 1.5, "attention_ms")]
     rows += [row(LATENT, name, 2 * time if name != "gluon_hopper" else 8.0) for name, time in TIMES.items()]
     rows += [row(CASE, "triton_fa2", 9.0, mode="bwd"), row(CASE, "torch_naive", 18.0, mode="bwd")]
     RunFolder.create(home, run, rows)
@@ -46,7 +46,7 @@ def test_speedup_is_over_the_baseline_and_the_share_is_of_the_layers_time(store)
     table = layers.rows(store, SLICE).set_index(["layer", "mode", "implementation"])
     ours = table.loc[("gqa B2 H32 KV8 D64 S2048", "fwd", "gluon_hopper")]
     assert (ours["speedup"], ours["share"]) == (4.0, 25.0)
-    assert table["share"].notna().sum() == 1
+    assert table["share"].notna().sum() == 2
     assert table.loc[("gqa B2 H32 KV8 D64 S2048", "bwd", "triton_fa2"), "speedup"] == 2.0
 
 
@@ -61,4 +61,5 @@ def test_ranges_go_from_the_lowest_to_the_highest_layer(store) -> None:
 def test_our_best_stands_beside_pytorchs_best_and_where_it_is_slower_is_named(store) -> None:
     (duel,) = [row for row in layers.duels(store, SLICE).to_dict("records") if row["mode"] == "fwd"]
     assert (duel["layers"], duel["high"], duel["low"]) == (2, 1.5, 0.75)
+    assert duel["attention"] == pytest.approx(3.0), "of the one layer in which both were timed alone"
     assert duel["behind"] == "mla B2 H32 D64 S2048 latent 512"
