@@ -92,6 +92,8 @@ class RunStatus:
     eta_s: float | None = None
     eta_bound: bool = False  # whether it is only a lower bound
     message: str | None = None
+    lasted_s: float | None = None  # since it was started or resumed
+    cards_s: float | None = None  # the time of all its cards, of a run over several
     protocol: str | None = None  # quick, standard or sustained
 
 
@@ -338,6 +340,8 @@ def _status(folder: RunFolder) -> RunStatus:
         eta_s=state.eta_s,
         eta_bound=state.eta_bound,
         message=state.message,
+        lasted_s=state.lasted_s,
+        cards_s=state.costs.get("total") if state.costs and "wall" in state.costs else None,
         protocol=protocol,
     )
 

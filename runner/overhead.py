@@ -11,7 +11,8 @@ SAMPLING = "sampling"  # what the numbers are made of; all else is the price for
 ENERGY = "energy"
 COMPILING = "compiling"
 STARTS = "starts"  # of workers: importing torch, warming up, measuring the peaks
-TOTAL = "total"  # of a whole sweep, from its first worker's start
+TOTAL = "total"  # of a whole sweep, from its first worker's start; of several cards the sum
+WALL = "wall"  # of a sweep over several cards, from its start to its end
 
 
 class Costs:
@@ -61,12 +62,13 @@ def beyond_sampling(costs: Mapping[str, float]) -> float | None:
 def sentence(costs: Mapping[str, float]) -> str:
     """Return what a sweep cost beyond its sampling, for a reader."""
     total_s, sampling = costs.get(TOTAL, 0.0), costs.get(SAMPLING, 0.0) + costs.get(ENERGY, 0.0)
-    rest = {kind: seconds for kind, seconds in costs.items() if kind not in (SAMPLING, ENERGY, TOTAL)}
+    rest = {kind: seconds for kind, seconds in costs.items() if kind not in (SAMPLING, ENERGY, TOTAL, WALL)}
     rest["else"] = max(0.0, total_s - sampling - sum(rest.values()))
     parts = ", ".join(f"{kind} {seconds:.1f} s" for kind, seconds in sorted(rest.items(), key=lambda item: -item[1]))
     beyond = beyond_sampling(costs)
     share = "" if beyond is None else f" ({100 * beyond:.0f} % of it)"
+    within = f" of the cards' time within {costs[WALL]:.1f} s" if WALL in costs else ""
     return (
-        f"{total_s:.1f} s in all, {sampling:.1f} s of it sampling; "
+        f"{total_s:.1f} s in all{within}, {sampling:.1f} s of it sampling; "
         f"beyond that {total_s - sampling:.1f} s{share}: {parts}."
     )

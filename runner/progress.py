@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TextIO
 
-from results.render.text import duration
+from results.render.text import time_left
 
 _BAR_WIDTH = 24
 _LINE_EVERY_S = 5.0
@@ -25,9 +25,9 @@ class Progress:
         """Print a sentence on its own line."""
         self._write(f"\r\x1b[K{text}\n" if self._bar else f"{text}\n")
 
-    def show(self, done: int, total: int, current: str, eta_s: float | None) -> None:
-        """Show how many cells are done, what is measured now, and how long it may still take."""
-        left = "" if eta_s is None else f", about {duration(eta_s)} left"
+    def show(self, done: int, total: int, current: str, eta_s: float | None, bound: bool = False) -> None:
+        """Show how many cells are done, what is measured now, and how long, or at least how long, it may still take."""
+        left = f", {time_left(eta_s, bound=bound)}" if done < total else ""
         if self._bar:
             filled = _BAR_WIDTH * done // max(total, 1)
             text = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done}/{total}{left}  {current}"

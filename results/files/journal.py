@@ -106,7 +106,15 @@ class State:
     eta_s: float | None = None
     eta_bound: bool = False  # whether it takes at least that long, because something was never measured
     message: str | None = None
-    costs: dict[str, float] | None = None  # seconds by kind of work, "total" among them; see runner.overhead
+    costs: dict[str, float] | None = None  # seconds by kind of work, "total" and "wall" among them; see runner.overhead
+
+    @property
+    def lasted_s(self) -> float | None:
+        """Return the seconds from its start, or the last time it was resumed, to what it last said."""
+        if not self.started or not self.updated:
+            return None
+        begun, ended = map(datetime.fromisoformat, (self.started, self.updated))
+        return (ended - begun).total_seconds()
 
 
 def home() -> Path:

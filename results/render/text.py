@@ -38,6 +38,13 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def time_left(seconds: float | None, *, bound: bool) -> str:
+    """Return what is known of the time that is left: about so much, at least so much, or only that it is not over."""
+    if seconds is None:
+        return "longer than estimated" if bound else "estimating"
+    return f"{'at least' if bound else 'about'} {duration(seconds)} left"
+
+
 def guard(text: str) -> str:
     """Return the text as a cell of a CSV that no spreadsheet takes for a formula."""
     return f"'{text}" if not text or text.startswith(_FORMULA) else text

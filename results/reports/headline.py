@@ -18,6 +18,7 @@ from results.compare.compare import Side, compare
 from results.compare.verdicts import Verdict, judge, standard_error
 from results.derive import geometric_mean, tflops
 from results.files import journal, library
+from results.files.journal import State
 from results.levels.decode import forms
 from results.levels.model_table import model
 from results.records import Case, Measurement, Run, case_to_json
@@ -329,10 +330,20 @@ def runs(shipped: Shipped) -> str:
             costs = (state.costs if state else None) or {}
             sampling = costs.get("sampling", 0.0) + costs.get("energy", 0.0)
             beyond = f"{100 * (costs['total'] - sampling) / sampling:.0f} %" if sampling else "—"
-            seconds = f"{costs['total']:.0f} s" if costs else "—"
+            seconds = _took(run, state)
             versions = f"{run.torch}, {run.triton}"
             rows.append((f"`{run.run_id}`", str(run.created)[:10], str(run.git_commit)[:7], versions, seconds, beyond))
     return markdown_table(("run", "measured", "commit", "torch, triton", "took", "beyond sampling"), rows)
+
+
+def _took(run: Run, state: State | None) -> str:
+    """Return how long a run took; of one over several cards the time of all cards too, if it was noted."""
+    costs = (state.costs if state else None) or {}
+    if not run.cards:
+        return f"{costs['total']:.0f} s" if costs else "—"
+    wall_s = costs.get("wall") or (state.lasted_s if state else None)
+    cards = f"{len(run.cards)} cards" + (f", {costs['total']:.0f} s of theirs" if costs else "")
+    return f"{wall_s:.0f} s on {cards}" if wall_s else "—"
 
 
 def features(_: Shipped) -> str:

@@ -78,7 +78,6 @@ class CardSupervisor:
         self._offset, self._kept = 0, {}  # rows of cases that are not dealt to this card, by case
         self._logged: int | None = None  # bytes of the log here that the driver has; None: it knows no card here yet
         self._case: Case | None = None
-        self._costs: dict[str, float] = {}  # seconds by kind of work, once it is over
         self._code = ThreadPoolExecutor(1).submit(kernel_hash)  # while the worker starts
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._stop, self._over = threading.Event(), threading.Event()
@@ -93,11 +92,15 @@ class CardSupervisor:
             self._over.set()
             talker.join()
             self._tell_log()
-            state = self._folder.read_state()
-            self._costs = (state.costs if state else None) or {}
+            costs = self._spent()
             for place in (self._place, self._claims):
                 shutil.rmtree(place, ignore_errors=True)
-        self._line.say({"event": "ended", "how": how, "message": message, "costs": self._costs})
+        self._line.say({"event": "ended", "how": how, "message": message, "costs": costs})
+
+    def _spent(self) -> dict[str, float]:
+        """Return the seconds until now by kind of work."""
+        state = self._folder.read_state()
+        return (state.costs if state else None) or {}
 
     def _supervise(self) -> tuple[str, str]:
         errand = self._errand
@@ -155,7 +158,7 @@ class CardSupervisor:
             self._tell()
             with self._guard:
                 self._case = None
-            self._line.say({"event": "done", "run": run_to_json(self._folder.run())})
+            self._line.say({"event": "done", "run": run_to_json(self._folder.run()), "costs": self._spent()})
 
     def _ask(self) -> int | None:
         """Return the number of the next case; None if there is none. Raises Cancelled."""

@@ -268,7 +268,7 @@ class Driver:
             if message["how"] != "done":
                 task.why = task.why or message["message"] or "It was cancelled."
             if task.card:
-                share.spent(message["costs"])
+                share.spent(number, message["costs"])
                 share.lost(task.card, task.why)
         elif event == "log" and task.card:
             share.log(task.card, message["lines"])
@@ -281,6 +281,7 @@ class Driver:
         elif event == "at":
             share.heard(task.card, message["current"])
         elif event == "done":
+            share.spent(number, message["costs"])
             share.done(task.card)
             share.peaks(run_from_json(message["run"]))
 

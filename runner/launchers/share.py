@@ -21,6 +21,7 @@ from results.files import durable
 from results.files.journal import JournalError, RunFolder, State
 from results.records import Case, Measurement, RecordError, Run, Status, measurement_from_json
 from runner.cells import Cell, utc_now, without_number
+from runner.overhead import WALL
 from runner.supervise.job import Job, Refused
 
 LOSSES_OF_CASE = 3  # cards that may be lost with a case before it is given up
@@ -70,7 +71,8 @@ class Share:
         self._cards: dict[str, CardAtWork] = {}
         self._was_calibrated: set[str] = set()
         self._timings: tuple[str, ...] = ()
-        self._costs: Counter[str] = Counter()
+        self._costs_of: dict[int, Mapping[str, float]] = {}  # by task
+        self._costs_before: dict[str, float] = {}  # of a run that is resumed
         self._work_at_start = 0.0
         self._started, self._started_at, self._state_at = time.monotonic(), utc_now(), 0.0
 
@@ -130,9 +132,16 @@ class Share:
         """Note what a card is at, in words."""
         self._cards[name].current = current
 
-    def spent(self, costs: Mapping[str, float]) -> None:
-        """Add what a card's time went into, seconds by kind of work; the run's costs are those of all its cards."""
-        self._costs.update(costs)
+    def spent(self, task: int, costs: Mapping[str, float]) -> None:
+        """Note what the time of a task's card went into until now, seconds by kind of work."""
+        self._costs_of[task] = costs
+
+    @property
+    def costs(self) -> dict[str, float] | None:
+        """Return the seconds of all cards by kind of work, beside the time of the run itself; None if none is known."""
+        found = sum(map(Counter, self._costs_of.values()), Counter(self._costs_before))
+        wall_s = self._costs_before.get(WALL, 0.0) + time.monotonic() - self._started
+        return {kind: round(seconds, 3) for kind, seconds in (found | {WALL: wall_s}).items()} if found else None
 
     def log(self, name: str, lines: Iterable[str]) -> None:
         """Append what a card's workers printed to the run's log."""
@@ -182,10 +191,10 @@ class Share:
 
     @property
     def eta_s(self) -> float | None:
-        """Return the seconds that it may still take, by what the estimates were worth so far."""
+        """Return the seconds that it may still take, by what the estimates were worth so far; None if not known."""
         left = sum(planned.seconds for planned in self._plan.values() if planned.lacking)
         spent, did = time.monotonic() - self._started, self._work_at_start - left
-        return left * spent / did if did > 0 else None
+        return (left * spent / did or None) if did > 0 else None
 
     def stop_requested(self) -> bool:
         """Tell whether somebody asked this run to stop."""
@@ -208,7 +217,7 @@ class Share:
                 updated=utc_now(),
                 eta_s=self.eta_s if running else None,
                 message=message,
-                costs={kind: round(seconds, 3) for kind, seconds in self._costs.items()} or None,
+                costs=self.costs,
             )
         )
 
@@ -225,7 +234,7 @@ class Share:
             self.folder = RunFolder.open(self._home, self._job.resume)
             self._check_resumed(run)
             before = self.folder.read_state()
-            self._costs.update((before.costs if before else None) or {})
+            self._costs_before = (before.costs if before else None) or {}
         else:
             self.folder = RunFolder.create(self._home, run)
         self._lock.enter_context(self.folder.lock())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from results.records import Measurement
 from runner.cells import Cell
@@ -18,6 +19,24 @@ _MOST_EXCESS = 2.0  # of a finished case over the fit; what is beyond happened o
 _MOST_SAMPLING = 2.0  # times its estimate: how many samples are taken, and of which length, is known
 _FITS = 4
 _BISECTIONS = 50
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a sweep may still take as a case begins."""
+
+    case_s: float = 0.0
+    after_s: float = 0.0  # of the cases that follow
+    bound: bool = False  # whether it takes at least that long, because something was never measured
+
+    def left(self, spent_s: float) -> tuple[float | None, bool]:
+        """Return the seconds left once so many went into the case, and whether they are a lower bound.
+
+        Of a case that takes longer than expected nothing is known; None if no other follows it.
+        """
+        if spent_s < self.case_s:
+            return self.case_s - spent_s + self.after_s, self.bound
+        return self.after_s or None, True
 
 
 class Remaining:

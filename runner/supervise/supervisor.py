@@ -28,7 +28,7 @@ from runner.supervise import other_version, precompile
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.pair import CUT_OFF, PairedWorkers, cut_in_half
 from runner.supervise.precompile import compile_ahead
-from runner.supervise.remaining import Remaining
+from runner.supervise.remaining import Expected, Remaining
 from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, WorkerHandle
 
 _STEP_LIMIT_S = 120.0  # compiling included; the estimate of the cell comes on top
@@ -61,8 +61,7 @@ class Sweeping:
         self._left: dict[Cell, set[str]] = {}  # latency rows that cells still lack
         self._owner: dict[str, Cell] = {}  # of such a row
         self._remaining = Remaining(cells, protocol_of(job.protocol), len(timings))
-        self._expected_s = 0.0, 0.0  # of the case it is at, and of those after it
-        self._case_begun, self._bound = time.monotonic(), True  # whether the estimate is only a lower bound
+        self._expected, self._case_begun = Expected(), time.monotonic()
         self._losses: Counter[str] = Counter()
         self._failed_starts, self._why = 0, ""
         self._begun, self._started, self._started_at = begun, time.monotonic(), utc_now()
@@ -127,7 +126,7 @@ class Sweeping:
 
         def tell(done: int, found: int) -> None:
             self._current = f"compiling ahead, {done} of {found} kernels"
-            self._progress.show(*self._counts(), self._current, self._eta())
+            self._progress.show(*self._counts(), self._current, *self._eta())
             self._write_state("running")
 
         if ours:
@@ -244,7 +243,7 @@ class Sweeping:
 
     def _tell(self, cell: Cell, step: str) -> None:
         self._current = f"{cell.words} ({step})"
-        self._progress.show(*self._counts(), self._current, self._eta())
+        self._progress.show(*self._counts(), self._current, *self._eta())
         self._write_state("running")
 
     def _counts(self) -> tuple[int, int]:
@@ -258,13 +257,12 @@ class Sweeping:
         of_case = [cell for cell in case if cell in self._left and not cell.reason]
         whole = self._remaining.seconds(left)
         rest = self._remaining.seconds([*set(left) - set(of_case)])
-        self._expected_s, self._case_begun = (whole - rest, rest), time.monotonic()
-        self._bound = not self._remaining.knows(left)
+        self._expected = Expected(whole - rest, rest, bound=not self._remaining.knows(left))
+        self._case_begun = time.monotonic()
 
-    def _eta(self) -> float:
-        """Return the seconds that it may still take, by what the cases until now took."""
-        case_s, after_s = self._expected_s
-        return max(0.0, case_s - (time.monotonic() - self._case_begun)) + after_s
+    def _eta(self) -> tuple[float | None, bool]:
+        """Return the seconds that it may still take, by what the cases until now took, and if it is a lower bound."""
+        return self._expected.left(time.monotonic() - self._case_begun)
 
     def _write_state(self, state: str, *, force: bool = False, message: str | None = None) -> None:
         if not force and time.monotonic() - self._state_at < _STATE_EVERY_S:
@@ -272,6 +270,7 @@ class Sweeping:
         self._state_at = time.monotonic()
         running = state == "running"
         done, total = self._counts()
+        eta_s, bound = self._eta() if running else (None, False)
         self._folder.write_state(
             State(
                 state=state,
@@ -281,8 +280,8 @@ class Sweeping:
                 pid=os.getpid(),
                 started=self._started_at,
                 updated=utc_now(),
-                eta_s=self._eta() if running else None,
-                eta_bound=running and self._bound,
+                eta_s=eta_s,
+                eta_bound=bound,
                 message=message,
                 costs=self._all_costs(),
             )

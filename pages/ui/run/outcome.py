@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import pandas as pd
 import streamlit as st
 
@@ -46,18 +44,11 @@ def show(run_id: str) -> None:
 
 
 def _sentence(status: RunStatus, found: pd.DataFrame) -> str:
-    took = _seconds(status)
-    after = f" after {text.duration(took)}" if took is not None else ""
+    of_cards = f" ({text.duration(status.cards_s)} of its cards)" if status.cards_s else ""
+    after = f" after {text.duration(status.lasted_s)}{of_cards}" if status.lasted_s is not None else ""
     numbers = listing.counts(found.iloc[0]) if len(found) else "no number"
     then = " It can be resumed." if status.state in _RESUMABLE else ""
     return f"{_ENDED.get(status.state, 'The sweep has ended')}{after}: {numbers}.{then}"
-
-
-def _seconds(status: RunStatus) -> float | None:
-    if not status.started or not status.updated:
-        return None
-    begun, ended = (datetime.fromisoformat(time.replace("Z", "+00:00")) for time in (status.started, status.updated))
-    return (ended - begun).total_seconds()
 
 
 def _fastest(status: RunStatus, run: pd.Series) -> str:

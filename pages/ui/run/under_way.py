@@ -12,6 +12,7 @@ from pages.ui.draw import text
 from pages.ui.run import background
 from pages.ui.shell import access
 from results.files.journal import JournalError
+from results.render.text import time_left
 from runner import launch
 from runner.launch import LaunchError, RunStatus
 
@@ -33,9 +34,7 @@ def pace(any_running: bool) -> int:
 
 def left(status: RunStatus) -> str:
     """Say how long a run may still take."""
-    if status.eta_s is None:
-        return "estimating"
-    return f"{'≥' if status.eta_bound else 'about'} {text.duration(status.eta_s)} left"
+    return time_left(status.eta_s, bound=status.eta_bound)
 
 
 def cancel_button(run_id: str, key: str) -> None:

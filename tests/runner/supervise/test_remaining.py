@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from results.records import Measurement, Status
+from results.render.text import time_left
 from runner.cells import Cell, estimated_seconds, ordered_cells
 from runner.protocol import PROTOCOLS
-from runner.supervise.remaining import Remaining
+from runner.supervise.remaining import Expected, Remaining
 from runner.sweeps import SWEEPS
 
 H200, CPU = SimpleNamespace(type="cuda", name="NVIDIA H200"), SimpleNamespace(type="cpu", name="A processor")
@@ -72,3 +73,17 @@ def test_after_a_tenth_of_a_sweep_its_rest_is_never_estimated_half_again_as_long
     assert later
     assert max(later) <= 1.5
     assert min(later) >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("spent_s", "words"),
+    [(4.0, "about 26 s left"), (10.0, "at least 20 s left"), (600.0, "at least 20 s left")],
+)
+def test_a_case_that_takes_longer_than_expected_makes_the_rest_a_lower_bound(spent_s: float, words: str) -> None:
+    eta_s, bound = Expected(case_s=10.0, after_s=20.0).left(spent_s)
+    assert time_left(eta_s, bound=bound) == words
+
+
+def test_of_a_last_case_that_takes_longer_than_expected_no_time_is_told() -> None:
+    eta_s, bound = Expected(case_s=10.0).left(10.0)
+    assert (eta_s, time_left(eta_s, bound=bound)) == (None, "longer than estimated")
