@@ -165,15 +165,22 @@ def _implementation(variant: str, description: str, **limits: object) -> Impleme
 _HALF = ("bfloat16", "float16")
 _FORWARD = {"numbers": 1}
 _SUMS_OF_DQ = {"numbers": 2, "queries_float32": 1}
+_EXPANDED = {"expanded": 1}  # dk and dv of each query head, summed over those that share keys at the end
 
 IMPLEMENTATIONS = (
     _implementation(
         "auto",
         "PyTorch's SDPA, backend chosen by PyTorch",
         features=("head_dim_v",),
-        memory={  # grows as the backend that is chosen; a window is given as a mask
-            "fwd": {**_FORWARD, "window_mask_bytes": 3},
-            "fwd_bwd": {**_SUMS_OF_DQ, "window_mask_bytes": 2, "window_copies": 1.5, "sum_head_dim": 64},
+        memory={  # grows as the backend that is chosen: FlashAttention where padded; a window is given as a mask
+            "fwd": {**_FORWARD, "window_mask_bytes": 3, "padded": 8},
+            "fwd_bwd": {
+                **_SUMS_OF_DQ,
+                **_EXPANDED,
+                "window_mask_bytes": 2,
+                "padded": 8,
+                "padded_copies": 2,
+            },
         },
         colour="#56b4e9",
     ),
@@ -182,7 +189,18 @@ IMPLEMENTATIONS = (
         "PyTorch's SDPA, FlashAttention-2 backend",
         window=False,
         max_head_dim=256,
-        memory={"growth": "linear", "fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, "copies": 2, "sum_head_dim": 32}},
+        memory={
+            "growth": "linear",
+            "fwd": {**_FORWARD, "padded": 8},
+            "fwd_bwd": {
+                **_SUMS_OF_DQ,
+                **_EXPANDED,
+                "sum_head_dim": 32,
+                "sum_rows": [128, 128],
+                "copies": 2,
+                "padded": 8,
+            },
+        },
         colour="#0072b2",
     ),
     _implementation(
@@ -194,7 +212,7 @@ IMPLEMENTATIONS = (
         window=False,
         unequal_causal=False,
         min_compute_capability=(8, 0),
-        memory={"growth": "linear", "fwd": _FORWARD, "fwd_bwd": _SUMS_OF_DQ},
+        memory={"growth": "linear", "fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, **_EXPANDED}},
         colour="#009e73",
     ),
     _implementation(
@@ -206,7 +224,7 @@ IMPLEMENTATIONS = (
         memory={
             "growth": "linear",
             "fwd": {**_FORWARD, "out_float32_above": 128},
-            "fwd_bwd": {**_SUMS_OF_DQ, "copies": 1, "sum_head_dim": 64},
+            "fwd_bwd": {**_SUMS_OF_DQ, "copies": 1, "sum_head_dim": 64, "sum_rows": [64, 128]},
         },
         colour="#cc79a7",
     ),

@@ -108,7 +108,17 @@ IMPLEMENTATIONS = (
         latent=True,
         planned="masks",
         # Scores and probabilities in float32, and the probabilities once more in q's dtype.
-        memory={"growth": "matrix", "fwd": {"matrices": 2.5, "float32_matrices": True, "scaled": 1, "gathered": 1}},
+        memory={
+            "growth": "matrix",
+            "fwd": {
+                "matrices": 2.5,
+                "float32_matrices": True,
+                "scaled": 1,
+                "gathered": 1,
+                "laid_out": 1,
+                "zeroed": 1,
+            },
+        },
         colour="#7f7f7f",
     ),
 )

@@ -117,12 +117,13 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
 
 def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
     """Return what the peak of one call is made of, the whole cache and its page table given."""
-    parts = attention_parts(case, work, of_pass)
+    lengths = lengths_of(case)
+    parts = attention_parts({**case, "seqlen_k": max(lengths)} if lengths else case, work, of_pass)  # padded to it
     if parts is None:
         return None
     head_dim_v = known(case.get("head_dim_v")) or case["head_dim"]
     q = _query_bytes(case) * case["head_dim"] / (case["head_dim"] + head_dim_v)
-    given = (q + _cache_bytes(case, lengths_of(case))) / MIB
+    given = (q + _cache_bytes(case, lengths)) / MIB
     return MemoryParts(given, parts.returned, parts.matrices, parts.workspace)
 
 

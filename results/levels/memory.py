@@ -4,9 +4,8 @@ The peak of a call is what it is given, what it returns, and what it works in. W
 matrices (batch x heads x seqlen_q x seqlen_k), a few float32 numbers a query (logsumexp, row sums), and copies or
 float32 sums as large as q. How many of each an implementation keeps follows from its algorithm: its memory law. The
 counts of our laws are those that torch's allocator confirms on an H200 to within a tenth; a test holds the shipped
-measurements against them. They fall short where heads share keys in a backward (SDPA keeps dk and dv of each query
-head: 1.3 times the law, and up to 8.6 of a few queries on many keys), where a head_dim is padded (100: 1.8), and in
-plain PyTorch's decoding over pages of keys and values (1.2) or ragged lengths (2.2).
+measurements against them. Not counted are partial results of SDPA's FlashAttention for few queries on many keys (300 on
+32768: 1.3 times the law), and that `torch_sdpa_auto` pads its sums in float32 at head_dim 32 (1.1).
 """
 
 from __future__ import annotations
@@ -33,12 +32,18 @@ class WorkspaceLaw:
     parts_float32: int = 0  # in place of these at head_dim 17 to 128: tensors like q in three bfloat16 parts
     scaled: float = 0.0  # tensors like q, always
     gathered: float = 0.0  # copies of keys and values in q's dtype, where a cache is in pages or 8 bits
+    laid_out: float = 0.0  # copies of keys for the scores, where several heads of a cache are gathered from pages
+    zeroed: float = 0.0  # copies of values, where lengths are ragged: zeros beyond each
     upcast: float = 0.0  # tensors like q in float32, where the dtype is narrower
-    sum_head_dim: int = 0  # that the sums of dq are padded to
+    sum_head_dim: int = 0  # the sums of dq are padded to a multiple of it
+    sum_rows: tuple[int, ...] = ()  # and to a multiple of so many queries: up to head_dim 64, above
+    padded: int = 0  # q, k, v and out are copied to the next multiple of that head_dim; 0: as they are
+    padded_copies: float = 0.0  # tensors like q beside them
+    expanded: float = 0.0  # keys and values of each query head, where heads share keys
     out_float32_above: int = 0  # head_dim above which out is summed in float32; 0: never
     mask_bytes: int = 0  # of a causal mask, a query-key pair of one head
     window_mask_bytes: int = 0  # of the mask that stands for a window, a pair of one head
-    window_copies: float = 0.0  # tensors like q beside it, where heads share keys
+    window_copies: float = 0.0  # tensors like q beside it, where heads share keys; declared before `expanded` was
     split_rows: tuple[int, ...] = ()  # most float32 rows of partial results where few rows leave SMs idle: 16, 32 bits
     split_most: tuple[int, ...] = ()  # times the rows of q that these are at most
     grouped_float32: float = 0.0  # dk and dv in float32, where several query heads add to each
@@ -125,8 +130,13 @@ def attention_parts(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryPar
     given = sizes.q + sizes.k + sizes.v + (sizes.out if backward else 0)
     returned = sizes.out + (sizes.q + sizes.k + sizes.v if backward else 0)
     scores = float(case["batch"]) * case["num_heads"] * case["seqlen_q"] * case["seqlen_k"]
-    matrices = work.matrices * scores * (4 if work.float32_matrices else DTYPE_BYTES[str(case["dtype"])])
-    workspace = _workspace_bytes(case, work, sizes)
+    size = DTYPE_BYTES[str(case["dtype"])]
+    matrices = work.matrices * scores * (4 if work.float32_matrices else size)
+    workspace = _workspace_bytes(case, work, sizes) + _padding_bytes(case, work, sizes, backward=backward)
+    in_pages = known(case.get("page_size")) and case["num_kv_heads"] > 1
+    laid_out = work.laid_out * sizes.k if in_pages else 0.0  # it is gone when the scores are in float32
+    if laid_out and laid_out + size * scores > matrices:
+        matrices, workspace = size * scores, workspace + laid_out
     return MemoryParts(given / MIB, returned / MIB, matrices / MIB, workspace / MIB)
 
 
@@ -149,11 +159,15 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
         f"{work.copies:g} {'copy' if work.copies == 1 else 'copies'} of q where there are several heads"
         if work.copies
         else "",
+        f"copies padded to a multiple of head_dim {work.padded}" if work.padded else "",
+        "keys and values of each query head where heads share keys" if work.expanded else "",
         "dk and dv summed in float32 where heads share keys" if work.grouped_float32 else "",
         "three bfloat16 parts of each input in float32 at head_dim 17 to 128" if work.parts_float32 else "",
         "float32 copies of 16-bit inputs" if work.upcast else "",
         "q scaled" if work.scaled else "",
         "copies of keys and values where they are in pages or 8 bits" if work.gathered else "",
+        "one more of the keys where several heads are in pages" if work.laid_out else "",
+        "a copy of the values where lengths are ragged" if work.zeroed else "",
         f"out summed in float32 above head_dim {work.out_float32_above}" if work.out_float32_above else "",
         "the causal mask" if work.mask_bytes else "",
         "a mask where there is a window" if work.window_mask_bytes else "",
@@ -176,13 +190,32 @@ def _workspace_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes) -> fl
         found += 1.5 * work.parts_float32 * sizes.q if in_parts else work.copies_float32 * sizes.q
     in_8_bits = (known(case.get("cache_dtype")) or case["dtype"]) != case["dtype"]
     found += work.gathered * (sizes.k + sizes.v) if known(case.get("page_size")) or in_8_bits else 0.0
+    found += work.zeroed * sizes.v if case.get("lengths") == "ragged" and not known(case.get("page_size")) else 0.0
     found += work.scaled * sizes.q + _masks_bytes(case, work, sizes.q) + _split_bytes(case, work)
     if size < 4:
         found += work.upcast * sizes.q * 4 / size
         found += sizes.out * 4 / size if 0 < work.out_float32_above < case["head_dim"] else 0.0
     if case["num_kv_heads"] < case["num_heads"]:
         found += work.grouped_float32 * (sizes.k + sizes.v) * 4 / size
+        found += work.expanded * (sizes.k + sizes.v) * case["num_heads"] / case["num_kv_heads"]
     return found + (_quantised_bytes(case, work) if work.quantised_rows else 0.0)
+
+
+def _padding_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes, *, backward: bool) -> float:
+    """Count the bytes of copies whose head_dim is padded, beyond the tensors that the pass has without padding."""
+    if not work.padded or case["head_dim"] % work.padded == 0:
+        return 0.0
+    wider = _multiple(case["head_dim"], work.padded) / case["head_dim"]
+    inputs = sizes.q + sizes.k + sizes.v
+    found = wider * inputs + (wider - 1) * sizes.out  # what is returned is a part of the padded out
+    if backward:
+        found += wider * sizes.out + (wider - 1) * inputs + (wider - 1) * work.copies * sizes.q
+    return found + wider * work.padded_copies * sizes.q
+
+
+def _multiple(count: float, of: int) -> int:
+    """Return the least multiple that is no less than a count."""
+    return -(-int(count) // of) * of
 
 
 def _masks_bytes(case: Fields, work: WorkspaceLaw, q: float) -> float:
@@ -205,7 +238,9 @@ def _split_bytes(case: Fields, work: WorkspaceLaw) -> float:
 
 def _dq_sum_bytes(case: Fields, work: WorkspaceLaw, q: float) -> float:
     """Count the bytes in which dq is added up in float32; `q` are those of a tensor like q."""
-    padded = max(work.sum_head_dim, case["head_dim"]) / case["head_dim"]
+    head_dim, seqlen = case["head_dim"], case["seqlen_q"]
+    padded = _multiple(head_dim, work.sum_head_dim) / head_dim if work.sum_head_dim else 1.0
+    padded *= _multiple(seqlen, work.sum_rows[head_dim > 64]) / seqlen if work.sum_rows else 1.0
     sums = work.queries_float32 * padded * q * 4 / DTYPE_BYTES[str(case["dtype"])]
     if not work.ring_bytes:
         return sums

@@ -63,19 +63,29 @@ def test_every_predicted_peak_is_within_a_tenth_of_what_an_h200_measured() -> No
     assert [(row["implementation"], row["mode"], row["value"]) for row in off] == []
 
 
-def test_peaks_of_real_models_are_within_a_fifth_where_no_heads_share_keys_and_nothing_is_padded() -> None:
+def now_declared(row: dict) -> MemoryLaw:
+    return law_from_json(registry.get(row["implementation"], row["level"]).memory)
+
+
+def test_peaks_of_our_kernels_are_within_a_fifth_where_no_heads_share_keys_and_nothing_is_padded() -> None:
     rows = [row for row in measured([REAL_MODELS]) if row["num_heads"] == row["num_kv_heads"]]
     rows = [row for row in rows if row["seqlen_q"] == row["seqlen_k"] >= 256 and row["head_dim"] in (64, 128, 256)]
-    assert len(rows) == 212
+    rows = [row for row in rows if not row["implementation"].startswith("torch_sdpa")]
+    assert {row["implementation"] for row in rows} == {"gluon_hopper", "triton_fa2"}
     said = declared(REAL_MODELS)
     found = [row["value"] / peak_memory_mb(row, row["implementation"], row["mode"], said) for row in rows]
     assert min(found) > 0.8 and max(found) < 1.1
 
 
-def copied(row: dict) -> bool:
-    """Whether eager decoding makes copies of keys and values that its law leaves out."""
-    pages_of_keys_and_values = row["page_size"] and not row["latent_dim"]
-    return bool(pages_of_keys_and_values or row["lengths"] == "ragged")
+@pytest.mark.parametrize("run", [REAL_MODELS, "h100-real_models"])
+def test_peaks_of_sdpa_are_within_a_tenth_whatever_the_heads_and_head_dims_of_a_model(run: str) -> None:
+    """But for few queries on many keys, where FlashAttention's forward keeps partial results."""
+    rows = [row for row in measured([run]) if row["implementation"].startswith("torch_sdpa")]
+    assert {(row["num_heads"], row["num_kv_heads"]) for row in rows} > {(32, 32), (32, 8), (71, 1)}
+    assert {row["head_dim"] for row in rows} > {72, 80, 88, 100, 128}
+    found = [(row, row["value"] / levels.memory_mb(row, now_declared(row), row["mode"])) for row in rows]
+    off = [(row["mode"], row["seqlen_q"], row["seqlen_k"]) for row, ratio in found if abs(ratio - 1) > 0.1]
+    assert {*off} == {("fwd", 300, 32768)}
 
 
 def test_every_predicted_peak_of_decoding_is_within_a_tenth_of_what_an_h200_measured() -> None:
@@ -83,11 +93,10 @@ def test_every_predicted_peak_of_decoding_is_within_a_tenth_of_what_an_h200_meas
     for manifest in PUBLISHED.glob("h200-*decode/run.json"):
         declared = json.loads(manifest.read_text())["implementations"]
         for row in measured([manifest.parent.name]):
-            if row["implementation"] == "torch_naive" and copied(row):
-                continue
-            law = facts_of(row["implementation"], declared).memory
+            name = row["implementation"]
+            law = now_declared(row) if name == "torch_naive" else facts_of(name, declared).memory
             found.append((row, row["value"] / levels.memory_mb(row, law, "decode")))
-    assert len(found) == 644
+    assert {(row["page_size"], row["lengths"]) for row, _ in found} > {(0, "ragged"), (16, "ragged"), (16, "uniform")}
     assert [(row["implementation"], row["value"]) for row, ratio in found if abs(ratio - 1) > 0.1] == []
 
 
