@@ -22,8 +22,7 @@ def show() -> None:
     with right:
         found = measured.choose(str(question.training.subject))
     with above:
-        answer.show(question, gpu)
-        measured.headline(question, found)
+        answer.show(question, gpu, found)
     st.subheader("Which card?")
     calculator.cards_table(question)
     st.subheader("Which attention fits more?")

@@ -108,6 +108,20 @@ def test_the_question_is_answered_in_one_place(page):
     assert "trains at **12,701 tokens/s** with triton_fa2 (4 × 2k)" in text
 
 
+def test_the_answer_names_what_was_timed_at_exactly_its_shape(tables, page, monkeypatch):
+    assert tables.count("not at this shape") == 3, "nobody trained 1 × 8k or decoded at 32k"
+    pieces: list[str] = []
+    monkeypatch.setattr(st, "html", pieces.append)
+    for key, value in (("train_seqlen", "2048"), ("train_batch", "4"), ("serve_context", "8192")):
+        page.selectbox(key=key).set_value(value)
+    page.run()
+    assert "645 ms, 12,701 tokens/s with triton_fa2, compiled" in "".join(pieces)
+    assert "5.00 ms, 200 tokens/s with triton_split_kv, compiled" in "".join(pieces)
+    pieces.clear()
+    page.selectbox(key="activations").set_value("recomputed").run()
+    assert "tokens/s with triton_fa2" not in "".join(pieces)
+
+
 def test_kernels_of_another_gpu_are_said_to_be_so(home, app, monkeypatch):
     rows = [Measurement("op", KERNEL, "mine", "latency_ms", Status.OK, m, "kernel", value=2.0) for m in ("fwd", "bwd")]
     RunFolder.create(home, Run("op", "local", gpu_name="A GPU", device_type="cuda"), rows)

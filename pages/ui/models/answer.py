@@ -10,7 +10,9 @@ import streamlit as st
 from pages.ui.draw import plain_html, text
 from pages.ui.draw.plain_html import TableColumn
 from pages.ui.filters.select import one_value
+from pages.ui.models import measured
 from pages.ui.models.calculator import ModelQuestion, law_of
+from pages.ui.models.measured import MeasuredModel
 from pages.ui.shell.data import ask
 from results import derive, levels
 from results.levels.model import unmasked_flops
@@ -19,11 +21,16 @@ from results.recommend import model_attention, model_fit
 from results.recommend.model_attention import LayerTime
 from results.records import Case, case_to_json
 
+_MEASURED_HELP = (
+    "The fastest whole model that was timed at exactly this batch, length, optimizer and checkpointing. It names what "
+    "attends inside; triton_step also has projections of its own."
+)
 _COLUMNS = {
     "what": TableColumn("step"),
     "attention": TableColumn("fastest attention", text=True),
     "time": TableColumn("attention time", help="Of all layers; the rest of the model is not in it"),
-    "least": TableColumn("whole model", help="At least, by its operations or bytes and the GPU's datasheet"),
+    "least": TableColumn("whole model, at least", help="By its operations or bytes and the GPU's datasheet"),
+    "measured": TableColumn("whole model, measured", text=True, help=_MEASURED_HELP),
     "memory": TableColumn("memory", text.mib),
 }
 _NOT_INCLUDED = (
@@ -87,17 +94,20 @@ def choose_gpu() -> str | None:
     return one_value("Kernel times of", "kernels_of", gpus, gpus[0], help="GPUs whose attention somebody timed.")
 
 
-def show(question: ModelQuestion, gpu: str | None) -> None:
-    """Draw the answer: a sentence, a row a step, what the memory holds, where the times come from."""
+def show(question: ModelQuestion, gpu: str | None, timed: MeasuredModel | None) -> None:
+    """Draw the answer: two sentences, a row a step, what the memory holds, where the times come from."""
     found = steps(question, gpu)
     st.markdown(f"#### {headline(question, found)}")
+    measured.headline(question, timed)
     card = question.card
     columns = _COLUMNS | {
         "fits": TableColumn(f"fits {card}"),
         "longest": TableColumn(f"longest on {card}", text.about_tokens, "Tokens a sequence at this batch"),
         "smallest": TableColumn("smallest card", text=True),
     }
-    plain_html.show_table([_row(step, question) for step in found], columns, "Attention, time, memory and fit by step")
+    plain_html.show_table(
+        [_row(step, question, timed) for step in found], columns, "Attention, time, memory and fit by step"
+    )
     st.caption(_contents(question))
     st.caption(_origin(question, found, gpu))
     st.caption(_NOT_INCLUDED)
@@ -136,7 +146,7 @@ def _smallest(step: StepAnswer) -> str | None:
     return next((name for name in model_fit.CARDS if _fits(step, name)), None)
 
 
-def _row(step: StepAnswer, question: ModelQuestion) -> dict:
+def _row(step: StepAnswer, question: ModelQuestion, timed: MeasuredModel | None) -> dict:
     smallest = _smallest(step)
     largest = list(model_fit.CARDS)[-1]
     example = f"{smallest} ({model_fit.CARDS[smallest].example})" if smallest else f"none up to {largest}"
@@ -145,6 +155,7 @@ def _row(step: StepAnswer, question: ModelQuestion) -> dict:
         "attention": step.time.implementation if step.time else "not measured",
         "time": _time(step),
         "least": "–" if step.least_ms is None else f"≥ {text.ms(step.least_ms)}",
+        "measured": _of_whole_model(step, timed),
         "memory": step.needs_mb,
         "fits": "yes" if _fits(step, question.card) else "no",
         "longest": step.longest,
@@ -157,6 +168,14 @@ def _time(step: StepAnswer) -> str:
         return "–"
     rough = "" if 1 / _FAR <= step.time.factor <= _FAR else " (rough)"
     return f"≈ {text.ms(step.layers * step.time.layer_ms)}{rough}"
+
+
+def _of_whole_model(step: StepAnswer, timed: MeasuredModel | None) -> str:
+    best = timed and timed.fastest_of(step.case, step.mode)
+    if not best:
+        return "not at this shape"
+    attention = best["implementation"] + ", compiled" * measured.is_on(best["compiled"])
+    return f"{text.ms(best['latency_ms'])}, {best['tokens_per_s']:,.0f} tokens/s with {attention}"
 
 
 def _contents(question: ModelQuestion) -> str:

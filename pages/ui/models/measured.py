@@ -22,6 +22,7 @@ from results.levels.model import FLOP_CONVENTIONS
 from results.levels.model_table import model
 from results.query import models
 from results.recommend import model_fit
+from results.records import Case
 
 LEVEL = level_of("model")
 COMMAND = "python -m runner run models --set subject={subject}"
@@ -87,6 +88,19 @@ class MeasuredModel:
     def of(self, *modes: str) -> pd.DataFrame:
         """Return the rows of those modes."""
         return self.calls[self.calls["mode"].isin(modes)]
+
+    def fastest_of(self, case: Case, mode: str) -> dict | None:
+        """Return the fastest row of a mode that was timed whole at exactly the batch and length of a case.
+
+        In training also with its optimizer and checkpointing. None if nobody did.
+        """
+        rows = self.of(mode)
+        here = (rows["batch"] == case.batch) & (rows["seqlen_k"] == case.seqlen_k) & (rows["dtype"] == case.dtype)
+        if mode == "train":
+            recomputed = rows["checkpointing"].map(is_on).astype(bool)
+            here &= (rows["optimizer"] == case.optimizer) & (recomputed == bool(case.checkpointing))
+        timed = rows[here & rows["latency_ms"].notna() & ~rows["extrapolated"].astype(bool)]
+        return None if timed.empty else timed.loc[timed["latency_ms"].idxmin()].to_dict()
 
 
 def choose(subject: str) -> MeasuredModel | None:
@@ -260,7 +274,7 @@ def _of_settings(rows: pd.DataFrame, chosen: Mapping[str, str]) -> pd.DataFrame:
     """Return the rows of the chosen settings; a row that does not say a setting has it off."""
     for name, value in chosen.items():
         if value != "any":
-            rows = rows[[_said(each) == (value == "on") for each in rows[name]]]
+            rows = rows[[is_on(each) == (value == "on") for each in rows[name]]]
     return rows
 
 
@@ -348,8 +362,8 @@ def _in_words(row: dict) -> dict[str, str | None]:
         f"extrapolated{error}" if row["extrapolated"] else None,
         None if text.missing(depth) or depth == whole else f"{int(depth)} layers",
         None if text.missing(row["optimizer"]) or row["optimizer"] == "none" else row["optimizer"],
-        "checkpointing" if _said(row["checkpointing"]) else None,
-        "compiled" if _said(row["compiled"]) else None,
+        "checkpointing" if is_on(row["checkpointing"]) else None,
+        "compiled" if is_on(row["compiled"]) else None,
         row["dtype"],
     )
     status = None if row["status"] == "ok" else text.status(row["status"])
@@ -357,7 +371,8 @@ def _in_words(row: dict) -> dict[str, str | None]:
     return {"settings": ", ".join(part for part in settings if part), "status": status, "note": note}
 
 
-def _said(value: object) -> bool:
+def is_on(value: object) -> bool:
+    """Tell whether a row has a setting; one that does not say has it off."""
     return not text.missing(value) and bool(value)
 
 
