@@ -95,7 +95,7 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
     Given are x, the weights and with a backward dout, returned are y and with a backward the gradients. Forward, the
     peak is in the attention (q, k, v and its out are there) or in the last projection; with a backward, in the
     backward of the attention (q, k, v, out, their gradients, y and the gradient of the last weight are there) or in
-    that of the first projections, whose gradients come last.
+    that of the first projections (y, the gradients of q, k and v, of every weight and of x are there).
     """
     found, tensors, inner = sizes(case), tensor_bytes(_whole(case)), attention_parts(_whole(case), work, of_pass)
     if found is None or tensors is None or inner is None:
@@ -110,7 +110,7 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
     given, returned = 2 * x + weights, 2 * x + weights
     last_weight, lse = found.out_weights * size / MIB, tensors.lse / MIB
     in_attention = x + projected + x + lse + last_weight + x + projected + extra  # y, qkv, out, lse, dW, dout of it
-    in_projections = x + last_weight + 2 * projected + weights - last_weight + x
+    in_projections = x + projected + weights + x
     peak = given + max(in_attention, in_projections)
     return MemoryParts(given, returned, inner.matrices, max(0.0, peak - given - returned - inner.matrices))
 

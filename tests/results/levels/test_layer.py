@@ -97,4 +97,4 @@ def test_the_predicted_memory_is_what_an_h200_measured() -> None:
             ratios[row["mode"]].append(parts.peak / row["value"])
     assert len(ratios["fwd"]) == len(ratios["fwd_bwd"]) > 50
     assert 0.97 < min(ratios["fwd"]) < max(ratios["fwd"]) < 1.02
-    assert 0.83 < min(ratios["fwd_bwd"]) < max(ratios["fwd_bwd"]) < 1.16
+    assert 0.83 < min(ratios["fwd_bwd"]) < max(ratios["fwd_bwd"]) < 1.14
