@@ -59,6 +59,13 @@ def checked(entry: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
+def dtypes_checked(entry: Mapping[str, Any]) -> list[str]:
+    """Return the dtypes that any check of a GPU's entry ended in, by name."""
+    results = (result for of_name in entry["implementations"].values() for result in of_name.values())
+    errors = [result["errors"].items() for result in results if not isinstance(result, str)]
+    return sorted({dtype for each in errors for dtype, error in each if error is not None})
+
+
 def is_right(result: str | Mapping[str, Any]) -> bool:
     """Return whether errors were within what is allowed, in every dtype that a check ended in, and in one at least.
 

@@ -347,20 +347,24 @@ def _took(run: Run, state: State | None) -> str:
 
 
 def features(_: Shipped) -> str:
-    """Return which implementations were right in which features on each GPU, and which code was checked there."""
+    """Return which implementations were right in which features, on which GPUs if not on all, and the code checked."""
     record = capabilities.record()
     right = {gpu: capabilities.checked(entry) for gpu, entry in record.items()}
-    rows = [
-        (words, *(", ".join(f"`{name}`" for name in of_gpu.get(each, ())) or "—" for of_gpu in right.values()))
-        for each, words in capabilities.CAPABILITIES.items()
-        if any(each in of_gpu for of_gpu in right.values())
-    ]
+    rows = []
+    for each, words in capabilities.CAPABILITIES.items():
+        names = sorted({name for of_gpu in right.values() for name in of_gpu.get(each, ())})
+        where = {name: [gpu for gpu, of_gpu in right.items() if name in of_gpu.get(each, ())] for name in names}
+        said = [
+            f"`{name}`" + (f" ({', '.join(gpus)})" if len(gpus) < len(right) else "") for name, gpus in where.items()
+        ]
+        rows += [(words, ", ".join(said))] if said else []
     facts = [
-        f"- {gpu}: {entry['environment']['created'][:10]}, torch {entry['environment']['torch']}, triton "
-        f"{entry['environment']['triton']}, hash of the kernels {entry['environment']['kernel_hash']}"
+        f"- {gpu}: {entry['environment']['created'][:10]}, {', '.join(capabilities.dtypes_checked(entry))}, torch "
+        f"{entry['environment']['torch']}, triton {entry['environment']['triton']}, hash of the kernels "
+        f"{entry['environment']['kernel_hash']}"
         for gpu, entry in record.items()
     ]
-    return "\n".join([markdown_table(("feature", *record), rows), "", *facts])
+    return "\n".join([markdown_table(("feature", " and ".join(record)), rows), "", *facts])
 
 
 def findings(shipped: Shipped) -> str:

@@ -4,7 +4,7 @@ import json
 
 from kernels import registry
 from results import capabilities
-from results.capabilities import CAPABILITIES, checked, declares, declaring, record
+from results.capabilities import CAPABILITIES, checked, declares, declaring, dtypes_checked, record
 from results.paths import PUBLISHED
 
 
@@ -28,6 +28,7 @@ def test_checked_are_those_whose_errors_were_within_what_is_allowed(tmp_path, mo
     entry = {"environment": {}, "implementations": results | {"d": {"softcap": "d does not support softcaps."}}}
     (tmp_path / capabilities.RECORD).write_text(json.dumps({"A GPU": entry}))
     assert checked(record()["A GPU"]) == {"softcap": ["a"]}
+    assert dtypes_checked(entry) == [0, 1]
 
 
 def test_what_ships_says_where_it_was_checked() -> None:
