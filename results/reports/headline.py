@@ -37,6 +37,7 @@ FLASH_4, FLEX = ("flash_attn_4",), ("torch_flex",)
 HOPPER, FP8 = ("gluon_hopper",), ("gluon_fp8",)
 ONE_HEAD = ("h200-fa2_speedup", "h200-long_context")
 MODELS, MODELS_H100 = ("h200-real_models",), ("h100-real_models",)
+FA_PAPER_H100 = ("h100-fa_paper",)
 FA_PAPER = ("h200-fa_paper-full", "h200-fa_paper-causal")
 FA_PAPER_THRICE = (FA_PAPER, ("h200-fa_paper-one-card",), ("h200-fa_paper-two-cards",))  # each a process of its own
 WINDOW = ("h200-window_gqa",)
@@ -124,7 +125,8 @@ def summary(shipped: Shipped) -> str:
         ("16k tokens, hidden 2048", "`gluon_hopper`", "SDPA's fastest", FA_PAPER_THRICE, SDPA, HOPPER, None),
         ("16k tokens, hidden 2048", "`gluon_hopper`", "FlashAttention-4", [FA_PAPER], FLASH_4, HOPPER, None),
         ("real models", ours, "SDPA's fastest", [MODELS], SDPA, OURS, None),
-        ("real models, on an H100, older kernels", ours, "SDPA's fastest", [MODELS_H100], SDPA, OURS, None),
+        ("16k tokens, on an H100", "`gluon_hopper`", "SDPA's fastest", [FA_PAPER_H100], SDPA, HOPPER, None),
+        ("real models, on an H100", ours, "SDPA's fastest", [MODELS_H100], SDPA, OURS, None),
         ("window of 1024, 32 and 8 heads", "`gluon_hopper`", "FlexAttention", [WINDOW], FLEX, HOPPER, None),
         ("window of 1024, 32 and 8 heads", "`gluon_hopper`", "FlashAttention-4", [WINDOW], FLASH_4, HOPPER, None),
     )
