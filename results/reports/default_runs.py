@@ -55,7 +55,8 @@ def default_runs(name: str, printed: Runs, tried: Iterable[TriedRun]) -> list[st
     """Return the runs that fill a report best, those of the home first, then the fullest.
 
     Each table is filled by the fewest runs of the one GPU that fills most of it: most cells with a value, then with a
-    reason for none. Of equals those of the home are taken, then the newest.
+    reason for none. Of equal GPUs one with a run of the home is taken, then the one with the most runs. Of equal runs
+    those of the home are taken, then the newest.
     """
     order = sorted(tried, key=lambda run: (run.source != "shipped", run.created), reverse=True)
     order = [run for run in order if run.source != "published"]
@@ -79,12 +80,17 @@ def _best_of_one_gpu(filled: Mapping[TriedRun, _Filled]) -> list[TriedRun]:
     groups: dict[str | None, dict[TriedRun, _Filled]] = {}
     for run, found in filled.items():
         groups.setdefault(run.gpu_name, {})[run] = found
-    best = max(groups.values(), key=lambda group: _union(group.values()).beyond(_NOTHING), default={})
+    best = max(groups.values(), key=_rank, default={})
     chosen, seen = [], _NOTHING
     while best and any(best[run := max(best, key=lambda run: best[run].beyond(seen))].beyond(seen)):
         chosen.append(run)
         seen |= best[run]
     return chosen
+
+
+def _rank(group: Mapping[TriedRun, _Filled]) -> tuple[tuple[int, int], bool, int]:
+    """Return what puts the runs of one GPU above those of another: what they fill, a run of the home, how many."""
+    return _union(group.values()).beyond(_NOTHING), any(run.source != "shipped" for run in group), len(group)
 
 
 def _union(found: Iterable[_Filled]) -> _Filled:

@@ -38,6 +38,13 @@ def test_of_runs_that_fill_the_same_the_newest_is_taken() -> None:
     assert default_runs(NAME, PRINTED, found) == ["new"]
 
 
+def test_of_gpus_that_fill_the_same_the_one_with_the_most_runs_is_taken_but_the_home_goes_first() -> None:
+    measured = [run("once", "2026-03", 128, source="shipped", gpu="A")]
+    measured += [run(name, "2026-01", 128, source="shipped", gpu="B") for name in ("first", "again")]
+    assert set(default_runs(NAME, PRINTED, measured)) < {"first", "again"}
+    assert default_runs(NAME, PRINTED, [*measured, run("own", "2026-01", 128, gpu="A")]) == ["own"]
+
+
 def test_runs_of_the_home_stand_where_they_fill_as_much_as_those_that_ship() -> None:
     shipped = run("shipped", "2026-03", 128, 256, 512, source="shipped")
     assert default_runs(NAME, PRINTED, [shipped, run("own", "2026-01", 128, 256, 512)]) == ["own"]
