@@ -37,6 +37,8 @@ class SdpaCalls:
 
 @dataclass(frozen=True, eq=False)
 class _Replacement:
+    """An open context: what computes in it, and the calls it has seen."""
+
     implementation: str | None  # None: kernels.attention
     calls: SdpaCalls
 

@@ -91,6 +91,8 @@ def gradients(
 
 @dataclass(frozen=True)
 class _Chunk:
+    """A part of the problem whose score matrix fits in memory."""
+
     heads: slice  # of batch x num_kv_heads
     rows: slice  # of the queries
     keys: slice  # that any of these queries may see

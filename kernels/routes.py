@@ -262,4 +262,6 @@ def _has_gluon() -> bool:
 
 
 class _AnyCase:
+    """A stand-in for a case whose head dims are not asked about."""
+
     head_dim = head_dim_v = None

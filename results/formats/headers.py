@@ -118,7 +118,7 @@ class Number:
 
     @property
     def meaning(self) -> str:
-        """In words, for the reader."""
+        """Return what the column holds, in words."""
         parts = (self.implementation, self.metric, self.mode, self.statistic.replace("printed", ""))
         return " ".join(part for part in parts if part)
 

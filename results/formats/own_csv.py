@@ -91,6 +91,8 @@ class _Columns:
 
 @dataclass
 class _TableReader:
+    """What has been read of a table of ours: runs, measurements, and the cells that were not taken."""
+
     columns: _Columns
     parsers: Parsers
     runs: dict[str, tuple[Run, tuple[str, ...]]] = field(default_factory=dict)  # with the cells it was read from
@@ -168,6 +170,8 @@ class _TableReader:
 
 
 class _BadCell(CellError):
+    """A cell that cannot be taken, with its column and value."""
+
     def __init__(self, column: str, value: str, reason: str) -> None:
         super().__init__(reason)
         self.column, self.value, self.reason = column, value, reason

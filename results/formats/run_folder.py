@@ -56,6 +56,8 @@ def _is_journal(upload: Upload) -> bool:
 
 
 class _FolderReader:
+    """What has been read of run folders: runs, measurements, and the lines that were not taken."""
+
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
         self.measurements: list[Measurement] = []

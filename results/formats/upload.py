@@ -27,12 +27,12 @@ class Upload:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the bytes; the same file always becomes the same run."""
+        """Return the hash of the bytes; the same file always becomes the same run."""
         return hashlib.sha256(self.data).hexdigest()
 
     @cached_property
     def sheets(self) -> list[Sheet]:
-        """Its tables as text. Raises UploadError if it has none."""
+        """Return the file's tables as text. Raises UploadError if it has none."""
         if self.kind == "a workbook":
             return read_workbook(self.filename, self.data)
         return read_sheets(self.filename, self.data)
@@ -48,7 +48,7 @@ class Upload:
 
     @cached_property
     def kind(self) -> str:
-        """What the first bytes say: a workbook, a zip archive, a tar archive, JSON or text."""
+        """Return what the first bytes say: a workbook, a zip archive, a tar archive, JSON or text."""
         if self.data[:4] == ZIP:
             return "a workbook" if is_workbook(self.data) else "a zip archive"
         if self.data[:2] == b"\x1f\x8b" or self.data[257:262] == b"ustar":
@@ -57,7 +57,7 @@ class Upload:
 
     @property
     def run_id(self) -> str:
-        """Of the run that a file without one of its own becomes."""
+        """Return the id of the run that the file becomes if it names none."""
         return f"upload-{self.sha256[:12]}"
 
 
@@ -98,12 +98,12 @@ class Understanding:
 
     @property
     def sha256(self) -> str:
-        """Of the file."""
+        """Return the hash of the file."""
         return self.upload.sha256
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Headers of columns that are not used."""
+        """Return the headers of columns that are not used."""
         return tuple(column.header for column in self.columns if column.meaning is None)
 
 

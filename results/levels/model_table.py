@@ -45,7 +45,6 @@ class Architecture:
     norms: int  # of a layer
     positions: str  # "learned", "rotary"
     gated_mlp: bool = False  # three matrices (SwiGLU) in place of two
-    parallel_mlp: bool = False  # beside the attention, not after it
     attention_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False  # of the output head
@@ -180,8 +179,8 @@ class ModelConfig:
 
 
 _GPT2 = Architecture("gpt2", "layer", 2, "learned", attention_bias=True, mlp_bias=True)
-_GPTJ = Architecture("gptj", "layer", 1, "rotary", parallel_mlp=True, mlp_bias=True, head_bias=True)
-_NEOX = Architecture("gpt_neox", "layer", 2, "rotary", parallel_mlp=True, attention_bias=True, mlp_bias=True)
+_GPTJ = Architecture("gptj", "layer", 1, "rotary", mlp_bias=True, head_bias=True)
+_NEOX = Architecture("gpt_neox", "layer", 2, "rotary", attention_bias=True, mlp_bias=True)
 _LLAMA = Architecture("llama", "rms", 2, "rotary", gated_mlp=True)
 _MISTRAL = Architecture("mistral", "rms", 2, "rotary", gated_mlp=True)
 _DEEPSEEK = Architecture("deepseek_v2", "rms", 2, "rotary", gated_mlp=True)

@@ -45,7 +45,7 @@ class Rule:
 
     @property
     def basis(self) -> str:
-        """What the rule rests on, in one sentence."""
+        """Return what the rule rests on, in one sentence."""
         return (
             f"The fastest correct implementation by {self.timing} time of {len(self.points)} shapes on {self.gpu}, "
             f"from {', '.join(self.runs)}; ties are those that a verdict cannot tell from it."

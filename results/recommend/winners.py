@@ -98,7 +98,7 @@ class ContestResult:
 
     @property
     def ties(self) -> tuple[str, ...]:
-        """Who cannot be told from the winner."""
+        """Return the rivals that cannot be told from the winner."""
         return tuple(rival.name for rival in self.rivals if rival.ties)
 
     @property
@@ -109,7 +109,7 @@ class ContestResult:
 
     @property
     def by_spread(self) -> bool:
-        """Whether no rival had to be taken by its number alone, for want of a spread."""
+        """Return whether every rival has a spread; one without is taken by its number alone."""
         return all(rival.basis != NO_SPREAD for rival in self.rivals)
 
 

@@ -33,7 +33,7 @@ class Table:
 
     @property
     def section(self) -> str:
-        """The headings and the caption in one line."""
+        """Return the headings and the caption in one line."""
         return " > ".join(part for part in (*self.headings, self.caption) if part)
 
 

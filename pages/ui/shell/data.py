@@ -24,6 +24,8 @@ from results.store.database import Store, open_store
 
 @dataclass
 class _Answer:
+    """An answer, or a lock to wait at until it is made."""
+
     lock: threading.Lock = field(default_factory=threading.Lock)
     made: bool = False
     value: Any = None
