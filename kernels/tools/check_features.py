@@ -260,6 +260,8 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
 
 def chosen_report(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Check what a command line chose."""
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        sys.exit("No CUDA device here: features are checked on a GPU. The tests check small cases on a CPU.")
     names = options.names or list(registry.implementations())
     return report(names, checks(names, options.dtype, options.head_dim, options.device), options.processes)
 

@@ -183,6 +183,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--attention", default="attnbench", help="a name of kernels.transformers.register")
     parser.add_argument("--tiny", action="store_true", help="small sizes, for a machine without a GPU")
     chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.names) - set(SUBJECTS):
+        parser.error(f"unknown {', '.join(sorted(unknown))}; possible: {', '.join(SUBJECTS)}")
+    if chosen.device.startswith("cuda") and not torch.cuda.is_available():
+        sys.exit("No CUDA device here. --device cpu --tiny trains small models on the CPU.")
     register()
     for name in chosen.names or SUBJECTS:
         for attention, x in compare(name, chosen.attention, chosen.steps, chosen.tiny, chosen.device).items():

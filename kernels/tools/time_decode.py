@@ -11,6 +11,7 @@ import argparse
 import json
 import multiprocessing
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -379,6 +380,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--host", action="store_true", help="the host's time alone")
     parser.add_argument("--out", type=Path, help="a file of one JSON object a line")
     chosen = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        sys.exit("No CUDA device here: kernels are timed on a GPU only.")
     if chosen.host:
         print_host_times()
         return

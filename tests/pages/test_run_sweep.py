@@ -229,6 +229,7 @@ def test_a_running_sweep_shows_how_far_it_is_and_asks_before_it_cancels(app, sta
         page = app.switch_page("pages/run_sweep.py").run()
         assert page.progress[0].text == "3 of 9 combinations · about 3 min left"
         assert "Now: torch_naive fwd" in shown(page)
+        assert "`run-a` 9 combinations" in shown(page)  # the list of sweeps, which stays as it is drawn first
         assert not folder.cancel_requested()
         page.button(key="cancel_run-a").click().run()
         assert folder.cancel_requested()

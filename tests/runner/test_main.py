@@ -137,7 +137,8 @@ def test_the_plan_counts_its_cells_and_gives_the_reason_of_each_skip(runner) -> 
     assert "6 cells on cpu, 3 of them skipped; about " in text
 
 
-def test_the_plan_names_the_model_of_a_shape_and_its_source(capsys) -> None:
+def test_the_plan_names_the_model_of_a_shape_and_its_source(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which the command sets, for its whole process
     words = ("plan", "real_models", "--device", "cpu", "--set", "shape=ESM-2 150M: 1024 residues")
     assert main([*words, "--implementations", "torch_sdpa_auto"]) == 0
     said = capsys.readouterr().out

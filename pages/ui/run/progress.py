@@ -47,9 +47,11 @@ def history(allowed: bool) -> None:
         begun = status.run_id == starting
         with st.container(horizontal=True, vertical_alignment="center"):
             badge = listing.state_badge("starting" if begun else status.state)
-            line = f"{badge} `{status.run_id}` {status.done} of {messages.counted(status.total, 'combination')}"
+            total = messages.counted(status.total, "combination")
+            moving = begun or status.state == "running"  # its count is above, and this list is not drawn again with it
             said = "" if begun or not status.message else f" · {text.plain(status.message)}"
-            st.markdown(line + said, width="stretch")
+            count = total if moving else f"{status.done} of {total}"
+            st.markdown(f"{badge} `{status.run_id}` {count}{said}", width="stretch")
             if status.state in ("crashed", "cancelled", "failed") and not begun:
                 under_way.resume_button(status.run_id, disabled=not allowed)
     st.page_link("pages/runs.py", label="All runs, logs and downloads", icon=":material/history:")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 
@@ -32,9 +33,10 @@ def cluster_address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def home(tmp_path, shipped, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("ATTNBENCH_WORKER", f"{sys.executable} {HERE / 'fast_worker.py'}")
-    server = Server(tmp_path / "home").start()
+    shutil.copyfile(shipped, tmp_path / shipped.name)
+    server = Server(tmp_path).start()
     monkeypatch.setenv("ATTNBENCH_HOME", str(server.home))
     yield server
     server.stop()

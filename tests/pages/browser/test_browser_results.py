@@ -1,6 +1,7 @@
 """The result pages in a real browser: what only a browser shows. The data are the reports that ship in git."""
 
 import re
+import shutil
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -187,13 +188,16 @@ def test_the_view_downloads_as_csv(tab, tmp_path):
     assert len(lines) == 57
 
 
-def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numbers(tab, chrome, server, tmp_path):
+def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numbers(
+    tab, chrome, server, shipped, tmp_path
+):
     run_folder(server.home)
     page = drawn(tab(f"speedup?gpu={GPU.replace(' ', '+')}"))
     with page.expect_download() as caught:
         page.get_by_role("button", name="Download latencies with their runs").click()
     caught.value.save_as(tmp_path / "latencies.csv")
-    elsewhere = Server(tmp_path / "elsewhere").start()
+    shutil.copyfile(shipped, tmp_path / shipped.name)
+    elsewhere = Server(tmp_path).start()
     try:
         other = visit(chrome, f"{elsewhere.url}/upload")
         other.locator("input[type=file]").set_input_files(tmp_path / "latencies.csv")

@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -24,9 +26,10 @@ LONG = "run_sweep?sweep=quick&edit_seqlen_quick=512,1024,2048,4096&edit_implemen
 
 
 @pytest.fixture
-def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def home(tmp_path: Path, shipped: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server of its own; whatever it left running is cancelled and waited for."""
-    server = Server(tmp_path_factory.mktemp("home")).start()
+    shutil.copyfile(shipped, tmp_path / shipped.name)
+    server = Server(tmp_path).start()
     monkeypatch.setenv("ATTNBENCH_HOME", str(server.home))
     yield server
     server.stop()

@@ -1,4 +1,4 @@
-"""What a rehearsal asks of an implementation, how many compile at a time, and the whole way to Triton's cache."""
+"""What precompiling asks of an implementation, how many compile at a time, and the whole way to Triton's cache."""
 
 import os
 import subprocess

@@ -1,5 +1,6 @@
 """A sweep over the cases of somebody else's table."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -74,8 +75,9 @@ def test_an_upload_is_planned_and_asked_for_by_its_run(tmp_path, monkeypatch, ca
     assert main(["plan", "quick", "--cases-of", run_id]) == 2
 
 
-def test_the_cases_of_an_upload_are_measured_as_they_are(tmp_path, monkeypatch, capsys) -> None:
+def test_the_cases_of_an_upload_are_measured_as_they_are(tmp_path, shipped, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    shutil.copyfile(shipped, tmp_path / shipped.name)
     small = replace(WHOLE, num_heads=2, num_kv_heads=1, seqlen_q=64, seqlen_k=64, head_dim=32, head_dim_v=32)
     rows = [replace(row, run_id="theirs") for row in _rows(replace(small, dtype="float32"))]
     RunFolder.create(tmp_path, Run("theirs", "upload"), rows)

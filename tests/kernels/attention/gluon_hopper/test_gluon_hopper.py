@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -12,7 +12,10 @@ from kernels import reference, registry
 from kernels.attention import gluon_hopper, torch_naive
 from kernels.attention.gluon_hopper import tuning
 from kernels.plans import PlanCache
+from results.records import attention_case
 
+CASE = attention_case(batch=1, num_heads=8, seqlen=128, head_dim=128, dtype="bfloat16", causal=True)
+H200 = registry.Device(type="cuda", name="H200", compute_capability=(9, 0))
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
 LONG = 4200  # queries: many blocks, the last one not full
@@ -286,44 +289,23 @@ def test_lanes_store_the_output_only_of_whole_rows(head_dim: int, stored: bool) 
     assert tuning.forward_tiles(size, head_dim, 4096, True, False).store_from_registers == stored
 
 
-def hopper(**changes: object) -> registry.Device:
-    return registry.Device(**{"type": "cuda", "name": "H200", "compute_capability": (9, 0), **changes})
-
-
-@dataclass(frozen=True)
-class Case:
-    num_heads: int | None = 8
-    num_kv_heads: int | None = 8
-    seqlen_q: int | None = 128
-    seqlen_k: int | None = 128
-    head_dim: int | None = 128
-    head_dim_v: int | None = 128
-    dtype: str | None = "bfloat16"
-    causal: bool | None = True
-    window_size: int | None = 0
-    level: str | None = "op"
-    page_size: int | None = 0
-    latent_dim: int | None = 0
-    cache_dtype: str | None = None
-    lengths: str | None = None
-
-
 @pytest.mark.skipif(gluon_hopper.IMPLEMENTATIONS[0].unavailable is not None, reason="Triton is not installed")
 @pytest.mark.parametrize(
-    ("case", "device", "reason"),
+    ("changes", "device", "reason"),
     [
-        (Case(), hopper(), None),
-        (Case(), hopper(compute_capability=(10, 0)), "compute capability"),
-        (Case(), hopper(compute_capability=(8, 9)), "compute capability"),
-        (Case(), registry.Device(type="cpu", name="CPU"), "not on cpu"),
-        (Case(dtype="float32"), hopper(), "float32"),
-        (Case(head_dim=512, head_dim_v=512), hopper(), "head_dim 512"),
-        (Case(head_dim_v=64), hopper(), "head_dim_v"),
-        (Case(head_dim=192), hopper(), None),
-        (Case(head_dim=256), hopper(), "head_dim_v"),
+        ({}, H200, None),
+        ({}, replace(H200, compute_capability=(10, 0)), "compute capability"),
+        ({}, replace(H200, compute_capability=(8, 9)), "compute capability"),
+        ({}, registry.Device(type="cpu", name="CPU"), "not on cpu"),
+        ({"dtype": "float32"}, H200, "float32"),
+        ({"head_dim": 512, "head_dim_v": 512}, H200, "head_dim 512"),
+        ({"head_dim_v": 64}, H200, "head_dim_v"),
+        ({"head_dim": 192}, H200, None),
+        ({"head_dim": 256}, H200, "head_dim_v"),
     ],
 )
-def test_it_says_what_it_cannot_run(case: Case, device: registry.Device, reason: str | None) -> None:
+def test_it_says_what_it_cannot_run(changes: dict, device: registry.Device, reason: str | None) -> None:
+    case = replace(CASE, **changes)
     answer = registry.get("gluon_hopper").reason_against(case, device)
     assert (answer is None) if reason is None else (reason in answer)
 
@@ -338,7 +320,7 @@ def test_a_call_on_the_cpu_says_where_it_runs() -> None:
     ("stride_of", "copied"),
     [("contiguous", False), ("heads beside rows", False), ("expanded", True), ("odd rows", True), ("transposed", True)],
 )
-def test_only_what_the_copy_engine_cannot_address_is_copied(stride_of: str, copied: bool) -> None:
+def test_only_what_tma_cannot_address_is_copied(stride_of: str, copied: bool) -> None:
     launch = pytest.importorskip("kernels.attention.gluon_hopper.launch", exc_type=ImportError)
     x = torch.randn(2, 3, 20, 64).to(torch.bfloat16)
     x = {

@@ -116,7 +116,7 @@ class Program:
         bar.only.arrive()
 
     def load(self, descriptor: Any, place: Any, bar: Tile, tile: Tile) -> None:
-        """By the copy engine."""
+        """By TMA."""
         slot = tile.only
         slot.overwrite()
         slot.load, slot.loading = (descriptor.name, self.loaded[descriptor.name], self.loaded["q"]), True
@@ -142,7 +142,7 @@ class Program:
         return deps[0] if len(deps) == 1 else deps
 
     def store(self, descriptor: Any, place: Any, tile: Tile) -> None:
-        """By the copy engine, from shared memory."""
+        """By TMA, from shared memory."""
         tile.only.readers += 1
         self.task.stores.append([tile.only])
 
