@@ -28,7 +28,7 @@ def show() -> None:
     ranges, duels = query.ranges(table, chosen.baseline), ask_slowly(query.duels, chosen)
     layers.headline(duels, ranges, chosen.baseline)
     st.caption(
-        "Tables show every kind of layer and mode. The filters for these choose what One layer in detail offers."
+        "The tables show every kind of layer in every mode. The filters for kind and mode apply to One layer in detail."
     )
     if len(duels):
         st.subheader("Ours and PyTorch's best")
