@@ -157,7 +157,7 @@ def _call(row: Mapping[str, Any], said: Declared) -> dict[str, Any]:
     """Return a row with what follows from its latency, its peak and its case."""
     law, latency, peak = facts_of(row["implementation"], said).memory, row["latency_ms"], row["peak_memory_mb"]
     rate = derive.gb_per_s(levels.bytes_moved(row, row["mode"]), latency)
-    formula = levels.memory_mb(row, law, row["mode"])
+    formula = None if row["mode"] in PARTS else levels.memory_mb(row, law, row["mode"])  # which is of a whole step
     return {
         **row,
         "extrapolated": bool(row["extrapolated"]),

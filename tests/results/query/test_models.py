@@ -38,6 +38,7 @@ def test_a_step_has_its_rate_and_the_share_of_attention_of_the_same_case(store):
     assert (step["latency_ms"], step["tokens_per_s"], step["attention_share"]) == (4.0, 250.0, 10.0)
     assert step["percent_of_copy"] == pytest.approx(100 * step["tb_per_s"] / 4.3)
     assert step["of_formula"] == pytest.approx(step["peak_memory_mb"] / step["formula_mb"])
+    assert table[table["mode"] == "fwd"]["formula_mb"].isna().all(), "the formula of training is of a whole step"
 
 
 def test_an_extrapolated_latency_stands_only_where_nothing_was_measured(store):
