@@ -152,14 +152,15 @@ def describe_mask(
 
     None where every token is real; (batch, keys) with True for real ones where some are padding or a static cache is
     not full; (batch, keys) of integers for packed sequences, an id a document; and (batch, 1, q_length, kv_length) for
-    any other mask than causal, causal in a window, and full, and for decoding into a static cache. Raises
-    UnsupportedCase for a model that has no attention but its own.
+    any other mask than causal, causal in a window, and full, for decoding into a static cache, and where the model asks
+    for it, such as to append another mask. Raises UnsupportedCase for a model that has no attention but its own.
     """
     _refuse_model(type(options.get("config")).__module__.replace(".configuration_", ".modeling_"))
     kind, documents = _kind(mask_function)
     unread = _unreadable(attention_mask, q_offset)
-    cached = kind == "causal" and not options.get("allow_is_causal_skip", True) and documents is None
-    if kind is None or cached or (unread and isinstance(q_offset, torch.Tensor)):
+    skip = {"causal": "allow_is_causal_skip", "full": "allow_is_bidirectional_skip"}.get(kind or "")
+    wanted = documents is None and not options.get(skip, True)
+    if kind is None or wanted or (unread and isinstance(q_offset, torch.Tensor)):
         from transformers.masking_utils import sdpa_mask
 
         sizes = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}

@@ -214,6 +214,14 @@ def test_a_mask_of_padding_knows_whether_it_is_causal_where_its_module_does_not(
     assert found.equal(causal)
 
 
+def test_a_model_that_asks_for_a_mask_tensor_gets_one() -> None:
+    from transformers.masking_utils import bidirectional_mask_function as full
+
+    asked = {"mask_function": full, "allow_is_bidirectional_skip": False}
+    assert ours.describe_mask(2, 3, 4, **asked, attention_mask=torch.ones(2, 4).bool()).shape == (2, 1, 3, 4)
+    assert ours.describe_mask(2, 3, 4, **asked | {"allow_is_bidirectional_skip": True}) is None
+
+
 def test_packed_sequences_told_as_to_flash_attention_do_not_see_each_other() -> None:
     q, k = torch.randn(1, 4, 12, 16), torch.randn(1, 2, 12, 16)
     starts, module = torch.tensor([0, 5, 12]), torch.nn.Module()
