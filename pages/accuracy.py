@@ -39,4 +39,4 @@ accuracy.beyond_normal(varied, where, palette, view)
 with st.expander("Every shape", icon=":material/table_rows:"):
     accuracy.every_case(everything)
 messages.download_slice("Download errors", view.title(everything), chosen, lambda: everything, "errors_csv")
-messages.provenance(chosen)
+messages.provenance(chosen, of_times=False)

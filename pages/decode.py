@@ -44,6 +44,7 @@ def show() -> None:
     with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
         if numbers.open:
             decode.numbers_table(table, chosen)
+    messages.download_latencies(chosen)
     messages.provenance(chosen)
 
 

@@ -43,7 +43,7 @@ def show() -> None:
             by_seqlen.reduction_table(table, formulas)
     every = partial(by_seqlen.with_formula, table, formulas)
     messages.download_slice("Download memory", view.title(table), taken, every, "memory_csv")
-    messages.provenance(chosen)
+    messages.provenance(chosen, of_times=False)
 
 
 layout.header(

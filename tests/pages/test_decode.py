@@ -44,7 +44,11 @@ def decode_run(home: Path, run: Run = RUN, contexts=(1024, 8192), batches=(1, 8)
 
 @pytest.fixture
 def page(home, app):
-    decode_run(home)
+    """The page over the run, and over newer kernels that were measured alone in its smallest case."""
+    rows = decode_run(home).read()[0]
+    newer = next(replace(row, run_id="newer") for row in rows if row.implementation == "triton_split_kv")
+    made = replace(RUN, run_id="newer", created="2026-03-02T00:00:00", kernel_hash="changed")
+    RunFolder.create(home, made, [newer])
     return app.switch_page("pages/decode.py").run()
 
 
@@ -58,6 +62,13 @@ def test_the_answer_names_the_fastest_kernel_and_what_it_reads(page):
     moved = 2 * 1024 * 8 * 128 * 2 + 2 * 32 * 128 * 2  # q and out are most beside the shortest cache
     best = moved / 0.05 / 1e9
     assert f"triton_split_kv reads fastest: **{decode.rate_words(best)}**" in text
+
+
+def test_newer_kernels_without_a_comparison_hide_none_and_are_told(page):
+    told = [caption.value for caption in page.caption if "older code" in caption.value]
+    why = r"because the newer has no time of torch\_naive to compare with (newer)."
+    assert told == [f":material/history: 1 of 4 shapes show older code, {why}"]
+    assert "Download latencies with their runs" in {button.label for button in page.get("download_button")}
 
 
 def test_the_map_has_context_down_and_batch_across(page):

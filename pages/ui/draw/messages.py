@@ -63,9 +63,10 @@ def slice_caption(
     st.caption(f"{badges} {about}. {note}")
 
 
-def provenance(chosen: Filters) -> None:
-    """Say where newer code is not shown; draw which runs the numbers come from, by source, once it is opened."""
-    _outdated(chosen)
+def provenance(chosen: Filters, *, of_times: bool = True) -> None:
+    """Draw which runs the numbers come from, by source, once it is opened; of times say where newer code is not."""
+    if of_times:
+        _outdated(chosen)
     label, icon = "Where these numbers come from", ":material/verified:"
     with st.expander(label, icon=icon, key="provenance", on_change="rerun") as where:
         if not where.open:
@@ -91,8 +92,8 @@ def _outdated(chosen: Filters) -> None:
         lacks = f"no time of {text.plain(chosen.baseline)}" if chosen.baseline else "no two times"
         runs = ", ".join(map(text.plain, found.runs[:_OFFERED])) + " and others" * (len(found.runs) > _OFFERED)
         st.caption(
-            f":material/history: {found.cases} of {counted(found.of, 'shape')} show older code: the newer was "
-            f"measured with {lacks} to compare with ({runs})."
+            f":material/history: {found.cases} of {counted(found.of, 'shape')} show older code, because the newer has "
+            f"{lacks} to compare with ({runs})."
         )
 
 
