@@ -37,7 +37,8 @@ class From:
 
     `alone`: the rows where they are one head's, for triton_fa2 cuts long walks into pieces (its split.py).
     `long`: the rows of several heads on LONG_KEYS keys and more, as of a chunk of a long prompt. `queries`: how many of
-    them a head make up for fewer keys, as of an image that attends to words.
+    them a head make up for fewer keys, as of an image that attends to words. `window`: the shortest sliding window.
+    `many`: a number of rows from which so many keys are enough.
     """
 
     rows: int
@@ -45,13 +46,18 @@ class From:
     alone: int
     long: int = NEVER
     queries: int = NEVER
+    window: int = 0
+    many: tuple[int, int] = (NEVER, 0)
 
-    def reached_by(self, heads: int, seqlen_q: int, seqlen_k: int) -> bool:
-        """Return whether that many heads (batch x num_heads), queries and keys are enough."""
+    def reached_by(self, heads: int, seqlen_q: int, seqlen_k: int, window_size: int = 0) -> bool:
+        """Return whether so many heads (batch x num_heads), queries, keys and such a window (0: none) are enough."""
+        if 0 < window_size < self.window:
+            return False
         rows = self.alone if heads == 1 else self.rows
         if heads > 1 and seqlen_k >= LONG_KEYS:
             rows = min(rows, self.long)
-        return heads * seqlen_q >= rows and (seqlen_k >= self.keys or seqlen_q >= self.queries)
+        keys = min(self.keys, self.many[1]) if heads * seqlen_q >= self.many[0] else self.keys
+        return heads * seqlen_q >= rows and (seqlen_k >= keys or seqlen_q >= self.queries)
 
 
 WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
@@ -61,11 +67,11 @@ WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES
 # few keys); one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context (there,
 # 31); long keys, many queries on few keys and the backward at head_dim 160 in results/published/h200-real_models
 GLUON_HOPPER = {
-    ("forward", 32): From(rows=32768, keys=1024, alone=NEVER),
-    ("forward", 64): From(rows=32768, keys=128, alone=65536),
+    ("forward", 32): From(rows=32768, keys=1024, alone=NEVER, many=(1 << 19, 384)),
+    ("forward", 64): From(rows=32768, keys=128, alone=65536, window=256),
     ("forward", 128): From(rows=16384, keys=192, alone=32768, long=12288),
     ("forward", 256): From(rows=8192, keys=128, alone=8192),
-    ("backward", 32): From(rows=16384, keys=256, alone=32768),
+    ("backward", 32): From(rows=32768, keys=256, alone=32768),
     ("backward", 64): From(rows=16384, keys=192, alone=16384, queries=4096),
     ("backward", 128): From(rows=16384, keys=192, alone=16384, long=4096),
     ("backward", 256): From(rows=4096, keys=64, alone=8192),
@@ -142,7 +148,8 @@ def route(
 
 
 def _route_by_names(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route:
-    names = {direction: name(direction, q, k, options[2]) for direction in ("forward", "backward")}
+    _, window_size, scale = options
+    names = {direction: name(direction, q, k, scale, window_size) for direction in ("forward", "backward")}
     prepare = _addressable if "gluon_hopper" in names.values() else _contiguous_rows
     ready = tuple(map(prepare, (q, k, v)))
     plans = {each: _PLANS[each](*ready, *options) for each in set(names.values())}
@@ -190,7 +197,7 @@ def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
     return few and q.shape[3] % DECODED_COLUMNS == 0 and q.stride(3) == 1 and k.shape == v.shape
 
 
-def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float | None) -> str:
+def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float | None, window_size: int = 0) -> str:
     """Return the implementation that computes a direction of tensors that `takes` accepts."""
     if q.dtype == torch.float32 or (softmax_scale is not None and softmax_scale <= 0):
         return "triton_fa2"
@@ -200,7 +207,8 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
     if direction == "backward" and few and q.shape[1] == k.shape[1]:
         return "triton_fa2"
     least = next(entry for (way, size), entry in GLUON_HOPPER.items() if way == direction and q.shape[3] <= size)
-    return "gluon_hopper" if least.reached_by(q.shape[0] * q.shape[1], q.shape[2], k.shape[2]) else "triton_fa2"
+    enough = least.reached_by(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], window_size)
+    return "gluon_hopper" if enough else "triton_fa2"
 
 
 def _triton_fa2(*arguments: Any) -> tuple[Callable[..., Any], ...]:
