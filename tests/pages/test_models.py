@@ -220,6 +220,9 @@ def test_every_model_and_setting_can_be_chosen(page):
         page.selectbox(key=key).set_value(value).run()
         assert not page.exception
     assert "DeepSeek-V2-Lite" in shown(page)
+    page.selectbox(key="model").set_value("gpt2").run()
+    assert page.selectbox(key="serve_context").options == ["512", "1024"], "it has no positions beyond that"
+    assert "training 1 × 1k" in shown(page)
     assert set(calculator.ATTENTIONS) <= set(known_names())
     assert set(calculator.PART_WORDS) == {name for name, _ in model_fit.parts(ModelMemory("", 0.0))}
 

@@ -113,9 +113,7 @@ def show(question: ModelQuestion, gpu: str | None, timed: MeasuredModel | None) 
     st.caption(_NOT_INCLUDED)
     limit = model(str(question.serving.subject)).max_context
     if max(question.serving.seqlen_k, question.training.seqlen_k) > limit:
-        possible = levels.level_of("model").longest(case_to_json(question.serving)) is None
-        beyond = "memory and time beyond that are still computed" if possible else "it has no positions beyond that"
-        st.caption(f"The model was made for at most {limit:,} tokens; {beyond}.")
+        st.caption(f"The model was made for at most {limit:,} tokens; memory and time beyond that are still computed.")
 
 
 def headline(question: ModelQuestion, found: Sequence[StepAnswer]) -> str:
@@ -188,11 +186,15 @@ def _contents(question: ModelQuestion) -> str:
         return f"The memory of {text.plain(question.attention)} is known by its growth only."
     activations = "recomputed" if question.training.checkpointing else "kept"
     return (
-        f"{config.parameters / 1e9:.3g} billion parameters: weights {text.mib(serve.weights)}, optimizer "
+        f"{_count(config.parameters)} parameters: weights {text.mib(serve.weights)}, optimizer "
         f"({text.plain(question.training.optimizer)}) {text.mib(train.optimizer)}, activations {activations} "
         f"{text.mib(train.activations)}. {config.heads} query heads on {config.kv_heads} KV heads: KV cache "
         f"{text.mib(serve.cache)} at {text.size(question.serving.seqlen_k)}.{_recomputed(question)}"
     )
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.3g} billion" if parameters >= 1e9 else f"{parameters / 1e6:.3g} million"
 
 
 def _recomputed(question: ModelQuestion) -> str:

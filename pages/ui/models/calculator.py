@@ -75,12 +75,12 @@ def choose(measured: Sequence[str]) -> ModelQuestion:
     columns = st.columns(5)
     with columns[0]:
         name = one_value("Model", "model", names, _FIRST)
+    lengths = _lengths(name)
+    usual = {length: length if length in lengths else lengths[-1] for length in ("8192", "32768")}
     with columns[1]:
-        seqlen = one_value("Train at", "train_seqlen", list(SEQLENS), "8192", help="Tokens of each training sequence.")
+        seqlen = one_value("Train at", "train_seqlen", lengths, usual["8192"], help=_TRAINED_HELP)
     with columns[2]:
-        context = one_value(
-            "Serve at", "serve_context", list(SEQLENS), "32768", help="Tokens in each sequence's cache."
-        )
+        context = one_value("Serve at", "serve_context", lengths, usual["32768"], help=_SERVED_HELP)
     with columns[3]:
         attention = one_value("Memory with", "attention", list(ATTENTIONS), ATTENTIONS[0], help=_ATTENTION_HELP)
     with columns[4]:
@@ -242,6 +242,12 @@ def formulas(question: ModelQuestion) -> None:
         )
 
 
+def _lengths(name: str) -> list[str]:
+    """Return the lengths that a model can be asked for; those beyond its last position are none."""
+    longest = levels.level_of("model").longest({"level": "model", "subject": name})
+    return [length for length in SEQLENS if longest is None or int(length) <= longest]
+
+
 def _training(case: Case, seqlen: int) -> Case:
     batch = one_value("Training batch", "train_batch", list(BATCHES), "1")
     optimizer = one_value("Optimizer", "optimizer", list(OPTIMIZERS), "adamw_bf16", help=_OPTIMIZER_HELP)
@@ -293,6 +299,8 @@ def _yes(fits: bool) -> str:
 
 
 _AS_DTYPE = "as dtype"
+_TRAINED_HELP = "Tokens of each training sequence."
+_SERVED_HELP = "Tokens in each sequence's cache."
 _TOP_LEFT = {"xanchor": "right", "yanchor": "top"}
 _SAVED = ("kept", "compiled", "recomputed")
 _ATTENTION_HELP = "What attends inside the model. Those without a score matrix take memory that grows with the context."
