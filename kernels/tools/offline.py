@@ -170,6 +170,7 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
 _HOPPER = {  # kernel -> head_dims, masks
     "forward": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
     "padded": ((64,), MASKS),
+    "packed": (hopper_tuning.HEAD_DIMS, MASKS),
     "short": ((128,), ("causal",)),
     "tail": ((64, 128), ("full",)),
     "two": ((64,), ("full",)),
@@ -185,7 +186,7 @@ _HOPPER = {  # kernel -> head_dims, masks
     "dkv": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
     "dq": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
 }
-HOPPER_FORWARDS = ("forward", "short", "tail", "two", "three", "long", "held", "recompute", "split", "padded")
+HOPPER_FORWARDS = ("forward", "short", "tail", "two", "three", "long", "held", "recompute", "split", "padded", "packed")
 # of full masks: queries, keys and heads that get the form
 _HOPPER_LENGTHS = {
     "tail": (2048, 1000, 128),
@@ -216,11 +217,13 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     head_dim, recompute = variant.head_dim, variant.kernel == "recompute"
     seqlen = {"short": 512, "long": 16384, "recompute": 16384}.get(variant.kernel, 1024)
     unpadded = head_dim - 8 * (variant.kernel == "padded")
-    seqlen_k, split = seqlen, False
+    seqlen_k, split, packed = seqlen, False, variant.kernel == "packed"
     if variant.mask == "full":
         seqlen, seqlen_k, n_heads = _HOPPER_LENGTHS.get(variant.kernel, (1024, 1024, 1056))
     tiles = hopper_tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
-    if variant.mask == "full":
+    if packed:
+        tiles = hopper_tuning.packed_forward_tiles(head_dim, seqlen, seqlen, causal, window)
+    elif variant.mask == "full":
         mask = hopper_tuning.FullMask(seqlen, seqlen_k, n_heads, programs=132)
         tiles, split = hopper_tuning.full_mask_form(tiles, head_dim, mask)
     head_dim_v, pieces = hopper_tuning.values_head_dim(head_dim), hopper_tuning.PIECES.get(head_dim, 1)
@@ -233,9 +236,10 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         pieces=pieces,
         causal=causal,
         has_window=window,
-        masked=causal or window or seqlen_k % tiles.block_n > 0,
+        masked=causal or window or packed or seqlen_k % tiles.block_n > 0,
         split_kv=split,
         recompute=recompute,
+        packed=packed,
     )
     out = Pointer("bf16") if tiles.store_from_registers else q
     pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32"), Pointer("i32")]

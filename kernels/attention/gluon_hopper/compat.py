@@ -12,6 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 
 tma_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 tma_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+partition_sync = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # of a partition's warps
 
 if hasattr(tma, "async_atomic_add"):
     tma_add = tma.async_atomic_add

@@ -36,6 +36,7 @@ from kernels.attention.gluon_hopper.forward_overflow import any_overflow, clear_
 from kernels.attention.gluon_hopper.forward_softmax import (
     attend_blocks,
     begin_first_scores,
+    clear_values,
     first_softmax,
     skip_block,
     skip_values_and_next_keys,
@@ -45,6 +46,7 @@ from kernels.attention.gluon_hopper.forward_tiles import (
     consumer_slice,
     consumer_work,
     num_program_tiles,
+    num_static_tiles,
     prefetch_schedule,
     program_tile,
     split_key_blocks,
@@ -93,7 +95,9 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
 
     `out_b`, `out_h` and `out_m` are strides in eights of numbers. With `flag_overflow`, programs flag sums that have
     outgrown float32; with `recompute`, the kernel computes everything, but only if a flag is set. With `split_kv`,
-    programs split the keys of some tiles (forward_schedule.py), and `partial_out` takes what each has of them.
+    programs split the keys of some tiles (forward_schedule.py), and `partial_out` takes what each has of them. With
+    `packed`, `schedule` is the list of packed_tiles.py, whose length `n_m` and `n_tiles` become, and `seqlen_q` and
+    `seqlen_k` are those of all sequences together.
     """
     if CONFIG.flag_overflow:
         clear_overflow(overflow)
@@ -126,7 +130,12 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
         mbarrier.init(v_empty.index(i), count=CONFIG.consumers)
     buffers = ForwardBuffers(q=q_s, k=k_s, v=v_s, q_full=q_full, q_empty=q_empty, k_full=k_full, k_empty=k_empty,
                              v_full=v_full, v_empty=v_empty)  # fmt: skip
-    if CONFIG.host_schedule:
+    if CONFIG.packed:
+        n_m = gl.load(schedule)
+        n_tiles = n_m * n_heads
+        if num_static_tiles(n_tiles) == 0:
+            return
+    elif CONFIG.host_schedule:
         schedule += gl.program_id(0) * schedule_length * _FIELDS
         prefetch_schedule(schedule, schedule_length)
     shape = ForwardShape(
@@ -164,12 +173,12 @@ def load_partition(q_desc, k_desc, v_desc, buffers, shape, CONFIG: gl.constexpr)
     consumers: gl.constexpr = CONFIG.consumers
     count = 0
     for i_tile in range(num_program_tiles(shape, CONFIG)):
-        m, head = program_tile(i_tile, shape, CONFIG)
+        m, head, sequence = program_tile(i_tile, shape, CONFIG)
         batch = head // shape.num_heads
         h = head - batch * shape.num_heads
         h_kv = h // shape.group_size
         low, left, right, high = key_blocks(
-            m, shape.seqlen_q, shape.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
+            m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
             CONFIG.causal, CONFIG.has_window)  # fmt: skip
         if CONFIG.split_kv:
             split, low, left, right, high = split_key_blocks(i_tile, shape, CONFIG)
@@ -178,17 +187,18 @@ def load_partition(q_desc, k_desc, v_desc, buffers, shape, CONFIG: gl.constexpr)
         for c in gl.static_range(consumers):
             q_bar = buffers.q_full.index(c * CONFIG.q_slots + q_slot)
             mbarrier.wait(buffers.q_empty.index(c * CONFIG.q_slots + q_slot), q_phase ^ 1)
-            row = (m * CONFIG.consumers + consumer_slice(c, i_tile, CONFIG)) * CONFIG.rows
+            row = sequence.first_q + (m * CONFIG.consumers + consumer_slice(c, i_tile, CONFIG)) * CONFIG.rows
             load_pieces(q_desc, batch, h, row, q_bar, buffers.q, c * CONFIG.q_slots + q_slot, CONFIG.pieces)
         for i in range(low, high):
             j = high - 1 - (i - low)
+            row = sequence.first_k + j * CONFIG.block_n
             slot = count % CONFIG.kv_slots
             acquire_keys_slot(count, buffers, CONFIG)
             k_full = buffers.k_full.index(slot)
-            load_pieces(k_desc, batch, h_kv, j * CONFIG.block_n, k_full, buffers.k, slot, CONFIG.pieces)
+            load_pieces(k_desc, batch, h_kv, row, k_full, buffers.k, slot, CONFIG.pieces)
             acquire_values_slot(count, buffers, CONFIG)
             mbarrier.expect(buffers.v_full.index(slot), v_desc.block_type.nbytes)
-            tma_load(v_desc, [batch, h_kv, j * CONFIG.block_n, 0], buffers.v_full.index(slot), buffers.v.index(slot))
+            tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(slot), buffers.v.index(slot))
             count += 1
 
 
@@ -213,42 +223,46 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
     s = warpgroup_mma_wait(0, deps=(s_token,))
     release_keys(count % CONFIG.kv_slots, buffers, CONFIG)
     for i_tile in range(n_tiles):
-        diagonal = tile.row + shape.seqlen_k - shape.seqlen_q
+        sequence = tile.sequence
+        diagonal = tile.row + sequence.seqlen_k - sequence.seqlen_q
         q_slot = consumer * CONFIG.q_slots + i_tile % CONFIG.q_slots
         q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
         q_done = buffers.q_empty.index(q_slot)
         if CONFIG.store_from_registers:
             only = high - 1 == low
             if not CONFIG.pingpong:
-                only = only | (tile.row >= shape.seqlen_q)
+                only = only | (tile.row >= sequence.seqlen_q)
             if only:  # one block, or none of ours: no product with these queries follows
                 mbarrier.arrive(q_done, count=1)
         out = gl.zeros([CONFIG.rows, CONFIG.head_dim_v], gl.float32, out_layout)
         if CONFIG.masked:
-            s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, shape.seqlen_k, shape.window,
+            s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence.seqlen_k, sequence.window,
                           CONFIG.causal, CONFIG.has_window)  # fmt: skip
         p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, CONFIG.masked)
+        if CONFIG.packed:  # noqa: SIM102 - decided at compile time
+            if high * CONFIG.block_n > sequence.seqlen_k:
+                clear_values(count, sequence.seqlen_k - (high - 1) * CONFIG.block_n, buffers, CONFIG)
         if CONFIG.q_slots > 1 and not CONFIG.store_from_registers:  # noqa: SIM102 - decided at compile time
             if i_tile > 0:  # the output of the tile before has left its slot by now
                 tma.store_wait(0)
                 last_slot = consumer * CONFIG.q_slots + (i_tile - 1) % CONFIG.q_slots
                 mbarrier.arrive(buffers.q_empty.index(last_slot), count=1)
         if not CONFIG.pingpong:  # noqa: SIM102
-            if tile.row >= shape.seqlen_q:  # rows beyond the end: the blocks are the other consumers'
+            if tile.row >= sequence.seqlen_q:  # rows beyond the end: the blocks are the other consumers'
                 for _i in range(low, high - 1):
                     count = skip_values_and_next_keys(count, buffers, CONFIG)
                 low, left, right, high = low, low, low, low + 1
         if CONFIG.causal or CONFIG.has_window:
             count, p, out, m_i, l_i = attend_blocks(
-                consumer, right, high - 1, low, count, q, q_slot, q_done, p, out, m_i, l_i, buffers, shape, diagonal,
+                consumer, right, high - 1, low, count, q, q_slot, q_done, p, out, m_i, l_i, buffers, sequence, diagonal,
                 scale, CONFIG, True)  # fmt: skip
         count, p, out, m_i, l_i = attend_blocks(
-            consumer, left, right, low, count, q, q_slot, q_done, p, out, m_i, l_i, buffers, shape, diagonal, scale,
+            consumer, left, right, low, count, q, q_slot, q_done, p, out, m_i, l_i, buffers, sequence, diagonal, scale,
             CONFIG, False)  # fmt: skip
         if CONFIG.has_window:
             count, p, out, m_i, l_i = attend_blocks(
-                consumer, low, left, low, count, q, q_slot, q_done, p, out, m_i, l_i, buffers, shape, diagonal, scale,
-                CONFIG, True)  # fmt: skip
+                consumer, low, left, low, count, q, q_slot, q_done, p, out, m_i, l_i, buffers, sequence, diagonal,
+                scale, CONFIG, True)  # fmt: skip
         slot = count % CONFIG.kv_slots
         mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
         count += 1
@@ -279,8 +293,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         out = out * gl.convert_layout(inverse, gl.SliceLayout(1, out_layout))[:, None]
         if CONFIG.flag_overflow:
             flag_overflow(output.overflow, out, gl.convert_layout(inverse, gl.SliceLayout(1, out_layout)))
-        _store_output(consumer, output, this_tile, buffers.q.index(q_slot), out.to(dtype), shape.num_heads,
-                      shape.seqlen_q, CONFIG)  # fmt: skip
+        _store_output(consumer, output, this_tile, buffers.q.index(q_slot), out.to(dtype), shape.num_heads, CONFIG)
         if CONFIG.q_slots == 1:
             if not CONFIG.store_from_registers:
                 tma.store_wait(0)
@@ -304,9 +317,12 @@ def _begin_next_tile(consumer: gl.constexpr, i_tile, n_tiles, skipped, count, bu
 
 
 @gluon.jit
-def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, seqlen_q, dtype: gl.constexpr,
+def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, all_rows, dtype: gl.constexpr,
                CONFIG: gl.constexpr):  # fmt: skip
-    """Store the logsumexps of a consumer's rows, or of its split of their keys, and return the inverse sums."""
+    """Store the logsumexps of a consumer's rows, or of its split of their keys, and return the inverse sums.
+
+    A head has `all_rows` rows, of packed sequences those of all.
+    """
     layout: gl.constexpr = gl.SliceLayout(1, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16]))
     own = gl.arange(0, CONFIG.rows, layout)
     rows = tile.row + own
@@ -314,7 +330,8 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, seqlen_q, dtype: 
     l_i = gl.convert_layout(gl.sum(l_i, 1), layout)
     m_i = gl.convert_layout(gl.max(m_i, 1), layout)
     lse = gl.where(l_i == 0.0, float("inf"), m_i + gl.log2(l_i))  # +inf: no key was seen, P is 0 in the backward
-    first = tile.head.to(gl.int64) * seqlen_q
+    first = tile.head.to(gl.int64) * all_rows + tile.sequence.first_q
+    seqlen_q = tile.sequence.seqlen_q
     if CONFIG.split_kv:
         if tile.split < 0:
             gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
@@ -338,7 +355,7 @@ def _sum_of_rounded(total, largest, m_i, dtype: gl.constexpr):
 
 
 @gluon.jit
-def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, seqlen_q, CONFIG: gl.constexpr):
+def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONFIG: gl.constexpr):
     """Store the output rows x from registers, or by TMA through the slot of the queries, which have been read."""
     stride = output.stride_m
     batch = tile.head // num_heads
@@ -346,6 +363,9 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, seql
     row = tile.row
     if CONFIG.store_from_registers:
         address = output.out + (batch.to(gl.int64) * output.stride_b + head.to(gl.int64) * output.stride_h) * 8
+        seqlen_q = tile.sequence.seqlen_q
+        if CONFIG.packed:
+            address += tile.sequence.first_q.to(gl.int64) * stride * 8
         if CONFIG.split_kv:  # noqa: SIM102 - decided at compile time
             if tile.split >= 0:
                 address = output.partial_out

@@ -16,10 +16,21 @@ output as it is. Where no key is hidden, three cheaper ways to find a raised max
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 
 from kernels.attention.gluon_hopper.barriers import phase_of, release_keys, release_values, slot_of
-from kernels.attention.gluon_hopper.compat import keep_pairs_before_wait, opaque_zero, pingpong_signal, pingpong_wait
+from kernels.attention.gluon_hopper.compat import (
+    keep_pairs_before_wait,
+    opaque_zero,
+    partition_sync,
+    pingpong_signal,
+    pingpong_wait,
+)
 from kernels.attention.gluon_hopper.forward_overflow import (
     RESCALE_THRESHOLD,
     probabilities_again,
@@ -120,6 +131,33 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
     out = rescale(lanes, of_lanes(alpha, lanes), together).reshape([CONFIG.rows, CONFIG.head_dim_v])
     out = gl.convert_layout(out, out_layout, assert_trivial=True)
     return count, p_new, out, m_i, l_i
+
+
+_CLEARED = gl.constexpr(16)  # rows of values that are cleared at a time
+
+
+@gluon.jit
+def clear_values(count, inside, buffers, CONFIG: gl.constexpr):
+    """Clear the rows from `inside` on of the count-th block's values, which belong to the next sequence.
+
+    P is 0 there, but 0 times inf is not. Every consumer writes the same zeros before its own product reads them.
+    """
+    ROWS: gl.constexpr = _CLEARED
+    lanes: gl.constexpr = CONFIG.head_dim_v // 8 if CONFIG.head_dim_v < 256 else 32
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // lanes, lanes], [4, 1], [1, 0])
+    slot = count % CONFIG.kv_slots
+    mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
+    values = buffers.v.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
+    rows = gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+    zero = gl.zeros([ROWS, CONFIG.head_dim_v], values.dtype, layout)
+    for i in gl.static_range(CONFIG.block_n // ROWS):
+        part = values.slice(i * ROWS, ROWS, 0)
+        if i * ROWS >= inside:
+            part.store(zero)
+        elif (i + 1) * ROWS > inside:
+            part.store(gl.where((rows < inside - i * ROWS)[:, None], part.load(layout), zero))
+    fence_async_shared()
+    partition_sync()
 
 
 @gluon.jit

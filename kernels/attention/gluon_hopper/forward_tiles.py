@@ -2,6 +2,9 @@
 
 With `host_schedule` a program reads its tiles from the schedule that forward_schedule.py makes on the host; else it
 works them out. A consumer does so while others have the tensor cores.
+
+With `packed`, sequences lie one after the other, and their lengths are known on the device alone: a program works out
+which tiles of the list that packed_tiles.py writes are its own.
 """
 
 from typing import Any, NamedTuple
@@ -10,15 +13,16 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from kernels.attention.gluon_hopper.masks import key_blocks
-from kernels.attention.gluon_hopper.tuning import SCHEDULE_FIELDS
+from kernels.attention.gluon_hopper.tuning import PACKED_FIELDS, SCHEDULE_FIELDS
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
+_PACKED_FIELDS = gl.constexpr(PACKED_FIELDS)
 
 
 class ForwardShape(NamedTuple):
     """Sizes that the forward's partitions need, and this program's part of the schedule."""
 
-    schedule: Any  # int32: the number of tiles, then the entries of each (forward_schedule.py)
+    schedule: Any  # int32: the number of tiles, then the entries of each (forward_schedule.py, packed_tiles.py)
     n_tiles: Any  # of all heads
     n_m: Any  # tiles of a head
     num_heads: Any
@@ -30,12 +34,23 @@ class ForwardShape(NamedTuple):
     window: Any
 
 
+class Sequence(NamedTuple):
+    """Which rows of queries and keys a tile's sequence has, and its window."""
+
+    first_q: Any
+    first_k: Any
+    seqlen_q: Any
+    seqlen_k: Any
+    window: Any
+
+
 class ConsumerTile(NamedTuple):
     """Where a consumer's part of a tile is."""
 
-    head: Any  # counted over all sequences
-    row: Any  # the first of 64
+    head: Any  # counted over all sequences, but of packed ones
+    row: Any  # the first of 64, in its sequence
     split: Any  # number of the split of its keys, or -1
+    sequence: Any
 
 
 @gluon.jit
@@ -49,13 +64,23 @@ def num_program_tiles(shape, CONFIG: gl.constexpr):
 
 @gluon.jit
 def program_tile(i_tile, shape, CONFIG: gl.constexpr):
-    """Return the query tile and head, counted over all sequences, of this program's tile number `i_tile`."""
-    if CONFIG.host_schedule:
+    """Return the query tile, head, counted over all sequences, and Sequence of this program's tile number `i_tile`."""
+    whole = Sequence(first_q=gl.to_tensor(0), first_k=gl.to_tensor(0), seqlen_q=shape.seqlen_q, seqlen_k=shape.seqlen_k,
+                     window=shape.window)  # fmt: skip
+    if CONFIG.packed:
+        place, head = static_tile(i_tile, shape.n_m, shape.n_heads, shape.heads_in_l2, True)
+        place = gl.minimum(gl.maximum(place, 0), shape.n_m - 1)  # behind the last tile: looked up and not taken
+        entry = shape.schedule + _PACKED_FIELDS * (place + 1)
+        sequence = Sequence(first_q=gl.load(entry + 1), first_k=gl.load(entry + 2), seqlen_q=gl.load(entry + 3),
+                            seqlen_k=gl.load(entry + 4), window=shape.window)  # fmt: skip
+        return gl.load(entry), head, sequence
+    elif CONFIG.host_schedule:  # noqa: RET505
         entry = shape.schedule + _FIELDS * (i_tile + 1)
-        return gl.load(entry), gl.load(entry + 1)
-    else:  # noqa: RET505
+        return gl.load(entry), gl.load(entry + 1), whole
+    else:
         by_length: gl.constexpr = CONFIG.causal and not CONFIG.has_window
-        return static_tile(i_tile, shape.n_m, shape.n_heads, shape.heads_in_l2, by_length)
+        m, head = static_tile(i_tile, shape.n_m, shape.n_heads, shape.heads_in_l2, by_length)
+        return m, head, whole
 
 
 @gluon.jit
@@ -135,9 +160,9 @@ def consumer_slice(consumer, i_tile, CONFIG: gl.constexpr):
 @gluon.jit
 def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
     """Return where this consumer's part of a tile is, the key blocks it computes, and how many it skips before them."""
-    m, head = program_tile(i_tile, shape, CONFIG)
+    m, head, sequence = program_tile(i_tile, shape, CONFIG)
     low, left, right, high = key_blocks(
-        m, shape.seqlen_q, shape.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n, CONFIG.causal,
+        m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n, CONFIG.causal,
         CONFIG.has_window)  # fmt: skip
     split = gl.to_tensor(-1)
     if CONFIG.split_kv:
@@ -147,8 +172,9 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
     if CONFIG.causal and not CONFIG.has_window and not CONFIG.pingpong:
         last = high
         low, left, right, high = key_blocks(
-            m * CONFIG.consumers + place, shape.seqlen_q, shape.seqlen_k, shape.window, CONFIG.rows, CONFIG.block_n,
-            CONFIG.causal, CONFIG.has_window)  # fmt: skip
+            m * CONFIG.consumers + place, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows,
+            CONFIG.block_n, CONFIG.causal, CONFIG.has_window)  # fmt: skip
         skipped = last - high
-    tile = ConsumerTile(head=head, row=(m * CONFIG.consumers + place) * CONFIG.rows, split=split)
+    tile = ConsumerTile(head=head, row=(m * CONFIG.consumers + place) * CONFIG.rows, split=split,
+                        sequence=sequence)  # fmt: skip
     return tile, low, left, right, high, skipped

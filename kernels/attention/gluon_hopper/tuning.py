@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
+PACKED_FIELDS = 8  # numbers of an entry of the list of packed sequences' tiles
 MOST_BLOCKS = 2**15  # of keys, whose numbers two halves of an entry of the schedule hold
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
@@ -47,6 +48,7 @@ class ForwardConfig(ForwardTiles):
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
     split_kv: bool = False  # programs split the keys of the last round's tiles
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
+    packed: bool = False  # sequences lie one after the other, and are known on the device alone
     rows: int = ROWS  # of a consumer
 
 
@@ -319,6 +321,12 @@ def _tiles_64(seqlen_q: int, causal: bool, bfloat16: bool) -> ForwardTiles:
     flagged = bfloat16 and seqlen_q >= (2048 if causal else 1024)
     by_sum = not causal or seqlen_q < 2048
     return replace(FORWARD[64], rescale_by_sum=by_sum, flag_overflow=flagged, exp_before_wait=flagged and not causal)
+
+
+def packed_forward_tiles(size: int, longest_q: int, longest_k: int, causal: bool, window: bool) -> ForwardTiles:
+    """Return the tiles for packed sequences of head_dim `size`, none longer than these."""
+    tiles = forward_tiles(size, size, longest_q, causal, window, bfloat16=False)
+    return replace(tiles, store_from_registers=True, host_schedule=False)
 
 
 @dataclass(frozen=True)

@@ -202,6 +202,7 @@ def hardware_of(program: Program) -> dict[str, Any]:
         "tma_add": program.store,
         "reinterpret": lambda tile, *_: tile,
         "fence_async_shared": lambda: None,
+        "partition_sync": lambda: None,
         "warpgroup_mma": program.product,
         "warpgroup_mma_wait": program.product_wait,
     }
