@@ -181,6 +181,7 @@ _HOPPER = {  # kernel -> head_dims, masks
     "split": ((64, 256), ("full",)),
     "backward": ((64, 128), MASKS),
     "split backward": ((128,), ("full",)),
+    "packed backward": ((64, 128), MASKS),
     "dq warpgroup": ((128,), ("full", "causal")),
     "split dq warpgroup": ((128,), ("full",)),
     "dkv": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
@@ -266,13 +267,14 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         slots=2,
         causal=causal,
         has_window=window,
-        masked=causal or window,
+        masked=causal or window or variant.kernel == "packed backward",
         linear_grid=variant.kernel in _HOPPER_SPLITS,
         split_q=variant.kernel in _HOPPER_SPLITS,
         next_delta=hopper_tuning.computes_next_delta(head_dim, 4096, 4096, causal, window),
         unpadded_head_dim=head_dim_v,
         pieces=pieces,
         scores_in_turn=tiles.scores_in_turn,
+        packed=variant.kernel == "packed backward",
     )
     if variant.kernel == "dkv":
         tensors = [q, k, v, do, k, v, rows, rows, Pointer("fp32")]
@@ -281,7 +283,9 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         tensors = [q, k, v, do, q, Pointer("bf16"), *[Pointer("fp32")] * 3]
         return hopper_dq_kernel, [*tensors, *[9] * 5, *counts[1:], *scales, Constants(config)]
     tensors, split = [q, k, v, do, fragments, k, v, rows, rows], [Pointer("i32"), Pointer("fp32")]
-    if variant.kernel in ("backward", "split backward") and head_dim > 64:
+    if variant.kernel == "packed backward":
+        tensors[5:7] = [Pointer("bf16")] * 2
+    if variant.kernel == "packed backward" or (variant.kernel in ("backward", "split backward") and head_dim > 64):
         return backward_kernel, [*tensors, *split, *counts, 9, 9, *scales, Constants(config)]
     ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]
     next_delta = [Pointer("bf16"), Pointer("bf16"), Pointer("fp32")]

@@ -32,7 +32,12 @@ from kernels.attention.gluon_hopper.backward_common import (
     store_dkv,
     unpacked,
 )
-from kernels.attention.gluon_hopper.backward_schedule import program_key_tile, store_partial_dkv
+from kernels.attention.gluon_hopper.backward_schedule import (
+    packed_key_tile,
+    program_key_tile,
+    store_packed_dkv,
+    store_partial_dkv,
+)
 from kernels.attention.gluon_hopper.barriers import (
     DO_EMPTY,
     Q_EMPTY,
@@ -43,8 +48,15 @@ from kernels.attention.gluon_hopper.barriers import (
     release_ds_half,
     wait_at,
 )
-from kernels.attention.gluon_hopper.compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load
+from kernels.attention.gluon_hopper.compat import (
+    keep_p_before_wait,
+    opaque_zero,
+    pair_sync,
+    partition_sync,
+    tma_load,
+)
 from kernels.attention.gluon_hopper.masks import hide_queries
+from kernels.attention.gluon_hopper.rows import clear_rows
 
 
 class SingleKernelBarriers(NamedTuple):
@@ -63,8 +75,13 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     """Compute dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e).
 
     `padded_q` is n_m x block_m, CONFIG a tuning.BackwardConfig. With `split_q` the program has a split of the queries,
-    as `split_table` says, and dK and dV go to `partial_dkv` (backward_launch.py).
+    as `split_table` says, and dK and dV go to `partial_dkv` (backward_launch.py). With `packed`, `split_table` is the
+    list of packed_tiles.py, and dK and dV are addresses of (total_k, num_kv_heads, head_dim).
     """
+    if CONFIG.packed:
+        place = gl.load(split_table) - 1 - gl.program_id(0)
+        if place < 0:
+            return
     dtype: gl.constexpr = q_desc.dtype
     buffers = backward_buffers(q_desc, k_desc, v_desc, do_desc, lse_desc, CONFIG)
     ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONFIG.block_m, CONFIG.block_n], dtype)
@@ -79,9 +96,13 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     for i in gl.static_range(slots):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(do_full.index(i), count=1)
-    shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
-                          padded_q=padded_q, n_m=n_m, window=window)  # fmt: skip
-    tile, split = program_key_tile(split_table, shape, heads_in_order, heads_per_group, CONFIG, True)
+    if CONFIG.packed:
+        tile, shape = packed_key_tile(split_table, place, num_heads, group_size, padded_q, n_m, window, CONFIG)
+        split = place
+    else:
+        shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
+                              padded_q=padded_q, n_m=n_m, window=window)  # fmt: skip
+        tile, split = program_key_tile(split_table, shape, heads_in_order, heads_per_group, CONFIG, True)
     descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
     bars = SingleKernelBarriers(kv_full=kv_full, q_full=q_full, do_full=do_full)
     # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
@@ -98,7 +119,10 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
 def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
     """Load the keys and values of the program once, then each block of queries with its lse, dout and delta."""
     mbarrier.expect(bars.kv_full, descs.k.block_type.nbytes + descs.v.block_type.nbytes)
-    keys = [tile.batch, tile.h_kv // CONFIG.group_splits, tile.n0, 0]
+    first_key, first_query = tile.n0, gl.to_tensor(0)
+    if CONFIG.packed:
+        first_key, first_query = first_key + shape.first_k, shape.first_q
+    keys = [tile.batch, tile.h_kv // CONFIG.group_splits, first_key, 0]
     tma_load(descs.k, keys, bars.kv_full, buffers.k.index(0))
     tma_load(descs.v, keys, bars.kv_full, buffers.v.index(0))
     if not CONFIG.split_q or CONFIG.all_split:
@@ -110,15 +134,18 @@ def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
         for m in range(tile.low, tile.high):
             slot = count % CONFIG.slots
             row = (tile.batch * shape.num_heads + h) * shape.padded_q + m * CONFIG.block_m
+            if CONFIG.packed:
+                row += shape.first_m * CONFIG.block_m
+            query = first_query + m * CONFIG.block_m
             if count >= CONFIG.slots:
                 wait_at(Q_EMPTY + slot)
             mbarrier.expect(bars.q_full.index(slot), descs.q.block_type.nbytes + CONFIG.block_m * 4)
-            tma_load(descs.q, [tile.batch, h, m * CONFIG.block_m, 0], bars.q_full.index(slot), buffers.q.index(slot))
+            tma_load(descs.q, [tile.batch, h, query, 0], bars.q_full.index(slot), buffers.q.index(slot))
             tma_load(descs.lse, [row], bars.q_full.index(slot), buffers.lse.index(slot))
             if count >= CONFIG.slots:
                 wait_at(DO_EMPTY + slot)
             mbarrier.expect(bars.do_full.index(slot), descs.do.block_type.nbytes + CONFIG.block_m * 4)
-            tma_load(descs.do, [tile.batch, h, m * CONFIG.block_m, 0], bars.do_full.index(slot), buffers.do.index(slot))
+            tma_load(descs.do, [tile.batch, h, query, 0], bars.do_full.index(slot), buffers.do.index(slot))
             tma_load(descs.delta, [row], bars.do_full.index(slot), buffers.delta.index(slot))
             count += 1
     for last in range(gl.maximum(count - CONFIG.slots, 0), count):  # nobody loads into these again
@@ -137,9 +164,18 @@ def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffe
     dk = gl.zeros([HALF, CONFIG.head_dim], gl.float32, kv_layout)
     dv = gl.zeros([HALF, CONFIG.head_dim], gl.float32, kv_layout)
     mbarrier.wait(bars.kv_full, 0)
+    if CONFIG.packed:  # noqa: SIM102 - decided at compile time
+        if tile.n0 + CONFIG.block_n > shape.seqlen_k:  # keys of the next sequence: dS is 0 there, but 0 times inf is not
+            clear_rows(buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), shape.seqlen_k - tile.n0)
+            clear_rows(buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), shape.seqlen_k - tile.n0)
+            fence_async_shared()
+            partition_sync()
     if tile.high > tile.low:
         dk, dv = _gradients(consumer, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile, shape, scale, CONFIG)
-    if CONFIG.split_q:
+    if CONFIG.packed:
+        store_packed_dkv(consumer, dk, dv, dk_desc, dv_desc, tile, shape, softmax_scale, CONFIG)
+        tma.store_wait(0)
+    elif CONFIG.split_q:
         store_partial_dkv(consumer, dk, dv, partial_dkv, split, CONFIG)
         tma.store_wait(0)
     else:
@@ -197,6 +233,13 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, buffe
     q = buffers.q.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
     do = buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
     mbarrier.wait(bars.q_full.index(slot), phase)
+    if CONFIG.packed:  # noqa: SIM102 - decided at compile time
+        if (m + 1) * CONFIG.block_m > shape.seqlen_q:  # queries of the next sequence
+            mbarrier.wait(bars.do_full.index(slot), phase)
+            clear_rows(q, shape.seqlen_q - m * CONFIG.block_m)
+            clear_rows(do, shape.seqlen_q - m * CONFIG.block_m)
+            fence_async_shared()
+            partition_sync()
     k_half = k.slice(consumer * HALF, HALF, 0)
     s_token = warpgroup_mma(k_half, q.permute((1, 0)), zero, use_acc=False, is_async=True)
     lse = buffers.lse.index(slot).load(columns)
@@ -228,14 +271,20 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, buffe
         add_fragment(dq, before, dq_desc, dq_s)
     dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
     arrive_at(Q_EMPTY + slot)
+    if CONFIG.packed:
+        m += shape.first_m
     return count + 1, (head * shape.n_m + m) * 2 + consumer, dk, dv
 
 
 @gluon.jit
 def _begin_dq(consumer: gl.constexpr, stage, k, ds_s):
-    """Begin this consumer's fragment of the dQ that a tile of dS belongs to: half of the columns."""
+    """Begin this consumer's fragment of the dQ that a tile of dS belongs to: half of the columns, or of the rows."""
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
     zero = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, layout)
     acquire_ds_half(consumer, stage)
-    columns = k.slice(consumer * FRAGMENT, FRAGMENT, 1)
-    return warpgroup_mma(ds_s.index(stage), columns, zero, use_acc=False, is_async=True)
+    ds = ds_s.index(stage)
+    if k.shape[1] > FRAGMENT:
+        k = k.slice(consumer * FRAGMENT, FRAGMENT, 1)
+    else:
+        ds = ds.slice(consumer * FRAGMENT, FRAGMENT, 0)
+    return warpgroup_mma(ds, k, zero, use_acc=False, is_async=True)

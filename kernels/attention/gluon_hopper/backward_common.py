@@ -57,6 +57,21 @@ class BackwardShape(NamedTuple):
     window: Any
 
 
+class PackedBackwardShape(NamedTuple):
+    """Sizes as BackwardShape has them, the lengths those of a tile's sequence, and where that begins."""
+
+    num_heads: Any
+    group_size: Any
+    seqlen_q: Any
+    seqlen_k: Any
+    padded_q: Any
+    n_m: Any  # blocks of queries of all sequences
+    window: Any
+    first_q: Any
+    first_k: Any
+    first_m: Any  # the sequence's first block of queries
+
+
 class KeyTile(NamedTuple):
     """A tile of keys and the blocks of queries that see it; those in [left, right) need no mask."""
 

@@ -8,8 +8,12 @@ leave many programs without any, may be split by queries (backward_launch.py): a
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.attention.gluon_hopper.backward_common import KeyTile
+from kernels.attention.gluon_hopper.backward_common import KeyTile, PackedBackwardShape
 from kernels.attention.gluon_hopper.masks import query_blocks
+from kernels.attention.gluon_hopper.rows import store_tile
+from kernels.attention.gluon_hopper.tuning import PACKED_FIELDS
+
+_PACKED_FIELDS = gl.constexpr(PACKED_FIELDS)
 
 
 @gluon.jit
@@ -55,6 +59,22 @@ def program_key_tile(split_table, shape, heads_in_order, heads_per_group, CONFIG
 
 
 @gluon.jit
+def packed_key_tile(tiles, place, num_heads, group_size, padded_q, n_m, window, CONFIG: gl.constexpr):
+    """Return the KeyTile at a place of the list of packed_tiles.py, and the PackedBackwardShape of its sequence."""
+    entry = tiles + _PACKED_FIELDS * (place + 1)
+    n0 = gl.load(entry) * CONFIG.block_n
+    seqlen_q, seqlen_k = gl.load(entry + 3), gl.load(entry + 4)
+    shape = PackedBackwardShape(
+        num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k, padded_q=padded_q, n_m=n_m,
+        window=window, first_q=gl.load(entry + 1), first_k=gl.load(entry + 2), first_m=gl.load(entry + 5))  # fmt: skip
+    low, left, right, high = query_blocks(
+        n0, gl.cdiv(seqlen_q, CONFIG.block_m), seqlen_q, seqlen_k, window, CONFIG.block_m, CONFIG.block_n,
+        CONFIG.causal, CONFIG.has_window)  # fmt: skip
+    batch = gl.program_id(2)
+    return KeyTile(batch=batch, h_kv=gl.program_id(1), n0=n0, low=low, left=left, right=right, high=high), shape
+
+
+@gluon.jit
 def tile_by_length(tile, head, tiles, heads, heads_in_order, heads_per_group):
     """Return the (tile, head) that comes where `tile` of `head` would, of `heads` key heads of `tiles` tiles.
 
@@ -78,3 +98,16 @@ def store_partial_dkv(consumer: gl.constexpr, dk, dv, partial_dkv, split, CONFIG
     place = place + (rows[:, None] * CONFIG.head_dim + columns[None, :])
     gl.store(place, dk)
     gl.store(place + CONFIG.block_n * CONFIG.head_dim, dv)
+
+
+@gluon.jit
+def store_packed_dkv(consumer: gl.constexpr, dk, dv, dk_address, dv_address, tile, shape, softmax_scale,
+                     CONFIG: gl.constexpr):  # fmt: skip
+    """Store dK and dV of a consumer's half of the keys, up to the end of their sequence."""
+    HALF: gl.constexpr = CONFIG.block_n // 2
+    heads = shape.num_heads // shape.group_size
+    stride = heads * (CONFIG.head_dim // 8)
+    place = (shape.first_k.to(gl.int64) * heads + tile.h_kv) * CONFIG.head_dim
+    row = tile.n0 + consumer * HALF
+    store_tile(dk_address + place, stride, row, shape.seqlen_k, (dk * softmax_scale).to(dk_address.dtype.element_ty))
+    store_tile(dv_address + place, stride, row, shape.seqlen_k, dv.to(dv_address.dtype.element_ty))

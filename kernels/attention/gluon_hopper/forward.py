@@ -53,6 +53,7 @@ from kernels.attention.gluon_hopper.forward_tiles import (
 )
 from kernels.attention.gluon_hopper.masks import hide_keys, key_blocks
 from kernels.attention.gluon_hopper.pieces import load_pieces, pieces_of
+from kernels.attention.gluon_hopper.rows import store_tile
 from kernels.attention.gluon_hopper.tuning import SCHEDULE_FIELDS
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
@@ -372,7 +373,7 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
                 row = (tile.split * CONFIG.consumers + consumer) * x.shape[0]
                 stride = gl.to_tensor(x.shape[1] // 8)
                 seqlen_q = row + x.shape[0]
-        _store_rows(address, stride, row, seqlen_q, x)
+        store_tile(address, stride, row, seqlen_q, x)
     else:
         slot.reshape([x.shape[0], x.shape[1]]).store(x)
         fence_async_shared()
@@ -384,26 +385,6 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
                 tma_store(output.partial_out, [0, 0, first, 0], slot)
         else:
             tma_store(output.out, [batch, head, row, 0], slot)
-
-
-@gluon.jit
-def _store_rows(address, stride, row, end, x):
-    """Store rows from `row` on and before `end`: 16 bytes a lane, which leaves the slot of the queries to the next."""
-    layout: gl.constexpr = _sixteen_bytes_a_lane(x.shape[1])
-    x = gl.convert_layout(x, layout)  # within a warp
-    rows = row + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))
-    columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))
-    address = address + (rows.to(gl.int64) * stride)[:, None] * 8
-    gl.store(address + columns[None, :], x, mask=(rows < end)[:, None])
-
-
-@gluon.constexpr_function
-def _sixteen_bytes_a_lane(width):
-    """Return a layout of 64 rows for one warpgroup: a lane holds 8 neighbours, a warp the rows of its products."""
-    columns = [[0, 1 << bit] for bit in range(width.bit_length() - 1)]
-    lanes = [*columns[3:5], [1, 0], [2, 0], [4, 0]]
-    registers = [*columns[:3], [8, 0], *columns[5:]]
-    return gl.DistributedLinearLayout(registers, lanes, [[16, 0], [32, 0]], [], [64, width])
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "out_b", "out_h", "out_m"])

@@ -41,6 +41,7 @@ from kernels.attention.gluon_hopper.forward_overflow import (
 )
 from kernels.attention.gluon_hopper.masks import hide_keys
 from kernels.attention.gluon_hopper.pieces import pieces_of, product_of_rows, transposed
+from kernels.attention.gluon_hopper.rows import clear_rows
 
 
 @gluon.jit
@@ -133,29 +134,15 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
     return count, p_new, out, m_i, l_i
 
 
-_CLEARED = gl.constexpr(16)  # rows of values that are cleared at a time
-
-
 @gluon.jit
 def clear_values(count, inside, buffers, CONFIG: gl.constexpr):
     """Clear the rows from `inside` on of the count-th block's values, which belong to the next sequence.
 
     P is 0 there, but 0 times inf is not. Every consumer writes the same zeros before its own product reads them.
     """
-    ROWS: gl.constexpr = _CLEARED
-    lanes: gl.constexpr = CONFIG.head_dim_v // 8 if CONFIG.head_dim_v < 256 else 32
-    layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // lanes, lanes], [4, 1], [1, 0])
     slot = count % CONFIG.kv_slots
     mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
-    values = buffers.v.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
-    rows = gl.arange(0, ROWS, gl.SliceLayout(1, layout))
-    zero = gl.zeros([ROWS, CONFIG.head_dim_v], values.dtype, layout)
-    for i in gl.static_range(CONFIG.block_n // ROWS):
-        part = values.slice(i * ROWS, ROWS, 0)
-        if i * ROWS >= inside:
-            part.store(zero)
-        elif (i + 1) * ROWS > inside:
-            part.store(gl.where((rows < inside - i * ROWS)[:, None], part.load(layout), zero))
+    clear_rows(buffers.v.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v]), inside)
     fence_async_shared()
     partition_sync()
 

@@ -1,7 +1,7 @@
-"""Packed sequences: the forward, whose tiles a kernel in front lists on the device.
+"""Packed sequences: forward and backward, whose tiles a kernel in front lists on the device.
 
-TMA loads tiles from where their sequence begins; what they hold beyond its end is the next one's and is masked. Output
-is stored from registers, as a tile that TMA stores would reach into the next sequence.
+TMA loads tiles from where their sequence begins; what they hold beyond its end is the next one's and is masked. Results
+are stored from registers, as a tile that TMA stores would reach into the next sequence.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Any
 import torch
 
 from kernels.attention.gluon_hopper import tuning
+from kernels.attention.gluon_hopper.backward import backward_kernel
+from kernels.attention.gluon_hopper.backward_launch import FRAGMENT, SLOTS
 from kernels.attention.gluon_hopper.forward import forward_kernel
-from kernels.attention.gluon_hopper.launch import Descriptor, Launch, empty_addressable, run_in_order
+from kernels.attention.gluon_hopper.launch import Descriptor, Launch, run_in_order
+from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
 from kernels.attention.gluon_hopper.packed_tiles import constants_of, grid_of, list_tiles_kernel, most_tiles
 from kernels.features import SequenceBounds
 from kernels.plans import LOG2_E
@@ -72,7 +75,7 @@ class PackedForward:
         rest = (
             *(0, 0, 0, shape.num_heads, shape.num_heads, shape.group_size, in_l2),
             *(shape.total_q, shape.total_k, shape.window_size, shape.softmax_scale * LOG2_E),
-            *(stride // 8 for stride in empty_addressable(q).stride()[:3]),
+            *(stride // 8 for stride in _packed_like(q).stride()[:3]),
         )
         config = tuning.ForwardConfig(
             **vars(tiles),
@@ -89,9 +92,105 @@ class PackedForward:
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out (1, num_heads, total_q, head_dim) and lse (1, num_heads, total_q)."""
-        out = empty_addressable(q)
+        out = _packed_like(q)
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         listed = self._tiles.room(q)
         listing = (self._tiles.launch, (listed, *bounds[:4]))
         run_in_order([listing, (self._launch, (q, k, v, out, lse, out, lse, lse, listed))])
         return out, lse
+
+
+class PackedBackward:
+    """Computes the gradients of packed tensors with the shapes and strides of these.
+
+    The last bits of dq depend on the order of additions.
+    """
+
+    def __init__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks
+    ) -> None:
+        shape = self._shape = PackedShape(q, k, len(bounds.starts_q), masks)
+        tiles = self._block = tuning.BACKWARD[shape.size]
+        self._n_m = most_tiles(shape.total_q, shape.sequences, tiles.block_m)
+        self._tiles = TileList(shape, tiles.block_n, tiles.block_m, of_keys=True)
+        self._prepare, self._finish = self._launches_of_queries(q)
+        queries, keys = ([1, 1, n, shape.size] for n in (tiles.block_m, tiles.block_n))
+        fragment = Descriptor(self._fragments(q), [FRAGMENT // 256, 256])
+        row = Descriptor(self._rows(q), [tiles.block_m])
+        inputs = map(Descriptor, (q, k, v, _packed_like(q)), (queries, keys, keys, queries))
+        makers = (*inputs, fragment, None, None, row, row, None, None)
+        rest = (
+            *(shape.num_heads, shape.group_size, shape.total_q, shape.total_k, self._n_m * tiles.block_m, self._n_m),
+            *(shape.window_size, 0, 1, shape.softmax_scale * LOG2_E, shape.softmax_scale),
+        )
+        config = tuning.BackwardConfig(
+            block_m=tiles.block_m,
+            block_n=tiles.block_n,
+            head_dim=shape.size,
+            head_dim_v=shape.size,
+            slots=SLOTS,
+            causal=shape.causal,
+            has_window=shape.window_size > 0,
+            masked=True,
+            packed=True,
+        )
+        grid = (self._tiles.most, k.shape[1], 1)
+        self._main = Launch(backward_kernel, grid, shape.device, makers, (*rest, config), pdl=True)
+
+    def _launches_of_queries(self, q: torch.Tensor) -> tuple[Launch, Launch]:
+        """Return the launches in front of and behind the kernel that adds up dQ."""
+        shape, tiles = self._shape, self._block
+        _, of_sequences = constants_of(shape.sequences)
+        sizes = (shape.sequences, shape.total_q, shape.total_k, self._n_m)
+        strides = _packed_like(q).stride()[1:3]
+        blocks = self._n_m * shape.num_heads
+        rest = (*strides, *strides, *sizes, shape.num_heads, tiles.block_m, shape.size, of_sequences, True)
+        prepare = Launch(packed_prepare_kernel, (blocks, 1, 1), shape.device, (None,) * 10, rest)
+        rest = (*strides, *sizes, shape.softmax_scale, tiles.block_m, tiles.fragments, of_sequences, True)
+        grid = (blocks * tiles.fragments, 1, 1)
+        return prepare, Launch(packed_finish_kernel, grid, shape.device, (None,) * 6, rest, pdl=True)
+
+    def _rows(self, like: torch.Tensor) -> torch.Tensor:
+        """Return room for lse or delta."""
+        return like.new_empty(self._shape.num_heads * self._n_m * self._block.block_m, dtype=torch.float32)
+
+    def _fragments(self, like: torch.Tensor) -> torch.Tensor:
+        """Return room for the sums of dQ."""
+        fragments = self._shape.num_heads * self._n_m * self._block.fragments
+        return like.new_empty((fragments * FRAGMENT // 256, 256), dtype=torch.float32)
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        dout: torch.Tensor,
+        bounds: SequenceBounds,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return dq, dk and dv."""
+        out, dout = map(_as_packed, (out, dout))
+        dq, dk, dv = map(_packed_like, (q, k, v))
+        padded, delta, fragments, listed = self._rows(q), self._rows(q), self._fragments(q), self._tiles.room(q)
+        run_in_order(
+            [
+                (self._tiles.launch, (listed, *bounds[:4])),
+                (self._prepare, (out, dout, lse, padded, delta, fragments, *bounds[:4])),
+                (self._main, (q, k, v, dout, fragments, dk, dv, padded, delta, listed, delta)),
+                (self._finish, (fragments, dq, *bounds[:4])),
+            ]
+        )
+        return dq, dk, dv
+
+
+def _packed_like(x: torch.Tensor) -> torch.Tensor:
+    """Return room for (1, heads, total, head_dim) that lies in memory as (total, heads, head_dim)."""
+    _, heads, total, head_dim = x.shape
+    return x.new_empty(total, heads, head_dim).transpose(0, 1)[None]
+
+
+def _as_packed(x: torch.Tensor) -> torch.Tensor:
+    """Return the tensor itself if it lies in memory as (total, heads, head_dim), else a copy that does."""
+    lies = x.stride()[1:] == (x.shape[3], x.shape[1] * x.shape[3], 1) and x.data_ptr() % 16 == 0
+    return x if lies else _packed_like(x).copy_(x)

@@ -39,13 +39,13 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
     """
     items = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS)
     bounds = (starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k)
-    m, first_q, first_k, seqlen_q, seqlen_k, steps, count = _tiles_of(items, bounds, ROWS, STEP, OF_KEYS, SEQUENCES)
+    m, first_q, first_k, seqlen_q, seqlen_k, steps, count = tiles_of(items, bounds, ROWS, STEP, OF_KEYS, SEQUENCES)
     count = tl.minimum(count, most)
     seen = _blocks_seen(m, seqlen_q, seqlen_k, window, ROWS, STEP, OF_KEYS, CAUSAL, WINDOW)
     place = tl.zeros_like(items)
     for chunk in range(0, count, ITEMS):
         others = chunk + tl.arange(0, ITEMS)
-        n, _, _, rows, keys, _, _ = _tiles_of(others, bounds, ROWS, STEP, OF_KEYS, SEQUENCES)
+        n, _, _, rows, keys, _, _ = tiles_of(others, bounds, ROWS, STEP, OF_KEYS, SEQUENCES)
         of_others = _blocks_seen(n, rows, keys, window, ROWS, STEP, OF_KEYS, CAUSAL, WINDOW)
         before = (of_others[None, :] == seen[:, None]) & (others[None, :] < items[:, None])
         before = (before | (of_others[None, :] < seen[:, None])) & (others < count)[None, :]
@@ -63,8 +63,8 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
 
 
 @triton.jit
-def _tiles_of(items, bounds, ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr,
-              SEQUENCES: tl.constexpr):  # fmt: skip
+def tiles_of(items, bounds, ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr,
+             SEQUENCES: tl.constexpr):  # fmt: skip
     """Return the fields of these tiles, counted from the first sequence on, and how many tiles there are."""
     starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k = bounds
     found = tl.zeros_like(items)

@@ -82,6 +82,7 @@ class BackwardConfig:
     unpadded_head_dim: int = 0  # of out and dout, where a kernel reads them row by row
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
     scores_in_turn: bool = False  # as BackwardTiles says
+    packed: bool = False  # sequences lie one after the other, and are known on the device alone
 
 
 _WIDE = ForwardTiles(

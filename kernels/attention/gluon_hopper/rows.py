@@ -1,0 +1,50 @@
+"""Rows that a tile holds of a sequence: stored from registers, or cleared in shared memory, up to the sequence's end."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+_CLEARED = gl.constexpr(16)  # rows that are cleared at a time
+
+
+@gluon.jit
+def store_tile(address, stride, row, end, x):
+    """Store rows from `row` on and before `end`: 16 bytes a lane, which leaves the slot of the queries to the next."""
+    layout: gl.constexpr = _sixteen_bytes_a_lane(x.shape[1])
+    x = gl.convert_layout(x, layout)  # within a warp
+    rows = row + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))
+    columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))
+    address = address + (rows.to(gl.int64) * stride)[:, None] * 8
+    gl.store(address + columns[None, :], x, mask=(rows < end)[:, None])
+
+
+@gluon.constexpr_function
+def _sixteen_bytes_a_lane(width):
+    """Return a layout of 64 rows for one warpgroup: a lane holds 8 neighbours, a warp the rows of its products."""
+    columns = [[0, 1 << bit] for bit in range(width.bit_length() - 1)]
+    lanes = [*columns[3:5], [1, 0], [2, 0], [4, 0]]
+    registers = [*columns[:3], [8, 0], *columns[5:]]
+    return gl.DistributedLinearLayout(registers, lanes, [[16, 0], [32, 0]], [], [64, width])
+
+
+@gluon.jit
+def clear_rows(tile, inside):
+    """Store zeros in the rows of a tile in shared memory, (rows, columns) of 16 bits, from `inside` on."""
+    ROWS: gl.constexpr = _CLEARED
+    COLUMNS: gl.constexpr = tile.shape[1]
+    layout: gl.constexpr = _lines(COLUMNS)
+    rows = gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+    zero = gl.zeros([ROWS, COLUMNS], tile.dtype, layout)
+    PARTS: gl.constexpr = tile.shape[0] // ROWS
+    for i in gl.static_range(PARTS):
+        part = tile.slice(i * ROWS, ROWS, 0)
+        if i * ROWS >= inside:
+            part.store(zero)
+        elif (i + 1) * ROWS > inside:
+            part.store(gl.where((rows < inside - i * ROWS)[:, None], part.load(layout), zero))
+
+
+@gluon.constexpr_function
+def _lines(width):
+    """Return a layout of a warpgroup whose lanes hold 8 neighbours of a row."""
+    lanes = min(32, width // 8)
+    return gl.BlockedLayout([1, 8], [32 // lanes, lanes], [4, 1], [1, 0])
