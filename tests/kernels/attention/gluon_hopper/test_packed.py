@@ -1,0 +1,142 @@
+"""Packed sequences: which tiles the device lists, what stands around the backward kernel, and results on a GPU."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
+
+from kernels import reference
+from kernels.attention.gluon_hopper import tuning
+from kernels.attention.gluon_hopper.packed import PackedBackward, PackedForward
+from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
+from kernels.attention.gluon_hopper.packed_tiles import list_tiles_kernel, most_tiles
+from kernels.features import SequenceBounds
+from tests.kernels.conftest import NAMES
+
+ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+REST = 9  # rows behind the last sequence
+
+
+def bounds_of(lengths_q: list[int], lengths_k: list[int], device: str) -> SequenceBounds:
+    """Bounds of packed sequences."""
+    of_q, of_k = (torch.tensor([0, *x], device=device).cumsum(0).int() for x in (lengths_q, lengths_k))
+    return SequenceBounds(of_q[:-1], of_q[1:], of_k[:-1], of_k[1:], max(lengths_q), max(lengths_k), packed=True)
+
+
+def listed(
+    lengths_q: list[int], lengths_k: list[int], rows: int, step: int, of_keys: bool, causal: bool, window: int
+) -> list[tuple[int, ...]]:
+    """The entries of a list of tiles, from the definition: element by element."""
+    own_length = lengths_k if of_keys else lengths_q
+    sequences = list(zip(lengths_q, lengths_k, own_length, strict=True))
+    sequences.append((0, REST, REST) if of_keys else (REST, 0, REST))
+    entries, first_q, first_k, steps = [], 0, 0, 0
+    for i, (seqlen_q, seqlen_k, own) in enumerate(sequences):
+        behind = i == len(lengths_q)
+        firsts = (0 if behind and of_keys else first_q, 0 if behind and not of_keys else first_k)
+        entries += [(m, *firsts, seqlen_q, seqlen_k, steps) for m in range(-(-own // rows))]
+        first_q, first_k, steps = first_q + seqlen_q, first_k + seqlen_k, steps - (-seqlen_q // step)
+
+    def blocks_seen(entry: tuple[int, ...]) -> int:
+        m, _, _, seqlen_q, seqlen_k, _ = entry
+        found = set()
+        for own, other in itertools.product(range(m * rows, (m + 1) * rows), range(seqlen_q if of_keys else seqlen_k)):
+            query, key = (other, own) if of_keys else (own, other)
+            behind = query + seqlen_k - seqlen_q - key
+            if (behind >= 0 or not causal) and (not window or (behind < window and (causal or -behind < window))):
+                found.add(other // step)
+        return len(found)
+
+    return sorted(entries, key=blocks_seen)
+
+
+@pytest.mark.parametrize("of_keys", [False, True])
+@pytest.mark.parametrize(("causal", "window"), [(True, 0), (False, 0), (True, 7), (False, 30)])
+def test_tiles_are_listed_by_how_many_blocks_each_sees(of_keys: bool, causal: bool, window: int, device: str) -> None:
+    rows, step, lengths_q, lengths_k = 8, 16, [37, 0, 5, 50, 8], [37, 20, 0, 61, 3]
+    bounds = bounds_of(lengths_q, lengths_k, device)
+    total_q, total_k = sum(lengths_q) + REST, sum(lengths_k) + REST
+    most = most_tiles(total_k if of_keys else total_q, len(lengths_q), rows)
+    tiles = torch.zeros(1 + most, tuning.PACKED_FIELDS, dtype=torch.int32, device=device)
+    sizes = (len(lengths_q), total_q, total_k, window, most)
+    constants = (rows, step, of_keys, causal, window > 0, tuning.PACKED_FIELDS, 16, 4)  # several rounds of 16 and 4
+    list_tiles_kernel[(-(-most // 16),)](tiles, *bounds[:4], *sizes, *constants)
+    expected = listed(lengths_q, lengths_k, rows, step, of_keys, causal, window)
+    assert tiles[0, 0] == len(expected)
+    assert [tuple(entry[:6]) for entry in tiles[1 : 1 + len(expected)].tolist()] == expected
+
+
+@pytest.mark.parametrize(("block_m", "head_dim"), [(64, 128), (128, 64)])
+def test_delta_and_dq_have_whole_blocks_of_every_sequence(block_m: int, head_dim: int, device: str) -> None:
+    lengths, heads = [70, 0, 1, 130], 2
+    total, bounds = sum(lengths) + REST, bounds_of(lengths, lengths, device)
+    n_m = most_tiles(total, len(lengths), block_m)
+    sizes = (len(lengths), total, total, n_m)
+    out, dout = (torch.randn(total, heads, head_dim, device=device).transpose(0, 1) for _ in range(2))
+    lse = torch.randn(heads, total, device=device)
+    padded, delta = (torch.full((heads, n_m, block_m), math.nan, device=device) for _ in range(2))
+    fragments = torch.full((heads, n_m, 2, 4096), math.nan, device=device)
+    strides = (*out.stride()[:2], *dout.stride()[:2])
+    packed_prepare_kernel[(heads * n_m,)](
+        out, dout, lse, padded, delta, fragments, *bounds[:4], *strides, *sizes, heads, block_m, head_dim, 2, False
+    )
+    ends = list(itertools.accumulate([*lengths, REST]))
+    starts = [end - length for end, length in zip(ends, [*lengths, REST], strict=True)]
+    blocks = [
+        (first, min(first + block_m, end))
+        for start, end in zip(starts, ends, strict=True)
+        for first in range(start, end, block_m)
+    ]
+    expected = (out * dout).sum(-1)
+    for i, (first, end) in enumerate(blocks):
+        assert torch.allclose(delta[:, i, : end - first], expected[:, first:end], atol=1e-4)
+        assert padded[:, i, : end - first].equal(lse[:, first:end])
+        assert not delta[:, i, end - first :].any()
+        assert (padded[:, i, end - first :] == math.inf).all()
+    assert not fragments[:, : len(blocks)].any()
+
+    fragments = torch.randn(fragments.shape, device=device)
+    dq = torch.full((total, heads, head_dim), math.nan, device=device).transpose(0, 1)
+    grid = (heads * n_m * 2,)
+    packed_finish_kernel[grid](fragments, dq, *bounds[:4], *dq.stride()[:2], *sizes, 0.5, block_m, 2, 2, False)
+    tiles = fragments.view(heads, n_m, 2, 8, 4, 8, 4, 2, 2).permute(0, 1, 2, 4, 7, 5, 3, 6, 8)
+    tiles = torch.cat(tiles.reshape(heads, n_m, 2, 64, 64).unbind(2), 3 if block_m == 64 else 2)
+    for i, (first, end) in enumerate(blocks):
+        assert torch.allclose(dq[:, first:end], tiles[:, i, : end - first] * 0.5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@pytest.mark.parametrize(("causal", "window"), [(True, 0), (False, 0), (True, 100)])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, causal: bool, window: int) -> None:
+    lengths_q, lengths_k, heads, kv_heads = [300, 0, 130, 700, 1, 64], [300, 20, 0, 500, 64, 190], 4, 2
+    sizes = ((sum(lengths_q) + REST, heads), *[(sum(lengths_k) + REST, kv_heads)] * 2)
+    q, k, v = (torch.randn(*size, head_dim, device="cuda").bfloat16().transpose(0, 1)[None] for size in sizes)
+    bounds = bounds_of(lengths_q, lengths_k, "cuda")
+    rows = [[slice(*x) for x in zip(*(y.tolist() for y in bounds[i : i + 2]), strict=True)] for i in (0, 2)]
+    rows[0].append(slice(sum(lengths_q), None))
+    rows[1].append(slice(sum(lengths_k), None))
+    for of_q, of_k in list(zip(*rows, strict=True))[1::2] + [(rows[0][-1], rows[1][-1])]:
+        q[:, :, of_q], k[:, :, of_k], v[:, :, of_k] = math.nan, math.nan, math.inf
+    masks = (causal, window, head_dim**-0.5)
+    out, lse = PackedForward(q, k, v, bounds, masks)(q, k, v, bounds)
+    dout = torch.randn(out.shape, device="cuda").bfloat16()
+    gradients = PackedBackward(q, k, v, bounds, masks)(q, k, v, out, lse, dout, bounds)
+    for of_q, of_k in list(zip(*rows, strict=True))[:-1:2]:
+        if of_q.start == of_q.stop or of_k.start == of_k.stop:
+            continue
+        own = (q[:, :, of_q], k[:, :, of_k], v[:, :, of_k], dout[:, :, of_q])
+        expected = reference.gradients(*own, causal=causal, window_size=window)
+        found = (out[:, :, of_q], gradients[0][:, :, of_q], *(x[:, :, of_k] for x in gradients[1:]))
+        for name, x in zip(NAMES, found, strict=True):
+            exact = getattr(expected, name)
+            assert (x - exact).abs().max() <= 2**-6 * exact.abs().max(), name
+    for x in (out, *gradients):
+        assert not x[:, :, -REST:].any()
+    assert (lse[:, :, -REST:] == math.inf).all()
