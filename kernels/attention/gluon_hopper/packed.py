@@ -17,7 +17,7 @@ from kernels.attention.gluon_hopper.backward_launch import FRAGMENT, SLOTS
 from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch, run_in_order
 from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
-from kernels.attention.gluon_hopper.packed_tiles import constants_of, grid_of, list_tiles_kernel, most_tiles
+from kernels.attention.gluon_hopper.packed_tiles import constants_of, list_tiles_kernel, most_tiles
 from kernels.features import SequenceBounds
 from kernels.plans import LOG2_E
 
@@ -31,11 +31,11 @@ class TileList:
         total = shape.total_k if of_keys else shape.total_q
         self.most = most_tiles(total, shape.sequences, rows)
         rest = (
-            *(shape.sequences, shape.total_q, shape.total_k, shape.window_size, self.most),
-            *(rows, step, of_keys, shape.causal, shape.window_size > 0, tuning.PACKED_FIELDS),
+            *(shape.sequences, shape.total_q, shape.total_k, self.most),
+            *(rows, step, of_keys, shape.causal and not shape.window_size, tuning.PACKED_FIELDS),
             *constants_of(shape.sequences),
         )
-        self.launch = Launch(list_tiles_kernel, grid_of(self.most), shape.device, (None,) * 5, rest)
+        self.launch = Launch(list_tiles_kernel, (shape.sequences + 1, 1, 1), shape.device, (None,) * 5, rest)
 
     def room(self, like: torch.Tensor) -> torch.Tensor:
         """Return room for the list."""

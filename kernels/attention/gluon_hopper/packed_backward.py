@@ -8,17 +8,26 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.attention.gluon_hopper.packed_tiles import tiles_of
+from kernels.attention.gluon_hopper.packed_tiles import sequence_of
 
 
 @triton.jit
 def _block_of(number, bounds, ROWS: tl.constexpr, SEQUENCES: tl.constexpr):
     """Return the first row of a block of ROWS queries, the end of its sequence, and how many blocks there are."""
-    m, first_q, _, seqlen_q, _, _, count = tiles_of(
-        number + tl.arange(0, 1), bounds, ROWS=ROWS, STEP=ROWS, OF_KEYS=False, SEQUENCES=SEQUENCES
-    )
-    first = tl.max(first_q)
-    return first + tl.max(m) * ROWS, first + tl.max(seqlen_q), count
+    sequences = bounds[4]
+    found = 0
+    before = 0
+    blocks = 0
+    for chunk in range(0, sequences + 1, SEQUENCES):
+        numbers = chunk + tl.arange(0, SEQUENCES)
+        _, _, seqlen_q, _ = sequence_of(numbers, bounds, False)
+        ends = blocks + tl.cumsum(tl.cdiv(seqlen_q, ROWS))
+        behind = (ends <= number) & (numbers <= sequences)
+        found += tl.sum(behind.to(tl.int32))
+        before = tl.maximum(before, tl.max(tl.where(behind, ends, 0)))
+        blocks = tl.max(ends)
+    first_q, _, seqlen_q, _ = sequence_of(found, bounds, False)
+    return first_q + (number - before) * ROWS, first_q + seqlen_q, blocks
 
 
 @triton.jit(do_not_specialize=["sequences", "total_q", "total_k", "n_m", "num_heads"])

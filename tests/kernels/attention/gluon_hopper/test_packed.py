@@ -29,7 +29,7 @@ def bounds_of(lengths_q: list[int], lengths_k: list[int], device: str) -> Sequen
 
 
 def listed(
-    lengths_q: list[int], lengths_k: list[int], rows: int, step: int, of_keys: bool, causal: bool, window: int
+    lengths_q: list[int], lengths_k: list[int], rows: int, step: int, of_keys: bool, causal: bool
 ) -> list[tuple[int, ...]]:
     """The entries of a list of tiles, from the definition: element by element."""
     own_length = lengths_k if of_keys else lengths_q
@@ -47,8 +47,7 @@ def listed(
         found = set()
         for own, other in itertools.product(range(m * rows, (m + 1) * rows), range(seqlen_q if of_keys else seqlen_k)):
             query, key = (other, own) if of_keys else (own, other)
-            behind = query + seqlen_k - seqlen_q - key
-            if (behind >= 0 or not causal) and (not window or (behind < window and (causal or -behind < window))):
+            if key <= query + seqlen_k - seqlen_q or not causal:
                 found.add(other // step)
         return len(found)
 
@@ -56,17 +55,20 @@ def listed(
 
 
 @pytest.mark.parametrize("of_keys", [False, True])
-@pytest.mark.parametrize(("causal", "window"), [(True, 0), (False, 0), (True, 7), (False, 30)])
-def test_tiles_are_listed_by_how_many_blocks_each_sees(of_keys: bool, causal: bool, window: int, device: str) -> None:
-    rows, step, lengths_q, lengths_k = 8, 16, [37, 0, 5, 50, 8], [37, 20, 0, 61, 3]
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("rows", "step"), [(8, 16), (16, 8)])
+def test_tiles_are_listed_by_how_many_blocks_each_sees(
+    of_keys: bool, causal: bool, rows: int, step: int, device: str
+) -> None:
+    lengths_q, lengths_k = [37, 0, 5, 50, 8, 70], [37, 20, 0, 61, 3, 30]
     bounds = bounds_of(lengths_q, lengths_k, device)
     total_q, total_k = sum(lengths_q) + REST, sum(lengths_k) + REST
     most = most_tiles(total_k if of_keys else total_q, len(lengths_q), rows)
     tiles = torch.zeros(1 + most, tuning.PACKED_FIELDS, dtype=torch.int32, device=device)
-    sizes = (len(lengths_q), total_q, total_k, window, most)
-    constants = (rows, step, of_keys, causal, window > 0, tuning.PACKED_FIELDS, 16, 4)  # several rounds of 16 and 4
-    list_tiles_kernel[(-(-most // 16),)](tiles, *bounds[:4], *sizes, *constants)
-    expected = listed(lengths_q, lengths_k, rows, step, of_keys, causal, window)
+    sizes = (len(lengths_q), total_q, total_k, most)
+    constants = (rows, step, of_keys, causal, tuning.PACKED_FIELDS, 4, 4)  # several rounds of tiles and of sequences
+    list_tiles_kernel[(len(lengths_q) + 1,)](tiles, *bounds[:4], *sizes, *constants)
+    expected = listed(lengths_q, lengths_k, rows, step, of_keys, causal)
     assert tiles[0, 0] == len(expected)
     assert [tuple(entry[:6]) for entry in tiles[1 : 1 + len(expected)].tolist()] == expected
 
