@@ -162,8 +162,8 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
     """Return where this consumer's part of a tile is, the key blocks it computes, and how many it skips before them."""
     m, head, sequence = program_tile(i_tile, shape, CONFIG)
     low, left, right, high = key_blocks(
-        m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n, CONFIG.causal,
-        CONFIG.has_window)  # fmt: skip
+        m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
+        CONFIG.causal, CONFIG.has_window)  # fmt: skip
     split = gl.to_tensor(-1)
     if CONFIG.split_kv:
         split, low, left, right, high = split_key_blocks(i_tile, shape, CONFIG)

@@ -6,7 +6,6 @@ are stored from registers, as a tile that TMA stores would reach into the next s
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -106,9 +105,7 @@ class PackedBackward:
     The last bits of dq depend on the order of additions.
     """
 
-    def __init__(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks
-    ) -> None:
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks) -> None:
         shape = self._shape = PackedShape(q, k, len(bounds.starts_q), masks)
         tiles = self._block = tuning.BACKWARD[shape.size]
         self._n_m = most_tiles(shape.total_q, shape.sequences, tiles.block_m)

@@ -1,4 +1,4 @@
-"""Rows that a tile holds of a sequence: stored from registers, or cleared in shared memory, up to the sequence's end."""
+"""Rows of a tile up to the end of their sequence: stored from registers, or cleared behind it in shared memory."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
