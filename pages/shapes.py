@@ -10,23 +10,23 @@ from pages.ui.shell.data import ask_slowly
 from results.query import shapes as query
 
 layout.header(
-    "In models", ":material/deployed_code:", "Which kernel is fastest in the shapes of real models?", "shapes"
+    "Model shapes", ":material/deployed_code:", "Which kernel is fastest in the shapes of real models?", "shapes"
 )
 there = ask_slowly(query.there)
 if not there:
     shapes.nothing_here()
     st.stop()
 
-gpu, timing = shapes.choose_device(there)
+columns = st.columns(5)
+gpu, timing = shapes.choose_device(there, columns[:2])
 numbers = ask_slowly(query.numbers, gpu, timing)
-rows = shapes.choose(query.duels(numbers))
+rows = shapes.choose(query.duels(numbers), columns[2:])
 shapes.headline(gpu, rows)
 shapes.table(rows)
 st.caption(
-    f"Each cell is of one run, in which our kernels and another have a time: of such runs one of the code that was "
-    f"measured last, with the most implementations. {shapes.runs_in_words(rows)} "
-    "Letters: batch, heads, key heads, head_dim, seqlen. What a model adds to its scores is left out of its shape and "
-    "said in its name."
+    "Both times of a row come from one run. Where several runs have the shape, the one of the newest kernels with the "
+    f"most implementations counts. {shapes.runs_in_words(rows)} Letters: batch, heads, key heads, head_dim, seqlen. A "
+    "name says what the model adds to its scores; it is not computed here."
 )
 st.subheader("One shape in detail")
 shapes.detail(numbers, rows)

@@ -61,9 +61,14 @@ def bandwidth_map(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     if not names:
         st.caption("No bandwidth here: the source does not say the whole shape, or nothing has a time.")
         return
-    means = known.groupby("implementation")["tb_per_s"].agg(geometric_mean)
     name = st.pills(
-        "Implementation", names, default=means.idxmax(), required=True, key="show", bind="query-params", wrap=True
+        "Implementation",
+        names,
+        default=widest_and_fastest(known),
+        required=True,
+        key="show",
+        bind="query-params",
+        wrap=True,
     )
     own = table[table["implementation"] == name]
     drawn = [_bandwidth_cell(level, place, rows) for place, rows in _cells_of(level, own)]
@@ -75,6 +80,12 @@ def bandwidth_map(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     copy = sorted({rate_words(rate / 1000) for rate in own["measured_gbs"].dropna()})
     rates = f" A large copy reaches {', '.join(copy)}; darker is nearer to it." if copy else ""
     st.caption(f"The least traffic of a call over its latency.{rates}", help=level.bytes_source)
+
+
+def widest_and_fastest(known: pd.DataFrame) -> str:
+    """Return the implementation with the highest mean bandwidth, of those that have one in most cells."""
+    found = known.groupby("implementation")["tb_per_s"].agg(["size", geometric_mean])
+    return str(found.loc[found["size"] == found["size"].max(), "geometric_mean"].idxmax())
 
 
 def latency_chart(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> None:

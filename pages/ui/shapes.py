@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.ui.draw import bars, cells, charts, messages, plain_html, text
 from pages.ui.draw.bars import Bar, BarAxis
@@ -39,10 +42,10 @@ def nothing_here() -> None:
         st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
-def choose_device(there: list[tuple[str, str]]) -> tuple[str, str]:
-    """Ask for a GPU and a timing that have a time of some shape."""
+def choose_device(there: list[tuple[str, str]], columns: Sequence[DeltaGenerator]) -> tuple[str, str]:
+    """Ask for a GPU and a timing that have a time of some shape, each in its column."""
     gpus = list(dict.fromkeys(gpu for gpu, _ in there))
-    left, right = st.columns(2)
+    left, right = columns
     gpu = named_choice("GPU", "shapes_gpu", gpus, gpus[0], str, draw=left.selectbox)
     timings = [timing for each, timing in there if each == gpu]
     first = next((timing for timing in TIMINGS if timing in timings), timings[0])
@@ -50,9 +53,8 @@ def choose_device(there: list[tuple[str, str]]) -> tuple[str, str]:
     return gpu, timing
 
 
-def choose(duels: pd.DataFrame) -> pd.DataFrame:
-    """Ask for mode, dtype and domain; return the rows of that."""
-    columns = st.columns(3)
+def choose(duels: pd.DataFrame, columns: Sequence[DeltaGenerator]) -> pd.DataFrame:
+    """Ask for mode, dtype and domain, each in its column; return the rows of that."""
     modes = [mode for mode in text.MODE_WORDS if mode in set(duels["mode"])]
     mode = named_choice("Mode", "shapes_mode", modes, modes[0], text.MODE_WORDS.__getitem__, draw=columns[0].selectbox)
     dtypes = cells.dtypes(duels)

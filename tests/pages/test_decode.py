@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
@@ -86,6 +87,11 @@ def test_the_bandwidth_of_each_cell_is_its_least_traffic_over_its_time(page):
     assert f"{100 * rate / 4:.0f} % of the copy bandwidth" in cell["note"]
     page.pills(key="show").set_value("torch_naive").run()
     assert _map(page, 1)["facets"][0]["cells"][1][1]["text"] == "OOM"
+
+
+def test_who_ran_in_the_large_cells_alone_is_not_the_bandwidth_that_is_shown_first():
+    rates = [("everywhere", 1.0), ("everywhere", 3.0), ("slower", 1.0), ("slower", 2.0), ("large cells alone", 4.0)]
+    assert decode.widest_and_fastest(pd.DataFrame(rates, columns=["implementation", "tb_per_s"])) == "everywhere"
 
 
 def test_latency_is_drawn_by_context_beside_the_time_of_a_copy(page):

@@ -92,7 +92,7 @@ def _facts(
             Fact(
                 "Fastest in",
                 f"{wins} of {messages.counted(len(won), 'shape')}",
-                f"{close} of them close, tied in {ties} more",
+                ", ".join([f"{close} of them close"] * bool(close) + [f"tied in {ties} more"] * bool(ties)),
                 "Close or tied: another implementation is within 2 %, or cannot be told apart.",
             ),
             Fact(

@@ -88,7 +88,7 @@ SECTIONS = (
             ),
             PageEntry(
                 "shapes",
-                "In models",
+                "Model shapes",
                 "deployed_code",
                 "The shapes of attention in real models: our fastest kernel beside the fastest other, model by model.",
             ),
