@@ -1,14 +1,16 @@
 """The page's own logic; a real sweep runs in the browser tests."""
 
+import json
 import re
 import threading
 import time
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import streamlit as st
 
-from pages.ui.run import background, one_shape, plan_form, under_way
+from pages.ui.run import background, one_shape, outcome, plan_form, under_way
 from pages.ui.shell import access
 from results.files import journal
 from results.files.journal import RunFolder, State
@@ -115,6 +117,14 @@ def test_the_end_of_a_followed_sweep_is_one_sentence_with_links(app, started, ho
     assert "The sweep has finished after 2 min: 21 numbers, 6 failed." in shown(page)
     labels = [link.proto.label for link in page.get("page_link")]
     assert {"See results", "Table and downloads"} <= set(labels)
+
+
+def test_the_results_of_a_model_are_those_of_the_model_that_was_measured():
+    sweep = {"level": "model", "name": "models_quick", "subject": ["gpt2-tiny"]}
+    run = pd.Series({"run_id": "a", "gpu_name": "A CPU", "sweep": json.dumps(sweep)})
+    assert outcome.results_of(run) == {"model": "gpt2-tiny", "model_gpu": "A CPU", "run": "a"}
+    plain = pd.Series({"run_id": "b", "gpu_name": None, "sweep": json.dumps({"level": "op", "name": "quick"})})
+    assert outcome.results_of(plain) == {"run": "b"}
 
 
 def test_every_sweep_is_explained(page):

@@ -71,13 +71,12 @@ def _fastest(status: RunStatus, run: pd.Series) -> str:
 def _links(status: RunStatus, run: pd.Series, runs: pd.DataFrame) -> None:
     """Link to the map of the run, to its table and downloads, and to the comparison with the one before."""
     level = listing.sweep_of(run).get("level", "op")
-    gpu = {} if text.missing(run["gpu_name"]) else {"gpu": str(run["gpu_name"])}
     with st.container(horizontal=True):
         st.page_link(
             f"pages/{_PAGES.get(level, 'overview')}.py",
             label="See results",
             icon=":material/leaderboard:",
-            query_params=gpu | {"run": status.run_id},
+            query_params=results_of(run),
         )
         table = {"run_id": status.run_id}
         st.page_link("pages/runs.py", label="Table and downloads", icon=":material/table_rows:", query_params=table)
@@ -88,6 +87,14 @@ def _links(status: RunStatus, run: pd.Series, runs: pd.DataFrame) -> None:
                 icon=":material/compare_arrows:",
                 query_params={"first": before, "second": status.run_id},
             )
+
+
+def results_of(run: pd.Series) -> dict[str, str]:
+    """Return the parameters with which a page shows a run: of models the first that it measured and its device."""
+    sweep, gpu = listing.sweep_of(run), None if text.missing(run["gpu_name"]) else str(run["gpu_name"])
+    model = sweep.get("level") == "model"
+    named = {"model": sweep["subject"][0]} if model and sweep.get("subject") else {}
+    return named | ({("model_gpu" if model else "gpu"): gpu} if gpu else {}) | {"run": str(run["run_id"])}
 
 
 def _before(run: pd.Series, runs: pd.DataFrame) -> str | None:
