@@ -231,7 +231,7 @@ class Measurement:
     origin: str | None = None  # where in the source: section, row and column
     time: str | None = None  # UTC, ISO 8601
     round_sizes: tuple[int, ...] = rule((), later=True)  # samples of each round, in their order; () if not said
-    sm_clock_mhz: float | None = rule(later=True)  # median SM clock while it was taken
+    sm_clock_mhz: float | None = rule(later=True, least=0.0)  # median SM clock while it was taken
     config: str | None = rule(later=True)  # what the implementation chose: tiles, warps, stages; None without a choice
     card: str | None = rule(later=True)  # which of the run's cards it was taken on; None of a run on one card
 

@@ -27,6 +27,7 @@ from results.formats.importing import (
 )
 from results.formats.mapping import TableMapping
 from results.formats.plain_table import UnknownTable, unknown
+from results.formats.tables import check_size
 from results.formats.upload import Column, Rejection, Understanding, Upload
 
 __all__ = [
@@ -68,6 +69,7 @@ def understand(filename: str, data: bytes, mappings: Mapping[str, TableMapping] 
     a table can be mapped.
     """
     name = "".join(character if character.isprintable() else "_" for character in Path(filename).name)
+    check_size(data)  # before every format looks for its words in it
     upload = Upload(name or "upload", data, mappings or {})
     try:
         return _understood(upload)

@@ -52,10 +52,11 @@ def understand_own(
             reader.read(line, row)
     if not reader.measurements and not reader.rejected:
         raise UploadError(f"{upload.filename} has a header and no numbers.")
+    runs = f"{len(reader.runs)} run{'s' * (len(reader.runs) != 1)}"
     return Understanding(
         upload=upload,
         format=format,
-        description=f"{sheet.description}, {len(sheet.rows):,} rows of {len(reader.runs)} runs",
+        description=f"{sheet.description}, {len(sheet.rows):,} rows of {runs}",
         runs=tuple(run for run, _ in reader.runs.values()),
         measurements=tuple(reader.measurements),
         columns=tuple(Column(name, name if name in reader.columns.known else None) for name in sheet.header),

@@ -48,7 +48,7 @@ def understand(upload: Upload) -> Understanding:
     return Understanding(
         upload=upload,
         format=NAME,
-        description=f"JSON, {len(record['measurements']):,} measurements of {len(runs)} runs",
+        description=f"JSON, {len(record['measurements']):,} measurements of {len(runs)} run{'s' * (len(runs) != 1)}",
         runs=tuple(run for run_id, run in runs.items() if run_id in used),
         measurements=tuple(measurements.values()),
         rejected=tuple(rejected),

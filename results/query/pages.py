@@ -12,7 +12,7 @@ from results import levels
 from results.metrics import MEMORY_METRICS
 from results.query.pairing import frame, grouped, numbers, paired, same_run
 from results.records import CASE_FIELDS
-from results.slice import NEWEST_FIRST, Filters, level_in, of_mask
+from results.slice import LEVEL, NEWEST_FIRST, Filters, level_in, of_mask
 from results.slice import cells as _whole_cells
 from results.store.database import Store
 
@@ -196,6 +196,17 @@ def runs(store: Store) -> pd.DataFrame:
                   counts.implementations
            FROM runs LEFT JOIN counts USING (run_id) ORDER BY {NEWEST_FIRST}"""
     )
+
+
+def most_of_run(store: Store, run_id: str) -> tuple[str, str | None, str | None] | None:
+    """Return level, GPU and subject that most latencies of a run are of; None if it has none."""
+    found = store.rows(
+        f"""SELECT {LEVEL}, gpu_name, subject FROM results
+            WHERE run_id = ? AND metric IN ('latency_ms', 'latency_extrapolated_ms') AND status = 'ok'
+            GROUP BY ALL ORDER BY count(*) DESC, 1, 2, 3 LIMIT 1""",
+        [run_id],
+    )
+    return found[0] if found else None
 
 
 def outcomes(store: Store) -> pd.DataFrame:

@@ -135,6 +135,7 @@ _RULED = {
     **dict.fromkeys(("value", "mean", "std", "p20", "p80", "ci_low", "ci_high"), "DOUBLE"),
     "metric": "VARCHAR",
     "statistic": "VARCHAR",
+    "sm_clock_mhz": "DOUBLE",
     "n": "INTEGER",
     "samples": ["DOUBLE"],
     "round_sizes": ["INTEGER"],
@@ -145,7 +146,7 @@ _NOT_0 = [name for name, metric in METRICS.items() if metric.range == ABOVE_ZERO
 _BREAKS_A_RULE = f"""(
     ({_LEAST} < 0 AND list_contains({_NOT_BELOW_0}, m.metric))
     OR ({_LEAST} = 0 AND list_contains({_NOT_0}, m.metric))
-    OR m.std < 0 OR m.p20 > m.p80 OR m.ci_low > m.ci_high
+    OR m.std < 0 OR m.sm_clock_mhz < 0 OR m.p20 > m.p80 OR m.ci_low > m.ci_high
     OR (coalesce(m.statistic, 'median') = 'median'
         AND (m.value < greatest(m.p20, m.ci_low) OR m.value > least(m.p80, m.ci_high)))
     OR (len(m.samples) > 0 AND m.n <> len(m.samples))

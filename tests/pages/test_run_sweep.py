@@ -1,12 +1,10 @@
 """The page's own logic; a real sweep runs in the browser tests."""
 
-import json
 import re
 import threading
 import time
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 import streamlit as st
 
@@ -120,11 +118,10 @@ def test_the_end_of_a_followed_sweep_is_one_sentence_with_links(app, started, ho
 
 
 def test_the_results_of_a_model_are_those_of_the_model_that_was_measured():
-    sweep = {"level": "model", "name": "models_quick", "subject": ["gpt2-tiny"]}
-    run = pd.Series({"run_id": "a", "gpu_name": "A CPU", "sweep": json.dumps(sweep)})
-    assert outcome.results_of(run) == {"model": "gpt2-tiny", "model_gpu": "A CPU", "run": "a"}
-    plain = pd.Series({"run_id": "b", "gpu_name": None, "sweep": json.dumps({"level": "op", "name": "quick"})})
-    assert outcome.results_of(plain) == {"run": "b"}
+    chosen = {"model": "gpt2-tiny", "model_gpu": "A CPU", "run": "a"}
+    assert outcome.results_of("a", "model", "A CPU", "gpt2-tiny") == ("pages/models.py", chosen)
+    assert outcome.results_of("b", "decode", "A GPU", "mla") == ("pages/decode.py", {"gpu": "A GPU", "run": "b"})
+    assert outcome.results_of("c", "op", None, None) == ("pages/overview.py", {"run": "c"})
 
 
 def test_every_sweep_is_explained(page):

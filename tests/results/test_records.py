@@ -106,6 +106,7 @@ def test_measuring_the_same_again_keeps_the_id(changes: dict) -> None:
         ({"metric": "tflops", "value": 0.0, "samples": ()}, "tflops must be above 0"),
         ({"mean": -0.1}, "mean is -0.1"),
         ({"std": -0.1}, "std is -0.1; it must be at least 0"),
+        ({"sm_clock_mhz": -1.0}, "sm_clock_mhz is -1; it must be at least 0"),
         ({"p20": 0.3}, "p20 is 0.3, above value, which is 0.25"),
         ({"p80": 0.2}, "value is 0.25, above p80"),
         ({"p20": 0.3, "p80": 0.2, "statistic": "mean"}, "p20 is 0.3, above p80"),

@@ -70,14 +70,8 @@ def _fastest(status: RunStatus, run: pd.Series) -> str:
 
 def _links(status: RunStatus, run: pd.Series, runs: pd.DataFrame) -> None:
     """Link to the map of the run, to its table and downloads, and to the comparison with the one before."""
-    level = listing.sweep_of(run).get("level", "op")
     with st.container(horizontal=True):
-        st.page_link(
-            f"pages/{_PAGES.get(level, 'overview')}.py",
-            label="See results",
-            icon=":material/leaderboard:",
-            query_params=results_of(run),
-        )
+        link_to_results(status.run_id)
         table = {"run_id": status.run_id}
         st.page_link("pages/runs.py", label="Table and downloads", icon=":material/table_rows:", query_params=table)
         if before := _before(run, runs):
@@ -89,12 +83,18 @@ def _links(status: RunStatus, run: pd.Series, runs: pd.DataFrame) -> None:
             )
 
 
-def results_of(run: pd.Series) -> dict[str, str]:
-    """Return the parameters with which a page shows a run: of models the first that it measured and its device."""
-    sweep, gpu = listing.sweep_of(run), None if text.missing(run["gpu_name"]) else str(run["gpu_name"])
-    model = sweep.get("level") == "model"
-    named = {"model": sweep["subject"][0]} if model and sweep.get("subject") else {}
-    return named | ({("model_gpu" if model else "gpu"): gpu} if gpu else {}) | {"run": str(run["run_id"])}
+def link_to_results(run_id: str) -> None:
+    """Link to the page of the level that most latencies of a run are of, with the run chosen."""
+    page, chosen = results_of(run_id, *(ask(pages.most_of_run, run_id) or ("op", None, None)))
+    st.page_link(page, label="See results", icon=":material/leaderboard:", query_params=chosen)
+
+
+def results_of(run_id: str, level: str, gpu: str | None, subject: str | None) -> tuple[str, dict[str, str]]:
+    """Return the page of a level, and the parameters with which it shows a run: of a model its name and its device."""
+    model = level == "model"
+    chosen = {"model": subject if model else None, "model_gpu" if model else "gpu": gpu, "run": run_id}
+    said = {name: value for name, value in chosen.items() if value is not None}
+    return f"pages/{_PAGES.get(level, 'overview')}.py", said
 
 
 def _before(run: pd.Series, runs: pd.DataFrame) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from pages.ui.draw import messages, text
+from pages.ui.run.outcome import link_to_results
 from pages.ui.shell.data import store
 from results.files import journal
 from results.formats import (
@@ -78,6 +79,7 @@ def show() -> None:
         with st.container(horizontal=True):
             if arrivals:
                 st.button("Undo", icon=":material/undo:", on_click=_undo, args=(arrivals,), key="undo_import")
+                link_to_results(arrivals[-1].run_ids[0])
                 _link_beside(arrivals[-1].run_ids[0])
             st.page_link("pages/overview.py", label="Start", icon=":material/leaderboard:")
             st.page_link("pages/runs.py", label="Runs", icon=":material/history:")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from results import formats
 from results.formats import ReaderFault, UploadError, errors, import_understanding, rows, understand
 from results.records import measurement_to_json, run_to_json
 from tests.builders import LONG, ROW, random_runs
@@ -80,6 +81,12 @@ def test_250_mb_of_empty_lines_are_refused() -> None:
         understand("run.zip", bytes(data))
     with pytest.raises(UploadError, match="more than 1,000,000 lines"):
         understand("a.csv", b"a,b\n" + b"\x0c" * 2_000_000)
+
+
+def test_a_text_beyond_the_limit_is_refused_before_any_format_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_understood", None)
+    with pytest.raises(UploadError, match="70,000,004 bytes; at most 67,108,864 are taken. Split it."):
+        understand("a.csv", b"a,b\n" + b"\n" * 70_000_000)
 
 
 @pytest.mark.parametrize("name", ["../../evil", "/etc/passwd", "..", "a/b", ".hidden", "x" * 300, ""])

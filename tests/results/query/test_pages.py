@@ -183,3 +183,14 @@ def test_the_detail_of_a_cell_holds_samples_flops_and_the_run(home, opened):
     assert list(found["samples"]) == [1.0, 2.0]
     assert found["flops"] == 4 * 2 * 64 * (128 * 129 / 2)
     assert found["command"] == "python -m runner run quick"
+
+
+def test_a_run_is_of_the_level_gpu_and_subject_of_most_of_its_latencies(home, opened):
+    step = Case(level="model", subject="gpt2", batch=1, seqlen_q=1, seqlen_k=128)
+    add_run(
+        home, "a", *(latency(name, 2.0, step, mode="decode") for name in ("x", "y")), latency("x", 1.0, small_case())
+    )
+    add_run(home, "nothing", latency("x", Status.OOM, small_case()))
+    store = opened()
+    assert pages.most_of_run(store, "a") == ("model", "A GPU", "gpt2")
+    assert pages.most_of_run(store, "nothing") is None
