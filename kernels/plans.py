@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 import torch
-from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd.function import once_differentiable
 
 from kernels.registry import UnsupportedCase
@@ -20,7 +19,6 @@ from kernels.registry import UnsupportedCase
 LOG2_E = math.log2(math.e)
 MAX_PLANS = 4096
 MAX_HEAD_DIM = 256
-MOST_TOGETHER = 4 << 20  # bytes of gradients that are one allocation and live as long as the last of them
 _ON_CURRENT_DEVICE = nullcontext()
 
 P = TypeVar("P")
@@ -48,10 +46,8 @@ class AttentionPlan(Protocol):
         out: torch.Tensor,
         lse: torch.Tensor,
         dout: torch.Tensor,
-        *,
-        together: bool = False,
     ) -> Tensors:
-        """Return dq, dk and dv; `together`: they may be parts of one allocation, which an operator must not return."""
+        """Return dq, dk and dv."""
         ...
 
 
@@ -59,8 +55,7 @@ class GradientRoom:
     """Allocates dq, dk and dv of tensors like q, k and v.
 
     Where q, k and v, or k and v, lie side by side in the rows of one tensor, as a fused projection returns them, their
-    gradients lie so too: the gradient of that tensor then needs no copy (`kernels.layers`). Small ones that are alike
-    are one allocation if asked for: each takes 5 to 9 us of the host in autograd's thread (NOTES.md).
+    gradients lie so too: the gradient of that tensor then needs no copy (`kernels.layers`).
     """
 
     def __init__(
@@ -74,35 +69,14 @@ class GradientRoom:
         self._numbers = sum(sizes) * k.shape[0] * k.shape[2]
         begins = [sum(sizes[:i]) for i in range(len(sizes))]
         self._views = [(x.shape, x.stride(), begin) for x, begin in zip(tensors[self._alone :], begins, strict=True)]
-        self._together = None if self._views else _sizes_together(tensors, new)
 
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, together: bool = False) -> Tensors:
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
         """Return room for dq, dk and dv."""
-        if (
-            together and self._together is not None
-        ):  # chunks that to autograd are no views, so that each has a version of its own
-            dq, dk, dv = torch.unsafe_chunk(q.new_empty_strided(*self._together), 3)
-            return dq, dk, dv
         if not self._views:
             return self._new(q), self._new(k), self._new(v)
         room = k.new_empty(self._numbers)
         found = [room.as_strided(*view) for view in self._views]
         return (found[0], found[1], found[2]) if not self._alone else (self._new(q), found[0], found[1])
-
-
-def _sizes_together(
-    tensors: Sequence[torch.Tensor], new: Callable[[torch.Tensor], torch.Tensor]
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return sizes and strides of a tensor of all gradients one after the other; None if each is allocated alone."""
-    made = [new(torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")) for x in tensors]
-    first, numbers = made[0], len(made) * made[0].numel()
-    if not 0 < numbers * first.itemsize <= MOST_TOGETHER:
-        return None
-    if any((x.shape, x.stride()) != (first.shape, first.stride()) for x in made):
-        return None
-    is_dense = first.stride(0) * len(first) == first.numel()
-    is_aligned = first.nbytes % 16 == 0  # as the next one begins
-    return ((len(made) * len(first), *first.shape[1:]), first.stride()) if is_dense and is_aligned else None
 
 
 def _side_by_side(tensors: Sequence[torch.Tensor]) -> bool:
@@ -167,7 +141,7 @@ class _PlannedAttention(torch.autograd.Function):
 
 
 def _gradients(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    return *ctx.plan.backward(*ctx.saved_tensors, dout, together=True), None
+    return *ctx.plan.backward(*ctx.saved_tensors, dout), None
 
 
 _differentiated_once = once_differentiable(
@@ -177,10 +151,13 @@ _APPLY = super(torch.autograd.Function, _PlannedAttention).apply  # without the 
 
 
 def _record(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPlan) -> torch.Tensor:
-    """Apply _PlannedAttention, by torch.autograd.Function's own `apply` where that does more than call C++."""
+    """Apply _PlannedAttention, by torch.autograd.Function's own `apply` where that does more than call C++.
+
+    That also unwraps tensors of a transform that has ended; they have no address, so that `plan_key` refuses them.
+    """
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return _PlannedAttention.apply(q, k, v, plan)
-    return _APPLY(*unwrap_dead_wrappers((q, k, v)), plan)
+    return _APPLY(q, k, v, plan)
 
 
 def device_guard(device: torch.device) -> Any:

@@ -173,12 +173,10 @@ class _DecodingRoute:
         route, tensors = self._ready(q, k, v)
         return route.forward(*tensors)
 
-    def backward(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor, together: bool = False
-    ) -> Tensors:
+    def backward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> Tensors:
         """Return dq, dk and dv; others: out, lse, dout."""
         route, tensors = self._ready(q, k, v)
-        return route.backward(*tensors, *others, together=together)
+        return route.backward(*tensors, *others)
 
     def _ready(self, *tensors: torch.Tensor) -> tuple[Route, tuple[torch.Tensor, ...]]:
         if self._with_gradients is None:

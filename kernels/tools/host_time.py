@@ -24,6 +24,7 @@ import kernels
 SHAPES = (  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim
     *((1, 1, 1, seqlen, seqlen, head_dim) for head_dim in (64, 128) for seqlen in (256, 512, 1024, 2048)),
     *((1, 8, 8, 128, 128, head_dim) for head_dim in (64, 128, 256)),
+    *((1, 4, 4, 256, 256, 32), (1, 8, 2, 256, 256, 64)),
     *((1, 1, 1, 17, 129, 48), (1, 32, 8, 1, 4096, 128)),
 )
 FIRST_CALLS = (  # dtype, head_dim, seqlen

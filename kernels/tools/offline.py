@@ -160,6 +160,7 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
         "SPLIT": variant.tile.programs > 0,
         "GROUPED": False,
         "COPIED": variant.precision == "ieee",
+        "OWN_DELTA": tuning.computes_delta(variant.precision, variant.head_dim, variant.tile),  # the larger code
         "ONE_LOOP": False,  # the larger code of the two
         "PDL": tuning.chip_class(variant.chip, SHARED_MEMORY[variant.chip]) in PDL_CHIPS,
         "PRECISION": "ieee" if variant.precision == "half" else variant.precision,

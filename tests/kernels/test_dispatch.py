@@ -112,8 +112,9 @@ def test_the_operators_keep_their_promises_to_pytorch(operators, device: str) ->
 
 
 @TORCH_COMPILE
-def test_compiled_operators_have_the_gradients_of_the_formula(operators, device: str) -> None:
-    inputs = tensors((1, 2, 40, 16), device=device, kv_heads=1)
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_compiled_operators_have_the_gradients_of_the_formula(operators, device: str, kv_heads: int) -> None:
+    inputs = tensors((1, 2, 40, 16), device=device, kv_heads=kv_heads)
 
     @torch.compile(fullgraph=True, backend="aot_eager")
     def attention(q, k, v):

@@ -118,10 +118,8 @@ class GluonHopperPlan:
         out: torch.Tensor,
         lse: torch.Tensor,
         dout: torch.Tensor,
-        *,
-        together: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """dq, dk and dv, each an allocation of its own also where they may be `together`: here they are large.
+        """dq, dk and dv.
 
         Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is told to be
         deterministic (torch.use_deterministic_algorithms), which takes longer.

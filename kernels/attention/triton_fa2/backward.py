@@ -84,7 +84,9 @@ class StreamedQueries(NamedTuple):
     q: Any
     dout: Any
     lse: Any
-    delta: Any
+    delta: Any  # None: computed from out
+    out: Any  # None where delta is given, and so its stride
+    out_stride: Any
     q_transposed: Any
     dout_transposed: Any
     q_head: Any  # strides of heads and rows
@@ -270,7 +272,6 @@ def _dkdv_of_queries(
         start = tl.multiple_of(lo + (step % steps if GROUPED else step) * BLOCK_M, BLOCK_M)
         rows = start + tl.arange(0, BLOCK_M)
         lse_base = queries.lse + member * queries.stats_head
-        delta_base = queries.delta + member * queries.stats_head
         copy = member * HEAD_DIM * padded(seqlen_q) if COPIED else 0
         q_base = queries.q + member * queries.q_head
         q = load_factor(q_base, start, queries.q_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
@@ -282,7 +283,6 @@ def _dkdv_of_queries(
         own = keys.first + tl.arange(0, BLOCK_N)
         seen = visible(positions[None, :], own[:, None], keys.seqlen, keys.left, keys.right, HAS_LEFT, HAS_RIGHT)
         lse = load_logsumexp(lse_base + rows, rows < seqlen_q)
-        delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
         p = probabilities(scores, scale, lse, seen, 0, MASKED, COPIED or PRECISION == "bf16x6")
         dout_base = queries.dout + member * queries.dout_head
         dout = load_factor(dout_base, start, queries.dout_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
@@ -291,6 +291,12 @@ def _dkdv_of_queries(
             keys.v, dout, keys.v_base, keys.first, keys.v_stride, keys.seqlen, queries.dout_transposed + copy, start,
             seqlen_q, BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
         )  # fmt: skip
+        if queries.delta is None:  # of one head
+            out = load_rows(queries.out, start, queries.out_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+            delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
+        else:
+            delta_base = queries.delta + member * queries.stats_head
+            delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
         ds = p * (dp - delta[None, :])
         if COPIED:  # again, late: held since above, its parts are spilled
             q_base = queries.q + member * queries.q_head
@@ -374,8 +380,8 @@ def dkdv_kernel(
     v_base = v_ptr + batch * v_b + head_k * v_h
     queries = StreamedQueries(
         q=q_ptr + batch * q_b + head_q * q_h, dout=dout_ptr + batch * do_b + head_q * do_h, lse=lse_ptr + rows,
-        delta=delta_ptr + rows, q_transposed=qt_ptr + copy, dout_transposed=dot_ptr + copy, q_head=q_h, q_stride=q_m,
-        dout_head=do_h, dout_stride=do_m, stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
+        delta=delta_ptr + rows, out=None, out_stride=None, q_transposed=qt_ptr + copy, dout_transposed=dot_ptr + copy,
+        q_head=q_h, q_stride=q_m, dout_head=do_h, dout_stride=do_m, stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
     )  # fmt: skip
     dk_base = dk_ptr + batch * dk_b + head_k * dk_h
     dv_base = dv_ptr + batch * dv_b + head_k * dv_h
@@ -402,18 +408,20 @@ def dkdv_kernel(
     ]
 )
 def dq_dkdv_kernel(
-    q_ptr, k_ptr, v_ptr, dout_ptr, dq_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, qt_ptr, kt_ptr, vt_ptr, dot_ptr,
-    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, do_b, do_h, do_m, dq_b, dq_h, dq_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
+    q_ptr, k_ptr, v_ptr, dout_ptr, out_ptr, dq_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, qt_ptr, kt_ptr, vt_ptr, dot_ptr,
+    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, do_b, do_h, do_m, out_b, out_h, out_m,
+    dq_b, dq_h, dq_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
     num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, splits, split_len, scale,
     softmax_scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
-    ONE_LOOP: tl.constexpr, PDL: tl.constexpr,
+    OWN_DELTA: tl.constexpr, ONE_LOOP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Compute dk and dv of BLOCK_M keys, then dq of as many query rows, streaming by BLOCK_N; needs group 1.
 
-    If SPLIT, what one split of the query rows adds to dk and dv, and one split of the keys to dq (split.py): under a
-    causal mask, those are two for few programs.
+    If OWN_DELTA, delta of a block of rows is computed where it is used: for walks so short that this takes less than a
+    launch of preprocess.py. If SPLIT, a program does what one split of the query rows adds to dk and dv, and one split
+    of the keys to dq (split.py): under a causal mask, those are two for few programs.
     """
     wait_for_previous_kernel(PDL)
     tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
@@ -438,12 +446,14 @@ def dq_dkdv_kernel(
     k_base = k_ptr + batch * k_b + head_q * k_h
     v_base = v_ptr + batch * v_b + head_q * v_h
     dout_base = dout_ptr + batch * do_b + head_q * do_h
+    out_base = out_ptr + batch * out_b + head_q * out_h
     split = OwnSplit(own_split, splits, split_len)
     if start < seqlen_k:
         keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=k_n, v_stride=v_n, first=start,
                          seqlen=seqlen_k, left=left, right=right)  # fmt: skip
         queries = StreamedQueries(
-            q=q_base, dout=dout_base, lse=lse_ptr + row_offset, delta=delta_ptr + row_offset,
+            q=q_base, dout=dout_base, lse=lse_ptr + row_offset, delta=None if OWN_DELTA else delta_ptr + row_offset,
+            out=out_base if OWN_DELTA else None, out_stride=out_m if OWN_DELTA else None,
             q_transposed=qt_ptr + qt_base, dout_transposed=dot_ptr + qt_base, q_head=q_h, q_stride=q_m, dout_head=do_h,
             dout_stride=do_m, stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
         )  # fmt: skip
@@ -455,9 +465,13 @@ def dq_dkdv_kernel(
     if start < seqlen_q:
         rows = start + tl.arange(0, BLOCK_M)
         lse = load_logsumexp(lse_ptr + row_offset + rows, rows < seqlen_q)
-        delta = tl.load(delta_ptr + row_offset + rows, mask=rows < seqlen_q, other=0.0)
         q = load_factor(q_base, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
         dout = load_factor(dout_base, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        if OWN_DELTA:
+            out = load_rows(out_base, start, out_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+            delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
+        else:
+            delta = tl.load(delta_ptr + row_offset + rows, mask=rows < seqlen_q, other=0.0)
         own = OwnedQueries(q=q, dout=dout, lse=lse, delta=delta, q_base=q_base, dout_base=dout_base, q_stride=q_m,
                            dout_stride=do_m, first=start, seqlen=seqlen_q)  # fmt: skip
         streamed = StreamedKeys(k=k_base, v=v_base, k_transposed=kt_ptr + kt_base, v_transposed=vt_ptr + kt_base,

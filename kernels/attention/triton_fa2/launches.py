@@ -103,7 +103,8 @@ class Launches:
             self._run_tiles("dkdv_panels", dkdv_panels_kernel, None, (q, k, v, dout, *of_keys), (lse, delta))
             return
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
-        if problem.copied or problem.has_dq_dkdv or problem.has_one_pass:
+        has_dq_dkdv = problem.has_dq_dkdv and not problem.has_own_delta
+        if problem.copied or has_dq_dkdv or problem.has_one_pass:
             letters = "qdkv" if problem.copied else ""
             self._preprocess(letters, (q, dout, out, k, v), (qt, dot, kt, vt, delta), delta=True)
         factors = (qt, kt, vt, dot) if problem.precision == "bf16x6" else (q, k, v, dout)
@@ -113,7 +114,7 @@ class Launches:
         if problem.has_dq_dkdv:
             split = problem.dq_dkdv_split
             parts = gradients if split is None else self._gradient_slots(gradients, (split, split))
-            self._run_tiles("dq_dkdv", dq_dkdv_kernel, split, (*factors, *parts), copies)
+            self._run_tiles("dq_dkdv", dq_dkdv_kernel, split, (*factors, out, *parts), copies)
             if split:
                 self._combine(combine_gradients, parts, gradients, split, split)
             return
@@ -232,7 +233,12 @@ class Launches:
             *(scales[:1] if table in ("forward", "few_rows") else scales),
         )
         constants = problem.panel_constants if table == "few_rows" else problem.constants
-        constants = {**constants, "STORE_LSE": store_lse, "SPLIT": split is not None}
+        constants = {
+            **constants,
+            "STORE_LSE": store_lse,
+            "SPLIT": split is not None,
+            "OWN_DELTA": problem.has_own_delta,
+        }
 
         def programs(tile: Tile) -> int:
             tiles = heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))

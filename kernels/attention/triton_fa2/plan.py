@@ -88,15 +88,13 @@ class TritonPlan:
         out: torch.Tensor,
         lse: torch.Tensor,
         dout: torch.Tensor,
-        *,
-        together: bool = False,
     ) -> Tensors:
-        """Return dq, dk and dv; `together`: as parts of one allocation where they are small."""
+        """Return dq, dk and dv."""
         strides = dout.stride()
         if strides[-1] != 1 or strides[-2] >= MAX_ROW_STRIDE:
             dout = dout.contiguous()
             strides = dout.stride()
-        gradients = self._new_gradients(q, k, v, together=together)
+        gradients = self._new_gradients(q, k, v)
         key = (strides, dout.data_ptr() & 15)
         launches = self._backwards.get(key)
         if launches is None:

@@ -28,6 +28,7 @@ __all__ = [
     "TABLES",
     "Tile",
     "chip_class",
+    "computes_delta",
     "every_tile",
     "uses_bf16x6",
     "ladder",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 BY_HEAD = ("few_keys", "few_queries", "panels")  # whose rungs count the query rows of one head
+OWN_DELTA = {16: 1024, 32: 1024, 64: 1024, 128: 256}  # by padded head_dim: rows or keys of a walk, see computes_delta
 TABLES: dict[str, dict[str, Table]] = {"sm_80": SM_86, "sm_86": SM_86, "sm_90": SM_90, "sm_100": SM_100}
 
 # A block's opt-in shared memory by compute capability (CUDA C++ Programming Guide, table of technical specifications).
@@ -54,6 +56,15 @@ def chip_class(capability: int, shared_memory_bytes: int) -> str:
 def uses_bf16x6(chip: str, block_d: int, rows_per_multiprocessor: float) -> bool:
     """Return whether IEEE float32 is computed as bf16x6: where six products on tensor cores beat one on FMA units."""
     return bool(tiles("forward", chip, "bf16x6", block_d, rows_per_multiprocessor))
+
+
+def computes_delta(precision: str, block_d: int, tile: Tile, walk: int = 1) -> bool:
+    """Return whether a program of "dq_dkdv" computes delta itself, for walks of that many rows or keys.
+
+    Where a launch of preprocess.py takes longer: in short walks, and in tiles that do not spill for it.
+    """
+    is_small = tile.block_m * tile.block_n <= 4096
+    return precision in ("half", "tf32") and is_small and walk <= OWN_DELTA.get(block_d, 0)
 
 
 @cache

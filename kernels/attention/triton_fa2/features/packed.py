@@ -122,8 +122,8 @@ def packed_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, shape
     keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=k.m, v_stride=v.m, first=start_n,
                      seqlen=seqlen_k, left=shape.left, right=shape.right)  # fmt: skip
     queries = StreamedQueries(
-        q=q_base, dout=dout_base, lse=lse_ptr + statistics, delta=delta_ptr + statistics, q_transposed=q_base,
-        dout_transposed=dout_base, q_head=q.h, q_stride=q.m, dout_head=dout.h, dout_stride=dout.m,
+        q=q_base, dout=dout_base, lse=lse_ptr + statistics, delta=delta_ptr + statistics, out=None, out_stride=None,
+        q_transposed=q_base, dout_transposed=dout_base, q_head=q.h, q_stride=q.m, dout_head=dout.h, dout_stride=dout.m,
         stats_head=shape.stats_h, heads=shape.group, seqlen=seqlen_q,
     )  # fmt: skip
     dkdv_tile(

@@ -47,6 +47,20 @@ def test_walks_cut_up_are_as_near_and_the_same_bits_every_time(problem, name, ba
         assert all(first[name].equal(second[name]) for name in first)
 
 
+@pytest.mark.parametrize("most_rows", [0, 1024])
+def test_a_cut_walk_is_given_delta_or_computes_it(problem, most_rows, monkeypatch):
+    tile = tuning.Tile(32, 32, 4, 2, programs=64)
+    rows = {"forward": [tile], "dq_dkdv": [tile]}
+    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
+    monkeypatch.setattr(tuning, "OWN_DELTA", {32: most_rows})
+    monkeypatch.setattr(split, "STEP", 32)
+    monkeypatch.setattr(plan, "_PLANS", PlanCache())
+    problem((1, 1, 1, 63, 63, 32), torch.float16, causal=True).check(triton_fa2.attention)
+    (used,) = plan._PLANS.values()
+    assert used.problem.dq_dkdv_split.count > 1
+    assert used.problem.has_own_delta == (most_rows > 0)
+
+
 @pytest.mark.parametrize(("heads", "seqlen", "is_cut"), [(1, 16384, True), (16, 1024, False), (8, 1024, True)])
 def test_short_walks_of_many_heads_are_left_whole(heads, seqlen, is_cut, monkeypatch):
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
