@@ -17,7 +17,7 @@ if not there:
     shapes.nothing_here()
     st.stop()
 
-columns = st.columns(5)
+columns = st.columns([1.7, 1, 1, 1, 1])
 gpu, timing = shapes.choose_device(there, columns[:2])
 numbers = ask_slowly(query.numbers, gpu, timing)
 rows = shapes.choose(query.duels(numbers), columns[2:])
