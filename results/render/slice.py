@@ -9,6 +9,7 @@ import pandas as pd
 
 from results.levels import Level
 from results.query import pages, speedups
+from results.query.pairing import Outdated, outdated
 from results.recommend.winners import winners
 from results.render.markdown import NOT_FOR_IMPORT, escape, markdown_table
 from results.render.text import SOURCE_WORDS, missing, size
@@ -17,6 +18,7 @@ from results.store.database import Store
 
 _SINGLE = ("mode", "timing", "baseline")  # that a slice has one value of
 _SEVERAL = ("dtype", "seqlen", "head_dim", "batch", "num_heads", "implementation", "source", "run")
+_NAMED = 4  # runs in a sentence
 _RUN_FACTS = ("source", "created", "gpu_name", "driver", "cuda", "torch", "triton", "git_commit", "protocol")
 
 
@@ -50,6 +52,8 @@ def render(store: Store, filters: Filters) -> str:
     parts += [part for name in _rivals(ranking, filters) for part in _speedup_tables(grid, name, filters)]
     parts += ["## Every number", _cells_table(grid, level), *_failures(grid)]
     parts += ["## Where the numbers come from", *_provenance(pages.provenance(store, filters))]
+    older = outdated_words(outdated(store, filters), filters.baseline, escape)
+    parts += [f"{older}."] if older else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -65,6 +69,16 @@ def slice_words(filters: Filters) -> str:
         *(f"{name} {text}" for name, text in several.items() if text),
     ]
     return " · ".join(part for part in parts if part)
+
+
+def outdated_words(found: Outdated, baseline: str | None, escaped: Callable[[str], str]) -> str | None:
+    """Return in how many shapes newer code has no comparison, and in which runs it is; None if in none."""
+    if not found.cases:
+        return None
+    lacks = f"no time of {escaped(baseline)}" if baseline else "no two times"
+    runs = ", ".join(map(escaped, found.runs[:_NAMED])) + " and others" * (len(found.runs) > _NAMED)
+    shapes = f"{found.cases} of {found.of} shape{'s' * (found.of != 1)}"
+    return f"{shapes} show older code, because the newer has {lacks} to compare with ({runs})"
 
 
 def _known(name: str, value: object, possible: Sequence) -> object:

@@ -13,6 +13,7 @@ from pages.ui.shell import terms
 from pages.ui.shell.data import ask, store
 from results.query import pages, pairing
 from results.render.export import Selection, export
+from results.render.slice import outdated_words
 from results.slice import AS_PUBLISHED, Filters
 
 RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "triton", "driver", "protocol", "command")
@@ -87,14 +88,8 @@ def provenance(chosen: Filters, *, of_times: bool = True) -> None:
 
 def _outdated(chosen: Filters) -> None:
     """Say in how many shapes newer code was measured that cannot be compared."""
-    found = ask(pairing.outdated, chosen)
-    if found.cases:
-        lacks = f"no time of {text.plain(chosen.baseline)}" if chosen.baseline else "no two times"
-        runs = ", ".join(map(text.plain, found.runs[:_OFFERED])) + " and others" * (len(found.runs) > _OFFERED)
-        st.caption(
-            f":material/history: {found.cases} of {counted(found.of, 'shape')} show older code, because the newer has "
-            f"{lacks} to compare with ({runs})."
-        )
+    if words := outdated_words(ask(pairing.outdated, chosen), chosen.baseline, text.plain):
+        st.caption(f":material/history: {words}.")
 
 
 def source_badges(parts: list[str]) -> str:

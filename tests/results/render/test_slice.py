@@ -52,6 +52,15 @@ def test_a_view_says_who_wins_what_failed_and_where_it_comes_from(home, capsys):
     assert "`python -m runner run x`" in text
 
 
+def test_a_view_says_where_newer_code_has_nothing_to_compare_with(home, capsys):
+    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    alone = Measurement("b", case, "mine", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=0.5)
+    RunFolder.create(home, Run("b", "local", created="2026-03-01", gpu_name="A GPU", kernel_hash="changed"), [alone])
+    assert main(["render"]) == 0
+    text = capsys.readouterr().out
+    assert "1 of 2 shapes show older code, because the newer has no time of torch_naive to compare with (b)." in text
+
+
 def test_a_view_follows_its_filters(home, capsys):
     assert main(["render", "--mode", "bwd", "--seqlen", "128", "--baseline", "mine"]) == 0
     text = capsys.readouterr().out
