@@ -115,11 +115,11 @@ def test_the_answer_names_what_was_timed_at_exactly_its_shape(tables, page, monk
     for key, value in (("train_seqlen", "2048"), ("train_batch", "4"), ("serve_context", "8192")):
         page.selectbox(key=key).set_value(value)
     page.run()
-    assert "645 ms, 12,701 tokens/s with triton_fa2, compiled" in "".join(pieces)
-    assert "5.00 ms, 200 tokens/s with triton_split_kv, compiled" in "".join(pieces)
+    assert "645 ms with triton_fa2, compiled" in "".join(pieces)
+    assert "5.00 ms with triton_split_kv, compiled" in "".join(pieces)
     pieces.clear()
     page.selectbox(key="activations").set_value("recomputed").run()
-    assert "tokens/s with triton_fa2" not in "".join(pieces)
+    assert "ms with triton_fa2" not in "".join(pieces)
 
 
 def test_kernels_of_another_gpu_are_said_to_be_so(home, app, monkeypatch):

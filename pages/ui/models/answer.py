@@ -29,8 +29,8 @@ _COLUMNS = {
     "what": TableColumn("step"),
     "attention": TableColumn("fastest attention", text=True),
     "time": TableColumn("attention time", help="Of all layers; the rest of the model is not in it"),
-    "least": TableColumn("whole model, at least", help="By its operations or bytes and the GPU's datasheet"),
-    "measured": TableColumn("whole model, measured", text=True, help=_MEASURED_HELP),
+    "least": TableColumn("model, at least", help="By the operations or bytes of the whole and the GPU's datasheet"),
+    "measured": TableColumn("model, measured", text=True, help=_MEASURED_HELP),
     "memory": TableColumn("memory", text.mib),
 }
 _NOT_INCLUDED = (
@@ -147,7 +147,6 @@ def _smallest(step: StepAnswer) -> str | None:
 def _row(step: StepAnswer, question: ModelQuestion, timed: MeasuredModel | None) -> dict:
     smallest = _smallest(step)
     largest = list(model_fit.CARDS)[-1]
-    example = f"{smallest} ({model_fit.CARDS[smallest].example})" if smallest else f"none up to {largest}"
     return {
         "what": step.what,
         "attention": step.time.implementation if step.time else "not measured",
@@ -157,7 +156,7 @@ def _row(step: StepAnswer, question: ModelQuestion, timed: MeasuredModel | None)
         "memory": step.needs_mb,
         "fits": "yes" if _fits(step, question.card) else "no",
         "longest": step.longest,
-        "smallest": example,
+        "smallest": smallest or f"none up to {largest}",
     }
 
 
@@ -173,7 +172,7 @@ def _of_whole_model(step: StepAnswer, timed: MeasuredModel | None) -> str:
     if not best:
         return "not at this shape"
     attention = best["implementation"] + ", compiled" * measured.is_on(best["compiled"])
-    return f"{text.ms(best['latency_ms'])}, {best['tokens_per_s']:,.0f} tokens/s with {attention}"
+    return f"{text.ms(best['latency_ms'])} with {attention}"
 
 
 def _contents(question: ModelQuestion) -> str:
