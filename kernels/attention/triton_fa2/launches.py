@@ -96,15 +96,14 @@ class Launches:
         if problem.has_few_queries:
             self._run_tiles("few_queries", few_queries_kernel, None, (q, k, v, out, dout, *gradients), (lse,))
             return
-        delta = self._empty_rows(torch.float32)
+        delta = lse if problem.has_own_delta else self._empty_rows(torch.float32)  # any tensor where it is not used
         if problem.has_backward_of_panels:
             dq, *of_keys = gradients
             self._run_tiles("dq_panels", dq_panels_kernel, None, (q, k, v, out, dout, dq), (lse, delta))
             self._run_tiles("dkdv_panels", dkdv_panels_kernel, None, (q, k, v, dout, *of_keys), (lse, delta))
             return
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
-        has_dq_dkdv = problem.has_dq_dkdv and not problem.has_own_delta
-        if problem.copied or has_dq_dkdv or problem.has_one_pass:
+        if problem.copied or problem.has_one_pass or (problem.has_dq_dkdv and not problem.has_own_delta):
             letters = "qdkv" if problem.copied else ""
             self._preprocess(letters, (q, dout, out, k, v), (qt, dot, kt, vt, delta), delta=True)
         factors = (qt, kt, vt, dot) if problem.precision == "bf16x6" else (q, k, v, dout)

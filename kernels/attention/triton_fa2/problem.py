@@ -168,7 +168,7 @@ class Problem:
     @cached_property
     def has_own_delta(self) -> bool:
         """Whether the one launch of "dq_dkdv" computes delta, too."""
-        if not self.has_dq_dkdv:
+        if not self.has_dq_dkdv or self.has_backward_of_panels:
             return False
         walk = self.dq_dkdv_split.length if self.dq_dkdv_split else self._longest
         return tuning.computes_delta(self.precision, self.block_d, self.tiles("dq_dkdv")[0], walk)
