@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -253,17 +253,24 @@ class Measurement:
         _check_counts(self)
 
     @property
+    def key(self) -> tuple[Hashable, ...]:
+        """Return what names the number; of two with one key the first counts."""
+        key = (self.run_id, self.case, self.implementation, self.mode, self.timing, self.metric, self.baseline)
+        return *key, self.origin
+
+    @property
     def measurement_id(self) -> str:
-        """Return twenty hex digits of what names the number within its run, so that a repeated line adds nothing."""
-        case = case_to_json(self.case)
-        case = {name: value for name, value in case.items() if value is not None or name not in LATER_CASE_FIELDS}
-        key = (self.run_id, case, self.implementation, self.mode, self.timing, self.metric, self.baseline)
-        text = _SORTED.encode((*key, self.origin))
+        """Return twenty hex digits of the key, so that a repeated line adds nothing."""
+        run_id, case, *others = self.key
+        fields = case_to_json(case)
+        said = {name: value for name, value in fields.items() if value is not None or name not in LATER_CASE_FIELDS}
+        text = _SORTED.encode((run_id, said, *others))
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 MEASUREMENT_SCHEMA = schema_of(Measurement, leave_out="case")
 NUMBERS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.only_if_ok)
+_LINE_FIELDS = frozenset((*MEASUREMENT_SCHEMA, *CASE_FIELDS, "measurement_id"))
 _LISTS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.kind in LISTS)
 
 
@@ -354,8 +361,7 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
 
 def measurement_from_json(record: dict[str, Any]) -> Measurement:
     """Return the measurement of a journal line. Raises RecordError if a field is missing, unknown or breaks a rule."""
-    unknown = set(record) - set(MEASUREMENT_SCHEMA) - set(CASE_FIELDS) - {"measurement_id"}
-    if unknown:
+    if unknown := record.keys() - _LINE_FIELDS:
         raise RecordError(f"Unknown fields {sorted(unknown)}.")
     try:
         case = _case(*map(record.get, CASE_FIELDS))

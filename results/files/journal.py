@@ -59,7 +59,7 @@ def parse_line(line: bytes, run_id: str | None = None) -> Measurement:
         raise RecordError(f"Not a complete JSON line: {line[:40]!r}.") from None
     if not isinstance(record, dict):
         raise RecordError(f"Not a JSON object: {line[:40]!r}.")
-    if missing := {"run_id", "implementation", "metric", "status"} - set(record):
+    if missing := {"run_id", "implementation", "metric", "status"} - record.keys():
         raise RecordError(f"Missing fields {sorted(missing)}.")
     try:
         measurement = measurement_from_json(record)

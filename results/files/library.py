@@ -69,7 +69,7 @@ def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) 
     measurements, _, problems = folder.read()
     for problem in problem_words(problems):
         complain(f"{folder.run_id}, {problem}")
-    return folder.run(), list({m.measurement_id: m for m in reversed(measurements)}.values())[::-1]
+    return folder.run(), list({m.key: m for m in reversed(measurements)}.values())[::-1]
 
 
 def stamp(folder: RunFolder) -> tuple[str, tuple[int, int] | None, tuple[int, int] | None]:

@@ -116,7 +116,7 @@ class _TableReader:
         except CellError as error:
             self._reject(line, row, str(error))
             return
-        first = self.lines.setdefault(_key(measurement), line)
+        first = self.lines.setdefault(measurement.key, line)
         if first != line:
             self._reject(line, row, f"repeats line {first}")
             return
@@ -176,12 +176,6 @@ class _BadCell(CellError):
     def __init__(self, column: str, value: str, reason: str) -> None:
         super().__init__(reason)
         self.column, self.value, self.reason = column, value, reason
-
-
-def _key(measurement: Measurement) -> tuple[Any, ...]:
-    m = measurement
-    case: Case = m.case
-    return (m.run_id, case, m.implementation, m.mode, m.timing, m.metric, m.baseline, m.origin)
 
 
 def _parsed(rules: Field, value: Any) -> Any:
