@@ -1,0 +1,208 @@
+"""Try the drop-in with every family of language models that transformers knows, tiny and with random weights.
+
+    python -m kernels.tools.drop_in_families [--seconds 60] [NAME ...]
+
+A model computes seven calls on a CPU in float32 with its own eager attention and with ours: padding at a side and
+between tokens, packed sequences, a prompt in chunks, generation with either cache. A call is right if the logits of
+real tokens differ by at most 10^-4 of the largest, and wrong if they differ by more. "Its own": transformers kept the
+model's eager attention. Refused: by `kernels.transformers`. Failed: with another error. A configuration that does not
+become tiny by the names in SIZES is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from kernels.registry import UnsupportedCase
+from kernels.transformers import FRONT_DOOR, register
+
+RIGHT, OWN, REFUSED, FAILED, WRONG = "right", "its own", "refused", "failed", "wrong"
+LEFT_OUT = "left out"
+Results = tuple[torch.Tensor, torch.Tensor]  # logits, and which of their rows belong to real tokens
+_ALLOWED = 1e-4
+_VOCAB, _BATCH, _TOKENS = 60, 3, 12
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "embedding_size", "word_embed_proj_dim", "n_embed")
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers")
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
+_FEED_FORWARD = ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_DROPOUTS = ("attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "dropout", "hidden_dropout")
+# Field of a configuration -> what it becomes, where it is there.
+SIZES: dict[str, Any] = dict.fromkeys(_WIDTHS, 32) | dict.fromkeys(_LAYERS, 2) | dict.fromkeys(_HEADS, 4)
+SIZES |= dict.fromkeys(_FEED_FORWARD, 48) | dict.fromkeys(_EXPERTS, 4) | dict.fromkeys(_DROPOUTS, 0.0)
+SIZES |= {"num_key_value_heads": 2, "head_dim": 8, "d_kv": 8, "global_head_dim": 8, "rotary_dim": 4}
+SIZES |= {"sliding_window": 5, "attention_chunk_size": 4, "is_decoder": True, "decoder_start_token_id": 1}
+SIZES |= {"vocab_size": _VOCAB, "vocab_size_per_layer_input": _VOCAB, "hidden_size_per_layer_input": 8}
+SIZES |= {"max_position_embeddings": 64, "n_positions": 64, "n_ctx": 64}
+SIZES |= {"num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+SIZES |= {"n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}
+SIZES |= {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
+SIZES |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+_ALWAYS = ("is_decoder", "pad_token_id", "num_experts_per_tok")  # set where a configuration has them as None or False
+
+
+def make_tiny(config: Any) -> Any:
+    """Give a configuration, and those within it, the sizes of SIZES."""
+    for name, size in SIZES.items():
+        if getattr(config, name, None) or (hasattr(config, name) and name in _ALWAYS):
+            setattr(config, name, size)
+    if getattr(config, "kv_lora_rank", None):  # latent attention has a key head a query head
+        config.num_key_value_heads = config.num_attention_heads
+    kinds = getattr(config, "layer_types", None)
+    if kinds:  # one layer of each kind
+        config.layer_types = (list(dict.fromkeys(kinds)) * 2)[: max(2, len(set(kinds)))]
+        config.num_hidden_layers = len(config.layer_types)
+    for name in ("text_config", "decoder"):
+        if hasattr(getattr(config, name, None), "to_dict"):
+            make_tiny(getattr(config, name))
+    return config
+
+
+def _tokens() -> torch.Tensor:
+    return torch.randint(3, _VOCAB, (_BATCH, _TOKENS), generator=torch.Generator().manual_seed(1))
+
+
+def _mask(*padding: tuple[int, slice]) -> torch.Tensor:
+    mask = torch.ones(_BATCH, _TOKENS, dtype=torch.long)
+    for row, tokens in padding:
+        mask[row, tokens] = 0
+    return mask
+
+
+_LEFT = _mask((1, slice(3)), (2, slice(5)))
+_RIGHT = _mask((1, slice(9, None)), (2, slice(7, None)))
+_HOLES = _mask((0, slice(4, 6)), (1, slice(2)))
+
+
+def _padded(mask: torch.Tensor) -> Callable[[nn.Module], Results]:
+    return lambda model: (model(input_ids=_tokens(), attention_mask=mask).logits, mask.bool())
+
+
+def _packed(model: nn.Module) -> Results:
+    places = torch.tensor([[*range(5), *range(_TOKENS - 5)]])
+    logits = model(input_ids=_tokens()[:1], position_ids=places, use_cache=False).logits
+    return logits, torch.ones(1, _TOKENS, dtype=torch.bool)
+
+
+def _chunked(model: nn.Module) -> Results:
+    logits, cache = [], None
+    for start, end in ((0, 5), (5, 11), (11, _TOKENS)):
+        ids, mask = _tokens()[:, start:end], _LEFT[:, :end]
+        out = model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True)
+        logits, cache = [*logits, out.logits], out.past_key_values
+    return torch.cat(logits, 1), _LEFT.bool()
+
+
+def _generated(**options: Any) -> Callable[[nn.Module], Results]:
+    asked = {"max_new_tokens": 7, "do_sample": False, "pad_token_id": 0, "eos_token_id": None, **options}
+
+    def call(model: nn.Module) -> Results:
+        found = model.generate(
+            _tokens(), attention_mask=_LEFT, return_dict_in_generate=True, output_logits=True, **asked
+        )
+        logits = torch.stack(found.logits, 1)
+        return logits, torch.ones(logits.shape[:2], dtype=torch.bool)
+
+    return call
+
+
+CALLS: Mapping[str, Callable[[nn.Module], Results]] = {
+    "padding on the left": _padded(_LEFT),
+    "padding on the right": _padded(_RIGHT),
+    "padding between tokens": _padded(_HOLES),
+    "packed": _packed,
+    "in chunks": _chunked,
+    "generation": _generated(),
+    "generation with a static cache": _generated(cache_implementation="static", disable_compile=True),
+}
+
+
+@contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError in the main thread if what is within takes longer."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def outcome(model: nn.Module, call: Callable[[nn.Module], Results]) -> tuple[str, str]:
+    """Return how a call with our attention compares with the model's own, and what there is to say of it."""
+    try:
+        model.set_attn_implementation("eager")
+        exact, real = call(model)
+    except Exception as error:  # whatever a model does not take in this form is no question to our attention
+        return LEFT_OUT, f"{type(error).__name__}: {error}"[:100]
+    model.set_attn_implementation(FRONT_DOOR)
+    if model.config._attn_implementation != FRONT_DOOR:
+        return OWN, "transformers did not exchange the attention"
+    try:
+        found, _ = call(model)
+    except UnsupportedCase as refused:
+        return REFUSED, str(refused)
+    except Exception as error:  # is what a user would see
+        return FAILED, f"{type(error).__name__}: {error}"[:100]
+    error = ((found - exact)[real].abs().max() / exact[real].abs().max()).item()
+    return (RIGHT if error <= _ALLOWED else WRONG), f"{error:.1e}"
+
+
+def try_family(config_class: type, seconds: int) -> dict[str, tuple[str, str]]:
+    """Return the outcome of every call of a family, or why it is left out, under "model"."""
+    import transformers
+
+    try:
+        with _at_most(seconds):
+            config = make_tiny(config_class())
+            torch.manual_seed(0)
+            model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+            with torch.no_grad():
+                return {name: outcome(model, call) for name, call in CALLS.items()}
+    except Exception as error:  # a family whose sizes are tied in ways of its own
+        return {"model": (LEFT_OUT, f"{type(error).__name__}: {error}"[:100])}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print a line a family and what is not right in it; 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.tools.drop_in_families")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="configurations, such as LlamaConfig; all if none")
+    parser.add_argument("--seconds", type=int, default=60, help="that a family may take")
+    chosen = parser.parse_args(arguments)
+    import transformers
+
+    warnings.simplefilter("ignore")  # of families
+    transformers.logging.set_verbosity_error()
+    register(())
+    families = {each.__name__: each for each in transformers.MODEL_FOR_CAUSAL_LM_MAPPING}
+    total: Counter[str] = Counter()
+    for family in sorted(chosen.names or families):
+        found = try_family(families[family], chosen.seconds)
+        counts = Counter(state for state, _ in found.values())
+        total += counts
+        print(f"{family:32} {', '.join(f'{count} {state}' for state, count in counts.items())}", flush=True)
+        for state, said in dict.fromkeys(found.values()):
+            if state != RIGHT:
+                calls = ", ".join(name for name, each in found.items() if each == (state, said))
+                print(f"    {state}: {calls}: {said}", flush=True)
+    print(", ".join(f"{count} {state}" for state, count in total.items()))
+    return int(total[WRONG] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

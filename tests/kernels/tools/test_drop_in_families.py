@@ -1,0 +1,31 @@
+"""What the tool says of a family whose attention is exchanged, of one that keeps its own, and of a wrong attention."""
+
+import pytest
+import torch
+
+from kernels import transformers as ours
+from kernels.tools import drop_in_families as tool
+
+transformers = pytest.importorskip("transformers", reason="the families are those of transformers")
+
+
+def test_families_are_right_keep_their_own_attention_or_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours.register(())
+    calls = {name: tool.CALLS[name] for name in ("padding on the left", "packed")}
+    monkeypatch.setattr(tool, "CALLS", calls)
+
+    def said(family: str) -> list[str]:
+        return [state for state, _ in tool.try_family(getattr(transformers, family), 60).values()]
+
+    assert said("LlamaConfig") == [tool.RIGHT] * 2
+    assert said("BloomConfig") == [tool.OWN] * 2
+    assert said("PreTrainedConfig") == [tool.LEFT_OUT]
+
+    def forgetful(module: torch.nn.Module, q: torch.Tensor, *rest: object, **asked: object) -> tuple:
+        return torch.zeros_like(q).transpose(1, 2), None
+
+    transformers.AttentionInterface.register(ours.FRONT_DOOR, forgetful)
+    try:
+        assert said("LlamaConfig") == [tool.WRONG] * 2
+    finally:
+        ours.register(())
