@@ -122,3 +122,25 @@ def test_delta_is_padded_by_rows_that_weigh_nothing(prepared: int, device: str) 
     assert torch.all(delta[prepared:].isnan())  # programs of the main kernel compute it
     assert torch.equal(lse_padded[:, :150], lse[0])  # of all heads
     assert torch.all(lse_padded[:, 150:] == math.inf)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize(("num_heads", "num_kv_heads", "head_dim"), [(4, 4, 64), (8, 2, 128), (2, 2, 256)])
+def test_descriptors_of_gradients_side_by_side_are_those_of_the_tensors_that_they_get(
+    monkeypatch: pytest.MonkeyPatch, num_heads: int, num_kv_heads: int, head_dim: int, deterministic: bool
+) -> None:
+    ran = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=132))
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
+    monkeypatch.setattr(backward_launch, "run_in_order", ran.extend)
+    rows = torch.zeros(2, 512, (num_heads + 2 * num_kv_heads) * head_dim, dtype=torch.bfloat16)
+    parts = rows.split([heads * head_dim for heads in (num_heads, num_kv_heads, num_kv_heads)], dim=2)
+    q, k, v = (part.unflatten(2, (-1, head_dim)).transpose(1, 2) for part in parts)
+    lse, dout = q.new_empty(q.shape[:3], dtype=torch.float32), torch.empty(q.shape, dtype=q.dtype)
+    gradients = GluonHopperPlan(q, k, v, False, 0, 1.0).backward(q, k, v, dout, lse, dout)
+    assert [x.stride() for x in gradients] == [x.stride() for x in (q, k, v)]
+    assert len({x.untyped_storage().data_ptr() for x in gradients}) == 1
+    for launch, tensors in ran:
+        for make, x in zip(launch._makers, tensors, strict=True):
+            if make is not None and x.dim() == 4:
+                assert (make(x).shape, make(x).strides) == ([*x.shape], [*x.stride()])
