@@ -48,8 +48,8 @@ _STEP_COLUMNS = {
 
 
 _BOTH = (
-    ("compiled", "torch.compile", "Whether each layer is compiled around its attention."),
-    ("checkpointing", "Checkpointing", "Whether the backward of training computes activations anew."),
+    ("compiled", "Runs with torch.compile", "Whether each layer is compiled around its attention."),
+    ("checkpointing", "Runs with checkpointing", "Whether the backward of training computes activations anew."),
 )
 _NUMBERS = {
     "latency_ms": "latency (ms)",
