@@ -23,7 +23,11 @@ def show() -> None:
     """Draw the winner of each cell, the bandwidth, latency by context, what forms of the cache cost, every number."""
     chosen = chips.current()
     if chosen.gpu is None:
-        decode.nothing_here()
+        messages.nothing_measured(
+            "No decode results yet. A sweep times one query token of each sequence against its KV cache.",
+            ":material/text_rotation_none:",
+            "decode",
+        )
         return
     ranking = ask(speedups.ranked, chosen)
     if not ranking:

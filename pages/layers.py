@@ -19,7 +19,12 @@ def show() -> None:
     """Draw the answer, ours beside PyTorch's best, ranges of speedup, every layer and mode, and attention's share."""
     chosen = chips.current()
     if chosen.gpu is None:
-        layers.nothing_here()
+        messages.nothing_measured(
+            "No layer results yet. A sweep times projections around every attention, forward and backward.",
+            ":material/layers:",
+            "attention_layers",
+            first_look="attention_layers_quick",
+        )
         return
     table = ask_slowly(query.rows, chosen)
     if table.empty:

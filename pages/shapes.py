@@ -5,8 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import shapes
+from pages.ui.draw import messages
 from pages.ui.shell import layout
 from pages.ui.shell.data import ask_slowly
+from results.levels.real_shapes import SHAPES
 from results.query import shapes as query
 
 layout.header(
@@ -14,7 +16,12 @@ layout.header(
 )
 there = ask_slowly(query.there)
 if not there:
-    shapes.nothing_here()
+    messages.nothing_measured(
+        f"No shape of a model was measured yet. A sweep has {len(SHAPES)} of them: language, vision, image, video, "
+        "speech and protein models.",
+        ":material/deployed_code:",
+        "real_models",
+    )
     st.stop()
 
 columns = st.columns([1.7, 1, 1, 1, 1])

@@ -14,7 +14,6 @@ from results.levels import Level, level_of
 from results.slice import Filters
 
 LEVEL = level_of("decode")
-COMMAND = "python -m runner run decode"
 COLUMNS = (
     *("dtype", "seqlen", "batch", "shape", "implementation", "latency_ms", "p20", "p80", "n", "tb_per_s"),
     *("percent_of_copy", "status", "note", "source", "run_id"),
@@ -26,19 +25,6 @@ _WORDS = {
 _SHADES = sample_colorscale(sequential.Blues, [step / 100 for step in range(101)])
 _TICKS = ("0 %", "25 %", "50 %", "75 %", "100 %")
 _AT_COPY = "at copy bandwidth"
-
-
-def nothing_here() -> None:
-    """Say what measures decoding, where no GPU has a number of it."""
-    st.info(
-        "No decode results yet. A sweep times one query token of each sequence against its KV cache.",
-        icon=":material/text_rotation_none:",
-    )
-    st.code(COMMAND, language=None)
-    with st.container(horizontal=True):
-        link = {"sweep": "decode"}
-        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:", query_params=link)
-        st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
 def bandwidth_headline(table: pd.DataFrame) -> None:

@@ -13,26 +13,12 @@ from results.levels import level_of
 from results.slice import Filters
 
 LEVEL = level_of("layer")
-COMMAND = "python -m runner run attention_layers"
 MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"}
 COLUMNS = (
     *("dtype", "layer", "mode", "implementation", "latency_ms", "speedup", "share", "p20", "p80", "n", "status"),
     *("note", "source", "run_id"),
 )
 _SHARE = "Share of attention (%)"
-
-
-def nothing_here() -> None:
-    """Say what measures layers, where no GPU has a number of them."""
-    st.info(
-        "No layer results yet. A sweep times projections around every attention, forward and backward.",
-        icon=":material/layers:",
-    )
-    st.code(COMMAND, language=None)
-    with st.container(horizontal=True):
-        link = {"sweep": "attention_layers_quick"}
-        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:", query_params=link)
-        st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
 def headline(duels: pd.DataFrame, ranges: pd.DataFrame, baseline: str | None) -> None:

@@ -20,26 +20,7 @@ from results.records import case_to_json
 
 TIMINGS = {"kernel": "device time", "eager": "eager calls", "as published": "as published"}
 EVERY = "all"
-_COMMAND = "python -m runner run real_models"
 _TICKS = (0.25, 1.0, 4.0)
-
-
-def nothing_here() -> None:
-    """Say what measures the shapes of models."""
-    st.info(
-        f"No shape of a model was measured yet. A sweep has {len(SHAPES)} of them: language, vision, image, video, "
-        "speech and protein models.",
-        icon=":material/deployed_code:",
-    )
-    st.code(_COMMAND, language=None)
-    with st.container(horizontal=True):
-        st.page_link(
-            "pages/run_sweep.py",
-            label="Run sweep",
-            icon=":material/play_circle:",
-            query_params={"sweep": "real_models"},
-        )
-        st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
 def choose_device(there: list[tuple[str, str]], columns: Sequence[DeltaGenerator]) -> tuple[str, str]:

@@ -44,6 +44,19 @@ def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, .
         st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
+def nothing_measured(sentence: str, icon: str, sweep: str, *, first_look: str | None = None) -> None:
+    """Say that no run holds what the page is about, and which sweep measures it.
+
+    The form opens at `first_look`, a sweep that any machine can run, if there is one.
+    """
+    st.info(sentence, icon=icon)
+    st.code(f"python -m runner run {sweep}", language=None)
+    with st.container(horizontal=True):
+        link = {"sweep": first_look or sweep}
+        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:", query_params=link)
+        st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
+
+
 def _take_gpu(name: str) -> None:
     st.session_state["gpu"] = name
     st.rerun()  # all of it: the other filters offer what this GPU has
