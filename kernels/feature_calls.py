@@ -1,5 +1,7 @@
 """Attention with features and of packed sequences: which calls our kernels take, plain PyTorch's part, the operators.
 
+Packed sequences without a feature go to gluon_hopper where it is faster (`kernels.routes`), all else to triton_fa2.
+
 `attnbench::attention_with_features` and its backward are what torch.compile keeps whole.
 """
 
@@ -12,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from kernels import features, routes
+from kernels import features, plans, routes
 from kernels.features import Features, SequenceBounds, dropout_mask
 from kernels.registry import UnsupportedCase
 
@@ -163,7 +165,21 @@ def _by_kernels(
     found = found.seeded(q.device)
     if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
         return forward_op(q, k, v, *_flat(found, bounds), *options)[0]
-    return attend(FeatureCall(found, *options, "ieee", bounds), q, k, v)
+    call = FeatureCall(found, *options, "ieee", bounds)
+    packed = _on_hopper(call, q, k, v)
+    return plans.attend(packed, q, k, v) if packed else attend(call, q, k, v)
+
+
+def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+    """Return gluon_hopper's PackedCall in place of a FeatureCall, or None where that does not take it, or is slower."""
+    bounds = call.bounds
+    if not call.packed or call.features.asked or torch.are_deterministic_algorithms_enabled():
+        return None
+    if not routes.packed_by_hopper(q, k, v, len(bounds.starts_q), call.window_size, call.scale):
+        return None
+    from kernels.attention.gluon_hopper.packed import PackedCall
+
+    return PackedCall(bounds, call.causal, call.window_size, call.scale)
 
 
 def _sequence_by_sequence(
@@ -222,7 +238,7 @@ def forward_op(
     tensors = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, seed)
     bounds = (starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, packed)
     call = _call_of((*tensors, *bounds, softcap, dropout_p, causal, window_size, softmax_scale))
-    out, lse = call.forward(q, k, v)
+    out, lse = (_on_hopper(call, q, k, v) or call).forward(q, k, v)
     return out.contiguous(), lse
 
 
@@ -239,7 +255,11 @@ def backward_op(
     tensors = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, seed)
     bounds = (starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, packed)
     call = _call_of((*tensors, *bounds, softcap, dropout_p, causal, window_size, softmax_scale))
-    *gradients, of_sinks = call.backward(dout, q, k, v, out, lse)
+    packed = _on_hopper(call, q, k, v)
+    if packed:
+        gradients, of_sinks = packed.backward(q, k, v, out, lse, dout), None
+    else:
+        *gradients, of_sinks = call.backward(dout, q, k, v, out, lse)
     return *(x.contiguous() for x in gradients), q.new_empty(0) if of_sinks is None else of_sinks
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernels.attention.gluon_hopper.tuning import takes_head_dims
+from kernels.attention.gluon_hopper.tuning import takes_head_dims, takes_packed
 from kernels.plans import AttentionPlan, PlanCache, Tensors, check_inputs, plan_key
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -60,6 +60,7 @@ class From:
         return heads * seqlen_q >= rows and (seqlen_k >= keys or seqlen_q >= self.queries)
 
 
+PACKED_QUERIES = 64
 WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
@@ -135,6 +136,19 @@ def takes_wide_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_s
     names = {name(direction, q, k, softmax_scale) for direction in ("forward", "backward")}
     fits = takes_head_dims(k.shape[3], v.shape[3]) and v.dtype == q.dtype and names == {"gluon_hopper"}
     return fits and q.shape[0] * q.shape[1] * q.shape[2] >= WIDE_KEYS_ROWS
+
+
+def packed_by_hopper(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, window_size: int, softmax_scale: float
+) -> bool:
+    """Return whether gluon_hopper computes packed sequences, q (1, num_heads, total_q, head_dim), and is the faster one.
+
+    Each direction has the least rows that it has of one sequence; sequences have PACKED_QUERIES on average.
+    """
+    fits = takes_packed(k.shape[3], v.shape[3]) and q.numel() > 0 and k.numel() > 0 and not window_size
+    if not fits or q.shape[2] < PACKED_QUERIES * max(1, sequences):
+        return False
+    return {name(direction, q, k, softmax_scale) for direction in ("forward", "backward")} == {"gluon_hopper"}
 
 
 def route(

@@ -171,7 +171,7 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
 _HOPPER = {  # kernel -> head_dims, masks
     "forward": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
     "padded": ((64,), MASKS),
-    "packed": (hopper_tuning.HEAD_DIMS, MASKS),
+    "packed": ((64, 128), MASKS),
     "short": ((128,), ("causal",)),
     "tail": ((64, 128), ("full",)),
     "two": ((64,), ("full",)),
@@ -224,7 +224,7 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         seqlen, seqlen_k, n_heads = _HOPPER_LENGTHS.get(variant.kernel, (1024, 1024, 1056))
     tiles = hopper_tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
     if packed:
-        tiles = hopper_tuning.packed_forward_tiles(head_dim, seqlen, seqlen, causal, window)
+        tiles = hopper_tuning.packed_forward_tiles(head_dim, False, causal, window)
     elif variant.mask == "full":
         mask = hopper_tuning.FullMask(seqlen, seqlen_k, n_heads, programs=132)
         tiles, split = hopper_tuning.full_mask_form(tiles, head_dim, mask)
@@ -242,6 +242,7 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         split_kv=split,
         recompute=recompute,
         packed=packed,
+        unpadded_head_dim=unpadded,
     )
     out = Pointer("bf16") if tiles.store_from_registers else q
     pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32"), Pointer("i32")]

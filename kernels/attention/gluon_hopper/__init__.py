@@ -13,7 +13,8 @@ import math
 import torch
 
 from kernels import plans
-from kernels.attention.gluon_hopper.tuning import takes_head_dims
+from kernels.attention.gluon_hopper.tuning import MOST_PACKED, takes_head_dims, takes_packed
+from kernels.features import SequenceBounds
 from kernels.plans import check_inputs
 from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
 
@@ -31,8 +32,15 @@ def attention(
     causal: bool = False,
     window_size: int = 0,
     softmax_scale: float | None = None,
+    bounds: SequenceBounds | None = None,
 ) -> torch.Tensor:
-    """Attention as `kernels.registry.Attention` defines it. Raises UnsupportedCase for tensors it cannot take."""
+    """Attention as `kernels.registry.Attention` defines it. Raises UnsupportedCase for tensors it cannot take.
+
+    With `bounds`, sequences lie one after the other: q is (1, num_heads, total_q, head_dim).
+    """
+    if bounds is not None:
+        scale = q.shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale)
+        return _attend_packed(q, k, v, bounds, (bool(causal), window_size, scale))
     from kernels.attention.gluon_hopper import plan  # needs Gluon, which this package must import without
 
     scale = 1 / math.sqrt(q.shape[-1] or 1) if softmax_scale is None else softmax_scale
@@ -46,6 +54,20 @@ def attention(
     if scale <= 0:  # the kernel takes the maximum of a row before it scales
         q, scale = (-q, -scale) if scale < 0 else (q * 0.0, 1.0)
     return plan.attend(q, k, v, causal, window_size, scale)
+
+
+def _attend_packed(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: tuple[bool, int, float]
+) -> torch.Tensor:
+    from kernels.attention.gluon_hopper.packed import PackedCall
+
+    check(q, k, v)
+    fits = takes_packed(q.shape[3], v.shape[3]) and masks[2] > 0 and bounds.packed and len(bounds.starts_q) > 0
+    if not fits or not q.numel() or not k.numel():
+        raise UnsupportedCase(
+            f"gluon_hopper takes packed sequences of head_dim up to {MOST_PACKED}, a multiple of 8, with a positive scale."
+        )
+    return plans.attend(PackedCall(bounds, *masks), q, k, v)
 
 
 def check(
@@ -95,7 +117,7 @@ IMPLEMENTATIONS = (
         dtypes=("bfloat16", "float16"),
         devices=("cuda",),
         max_head_dim=256,
-        features=("head_dim_v",),
+        features=("head_dim_v", "varlen"),
         min_compute_capability=(9, 0),
         max_compute_capability=(9, 0),
         memory={

@@ -106,8 +106,10 @@ def store_packed_dkv(consumer: gl.constexpr, dk, dv, dk_address, dv_address, til
     """Store dK and dV of a consumer's half of the keys, up to the end of their sequence."""
     HALF: gl.constexpr = CONFIG.block_n // 2
     heads = shape.num_heads // shape.group_size
-    stride = heads * (CONFIG.head_dim // 8)
-    place = (shape.first_k.to(gl.int64) * heads + tile.h_kv) * CONFIG.head_dim
+    WIDTH: gl.constexpr = CONFIG.unpadded_head_dim
+    dtype: gl.constexpr = dk_address.dtype.element_ty
+    stride = heads * (WIDTH // 8)
+    place = (shape.first_k.to(gl.int64) * heads + tile.h_kv) * WIDTH
     row = tile.n0 + consumer * HALF
-    store_tile(dk_address + place, stride, row, shape.seqlen_k, (dk * softmax_scale).to(dk_address.dtype.element_ty))
-    store_tile(dv_address + place, stride, row, shape.seqlen_k, dv.to(dv_address.dtype.element_ty))
+    store_tile(dk_address + place, stride, row, shape.seqlen_k, (dk * softmax_scale).to(dtype), WIDTH)
+    store_tile(dv_address + place, stride, row, shape.seqlen_k, dv.to(dtype), WIDTH)

@@ -14,13 +14,60 @@ from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.backward_launch import FRAGMENT, SLOTS
 from kernels.attention.gluon_hopper.forward import forward_kernel
-from kernels.attention.gluon_hopper.launch import Descriptor, Launch, run_in_order
+from kernels.attention.gluon_hopper.launch import Descriptor, Launch, addressable, run_in_order
 from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
 from kernels.attention.gluon_hopper.packed_tiles import constants_of, list_tiles_kernel, most_tiles
 from kernels.features import SequenceBounds
-from kernels.plans import LOG2_E
+from kernels.plans import LOG2_E, PlanCache, Tensors, device_guard, plan_key
 
 Masks = tuple[bool, int, float]  # causal, window_size, softmax_scale
+
+_LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
+
+
+class PackedCall:
+    """Forward and backward of one call, a `kernels.plans.AttentionPlan`: tensors are (1, heads, total, head_dim).
+
+    `tuning.takes_packed` says which head_dims there are. The scale must be positive and there must be a sequence.
+    """
+
+    prepare = None
+
+    def __init__(self, bounds: SequenceBounds, causal: bool, window_size: int, softmax_scale: float) -> None:
+        self._bounds = SequenceBounds(*(x.contiguous() for x in bounds[:4]), *bounds[4:])
+        self._masks = (causal, window_size, softmax_scale)
+        alignments = tuple((x.dtype, x.data_ptr() & 15) for x in self._bounds[:4])
+        self._key = (len(bounds.starts_q), bounds.longest_q <= tuning.SHORT_PACKED, *alignments, *self._masks)
+
+    def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Return out like q; 0 in rows that are nobody's."""
+        return self.forward(q, k, v)[0]
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return out and the base-2 logsumexp (1, num_heads, total_q), +inf for a row that sees no key."""
+        q, k, v = map(addressable, (q, k, v))
+        with device_guard(q.device):
+            return self._launches(PackedForward, q, k, v)(q, k, v, self._bounds)
+
+    def backward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        dout: torch.Tensor,
+        *,
+        together: bool = False,
+    ) -> Tensors:
+        """Return dq, dk and dv, an allocation each."""
+        q, k, v = map(addressable, (q, k, v))
+        with device_guard(q.device):
+            return self._launches(PackedBackward, q, k, v)(q, k, v, out, lse, dout, self._bounds)
+
+    def _launches(self, kind: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        key = plan_key(q, k, v, (kind, self._key))
+        return _LAUNCHES.get(key) or _LAUNCHES.remember(key, kind(q, k, v, self._bounds, self._masks))
 
 
 class TileList:
@@ -46,7 +93,8 @@ class PackedShape:
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, sequences: int, masks: Masks) -> None:
         self.device, self.sequences = q.device, sequences
-        _, self.num_heads, self.total_q, self.size = q.shape
+        _, self.num_heads, self.total_q, self.head_dim = q.shape
+        self.size = tuning.padded_head_dim(self.head_dim)
         self.total_k = k.shape[2]
         self.group_size = self.num_heads // k.shape[1]
         self.causal, self.window_size, self.softmax_scale = masks
@@ -59,9 +107,8 @@ class PackedForward:
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks, tiles: Any = None
     ) -> None:
         shape = PackedShape(q, k, len(bounds.starts_q), masks)
-        tiles = tiles or tuning.packed_forward_tiles(
-            shape.size, bounds.longest_q, bounds.longest_k, shape.causal, shape.window_size > 0
-        )
+        short = bounds.longest_q <= tuning.SHORT_PACKED
+        tiles = tiles or tuning.packed_forward_tiles(shape.size, short, shape.causal, shape.window_size > 0)
         tile_rows = tuning.ROWS * tiles.consumers
         self._tiles = TileList(shape, tile_rows, tiles.block_n, of_keys=False)
         multiprocessors = torch.cuda.get_device_properties(shape.device).multi_processor_count
@@ -84,6 +131,7 @@ class PackedForward:
             has_window=shape.window_size > 0,
             masked=True,
             packed=True,
+            unpadded_head_dim=shape.head_dim,
         )
         self._launch = Launch(forward_kernel, (programs, 1, 1), shape.device, makers, (*rest, config))
 
@@ -130,6 +178,7 @@ class PackedBackward:
             has_window=shape.window_size > 0,
             masked=True,
             packed=True,
+            unpadded_head_dim=shape.head_dim,
         )
         grid = (self._tiles.most, k.shape[1], 1)
         self._main = Launch(backward_kernel, grid, shape.device, makers, (*rest, config), pdl=True)
@@ -141,9 +190,11 @@ class PackedBackward:
         sizes = (shape.sequences, shape.total_q, shape.total_k, self._n_m)
         strides = _packed_like(q).stride()[1:3]
         blocks = self._n_m * shape.num_heads
-        rest = (*strides, *strides, *sizes, shape.num_heads, tiles.block_m, shape.size, of_sequences, True)
+        rest = (*strides, *strides, *sizes, shape.num_heads)
+        rest += (tiles.block_m, shape.head_dim, shape.size, of_sequences, True)
         prepare = Launch(packed_prepare_kernel, (blocks, 1, 1), shape.device, (None,) * 10, rest)
-        rest = (*strides, *sizes, shape.softmax_scale, tiles.block_m, tiles.fragments, of_sequences, True)
+        rest = (*strides, *sizes, shape.softmax_scale, tiles.block_m, tiles.fragments)
+        rest += (shape.head_dim, of_sequences, True)
         grid = (blocks * tiles.fragments, 1, 1)
         return prepare, Launch(packed_finish_kernel, grid, shape.device, (None,) * 6, rest, pdl=True)
 

@@ -33,8 +33,8 @@ def _block_of(number, bounds, ROWS: tl.constexpr, SEQUENCES: tl.constexpr):
 @triton.jit(do_not_specialize=["sequences", "total_q", "total_k", "n_m", "num_heads"])
 def packed_prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, starts_q, ends_q, starts_k, ends_k,
                           out_h, out_m, do_h, do_m, sequences, total_q, total_k, n_m, num_heads,
-                          ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, SEQUENCES: tl.constexpr,
-                          PDL: tl.constexpr):  # fmt: skip
+                          ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+                          SEQUENCES: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     """Compute delta, copy lse and clear dQ's fragments, all of one block of ROWS queries of one head.
 
     P is 0 in the rows that are nobody's: their lse is +inf. PDL: the next kernel may begin before this one has ended.
@@ -48,22 +48,23 @@ def packed_prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, s
     if number < count:
         within = tl.arange(0, ROWS)
         rows = first + within
-        columns = tl.arange(0, HEAD_DIM)
+        columns = tl.arange(0, BLOCK_D)
         inside = rows < end
+        mask = inside[:, None] & (columns < HEAD_DIM)[None, :]
         place = out + head * out_h + rows[:, None].to(tl.int64) * out_m + columns[None, :]
-        o = tl.load(place, inside[:, None], 0.0, eviction_policy="evict_first")
-        do = tl.load(dout + head * do_h + rows[:, None].to(tl.int64) * do_m + columns[None, :], inside[:, None], 0.0)
+        o = tl.load(place, mask, 0.0, eviction_policy="evict_first")
+        do = tl.load(dout + head * do_h + rows[:, None].to(tl.int64) * do_m + columns[None, :], mask, 0.0)
         padded = (head * n_m + number) * ROWS + within
         tl.store(delta_padded + padded, tl.sum(o.to(tl.float32) * do.to(tl.float32), 1))
         tl.store(lse_padded + padded, tl.load(lse + head * total_q + rows, inside, float("inf")))
-        own = (head * n_m + number) * (ROWS * HEAD_DIM) + tl.arange(0, ROWS * HEAD_DIM)
-        tl.store(fragments + own, tl.zeros([ROWS * HEAD_DIM], tl.float32))
+        own = (head * n_m + number) * (ROWS * BLOCK_D) + tl.arange(0, ROWS * BLOCK_D)
+        tl.store(fragments + own, tl.zeros([ROWS * BLOCK_D], tl.float32))
 
 
 @triton.jit(do_not_specialize=["sequences", "total_q", "total_k", "n_m"])
 def packed_finish_kernel(fragments, dq, starts_q, ends_q, starts_k, ends_k, dq_h, dq_m, sequences, total_q, total_k,
-                         n_m, softmax_scale, BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, SEQUENCES: tl.constexpr,
-                         PDL: tl.constexpr):  # fmt: skip
+                         n_m, softmax_scale, BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr,
+                         SEQUENCES: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     """Convert a 64 x 64 fragment of dQ from the order of the registers that held it to rows and columns.
 
     PDL: the kernel before this one may not have ended.
@@ -89,4 +90,5 @@ def packed_finish_kernel(fragments, dq, starts_q, ends_q, starts_k, ends_k, dq_h
         else:  # one below the other
             rows += part
         place = dq + head * dq_h + rows[:, None].to(tl.int64) * dq_m + columns[None, :]
-        tl.store(place, (values * softmax_scale).to(dq.dtype.element_ty), (rows < end)[:, None])
+        mask = (rows < end)[:, None] & (columns < HEAD_DIM)[None, :]
+        tl.store(place, (values * softmax_scale).to(dq.dtype.element_ty), mask)

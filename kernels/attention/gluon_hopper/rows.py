@@ -7,14 +7,20 @@ _CLEARED = gl.constexpr(16)  # rows that are cleared at a time
 
 
 @gluon.jit
-def store_tile(address, stride, row, end, x):
-    """Store rows from `row` on and before `end`: 16 bytes a lane, which leaves the slot of the queries to the next."""
+def store_tile(address, stride, row, end, x, WIDTH: gl.constexpr):
+    """Store WIDTH columns of rows from `row` on and before `end`; `stride` is in eights of numbers.
+
+    16 bytes a lane, from registers, which leaves the slot of the queries to the next.
+    """
     layout: gl.constexpr = _sixteen_bytes_a_lane(x.shape[1])
     x = gl.convert_layout(x, layout)  # within a warp
     rows = row + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))
     columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))
     address = address + (rows.to(gl.int64) * stride)[:, None] * 8
-    gl.store(address + columns[None, :], x, mask=(rows < end)[:, None])
+    inside = (rows < end)[:, None]
+    if x.shape[1] > WIDTH:
+        inside = inside & (columns < WIDTH)[None, :]
+    gl.store(address + columns[None, :], x, mask=inside)
 
 
 @gluon.constexpr_function

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
 PACKED_FIELDS = 8  # numbers of an entry of the list of packed sequences' tiles
+MOST_PACKED = 128  # head_dim of packed sequences
+SHORT_PACKED = 512  # queries of packed sequences whose tiles are those of short ones
 MOST_BLOCKS = 2**15  # of keys, whose numbers two halves of an entry of the schedule hold
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
@@ -49,6 +51,7 @@ class ForwardConfig(ForwardTiles):
     split_kv: bool = False  # programs split the keys of the last round's tiles
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
+    unpadded_head_dim: int = 0  # of packed output
     rows: int = ROWS  # of a consumer
 
 
@@ -324,10 +327,21 @@ def _tiles_64(seqlen_q: int, causal: bool, bfloat16: bool) -> ForwardTiles:
     return replace(FORWARD[64], rescale_by_sum=by_sum, flag_overflow=flagged, exp_before_wait=flagged and not causal)
 
 
-def packed_forward_tiles(size: int, longest_q: int, longest_k: int, causal: bool, window: bool) -> ForwardTiles:
-    """Return the tiles for packed sequences of head_dim `size`, none longer than these."""
-    tiles = forward_tiles(size, size, longest_q, causal, window, bfloat16=False)
-    return replace(tiles, store_from_registers=True, host_schedule=False)
+def packed_forward_tiles(size: int, short: bool, causal: bool, window: bool) -> ForwardTiles:
+    """Return the tiles for packed sequences of head_dim `size`, padded; `short`: of up to SHORT_PACKED queries."""
+    tiles = FORWARD[size]
+    if size == 64 and window:
+        tiles = WINDOW_64
+    elif size == 64 and causal:
+        tiles = replace(tiles, consumers=3, registers=160)
+    elif size == 128 and causal and short:
+        tiles = SHORT_128
+    return replace(tiles, rescale_by_sum=not window, store_from_registers=True, host_schedule=False)
+
+
+def takes_packed(head_dim: int, head_dim_v: int) -> bool:
+    """Return whether the kernels take packed sequences of these head_dims."""
+    return head_dim == head_dim_v <= MOST_PACKED and head_dim % 8 == 0
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,10 @@ def test_tiles_are_listed_by_how_many_blocks_each_sees(
     assert [tuple(entry[:6]) for entry in tiles[1 : 1 + len(expected)].tolist()] == expected
 
 
-@pytest.mark.parametrize(("block_m", "head_dim"), [(64, 128), (128, 64)])
-def test_delta_and_dq_have_whole_blocks_of_every_sequence(block_m: int, head_dim: int, device: str) -> None:
+@pytest.mark.parametrize(("block_m", "head_dim", "block_d"), [(64, 104, 128), (128, 64, 64)])
+def test_delta_and_dq_have_whole_blocks_of_every_sequence(
+    block_m: int, head_dim: int, block_d: int, device: str
+) -> None:
     lengths, heads = [70, 0, 1, 130], 2
     total, bounds = sum(lengths) + REST, bounds_of(lengths, lengths, device)
     n_m = most_tiles(total, len(lengths), block_m)
@@ -85,7 +87,21 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(block_m: int, head_dim
     fragments = torch.full((heads, n_m, 2, 4096), math.nan, device=device)
     strides = (*out.stride()[:2], *dout.stride()[:2])
     packed_prepare_kernel[(heads * n_m,)](
-        out, dout, lse, padded, delta, fragments, *bounds[:4], *strides, *sizes, heads, block_m, head_dim, 2, False
+        out,
+        dout,
+        lse,
+        padded,
+        delta,
+        fragments,
+        *bounds[:4],
+        *strides,
+        *sizes,
+        heads,
+        block_m,
+        head_dim,
+        block_d,
+        2,
+        False,
     )
     ends = list(itertools.accumulate([*lengths, REST]))
     starts = [end - length for end, length in zip(ends, [*lengths, REST], strict=True)]
@@ -105,17 +121,19 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(block_m: int, head_dim
     fragments = torch.randn(fragments.shape, device=device)
     dq = torch.full((total, heads, head_dim), math.nan, device=device).transpose(0, 1)
     grid = (heads * n_m * 2,)
-    packed_finish_kernel[grid](fragments, dq, *bounds[:4], *dq.stride()[:2], *sizes, 0.5, block_m, 2, 2, False)
+    packed_finish_kernel[grid](
+        fragments, dq, *bounds[:4], *dq.stride()[:2], *sizes, 0.5, block_m, 2, head_dim, 2, False
+    )
     tiles = fragments.view(heads, n_m, 2, 8, 4, 8, 4, 2, 2).permute(0, 1, 2, 4, 7, 5, 3, 6, 8)
     tiles = torch.cat(tiles.reshape(heads, n_m, 2, 64, 64).unbind(2), 3 if block_m == 64 else 2)
     for i, (first, end) in enumerate(blocks):
-        assert torch.allclose(dq[:, first:end], tiles[:, i, : end - first] * 0.5)
+        assert torch.allclose(dq[:, first:end], tiles[:, i, : end - first, :head_dim] * 0.5)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
 @pytest.mark.parametrize(("causal", "window"), [(True, 0), (False, 0), (True, 100)])
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [40, 64, 128])
 def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, causal: bool, window: int) -> None:
     lengths_q, lengths_k, heads, kv_heads = [300, 0, 130, 700, 1, 64], [300, 20, 0, 500, 64, 190], 4, 2
     sizes = ((sum(lengths_q) + REST, heads), *[(sum(lengths_k) + REST, kv_heads)] * 2)
