@@ -141,7 +141,7 @@ def takes_wide_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_s
 def packed_by_hopper(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, window_size: int, softmax_scale: float
 ) -> bool:
-    """Return whether gluon_hopper computes packed sequences, q (1, num_heads, total_q, head_dim), and is the faster one.
+    """Return whether gluon_hopper computes packed sequences, and faster; q: (1, num_heads, total_q, head_dim).
 
     Each direction has the least rows that it has of one sequence; sequences have PACKED_QUERIES on average.
     """

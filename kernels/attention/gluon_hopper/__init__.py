@@ -65,7 +65,8 @@ def _attend_packed(
     fits = takes_packed(q.shape[3], v.shape[3]) and masks[2] > 0 and bounds.packed and len(bounds.starts_q) > 0
     if not fits or not q.numel() or not k.numel():
         raise UnsupportedCase(
-            f"gluon_hopper takes packed sequences of head_dim up to {MOST_PACKED}, a multiple of 8, with a positive scale."
+            f"gluon_hopper takes packed sequences of head_dims that 8 divides, up to {MOST_PACKED}, and a positive "
+            f"scale; it got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} and the scale {masks[2]}."
         )
     return plans.attend(PackedCall(bounds, *masks), q, k, v)
 

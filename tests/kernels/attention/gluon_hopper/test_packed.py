@@ -85,24 +85,8 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(
     lse = torch.randn(heads, total, device=device)
     padded, delta = (torch.full((heads, n_m, block_m), math.nan, device=device) for _ in range(2))
     fragments = torch.full((heads, n_m, 2, 4096), math.nan, device=device)
-    strides = (*out.stride()[:2], *dout.stride()[:2])
-    packed_prepare_kernel[(heads * n_m,)](
-        out,
-        dout,
-        lse,
-        padded,
-        delta,
-        fragments,
-        *bounds[:4],
-        *strides,
-        *sizes,
-        heads,
-        block_m,
-        head_dim,
-        block_d,
-        2,
-        False,
-    )
+    rest = (*out.stride()[:2], *dout.stride()[:2], *sizes, heads, block_m, head_dim, block_d, 2, False)
+    packed_prepare_kernel[(heads * n_m,)](out, dout, lse, padded, delta, fragments, *bounds[:4], *rest)
     ends = list(itertools.accumulate([*lengths, REST]))
     starts = [end - length for end, length in zip(ends, [*lengths, REST], strict=True)]
     blocks = [
@@ -120,10 +104,8 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(
 
     fragments = torch.randn(fragments.shape, device=device)
     dq = torch.full((total, heads, head_dim), math.nan, device=device).transpose(0, 1)
-    grid = (heads * n_m * 2,)
-    packed_finish_kernel[grid](
-        fragments, dq, *bounds[:4], *dq.stride()[:2], *sizes, 0.5, block_m, 2, head_dim, 2, False
-    )
+    rest = (*dq.stride()[:2], *sizes, 0.5, block_m, 2, head_dim, 2, False)
+    packed_finish_kernel[(heads * n_m * 2,)](fragments, dq, *bounds[:4], *rest)
     tiles = fragments.view(heads, n_m, 2, 8, 4, 8, 4, 2, 2).permute(0, 1, 2, 4, 7, 5, 3, 6, 8)
     tiles = torch.cat(tiles.reshape(heads, n_m, 2, 64, 64).unbind(2), 3 if block_m == 64 else 2)
     for i, (first, end) in enumerate(blocks):
