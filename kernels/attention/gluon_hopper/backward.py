@@ -203,7 +203,7 @@ def _gradients(consumer: gl.constexpr, dk, dv, dq_desc, buffers, ds_s, dq_s, bar
             count, before, dk, dv = _step(
                 consumer, count, m, head, before, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile.n0, shape, scale,
                 CONFIG, False)  # fmt: skip
-        if CONFIG.has_window:
+        if CONFIG.has_window or CONFIG.packed:
             for m in range(tile.right, tile.high):
                 count, before, dk, dv = _step(
                     consumer, count, m, head, before, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile.n0, shape, scale,
@@ -235,7 +235,7 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, buffe
     q = buffers.q.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
     do = buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
     mbarrier.wait(bars.q_full.index(slot), phase)
-    if CONFIG.packed:  # noqa: SIM102 - decided at compile time
+    if CONFIG.packed and MASKED:  # noqa: SIM102 - decided at compile time
         if (m + 1) * CONFIG.block_m > shape.seqlen_q:  # queries of the next sequence
             mbarrier.wait(bars.do_full.index(slot), phase)
             clear_rows(q, shape.seqlen_q - m * CONFIG.block_m)

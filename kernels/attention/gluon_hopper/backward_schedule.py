@@ -70,6 +70,7 @@ def packed_key_tile(tiles, place, num_heads, group_size, padded_q, n_m, window, 
     low, left, right, high = query_blocks(
         n0, gl.cdiv(seqlen_q, CONFIG.block_m), seqlen_q, seqlen_k, window, CONFIG.block_m, CONFIG.block_n,
         CONFIG.causal, CONFIG.has_window)  # fmt: skip
+    right = gl.maximum(gl.minimum(right, seqlen_q // CONFIG.block_m), left)  # the last block has rows of the next one
     batch = gl.program_id(2)
     return KeyTile(batch=batch, h_kv=gl.program_id(1), n0=n0, low=low, left=left, right=right, high=high), shape
 
