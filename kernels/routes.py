@@ -60,7 +60,7 @@ class From:
         return heads * seqlen_q >= rows and (seqlen_k >= keys or seqlen_q >= self.queries)
 
 
-PACKED_QUERIES = 64
+PACKED_QUERIES = NEVER
 WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
