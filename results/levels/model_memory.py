@@ -11,7 +11,7 @@ Sources: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al.,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from results.levels.memory import WorkspaceLaw
 from results.levels.model_table import ModelConfig
@@ -171,16 +171,41 @@ def training_moments(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> t
         matrices=0.0 if recomputed or not work.matrices else config.layers * matrix / MIB,  # the probabilities
         workspace=tokens * config.vocab * _LOSS_FLOAT32 * _FLOAT32 / MIB,
     )
-    in_backward = ModelMemory(
+    resident = {"weights": weights, "optimizer": states}
+    in_backward = _in_backward(resident, config, work, saved, tokens, matrix, size)
+    return at_loss, in_backward, ModelMemory("at the step", weights, gradients=weights, optimizer=states)
+
+
+def _in_backward(
+    resident: Mapping[str, float],
+    config: ModelConfig,
+    work: WorkspaceLaw,
+    saved: SavedByLayer,
+    tokens: int,
+    matrix: float,
+    size: int,
+) -> ModelMemory:
+    """Return the memory in the backward of the first layer: of its MLP or, whose turn is next, of its attention.
+
+    `matrix` are the bytes of one score matrix, `resident` the MiB of weights and optimizer states.
+    """
+    missing = (config.vocab * config.hidden + _of_first_layer(config)) * size / MIB
+    inputs, layer = tokens * config.hidden * size, tokens * saved_bytes(saved, config, size)
+    of_mlp = ModelMemory(
         "in the backward",
-        weights,
-        gradients=max(0.0, weights - (config.vocab * config.hidden + _of_first_layer(config)) * size / MIB),
-        optimizer=states,
+        **resident,
+        gradients=max(0.0, resident["weights"] - missing),
         activations=(inputs + layer) / MIB,
-        matrices=work.matrices * matrix / MIB,
+        matrices=min(1.0, work.matrices) * matrix / MIB,  # the probabilities, kept for the attention
         workspace=tokens * _mlp_numbers(saved, config) * size / MIB,
     )
-    return at_loss, in_backward, ModelMemory("at the step", weights, gradients=weights, optimizer=states)
+    of_attention = replace(
+        of_mlp,
+        activations=(inputs + tokens * _attention_numbers(config) * size) / MIB,
+        matrices=work.matrices * matrix / MIB,
+        workspace=2 * inputs / MIB,  # gradients of out and of the residual stream
+    )
+    return max(of_mlp, of_attention, key=lambda moment: moment.peak)
 
 
 def saved_bytes(saved: SavedByLayer, config: ModelConfig, size: int) -> float:
