@@ -144,7 +144,7 @@ class TestOnHopper:
 
     @pytest.mark.parametrize("num_kv_heads", [1, 3])  # fewer key heads may be split into parts
     @pytest.mark.parametrize("head_dim", [64, 128, 256])
-    def test_gradients_side_by_side_are_right(self, head_dim: int, num_kv_heads: int) -> None:
+    def test_gradients_of_packed_qkv_are_right(self, head_dim: int, num_kv_heads: int) -> None:
         problem = Problem(300, 300, head_dim, num_kv_heads=num_kv_heads)
         *inputs, dout = problem.tensors()
         rows = torch.cat([x.transpose(1, 2).flatten(2) for x in inputs], dim=2)
