@@ -20,8 +20,11 @@ if not table["latency_ms"].notna().any():
     messages.nothing_here(chosen)
     st.stop()
 
-table, view = scaling.choose(table, scaling.choose_quantity(table), chosen)
-scaling.headline(table)
+energy = ask_slowly(growing.rows_of_energy, chosen)
+quantity = scaling.choose_quantity(table, energy)
+table, view = scaling.choose(energy if quantity in growing.ENERGIES else table, quantity, chosen)
+if quantity not in growing.ENERGIES:
+    scaling.headline(table)
 scaling.show_charts(table, view)
 scaling.caption(view, table)
 st.subheader("Every number")

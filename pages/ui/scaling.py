@@ -17,7 +17,7 @@ from pages.ui.shell.data import ask, ask_slowly
 from results.implementations import facts_of
 from results.query import scaling
 from results.query.declared import declared
-from results.query.scaling import QUANTITIES, Quantity, Roof
+from results.query.scaling import ENERGIES, QUANTITIES, Quantity, Roof
 from results.slice import Filters, level_in
 
 RATES = ("tflops", "percent_of_peak", "percent_of_measured")  # compared by their height, from 0
@@ -57,9 +57,9 @@ class ScalingView:
         return titles.of_slice(named, self.chosen, table["run_id"].unique(), more=[self.kept])
 
 
-def choose_quantity(table: pd.DataFrame) -> str:
+def choose_quantity(table: pd.DataFrame, energy: pd.DataFrame) -> str:
     """Ask what is drawn, of what the slice has numbers of; the roofline where the operations are known."""
-    names = [name for name in QUANTITIES if table[name].notna().any()]
+    names = [name for name in QUANTITIES if (energy if name in ENERGIES else table)[name].notna().any()]
     names += [ROOFLINE] * bool(table["tflops"].notna().any() and table["intensity"].notna().any())
     return st.pills(
         "Quantity",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -47,6 +47,9 @@ QUANTITIES = {
     "tokens_per_joule": Quantity("Tokens per joule", "1/J", "batch times seqlen over the energy of the call"),
     "joules_per_tflop": Quantity("Joules per TFLOP", "J", "energy of the call over its floating-point operations"),
 }
+
+
+ENERGIES = ("tokens_per_joule", "joules_per_tflop")
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,16 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     said = declared(store, level_in(filters).name)
     derived = pd.DataFrame([_derived(row, said) for row in records], index=table.index, columns=_DERIVED, dtype=float)
     return table.drop(columns=["measured_tflops", "measured_gbs", *_REST]).join(derived)
+
+
+def rows_of_energy(store: Store, filters: Filters) -> pd.DataFrame:
+    """Return the rows of the slice's runs that measured energy: a run that counts for its times need hold none."""
+    condition, params = filtered(filters, without=("timing", "mode"))
+    found = store.rows(
+        f"SELECT DISTINCT run_id FROM {RESULTS} WHERE metric = 'energy_j' AND status = 'ok' AND {condition}", params
+    )
+    table = rows(store, replace(filters, run=tuple(sorted(run_id for (run_id,) in found)) or ("",)))
+    return table[table[[*ENERGIES]].notna().any(axis="columns")].reset_index(drop=True)
 
 
 _DERIVED = [*(name for name in QUANTITIES if name != "latency_ms"), "intensity", "gb_per_s"]

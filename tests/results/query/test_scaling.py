@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from results import levels
@@ -111,6 +112,17 @@ def test_fp8_products_of_16_bit_inputs_have_a_roof_and_a_peak_of_their_own(tmp_p
     assert found == {"data-sheet": 989.5, "data-sheet FP8": 1979.0, "measured, a": 800.0}
     assert shares["percent_of_peak"]["mine"] == pytest.approx(2 * shares["percent_of_peak"]["mine_fp8"])
     assert shares["percent_of_measured"].isna().to_dict() == {"mine": False, "mine_fp8": True}
+
+
+def test_energy_is_found_though_a_newer_run_without_it_counts_for_the_times(store, tmp_path):
+    newer = Measurement("b", CASE, "mine", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=0.4)
+    RunFolder.create(tmp_path, Run("b", "local", created="2026-03-01T00:00:00", gpu_name="NVIDIA H200"), [newer])
+    store.refresh()
+    (row,) = scaling.rows(store, SLICE).to_dict("records")
+    assert row["run_id"] == "b" and pd.isna(row["tokens_per_joule"])
+    (row,) = scaling.rows_of_energy(store, SLICE).to_dict("records")
+    assert (row["run_id"], row["tokens_per_joule"]) == ("a", pytest.approx(2048 / 0.25))
+    assert scaling.rows_of_energy(store, replace(SLICE, gpu="another")).empty
 
 
 @pytest.mark.parametrize("mode", ["fwd", None])
