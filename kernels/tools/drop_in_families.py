@@ -148,6 +148,8 @@ def outcome(model: nn.Module, call: Callable[[nn.Module], Results]) -> tuple[str
     try:
         model.set_attn_implementation("eager")
         exact, real = call(model)
+    except TimeoutError:
+        raise
     except Exception as error:  # whatever a model does not take in this form is no question to our attention
         return LEFT_OUT, f"{type(error).__name__}: {error}"[:100]
     model.set_attn_implementation(FRONT_DOOR)
@@ -155,6 +157,8 @@ def outcome(model: nn.Module, call: Callable[[nn.Module], Results]) -> tuple[str
         return OWN, "transformers did not exchange the attention"
     try:
         found, _ = call(model)
+    except TimeoutError:
+        raise
     except UnsupportedCase as refused:
         return REFUSED, str(refused)
     except Exception as error:  # is what a user would see
