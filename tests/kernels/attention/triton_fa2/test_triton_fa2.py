@@ -184,6 +184,15 @@ def test_without_gradients_the_output_is_the_same(problem):
     assert out.equal(made.run(triton_fa2.attention)["out"])
 
 
+def test_a_plan_that_one_tensor_thrice_has_made_serves_three(problem, monkeypatch):
+    monkeypatch.setattr(plan, "_PLANS", PlanCache())
+    made = problem((1, 1, 1, 20, 20, 16), torch.float32, causal=True)
+    x = made.q.detach().requires_grad_()
+    triton_fa2.attention(x, x, x, causal=True).sum().backward()
+    made.check(triton_fa2.attention)
+    assert len(plan._PLANS) == 1
+
+
 def test_tensors_without_elements(device):
     q = torch.empty(0, 2, 8, 16, device=device)
     assert triton_fa2.attention(q, q, q).shape == q.shape
