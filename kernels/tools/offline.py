@@ -242,7 +242,6 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         split_kv=split,
         recompute=recompute,
         packed=packed,
-        unpadded_head_dim=unpadded,
     )
     out = Pointer("bf16") if tiles.store_from_registers else q
     pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32"), Pointer("i32")]

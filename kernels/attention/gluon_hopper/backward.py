@@ -168,8 +168,9 @@ def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffe
         if (
             tile.n0 + CONFIG.block_n > shape.seqlen_k
         ):  # keys of the next sequence: dS is 0 there, but 0 times inf is not
-            clear_rows(buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), shape.seqlen_k - tile.n0)
-            clear_rows(buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), shape.seqlen_k - tile.n0)
+            inside = shape.seqlen_k - tile.n0
+            clear_rows(buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), inside, CONFIG.head_dim)
+            clear_rows(buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), inside, CONFIG.head_dim)
             fence_async_shared()
             partition_sync()
     if tile.high > tile.low:
@@ -238,8 +239,9 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, buffe
     if CONFIG.packed and MASKED:  # noqa: SIM102 - decided at compile time
         if (m + 1) * CONFIG.block_m > shape.seqlen_q:  # queries of the next sequence
             mbarrier.wait(bars.do_full.index(slot), phase)
-            clear_rows(q, shape.seqlen_q - m * CONFIG.block_m)
-            clear_rows(do, shape.seqlen_q - m * CONFIG.block_m)
+            inside = shape.seqlen_q - m * CONFIG.block_m
+            clear_rows(q, inside, CONFIG.head_dim)
+            clear_rows(do, inside, CONFIG.head_dim)
             fence_async_shared()
             partition_sync()
     k_half = k.slice(consumer * HALF, HALF, 0)

@@ -108,9 +108,10 @@ def store_packed_dkv(consumer: gl.constexpr, dk, dv, dk_address, dv_address, til
     HALF: gl.constexpr = CONFIG.block_n // 2
     heads = shape.num_heads // shape.group_size
     WIDTH: gl.constexpr = CONFIG.unpadded_head_dim
+    stored: gl.constexpr = WIDTH if CONFIG.head_dim > WIDTH else 0
     dtype: gl.constexpr = dk_address.dtype.element_ty
     stride = heads * (WIDTH // 8)
     place = (shape.first_k.to(gl.int64) * heads + tile.h_kv) * WIDTH
     row = tile.n0 + consumer * HALF
-    store_tile(dk_address + place, stride, row, shape.seqlen_k, (dk * softmax_scale).to(dtype), WIDTH)
-    store_tile(dv_address + place, stride, row, shape.seqlen_k, dv.to(dtype), WIDTH)
+    store_tile(dk_address + place, stride, row, shape.seqlen_k, (dk * softmax_scale).to(dtype), stored)
+    store_tile(dv_address + place, stride, row, shape.seqlen_k, dv.to(dtype), stored)

@@ -373,7 +373,7 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
                 row = (tile.split * CONFIG.consumers + consumer) * x.shape[0]
                 stride = gl.to_tensor(x.shape[1] // 8)
                 seqlen_q = row + x.shape[0]
-        store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim if CONFIG.packed else x.shape[1])
+        store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
     else:
         slot.reshape([x.shape[0], x.shape[1]]).store(x)
         fence_async_shared()

@@ -142,7 +142,7 @@ def clear_values(count, inside, buffers, CONFIG: gl.constexpr):
     """
     slot = count % CONFIG.kv_slots
     mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
-    clear_rows(buffers.v.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v]), inside)
+    clear_rows(buffers.v.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v]), inside, CONFIG.head_dim_v)
     fence_async_shared()
     partition_sync()
 

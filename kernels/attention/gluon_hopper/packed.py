@@ -131,7 +131,7 @@ class PackedForward:
             has_window=shape.window_size > 0,
             masked=True,
             packed=True,
-            unpadded_head_dim=shape.head_dim,
+            unpadded_head_dim=0 if shape.head_dim == shape.size else shape.head_dim,
         )
         self._launch = Launch(forward_kernel, (programs, 1, 1), shape.device, makers, (*rest, config))
 

@@ -8,7 +8,7 @@ _CLEARED = gl.constexpr(16)  # rows that are cleared at a time
 
 @gluon.jit
 def store_tile(address, stride, row, end, x, WIDTH: gl.constexpr):
-    """Store WIDTH columns of rows from `row` on and before `end`; `stride` is in eights of numbers.
+    """Store WIDTH columns (0: all) of rows from `row` on and before `end`; `stride` is in eights of numbers.
 
     16 bytes a lane, from registers, which leaves the slot of the queries to the next.
     """
@@ -18,7 +18,7 @@ def store_tile(address, stride, row, end, x, WIDTH: gl.constexpr):
     columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))
     address = address + (rows.to(gl.int64) * stride)[:, None] * 8
     inside = (rows < end)[:, None]
-    if x.shape[1] > WIDTH:
+    if WIDTH > 0:
         inside = inside & (columns < WIDTH)[None, :]
     gl.store(address + columns[None, :], x, mask=inside)
 
@@ -33,10 +33,9 @@ def _sixteen_bytes_a_lane(width):
 
 
 @gluon.jit
-def clear_rows(tile, inside):
-    """Store zeros in the rows of a tile in shared memory, (rows, columns) of 16 bits, from `inside` on."""
+def clear_rows(tile, inside, COLUMNS: gl.constexpr):
+    """Store zeros in the rows of a tile in shared memory, (rows, COLUMNS) of 16 bits, from `inside` on."""
     ROWS: gl.constexpr = _CLEARED
-    COLUMNS: gl.constexpr = tile.shape[1]
     layout: gl.constexpr = _lines(COLUMNS)
     rows = gl.arange(0, ROWS, gl.SliceLayout(1, layout))
     zero = gl.zeros([ROWS, COLUMNS], tile.dtype, layout)

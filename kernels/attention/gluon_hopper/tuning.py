@@ -51,7 +51,7 @@ class ForwardConfig(ForwardTiles):
     split_kv: bool = False  # programs split the keys of the last round's tiles
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
-    unpadded_head_dim: int = 0  # of packed output
+    unpadded_head_dim: int = 0  # of packed output, if it is padded
     rows: int = ROWS  # of a consumer
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -11,11 +14,14 @@ import torch
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels import reference
-from kernels.attention.gluon_hopper import tuning
+from kernels.attention.gluon_hopper import packed, tuning
+from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.packed import PackedBackward, PackedForward
 from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
 from kernels.attention.gluon_hopper.packed_tiles import list_tiles_kernel, most_tiles
 from kernels.features import SequenceBounds
+from tests.kernels.attention.gluon_hopper.test_partitions import run as run_forward
+from tests.kernels.attention.gluon_hopper.test_partitions_backward import run as run_backward
 from tests.kernels.conftest import NAMES
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
@@ -110,6 +116,49 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(
     tiles = torch.cat(tiles.reshape(heads, n_m, 2, 64, 64).unbind(2), 3 if block_m == 64 else 2)
     for i, (first, end) in enumerate(blocks):
         assert torch.allclose(dq[:, first:end], tiles[:, i, : end - first, :head_dim] * 0.5)
+
+
+def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int]) -> list[tuple[Any, ...]]:
+    """What the launches of packed sequences are made of."""
+    made: list[tuple[Any, ...]] = []
+    q, k = (torch.zeros(1, heads, sum(x) + REST, head_dim) for heads, x in ((2, LENGTHS[0]), (1, LENGTHS[1])))
+    few = SimpleNamespace(multi_processor_count=3)
+    with (
+        mock.patch.object(torch.cuda, "get_device_properties", lambda device: few),
+        mock.patch.object(packed, "Launch", lambda *arguments, **_: made.append(arguments)),
+    ):
+        kind(q.bfloat16(), k.bfloat16(), k.bfloat16(), bounds_of(*LENGTHS, "cpu"), (*mask, 1.0))
+    return made
+
+
+def table_of(rows: int, step: int, of_keys: bool, causal: bool) -> torch.Tensor:
+    """A list of tiles as kernels are given it."""
+    entries = [(*entry, 0, 0) for entry in listed(*LENGTHS, rows, step, of_keys, causal)]
+    return torch.tensor([(len(entries), *[0] * 7), *entries])
+
+
+LENGTHS = ([300, 0, 130, 1], [300, 20, 0, 164])
+in_masks = pytest.mark.parametrize("mask", [(True, 0), (False, 0), (True, 70)])
+
+
+@in_masks
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_no_order_of_the_partitions_breaks_a_rule_of_the_forward(head_dim: int, mask: tuple[bool, int]) -> None:
+    _, (_, grid, _, makers, rest) = launches_of(PackedForward, head_dim, mask)
+    config = rest[-1]
+    table = table_of(tuning.ROWS * config.consumers, config.block_n, False, mask == (True, 0))
+    for number, seed in itertools.product(range(grid[0]), range(2)):
+        run_forward([grid[0], len(makers) - 1, table, *rest], number, seed)
+
+
+@in_masks
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_no_order_of_the_partitions_breaks_a_rule_of_the_backward(head_dim: int, mask: tuple[bool, int]) -> None:
+    launch = next(each for each in launches_of(PackedBackward, head_dim, mask) if each[0] is backward_kernel)
+    config = launch[4][-1]
+    table = table_of(config.block_n, config.block_m, True, mask == (True, 0))
+    for number, seed in itertools.product(range(launch[1][0]), range(2)):
+        run_backward((*launch, table), number, seed)
 
 
 @pytest.mark.gpu
