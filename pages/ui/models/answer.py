@@ -62,8 +62,8 @@ def steps(question: ModelQuestion, gpu: str | None) -> list[StepAnswer]:
     """Return the training step, the prompt and the decoding step, with times on a GPU where it has any."""
     asked = (
         (f"train {_shape(question.training)}", question.training, "train"),
-        (f"read the prompt, {_shape(question.prefill)}", question.prefill, "prefill"),
-        (f"decode a token at {_shape(question.serving)}", question.serving, "decode"),
+        (f"prompt {_shape(question.prefill)}", question.prefill, "prefill"),
+        (f"decode at {_shape(question.serving)}", question.serving, "decode"),
     )
     law, usable = law_of(question.attention), model_fit.CARDS[question.card].usable_mb
     return [
