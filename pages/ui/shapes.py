@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from pages.ui.draw import bars, cells, charts, messages, plain_html, text
 from pages.ui.draw.bars import Bar, BarAxis
 from pages.ui.draw.plain_html import Fact, TableColumn
+from pages.ui.filters import offers
 from pages.ui.named_choice import named_choice
 from pages.ui.run import one_shape
 from pages.ui.shell.data import ask
@@ -24,10 +25,12 @@ _TICKS = (0.25, 1.0, 4.0)
 
 
 def choose_device(there: list[tuple[str, str]], columns: Sequence[DeltaGenerator]) -> tuple[str, str]:
-    """Ask for a GPU and a timing that have a time of some shape, each in its column."""
+    """Ask for a GPU and a timing that have a time of some shape, each in its column; first for the GPU of Start."""
     gpus = list(dict.fromkeys(gpu for gpu, _ in there))
+    of_start = st.session_state.get("gpu", ask(offers.first_gpu, "op"))
     left, right = columns
-    gpu = named_choice("GPU", "shapes_gpu", gpus, gpus[0], str, draw=left.selectbox)
+    first_gpu = of_start if of_start in gpus else gpus[0]
+    gpu = named_choice("GPU", "shapes_gpu", gpus, first_gpu, str, draw=left.selectbox)
     timings = [timing for each, timing in there if each == gpu]
     first = next((timing for timing in TIMINGS if timing in timings), timings[0])
     timing = named_choice("Timing", "shapes_timing", timings, first, _timing_words, draw=right.selectbox)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pages.ui.filters import offers
+from pages.ui.shell.data import store
 from results.files.journal import RunFolder
 from results.levels.real_shapes import SHAPES
 from results.records import Measurement, Run, Status
@@ -23,6 +25,10 @@ def page(home: Path, app, drawn):
     ]
     RunFolder.create(home, RUN, rows)
     return app.switch_page("pages/shapes.py").run()
+
+
+def test_the_first_gpu_is_that_of_start(page) -> None:
+    assert page.selectbox(key="shapes_gpu").value == offers.first_gpu(store(), "op") != GPU
 
 
 def test_the_answer_counts_shapes_and_names_where_ours_is_behind(page, drawn) -> None:
