@@ -60,7 +60,10 @@ class From:
         return heads * seqlen_q >= rows and (seqlen_k >= keys or seqlen_q >= self.queries)
 
 
-PACKED_QUERIES = NEVER
+# Packed sequences that were timed on an H200 (kernels/NOTES.md): head_dims, the fewest rows (num_heads x total_q) and,
+# rounded down, queries of a sequence on average; in bfloat16, without a window.
+PACKED_HEAD_DIMS, PACKED_ROWS, PACKED_QUERIES = (64, 128), 131072, 256
+
 WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
 
 # (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
@@ -141,12 +144,10 @@ def takes_wide_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_s
 def packed_by_hopper(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, window_size: int, softmax_scale: float
 ) -> bool:
-    """Return whether gluon_hopper computes packed sequences, and faster; q: (1, num_heads, total_q, head_dim).
-
-    Each direction has the least rows that it has of one sequence; sequences have PACKED_QUERIES on average.
-    """
-    fits = takes_packed(k.shape[3], v.shape[3]) and q.numel() > 0 and k.numel() > 0 and not window_size
-    if not fits or q.shape[2] < PACKED_QUERIES * max(1, sequences):
+    """Return whether gluon_hopper computes packed sequences, and faster; q: (1, num_heads, total_q, head_dim)."""
+    timed = q.dtype == torch.bfloat16 and q.shape[3] in PACKED_HEAD_DIMS and k.shape[2] > 0 and not window_size
+    enough = q.shape[1] * q.shape[2] >= PACKED_ROWS and q.shape[2] >= PACKED_QUERIES * sequences > 0
+    if not timed or not enough or not takes_packed(k.shape[3], v.shape[3]):
         return False
     return {name(direction, q, k, softmax_scale) for direction in ("forward", "backward")} == {"gluon_hopper"}
 

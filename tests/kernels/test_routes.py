@@ -99,6 +99,26 @@ def test_much_work_of_wide_keys_goes_to_the_hopper_kernels(
     assert not routes.takes_wide_keys(q, q, v, -0.1)
 
 
+@pytest.mark.parametrize(
+    ("head_dim", "dtype", "sequences", "window", "scale", "taken"),
+    [
+        (64, torch.bfloat16, 32, 0, 0.1, True),
+        (128, torch.bfloat16, 1, 0, 0.1, True),
+        (64, torch.bfloat16, 33, 0, 0.1, False),  # shorter than any that were timed
+        (64, torch.bfloat16, 0, 0, 0.1, False),
+        (64, torch.bfloat16, 32, 100, 0.1, False),
+        (64, torch.bfloat16, 32, 0, -0.1, False),
+        (64, torch.float16, 32, 0, 0.1, False),
+        (96, torch.bfloat16, 32, 0, 0.1, False),
+    ],
+)
+def test_packed_sequences_as_were_timed_go_to_the_hopper_kernels(
+    head_dim: int, dtype: torch.dtype, sequences: int, window: int, scale: float, taken: bool
+) -> None:
+    q, k = (OnGpu((1, heads, 8192, head_dim), dtype) for heads in (16, 4))
+    assert routes.packed_by_hopper(q, k, k, sequences, window, scale) == taken
+
+
 @pytest.mark.parametrize(("keys", "expected"), [(8192, "gluon_hopper"), (2048, "triton_fa2")])
 def test_few_rows_on_many_keys_go_to_the_hopper_kernels(keys: int, expected: str) -> None:
     q, k = (OnGpu(shape, torch.bfloat16) for shape in ((1, 48, 256, 128), (1, 1, keys, 128)))

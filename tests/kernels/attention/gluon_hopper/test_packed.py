@@ -13,7 +13,8 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
-from kernels import reference
+import kernels
+from kernels import feature_calls, reference, routes
 from kernels.attention.gluon_hopper import packed, tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.packed import PackedBackward, PackedForward
@@ -159,6 +160,38 @@ def test_no_order_of_the_partitions_breaks_a_rule_of_the_backward(head_dim: int,
     table = table_of(config.block_n, config.block_m, True, mask == (True, 0))
     for number, seed in itertools.product(range(launch[1][0]), range(2)):
         run_backward((*launch, table), number, seed)
+
+
+class Doubling:
+    """Stands in for PackedCall: out is 2 q, dq is 3 dout, dk and dv are k and v."""
+
+    prepare = None
+
+    def __init__(self, bounds: SequenceBounds, *masks: Any) -> None:
+        assert bounds.packed
+        assert masks == (True, 0, 0.25)
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return 2 * q, q.new_zeros(q.shape[:3], dtype=torch.float32)
+
+    def backward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor, **_: bool) -> Any:
+        return 3 * others[2], k.clone(), v.clone()
+
+
+@pytest.mark.parametrize("tensors", [feature_calls._PLAIN, ()], ids=["autograd", "operators"])
+def test_the_front_door_has_packed_sequences_without_a_feature_computed_here(
+    tensors: tuple[type, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
+    monkeypatch.setattr(feature_calls, "_PLAIN", tensors)
+    monkeypatch.setattr(routes, "packed_by_hopper", lambda *asked: True)
+    monkeypatch.setattr(packed, "PackedCall", Doubling)
+    starts = torch.tensor([0, 4, 9], dtype=torch.int32)
+    q, k, v, dout = (torch.randn(9, 2, 16, dtype=torch.float16, requires_grad=True) for _ in range(4))
+    out = kernels.attention_varlen(q, k, v, starts, starts, 5, 5, causal=True)
+    assert out.equal(2 * q)
+    for found, expected in zip(torch.autograd.grad(out, (q, k, v), dout), (3 * dout, k, v), strict=True):
+        assert found.equal(expected)
 
 
 @pytest.mark.gpu
