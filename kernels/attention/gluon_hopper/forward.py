@@ -57,7 +57,7 @@ from kernels.attention.gluon_hopper.rows import store_tile
 from kernels.attention.gluon_hopper.tuning import SCHEDULE_FIELDS
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
-_LARGE_SCORE = gl.constexpr(1024.0)  # in powers of two
+_LARGE_SCORE = gl.constexpr(64.0)  # in powers of two, above what normal numbers reach
 
 
 class ForwardBuffers(NamedTuple):
@@ -347,9 +347,9 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, all_rows, dtype: 
 def _sum_of_rounded(total, largest, m_i, dtype: gl.constexpr):
     """Return a row's sum of P as the product with V takes P, in 16 bits, where scores are large and one key has it all.
 
-    m_i x scale is then rounded so much that P of that key is not 1: divided by the unrounded sum, its V would come out
-    a rounding off, and delta with it, of which dP - delta keeps nothing else (triton_fa2/tile_ops.py). `largest` is
-    the largest of the sums of the row's four lanes.
+    P of that key is not 1: m_i may be a maximum of earlier blocks, and m_i x scale is rounded. Divided by the unrounded
+    sum, its V would come out a rounding off, and delta with it, of which dP - delta keeps nothing else
+    (triton_fa2/tile_ops.py). `largest` is the largest of the sums of the row's four lanes.
     """
     one_key = (total == largest) & ((m_i > _LARGE_SCORE) | (m_i < -_LARGE_SCORE))
     return gl.where(one_key, total.to(dtype).to(gl.float32), total)
