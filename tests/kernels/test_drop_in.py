@@ -94,10 +94,6 @@ def of_many(*qkv: torch.Tensor) -> torch.Tensor:
     return torch.vmap(sdpa)(*(torch.stack([x, 2 * x]) for x in qkv))
 
 
-def of_a_loss(*qkv: torch.Tensor) -> torch.Tensor:
-    return torch.func.grad(lambda q: sdpa(q, *qkv[1:]).square().sum())(qkv[0])
-
-
 def along_a_direction(*qkv: torch.Tensor) -> torch.Tensor:
     with forward_ad.dual_level(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         return forward_ad.unpack_dual(sdpa(forward_ad.make_dual(qkv[0], qkv[0]), *qkv[1:])).tangent
@@ -112,7 +108,6 @@ def traced(*qkv: torch.Tensor) -> torch.Tensor:
     ("call", "reason"),
     [
         (of_many, "a transform of torch.func"),
-        (of_a_loss, "a transform of torch.func"),
         (along_a_direction, "forward-mode differentiation"),
         (traced, "torch.jit.trace"),
     ],
