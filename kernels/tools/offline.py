@@ -258,7 +258,7 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     head_dim_v, pieces = hopper_tuning.values_head_dim(head_dim), hopper_tuning.PIECES.get(head_dim, 1)
     q, k = (descriptor("bf16", [1, 1, rows, head_dim // pieces]) for rows in (tiles.block_m, tiles.block_n))
     do, v = (descriptor("bf16", [1, 1, rows, head_dim_v]) for rows in (tiles.block_m, tiles.block_n))
-    fragments, rows = descriptor("fp32", [16, 256]), descriptor("fp32", [tiles.block_m])
+    fragments, rows = descriptor("fp32", [1, 16, 256]), descriptor("fp32", [tiles.block_m])
     counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]
     config = hopper_tuning.BackwardConfig(
         block_m=tiles.block_m,

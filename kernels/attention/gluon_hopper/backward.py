@@ -211,7 +211,7 @@ def _gradients(consumer: gl.constexpr, dk, dv, dq_desc, buffers, ds_s, dq_s, bar
                     CONFIG, True)  # fmt: skip
     token = _begin_dq(consumer, (count + 1) % 2, buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), ds_s)
     dq = warpgroup_mma_wait(0, deps=(token,))
-    add_fragment(dq, before, dq_desc, dq_s)
+    add_fragment(dq, before, dq_desc, dq_s, CONFIG)
     return dk, dv
 
 
@@ -272,7 +272,7 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, buffe
     dq = warpgroup_mma_wait(1, deps=(dq_token,))
     release_ds_half(consumer, count % 2)
     if count > 0:
-        add_fragment(dq, before, dq_desc, dq_s)
+        add_fragment(dq, before, dq_desc, dq_s, CONFIG)
     dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
     arrive_at(Q_EMPTY + slot)
     if CONFIG.packed:

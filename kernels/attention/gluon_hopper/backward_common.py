@@ -211,12 +211,14 @@ def fragment_buffers():
 
 
 @gluon.jit
-def add_fragment(dq, number, dq_desc, dq_s):
+def add_fragment(dq, number, dq_desc, dq_s, CONFIG: gl.constexpr):
     """Add a fragment to global memory by TMA."""
     tma.store_wait(0)  # the fragment before has left its buffer
     dq_s.store(dq)
     fence_async_shared()
-    tma_add(dq_desc, [number * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], dq_desc.layout))
+    ACROSS: gl.constexpr = CONFIG.head_dim // FRAGMENT
+    place = [number // ACROSS, number % ACROSS * 16, 0]
+    tma_add(dq_desc, place, reinterpret(dq_s, gl.float32, [1, 16, 256], dq_desc.layout))
 
 
 @triton.jit(do_not_specialize=["first_tile", "tiles", "heads", "seqlen_k"])
@@ -288,13 +290,15 @@ _COPIED = tl.constexpr(256)  # rows of lse that a program copies at a time
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "padded_q", "n_rows"])
 def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, out_h, out_m, do_b, do_h, do_m,
-                   num_heads, seqlen_q, padded_q, n_rows, n_zeros, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr,
-                   BLOCK_D: tl.constexpr, ZEROS: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
+                   num_heads, seqlen_q, padded_q, n_rows, n_fragments, n_zeros, ROWS: tl.constexpr,
+                   HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, ZEROS: tl.constexpr,
+                   PDL: tl.constexpr = False):  # fmt: skip
     """Compute delta and copy lse, both padded to whole tiles by rows for which P is 0 (lse = +inf, delta = 0).
 
     delta is that of as many heads as there are programs for, lse that of all, which have `n_rows` padded rows. The
-    first `n_zeros` numbers of dQ's fragments are set to zero, ZEROS by each program. PDL: the next kernel may begin
-    before this one has ended.
+    first `n_zeros` numbers of dQ's fragments are set to zero, ZEROS by each program, but for columns that head_dim
+    does not have; behind `n_fragments` of them stand other numbers. PDL: the next kernel may begin before this one has
+    ended.
     """
     if PDL:
         gdc_launch_dependents()
@@ -320,7 +324,12 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, o
         tl.store(lse_padded + line, value, line < n_rows)
     if ZEROS:
         number = tile.to(tl.int64) * ZEROS + tl.arange(0, ZEROS)
-        tl.store(fragments + number, tl.zeros([ZEROS], tl.float32), number < n_zeros)
+        wanted = number < n_zeros
+        if HEAD_DIM < BLOCK_D:  # the fragments of a block of queries are BLOCK_D columns
+            PLACE: tl.constexpr = BLOCK_D * FRAGMENT
+            OWN: tl.constexpr = (HEAD_DIM + 7) // 8 * 8 * FRAGMENT
+            wanted &= (number % PLACE < OWN) | (number >= n_fragments)
+        tl.store(fragments + number, tl.zeros([ZEROS], tl.float32), wanted)
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m", "first_head", "ring_heads"])
@@ -339,7 +348,10 @@ def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, sof
     h = head - batch * num_heads
     if PDL:
         gdc_wait()
-    values = tl.load(fragments + (head % ring_heads * n_m * FRAGMENTS + fragment) * 4096 + tl.arange(0, 4096))
+    first = (fragment % FRAGMENTS) * 64 if BLOCK_M == 64 else 0  # column
+    own = tl.arange(0, 4096) < (HEAD_DIM - first + 7) // 8 * 512
+    place = fragments + (head % ring_heads * n_m * FRAGMENTS + fragment) * 4096 + tl.arange(0, 4096)
+    values = tl.load(place, own, 0.0)
     # bits of the offset, highest first: c5 c4 c3 | r5 r4 | r2 r1 r0 | c2 c1 | r3 | c0
     values = tl.reshape(values, [8, 4, 8, 4, 2, 2])
     values = tl.reshape(tl.permute(values, [1, 4, 2, 0, 3, 5]), [64, 64])

@@ -56,10 +56,11 @@ def count_finished(counter):
 
 
 @gluon.jit
-def _fetch(number, fragments_desc, bar, buffer):
+def _fetch(number, fragments_desc, bar, buffer, ACROSS: gl.constexpr):
     """Begin to load a fragment."""
     mbarrier.expect(bar, _NUMBERS * 4)
-    tma_load(fragments_desc, [number * 16, 0], bar, reinterpret(buffer, gl.float32, [16, 256], fragments_desc.layout))
+    place = [number // ACROSS, number % ACROSS * 16, 0]
+    tma_load(fragments_desc, place, bar, reinterpret(buffer, gl.float32, [1, 16, 256], fragments_desc.layout))
 
 
 @gluon.jit
@@ -90,10 +91,10 @@ def convert_share(share, programs, first, ring, bars, buffer_0, buffer_1, batch,
     count = group_size * per_q_head
     for j in range(share, count, 2 * programs):
         tma.store_wait(0)  # what left the buffers before has left them
-        _fetch(first + j, ring.fragments_desc, bars.index(0), buffer_0)
+        _fetch(first + j, ring.fragments_desc, bars.index(0), buffer_0, ACROSS)
         second = j + programs
         if second < count:
-            _fetch(first + second, ring.fragments_desc, bars.index(1), buffer_1)
+            _fetch(first + second, ring.fragments_desc, bars.index(1), buffer_1, ACROSS)
         _convert(j, first + j, phase, ring, bars.index(0), buffer_0, batch, head, per_q_head, ACROSS)
         if second < count:
             _convert(second, first + second, phase, ring, bars.index(1), buffer_1, batch, head, per_q_head, ACROSS)

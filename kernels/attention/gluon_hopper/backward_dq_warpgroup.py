@@ -201,11 +201,11 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
                 m = tile.low
                 h += 1
         dq = warpgroup_mma_wait(0, deps=(token,))
-        _add(dq, fragment, ring.fragments_desc, dq_0)
+        _add(dq, fragment, ring.fragments_desc, dq_0, CONFIG)
         token = _fragment(1, ds_s.index(stage), buffers.k, CONFIG)
         dq = warpgroup_mma_wait(0, deps=(token,))
         mbarrier.arrive(bars.ds_empty.index(stage), count=1)
-        _add(dq, fragment + 1, ring.fragments_desc, dq_1)
+        _add(dq, fragment + 1, ring.fragments_desc, dq_1, CONFIG)
         fragment += 2
         line += 1
         if line == tile.high:
@@ -270,12 +270,14 @@ def _fragment(part: gl.constexpr, ds_tile, k_s, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _add(dq, number, fragments_desc, dq_s):
+def _add(dq, number, fragments_desc, dq_s, CONFIG: gl.constexpr):
     """Have TMA add a fragment to global memory; two buffers take turns."""
     tma.store_wait(1)  # what left this buffer before has left it
     dq_s.store(dq)
     fence_async_shared()
-    tma_add(fragments_desc, [number * 16, 0], reinterpret(dq_s, gl.float32, [16, 256], fragments_desc.layout))
+    ACROSS: gl.constexpr = CONFIG.head_dim // FRAGMENT
+    place = [number // ACROSS, number % ACROSS * 16, 0]
+    tma_add(fragments_desc, place, reinterpret(dq_s, gl.float32, [1, 16, 256], fragments_desc.layout))
 
 
 @gluon.jit

@@ -32,7 +32,8 @@ from kernels.attention.gluon_hopper.barriers import zero_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch, Step, run_in_order
 from kernels.plans import LOG2_E
 
-FRAGMENT = 64 * 64  # numbers of dQ that are added at once
+FRAGMENT_ROWS = FRAGMENT_COLUMNS = 64
+FRAGMENT = FRAGMENT_ROWS * FRAGMENT_COLUMNS  # numbers of dQ that are added at once
 SLOTS = 2  # blocks of queries under way
 _MERGED_ROWS = 16  # of dK and dV that a program of merge_kernel or of sum_parts_kernel adds up
 _ZEROED = 1024  # counters that a program sets to zero
@@ -290,14 +291,32 @@ class AddingBackward(BackwardLaunches):
         programs = heads * (self.padded_q // rows)
         rest = (
             *(*like.out.stride()[:3], *like.dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q),
-            *(self.n_rows, zeros),
+            *(self.n_rows, self.n_fragments() * FRAGMENT, zeros),
             *(rows, plan.head_dim, plan.size, triton.next_power_of_2(-(-zeros // programs)), True),
         )
         return Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
 
+    def n_fragments(self) -> int:
+        """Return how many fragments of dQ there is room for."""
+        return self.plan.n_heads * self.n_m * self.tiles.fragments
+
     def zeros(self) -> int:
-        """Return how many numbers of dQ's fragments must be zero when a kernel begins to add to them."""
-        return self.plan.n_heads * self.n_m * self.tiles.fragments * FRAGMENT
+        """Return how many numbers must be zero when a kernel begins to add to fragments, which are the first of them.
+
+        Of a fragment only those of head_dim's own columns are.
+        """
+        return self.n_fragments() * FRAGMENT
+
+
+def fragments_of(plan: PlannedShape, room: torch.Tensor) -> Descriptor:
+    """Describe float32 room for fragments of dQ to TMA, as (place, row of 256 numbers, number).
+
+    A place is a fragment at head_dim 64, and two side by side at 128. A fragment's numbers come in order of its
+    columns, by eights. Those of columns that head_dim does not have are out of bounds: they are neither added nor read.
+    """
+    rows = plan.size // FRAGMENT_COLUMNS * FRAGMENT // 256
+    own = -(-plan.head_dim // 8) * (8 * FRAGMENT_ROWS // 256)
+    return Descriptor(room.as_strided((room.numel() // (rows * 256), own, 256), (rows * 256, 256, 1)), [1, 16, 256])
 
 
 class SingleKernelBackward(AddingBackward):
@@ -307,7 +326,7 @@ class SingleKernelBackward(AddingBackward):
         super().__init__(plan, tuning.BACKWARD[plan.size], like)
         q = like.q
         self._fragments_shape = (self.zeros() // 256, 256)
-        fragment = Descriptor(q.new_empty(self._fragments_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
+        fragment = fragments_of(plan, q.new_empty(self._fragments_shape, dtype=torch.float32))
         makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
         self._main = KeyTileLaunches(self, backward_kernel, makers)
         rest = (
@@ -398,7 +417,7 @@ class DqWarpgroupBackward(AddingBackward):
         if next_delta:
             self.prepare = self._preparation(like, delay * plan.group_size)
         q, self._ring_shape = like.q, (self.zeros() // 256, 256)
-        ring = Descriptor(q.new_empty(self._ring_shape, dtype=torch.float32), [FRAGMENT // 256, 256])
+        ring = fragments_of(plan, q.new_empty(self._ring_shape, dtype=torch.float32))
         fragment_of_dq = Descriptor(plan.new_gradients(*like[:3])[0], [1, 1, 64, 64])
         tiled = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq)
         extra = (self._ring_slots, delay, *like.out.stride()[:3], *like.dout.stride()[:3])
@@ -420,10 +439,12 @@ class DqWarpgroupBackward(AddingBackward):
         grid = (min(self._kv_heads, delay) * plan.group_size * self.n_m * tiles.fragments, 1, 1)
         self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
 
+    def n_fragments(self) -> int:
+        return self._ring_slots * self.plan.group_size * self.n_m * self.tiles.fragments
+
     def zeros(self) -> int:
         """Return the size of all slots of the ring, and of a counter for each key head."""
-        per_head = self.plan.group_size * self.n_m * self.tiles.fragments * FRAGMENT
-        return self._ring_slots * per_head + -(-self._kv_heads // 256) * 256
+        return super().zeros() + -(-self._kv_heads // 256) * 256
 
     def steps(self, given: BackwardInputs, gradients: Gradients) -> Iterator[Step]:
         (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients

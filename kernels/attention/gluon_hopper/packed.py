@@ -12,7 +12,7 @@ import torch
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
-from kernels.attention.gluon_hopper.backward_launch import FRAGMENT, SLOTS
+from kernels.attention.gluon_hopper.backward_launch import FRAGMENT, SLOTS, fragments_of
 from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch, addressable, run_in_order
 from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
@@ -160,7 +160,7 @@ class PackedBackward:
         self._tiles = TileList(shape, tiles.block_n, tiles.block_m, of_keys=True)
         self._prepare, self._finish = self._launches_of_queries(q)
         queries, keys = ([1, 1, n, shape.size] for n in (tiles.block_m, tiles.block_n))
-        fragment = Descriptor(self._fragments(q), [FRAGMENT // 256, 256])
+        fragment = fragments_of(shape, self._fragments(q))
         row = Descriptor(self._rows(q), [tiles.block_m])
         inputs = map(Descriptor, (q, k, v, _packed_like(q)), (queries, keys, keys, queries))
         makers = (*inputs, fragment, None, None, row, row, None, None)

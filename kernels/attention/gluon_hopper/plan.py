@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -125,7 +126,7 @@ class GluonHopperPlan:
         deterministic (torch.use_deterministic_algorithms), which takes longer.
         """
         given = BackwardInputs(q, k, v, out, lse, addressable(dout))
-        two_kernels = self.size in tuning.ONLY_TWO_KERNELS or torch.are_deterministic_algorithms_enabled()
+        two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
         key = (given.dout.stride(), two_kernels)
         launches = self._backwards.get(key)
         if launches is None:
@@ -142,6 +143,14 @@ class GluonHopperPlan:
         plan.group_size = self.group_size // splits
         return plan
 
+    @cached_property
+    def _only_two_kernels(self) -> bool:
+        if self.causal or self.window_size or self.group_size > 1:
+            return self.size in tuning.ONLY_TWO_KERNELS
+        shape = (self.n_heads, self.seqlen_q, -(-self.seqlen_k // tuning.BACKWARD[128].block_n))
+        outgrow = tuning.sums_outgrow_memory(self.size, *shape, _l2_bytes(self.device))
+        return self.size in tuning.ONLY_TWO_KERNELS or outgrow
+
     def _has_dq_warpgroup(self) -> bool:
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
@@ -154,6 +163,11 @@ class GluonHopperPlan:
     def new_out(self, q: torch.Tensor) -> torch.Tensor:
         """Return room for an output of these queries, with their order of dimensions."""
         return self.new(q) if self.head_dim == self.head_dim_v else empty_addressable(q[..., : self.head_dim_v])
+
+
+def _l2_bytes(device: torch.device) -> int:
+    """Return what tells chips of one generation apart; 0 where it is not known."""
+    return getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
 
 
 def _is_dense(x: torch.Tensor) -> bool:
@@ -234,7 +248,7 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[tuning.ForwardTiles, b
     if plan.causal or plan.window_size:
         return tiles, False
     programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
-    lengths = tuning.FullMask(plan.seqlen_q, plan.seqlen_k, plan.n_heads, programs)
+    lengths = tuning.FullMask(plan.seqlen_q, plan.seqlen_k, plan.n_heads, programs, _l2_bytes(plan.device))
     return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=plan.head_dim == plan.size)
 
 

@@ -10,6 +10,8 @@ PACKED_FIELDS = 8  # numbers of an entry of the list of packed sequences' tiles
 MOST_PACKED = 128  # head_dim of packed sequences
 SHORT_PACKED = 512  # queries of packed sequences whose tiles are those of short ones
 MOST_BLOCKS = 2**15  # of keys, whose numbers two halves of an entry of the schedule hold
+SMALL_L2_BYTES = 50 * 2**20  # an H100's, whose memory has 0.7 of the H200's bandwidth
+MOST_SUMS_BYTES = 2**28  # of dQ in float32, in such a chip's memory
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
 PREPARED_ROWS = 16  # of a program that computes delta in front
@@ -190,6 +192,16 @@ def computes_next_delta(size: int, seqlen_q: int, seqlen_k: int, causal: bool, w
     return size == 64 and not window and min(seqlen_q, seqlen_k) >= (2048 if causal else 1024)
 
 
+def sums_outgrow_memory(size: int, n_heads: int, seqlen_q: int, key_tiles: int, l2_bytes: int) -> bool:
+    """Return whether a full mask's backward at head_dim 128 is faster in two kernels, without sums of dQ in memory.
+
+    Where few tiles of keys see so many queries that the sums' bytes take longer than two products more (NOTES.md, step
+    31). `n_heads` is batch x num_heads, `l2_bytes` tells the chip; 0: not known.
+    """
+    is_large = n_heads * seqlen_q * size * 4 >= MOST_SUMS_BYTES
+    return size == 128 and is_large and key_tiles <= 3 and 0 < l2_bytes <= SMALL_L2_BYTES
+
+
 def has_dq_warpgroup(
     size: int, n_kv_heads: int, group_size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, programs: int
 ) -> bool:
@@ -234,8 +246,8 @@ class SharedKeys:
         if shortest > longest / 2:
             work = longest * heads * -(-tiles * self.n_kv_heads * splits // programs)
         rows = max(work, longest * heads)
-        at_once = heads * min(programs / tiles, self.n_kv_heads * splits) * self.seqlen_q
-        if shortest <= longest / 2 and at_once > _AT_ONCE and self.seqlen_k < _MANY_KEYS:
+        at_once = heads * min(programs / tiles, self.n_kv_heads * splits)
+        if shortest <= longest / 2 and at_once * self.seqlen_q > _AT_ONCE and at_once * _NEAR > programs:
             rows *= _FROM_MEMORY
         time = rows * keys * self.size * programs / _PRODUCTS_A_US
         if splits == 1:
@@ -253,7 +265,7 @@ class SharedKeys:
 # As measured on an H100 and an H200 (NOTES.md, step 27).
 _PROGRAM_ROWS = 96  # queries in whose time a program begins and ends
 _AT_ONCE = 36864  # rows of queries, dout and sums of dQ that programs at work may be spread over
-_MANY_KEYS = 8192  # from which enough programs are near to each other in a head
+_NEAR = 12  # programs that walk one head, from which on they load and add to the same rows at about the same time
 _FROM_MEMORY = 1.35  # times as long, otherwise
 _PRODUCTS_A_US = 62e6  # query-key pairs, times head_dim, five products each
 _PARTS_A_US = 0.44e6  # numbers of dK, and of dV, written and read
@@ -352,6 +364,7 @@ class FullMask:
     seqlen_k: int
     n_heads: int  # batch x num_heads
     programs: int
+    l2_bytes: int = 0  # of the chip, if known
 
     def tiles(self, consumers: int) -> int:
         """Return how many tiles of so many consumers' rows there are."""
@@ -372,15 +385,18 @@ def full_mask_form(
     if size == 64 and not tiles.release_per_warp:  # those of long sequences stay
         return _fastest_64(tiles, mask, whole_rows)
     if size == 128:
-        return _tiles_128(tiles, mask.seqlen_k, whole_rows), False
+        small_l2 = 0 < mask.l2_bytes <= SMALL_L2_BYTES
+        return _tiles_128(tiles, mask.seqlen_k, whole_rows, small_l2), False
     n_tiles = mask.tiles(tiles.consumers)
     n_blocks = -(-mask.seqlen_k // tiles.block_n)
     return tiles, whole_rows and splits_keys(size, n_tiles, min(n_tiles, mask.programs), n_blocks)
 
 
-def _tiles_128(tiles: ForwardTiles, seqlen_k: int, whole_rows: bool) -> ForwardTiles:
+def _tiles_128(tiles: ForwardTiles, seqlen_k: int, whole_rows: bool, small_l2: bool) -> ForwardTiles:
     has_tail = seqlen_k % tiles.block_n > 0
     if has_tail and seqlen_k < SHORT_TAIL_128:
+        return TAIL_128
+    if small_l2 and not whole_rows and HELD_KEYS_WHOLE_128 <= seqlen_k < HELD_KEYS_128:
         return TAIL_128
     least = HELD_KEYS_WHOLE_128 if whole_rows and not has_tail else HELD_KEYS_128
     return replace(tiles, exp_before_wait=seqlen_k >= least)

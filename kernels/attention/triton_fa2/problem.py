@@ -14,13 +14,14 @@ from kernels.attention.triton_fa2.panels import padded_size, panels
 from kernels.attention.triton_fa2.pdl import PDL_CHIPS
 from kernels.attention.triton_fa2.split import Split, choose_split
 from kernels.attention.triton_fa2.tile_ops import BF16_PARTS
+from kernels.attention.triton_fa2.tuning_hopper import MANY_ROWS
 from kernels.plans import check_inputs
 from kernels.registry import UnsupportedCase
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
 FEW_KEYS = 144  # which one program holds, with their values, in shared memory
-FEW_KEYS_NARROW = 256  # the same, where a row has up to 32 columns
+FEW_KEYS_NARROW = 256  # the same, where a row has up to 32 columns and there are less than MANY_ROWS
 FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # a 16-bit forward's split is so much longer than what each place has to walk on average
@@ -123,7 +124,9 @@ class Problem:
     @cached_property
     def forward_table(self) -> str:
         """The table whose kernel computes out."""
-        few_keys = FEW_KEYS_NARROW if self.block_d <= 32 else FEW_KEYS
+        rows = self.heads("forward") * self.seqlen_q
+        is_narrow = self.block_d <= 32 and rows < MANY_ROWS * self.multiprocessors
+        few_keys = FEW_KEYS_NARROW if is_narrow else FEW_KEYS
         sees_all = not (self.causal or self.window_size)
         has_panels = sees_all and (self._has_two_panels or self.block_d == 64) and bool(self.tiles("panels"))
         if self.tiles("few_rows"):

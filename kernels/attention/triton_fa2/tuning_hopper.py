@@ -3,6 +3,8 @@
 from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Ladder, Table, row
 from kernels.attention.triton_fa2.tuning_float32 import BF16X6, IEEE
 
+MANY_ROWS = 1500  # at head_dim 32, from which "forward" is measured to be faster than "few_keys" above 128 keys
+
 # Of the kernels whose rows are two panels (panels.py), for 16 bits. Rungs count the query rows of one head.
 # Measured on an H200, 2026-11, at 77, 50, 14 and 4 keys and head_dim 40, 64, 80 and 160 (kernels/NOTES.md). block_n is
 # the most keys of the first panel.
@@ -11,13 +13,13 @@ _FEW_KEYS: dict[int, Ladder] = {
     128: row((0, 16, 128, 4, 1, 4), (17, 64, 128, 4, 2, 3)),
     256: row((0, 16, 128, 4, 1, 4), (1024,)),
 }
-# Measured on an H200, 2026-11: 32 queries of 257 keys at head_dim 64, 1 of 729 at 72, 256 of 256 at 160. Expected: up
-# to 16 queries at 64, where all programs run at once, which those of few_rows do not.
+# Measured on an H200, 2026-11: 32 queries of 257 keys at head_dim 64, 1 of 729 at 72; on an H100: 1 of 1500 at 64, 256
+# of 256 at 160.
 _PANELS: dict[int, Ladder] = {
     **UNUSED,
-    64: row((0, 16, 64, 2, 3), (17, 32, 64, 2, 3), (33,)),
+    64: row((0, 16, 32, 1, 4), (17, 32, 64, 2, 3), (33,)),
     128: row((0, 16, 64, 2, 3), (17,)),
-    256: row((0,), (33, 64, 64, 4, 2)),
+    256: row((0,), (33, 64, 64, 4, 3)),
 }
 # Measured on an H200, 2026-11: 14 queries of 14 keys, 32 of 257, 50 of 50 and 77 of 77 at head_dim 64, 1 of 729 at 72.
 _FEW_QUERIES: dict[int, Ladder] = {
@@ -41,7 +43,7 @@ SM_90: dict[str, Table] = {
     "forward": {
         "half": {
             16: row((0, 64, 64, 4, 3, 2), (24, 64, 128, 4, 3, 2), (200, 64, 128, 4, 3)),
-            32: row((0, 64, 64, 4, 3, 2), (24, 64, 128, 4, 3, 2), (200, 64, 128, 4, 3)),
+            32: row((0, 64, 64, 4, 3, 2), (24, 64, 128, 4, 3, 2), (200, 64, 128, 4, 3), (MANY_ROWS, 128, 64, 4, 3)),
             64: row(
                 (0, 64, 64, 4, 3, 2),
                 (24, 64, 128, 4, 3, 2),

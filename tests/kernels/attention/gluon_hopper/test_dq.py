@@ -106,15 +106,32 @@ def test_a_key_head_is_converted_only_after_nearly_all_programs_that_may_still_r
     assert tuning.dq_delay(512, key_tiles, 132, causal, window) * key_tiles >= 116 + key_tiles
 
 
+@pytest.mark.parametrize(
+    ("size", "head_dim", "places", "own"), [(128, 72, 3, 18), (128, 128, 3, 32), (64, 40, 6, 10), (64, 64, 6, 16)]
+)
+def test_tma_is_told_of_head_dims_own_columns_alone(size: int, head_dim: int, places: int, own: int) -> None:
+    counters = 256
+    room = torch.arange(6 * 4096 + counters, dtype=torch.float32)
+    described = backward_launch.fragments_of(SimpleNamespace(size=size, head_dim=head_dim), room)(room)
+    assert (described.shape, described.block_shape) == ([places, own, 256], [1, 16, 256])
+    assert described.strides == [6 * 4096 // places, 256, 1]
+    columns = torch.arange(6 * 4096).view(places, -1, 64)[:, : -(-head_dim // 8) * 8]  # (place, column, row), nearly
+    assert room.as_strided(described.shape, described.strides).flatten().tolist() == columns.flatten().tolist()
+
+
 @pytest.mark.parametrize("prepared", [3, 2])
 def test_delta_is_padded_by_rows_that_weigh_nothing(prepared: int, device: str) -> None:
     out, dout = torch.randn(2, 1, 3, 150, 40, device=device)
     lse = torch.randn(1, 3, 150, device=device)
     lse_padded, delta = torch.full((2, 3, 256), math.nan, device=device)
-    fragments = torch.full((3 * 2 * 8192 + 1,), math.nan, device=device)
-    sizes = (*out.stride()[:3], *dout.stride()[:3], 3, 150, 256, 3 * 256, 6 * 8192, 128, 40, 64, 4 * 8192)
-    backward_common.prepare_kernel[(prepared * 2,)](out, dout, lse, lse_padded, delta, fragments, *sizes)
-    assert torch.all(fragments[:-1] == 0)
+    numbers, counters = 3 * 4 * 4096, 4096
+    fragments = torch.full((numbers + counters + 1,), math.nan, device=device)
+    sizes = (*out.stride()[:3], *dout.stride()[:3], 3, 150, 256, 3 * 256, numbers, numbers + counters)
+    constants = (128, 40, 64, 4 * 8192)
+    backward_common.prepare_kernel[(prepared * 2,)](out, dout, lse, lse_padded, delta, fragments, *sizes, *constants)
+    assert torch.all(fragments[:numbers].view(12, 64, 64)[:, :40] == 0)  # (fragment, column, row), nearly
+    assert torch.all(fragments[:numbers].view(12, 64, 64)[:, 40:].isnan())
+    assert torch.all(fragments[numbers:-1] == 0)
     assert fragments[-1].isnan()
     wanted = (out * dout).sum(-1)[0]
     torch.testing.assert_close(delta[:prepared, :150], wanted[:prepared], atol=1e-5, rtol=1e-5)
