@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 from results.compare.verdicts import BAND, judge, sampled_in_rounds
@@ -49,10 +49,14 @@ def speedup_ranges(store: Store, filters: Filters, implementation: str) -> dict[
 
 
 def _pairs(store: Store, filters: Filters, implementation: str) -> list[Pair]:
-    """Return of each case with both times what is stored of them, samples included."""
-    found = [row.number for row in paired(store, replace(filters, implementation=(implementation,))) if row.speedup]
+    """Return of each case with both times what is stored of them, samples included.
+
+    They are of the run that counts among all implementations of the filters, as the speedup beside the range is.
+    """
+    names = [filters.baseline, implementation]
+    found = [row.number for row in paired(store, filters) if row.speedup and row.number.implementation in names]
     times = {(row.run_id, row.case_id, row.implementation): row.value for row in found}
-    runs, names = sorted({row.run_id for row in found}), [filters.baseline, implementation]
+    runs = sorted({row.run_id for row in found})
     columns = (*FIELDS, "samples")
     rows = store.rows(
         f"""SELECT {CASE_ID}, {", ".join(columns)} FROM measurements

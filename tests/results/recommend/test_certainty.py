@@ -2,6 +2,7 @@
 
 import pytest
 
+from results.query.pairing import paired
 from results.recommend.certainty import speedup_ranges
 from results.recommend.winners import Standing, winners
 from results.slice import Filters
@@ -36,6 +37,16 @@ def test_a_speedup_whose_interval_holds_both_faster_and_slower_is_undecided(home
     printed = (latency(name, value, small_case()) for name, value in (("slow", 1.2), ("exact", 1.0)))
     add_run(home, "b", *printed, created="2026-02-01")
     assert speedup_ranges(opened(), SLICE, "exact")[PLACE].decided, "a source without a spread is taken by its word"
+
+
+def test_a_range_is_of_the_run_whose_speedup_is_shown(home, opened):
+    two = [latency(name, value, small_case(), within=0.01) for name, value in (("slow", 2.0), ("one", 1.0))]
+    add_run(home, "fuller", *two, latency("other", 1.0, small_case(), within=0.01))
+    two = [latency(name, value, small_case(), within=0.01) for name, value in (("slow", 4.0), ("one", 1.0))]
+    add_run(home, "newer", *two, created="2026-02-01")
+    shown = next(row for row in paired(opened(), SLICE) if row.number.implementation == "one")
+    found = speedup_ranges(opened(), SLICE, "one")[PLACE]
+    assert found.low < shown.speedup < found.high
 
 
 def test_a_time_that_no_gpu_can_have_voids_the_win(home, opened):
