@@ -27,10 +27,10 @@ def launching_nothing() -> Iterator[None]:
     """Let triton_fa2 take tensors on the CPU and launch nothing; results are whatever the memory held."""
     from kernels import routes
     from kernels.attention.triton_fa2 import launches, problem
-    from kernels.attention.triton_fa2.launch import Launch
+    from kernels.attention.triton_fa2.launch import PreparedLaunch
 
-    def make(*arguments: object) -> Launch:
-        return Launch(_nothing, 1, (), ())
+    def make(*arguments: object) -> PreparedLaunch:
+        return PreparedLaunch(_nothing, 1, (), ())
 
     with ExitStack() as stack:
         for owner, name, stand_in in (

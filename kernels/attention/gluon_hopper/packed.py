@@ -57,10 +57,8 @@ class PackedCall:
         out: torch.Tensor,
         lse: torch.Tensor,
         dout: torch.Tensor,
-        *,
-        together: bool = False,
     ) -> Tensors:
-        """Return dq, dk and dv, an allocation each."""
+        """Return dq, dk and dv."""
         q, k, v = map(addressable, (q, k, v))
         with device_guard(q.device):
             return self._launches(PackedBackward, q, k, v)(q, k, v, out, lse, dout, self._bounds)

@@ -30,7 +30,7 @@ _STRIDES = ("_b", "_h", "_m", "_n")  # ends of the names of arguments that are s
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
 
 
-class Launch(NamedTuple):
+class PreparedLaunch(NamedTuple):
     """A compiled kernel, its grid, and the arguments of its launcher before and after the addresses of tensors."""
 
     run: Callable[..., None]
@@ -42,7 +42,7 @@ class Launch(NamedTuple):
 class Step(NamedTuple):
     """A launch, and which it takes of the tensors and rooms of a sequence."""
 
-    launch: Launch
+    launch: PreparedLaunch
     chosen: tuple[int, ...]
 
 
@@ -53,17 +53,17 @@ def make_launch(
     constants: dict[str, Any],
     tiles: Sequence[Tile],
     programs: Callable[[Tile], int],
-) -> Launch:
+) -> PreparedLaunch:
     """Return the launch, for tensors like `pointers`, of the kernel with the first tile that fits this device.
 
     Raises UnsupportedCase if no tile fits.
     """
     if INTERPRETED:
         run = partial(_interpret, kernel, _constants_of(kernel, tiles[0], constants))
-        return Launch(run, programs(tiles[0]), (), tuple(scalars))
+        return PreparedLaunch(run, programs(tiles[0]), (), tuple(scalars))
     made, tile = _first_that_fits(kernel, [*pointers, *scalars], constants, tiles)
     run, before = launcher(made)
-    return Launch(run, programs(tile), before, (*scalars, *_constants_of(kernel, tile, constants).values()))
+    return PreparedLaunch(run, programs(tile), before, (*scalars, *_constants_of(kernel, tile, constants).values()))
 
 
 class WarmUps:
@@ -80,10 +80,10 @@ class WarmUps:
         constants: dict[str, Any],
         tiles: Sequence[Tile],
         programs: Callable[[Tile], int],
-    ) -> Launch:
+    ) -> PreparedLaunch:
         """Return a launch of no programs."""
         self.noted.append(partial(_warmed_up, kernel, [*pointers, *scalars], constants, tiles[0]))
-        return Launch(_interpret, 0, (), ())
+        return PreparedLaunch(_interpret, 0, (), ())
 
 
 def _constants_of(kernel: Any, tile: Tile, constants: dict[str, Any]) -> dict[str, Any]:

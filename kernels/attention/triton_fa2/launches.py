@@ -21,8 +21,8 @@ from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
 from kernels.attention.triton_fa2.forward_panels import panels_kernel
 from kernels.attention.triton_fa2.launch import (
     INTERPRETED,
-    Launch,
     LaunchSequence,
+    PreparedLaunch,
     Step,
     WarmUps,
     in_a_row,
@@ -56,7 +56,7 @@ class Launches:
     `tensors` are those of a call, in the order of that method's arguments; `make` makes the launches.
     """
 
-    def __init__(self, problem: Problem, tensors: Sequence[torch.Tensor], make: Callable[..., Launch]) -> None:
+    def __init__(self, problem: Problem, tensors: Sequence[torch.Tensor], make: Callable[..., PreparedLaunch]) -> None:
         self.problem = problem
         self.arguments = [x.detach() for x in tensors]  # objects to tell apart: a call may have one tensor twice
         self.rooms: list[torch.Tensor] = []
@@ -382,7 +382,7 @@ def recorded(problem: Problem, walk: Callable[..., None], tensors: Sequence[torc
 
 
 def _noted(
-    problem: Problem, walk: Callable[..., None], tensors: Sequence[torch.Tensor], make: Callable[..., Launch]
+    problem: Problem, walk: Callable[..., None], tensors: Sequence[torch.Tensor], make: Callable[..., PreparedLaunch]
 ) -> Launches:
     launches = Launches(problem, tensors, make)
     walk(launches, *launches.arguments)
