@@ -127,6 +127,8 @@ def _reason_against_mask(q: torch.Tensor, mask: torch.Tensor | None, causal: boo
         return "a mask that wants a gradient"
     if mask.dtype not in (torch.bool, torch.float32, q.dtype):
         return "a mask of another dtype"
+    if mask.dim() < 2:
+        return "a mask without a dimension for queries"
     return "a mask beside a causal one" if causal else None
 
 

@@ -80,14 +80,17 @@ def test_any_other_call_is_passed_on_unchanged_and_says_why(inputs: list, option
     assert (calls.served, calls.passed_on) == (0, {reason: 1})
 
 
-def test_what_pytorch_refuses_raises_its_error() -> None:
-    mask = torch.zeros(9, 9, dtype=torch.long)
-    with (
-        kernels.sdpa_replacement("torch_naive") as calls,
-        pytest.raises(RuntimeError, match="Expected attn_mask dtype"),
-    ):
+@pytest.mark.parametrize(
+    ("mask", "error", "reason"),
+    [
+        (torch.zeros(9, 9, dtype=torch.long), RuntimeError, "a mask of another dtype"),
+        (torch.zeros(9), IndexError, "a mask without a dimension for queries"),
+    ],
+)
+def test_what_pytorch_refuses_raises_its_error(mask, error, reason) -> None:
+    with kernels.sdpa_replacement("torch_naive") as calls, pytest.raises(error):
         sdpa(*tensors(), attn_mask=mask)
-    assert calls.passed_on == {"a mask of another dtype": 1}
+    assert calls.passed_on == {reason: 1}
 
 
 def of_many(*qkv: torch.Tensor) -> torch.Tensor:
