@@ -34,6 +34,7 @@ from kernels.attention.gluon_hopper.backward_common import (
 )
 from kernels.attention.gluon_hopper.backward_schedule import (
     packed_key_tile,
+    packed_place,
     program_key_tile,
     store_packed_dkv,
     store_partial_dkv,
@@ -79,7 +80,7 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     list of packed_tiles.py, and dK and dV are addresses of (total_k, num_kv_heads, head_dim).
     """
     if CONFIG.packed:
-        place = gl.load(split_table) - 1 - gl.program_id(0)
+        place, h_kv = packed_place(split_table, num_heads // group_size)
         if place < 0:
             return
     dtype: gl.constexpr = q_desc.dtype
@@ -97,7 +98,8 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(do_full.index(i), count=1)
     if CONFIG.packed:
-        tile, shape = packed_key_tile(split_table, place, num_heads, group_size, padded_q, n_m, window, CONFIG)
+        tile, shape = packed_key_tile(
+            split_table, place, h_kv, num_heads, group_size, padded_q, n_m, window, CONFIG)  # fmt: skip
         split = place
     else:
         shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,

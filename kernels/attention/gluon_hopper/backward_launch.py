@@ -34,7 +34,6 @@ from kernels.plans import LOG2_E
 
 FRAGMENT_ROWS = FRAGMENT_COLUMNS = 64
 FRAGMENT = FRAGMENT_ROWS * FRAGMENT_COLUMNS  # numbers of dQ that are added at once
-SLOTS = 2  # blocks of queries under way
 _MERGED_ROWS = 16  # of dK and dV that a program of merge_kernel or of sum_parts_kernel adds up
 _ZEROED = 1024  # counters that a program sets to zero
 _DK, _DV = 5, 6  # where these stand among a kernel's tensors
@@ -259,19 +258,8 @@ class BackwardLaunches(ABC):
     def config_of(self, tiles: tuning.BackwardTiles) -> tuning.BackwardConfig:
         """Return what a kernel with these tiles is compiled for."""
         plan = self.plan
-        return tuning.BackwardConfig(
-            block_m=tiles.block_m,
-            block_n=tiles.block_n,
-            head_dim=plan.size,
-            head_dim_v=plan.size_v,
-            pieces=plan.pieces,
-            scores_in_turn=tiles.scores_in_turn,
-            slots=SLOTS,
-            causal=plan.causal,
-            has_window=plan.window_size > 0,
-            masked=plan.masked(tiles.block_n),
-            group_splits=plan.group_splits,
-        )
+        masked = plan.masked(tiles.block_n)
+        return tuning.backward_config(plan, tiles, masked=masked, group_splits=plan.group_splits)
 
     def row_of(self, like: torch.Tensor, more: int = 0) -> torch.Tensor:
         """Return room for lse or delta, padded to whole tiles, and for more numbers behind."""

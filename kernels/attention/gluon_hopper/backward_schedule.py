@@ -59,8 +59,28 @@ def program_key_tile(split_table, shape, heads_in_order, heads_per_group, CONFIG
 
 
 @gluon.jit
-def packed_key_tile(tiles, place, num_heads, group_size, padded_q, n_m, window, CONFIG: gl.constexpr):
-    """Return the KeyTile at a place of the list of packed_tiles.py, and the PackedBackwardShape of its sequence."""
+def packed_place(tiles, heads):
+    """Return the place of the program's tile in the list of packed_tiles.py, negative if it has none, and its key head.
+
+    Key heads come one by one, each with its longest tile first. The last ones, as many as the list says, come together:
+    so what is left for the last round is short.
+    """
+    count = gl.load(tiles)
+    together = gl.minimum(gl.load(tiles + 1), heads)
+    number = gl.program_id(1) * gl.num_programs(0) + gl.program_id(0)
+    head = number // count
+    place = number - head * count
+    first = heads - together
+    if head >= first:
+        number -= first * count
+        place = number // together
+        head = first + number - place * together
+    return count - 1 - place, head
+
+
+@gluon.jit
+def packed_key_tile(tiles, place, h_kv, num_heads, group_size, padded_q, n_m, window, CONFIG: gl.constexpr):
+    """Return a key head's KeyTile at a place of the list of packed_tiles.py, and the sequence's PackedBackwardShape."""
     entry = tiles + _PACKED_FIELDS * (place + 1)
     n0 = gl.load(entry) * CONFIG.block_n
     seqlen_q, seqlen_k = gl.load(entry + 3), gl.load(entry + 4)
@@ -72,7 +92,7 @@ def packed_key_tile(tiles, place, num_heads, group_size, padded_q, n_m, window, 
         CONFIG.causal, CONFIG.has_window)  # fmt: skip
     right = gl.maximum(gl.minimum(right, seqlen_q // CONFIG.block_m), left)  # the last block has rows of the next one
     batch = gl.program_id(2)
-    return KeyTile(batch=batch, h_kv=gl.program_id(1), n0=n0, low=low, left=left, right=right, high=high), shape
+    return KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high), shape
 
 
 @gluon.jit

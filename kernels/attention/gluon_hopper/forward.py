@@ -132,6 +132,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     buffers = ForwardBuffers(q=q_s, k=k_s, v=v_s, q_full=q_full, q_empty=q_empty, k_full=k_full, k_empty=k_empty,
                              v_full=v_full, v_empty=v_empty)  # fmt: skip
     if CONFIG.packed:
+        pdl_wait()  # the list is written by the kernel before this one
         n_m = gl.load(schedule)
         n_tiles = n_m * n_heads
         if num_static_tiles(n_tiles) == 0:

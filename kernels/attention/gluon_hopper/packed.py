@@ -12,11 +12,17 @@ import torch
 
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
-from kernels.attention.gluon_hopper.backward_launch import FRAGMENT, SLOTS, fragments_of
+from kernels.attention.gluon_hopper.backward_launch import FRAGMENT, fragments_of
 from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.launch import Descriptor, Launch, addressable, run_in_order
 from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
-from kernels.attention.gluon_hopper.packed_tiles import constants_of, list_tiles_kernel, most_tiles
+from kernels.attention.gluon_hopper.packed_tiles import (
+    constants_of,
+    list_grid,
+    list_length,
+    list_tiles_kernel,
+    most_tiles,
+)
 from kernels.features import SequenceBounds
 from kernels.plans import LOG2_E, PlanCache, Tensors, device_guard, plan_key
 
@@ -69,21 +75,26 @@ class PackedCall:
 
 
 class TileList:
-    """Launches the kernel that lists the tiles of `rows` queries, or keys, of packed sequences."""
+    """Launches the kernel that lists the tiles of `rows` queries, or keys, of packed sequences.
 
-    def __init__(self, shape: PackedShape, rows: int, step: int, *, of_keys: bool) -> None:
-        total = shape.total_k if of_keys else shape.total_q
-        self.most = most_tiles(total, shape.sequences, rows)
+    `blocks`: up to how many blocks of `step` queries a table of them has; 0: there is none.
+    """
+
+    def __init__(self, shape: PackedShape, rows: int, step: int, blocks: int = 0) -> None:
+        of_keys = blocks > 0
+        self.most = most_tiles(shape.total_k if of_keys else shape.total_q, shape.sequences, rows)
+        self.table = list_length(self.most)
+        self._length = list_length(self.most, blocks)
         rest = (
-            *(shape.sequences, shape.total_q, shape.total_k, self.most),
+            *(shape.sequences, shape.total_q, shape.total_k, self.most, shape.multiprocessors),
             *(rows, step, of_keys, shape.causal and not shape.window_size, tuning.PACKED_FIELDS),
-            *constants_of(shape.sequences),
+            *(*constants_of(shape.sequences), True),
         )
-        self.launch = Launch(list_tiles_kernel, (shape.sequences + 1, 1, 1), shape.device, (None,) * 5, rest)
+        self.launch = Launch(list_tiles_kernel, list_grid(shape.sequences), shape.device, (None,) * 5, rest)
 
     def room(self, like: torch.Tensor) -> torch.Tensor:
-        """Return room for the list."""
-        return like.new_empty((1 + self.most) * tuning.PACKED_FIELDS, dtype=torch.int32)
+        """Return room for the list, and for the table behind it, which begins at `table`."""
+        return like.new_empty(self._length, dtype=torch.int32)
 
 
 class PackedShape:
@@ -92,10 +103,12 @@ class PackedShape:
     def __init__(self, q: torch.Tensor, k: torch.Tensor, sequences: int, masks: Masks) -> None:
         self.device, self.sequences = q.device, sequences
         _, self.num_heads, self.total_q, self.head_dim = q.shape
-        self.size = tuning.padded_head_dim(self.head_dim)
+        self.size = self.size_v = tuning.padded_head_dim(self.head_dim)
+        self.pieces = 1
         self.total_k = k.shape[2]
         self.group_size = self.num_heads // k.shape[1]
         self.causal, self.window_size, self.softmax_scale = masks
+        self.multiprocessors = torch.cuda.get_device_properties(self.device).multi_processor_count
 
 
 class PackedForward:
@@ -108,9 +121,8 @@ class PackedForward:
         short = bounds.longest_q <= tuning.SHORT_PACKED
         tiles = tiles or tuning.packed_forward_tiles(shape.size, short, shape.causal, shape.window_size > 0)
         tile_rows = tuning.ROWS * tiles.consumers
-        self._tiles = TileList(shape, tile_rows, tiles.block_n, of_keys=False)
-        multiprocessors = torch.cuda.get_device_properties(shape.device).multi_processor_count
-        programs = min(self._tiles.most * shape.num_heads, multiprocessors)
+        self._tiles = TileList(shape, tile_rows, tiles.block_n)
+        programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)
         in_l2 = tuning.heads_in_l2(
             shape.total_k, shape.size, shape.group_size, shape.num_heads, self._tiles.most, programs
         )
@@ -121,17 +133,9 @@ class PackedForward:
             *(shape.total_q, shape.total_k, shape.window_size, shape.softmax_scale * LOG2_E),
             *(stride // 8 for stride in _packed_like(q).stride()[:3]),
         )
-        config = tuning.ForwardConfig(
-            **vars(tiles),
-            head_dim=shape.size,
-            head_dim_v=shape.size,
-            causal=shape.causal,
-            has_window=shape.window_size > 0,
-            masked=True,
-            packed=True,
-            unpadded_head_dim=0 if shape.head_dim == shape.size else shape.head_dim,
-        )
-        self._launch = Launch(forward_kernel, (programs, 1, 1), shape.device, makers, (*rest, config))
+        unpadded = 0 if shape.head_dim == shape.size else shape.head_dim
+        config = tuning.forward_config(shape, tiles, masked=True, packed=True, unpadded_head_dim=unpadded)
+        self._launch = Launch(forward_kernel, (programs, 1, 1), shape.device, makers, (*rest, config), pdl=True)
 
     def __call__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds
@@ -155,7 +159,7 @@ class PackedBackward:
         shape = self._shape = PackedShape(q, k, len(bounds.starts_q), masks)
         tiles = self._block = tuning.BACKWARD[shape.size]
         self._n_m = most_tiles(shape.total_q, shape.sequences, tiles.block_m)
-        self._tiles = TileList(shape, tiles.block_n, tiles.block_m, of_keys=True)
+        self._tiles = TileList(shape, tiles.block_n, tiles.block_m, self._n_m)
         self._prepare, self._finish = self._launches_of_queries(q)
         queries, keys = ([1, 1, n, shape.size] for n in (tiles.block_m, tiles.block_n))
         fragment = fragments_of(shape, self._fragments(q))
@@ -166,35 +170,21 @@ class PackedBackward:
             *(shape.num_heads, shape.group_size, shape.total_q, shape.total_k, self._n_m * tiles.block_m, self._n_m),
             *(shape.window_size, 0, 1, shape.softmax_scale * LOG2_E, shape.softmax_scale),
         )
-        config = tuning.BackwardConfig(
-            block_m=tiles.block_m,
-            block_n=tiles.block_n,
-            head_dim=shape.size,
-            head_dim_v=shape.size,
-            slots=SLOTS,
-            causal=shape.causal,
-            has_window=shape.window_size > 0,
-            masked=True,
-            packed=True,
-            unpadded_head_dim=shape.head_dim,
-        )
+        config = tuning.backward_config(shape, tiles, masked=True, packed=True, unpadded_head_dim=shape.head_dim)
         grid = (self._tiles.most, k.shape[1], 1)
         self._main = Launch(backward_kernel, grid, shape.device, makers, (*rest, config), pdl=True)
 
     def _launches_of_queries(self, q: torch.Tensor) -> tuple[Launch, Launch]:
         """Return the launches in front of and behind the kernel that adds up dQ."""
-        shape, tiles = self._shape, self._block
-        _, of_sequences = constants_of(shape.sequences)
-        sizes = (shape.sequences, shape.total_q, shape.total_k, self._n_m)
+        shape, tiles, table = self._shape, self._block, self._tiles.table
         strides = _packed_like(q).stride()[1:3]
         blocks = self._n_m * shape.num_heads
-        rest = (*strides, *strides, *sizes, shape.num_heads)
-        rest += (tiles.block_m, shape.head_dim, shape.size, of_sequences, True)
-        prepare = Launch(packed_prepare_kernel, (blocks, 1, 1), shape.device, (None,) * 10, rest)
-        rest = (*strides, *sizes, shape.softmax_scale, tiles.block_m, tiles.fragments)
-        rest += (shape.head_dim, of_sequences, True)
+        rest = (*strides, *strides, table, shape.total_q, self._n_m, shape.num_heads)
+        rest += (tiles.block_m, shape.head_dim, shape.size, True)
+        prepare = Launch(packed_prepare_kernel, (blocks, 1, 1), shape.device, (None,) * 7, rest, pdl=True)
+        rest = (*strides, table, self._n_m, shape.softmax_scale, tiles.block_m, tiles.fragments, shape.head_dim, True)
         grid = (blocks * tiles.fragments, 1, 1)
-        return prepare, Launch(packed_finish_kernel, grid, shape.device, (None,) * 6, rest, pdl=True)
+        return prepare, Launch(packed_finish_kernel, grid, shape.device, (None,) * 3, rest, pdl=True)
 
     def _rows(self, like: torch.Tensor) -> torch.Tensor:
         """Return room for lse or delta."""
@@ -222,9 +212,9 @@ class PackedBackward:
         run_in_order(
             [
                 (self._tiles.launch, (listed, *bounds[:4])),
-                (self._prepare, (out, dout, lse, padded, delta, fragments, *bounds[:4])),
+                (self._prepare, (out, dout, lse, padded, delta, fragments, listed)),
                 (self._main, (q, k, v, dout, fragments, dk, dv, padded, delta, listed, delta)),
-                (self._finish, (fragments, dq, *bounds[:4])),
+                (self._finish, (fragments, dq, listed)),
             ]
         )
         return dq, dk, dv

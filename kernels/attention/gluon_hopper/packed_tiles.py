@@ -1,14 +1,19 @@
 """The tile scheduler of packed sequences: a kernel lists the tiles of a head, since lengths are on the device alone.
 
-The tiles that take longest come last, as static_tile (forward_tiles.py) has it. Programs deal the list of each head
-among themselves. Rows behind the last sequence are one of their own without keys, or without queries, so that kernels
-fill them: with zeros.
+The tiles that take longest come last, as static_tile (forward_tiles.py) has it. Programs of the forward deal the list
+of each head among themselves, those of the backward come in its order (backward_schedule.py). Rows behind the last
+sequence are one of their own without keys, or without queries, so that kernels fill them: with zeros.
 """
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents
 
-_TILES = 32  # that a program places at a time
+from kernels.attention.gluon_hopper.tuning import PACKED_FIELDS
+
+_TILES = 8  # that a program places at a time
+_PROGRAMS = 16  # of a sequence, at most
+_ALL_PROGRAMS = 4096
 
 
 def most_tiles(total: int, sequences: int, rows: int) -> int:
@@ -16,40 +21,59 @@ def most_tiles(total: int, sequences: int, rows: int) -> int:
     return total // rows + sequences + 1
 
 
+def list_length(tiles: int, blocks: int = 0) -> int:
+    """Return how many numbers a list of up to so many tiles has, and with it a table of so many blocks of queries."""
+    return PACKED_FIELDS * (1 + tiles) + (2 * (1 + blocks) if blocks else 0)
+
+
+def list_grid(sequences: int) -> tuple[int, int, int]:
+    """Return the grid of `list_tiles_kernel`."""
+    return sequences + 1, max(1, min(_PROGRAMS, _ALL_PROGRAMS // (sequences + 1))), 1
+
+
 def constants_of(sequences: int) -> tuple[int, int]:
     """Return TILES and SEQUENCES for so many sequences."""
-    return _TILES, min(128, triton.next_power_of_2(sequences + 1))
+    return _TILES, max(16, min(128, triton.next_power_of_2(sequences + 1)))
 
 
-@triton.jit(do_not_specialize=["sequences", "total_q", "total_k", "most"])
-def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k, most,
+@triton.jit(do_not_specialize=["sequences", "total_q", "total_k", "most", "multiprocessors"])
+def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k, most, multiprocessors,
                       ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr, BY_LENGTH: tl.constexpr,
-                      FIELDS: tl.constexpr, TILES: tl.constexpr, SEQUENCES: tl.constexpr):  # fmt: skip
+                      FIELDS: tl.constexpr, TILES: tl.constexpr, SEQUENCES: tl.constexpr,
+                      PDL: tl.constexpr = False):  # fmt: skip
     """Write the list of tiles of ROWS queries, or with OF_KEYS of ROWS keys, of which there are up to `most`.
 
-    A program has a sequence; that behind the last has the rows that are nobody's. The list begins with its length; an
-    entry is FIELDS numbers: the tile in its sequence, the first query and the first key of that, its seqlen_q and
-    seqlen_k, and how many blocks of STEP queries the sequences before it have. Tiles are in the order of how many
-    blocks of STEP keys, or queries, each sees: under a causal mask with BY_LENGTH, else under none; equal ones are in
-    the order of their rows.
+    Programs of a sequence take its tiles in turn; those behind the last one have the rows that are nobody's. The list
+    begins with what `_list_head` writes. An entry is FIELDS numbers: the tile in its sequence, the first query and the
+    first key of that, its seqlen_q and seqlen_k, and how many blocks of STEP queries the sequences before it have.
+    Tiles are in the order of how many blocks of STEP keys, or queries, each sees: under a causal mask with BY_LENGTH,
+    else under none; equal ones are in the order of their rows.
+
+    With OF_KEYS the table of `_list_blocks` follows. PDL: the next kernel may begin before this one has ended.
     """
+    if PDL:
+        gdc_launch_dependents()
     bounds = (starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k)
     own = tl.program_id(0)
     first_q, first_k, seqlen_q, seqlen_k = sequence_of(own, bounds, OF_KEYS)
+    steps_before = 0
+    for chunk in range(0, own, SEQUENCES):
+        numbers = chunk + tl.arange(0, SEQUENCES)
+        _, _, rows, _ = sequence_of(numbers, bounds, OF_KEYS)
+        steps_before += tl.sum(tl.where(numbers < own, tl.cdiv(rows, STEP), 0))
     own_tiles = tl.cdiv(seqlen_k if OF_KEYS else seqlen_q, ROWS)
-    for first in range(0, own_tiles, TILES):
+    for first in range(tl.program_id(1) * TILES, own_tiles, tl.num_programs(1) * TILES):
         m = first + tl.arange(0, TILES)
         seen = _blocks_seen(m, seqlen_q, seqlen_k, ROWS, STEP, OF_KEYS, BY_LENGTH)
         place = tl.zeros_like(m)
-        steps_before = 0
         for chunk in range(0, sequences + 1, SEQUENCES):
             numbers = chunk + tl.arange(0, SEQUENCES)
             _, _, rows, keys = sequence_of(numbers, bounds, OF_KEYS)
+            ahead = (numbers < own).to(tl.int32)  # of these sequences also tiles that see as many
             sizes = (rows[None, :], keys[None, :])
-            less = _tiles_seeing_less(seen[:, None], sizes, ROWS, STEP, OF_KEYS, BY_LENGTH)
-            not_more = _tiles_seeing_less(seen[:, None] + 1, sizes, ROWS, STEP, OF_KEYS, BY_LENGTH)
-            place += tl.sum(tl.where((numbers < own)[None, :], not_more, less), 1)
-            steps_before += tl.sum(tl.where(numbers < own, tl.cdiv(rows, STEP), 0))
+            place += tl.sum(
+                _tiles_seeing_less(seen[:, None] + ahead[None, :], sizes, ROWS, STEP, OF_KEYS, BY_LENGTH), 1
+            )
         # and those of its own sequence that see as many and come before
         sizes = (seqlen_q, seqlen_k)
         if OF_KEYS and BY_LENGTH:
@@ -64,12 +88,53 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
         tl.store(entry + 3, seqlen_q + tl.zeros_like(m), inside)
         tl.store(entry + 4, seqlen_k + tl.zeros_like(m), inside)
         tl.store(entry + 5, steps_before + tl.zeros_like(m), inside)
-    if own == sequences:
-        count = 0
-        for chunk in range(0, sequences + 1, SEQUENCES):
-            _, _, rows, keys = sequence_of(chunk + tl.arange(0, SEQUENCES), bounds, OF_KEYS)
-            count += tl.sum(tl.cdiv(keys if OF_KEYS else rows, ROWS))
-        tl.store(tiles, tl.minimum(count, most))
+    if OF_KEYS:
+        _list_blocks(tiles + FIELDS * (1 + most), own, steps_before, bounds, STEP, TILES)
+    if (own == sequences) & (tl.program_id(1) == 0):
+        _list_head(tiles, bounds, most, multiprocessors, ROWS, STEP, OF_KEYS, BY_LENGTH, SEQUENCES)
+
+
+@triton.jit
+def _list_blocks(table, own, before, bounds, STEP: tl.constexpr, TILES: tl.constexpr):
+    """Write a sequence's part of the table of blocks of STEP queries; `before`: how many other sequences have before.
+
+    The table begins with how many there are and a number that nobody reads; of each block it has the first row, and the
+    row behind the last of its sequence. Rows that are nobody's are a sequence.
+    """
+    starts_q, ends_q, _, _, sequences, total_q, _ = bounds
+    first_q, seqlen_q = _rows_of(own, starts_q, ends_q, sequences, total_q, True)
+    own_blocks = tl.cdiv(seqlen_q, STEP)
+    for first in range(tl.program_id(1) * TILES, own_blocks, tl.num_programs(1) * TILES):
+        m = first + tl.arange(0, TILES)
+        entry = table + 2 * (1 + before + m)
+        tl.store(entry, first_q + m * STEP, m < own_blocks)
+        tl.store(entry + 1, first_q + seqlen_q + tl.zeros_like(m), m < own_blocks)
+    if (own == sequences) & (tl.program_id(1) == 0):
+        tl.store(table, before + own_blocks)
+
+
+@triton.jit
+def _list_head(tiles, bounds, most, multiprocessors, ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr,
+               BY_LENGTH: tl.constexpr, SEQUENCES: tl.constexpr):  # fmt: skip
+    """Write the length of the list, and how many of the last heads take their tiles together.
+
+    Of these heads all multiprocessors have work for twice the time of the longest tile.
+    """
+    count = 0
+    work = 0.0
+    longest = 0
+    for chunk in range(0, bounds[4] + 1, SEQUENCES):
+        _, _, rows, keys = sequence_of(chunk + tl.arange(0, SEQUENCES), bounds, OF_KEYS)
+        own_tiles = tl.cdiv(keys if OF_KEYS else rows, ROWS)
+        steps = tl.cdiv(rows if OF_KEYS else keys, STEP)
+        count += tl.sum(own_tiles)
+        work += tl.sum(own_tiles.to(tl.float32) * steps.to(tl.float32))
+        longest = tl.maximum(longest, tl.max(steps))
+    if BY_LENGTH:
+        work /= 2
+    together = 2.0 * multiprocessors * longest.to(tl.float32) / tl.maximum(work, 1.0)
+    tl.store(tiles, tl.minimum(count, most))
+    tl.store(tiles + 1, 1 + tl.minimum(together, 65536.0).to(tl.int32))
 
 
 @triton.jit

@@ -200,16 +200,8 @@ class Forward:
             *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window_size),
             *(plan.softmax_scale * LOG2_E, *strides),
         )
-        config = tuning.ForwardConfig(
-            **vars(tiles),
-            head_dim=plan.size,
-            head_dim_v=plan.size_v,
-            pieces=plan.pieces,
-            causal=plan.causal,
-            has_window=plan.window_size > 0,
-            masked=plan.masked(tiles.block_n),
-            split_kv=split_kv,
-        )
+        masked = plan.masked(tiles.block_n)
+        config = tuning.forward_config(plan, tiles, masked=masked, split_kv=split_kv)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
         self._recompute = None

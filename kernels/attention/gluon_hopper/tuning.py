@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
@@ -14,6 +15,7 @@ SMALL_L2_BYTES = 50 * 2**20  # an H100's, whose memory has 0.7 of the H200's ban
 MOST_SUMS_BYTES = 2**28  # of dQ in float32, in such a chip's memory
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
+SLOTS = 2  # blocks of queries, or of keys, under way in a backward kernel
 PREPARED_ROWS = 16  # of a program that computes delta in front
 HEAD_DIMS = (64, 128, 256)  # those between are padded: TMA fills the columns with zeros
 WIDE_KEYS, NARROW_VALUES = 192, 128  # head_dims of keys and of values in training of latent attention
@@ -88,6 +90,32 @@ class BackwardConfig:
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
     scores_in_turn: bool = False  # as BackwardTiles says
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
+
+
+class ConfiguredShape(Protocol):
+    """What configs say of a shape."""
+
+    size: int  # head_dim, padded
+    size_v: int
+    pieces: int
+    causal: bool
+    window_size: int  # 0: none
+
+
+def forward_config(shape: ConfiguredShape, tiles: ForwardTiles, **own: Any) -> ForwardConfig:
+    """Return what the forward kernel is compiled for; `own`: the fields that neither shape nor tiles decide."""
+    return ForwardConfig(**vars(tiles), **_fields_of(shape), **own)
+
+
+def backward_config(shape: ConfiguredShape, tiles: BackwardTiles, **own: Any) -> BackwardConfig:
+    """Return what a backward kernel with these tiles is compiled for; `own` as in `forward_config`."""
+    sizes = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
+    return BackwardConfig(**sizes, slots=SLOTS, **_fields_of(shape), **own)
+
+
+def _fields_of(shape: ConfiguredShape) -> dict[str, Any]:
+    sizes = {"head_dim": shape.size, "head_dim_v": shape.size_v, "pieces": shape.pieces}
+    return sizes | {"causal": shape.causal, "has_window": shape.window_size > 0}
 
 
 _WIDE = ForwardTiles(
@@ -348,7 +376,8 @@ def packed_forward_tiles(size: int, short: bool, causal: bool, window: bool) -> 
         tiles = replace(tiles, consumers=3, registers=160)
     elif size == 128 and causal and short:
         tiles = SHORT_128
-    return replace(tiles, rescale_by_sum=not window, store_from_registers=True, host_schedule=False)
+    by_sum = size < 256 and not window
+    return replace(tiles, rescale_by_sum=by_sum, store_from_registers=True, host_schedule=False)
 
 
 def takes_packed(head_dim: int, head_dim_v: int) -> bool:

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
+from torch.nn import functional
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
@@ -19,7 +20,7 @@ from kernels.attention.gluon_hopper import packed, tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.packed import PackedBackward, PackedForward
 from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
-from kernels.attention.gluon_hopper.packed_tiles import list_tiles_kernel, most_tiles
+from kernels.attention.gluon_hopper.packed_tiles import list_length, list_tiles_kernel, most_tiles
 from kernels.features import SequenceBounds
 from tests.kernels.attention.gluon_hopper.test_partitions import run as run_forward
 from tests.kernels.attention.gluon_hopper.test_partitions_backward import run as run_backward
@@ -70,14 +71,36 @@ def test_tiles_are_listed_by_how_many_blocks_each_sees(
     lengths_q, lengths_k = [37, 0, 5, 50, 8, 70], [37, 20, 0, 61, 3, 30]
     bounds = bounds_of(lengths_q, lengths_k, device)
     total_q, total_k = sum(lengths_q) + REST, sum(lengths_k) + REST
-    most = most_tiles(total_k if of_keys else total_q, len(lengths_q), rows)
-    tiles = torch.zeros(1 + most, tuning.PACKED_FIELDS, dtype=torch.int32, device=device)
-    sizes = (len(lengths_q), total_q, total_k, most)
+    most, blocks = most_tiles(total_k if of_keys else total_q, len(lengths_q), rows), most_tiles(total_q, 6, step)
+    room = torch.zeros(list_length(most, blocks), dtype=torch.int32, device=device)
+    sizes = (len(lengths_q), total_q, total_k, most, 3)
     constants = (rows, step, of_keys, causal, tuning.PACKED_FIELDS, 4, 4)  # several rounds of tiles and of sequences
-    list_tiles_kernel[(len(lengths_q) + 1,)](tiles, *bounds[:4], *sizes, *constants)
+    list_tiles_kernel[(len(lengths_q) + 1, 2)](room, *bounds[:4], *sizes, *constants)
+    tiles, table = room[: list_length(most)].view(1 + most, -1), room[list_length(most) :].view(1 + blocks, 2)
     expected = listed(lengths_q, lengths_k, rows, step, of_keys, causal)
     assert tiles[0, 0] == len(expected)
     assert [tuple(entry[:6]) for entry in tiles[1 : 1 + len(expected)].tolist()] == expected
+    if of_keys:
+        assert table[0, 0] == len(blocks_of(lengths_q, step))
+        assert table[1 : 1 + table[0, 0]].tolist() == [list(x) for x in blocks_of(lengths_q, step)]
+
+
+@pytest.mark.parametrize(("lengths", "expected"), [([64] * 16, 1), ([64], 13), ([64, *[8] * 16], 10)])
+def test_more_heads_are_taken_together_the_less_work_a_head_has_beside_its_longest_tile(
+    lengths: list[int], expected: int, device: str
+) -> None:
+    bounds, total = bounds_of(lengths, lengths, device), sum(lengths)
+    room = torch.zeros(list_length(most_tiles(total, len(lengths), 8)), dtype=torch.int32, device=device)
+    sizes = (len(lengths), total, total, most_tiles(total, len(lengths), 8), 24)
+    list_tiles_kernel[(len(lengths) + 1, 1)](room, *bounds[:4], *sizes, 8, 8, False, True, tuning.PACKED_FIELDS, 8, 16)
+    assert room[1] == expected
+
+
+def blocks_of(lengths: list[int], rows: int) -> list[tuple[int, int]]:
+    """The first row of each block of queries, and the end of its sequence; rows that are nobody's are one."""
+    ends = list(itertools.accumulate([*lengths, REST]))
+    sequences = zip(ends, [*lengths, REST], strict=True)
+    return [(first, end) for end, length in sequences for first in range(end - length, end, rows)]
 
 
 @pytest.mark.parametrize(("block_m", "head_dim", "block_d"), [(64, 104, 128), (128, 64, 64)])
@@ -85,24 +108,18 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(
     block_m: int, head_dim: int, block_d: int, device: str
 ) -> None:
     lengths, heads = [70, 0, 1, 130], 2
-    total, bounds = sum(lengths) + REST, bounds_of(lengths, lengths, device)
+    total, blocks = sum(lengths) + REST, blocks_of(lengths, block_m)
     n_m = most_tiles(total, len(lengths), block_m)
-    sizes = (len(lengths), total, total, n_m)
+    table = torch.tensor([0, 0, len(blocks), 0, *itertools.chain(*blocks)], dtype=torch.int32, device=device)
+    table = functional.pad(table, (0, 2 * (n_m - len(blocks))))
     out, dout = (torch.randn(total, heads, head_dim, device=device).transpose(0, 1) for _ in range(2))
     lse = torch.randn(heads, total, device=device)
     padded, delta = (torch.full((heads, n_m, block_m), math.nan, device=device) for _ in range(2))
     fragments = torch.full((heads, n_m, 2, 4096), math.nan, device=device)
-    rest = (*out.stride()[:2], *dout.stride()[:2], *sizes, heads, block_m, head_dim, block_d, 2, False)
-    packed_prepare_kernel[(heads * n_m,)](out, dout, lse, padded, delta, fragments, *bounds[:4], *rest)
-    ends = list(itertools.accumulate([*lengths, REST]))
-    starts = [end - length for end, length in zip(ends, [*lengths, REST], strict=True)]
-    blocks = [
-        (first, min(first + block_m, end))
-        for start, end in zip(starts, ends, strict=True)
-        for first in range(start, end, block_m)
-    ]
+    rest = (*out.stride()[:2], *dout.stride()[:2], 2, total, n_m, heads, block_m, head_dim, block_d, False)
+    packed_prepare_kernel[(heads * n_m,)](out, dout, lse, padded, delta, fragments, table, *rest)
     expected = (out * dout).sum(-1)
-    for i, (first, end) in enumerate(blocks):
+    for i, (first, end) in enumerate((first, min(first + block_m, end)) for first, end in blocks):
         assert torch.allclose(delta[:, i, : end - first], expected[:, first:end], atol=1e-4)
         assert padded[:, i, : end - first].equal(lse[:, first:end])
         assert not delta[:, i, end - first :].any()
@@ -111,11 +128,11 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(
 
     fragments = torch.randn(fragments.shape, device=device)
     dq = torch.full((total, heads, head_dim), math.nan, device=device).transpose(0, 1)
-    rest = (*dq.stride()[:2], *sizes, 0.5, block_m, 2, head_dim, 2, False)
-    packed_finish_kernel[(heads * n_m * 2,)](fragments, dq, *bounds[:4], *rest)
+    rest = (*dq.stride()[:2], 2, n_m, 0.5, block_m, 2, head_dim, False)
+    packed_finish_kernel[(heads * n_m * 2,)](fragments, dq, table, *rest)
     tiles = fragments.view(heads, n_m, 2, 8, 4, 8, 4, 2, 2).permute(0, 1, 2, 4, 7, 5, 3, 6, 8)
     tiles = torch.cat(tiles.reshape(heads, n_m, 2, 64, 64).unbind(2), 3 if block_m == 64 else 2)
-    for i, (first, end) in enumerate(blocks):
+    for i, (first, end) in enumerate((first, min(first + block_m, end)) for first, end in blocks):
         assert torch.allclose(dq[:, first:end], tiles[:, i, : end - first, :head_dim] * 0.5)
 
 
@@ -135,7 +152,7 @@ def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int]) -> list[tuple[
 def table_of(rows: int, step: int, of_keys: bool, causal: bool) -> torch.Tensor:
     """A list of tiles as kernels are given it."""
     entries = [(*entry, 0, 0) for entry in listed(*LENGTHS, rows, step, of_keys, causal)]
-    return torch.tensor([(len(entries), *[0] * 7), *entries])
+    return torch.tensor([(len(entries), 2, *[0] * 6), *entries])
 
 
 LENGTHS = ([300, 0, 130, 1], [300, 20, 0, 164])
