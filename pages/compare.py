@@ -41,7 +41,9 @@ if found.cells:
     timings = [timing for timing in chips.TIMINGS if timing in set(table["timing"])]
     timing = timings[0]
     if len(timings) > 1:
-        timing = st.segmented_control("Timing", timings, default=timings[0], required=True, key="of_timing")
+        timing = st.segmented_control(
+            "Timing", timings, default=timings[0], required=True, key="of_timing", bind="query-params"
+        )
     verdicts.headline(found, timing)
     of_timing = table[table["timing"] == timing]
     if of_timing["speedup"].notna().any():

@@ -32,9 +32,6 @@ def show() -> None:
         return
     ranges, duels = query.ranges(table, chosen.baseline), ask_slowly(query.duels, chosen)
     layers.headline(duels, ranges, chosen.baseline)
-    st.caption(
-        "The tables show every kind of layer in every mode. The filters for kind and mode apply to One layer in detail."
-    )
     if len(duels):
         st.subheader("Ours and PyTorch's best")
         layers.duel_table(duels)
@@ -48,8 +45,9 @@ def show() -> None:
     st.subheader("Share of attention")
     layers.shares(table, charts.colours(sorted(table["implementation"].unique())), chosen)
     st.subheader("One layer in detail")
-    if place := cell_picker.pick(layers.LEVEL, ask(speedups.cells, chosen)):
-        detail.cell_detail(chosen, place)
+    one = layers.one_kind(table, chosen)
+    if place := cell_picker.pick(layers.LEVEL, ask(speedups.cells, one)):
+        detail.cell_detail(one, place)
     with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
         if numbers.open:
             layers.numbers_table(table, chosen)

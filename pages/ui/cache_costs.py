@@ -119,7 +119,9 @@ def _choose(table: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:
     rows = rows[rows["implementation"] == name]
     beside = sorted(rows["beside"].unique(), key=lambda shape: (len(shape), shape))
     if len(beside) > 1:
-        shape = st.pills("Beside", beside, default=beside[0], required=True, key="beside", wrap=True)
+        shape = st.pills(
+            "Beside", beside, default=beside[0], required=True, key="costs_beside", bind="query-params", wrap=True
+        )
         rows = rows[rows["beside"] == shape]
     return form, name, rows
 

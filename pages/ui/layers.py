@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -140,9 +141,10 @@ def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> Non
         return
     modes = [mode for mode in MODES if mode in set(known["mode"])]
     left, right = st.columns(2)
-    mode = left.pills("Mode", modes, default=modes[0], required=True, key="share_mode", format_func=MODES.get)
-    dtypes = sorted(known["dtype"].map(cells.dtype_name).unique())
-    dtype = right.pills("dtype", dtypes, default=dtypes[0], required=True, key="share_dtype")
+    with left:
+        mode = _one_of("Mode", modes, "share_mode")
+    with right:
+        dtype = _one_of("dtype", sorted(known["dtype"].map(cells.dtype_name).unique()), "share_dtype")
     drawn = known[(known["mode"] == mode) & (known["dtype"].map(cells.dtype_name) == dtype)]
     alt = f"Share of attention by layer and implementation, {MODES[mode].lower()}, {dtype}"
     title = titles.of_slice(
@@ -154,6 +156,30 @@ def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> Non
         help="The attention is timed on the views that the projections give, with inputs cold in L2: of a small layer "
         "the share is an upper estimate. Letters: batch, heads, key heads, head_dim, seqlen.",
     )
+
+
+def one_kind(table: pd.DataFrame, chosen: Filters) -> Filters:
+    """Return the slice narrowed to one kind of layer and one mode, each asked for where there are several."""
+    modes = [mode for mode in MODES if mode in set(table["mode"])]
+    left, right = st.columns(2)
+    with left:
+        workload = _one_of("Kind of layer", list(dict.fromkeys(table["workload"])), "detail_kind")
+    with right:
+        mode = _one_of("Mode", modes, "detail_mode")
+    return replace(chosen, workload=workload, mode=mode)
+
+
+def _one_of(label: str, values: Sequence[str], key: str) -> str:
+    """Ask for one of some values, the first at first; of one there is nothing to ask."""
+    if len(values) == 1:
+        return values[0]
+    return st.pills(
+        label, values, default=values[0], required=True, key=key, bind="query-params", format_func=_words, wrap=True
+    )
+
+
+def _words(value: str) -> str:
+    return MODES.get(value, value.removeprefix(f"{LEVEL.name} "))
 
 
 def numbers_table(table: pd.DataFrame, chosen: Filters) -> None:

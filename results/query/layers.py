@@ -10,7 +10,7 @@ from results import levels
 from results.derive import geometric_mean
 from results.query.declared import declared
 from results.records import CASE_FIELDS, Case
-from results.slice import CASE_KEY, COMPARES, MEASURED, RESULTS, TIMING, Filters, counting_run, where
+from results.slice import CASE_KEY, COMPARES, MEASURED, RESULTS, TIMING, WORKLOAD, Filters, counting_run, where
 from results.store.database import Store
 
 LEVEL = "layer"
@@ -19,7 +19,6 @@ _ORDER, _MODES = (
     f"list_position({list(known)}, {column})"
     for known, column in ((levels.level_of(LEVEL).subjects, "subject"), (levels.level_of(LEVEL).modes, "mode"))
 )
-_EVERY = ("mode", "workload", "implementation")  # filters that this question does not ask
 _RANGES = ("implementation", "mode", "layers", "low", "mean", "high")
 _DUELS = ("dtype", "mode", "layers", "low", "mean", "high", "attention", "behind")
 
@@ -30,7 +29,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     `speedup` is over the slice's baseline, `share` the time of the attention alone in percent of the layer's; both are
     missing where a number is. `layer` names kind and shape without dtype and mask.
     """
-    condition, params = where(filters, without=_EVERY)
+    condition, params = where(filters)
     fields = ", ".join(CASE_FIELDS)
     cell = f"run_id, {CASE_KEY}, mode, {TIMING}"
     table = store.query(
@@ -46,7 +45,8 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
                                        ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
         ), counted AS (SELECT *, {MEASURED.format(of=CASE_KEY)} FROM timed
         ), one_run AS (SELECT * FROM counted QUALIFY {counting_run(CASE_KEY, *COMPARES)})
-        SELECT {fields}, implementation, mode, value AS latency_ms, p20, p80, n, status, note, run_id, source,
+        SELECT {fields}, {WORKLOAD} AS workload, implementation, mode, value AS latency_ms, p20, p80, n, status, note,
+               run_id, source,
                attention_ms, 100 * attention_ms / value AS share,
                max(value) FILTER (implementation = ?) OVER (PARTITION BY {cell}) / value AS speedup
         FROM one_run

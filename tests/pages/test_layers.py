@@ -73,9 +73,19 @@ def test_the_share_of_attention_is_drawn_by_layer_and_implementation(page):
     traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
     assert set(traces) == set(SPEEDS)
     assert traces["triton_fa2"]["y"] == pytest.approx([25.0, 25.0])
-    page.pills(key="share_mode").set_value("fwd_bwd").run()
+    page.radio(key="mode").set_value("fwd_bwd").run()
     traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
     assert traces["torch_naive"]["y"] == pytest.approx([100 / 12] * 2)
+
+
+def test_the_filters_of_kind_and_mode_act_on_the_whole_page(page):
+    assert [page.radio(key=name).options[0] for name in ("workload", "mode")] == ["all", "all"]
+    page.radio(key="workload").set_value("layer gqa").run()
+    page.radio(key="mode").set_value("bwd").run()
+    tables = [shown.value for shown in page.dataframe if "layer" in shown.value]
+    assert [set(table["layer"]) for table in tables] == [{"gqa B1 H8 KV2 D64 S512"}] * len(tables)
+    assert list(page.table[0].value.columns) == ["implementation", "Backward"]
+    assert not [pills.key for pills in page.pills if pills.key in ("share_mode", "detail_kind", "detail_mode")]
 
 
 def test_a_chosen_layer_offers_the_trace_that_its_run_recorded(home, page):
@@ -86,7 +96,7 @@ def test_a_chosen_layer_offers_the_trace_that_its_run_recorded(home, page):
     path = cell_files.path_of(folder, "profile", case_to_json(case), "triton_fa2", "fwd")
     path.parent.mkdir()
     path.write_text("{}")
-    page.radio(key="workload").set_value("layer mha").run()
+    assert page.pills(key="detail_kind").options == ["mha", "gqa"]
     page.selectbox(key="cell").select("float16, seqlen 512, heads 8").run()
     assert [button.proto.label for button in page.get("download_button") if "profile" in button.proto.label] == [
         "triton\\_fa2: profile"

@@ -39,7 +39,7 @@ def section() -> None:
     theirs, ours = (library.read(library.find(name)) for name in (upload, run_id))
     found = beside.rows(theirs[1], ours[1])
     modes = list(dict.fromkeys(row.mode or "not stated" for row in found))
-    mode = st.segmented_control("Mode", modes, default=modes[0], required=True, key="beside_mode")
+    mode = st.segmented_control("Mode", modes, default=modes[0], required=True, key="beside_mode", bind="query-params")
     shown = pd.DataFrame([_row(row) for row in found if (row.mode or "not stated") == mode])
     st.dataframe(shown, hide_index=True, placeholder="–", alt="Shapes of the import beside the run")
     st.caption(

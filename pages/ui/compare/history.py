@@ -47,7 +47,9 @@ def section() -> None:
     told = changes(found)
     _headline(told, runs)
     chosen = _lines_of(found)
-    quantity = st.segmented_control("Quantity", (TIME, RELATIVE), default=TIME, required=True, key="history_quantity")
+    quantity = st.segmented_control(
+        "Quantity", (TIME, RELATIVE), default=TIME, required=True, key="history_quantity", bind="query-params"
+    )
     figure = history_chart(chosen, runs, relative=quantity == RELATIVE)
     what = "Time over runs" if quantity == TIME else "Time relative to the first run"
     about = (chain.gpu, f"sweep {chain.sweep}", f"{runs[0].created[:10]} to {runs[-1].created[:10]}")
@@ -150,7 +152,9 @@ def _of_kind(found: Sequence[CellHistory]) -> list[CellHistory]:
     left, right = st.columns(2)
     if len(timings) > 1:
         with left:
-            timing = st.segmented_control("Timing", timings, default=timing, required=True, key="history_timing")
+            timing = st.segmented_control(
+                "Timing", timings, default=timing, required=True, key="history_timing", bind="query-params"
+            )
     found = [history for history in found if (history.timing or AS_PUBLISHED) == timing]
     known = {history.mode for history in found}
     modes = [*(mode for mode in text.MODE_WORDS if mode in known), *sorted(known - {*text.MODE_WORDS, None})] or [None]
@@ -159,7 +163,13 @@ def _of_kind(found: Sequence[CellHistory]) -> list[CellHistory]:
         words = {mode: text.MODE_WORDS.get(mode, mode) for mode in modes}
         with right:
             mode = st.segmented_control(
-                "Mode", modes, default=mode, required=True, key="history_mode", format_func=words.get
+                "Mode",
+                modes,
+                default=mode,
+                required=True,
+                key="history_mode",
+                bind="query-params",
+                format_func=words.get,
             )
     return [history for history in found if history.mode == mode]
 
@@ -183,7 +193,9 @@ def _lines_of(found: Sequence[CellHistory]) -> list[CellHistory]:
 
     ranked = sorted(found, key=rank)
     by_name = {_name(history): history for history in ranked}
-    names = st.multiselect("Shapes", [*by_name], default=[*by_name][:_LINES], key="history_shapes", max_selections=20)
+    names = st.multiselect(
+        "Shapes", [*by_name], default=[*by_name][:_LINES], key="history_shapes", bind="query-params", max_selections=20
+    )
     return [by_name[name] for name in names]
 
 

@@ -50,7 +50,9 @@ def _cells(found: Comparison) -> None:
     timings = [timing for timing in chips.TIMINGS if timing in set(table["timing"])]
     timing = timings[0]
     if len(timings) > 1:
-        timing = st.segmented_control("Timing", timings, default=timing, required=True, key="versions_timing")
+        timing = st.segmented_control(
+            "Timing", timings, default=timing, required=True, key="versions_timing", bind="query-params"
+        )
     shown = table[table["timing"] == timing]
     verdicts.headline(found, timing)
     if shown["speedup"].notna().any():

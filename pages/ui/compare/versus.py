@@ -57,7 +57,15 @@ def _of_one(table: pd.DataFrame, column: str, label: str, order: Sequence[str]) 
     chosen = names[0]
     if len(names) > 1:
         words = {name: text.MODE_WORDS.get(name, name) for name in names}
-        chosen = st.pills(label, names, default=chosen, required=True, key=f"versus_{column}", format_func=words.get)
+        chosen = st.pills(
+            label,
+            names,
+            default=chosen,
+            required=True,
+            key=f"versus_{column}",
+            bind="query-params",
+            format_func=words.get,
+        )
     return table[values == chosen]
 
 

@@ -16,7 +16,7 @@ from pages.ui.draw.text import plain
 from pages.ui.filters import offers, presets, words
 from pages.ui.filters.offers import SIZES, Scope
 from pages.ui.filters.presets import Choices
-from pages.ui.filters.words import ALL_SHAPES
+from pages.ui.filters.words import ALL
 from pages.ui.shell import page_body
 from pages.ui.shell.data import ask
 from results.levels import Level, level_of
@@ -24,6 +24,7 @@ from results.slice import NOT_STATED, ORDER, Filters
 
 MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
 _BY_WORKLOAD = ("decode", "layer")  # levels that are asked about by workload before mask
+_OPEN = {"layer": ("workload", "mode")}  # by level the filters of one value whose default is all
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
 MULTIPLE = ("dtype", *SIZES, "feature", "implementation", "source", "run")
 LABELS = {
@@ -70,7 +71,7 @@ def current() -> Filters:
     values = {name: st.session_state.get(name) for name in st.session_state[_OFFERED]}
     level = level_of(st.session_state[_LEVEL])
     st.session_state[_KEPT][level.name] = values
-    chosen = values | {"shape": None if values.get("shape") == ALL_SHAPES else values.get("shape")}
+    chosen = values | {name: None for name in SINGLE if values.get(name) == ALL}
     for name in MULTIPLE:
         picked = values.get(name) or ()
         chosen[name] = tuple(c for c in st.session_state[_OFFERED].get(name, ()) if str(c) in picked)
@@ -112,10 +113,15 @@ def _draw(level_name: str) -> None:
 def _scope(devices: offers.Devices, level_name: str) -> Scope:
     """Settle the device, workload and mask, which say what the other filters can be set to."""
     gpu = _settle("gpu", list(devices), ask(offers.first_gpu, level_name) or next(iter(devices)))
-    found = {"workload": ask(offers.workloads, gpu, level_name)}
-    workload = _settle("workload", found["workload"])
-    masks = ask(offers.options, "mask", gpu=gpu, workload=workload)
-    return {"gpu": gpu, "workload": workload, "mask": _settle("mask", masks)}
+    workload = _settle("workload", _with_all("workload", ask(offers.workloads, gpu, level_name), level_name))
+    of_workload = {"level": level_name} if workload == ALL else {"workload": workload}
+    masks = ask(offers.options, "mask", gpu=gpu, **of_workload)
+    return {"gpu": gpu, **of_workload, "mask": _settle("mask", masks)}
+
+
+def _with_all(name: str, choices: list[str], level_name: str) -> list[str]:
+    """Return the choices of a filter of one value, all of them together first where its level leaves it open."""
+    return [ALL, *choices] if choices and name in _OPEN.get(level_name, ()) else choices
 
 
 def _settle(name: str, choices: Sequence[str], default: str | None = None) -> str | None:
@@ -148,7 +154,7 @@ def _gpu_chip(devices: offers.Devices, level: Level) -> None:
 
 def _one(name: str, found: Choices, level: Level) -> None:
     """Draw the chip of a filter of one value."""
-    choices = st.session_state[_OFFERED].get(name) or offers.ordered(name, found)
+    choices = st.session_state[_OFFERED].get(name) or _with_all(name, offers.ordered(name, found), level.name)
     if choices:
         _chip(name, choices, _settle(name, choices), level)
 

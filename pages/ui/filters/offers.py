@@ -9,7 +9,7 @@ import pandas as pd
 
 from pages.ui.filters import presets
 from pages.ui.filters.presets import Choices
-from pages.ui.filters.words import ALL_SHAPES, SOURCE_ORDER
+from pages.ui.filters.words import ALL, SOURCE_ORDER
 from results.capabilities import CAPABILITIES, declares
 from results.capabilities import declaring as names_declaring
 from results.levels import Level, level_of
@@ -19,7 +19,7 @@ from results.slice import Filters, in_order, is_on_map, leading_shape
 from results.store.database import Store
 
 SIZES = ("seqlen", "head_dim", "batch", "num_heads")
-Scope = dict[str, str | None]  # gpu, workload and mask
+Scope = dict[str, str | None]  # gpu, mask, and the workload or, for all workloads of a level, the level
 Devices = dict[str, tuple[tuple[str, ...], int]]  # by name: the sources of its numbers, and how many it has
 
 
@@ -74,8 +74,8 @@ def shapes_of_dtypes(store: Store, dtypes: tuple[str, ...], **scope: str | None)
     """Return the shapes within a device, workload and mask that have a number of one of the dtypes."""
     rows = store.rows(
         """SELECT DISTINCT shape FROM slices JOIN numbers USING (slice_id)
-           WHERE status = 'ok' AND gpu = ? AND workload = ? AND mask = ? AND dtype IN ?""",
-        [scope["gpu"], scope["workload"], scope["mask"], list(dtypes)],
+           WHERE status = 'ok' AND gpu = ? AND (workload = ? OR level = ?) AND mask = ? AND dtype IN ?""",
+        [scope["gpu"], scope.get("workload"), scope.get("level"), scope["mask"], list(dtypes)],
     )
     return {shape for (shape,) in rows}
 
@@ -83,7 +83,7 @@ def shapes_of_dtypes(store: Store, dtypes: tuple[str, ...], **scope: str | None)
 def shapes(found: Choices, level: Level) -> tuple[list[str], str]:
     """Return the shapes, all of them together being the last choice, and the default."""
     there = found.get("shape", [])
-    return [*(shape for shape, _ in there), ALL_SHAPES], leading_shape(level, there) or ALL_SHAPES
+    return [*(shape for shape, _ in there), ALL], leading_shape(level, there) or ALL
 
 
 def ordered(name: str, found: Choices) -> list:
@@ -101,7 +101,7 @@ def ordered(name: str, found: Choices) -> list:
 
 def presets_of(ask: Callable[..., Any], scope: Scope, level_name: str) -> dict[str, presets.Settings]:
     """Return the presets that have numbers on this device, in this mask or another."""
-    masks = ask(options, "mask", gpu=scope["gpu"], workload=scope["workload"])
+    masks = ask(options, "mask", **{name: value for name, value in scope.items() if name != "mask"})
     shown_first = sorted(masks, key=lambda mask: mask != scope["mask"])
     return presets.offered(level_name, shown_first, lambda mask: ask(choices, **scope | {"mask": mask}))
 
@@ -132,7 +132,7 @@ def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
     _, shape = shapes(found, level_of("op"))
     chosen = {**scope, **first, "shape": shape} | {name: value for name, value in set_.items() if value}
     sizes = {name: tuple(map(int, chosen.get(name, ()))) for name in SIZES}
-    return Filters(**chosen | sizes | {"dtype": dtypes, "shape": None if chosen["shape"] == ALL_SHAPES else shape})
+    return Filters(**chosen | sizes | {"dtype": dtypes, "shape": None if chosen["shape"] == ALL else shape})
 
 
 def _first_scope(ask: Callable[..., Any], gpu: str, level_name: str) -> Scope:

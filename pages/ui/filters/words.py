@@ -10,7 +10,7 @@ from results.levels import Level
 from results.render.text import SOURCE_WORDS, size
 from results.slice import NOT_STATED
 
-ALL_SHAPES = "all"
+ALL = "all"  # of a filter of one value that a level can leave open
 SHAPE_LABELS = {"decode": "Heads and cache", "layer": "Batch and widths"}  # by level, where it is not batch and heads
 SOURCE_ORDER = ("local", "shipped", "upload", "published")
 _DTYPES = {
@@ -20,6 +20,7 @@ _DTYPES = {
     "float64": "fp64",
     "float8_e4m3fn": "fp8",
 }
+_PLURALS = {"workload": "kinds", "mode": "modes"}
 _TIMINGS = {"kernel": "device time", "eager": "eager time"}
 _MASKS = {
     "causal": "A query sees itself and the keys before it.",
@@ -35,7 +36,9 @@ def shape_label(level: Level) -> str:
 
 def chip(name: str, value: str, level: Level) -> str:
     """Return a filter of one value in a few words, as Markdown."""
-    if name == "gpu":
+    if value == ALL:
+        words = f"all {_PLURALS.get(name) or shape_label(level).lower()}"
+    elif name == "gpu":
         words = "GPU not stated" if value == NOT_STATED else value.removeprefix("NVIDIA ")
     elif name == "mask":
         words = {"full": "full mask", NOT_STATED: "mask not stated"}.get(value, value)
@@ -44,8 +47,7 @@ def chip(name: str, value: str, level: Level) -> str:
     elif name == "timing":
         words = _TIMINGS.get(value, f"time {value}")
     elif name == "shape":
-        every = f"all {shape_label(level).lower()}"
-        words = every if value == ALL_SHAPES else re.sub(r"^(\d+) tokens", lambda m: f"{size(m[1])} tokens", value)
+        words = re.sub(r"^(\d+) tokens", lambda m: f"{size(m[1])} tokens", value)
     elif name == "baseline":
         words = f"vs {value}"
     else:

@@ -167,4 +167,4 @@ def _one(
     )
     if len(names) == 1:
         return names[0]
-    return st.selectbox(label, names, key=f"report_{field}", format_func=words, width=260)
+    return st.selectbox(label, names, key=f"report_{field}", bind="query-params", format_func=words, width=260)

@@ -13,7 +13,7 @@ CASE = layer_case(
     "gqa", batch=2, num_heads=32, num_kv_heads=8, seqlen=2048, head_dim=64, dtype="bfloat16", causal=False
 )
 LATENT = replace(CASE, subject="mla", num_kv_heads=32, latent_dim=512)
-SLICE = Filters(gpu="H", level="layer", mask="full", timing="kernel", baseline="torch_naive", workload="layer gqa")
+SLICE = Filters(gpu="H", level="layer", mask="full", timing="kernel", baseline="torch_naive")
 TIMES = {"torch_naive": 8.0, "torch_sdpa_flash": 4.0, "torch_sdpa_cudnn": 3.0, "triton_fa2": 5.0, "gluon_hopper": 2.0}
 FAMILIES = {name: "pytorch" if name.startswith("torch") else "own" for name in TIMES}
 
@@ -35,11 +35,14 @@ def store(opened, home):
     return opened()
 
 
-def test_every_kind_and_mode_is_there_whatever_workload_and_mode_are_chosen(store) -> None:
-    table = layers.rows(store, replace(SLICE, mode="fwd"))
+def test_every_kind_and_mode_is_there_unless_one_is_chosen(store) -> None:
+    table = layers.rows(store, SLICE)
     assert list(table["layer"].unique()) == ["gqa B2 H32 KV8 D64 S2048", "mla B2 H32 D64 S2048 latent 512"]
     assert table["mode"].tolist()[:7] == ["fwd"] * 5 + ["bwd"] * 2
     assert table["implementation"].iloc[0] == "gluon_hopper"
+    chosen = replace(SLICE, workload="layer gqa", mode="bwd", implementation=("triton_fa2",))
+    few = layers.rows(store, chosen)[["workload", "mode", "implementation"]]
+    assert few.values.tolist() == [["layer gqa", "bwd", "triton_fa2"], ["layer gqa", "bwd", "torch_naive"]]
 
 
 def test_speedup_is_over_the_baseline_and_the_share_is_of_the_layers_time(store) -> None:
