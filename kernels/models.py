@@ -195,6 +195,7 @@ class CausalModel:
         """
         torch._dynamo.config.recompile_limit = _MOST_COMPILED
         torch._dynamo.config.fail_on_recompile_limit_hit = True
+        torch._functorch.config.donated_buffer = False  # a backward may be called again on what its forward kept
         _plug(self.module, self._slot, _COMPILED, _not_traced()[0])
         for attention in _attentions(self.module):
             attention.layer_idx = 0

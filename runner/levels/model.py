@@ -8,6 +8,7 @@ widths, the vocabulary and the kind of call of the case, against the same twin i
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -155,7 +156,7 @@ class ModelInputs:
         case = dataclasses.replace(checked_case(self.case), compiled=False, checkpointing=False)
         whole = self._made(case)
         whole.model = whole.model.double()
-        if is_decoding(case):
+        if whole.cache:
             whole.cache = self.twin().cache.double()
         return whole
 
@@ -181,10 +182,9 @@ class ModelInputs:
         whole = ModelAtWork(made, *(ids[: case.batch, : case.seqlen_q] for ids in (self.tokens, self.targets)))
         if not is_training(case):
             whole.cache = made.cache(int(case.seqlen_k), self.seed)
-        if is_decoding(case):
             made.use(registry.get("torch_naive", "model").attention)
-            with torch.no_grad():
-                whole.logits()  # allocates the cache
+            with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+                made.logits(whole.tokens[:, -1:], cache=whole.cache)  # allocates the cache
         return whole
 
 
@@ -300,7 +300,7 @@ def _model_of(case: Case, device: torch.device) -> CausalModel:
         return _LAST[key]
     dtype, shape = getattr(torch, str(case.dtype)), {"num_layers": int(case.num_layers), "context": longest}
     if case.num_layers == sizes.layers:
-        _LAST.clear()
+        _free_last()
     made = models.build(dataclasses.asdict(sizes), **shape, dtype=dtype, device=device, seed=_WEIGHTS_SEED)
     if case.compiled:
         made.compile_layers(one_token=one_token)
@@ -311,6 +311,14 @@ def _model_of(case: Case, device: torch.device) -> CausalModel:
     if whole and sizes.parameters * dtype.itemsize * _KEPT_SHARE <= memory:
         _LAST[key] = made
     return made
+
+
+def _free_last() -> None:
+    """Free the model that was built last; a case freezes what it finds in memory, and this is a cycle in it."""
+    if _LAST:
+        _LAST.clear()
+        gc.unfreeze()
+        gc.collect()
 
 
 def _result(whole: ModelAtWork, mode: str) -> torch.Tensor | tuple[torch.Tensor, ...]:

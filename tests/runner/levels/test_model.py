@@ -1,12 +1,15 @@
 """Level model: every mode of small models, the check that finds wrong attention, and what is refused beforehand."""
 
+import gc
+import weakref
 from dataclasses import replace
+from functools import partialmethod
 
 import pytest
 import torch
 
 from kernels import registry
-from kernels.models import AttentionInside
+from kernels.models import AttentionInside, CausalModel
 from results.records import Case
 from runner.levels import make_inputs, model, passes_of
 from runner.measure.check import CheckedPass, check, make_oracle
@@ -26,6 +29,13 @@ def small_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "sizes_of", tiny)
     monkeypatch.setattr("runner.sweeps.model.model", tiny)
     model._LAST.clear()
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let models be traced as for inductor, without its compiling."""
+    compile_layers = partialmethod(CausalModel.compile_layers, backend="aot_eager")
+    monkeypatch.setattr(CausalModel, "compile_layers", compile_layers)
 
 
 def case_of(mode: str, name: str = "llama2-70b", **changes: object) -> Case:
@@ -129,11 +139,30 @@ def test_calls_work_at_the_depth_of_the_case_and_the_twin_is_gone() -> None:
     assert inputs._twin is None
 
 
+def test_a_prefill_is_given_its_cache_before_its_first_call() -> None:
+    inputs = make_inputs(case_of("prefill"), "cpu", seed=1)
+    call = model.call(NAIVE, inputs, "prefill")
+    before = inputs.bytes_of("prefill")
+    call()
+    assert inputs.bytes_of("prefill") == before
+
+
 def test_cases_that_share_a_model_build_it_once_and_training_has_its_own() -> None:
     built = [make_inputs(case_of(mode), "cpu", seed=1).whole().model for mode in ("prefill", "decode", "train")]
     assert built[0] is built[1]
     assert built[2] is not built[0]
     assert make_inputs(case_of("prefill", dtype="bfloat16"), "cpu", seed=1).whole().model is not built[0]
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_model_that_is_kept_for_the_next_case_is_freed_by_another() -> None:
+    whole = make_inputs(case_of("prefill", compiled=True), "cpu", seed=1).whole()
+    kept = weakref.ref(whole.model.attention_parameters[0])
+    del whole
+    gc.freeze()  # as the runner does between cases
+    assert kept() is not None
+    make_inputs(case_of("train"), "cpu", seed=1).whole()
+    assert kept() is None
 
 
 def test_the_bytes_given_are_weights_cache_and_states() -> None:
@@ -148,8 +177,13 @@ def test_the_bytes_given_are_weights_cache_and_states() -> None:
         assert inputs.bytes_of(mode) == 4 * parameters + cache + ids + inputs.whole().state_bytes
 
 
-def test_every_part_of_training_can_be_timed_beside_the_others() -> None:
-    inputs = make_inputs(case_of("train"), "cpu", seed=1)
+_OF_DYNAMO = pytest.mark.filterwarnings("ignore:The .grad attribute")  # of tensors that it looks at itself
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=_OF_DYNAMO)])
+def test_every_part_of_training_can_be_timed_beside_the_others(compiled: bool) -> None:
+    inputs = make_inputs(case_of("train", compiled=compiled), "cpu", seed=1)
     losses = [float(model.call(NAIVE, inputs, "train")())]
     assert model.call(NAIVE, inputs, "fwd")().requires_grad
     backward = model.call(NAIVE, inputs, "bwd")
