@@ -2,54 +2,68 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import streamlit as st
 
 from pages.ui import findings
 from pages.ui.draw import messages
 from pages.ui.shell import layout
 
+
+def show(table: pd.DataFrame) -> None:
+    """Draw how many findings there are, and a line a rule and run that opens into them."""
+    headline(table)
+    findings.by_rule(table, key="findings")
+    st.caption("One line per rule and run. Select a line to list its findings, and a finding to see its numbers.")
+    messages.download("Download findings", "findings", lambda: findings.as_file(table), "findings_csv")
+
+
+def choose(found: findings.FoundSoFar) -> pd.DataFrame:
+    """Ask for severity, run or report, and rule; return the findings that match all of them."""
+    left, middle, right = st.columns([1, 2, 2])
+    weights = [*findings.WEIGHTS]
+    wanted = left.pills("Severity", weights, selection_mode="multi", key="weight", bind="query-params", wrap=True)
+    places = middle.multiselect("Run or report", found.places, key="place", bind="query-params", placeholder="All")
+    titles = sorted(findings.TITLES.values())
+    rules = right.multiselect("Rule", titles, key="rule", bind="query-params", placeholder="All")
+    table = found.table
+    for column, chosen in (("weight", wanted), ("place", places), ("title", rules)):
+        table = table[table[column].isin(chosen)] if chosen else table
+    return table
+
+
+def headline(table: pd.DataFrame) -> None:
+    """Say how many findings there are, of which severity."""
+    counts = {weight: int((table["weight"] == weight).sum()) for weight in findings.WEIGHTS}
+    reach = table["place"].nunique()
+    where = "one run or report" if reach == 1 else f"{reach} runs and reports"
+    st.markdown(
+        f"#### {messages.counted(len(table), 'finding')} in {where}",
+        help=" · ".join(f"{weight}: {meaning}" for weight, meaning in findings.WEIGHTS.items())
+        + ". A finding never hides or changes a number.",
+    )
+    st.markdown(findings.badges(counts))
+
+
 layout.header("Findings", ":material/fact_check:", "Which numbers are implausible, and why?")
-table = findings.everything()
-if table.empty:
+progress = st.empty()
+found = findings.so_far()
+if found.left:
+    progress.progress(found.share, text=f"Checked {found.checked} of {found.checked + found.left} runs and reports")
+chosen = choose(found) if found.left or len(found.table) else found.table
+if len(chosen):
+    show(chosen)
+elif len(found.table) and not found.left:
+    st.info("No finding matches all of these filters. Clear one of them.", icon=":material/filter_alt_off:")
+elif not found.left:
     st.info(
         "No finding: no number here contradicts arithmetic, its device or the other numbers. Run a sweep, or upload "
         "results, to have them checked.",
         icon=":material/check_circle:",
     )
-    with st.expander("What is looked for", icon=":material/rule:"):
-        findings.rules_table()
-    st.stop()
-
-weights = [weight for weight in findings.WEIGHTS if weight in set(table["weight"])]
-left, middle, right = st.columns([1, 2, 2])
-with left:
-    wanted = st.pills("Severity", weights, selection_mode="multi", key="weight", bind="query-params", wrap=True)
-with middle:
-    places = st.multiselect(
-        "Run or report", sorted(table["place"].unique()), key="place", bind="query-params", placeholder="All"
-    )
-with right:
-    titles = sorted(table["title"].unique())
-    rules = st.multiselect("Rule", titles, key="rule", bind="query-params", placeholder="All")
-for column, chosen in (("weight", wanted), ("place", places), ("title", rules)):
-    table = table[table[column].isin(chosen)] if chosen else table
-if table.empty:
-    st.info("No finding matches all of these filters. Clear one of them.", icon=":material/filter_alt_off:")
-    st.stop()
-
-counts = {weight: int((table["weight"] == weight).sum()) for weight in findings.WEIGHTS}
-reach = table["place"].nunique()
-where = "one run or report" if reach == 1 else f"{reach} runs and reports"
-st.markdown(
-    f"#### {messages.counted(len(table), 'finding')} in {where}",
-    help=" · ".join(f"{weight}: {meaning}" for weight, meaning in findings.WEIGHTS.items())
-    + ". A finding never hides or changes a number.",
-)
-st.markdown(findings.badges(counts))
-findings.by_rule(table, key="findings")
-st.caption("One line per rule and run. Select a line to list its findings, and a finding to see its numbers.")
-messages.download("Download findings", "findings", lambda: findings.as_file(table), "findings_csv")
 with st.expander("What is looked for", icon=":material/rule:"):
     findings.rules_table()
 st.caption("In a terminal, with every sentence")
 st.code("python -m results check --all", language=None)
+if found.left:
+    st.rerun()

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
 from results.metrics import METRICS
-from results.schema import LISTS, REQUIRED, Field, rule, schema_of
+from results.schema import LISTS, REQUIRED, Field, rule, ruled, schema_of
 
 DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
 LEVELS = ("op", "decode", "layer", "model")
@@ -76,7 +76,7 @@ class Case:
     compiled: bool | None = rule(later=True)  # whether the model is compiled by torch.compile
 
     def __post_init__(self) -> None:
-        _check(self, CASE_SCHEMA)
+        _check(self, _CASE_RULES)
         for name in ("causal", "checkpointing", "compiled"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
@@ -86,6 +86,7 @@ class Case:
 
 
 CASE_SCHEMA = schema_of(Case)
+_CASE_RULES = ruled(CASE_SCHEMA)
 CASE_FIELDS = tuple(CASE_SCHEMA)
 # Not part of a measurement's id where the source did not say, so that the ids of the first journals hold.
 LATER_CASE_FIELDS = tuple(name for name, rules in CASE_SCHEMA.items() if rules.later)
@@ -237,7 +238,7 @@ class Measurement:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status(self.status))
-        _check(self, MEASUREMENT_SCHEMA)
+        _check(self, _MEASUREMENT_RULES)
         for name in NUMBERS:
             number = getattr(self, name)
             if number is None:
@@ -269,6 +270,7 @@ class Measurement:
 
 
 MEASUREMENT_SCHEMA = schema_of(Measurement, leave_out="case")
+_MEASUREMENT_RULES = ruled(MEASUREMENT_SCHEMA)
 NUMBERS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.only_if_ok)
 _LINE_FIELDS = frozenset((*MEASUREMENT_SCHEMA, *CASE_FIELDS, "measurement_id"))
 _LISTS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.kind in LISTS)
@@ -320,7 +322,7 @@ class Run:
     empty_launch_ms: float | None = rule(later=True)  # between two events around an empty kernel: in every kernel time
 
     def __post_init__(self) -> None:
-        _check(self, RUN_SCHEMA)
+        _check(self, _RUN_RULES)
         if not self.run_id or "/" in self.run_id or self.run_id.startswith("."):
             raise RecordError(f"run_id {self.run_id!r} is not a plain folder name.")
         for name, facts in (self.implementations or {}).items():
@@ -333,6 +335,7 @@ class Run:
 
 
 RUN_SCHEMA = schema_of(Run)
+_RUN_RULES = ruled(RUN_SCHEMA)
 # Left out of what is written where the record does not say.
 LATER_RUN_FIELDS = tuple(name for name, rules in RUN_SCHEMA.items() if rules.later)
 
@@ -398,7 +401,7 @@ def _check_signs(m: Measurement) -> None:
         return
     for name in ("value", "mean", "p20", "p80", "ci_low", "ci_high"):
         number = getattr(m, name)
-        if number is not None and not metric.holds(number):
+        if number is not None and not number > 0 and not metric.holds(number):
             raise RecordError(f"{name} is {number:g}; {m.metric} must be {metric.range}.")
     for sample in m.samples:
         if not isinstance(sample, int | float) or not math.isfinite(sample) or not metric.holds(sample):
@@ -426,9 +429,10 @@ def _check_counts(m: Measurement) -> None:
         raise RecordError(f"round_sizes are {sizes}; each must be at least 1, and together {count} samples.")
 
 
-def _check(record: Case | Measurement | Run, schema: Mapping[str, Field]) -> None:
+def _check(record: Case | Measurement | Run, fields: Sequence[Field]) -> None:
     """Raise RecordError if a field is none of its choices, or below its minimum."""
-    for name, rules in schema.items():
+    for rules in fields:
+        name = rules.name
         value = getattr(record, name)
         if value is None:
             continue

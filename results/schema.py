@@ -66,6 +66,11 @@ def schema_of(record: type, *, leave_out: str = "") -> Mapping[str, Field]:
     return found
 
 
+def ruled(schema: Mapping[str, Field]) -> tuple[Field, ...]:
+    """Return the fields whose rules are more than their kind: choices, or a least value."""
+    return tuple(each for each in schema.values() if each.choices or (each.minimum, each.least) != (None, None))
+
+
 def magnitude_fits(value: float) -> bool:
     """Tell whether the store takes a number of that magnitude."""
     return value == 0 or SMALLEST <= abs(value) <= LARGEST

@@ -7,8 +7,10 @@ before anything of it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
@@ -42,13 +44,42 @@ _ROW = (
     *("origin",),
 )
 _OWN = (text.SOURCE_WORDS["local"], text.SOURCE_WORDS["shipped"])
+_AT_ONCE_S = 0.5  # of checking, before what is known by then is drawn
+_CHECKED = "findings_checked"  # how many groups the last drawing had
 _GROUP = ["weight", "title", "place", "source"]
 _ROW_PX, _WRAPPED_PX, _HEAD_PX, _MOST_PX = 35, 84, 40, 460  # 84: a sentence wraps, to four lines at most
 
 
-def everything() -> pd.DataFrame:
-    """Return all findings, the impossible first; `place` is the report or run that they are about."""
-    return _everything(str(store().home), store().version())
+@dataclass(frozen=True)
+class FoundSoFar:
+    """The findings of the groups of runs that were checked by now."""
+
+    table: pd.DataFrame  # the impossible first; `place` is the report or run that they are about
+    places: list[str]  # all of them, checked or not
+    checked: int
+    left: int
+
+    @property
+    def share(self) -> float:
+        """Return the share of the groups that were checked."""
+        return self.checked / (self.checked + self.left)
+
+
+def so_far() -> FoundSoFar:
+    """Check for half a second, others' reports first; what was checked before takes no time.
+
+    Each call gets further than the one before, so that a page that draws itself again until none is left ends.
+    """
+    groups = _groups(str(store().home), store().version())
+    order = sorted(groups, key=lambda place: place in groups[place])  # a run of one's own is named after itself
+    end, least = time.monotonic() + _AT_ONCE_S, st.session_state.get(_CHECKED, 0) + 1
+    known: list[tuple[str, list[Finding]]] = []
+    for each in _checked({place: groups[place] for place in order}):
+        known.append(each)
+        if time.monotonic() > end and len(known) >= least:
+            break
+    st.session_state[_CHECKED] = len(known)
+    return FoundSoFar(_as_table(known), sorted(groups), len(known), len(groups) - len(known))
 
 
 def about(run_ids: Collection[str], measurement_ids: Collection[str]) -> pd.DataFrame:
@@ -213,18 +244,13 @@ def _many(number: int) -> str:
 
 def _of_runs(run_ids: Collection[str]) -> pd.DataFrame:
     """Return the findings of some runs, without checking the others."""
-    found = _table(_groups_of(run_ids))
+    found = _as_table(_checked(_groups_of(run_ids)))
     return found[found["run_id"].isin(set(run_ids))]
 
 
 def _groups_of(run_ids: Collection[str]) -> dict[str, tuple[str, ...]]:
     wanted = set(run_ids)
     return {place: ids for place, ids in _groups(str(store().home), store().version()).items() if wanted & set(ids)}
-
-
-@st.cache_data(max_entries=4, show_spinner="Checking every number")
-def _everything(home: str, version: str) -> pd.DataFrame:
-    return _table(_groups(home, version))
 
 
 @st.cache_data(max_entries=4, show_spinner=False)
@@ -237,12 +263,10 @@ def _groups(home: str, version: str) -> dict[str, tuple[str, ...]]:
     return {place: tuple(run_ids) for place, run_ids in groups.items()}
 
 
-def _table(groups: dict[str, tuple[str, ...]]) -> pd.DataFrame:
+def _as_table(checked: Iterable[tuple[str, list[Finding]]]) -> pd.DataFrame:
     runs = ask(pages.runs)
     whose = {run: text.SOURCE_WORDS[source] for run, source in zip(runs["run_id"], runs["source"], strict=True)}
-    records = [
-        _record(finding, place, whose.get(finding.run_id, "")) for place, found in _checked(groups) for finding in found
-    ]
+    records = [_record(finding, place, whose.get(finding.run_id, "")) for place, found in checked for finding in found]
     return _impossible_first(pd.DataFrame(records, columns=[*_COLUMNS]))
 
 
@@ -254,7 +278,7 @@ def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, list[Fin
         yield place, _of_group(home, there, tuple(library.stamp(folders[run_id]) for run_id in there))
 
 
-@st.cache_data(max_entries=400, show_spinner=False)
+@st.cache_data(max_entries=5000, show_spinner=False)
 def _of_group(home: str, run_ids: tuple[str, ...], stamps: tuple) -> list[Finding]:
     """Check runs again only when one of them has changed: a running sweep leaves the others as they are."""
     return check(_readable(run_ids))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from operator import attrgetter
 
 from results import levels
 from results.implementations import ImplementationFacts, facts_of
 from results.levels import level_of
-from results.records import Case, Measurement, Run, Status, case_to_json
+from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
 
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
+_CASES = 8192  # that several checks count the work of, each time anew without a cache
 DOUBTFUL = "doubtful"  # possible, but not a reliable result
 NOTE = "note"  # right, but not printed as exactly as it could be
 
@@ -32,6 +34,8 @@ class Finding:
 # A doubt of these voids its number: a win that chance explains, a time known only roughly. What says where a time goes
 # (launches, a backward of much work) voids nothing.
 UNRELIABLE = ("within_spread", "noisy", "no_spread", "thousandfold", "falls_with_work")
+# What the cases of a series over seqlen have in common.
+but_seqlen = attrgetter(*(name for name in CASE_FIELDS if name not in ("seqlen_q", "seqlen_k")))
 OF_SERIES = ("copied", "thousandfold", "no_spread")  # all rows of these are in doubt alike; of others only the first
 
 
@@ -62,6 +66,7 @@ class Numbers:
         runs = list(runs)
         self.runs = {run.run_id: run for run, _ in runs}
         self.rows = [m for _, measurements in runs for m in measurements]
+        self._facts: dict[tuple[str, str], ImplementationFacts] = {}
 
     def of(self, *metrics: str) -> list[Measurement]:
         """Return the rows of those metrics that have a number."""
@@ -80,7 +85,10 @@ class Numbers:
 
     def facts(self, measurement: Measurement) -> ImplementationFacts:
         """Return what is known of a row's implementation."""
-        return facts_of(measurement.implementation, self.run(measurement).implementations)
+        key = measurement.run_id, measurement.implementation
+        if key not in self._facts:
+            self._facts[key] = facts_of(measurement.implementation, self.run(measurement).implementations)
+        return self._facts[key]
 
     @cached_property
     def _by_metric(self) -> dict[str, list[Measurement]]:
@@ -91,12 +99,19 @@ class Numbers:
         return found
 
 
+@lru_cache(maxsize=_CASES)
 def flops_range(case: Case, mode: str | None) -> tuple[float, float] | None:
     """Return the fewest and most operations the case can mean: causal and full where it does not say; no window."""
     said = {**case_to_json(case), "window_size": case.window_size or 0}
     masks = (True, False) if case.causal is None else (case.causal,)
     found = [levels.flops({**said, "causal": causal}, mode) for causal in masks]
     return (min(found), max(found)) if all(found) else None
+
+
+@lru_cache(maxsize=_CASES)
+def bytes_moved(case: Case, mode: str | None) -> float | None:
+    """Return the least bytes of one call, as results.levels counts them; None if the case leaves a size open."""
+    return levels.bytes_moved(case, mode)
 
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.(?P<decimals>\d+))?(?:[eE](?P<exponent>[+-]?\d+))?")

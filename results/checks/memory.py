@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from results.checks.chips import bounds_of
-from results.checks.finding import Numbers, printed_range, what
+from results.checks.finding import Numbers, but_seqlen, printed_range, what
 from results.levels.tensors import DTYPE_BYTES, MIB, tensor_bytes
 from results.records import Case, Measurement, Run, Status, case_to_json, compatible
 
@@ -55,8 +54,7 @@ def falls_with_seqlen(numbers: Numbers) -> Found:
     series: dict[tuple, list[Measurement]] = {}
     for m in numbers.of("peak_memory_mb"):
         if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k:
-            rest = replace(m.case, seqlen_q=None, seqlen_k=None)
-            series.setdefault((m.run_id, rest, m.implementation, m.mode), []).append(m)
+            series.setdefault((m.run_id, but_seqlen(m.case), m.implementation, m.mode), []).append(m)
     for rows in series.values():
         rows.sort(key=lambda m: m.case.seqlen_q)
         for shorter, longer in zip(rows, rows[1:], strict=False):

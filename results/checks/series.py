@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from results import levels
 from results.checks.chips import ChipBounds, bounds_of
-from results.checks.finding import Numbers, flops_range, ms, what
+from results.checks.finding import Numbers, but_seqlen, bytes_moved, flops_range, ms, what
 from results.records import Measurement
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
@@ -25,8 +23,7 @@ def copied(numbers: Numbers) -> Found:
     yield from _same_samples(numbers)
     series: dict[tuple, list[Measurement]] = {}
     for m in numbers.of("latency_ms"):
-        rest = replace(m.case, seqlen_q=None, seqlen_k=None)
-        series.setdefault((m.run_id, rest, m.implementation, m.mode, m.timing), []).append(m)
+        series.setdefault((m.run_id, but_seqlen(m.case), m.implementation, m.mode, m.timing), []).append(m)
     seen: dict[tuple, list[Measurement]] = {}
     for key, rows in series.items():
         points = sorted({(m.case.seqlen_k or 0, m.value) for m in rows})
@@ -82,7 +79,7 @@ def thousandfold(numbers: Numbers) -> Found:
 
 def _needed_ms(m: Measurement, chip: ChipBounds) -> float | None:
     """Return what the operations and bytes of a call take at the device's peaks, and some overhead."""
-    flops, moved = flops_range(m.case, m.mode), levels.bytes_moved(m.case, m.mode)
+    flops, moved = flops_range(m.case, m.mode), bytes_moved(m.case, m.mode)
     if flops is None or moved is None:
         return None
     return max(flops[1] / chip.tflops(m.case.dtype) / 1e9, moved / chip.bandwidth_gb_per_s / 1e6) + _OVERHEAD_MS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from results import derive, levels
+from results import derive
 from results.checks.chips import bounds_of
-from results.checks.finding import Numbers, flops_range, ms, printed_range, what
+from results.checks.finding import Numbers, bytes_moved, flops_range, ms, printed_range, what
 from results.records import CASE_FIELDS, Case, Measurement, Run, compatible
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
@@ -46,7 +46,7 @@ def above_bandwidth(numbers: Numbers) -> Found:
     for m in numbers.of("latency_ms"):
         chip = bounds_of(numbers.run(m).gpu_name)
         cold = m.case.level == "decode" and m.timing != "eager" and numbers.run(m).gpu_name in derive.PEAKS
-        moved = levels.bytes_moved(m.case, m.mode) if m.case.level != "model" else None  # see results.checks.models
+        moved = bytes_moved(m.case, m.mode) if m.case.level != "model" else None  # see results.checks.models
         rate = derive.gb_per_s(moved, m.value)
         if rate and rate > chip.bandwidth_gb_per_s and (cold or moved > SEVERAL_L2):
             where = "the cache was in L2, or was shared by the sequences" if cold else "bytes are missing"

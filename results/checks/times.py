@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 
 from results import levels
-from results.checks.finding import Numbers, ms, printed_range, what
+from results.checks.finding import Numbers, but_seqlen, ms, printed_range, what
 from results.compare.verdicts import Judgement, Verdict, judge, relative_half_interval, sampled_in_rounds
-from results.records import CASE_FIELDS, Measurement
+from results.records import Measurement
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
@@ -24,7 +23,6 @@ WARM = 0.5  # a plain call may find in L2 what the timing of kernels reads from 
 NOISE = 0.10  # standard deviation over mean
 UNCERTAIN = 0.05  # half the 95 % interval over the median
 FAR = 1.5  # times as fast
-_BUT_SEQLEN = attrgetter(*(name for name in CASE_FIELDS if name not in ("seqlen_q", "seqlen_k")))
 
 
 def whole_below_part(numbers: Numbers) -> Found:
@@ -202,7 +200,7 @@ def _over_seqlen(numbers: Numbers) -> Iterator[list[Measurement]]:
     series: dict[tuple, list[Measurement]] = {}
     for m in numbers.of("latency_ms"):
         if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k:
-            key = m.run_id, _BUT_SEQLEN(m.case), m.implementation, m.timing, m.mode
+            key = m.run_id, but_seqlen(m.case), m.implementation, m.timing, m.mode
             series.setdefault(key, []).append(m)
     for rows in series.values():
         yield sorted(rows, key=lambda m: m.case.seqlen_q)

@@ -26,6 +26,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from results.compare.between_rounds import (
     RoundMedians,
@@ -267,20 +268,21 @@ def _of_medians(
     half = half_interval(before, after, like, paired=together, certainty=certainty)
     kind = "rounds" if before.said and after.said else "thirds"
     basis = f"samples and {'paired ' if together else ''}{kind}{' beside those of like cells' if like else ''}"
-    ticks = math.log1p(_tick_ms(first) / first.value) + math.log1p(_tick_ms(second) / second.value)
+    ticks = sum(math.log1p(_tick_ms(m.samples) / m.value) for m in (first, second))
     if ticks > _NO_TICKS:
         basis += ", and a tick of the timer on either side"
     return _Interval(middle, max(below, half) + ticks, max(above, half) + ticks, basis)
 
 
-def _tick_ms(measurement: Measurement) -> float:
+@lru_cache(maxsize=512)  # the fastest of a case is judged against each of the others
+def _tick_ms(samples: tuple[float, ...]) -> float:
     """Return the tick of the timer if all samples are multiples of one; 0 if none that is known fits.
 
     The median of such samples is a multiple too, so the truth can be a tick away however often it was sampled.
     """
     for tick in TICKS_MS:
-        if all(abs(s - tick * round(s / tick)) <= _DIGITS * s for s in measurement.samples):
-            return tick if max(measurement.samples) < tick / _DIGITS / 2 else 0.0
+        if all(abs(s - tick * round(s / tick)) <= _DIGITS * s for s in samples):
+            return tick if max(samples) < tick / _DIGITS / 2 else 0.0
     return 0.0
 
 

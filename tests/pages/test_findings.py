@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+import streamlit as st
 
 from pages.ui import findings
 from results.files import journal
@@ -95,6 +96,15 @@ def test_runs_are_checked_once_and_again_only_when_they_change(page, home, check
     page.run()
     assert sorted(checked) == ["new", "odd", "run-a"]
     assert "new" in set(page.dataframe[0].value["place"])
+
+
+def test_a_long_check_is_drawn_as_far_as_it_is_and_ends(page, home, monkeypatch):
+    monkeypatch.setattr(findings, "_AT_ONCE_S", 0.0)  # each drawing gets one run further
+    st.cache_data.clear()
+    first = findings.so_far()
+    assert (first.checked, first.left, first.places) == (1, 1, ["odd", "run-a"])
+    page.run()
+    assert {"odd", "run-a"} == set(page.dataframe[0].value["place"])
 
 
 def test_a_run_that_cannot_be_read_any_more_does_not_keep_the_others_from_being_checked(page, home):
