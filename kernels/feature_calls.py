@@ -103,13 +103,15 @@ def attention_varlen(
     """Compute attention of sequences that lie one after the other: q (total_q, num_heads, head_dim) gives out like q.
 
     k, v: (total_k, num_kv_heads, head_dim or head_dim_v). Sequence i has the queries from cu_seqlens_q[i] to
-    cu_seqlens_q[i + 1], int32, and keys alike; either may be none. Masks and features are each sequence's; of those,
-    masks given as tensors and document ids need a batch. On a GPU nothing is read back from it.
+    cu_seqlens_q[i + 1], and keys alike; either may be none. Starts are int32 and contiguous, or else copied. Masks and
+    features are each sequence's; of those, masks given as tensors and document ids need a batch. On a GPU nothing is
+    read back from it.
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
     found = features_of(asked, q.device)
     _check_packed(q, k, cu_seqlens_q, cu_seqlens_k, found)
+    cu_seqlens_q, cu_seqlens_k = (x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k))
     shape = (cu_seqlens_q.shape[0] - 1, q.shape[1], max_seqlen_q, max_seqlen_k)
     features.check(found, shape, q.device, causal=causal, window_size=window_size)
     packed = [x.transpose(0, 1)[None] for x in (q, k, v)]
@@ -127,10 +129,12 @@ def attention_varlen(
 def _check_packed(
     q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor, found: Features
 ) -> None:
-    if q.dim() != 3 or k.dim() != 3 or cu_seqlens_q.shape != cu_seqlens_k.shape:
+    if q.dim() != 3 or k.dim() != 3 or cu_seqlens_q.dim() != 1 or cu_seqlens_q.shape != cu_seqlens_k.shape:
         raise UnsupportedCase(
             "attention_varlen needs (total, heads, head_dim) tensors and as many starts of q as of k."
         )
+    if not q.device == cu_seqlens_q.device == cu_seqlens_k.device:
+        raise UnsupportedCase(f"attention_varlen needs the starts of sequences on {q.device}, where q is.")
     if found.mask is not None or found.document_ids is not None:
         raise UnsupportedCase("attention_varlen does not support mask or document_ids; each sequence is a document.")
 

@@ -15,6 +15,7 @@ package FlashAttention. Nothing here imports transformers before `register` is c
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
@@ -36,7 +37,6 @@ _REFUSED = {
     "cache": "a paged cache",
     "output_attentions": "the probabilities as a result (output_attentions)",
     "sinks": "sinks of tokens (sinks; those of heads come as s_aux)",
-    "indices": "keys chosen for each query (indices)",
     "block_indices": "blocks of keys chosen for each query (block_indices)",
     "head_mask": "a mask of heads (head_mask)",
 }
@@ -117,6 +117,8 @@ def attend(
     features = {ours: asked[name] for name, ours in _FEATURES.items() if asked.get(name) is not None}
     if dropout:
         features["dropout_p"] = dropout
+    if asked.get("indices") is not None:
+        attention_mask = _chosen(asked["indices"], attention_mask, query, key, options)
     if asked.get("position_bias") is not None:
         attention_mask = _biased(asked["position_bias"], attention_mask, query, key, options)
     as_tensor = attention_mask is not None and attention_mask.dim() != 2
@@ -155,11 +157,12 @@ def describe_mask(
     any other mask than causal, causal in a window, and full, for decoding into a static cache, and where the model asks
     for it, such as to append another mask. Raises UnsupportedCase for a model that has no attention but its own.
     """
-    _refuse_model(type(options.get("config")).__module__.replace(".configuration_", ".modeling_"))
+    file = type(options.get("config")).__module__.replace(".configuration_", ".modeling_")
+    _refuse_model(file)
     kind, documents = _kind(mask_function)
     unread = _unreadable(attention_mask, q_offset)
     skip = {"causal": "allow_is_causal_skip", "full": "allow_is_bidirectional_skip"}.get(kind or "")
-    wanted = documents is None and not options.get(skip, True)
+    wanted = not options.get(skip, True) and (documents is None or _reads_masks(file))
     if kind is None or wanted or (unread and isinstance(q_offset, torch.Tensor)):
         from transformers.masking_utils import sdpa_mask
 
@@ -274,6 +277,20 @@ def _eager_alone(file: str) -> bool:
     return bool(models) and not any(getattr(x, each) for x in models for each in _BACKENDS)
 
 
+@torch.compiler.assume_constant_result
+@cache
+def _reads_masks(file: str) -> bool:
+    """Return whether models that a Python module defines read their masks, and so ask for tensors always.
+
+    Told by its source, as transformers itself tells what a model can do: what it asks for is not seen where sequences
+    are packed, of which transformers asks for a tensor whatever the model.
+    """
+    try:
+        return "allow_is_causal_skip" in inspect.getsource(sys.modules[file])
+    except (KeyError, OSError, TypeError):  # not imported, or its source is not there
+        return False
+
+
 def _packed(
     attention: Attention,
     q: torch.Tensor,
@@ -289,6 +306,19 @@ def _packed(
     longest = [int(asked[name]) for name in ("max_length_q", "max_length_k")]
     rows = [x[0].transpose(0, 1) for x in (q, k, v)]
     return feature_calls.attention_varlen(*rows, *starts, *longest, **options).transpose(0, 1)[None]
+
+
+def _chosen(
+    indices: torch.Tensor, mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, options: dict[str, Any]
+) -> torch.Tensor:
+    """Return the mask with keys hidden that are not chosen; indices: (batch, queries, keys chosen for a query)."""
+    if mask is None or mask.dim() == 2:
+        mask = _seen(mask, q, k, options["causal"], options["window_size"])
+    shape = (*indices.shape[:2], k.shape[2])
+    chosen = torch.zeros(shape, dtype=torch.bool, device=q.device).scatter(-1, indices.long(), True)[:, None]
+    if mask is None:
+        return chosen
+    return mask & chosen if mask.dtype == torch.bool else mask.masked_fill(~chosen, float("-inf"))
 
 
 def _biased(

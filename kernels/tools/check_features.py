@@ -57,10 +57,10 @@ def blocks(batch: int, seqlen: int, size: int) -> torch.Tensor:
 def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
     """Return by name at least one case of every feature; sequences are 17 to 20 tokens, `times` as long."""
     q, k, d = 17 * times, 20 * times, head_dim
-    seen = numbers(1, 1, q, k) > 0
+    seen = numbers(1, 2, q, k) > 0
     seen[:, :, 3] = False  # a query that sees no key
     of_heads, of_batches = numbers(2).abs(), numbers(2, 2).abs()
-    added = numbers(k, q).mT.log().nan_to_num(-torch.inf)  # -inf for half of the keys
+    added = numbers(2, 1, k, q).mT.log().nan_to_num(-torch.inf)  # -inf for half of the keys
     prefixes, packed = torch.tensor([0, k // 2 - 1, 5 * k]), ((3 * times, 0, k, 7 * times), (5 * times, 10, q, 0))
     several = {"softcap": 2.0, "sinks": numbers(2), "alibi_slopes": of_heads, "dropout_p": 0.2}
     kept = {"dropout_p": 0.3, "dropout_seed": (7 << 32) + 5}
@@ -72,13 +72,14 @@ def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
         "slopes of batches": FeatureCase("alibi_slopes", (2, 2, 2, k, q, d, d), asked={"alibi_slopes": of_batches}),
         "sinks and rows without a key": FeatureCase("sinks", (1, 2, 1, k, q, d, d), True, asked={"sinks": numbers(2)}),
         "boolean mask": FeatureCase("mask", (1, 2, 1, q, k, d, d), asked={"mask": seen}),
-        "boolean mask of keys": FeatureCase("mask", (1, 2, 1, q, k, d, d), True, asked={"mask": seen[:, :, :1]}),
-        "additive mask": FeatureCase("mask", (1, 2, 2, q, k, d, d), asked={"mask": added}),
+        "boolean mask of keys": FeatureCase("mask", (1, 2, 1, q, k, d, d), True, asked={"mask": seen[:, :1, :1]}),
+        "additive mask": FeatureCase("mask", (2, 2, 2, q, k, d, d), asked={"mask": added}),
         "prefixes": FeatureCase("prefix_lengths", (3, 1, 1, k, k, d, d), True, asked={"prefix_lengths": prefixes}),
         "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": blocks(1, k, 7)}),
         "dropout": FeatureCase("dropout", (2, 2, 1, q, k, d, d), True, asked=kept),
         "packed": FeatureCase("varlen", (1, 2, 1, sum(packed[0]), sum(packed[1]), d, d), True, lengths=packed),
         "several, in a window": FeatureCase("sinks", (1, 2, 1, k, k, d, d), True, 9, several),
+        "several, narrower values": FeatureCase("mask", (1, 2, 1, q, k, d, d - 5), False, 5, several | {"mask": seen}),
     }
 
 

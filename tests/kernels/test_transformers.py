@@ -180,7 +180,6 @@ def test_what_is_not_computed_is_refused_in_words() -> None:
         ({"output_attentions": True}, "the probabilities"),
         ({"cache": object()}, "a paged cache"),
         ({"sinks": torch.zeros(1, 4, 6, 1)}, "sinks of tokens"),
-        ({"indices": torch.zeros(1, 6, 2)}, "keys chosen for each query"),
         ({"block_indices": torch.zeros(1, 6, 2)}, "blocks of keys"),
     ):
         with pytest.raises(UnsupportedCase, match=words):
@@ -231,6 +230,18 @@ def test_packed_sequences_told_as_to_flash_attention_do_not_see_each_other() -> 
     torch.testing.assert_close(found, ours.attend(dispatch.attention, module, q, k, k, documents)[0], **CLOSE)
     with pytest.raises(UnsupportedCase, match="cu_seq_lens are computed under 'attnbench'"):
         ours.attend(ours._checked("torch_naive"), module, q, k, k, None, **asked)
+
+
+@pytest.mark.parametrize("form", ["boolean", "additive", "padding"])
+def test_keys_that_a_query_has_not_chosen_are_not_seen(form: str) -> None:
+    q, k = torch.randn(1, 4, 5, 16), torch.randn(1, 2, 7, 16)
+    indices = torch.tensor([[[0, 6], [1, 2], [3, 4], [5, 0], [6, 3]]], dtype=torch.int32)
+    seen = torch.ones(5, 7, dtype=torch.bool).tril(2)[None, None]
+    masks = {"boolean": seen, "additive": torch.zeros(seen.shape).masked_fill(~seen, -torch.inf), "padding": None}
+    chosen = torch.zeros(1, 1, 5, 7, dtype=torch.bool).scatter(-1, indices[:, None].long(), True)
+    expected = features.attention(q, k, k, Features(mask=seen & chosen)).transpose(1, 2)
+    found, _ = ours.attend(dispatch.attention, torch.nn.Module(), q, k, k, masks[form], indices=indices)
+    torch.testing.assert_close(found, expected, **CLOSE)
 
 
 def test_learned_queries_are_those_of_every_sequence() -> None:

@@ -18,7 +18,7 @@ from runner.sweeps import SWEEPS, Sweep, SweepError
         ("performance_guide", 21),
         ("long_context", 24),
         ("fa_paper", 36),
-        ("accuracy", 72),
+        ("accuracy", 108),
         ("real_models", len(SHAPES)),
         ("decode", 64),
         ("paged_decode", 80),

@@ -1,5 +1,7 @@
 """Features of triton_fa2 against their definition in float64; without a GPU in Triton's interpreter."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -43,35 +45,35 @@ def test_every_feature_that_an_implementation_declares_has_a_case():
     assert declared <= tested <= set(registry.FEATURES)
 
 
-FEATURES = {"dropout_p": 0.3, "dropout_seed": 5, "sinks": numbers(4)}
+FEATURES = {"dropout_p": 0.3, "dropout_seed": 5, "sinks": numbers(4), "softcap": 2.0, "alibi_slopes": numbers(4, 4)}
 
 
 @pytest.mark.parametrize(
-    ("dtype", "asked"),
+    ("dtype", "width", "asked"),
     [
-        (torch.float16, {"causal": True, **FEATURES}),
-        (torch.float32, {"causal": True, **FEATURES}),
-        (torch.float16, {"causal": True}),
-        (torch.float16, {"causal": False}),
-        (torch.float16, {"causal": True, "window_size": 4}),
+        (torch.float16, 16, {"causal": True, **FEATURES}),
+        (torch.float32, 11, {"causal": True, **FEATURES, "prefix_lengths": torch.tensor([2, 0, 9, 5])}),
+        (torch.float16, 16, {"causal": True}),
+        (torch.float16, 16, {"causal": False}),
+        (torch.float16, 16, {"causal": True, "window_size": 4}),
     ],
-    ids=["features", "features in float32", "causal", "full", "window"],
+    ids=["features", "features in float32, narrower values", "causal", "full", "window"],
 )
-def test_packed_sequences_are_each_computed_alone(dtype, asked, monkeypatch):
+def test_packed_sequences_are_each_computed_alone(dtype, width, asked, monkeypatch):
     alone = dtype == torch.float16 and "sinks" not in asked
     unused = [name for name in call.KERNELS if name.startswith("packed") != alone]
     for name in unused:
         monkeypatch.setitem(call.KERNELS, name, None)
     lengths_q, lengths_k = [3, 0, 20, 7], [5, 10, 17, 0]
-    starts_q, starts_k = (torch.tensor([0, *x]).cumsum(0).int() for x in (lengths_q, lengths_k))
-    q, k, v = (numbers(rows, heads, 16).to(dtype) for rows, heads in ((30, 4), (32, 2), (32, 2)))
+    starts_q, starts_k = (torch.tensor([0, *x]).cumsum(0) for x in (lengths_q, lengths_k))  # int64, as users have them
+    q, k, v = (numbers(*size).to(dtype) for size in ((30, 4, 16), (32, 2, 16), (32, 2, width)))
     got = []
     for takes in (True, False):
         monkeypatch.setattr(feature_calls, "takes", lambda *asked, takes=takes: takes)
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
         out = kernels.attention_varlen(*inputs, starts_q, starts_k, 20, 17, **asked)
-        assert out.shape == q.shape
-        got.append((out, *torch.autograd.grad(out, inputs, q)))
+        assert out.shape == (30, 4, width)
+        got.append((out, *torch.autograd.grad(out, inputs, q[..., :width])))
     for ours, plain in zip(*got, strict=True):
         assert (ours - plain).abs().max() <= 16 * torch.finfo(dtype).eps * plain.abs().max()
 
@@ -155,6 +157,30 @@ def test_features_that_do_not_go_with_the_tensors_are_refused(asked, message):
     q = torch.zeros(1, 2, 9, 16)
     with pytest.raises(UnsupportedCase, match=message):
         kernels.attention(q, q, q, **asked)
+
+
+def test_the_definition_is_that_of_pytorch_for_masks_written_out():
+    q, k = numbers(2, 2, 5, 8).double(), numbers(2, 2, 7, 8).double()
+    slopes, documents, prefixes = [[0.5, 2.0], [0.25, 1.0]], [[0, 0, 0, 1, 1, 1, 1], [0] * 7], [4, 2]
+    mask = torch.full((2, 2, 5, 7), -torch.inf, dtype=torch.float64)
+    for batch, head, row, key in itertools.product(range(2), range(2), range(5), range(7)):
+        position = row + 2
+        if documents[batch][position] == documents[batch][key] and (key <= position or key < prefixes[batch]):
+            mask[batch, head, row, key] = -slopes[batch][head] * abs(position - key)
+    asked = Features(
+        alibi_slopes=torch.tensor(slopes),
+        document_ids=torch.tensor(documents),
+        prefix_lengths=torch.tensor(prefixes),
+    )
+    found = features.attention(q, k, k, asked, causal=True)
+    torch.testing.assert_close(found, torch.nn.functional.scaled_dot_product_attention(q, k, k, mask))
+
+
+def test_starts_of_sequences_that_kernels_cannot_read_are_refused():
+    q, starts = torch.zeros(9, 2, 16), torch.tensor([0, 4, 9])
+    for wrong, message in ((starts.to("meta"), "on cpu, where q is"), (starts[None], "as many starts")):
+        with pytest.raises(UnsupportedCase, match=message):
+            kernels.attention_varlen(q, q, q, wrong, wrong, 5, 5)
 
 
 def test_an_implementation_says_which_features_it_lacks():
