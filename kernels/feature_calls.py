@@ -19,6 +19,7 @@ from kernels.features import Features, SequenceBounds, dropout_mask
 from kernels.registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_NO_FEATURES = Features()
 
 
 def attention_with(
@@ -109,11 +110,12 @@ def attention_varlen(
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
-    found = features_of(asked, q.device)
+    found = features_of(asked, q.device) if asked else _NO_FEATURES
     _check_packed(q, k, cu_seqlens_q, cu_seqlens_k, found)
     cu_seqlens_q, cu_seqlens_k = (x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k))
     shape = (cu_seqlens_q.shape[0] - 1, q.shape[1], max_seqlen_q, max_seqlen_k)
-    features.check(found, shape, q.device, causal=causal, window_size=window_size)
+    if asked:
+        features.check(found, shape, q.device, causal=causal, window_size=window_size)
     packed = [x.transpose(0, 1)[None] for x in (q, k, v)]
     scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
     options = (bool(causal), window_size, scale)
@@ -170,20 +172,44 @@ def _by_kernels(
     if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
         return forward_op(q, k, v, *_flat(found, bounds), *options)[0]
     call = FeatureCall(found, *options, "ieee", bounds)
-    packed = _on_hopper(call, q, k, v)
-    return plans.attend(packed, q, k, v) if packed else attend(call, q, k, v)
+    plan = _on_hopper(call, q, k, v)
+    return plans.attend(plan, q, k, v) if plan else attend(call, q, k, v)
 
 
-def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-    """Return gluon_hopper's PackedCall in place of a FeatureCall, or None where that does not take it, or is slower."""
+def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
+    """Return what computes a FeatureCall of packed sequences by gluon_hopper, or its forward alone; None: neither."""
     bounds = call.bounds
     if not call.packed or call.features.asked or torch.are_deterministic_algorithms_enabled():
         return None
-    if not routes.packed_by_hopper(q, k, v, len(bounds.starts_q), call.window_size, call.scale):
+    names = routes.packed_names(q, k, v, len(bounds.starts_q), call.window_size, call.scale)
+    if names["forward"] != "gluon_hopper":
         return None
     from kernels.attention.gluon_hopper.packed import PackedCall
 
-    return PackedCall(bounds, call.causal, call.window_size, call.scale)
+    packed = PackedCall(bounds, call.causal, call.window_size, call.scale)
+    return packed if names["backward"] == "gluon_hopper" else _ForwardOnHopper(packed, call)
+
+
+class _ForwardOnHopper:
+    """Packed sequences whose forward gluon_hopper computes, and whose backward triton_fa2 does."""
+
+    prepare = None
+
+    def __init__(self, packed: Any, call: Any) -> None:
+        self.output, self.forward, self._call = packed.output, packed.forward, call
+
+    def backward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        dout: torch.Tensor,
+    ) -> plans.Tensors:
+        """Return dq, dk and dv."""
+        dq, dk, dv, _ = self._call.backward(dout, q, k, v, out, lse)
+        return dq, dk, dv
 
 
 def _sequence_by_sequence(
@@ -259,9 +285,9 @@ def backward_op(
     tensors = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, seed)
     bounds = (starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, packed)
     call = _call_of((*tensors, *bounds, softcap, dropout_p, causal, window_size, softmax_scale))
-    packed = _on_hopper(call, q, k, v)
-    if packed:
-        gradients, of_sinks = packed.backward(q, k, v, out, lse, dout), None
+    plan = _on_hopper(call, q, k, v)
+    if plan:
+        gradients, of_sinks = plan.backward(q, k, v, out, lse, dout), None
     else:
         *gradients, of_sinks = call.backward(dout, q, k, v, out, lse)
     return *(x.contiguous() for x in gradients), q.new_empty(0) if of_sinks is None else of_sinks

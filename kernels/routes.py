@@ -60,9 +60,31 @@ class From:
         return heads * seqlen_q >= rows and (seqlen_k >= keys or seqlen_q >= self.queries)
 
 
-# Packed sequences that were timed on an H200 (kernels/NOTES.md): head_dims, the fewest rows (num_heads x total_q) and,
-# rounded down, queries of a sequence on average; in bfloat16, without a window.
-PACKED_HEAD_DIMS, PACKED_ROWS, PACKED_QUERIES = (64, 128), 131072, 256
+@dataclass(frozen=True)
+class PackedFrom:
+    """From how many rows (num_heads x total_q), and queries of a sequence on average, gluon_hopper is the faster one.
+
+    `window`: the shortest sliding window.
+    """
+
+    rows: int
+    queries: int
+    window: int = NEVER
+
+    def reached_by(self, heads: int, total_q: int, sequences: int, window_size: int) -> bool:
+        """Return whether so many heads, queries and sequences, and such a window (0: none), are enough."""
+        if sequences == 0 or 0 < window_size < self.window:
+            return False
+        return heads * total_q >= self.rows and total_q >= self.queries * sequences
+
+
+# (direction, head_dim from and up to) of packed sequences, measured on an H200 (kernels/NOTES.md)
+PACKED = {
+    ("forward", 64, 64): PackedFrom(rows=131072, queries=256),
+    ("backward", 64, 64): PackedFrom(rows=131072, queries=256),
+    ("forward", 128, 128): PackedFrom(rows=131072, queries=256),
+    ("backward", 128, 128): PackedFrom(rows=131072, queries=256),
+}
 
 WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
 
@@ -141,15 +163,28 @@ def takes_wide_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_s
     return fits and q.shape[0] * q.shape[1] * q.shape[2] >= WIDE_KEYS_ROWS
 
 
-def packed_by_hopper(
+def packed_names(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, window_size: int, softmax_scale: float
-) -> bool:
-    """Return whether gluon_hopper computes packed sequences, and faster; q: (1, num_heads, total_q, head_dim)."""
-    timed = q.dtype == torch.bfloat16 and q.shape[3] in PACKED_HEAD_DIMS and k.shape[2] > 0 and not window_size
-    enough = q.shape[1] * q.shape[2] >= PACKED_ROWS and q.shape[2] >= PACKED_QUERIES * sequences > 0
-    if not timed or not enough or not takes_packed(k.shape[3], v.shape[3]):
-        return False
-    return {name(direction, q, k, softmax_scale) for direction in ("forward", "backward")} == {"gluon_hopper"}
+) -> dict[str, str]:
+    """Return the implementation of each direction of packed sequences; q: (1, num_heads, total_q, head_dim)."""
+    return {way: _packed_name(way, q, k, v, sequences, window_size, softmax_scale) for way in ("forward", "backward")}
+
+
+def _packed_name(
+    direction: str,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sequences: int,
+    window_size: int,
+    softmax_scale: float,
+) -> str:
+    _, heads, total_q, head_dim = q.shape
+    least = next((x for (way, low, high), x in PACKED.items() if way == direction and low <= head_dim <= high), None)
+    takes = takes_packed(head_dim, v.shape[3]) and k.shape[2] > 0 and q.dtype == torch.bfloat16
+    if least is None or not takes or not least.reached_by(heads, total_q, sequences, window_size):
+        return "triton_fa2"
+    return name(direction, q, k, softmax_scale)
 
 
 def route(

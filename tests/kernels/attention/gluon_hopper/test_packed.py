@@ -201,7 +201,7 @@ def test_the_front_door_has_packed_sequences_without_a_feature_computed_here(
 ) -> None:
     monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
     monkeypatch.setattr(feature_calls, "_PLAIN", tensors)
-    monkeypatch.setattr(routes, "packed_by_hopper", lambda *asked: True)
+    monkeypatch.setattr(routes, "packed_names", lambda *asked: dict.fromkeys(("forward", "backward"), "gluon_hopper"))
     monkeypatch.setattr(packed, "PackedCall", Doubling)
     starts = torch.tensor([0, 4, 9], dtype=torch.int32)
     q, k, v, dout = (torch.randn(9, 2, 16, dtype=torch.float16, requires_grad=True) for _ in range(4))
