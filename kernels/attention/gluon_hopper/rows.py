@@ -38,14 +38,11 @@ def clear_rows(tile, inside, COLUMNS: gl.constexpr):
     ROWS: gl.constexpr = _CLEARED
     layout: gl.constexpr = _lines(COLUMNS)
     rows = gl.arange(0, ROWS, gl.SliceLayout(1, layout))
-    zero = gl.zeros([ROWS, COLUMNS], tile.dtype, layout)
     PARTS: gl.constexpr = tile.shape[0] // ROWS
     for i in gl.static_range(PARTS):
         part = tile.slice(i * ROWS, ROWS, 0)
-        if i * ROWS >= inside:
-            part.store(zero)
-        elif (i + 1) * ROWS > inside:
-            part.store(gl.where((rows < inside - i * ROWS)[:, None], part.load(layout), zero))
+        if (i + 1) * ROWS > inside:
+            part.store(gl.where((rows < inside - i * ROWS)[:, None], part.load(layout), 0.0))
 
 
 @gluon.constexpr_function
