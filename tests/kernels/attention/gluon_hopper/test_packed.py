@@ -21,6 +21,7 @@ from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.packed import PackedBackward, PackedForward
 from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
 from kernels.attention.gluon_hopper.packed_tiles import list_length, list_tiles_kernel, most_tiles
+from kernels.attention.triton_fa2.features.call import FeatureCall
 from kernels.features import SequenceBounds
 from tests.kernels.attention.gluon_hopper.test_partitions import run as run_forward
 from tests.kernels.attention.gluon_hopper.test_partitions_backward import run as run_backward
@@ -137,7 +138,7 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(
 
 
 def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int]) -> list[tuple[Any, ...]]:
-    """What the launches of packed sequences are made of."""
+    """What the launches of packed sequences are made of, by a host that cannot read where sequences begin."""
     made: list[tuple[Any, ...]] = []
     q, k = (torch.zeros(1, heads, sum(x) + REST, head_dim) for heads, x in ((2, LENGTHS[0]), (1, LENGTHS[1])))
     few = SimpleNamespace(multi_processor_count=3)
@@ -145,7 +146,7 @@ def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int]) -> list[tuple[
         mock.patch.object(torch.cuda, "get_device_properties", lambda device: few),
         mock.patch.object(packed, "Launch", lambda *arguments, **_: made.append(arguments)),
     ):
-        kind(q.bfloat16(), k.bfloat16(), k.bfloat16(), bounds_of(*LENGTHS, "cpu"), (*mask, 1.0))
+        kind(q.bfloat16(), k.bfloat16(), k.bfloat16(), bounds_of(*LENGTHS, "meta"), (*mask, 1.0))
     return made
 
 
@@ -160,7 +161,7 @@ in_masks = pytest.mark.parametrize("mask", [(True, 0), (False, 0), (True, 70)])
 
 
 @in_masks
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_no_order_of_the_partitions_breaks_a_rule_of_the_forward(head_dim: int, mask: tuple[bool, int]) -> None:
     _, (_, grid, _, makers, rest) = launches_of(PackedForward, head_dim, mask)
     config = rest[-1]
@@ -195,19 +196,26 @@ class Doubling:
         return 3 * others[2], k.clone(), v.clone()
 
 
-@pytest.mark.parametrize("tensors", [feature_calls._PLAIN, ()], ids=["autograd", "operators"])
+@pytest.mark.parametrize(
+    ("tensors", "backward"),
+    [(feature_calls._PLAIN, "gluon_hopper"), (feature_calls._PLAIN, "triton_fa2"), ((), "gluon_hopper")],
+    ids=["autograd", "forward alone", "operators"],
+)
 def test_the_front_door_has_packed_sequences_without_a_feature_computed_here(
-    tensors: tuple[type, ...], monkeypatch: pytest.MonkeyPatch
+    tensors: tuple[type, ...], backward: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
     monkeypatch.setattr(feature_calls, "_PLAIN", tensors)
-    monkeypatch.setattr(routes, "packed_names", lambda *asked: dict.fromkeys(("forward", "backward"), "gluon_hopper"))
+    monkeypatch.setattr(routes, "packed_names", lambda *asked: {"forward": "gluon_hopper", "backward": backward})
     monkeypatch.setattr(packed, "PackedCall", Doubling)
+    slower = lambda call, dout, q, k, v, out, lse: (5 * dout, k.clone(), v.clone(), None)  # noqa: E731
+    monkeypatch.setattr(FeatureCall, "backward", slower)
     starts = torch.tensor([0, 4, 9], dtype=torch.int32)
     q, k, v, dout = (torch.randn(9, 2, 16, dtype=torch.float16, requires_grad=True) for _ in range(4))
     out = kernels.attention_varlen(q, k, v, starts, starts, 5, 5, causal=True)
     assert out.equal(2 * q)
-    for found, expected in zip(torch.autograd.grad(out, (q, k, v), dout), (3 * dout, k, v), strict=True):
+    times = 3 if backward == "gluon_hopper" else 5
+    for found, expected in zip(torch.autograd.grad(out, (q, k, v), dout), (times * dout, k, v), strict=True):
         assert found.equal(expected)
 
 
