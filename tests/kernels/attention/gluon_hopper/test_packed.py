@@ -189,6 +189,9 @@ class Doubling:
         assert bounds.packed
         assert masks == (True, 0, 0.25)
 
+    def output(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return self.forward(*tensors)[0]
+
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return 2 * q, q.new_zeros(q.shape[:3], dtype=torch.float32)
 
