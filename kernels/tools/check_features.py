@@ -62,22 +62,24 @@ def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
     of_heads, of_batches = numbers(2).abs(), numbers(2, 2).abs()
     added = numbers(2, 1, k, q).mT.log().nan_to_num(-torch.inf)  # -inf for half of the keys
     prefixes, packed = torch.tensor([0, k // 2 - 1, 5 * k]), ((3 * times, 0, k, 7 * times), (5 * times, 10, q, 0))
+    rows, sinks = tuple(map(sum, packed)), torch.tensor([0.5, -torch.inf])  # the second head has no sink
     several = {"softcap": 2.0, "sinks": numbers(2), "alibi_slopes": of_heads, "dropout_p": 0.2}
-    kept = {"dropout_p": 0.3, "dropout_seed": (7 << 32) + 5}
+    kept, bent = {"dropout_p": 0.3, "dropout_seed": (7 << 32) + 5}, several | {"dropout_p": 0.0}
     return {
         "narrower values": FeatureCase("head_dim_v", (1, 2, 2, q, k, d + 8, d - 7), True),
         "192 and 128": FeatureCase("head_dim_v", (1, 1, 1, q, q, 192, 128), True),
         "softcap": FeatureCase("softcap", (1, 2, 1, q, k, d, d), asked={"softcap": 3.0}),
         "slopes of heads": FeatureCase("alibi_slopes", (1, 2, 1, q, k, d, d), True, asked={"alibi_slopes": of_heads}),
         "slopes of batches": FeatureCase("alibi_slopes", (2, 2, 2, k, q, d, d), asked={"alibi_slopes": of_batches}),
-        "sinks and rows without a key": FeatureCase("sinks", (1, 2, 1, k, q, d, d), True, asked={"sinks": numbers(2)}),
+        "sinks and rows without a key": FeatureCase("sinks", (1, 2, 1, k + q, q, d, d), True, asked={"sinks": sinks}),
         "boolean mask": FeatureCase("mask", (1, 2, 1, q, k, d, d), asked={"mask": seen}),
         "boolean mask of keys": FeatureCase("mask", (1, 2, 1, q, k, d, d), True, asked={"mask": seen[:, :1, :1]}),
         "additive mask": FeatureCase("mask", (2, 2, 2, q, k, d, d), asked={"mask": added}),
         "prefixes": FeatureCase("prefix_lengths", (3, 1, 1, k, k, d, d), True, asked={"prefix_lengths": prefixes}),
         "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": blocks(1, k, 7)}),
         "dropout": FeatureCase("dropout", (2, 2, 1, q, k, d, d), True, asked=kept),
-        "packed": FeatureCase("varlen", (1, 2, 1, sum(packed[0]), sum(packed[1]), d, d), True, lengths=packed),
+        "packed": FeatureCase("varlen", (1, 2, 1, *rows, d, d), True, lengths=packed),
+        "several, packed": FeatureCase("softcap", (1, 2, 1, *rows, d, d), True, 0, bent, packed),
         "several, in a window": FeatureCase("sinks", (1, 2, 1, k, k, d, d), True, 9, several),
         "several, narrower values": FeatureCase("mask", (1, 2, 1, q, k, d, d - 5), False, 5, several | {"mask": seen}),
     }

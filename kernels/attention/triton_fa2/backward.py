@@ -4,9 +4,9 @@ For dq, a program owns BLOCK_M query rows of one head and walks over the keys th
 BLOCK_N keys of one key head and walks over the query rows that see them. No atomics: the gradients are the same bits on
 every run.
 
-Large problems take two launches: dq_kernel runs first and leaves delta = rowsum(dout * out) for dkdv_kernel. Small ones
-take one: a program of dq_dkdv_kernel does the i-th tile of both, which under a causal mask gives every program the same
-amount of work.
+Large problems take two launches: dq_kernel runs first and leaves delta = rowsum(dout * out) for dkdv_kernel, where
+preprocess.py did not. Small ones take one: a program of dq_dkdv_kernel does the i-th tile of both, which under a causal
+mask gives every program the same amount of work.
 
 `scale` is softmax_scale x log2(e). qt, kt, vt and dot are the transposed copies of preprocess.py (if COPIED).
 """
@@ -190,7 +190,7 @@ def dq_kernel(
     HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
     ONE_LOOP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Compute dq of BLOCK_M query rows, and their delta (for bf16x6 preprocess.py does)."""
+    """Compute dq of BLOCK_M query rows, and their delta (for copied tensors preprocess.py does)."""
     wait_for_previous_kernel(PDL)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
@@ -206,7 +206,7 @@ def dq_kernel(
     dout = load_factor(dout_base, start_m, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     rows = start_m + tl.arange(0, BLOCK_M)
     row_offset = tl.cast(head, tl.int64) * seqlen_q
-    if PRECISION == "bf16x6":
+    if COPIED or PRECISION == "bf16x6":
         delta = tl.load(delta_ptr + row_offset + rows, mask=rows < seqlen_q, other=0.0)
     else:
         out = load_rows(out_base, start_m, out_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)

@@ -154,18 +154,20 @@ def fold_keys(
 def store_outputs(
     out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max, factor,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, STORE_LSE: tl.constexpr,
-    P_DTYPE: tl.constexpr,
+    P_DTYPE: tl.constexpr, ROUNDED: tl.constexpr = False,
 ):  # fmt: skip
     """Write output and logsumexp of BLOCK_M query rows; of a row that sees no key, 0 and +inf.
 
-    row_max is that of the scores, of which probabilities are exp2(score x factor - row_max x factor).
+    row_max is that of the scores, of which probabilities are exp2(score x factor - row_max x factor). If ROUNDED, the
+    quotients are rounded to nearest, for delta's sake (preprocess.py): a plain quotient is up to two units off.
     """
     some = row_sum != 0.0
     row_sum = tl.where(some, row_sum, 1.0)
     row_max = tl.where(some, row_max, 0.0)
     total = sum_of_rounded(row_sum, row_max, factor, P_DTYPE)
     out_base = out_ptr + batch * out_b + head_q * out_h
-    store_rows(out_base, start_m, out_m, seqlen_q, acc / total[:, None], BLOCK_M, HEAD_DIM, BLOCK_D)
+    out = tl.div_rn(acc, total[:, None]) if ROUNDED else acc / total[:, None]
+    store_rows(out_base, start_m, out_m, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)
     if STORE_LSE:
         lse_ptrs = lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows
         store_logsumexp(lse_ptrs, scaled_maximum(row_max, factor), row_sum, some, rows < seqlen_q)
@@ -250,5 +252,5 @@ def forward_kernel(
     P_DTYPE: tl.constexpr = tl.float32 if PRECISION == "bf16x6" else v_ptr.dtype.element_ty
     store_outputs(
         out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max,
-        factor, BLOCK_M, HEAD_DIM, BLOCK_D, STORE_LSE, P_DTYPE,
+        factor, BLOCK_M, HEAD_DIM, BLOCK_D, STORE_LSE, P_DTYPE, COPIED,
     )  # fmt: skip

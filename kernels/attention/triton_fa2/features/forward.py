@@ -54,7 +54,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     if CONFIG.sinks:  # a key without a value, seen first
         row_max = tl.zeros([BLOCK_M], dtype=tl.float32) + load_sink(tensors, head)
-        row_sum += 1.0
+        row_sum = tl.where(row_max == float("-inf"), 0.0, 1.0)
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         keys = start + tl.arange(0, BLOCK_N)

@@ -59,14 +59,15 @@ FEATURES = {"dropout_p": 0.3, "dropout_seed": 5, "sinks": numbers(4), "softcap":
     ],
     ids=["features", "features in float32, narrower values", "causal", "full", "window"],
 )
-def test_packed_sequences_are_each_computed_alone(dtype, width, asked, monkeypatch):
+def test_packed_sequences_are_each_computed_alone(dtype, width, asked, monkeypatch, device):
     alone = dtype == torch.float16 and "sinks" not in asked
+    asked = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in asked.items()}
     unused = [name for name in call.KERNELS if name.startswith("packed") != alone]
     for name in unused:
         monkeypatch.setitem(call.KERNELS, name, None)
     lengths_q, lengths_k = [3, 0, 20, 7], [5, 10, 17, 0]
-    starts_q, starts_k = (torch.tensor([0, *x]).cumsum(0) for x in (lengths_q, lengths_k))  # int64, as users have them
-    q, k, v = (numbers(*size).to(dtype) for size in ((30, 4, 16), (32, 2, 16), (32, 2, width)))
+    starts_q, starts_k = (torch.tensor([0, *x], device=device).cumsum(0) for x in (lengths_q, lengths_k))  # int64
+    q, k, v = (numbers(*size).to(device, dtype) for size in ((30, 4, 16), (32, 2, 16), (32, 2, width)))
     got = []
     for takes in (True, False):
         monkeypatch.setattr(feature_calls, "takes", lambda *asked, takes=takes: takes)
@@ -90,18 +91,18 @@ def test_packed_sequences_have_the_tiles_of_features_where_none_were_timed(walk)
 
 
 @pytest.mark.parametrize(("causal", "window_size"), [(True, 4), (False, 0)])
-def test_padding_and_holes_are_not_seen_and_rows_around_tokens_are_zero(causal, window_size, monkeypatch):
+def test_padding_and_holes_are_not_seen_and_rows_around_tokens_are_zero(causal, window_size, monkeypatch, device):
     monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
-    real = torch.ones(4, 21, dtype=torch.bool)
+    real = torch.ones(4, 21, dtype=torch.bool, device=device)
     real[0, :6] = real[1, 17:] = real[2, :3] = real[2, 9:11] = real[2, 18:] = False
-    q, k, v = (numbers(4, heads, rows, 16).requires_grad_() for heads, rows in ((2, 19), (1, 21), (1, 21)))
+    q, k, v = (numbers(4, heads, rows, 16).to(device).requires_grad_() for heads, rows in ((2, 19), (1, 21), (1, 21)))
     found = Features(mask=real[:, None, None, :], softcap=2.0)
     span = (real.cumsum(1) > 0) & (real.flip(1).cumsum(1) > 0).flip(1)
-    computed = span[:, None, 2:, None] if causal else torch.ones(())
+    computed = span[:, None, 2:, None] if causal else torch.ones((), device=device)
     masks = {"causal": causal, "window_size": window_size}
     plain = features.attention(q, k, v, found, **masks) * computed
     ours = feature_calls.attention_padded(q, k, v, real, softcap=2.0, **masks)
-    inputs, dout = (q, k, v), numbers(*plain.shape)
+    inputs, dout = (q, k, v), numbers(*plain.shape).to(device)
     results = [(out, *torch.autograd.grad(out, inputs, dout)) for out in (ours, plain)]
     for got, expected in zip(*results, strict=True):
         assert (got - expected).abs().max() <= 16 * torch.finfo(got.dtype).eps * expected.abs().max()
@@ -126,16 +127,15 @@ def test_the_front_door_computes_features_where_no_kernel_does():
     assert not expected.any()
 
 
-def test_torch_compile_keeps_features_whole(monkeypatch):
+def test_torch_compile_keeps_features_whole(monkeypatch, device):
     monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
-
-    real = torch.ones(1, 9, dtype=torch.bool)
+    real = torch.ones(1, 9, dtype=torch.bool, device=device)
 
     def loss(q, sinks):
         out = kernels.attention(q, q, q, causal=True, sinks=sinks, softcap=3.0)
         return (out + feature_calls.attention_padded(q, q, q, real)).square().sum()
 
-    inputs = [numbers(1, 2, 9, 16).requires_grad_(), numbers(2).requires_grad_()]
+    inputs = [numbers(*shape).to(device).requires_grad_() for shape in ((1, 2, 9, 16), (2,))]
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     for plain, traced in zip(*(torch.autograd.grad(f(*inputs), inputs) for f in (loss, compiled)), strict=True):
         assert plain.equal(traced)

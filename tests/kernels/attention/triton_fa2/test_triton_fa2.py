@@ -1,5 +1,7 @@
 """On a CPU machine these run in Triton's interpreter (float16 and float32), on a CUDA machine for real."""
 
+import math
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from kernels.plans import PlanCache
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 plan, shapes, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "problem", "tuning"))
+interpreter = pytest.importorskip("triton.runtime.interpreter")
 CUDA = torch.cuda.is_available()
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
 
@@ -156,6 +159,32 @@ def test_rows_of_one_winner_and_scores_of_100000_keep_their_gradients(problem, f
         expected, best = getattr(exact, name), getattr(rounded, name)
         allowed = 2 * (best - expected).abs().max() + 1e-3 * expected.abs().max()
         assert (got[name].double() - expected).abs().max() <= allowed, name
+
+
+def chained_dot(builder, a, b, d, *_):
+    """Sum a product over its inner dimension term by term, as the FMA units do whatever the factors' shapes."""
+    total = d.data
+    for i in range(a.data.shape[-1]):
+        total = (total + a.data[:, i : i + 1].astype("float64") * b.data[i]).astype("float32")
+    return interpreter.TensorHandle(total, d.dtype.scalar)
+
+
+@pytest.mark.parametrize("kernels", [("one_pass",), ("dq_dkdv",), ("dq", "dkdv")], ids="-".join)
+@pytest.mark.parametrize("head_dim", [64, 160])
+def test_float32_rows_of_one_winner_give_no_gradient_to_scores(problem, kernels, head_dim, monkeypatch):
+    if not CUDA:
+        monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", chained_dot)
+    tile = tuning.Tile(16, 16, 4, 1)
+    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in ("forward", *kernels) else [])
+    monkeypatch.setattr(tuning, "uses_bf16x6", lambda *key: False)
+    monkeypatch.setattr(plan, "_PLANS", PlanCache())
+    made = problem((1, 1, 1, 24, 24, head_dim), torch.float32, softmax_scale=math.log(2))
+    made.k = torch.eye(24, head_dim, device=made.k.device)[None, None] * 64
+    made.q = made.k.flip(2) * 64
+    got = made.run(triton_fa2.attention)
+    assert got["out"].equal(made.v.flip(2))
+    assert not got["dq"].any()
+    assert not got["dk"].any()
 
 
 def test_transposed_expanded_and_offset_inputs(problem):
