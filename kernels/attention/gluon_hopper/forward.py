@@ -47,6 +47,7 @@ from kernels.attention.gluon_hopper.forward_tiles import (
     consumer_work,
     num_program_tiles,
     num_static_tiles,
+    packed_heads,
     prefetch_schedule,
     program_tile,
     split_key_blocks,
@@ -135,6 +136,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
         pdl_wait()  # the list is written by the kernel before this one
         n_m = gl.load(schedule)
         n_tiles = n_m * n_heads
+        heads_in_l2 = packed_heads(schedule, n_heads, heads_in_l2)
         if num_static_tiles(n_tiles) == 0:
             return
     elif CONFIG.host_schedule:

@@ -84,6 +84,16 @@ def program_tile(i_tile, shape, CONFIG: gl.constexpr):
 
 
 @gluon.jit
+def packed_heads(schedule, n_heads, heads_in_l2):
+    """Return how many heads are worked on at a time: as many as fit in the L2, or as the list says if these are more.
+
+    Dealt head by head, a few tiles that take most of the time would go to the same programs again and again.
+    """
+    most = gl.minimum(gl.maximum(heads_in_l2, gl.load(schedule + 1)), n_heads)
+    return gl.cdiv(n_heads, gl.cdiv(n_heads, most))
+
+
+@gluon.jit
 def prefetch_schedule(schedule, length):
     """Prefetch a program's entries, or the first 256, into the L2: they are read one by one."""
     lines = gl.minimum(8 * gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])), length * _FIELDS - 1)

@@ -51,9 +51,9 @@ class PackedCall:
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out and the base-2 logsumexp (1, num_heads, total_q), +inf for a row that sees no key."""
-        q, k, v = map(addressable, (q, k, v))
+        q, k, v, launches = self._launches(PackedForward, q, k, v)
         with device_guard(q.device):
-            return self._launches(PackedForward, q, k, v)(q, k, v, self._bounds)
+            return launches(q, k, v, self._bounds)
 
     def backward(
         self,
@@ -65,13 +65,18 @@ class PackedCall:
         dout: torch.Tensor,
     ) -> Tensors:
         """Return dq, dk and dv."""
-        q, k, v = map(addressable, (q, k, v))
+        q, k, v, launches = self._launches(PackedBackward, q, k, v)
         with device_guard(q.device):
-            return self._launches(PackedBackward, q, k, v)(q, k, v, out, lse, dout, self._bounds)
+            return launches(q, k, v, out, lse, dout, self._bounds)
 
-    def _launches(self, kind: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-        key = plan_key(q, k, v, (kind, self._key))
-        return _LAUNCHES.get(key) or _LAUNCHES.remember(key, kind(q, k, v, self._bounds, self._masks))
+    def _launches(self, kind: Any, *tensors: torch.Tensor) -> tuple[Any, ...]:
+        """Return q, k and v, copied if TMA cannot address them, and the launches for such tensors."""
+        known = _LAUNCHES.get(plan_key(*tensors, (kind, self._key)))
+        if known is not None:
+            return *tensors, known
+        ready = tuple(map(addressable, tensors))
+        key = plan_key(*ready, (kind, self._key))
+        return *ready, _LAUNCHES.get(key) or _LAUNCHES.remember(key, kind(*ready, self._bounds, self._masks))
 
 
 class TileList:

@@ -116,9 +116,9 @@ def _list_blocks(table, own, before, bounds, STEP: tl.constexpr, TILES: tl.const
 @triton.jit
 def _list_head(tiles, bounds, most, multiprocessors, ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr,
                BY_LENGTH: tl.constexpr, SEQUENCES: tl.constexpr):  # fmt: skip
-    """Write the length of the list, and how many of the last heads take their tiles together.
+    """Write the length of the list, and how many heads' tiles together keep all multiprocessors busy.
 
-    Of these heads all multiprocessors have work for twice the time of the longest tile.
+    They do for twice the time of the longest tile.
     """
     count = 0
     work = 0.0
