@@ -7,7 +7,6 @@ checkout shows. Standard library and journals only: no database.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -110,8 +109,10 @@ def deleted_runs(home: Path) -> list[Deleted]:
 def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = PUBLISHED) -> RunFolder:
     """Copy the run into results/published, marked as shipped; the numbers are not touched.
 
-    `git_commit` fills a commit that the measuring machine could not know; a run that was cut off says so in its notes.
-    Raises JournalError if the run still runs, is not one's own, says another commit or is published already.
+    Lines are written anew, so that each has the id that follows from its fields: where a run was renamed, every first
+    start of the app would have to mend them. `git_commit` fills a commit that the measuring machine could not know; a
+    run that was cut off says so in its notes. Raises JournalError if the run still runs, is not one's own, says another
+    commit or is published already.
     """
     run, condition = folder.run(), folder.condition()
     if condition == "running" or run.source != "local":
@@ -124,7 +125,7 @@ def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = 
     if shipped.path.exists():
         raise JournalError(f"{shipped.path} exists; remove it first to publish run {run.run_id!r} anew.")
     shipped.path.mkdir(parents=True)
-    shutil.copyfile(folder.journal_path, shipped.journal_path)
+    shipped.append(*folder.read()[0])
     if state := folder.read_state():
         shipped.write_state(state)
     notes = run.notes if condition == "finished" else _cut_off(folder, condition)

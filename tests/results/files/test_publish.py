@@ -1,9 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from results.__main__ import main
-from results.files.journal import JournalError, RunFolder, State, published_folders
+from results.files.journal import JournalError, RunFolder, State, line_of, parse_line, published_folders
 from results.files.library import publish
 from results.records import Measurement, Run, Status, attention_case
 
@@ -22,6 +23,17 @@ def test_a_published_run_has_the_same_numbers_and_says_what_it_is(tmp_path: Path
     assert shipped.read() == folder.read()
     assert (shipped.run().source, shipped.run().git_commit) == ("shipped", "abc")
     assert folder.run().source == "local"
+
+
+def test_a_renamed_run_is_published_with_the_ids_of_its_name(tmp_path: Path) -> None:
+    folder = _run(tmp_path)
+    renamed = RunFolder(tmp_path / "runs" / "renamed")
+    folder.path.rename(renamed.path)
+    for path in (renamed.run_path, renamed.journal_path):
+        path.write_text(path.read_text().replace("a-run", "renamed"))
+    shipped = publish(renamed, target=tmp_path / "published")
+    (measurement,) = shipped.read()[0]
+    assert shipped.journal_path.read_text() == line_of(measurement) != renamed.journal_path.read_text()
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled", "running"])
@@ -48,6 +60,13 @@ def test_nothing_published_is_overwritten(tmp_path: Path) -> None:
     publish(folder, target=tmp_path / "published")
     with pytest.raises(JournalError, match="remove it first"):
         publish(folder, target=tmp_path / "published")
+
+
+def test_what_ships_has_the_ids_that_follow_from_its_fields():
+    """Else every first start mends tens of thousands of lines; `publish` writes them right."""
+    for folder in published_folders():
+        data, _ = folder.lines(limit=1)
+        assert json.loads(data)["measurement_id"] == parse_line(data).measurement_id, folder.run_id
 
 
 def test_of_what_ships_reports_are_published_and_our_own_runs_are_not():
